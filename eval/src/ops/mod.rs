@@ -1,0 +1,151 @@
+//! What each operator computes, one file a group: an implementation of [`Kernel`] for its payload.
+//!
+//! The typing rule of an operator is checked on the actual sizes before its kernel runs, so a
+//! kernel trusts ranks, sizes and element types. It checks what only values tell: indices, and
+//! integers that leave their range.
+
+mod attention;
+mod elementwise;
+mod gather;
+mod linear;
+mod movement;
+mod normalize;
+mod reduce;
+mod rotary;
+mod unary;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use planish_ir::ops::{Expand, Iota, Reshape, Slice, Types};
+use planish_ir::{Bindings, Dim, Op, Shape, TensorType, ValueId};
+
+use crate::{Data, EvalError, Tensor};
+
+/// An operator's operands and the shapes of its results.
+struct Call<'a> {
+    operand: &'a dyn Fn(ValueId) -> &'a Tensor,
+    results: Vec<Vec<usize>>,
+}
+
+impl<'a> Call<'a> {
+    /// An operand.
+    fn operand(&self, value: ValueId) -> &'a Tensor {
+        (self.operand)(value)
+    }
+
+    /// The shape of the first result.
+    fn shape(&self) -> &[usize] {
+        self.results.first().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The semantics of an operator.
+trait Kernel {
+    /// The elements of each result.
+    ///
+    /// # Errors
+    /// What cannot be computed, and why.
+    fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String>;
+}
+
+/// The results of an operator applied to tensors. `operand` finds the operands; `bindings` says
+/// what the symbols in its attributes stand for.
+///
+/// # Errors
+/// [`EvalError::Op`] when operands do not fit the operator, an index is out of range, an integer
+/// leaves its range or is divided by zero, or a result does not fit in memory.
+pub fn evaluate_op<'a>(
+    op: &Op,
+    operand: &'a dyn Fn(ValueId) -> &'a Tensor,
+    bindings: &Bindings,
+) -> Result<Vec<Tensor>, EvalError> {
+    run(op, operand, bindings).map_err(|message| EvalError::Op { op: op.mnemonic(), message })
+}
+
+fn run<'a>(op: &Op, operand: &'a dyn Fn(ValueId) -> &'a Tensor, bindings: &Bindings) -> Result<Vec<Tensor>, String> {
+    let op = resolve(op, bindings)?;
+    let operands: BTreeMap<ValueId, TensorType> = op.operands().into_iter().map(|v| (v, operand(v).ty())).collect();
+    let types = op.infer(&Types::new(&|v| &operands[&v]))?;
+    let results = types.iter().map(allocatable).collect::<Result<_, _>>()?;
+    let call = Call { operand, results };
+    let data = kernel(&op).run(&call)?;
+    let tensors = call.results.into_iter().zip(data).map(|(shape, data)| Tensor::new(shape, data));
+    tensors.collect::<Option<_>>().ok_or_else(|| "computed another number of elements than its type says".to_owned())
+}
+
+/// The shape of a type without symbols whose elements fit in memory.
+fn allocatable(ty: &TensorType) -> Result<Vec<usize>, String> {
+    let shape = ty.shape.evaluate(&Bindings::new()).ok_or_else(|| format!("a result cannot be {ty}"))?;
+    let bytes = ty.bytes().and_then(|b| usize::try_from(b).ok());
+    let fits = bytes.is_some_and(|b| Vec::<u8>::new().try_reserve_exact(b).is_ok());
+    if fits { Ok(shape) } else { Err(format!("a result of {ty} does not fit in memory")) }
+}
+
+/// The operator's kernel.
+fn kernel(op: &Op) -> &dyn Kernel {
+    match op {
+        Op::Unary(p) => p,
+        Op::Binary(p) => p,
+        Op::Select(p) => p,
+        Op::Cast(p) => p,
+        Op::Reduce(p) => p,
+        Op::CumSum(p) => p,
+        Op::Reshape(p) => p,
+        Op::Transpose(p) => p,
+        Op::Slice(p) => p,
+        Op::Split(p) => p,
+        Op::Concat(p) => p,
+        Op::Expand(p) => p,
+        Op::Gather(p) => p,
+        Op::Iota(p) => p,
+        Op::Linear(p) => p,
+        Op::MatMul(p) => p,
+        Op::Softmax(p) => p,
+        Op::LayerNorm(p) => p,
+        Op::Gelu(p) => p,
+        Op::Embedding(p) => p,
+        Op::Attention(p) => p,
+        Op::Rotary(p) => p,
+        Op::RmsNorm(p) => p,
+    }
+}
+
+/// The operator with the sizes in its attributes as numbers.
+fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
+    let dim = |d: &Dim| d.evaluate(bindings).map(Dim::constant).ok_or_else(|| unresolved(d, bindings));
+    let shape = |s: &Shape| s.iter().map(dim).collect::<Result<Vec<_>, _>>().map(Shape::new);
+    Ok(Cow::Owned(match op {
+        Op::Reshape(p) => Reshape { shape: shape(&p.shape)?, ..p.clone() }.into(),
+        Op::Expand(p) => Expand { shape: shape(&p.shape)?, ..p.clone() }.into(),
+        Op::Slice(p) => Slice { start: dim(&p.start)?, end: dim(&p.end)?, ..p.clone() }.into(),
+        Op::Iota(p) => Iota { length: dim(&p.length)?, ..p.clone() }.into(),
+        Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Select(_)
+        | Op::Cast(_)
+        | Op::Reduce(_)
+        | Op::CumSum(_)
+        | Op::Transpose(_)
+        | Op::Split(_)
+        | Op::Concat(_)
+        | Op::Gather(_)
+        | Op::Linear(_)
+        | Op::MatMul(_)
+        | Op::Softmax(_)
+        | Op::LayerNorm(_)
+        | Op::Gelu(_)
+        | Op::Embedding(_)
+        | Op::Attention(_)
+        | Op::Rotary(_)
+        | Op::RmsNorm(_) => return Ok(Cow::Borrowed(op)),
+    }))
+}
+
+/// Why a dimension has no value.
+pub(crate) fn unresolved(dim: &Dim, bindings: &Bindings) -> String {
+    match dim.symbols().find(|s| !bindings.contains_key(*s)) {
+        Some(symbol) => format!("symbol `{symbol}` of dimension `{dim}` has no value"),
+        None => format!("dimension `{dim}` does not fit 64 bits"),
+    }
+}

@@ -1,0 +1,146 @@
+//! The closed set of operators: one payload struct an operator (or family of operators that
+//! differ in a kind), one file a group. [`Op`] is the enum of them all.
+//!
+//! To add an operator: a `payload!` in the file of its group with a `TypeRule`, a line in
+//! `operators!` below, and its semantics in `eval`; the compiler then lists what is missing.
+
+mod arith;
+mod attention;
+mod attribute;
+mod infer;
+mod nn;
+mod payload;
+mod tensor;
+
+pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
+pub use attention::{Attention, Rotary};
+pub use attribute::{Attribute, Flag, Real};
+pub use infer::{Types, broadcast};
+pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MatMul, RmsNorm, Softmax};
+pub use payload::{Operand, Payload, TypeRule};
+pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Slice, Split, Transpose};
+
+use payload::{ParseArguments, PrintArguments};
+pub(crate) use payload::{payload_parse, payload_text};
+
+use crate::{Dim, TensorType, ValueId};
+
+macro_rules! operators {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// An operator with its operands and attributes.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Op {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        $(impl From<$name> for Op {
+            fn from(payload: $name) -> Op { Op::$name(payload) }
+        })*
+
+        impl Op {
+            /// The name in the text form, e.g. `linear`.
+            #[must_use]
+            pub fn mnemonic(&self) -> &'static str {
+                match self { $(Op::$name(p) => p.mnemonic(),)* }
+            }
+
+            /// Every mnemonic, group by group.
+            pub fn mnemonics() -> impl Iterator<Item = &'static str> {
+                [$($name::mnemonics(),)*].concat().into_iter()
+            }
+
+            /// Calls `f` on each operand, in the order of the text form.
+            pub fn visit_operands(&self, f: &mut dyn FnMut(ValueId)) {
+                match self { $(Op::$name(p) => p.visit(f),)* }
+            }
+
+            /// Calls `f` on each operand to replace it.
+            pub fn visit_operands_mut(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+                match self { $(Op::$name(p) => p.visit_mut(f),)* }
+            }
+
+            /// Calls `f` on each dimension in the attributes.
+            pub fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
+                match self { $(Op::$name(p) => p.visit_dims(f),)* }
+            }
+
+            /// The types of the results, from those of the operands.
+            ///
+            /// # Errors
+            /// When the operands do not fit the operator: what was expected and what is there.
+            pub fn infer(&self, types: &Types<'_>) -> Result<Vec<TensorType>, String> {
+                match self { $(Op::$name(p) => p.infer(types),)* }
+            }
+
+            pub(crate) fn print(&self, printer: &mut PrintArguments<'_>) {
+                match self { $(Op::$name(p) => p.print(printer),)* }
+            }
+
+            pub(crate) fn parse(mnemonic: &str, arguments: &mut ParseArguments<'_>) -> Result<Op, String> {
+                $(if $name::mnemonics().contains(&mnemonic) {
+                    return $name::parse(mnemonic, arguments).map(Op::$name);
+                })*
+                Err(format!("unknown operator `{mnemonic}`"))
+            }
+        }
+    };
+}
+
+operators! {
+    /// One of the elementwise functions of one tensor.
+    Unary,
+    /// One of the elementwise functions of two tensors, with broadcast.
+    Binary,
+    /// Elementwise choice between two tensors.
+    Select,
+    /// Conversion of elements.
+    Cast,
+    /// Sum, mean or maximum over axes.
+    Reduce,
+    /// Running sum along an axis.
+    CumSum,
+    /// The same elements under another shape.
+    Reshape,
+    /// Dimensions permuted.
+    Transpose,
+    /// A range of one axis.
+    Slice,
+    /// One axis cut into parts.
+    Split,
+    /// Tensors after each other.
+    Concat,
+    /// Broadcast to a shape.
+    Expand,
+    /// Slices of a tensor picked by indices.
+    Gather,
+    /// Consecutive integers along an axis.
+    Iota,
+    /// Product with a weight as stored, [out, in], plus bias.
+    Linear,
+    /// Batched matrix product.
+    MatMul,
+    /// Softmax along the last axis.
+    Softmax,
+    /// Layer normalization over the last axis.
+    LayerNorm,
+    /// Root mean square normalization over the last axis.
+    RmsNorm,
+    /// Gaussian error linear unit.
+    Gelu,
+    /// Rows of a table picked by ids.
+    Embedding,
+    /// Multi-head scaled dot-product attention.
+    Attention,
+    /// Rotary position embedding.
+    Rotary,
+}
+
+impl Op {
+    /// The operands, in the order of the text form.
+    #[must_use]
+    pub fn operands(&self) -> Vec<ValueId> {
+        let mut out = Vec::new();
+        self.visit_operands(&mut |v| out.push(v));
+        out
+    }
+}

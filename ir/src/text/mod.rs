@@ -1,0 +1,33 @@
+//! The text form: what `--print-ir-after` shows and filetests are written in. It round-trips.
+//!
+//! ```text
+//! graph "name" {
+//!   input %ids: i64[batch_size, 8]
+//!   weight @table = stored("model.safetensors", 64) : f32[100, 16]
+//!   %x = embedding(@table, %ids) : f32[batch_size, 8, 16]
+//!   output last_hidden_state = %x
+//! }
+//! ```
+//!
+//! A statement a line; lines that begin with `//` are comments. Weights are
+//! `stored("FILE", OFFSET)`, `dense([NUMBERS])`, `hex("BYTES")`, `uniform(SEED)` or transforms of
+//! weights with their types: `transpose(W : TYPE, [PERM])`, `cast(W : TYPE)`, `reshape(W : TYPE)`,
+//! `concat([W : TYPE, ...], AXIS)`.
+
+mod parse;
+mod print;
+pub(crate) mod syntax;
+
+use std::sync::Arc;
+
+pub use parse::{Files, ParseError, parse};
+
+use crate::WeightSource;
+
+/// Resolves no file name: for texts without stored weights.
+///
+/// # Errors
+/// Always.
+pub fn no_files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
+    Err(format!("the file `{name}` is not at hand"))
+}

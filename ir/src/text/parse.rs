@@ -1,0 +1,184 @@
+//! Reading the text form.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::syntax::{self, cut, enclosed, list, split, string};
+use crate::ops::payload_parse;
+use crate::weight::StoredRange;
+use crate::{Graph, Origin, TensorType, ValueId, Weight, WeightSource};
+
+/// A text is no graph.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct ParseError {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// Finds the bytes that `stored("NAME", ...)` refers to.
+pub type Files<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn WeightSource>, String>;
+
+/// Reads a graph. Types are inferred; those in the text must agree.
+///
+/// # Errors
+/// The first line that does not fit, and why.
+pub fn parse(text: &str, files: Files<'_>) -> Result<Graph, ParseError> {
+    let mut parser = Parser { graph: None, values: HashMap::new(), files, closed: false };
+    let mut last = 0;
+    for (i, line) in text.lines().enumerate() {
+        let statement = line.trim();
+        if statement.is_empty() || statement.starts_with("//") {
+            continue;
+        }
+        last = i + 1;
+        parser.statement(statement).map_err(|message| ParseError { line: last, message })?;
+    }
+    match parser {
+        Parser { graph: Some(graph), closed: true, .. } => Ok(graph),
+        Parser { graph: None, .. } => Err(ParseError { line: last, message: "there is no graph".to_owned() }),
+        _ => Err(ParseError { line: last, message: "the graph is not closed by `}`".to_owned() }),
+    }
+}
+
+struct Parser<'a> {
+    graph: Option<Graph>,
+    /// References such as `%x` to the values they name.
+    values: HashMap<String, ValueId>,
+    files: Files<'a>,
+    closed: bool,
+}
+
+impl Parser<'_> {
+    fn statement(&mut self, text: &str) -> Result<(), String> {
+        if self.closed {
+            return Err("unexpected text after the graph".to_owned());
+        }
+        let Some(graph) = &mut self.graph else {
+            let name = text.strip_prefix("graph ").and_then(|t| t.strip_suffix('{'));
+            let name = name.ok_or("expected `graph \"name\" {`")?;
+            self.graph = Some(Graph::new(&string(name.trim())?));
+            return Ok(());
+        };
+        if text == "}" {
+            self.closed = true;
+        } else if let Some(rest) = text.strip_prefix("input ") {
+            let (name, ty) = cut(rest, ":")?.ok_or("expected `input %name: TYPE`")?;
+            let value = graph.add_input(&own_name(name, '%')?, syntax::tensor_type(ty)?, Origin::Unknown);
+            define(&mut self.values, name, value)?;
+        } else if let Some(rest) = text.strip_prefix("weight ") {
+            let (name, typed) = cut(rest, "=")?.ok_or("expected `weight @name = WEIGHT : TYPE`")?;
+            let weight = typed_weight(typed, self.files)?;
+            let value = graph.add_weight(&own_name(name, '@')?, weight, Origin::Unknown);
+            define(&mut self.values, name, value)?;
+        } else if let Some(rest) = text.strip_prefix("output ") {
+            let (name, value) = cut(rest, "=")?.ok_or("expected `output name = %value`")?;
+            let value = *self.values.get(value).ok_or_else(|| format!("`{value}` is not defined"))?;
+            graph.add_output(&unquoted(name)?, value);
+        } else {
+            self.node(text)?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, text: &str) -> Result<(), String> {
+        let graph = self.graph.as_mut().ok_or("no graph")?;
+        let (names, rest) = cut(text, "=")?.ok_or("expected `%name = operator(...) : TYPE`")?;
+        let (call, types) = cut(rest, " : ")?.ok_or("expected ` : TYPE` at the end")?;
+        let (mnemonic, operands, rest) = enclosed(call, '(', ')')?;
+        let attributes = if rest.is_empty() { "" } else { braced(rest)? };
+        let names = split(names, ',')?;
+        let value = |name: &str| self.values.get(name).copied().ok_or_else(|| format!("`{name}` is not defined"));
+        let op = payload_parse(mnemonic, operands, attributes, &value)?;
+        let first = own_name(names.first().ok_or("a node has at least one result")?, '%')?;
+        let outputs = graph.emit(op, &first, Origin::Unknown).map_err(|e| e.to_string())?;
+
+        let declared = split(types, ',')?.into_iter().map(syntax::tensor_type).collect::<Result<Vec<_>, _>>()?;
+        let inferred: Vec<TensorType> = outputs.iter().map(|v| graph.ty(*v).clone()).collect();
+        if declared != inferred || names.len() != outputs.len() {
+            let inferred: Vec<String> = inferred.iter().map(TensorType::to_string).collect();
+            return Err(format!("the results of `{mnemonic}` are {}", inferred.join(", ")));
+        }
+        for (name, value) in names.into_iter().zip(outputs) {
+            graph.rename(value, &own_name(name, '%')?);
+            define(&mut self.values, name, value)?;
+        }
+        Ok(())
+    }
+}
+
+fn define(values: &mut HashMap<String, ValueId>, reference: &str, value: ValueId) -> Result<(), String> {
+    let other = reference.replacen(['%', '@'], if reference.starts_with('%') { "@" } else { "%" }, 1);
+    if values.contains_key(&other) || values.insert(reference.to_owned(), value).is_some() {
+        return Err(format!("`{reference}` is defined twice"));
+    }
+    Ok(())
+}
+
+fn braced(text: &str) -> Result<&str, String> {
+    match enclosed(text, '{', '}')? {
+        ("", inside, "") => Ok(inside),
+        _ => Err(format!("expected attributes in braces, found `{text}`")),
+    }
+}
+
+fn own_name(reference: &str, sigil: char) -> Result<String, String> {
+    let name = reference.strip_prefix(sigil).ok_or_else(|| format!("expected `{sigil}name`, found `{reference}`"))?;
+    unquoted(name)
+}
+
+fn unquoted(name: &str) -> Result<String, String> {
+    let name = if name.starts_with('"') { string(name)? } else { name.to_owned() };
+    if name.is_empty() { Err("a name is empty".to_owned()) } else { Ok(name) }
+}
+
+/// `WEIGHT : TYPE`.
+fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
+    let (call, ty) = cut(text, " : ")?.ok_or_else(|| format!("expected `WEIGHT : TYPE`, found `{text}`"))?;
+    let ty = syntax::tensor_type(ty)?;
+    let sizes = ty.shape.as_constant().and_then(|d| d.into_iter().map(|d| usize::try_from(d).ok()).collect());
+    let shape: Vec<usize> = sizes.ok_or_else(|| format!("a weight cannot be {ty}"))?;
+    let (kind, inside, _) = enclosed(call, '(', ')')?;
+    let arguments = split(inside, ',')?;
+    let of = |text: &str| typed_weight(text, files);
+    let weight = match (kind, arguments.as_slice()) {
+        ("stored", [file, offset]) => {
+            let source = files(&string(file)?)?;
+            Weight::stored(ty.dtype, shape, StoredRange { source, offset: number(offset)? })
+        }
+        ("dense", [numbers]) => {
+            let numbers = list(numbers)?.iter().map(|n| number(n)).collect::<Result<Vec<f64>, _>>()?;
+            Weight::numbers(ty.dtype, shape, &numbers)
+        }
+        ("hex", [bytes]) => Weight::inline(ty.dtype, shape, unhex(&string(bytes)?)?),
+        ("uniform", [seed]) => Weight::uniform(ty.dtype, shape, number(seed)?),
+        ("transpose", [w, perm]) => {
+            let perm = list(perm)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
+            of(w)?.transpose(&perm)
+        }
+        ("cast", [w]) => Some(of(w)?.cast(ty.dtype)),
+        ("reshape", [w]) => of(w)?.reshape(&shape),
+        ("concat", [parts, axis]) => {
+            let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
+            Weight::concat(&parts, number(axis)?)
+        }
+        _ => return Err(format!("`{call}` is no weight")),
+    };
+    let fits = |w: &Weight| {
+        w.dtype() == ty.dtype
+            && w.shape().iter().map(|&d| i64::try_from(d).ok()).eq(ty.shape.iter().map(crate::Dim::as_constant))
+    };
+    weight.filter(fits).ok_or_else(|| format!("`{call}` does not give {ty}"))
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number of the expected kind"))
+}
+
+fn unhex(text: &str) -> Result<Vec<u8>, String> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|d| d.len() % 2 == 0).ok_or("hexadecimal bytes expected")?;
+    Ok(digits.chunks_exact(2).filter_map(|d| u8::try_from(d[0] << 4 | d[1]).ok()).collect())
+}

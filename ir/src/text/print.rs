@@ -1,0 +1,91 @@
+//! Writing the text form.
+
+use std::fmt::{self, Write};
+
+use super::syntax::quote;
+use crate::ops::payload_text;
+use crate::weight::WeightExpr;
+use crate::{DType, Def, Graph, ValueId, Weight};
+
+/// The most elements that are written as numbers; more are written as hexadecimal bytes.
+const DENSE_ELEMENTS: usize = 64;
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "graph {} {{", quote(&self.name))?;
+        for &input in self.inputs() {
+            writeln!(f, "  input {}: {}", reference(self, input), self.ty(input))?;
+        }
+        for (id, value, weight) in self.weights() {
+            writeln!(f, "  weight {} = {} : {}", reference(self, id), expression(weight), value.ty)?;
+        }
+        for (_, node) in self.nodes() {
+            let names: Vec<String> = node.outputs.iter().map(|v| reference(self, *v)).collect();
+            let types: Vec<String> = node.outputs.iter().map(|v| self.ty(*v).to_string()).collect();
+            let (operands, attributes) = payload_text(&node.op, &|v| reference(self, v));
+            write!(f, "  {} = {}({operands})", names.join(", "), node.op.mnemonic())?;
+            if !attributes.is_empty() {
+                write!(f, " {{{attributes}}}")?;
+            }
+            writeln!(f, " : {}", types.join(", "))?;
+        }
+        for output in self.outputs() {
+            writeln!(f, "  output {} = {}", bare_or_quoted(&output.name), reference(self, output.value))?;
+        }
+        f.write_str("}\n")
+    }
+}
+
+/// The text by which a value is referred to: `@name` for a weight, `%name` for others.
+fn reference(graph: &Graph, value: ValueId) -> String {
+    let value = graph.value(value);
+    let sigil = if matches!(value.def, Def::Weight(_)) { '@' } else { '%' };
+    format!("{sigil}{}", bare_or_quoted(&value.name))
+}
+
+fn bare_or_quoted(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/');
+    if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { quote(name) }
+}
+
+fn expression(weight: &Weight) -> String {
+    let typed = |w: &Weight| {
+        let dims: Vec<String> = w.shape().iter().map(usize::to_string).collect();
+        format!("{} : {}[{}]", expression(w), w.dtype(), dims.join(", "))
+    };
+    match weight.expr() {
+        WeightExpr::Stored(range) => format!("stored({}, {})", quote(range.source.name()), range.offset),
+        WeightExpr::Inline(bytes) => inline(weight, bytes),
+        WeightExpr::Uniform(seed) => format!("uniform({seed})"),
+        WeightExpr::Transpose(of, perm) => format!("transpose({}, {perm:?})", typed(of)),
+        WeightExpr::Cast(of) => format!("cast({})", typed(of)),
+        WeightExpr::Reshape(of) => format!("reshape({})", typed(of)),
+        WeightExpr::Concat(parts, axis) => {
+            let parts: Vec<String> = parts.iter().map(typed).collect();
+            format!("concat([{}], {axis})", parts.join(", "))
+        }
+    }
+}
+
+/// Numbers where they are few and reading them gives the same bytes; else the bytes.
+fn inline(weight: &Weight, bytes: &[u8]) -> String {
+    let numbers =
+        if weight.elements() <= DENSE_ELEMENTS { weight.read_numbers().unwrap_or_default() } else { Vec::new() };
+    // Not-a-number is written without its sign.
+    let same = !numbers.iter().any(|v| v.is_nan())
+        && Weight::numbers(weight.dtype(), weight.shape().to_vec(), &numbers).is_some_and(|w| w == *weight);
+    if same {
+        let text = |v: &f64| match weight.dtype() {
+            // The shortest text that reads as the same number.
+            DType::F32 => format!("{:?}", *v as f32),
+            dtype if dtype.is_float() => format!("{v:?}"),
+            _ => format!("{v}"),
+        };
+        return format!("dense([{}])", numbers.iter().map(text).collect::<Vec<_>>().join(", "));
+    }
+    let mut hex = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    format!("hex(\"{hex}\")")
+}

@@ -1,0 +1,251 @@
+//! Lazy weights: expressions over stored bytes that nothing reads until export or evaluation.
+//!
+//! Passes rewrite expressions through the constructors here; [`Weight::stream`] evaluates one,
+//! piece by piece where the expression allows, so that memory follows the largest tensor at most.
+
+mod convert;
+mod read;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use read::{CHUNK_BYTES, WeightError};
+
+use crate::DType;
+
+/// Bytes that weights are ranges of: a weight file, or a buffer in tests.
+pub trait WeightSource: fmt::Debug + Send + Sync {
+    /// The file's name, without folders.
+    fn name(&self) -> &str;
+
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// When the range cannot be read, e.g. because the file was truncated meanwhile.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Where the file is, if it is one: lets an export point to its bytes instead of copying them.
+    fn file_path(&self) -> Option<&Path>;
+}
+
+/// A byte range of a [`WeightSource`].
+#[derive(Clone, Debug)]
+pub struct StoredRange {
+    /// What holds the bytes.
+    pub source: Arc<dyn WeightSource>,
+    /// Where the first byte stands.
+    pub offset: u64,
+}
+
+impl PartialEq for StoredRange {
+    fn eq(&self, other: &Self) -> bool {
+        self.offset == other.offset && Arc::ptr_eq(&self.source, &other.source)
+    }
+}
+
+impl Eq for StoredRange {}
+
+impl Hash for StoredRange {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.source.name().hash(state);
+        self.offset.hash(state);
+    }
+}
+
+/// How the value of a weight comes about. Elements are little-endian and row-major throughout.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum WeightExpr {
+    /// A range of a file.
+    Stored(StoredRange),
+    /// Bytes held in memory: for small constants.
+    Inline(Arc<[u8]>),
+    /// Pseudo-random numbers in [-1, 1) from a seed: for graphs of tests and benches.
+    Uniform(u64),
+    /// The dimensions of another weight permuted: dimension `i` is its dimension `perm[i]`.
+    Transpose(Weight, Vec<usize>),
+    /// The elements of another weight converted to this one's type, rounded to nearest even.
+    Cast(Weight),
+    /// The elements of another weight under another shape.
+    Reshape(Weight),
+    /// Weights put after each other along an axis.
+    Concat(Vec<Weight>, usize),
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Inner {
+    dtype: DType,
+    shape: Vec<usize>,
+    expr: WeightExpr,
+}
+
+/// A tensor that is known at compile time, held as an expression. Cheap to clone; equal where
+/// the expressions are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Weight(Arc<Inner>);
+
+impl Weight {
+    fn build(dtype: DType, shape: Vec<usize>, expr: WeightExpr) -> Self {
+        Self(Arc::new(Inner { dtype, shape, expr }))
+    }
+
+    /// A range of a file. `None` where the size in bytes leaves `u64`.
+    #[must_use]
+    pub fn stored(dtype: DType, shape: Vec<usize>, range: StoredRange) -> Option<Self> {
+        let bytes = bytes_of(dtype, &shape)?;
+        range.offset.checked_add(bytes)?;
+        Some(Self::build(dtype, shape, WeightExpr::Stored(range)))
+    }
+
+    /// Bytes held in memory. `None` where their number does not fit type and shape.
+    #[must_use]
+    pub fn inline(dtype: DType, shape: Vec<usize>, bytes: impl Into<Arc<[u8]>>) -> Option<Self> {
+        let bytes = bytes.into();
+        let fits = bytes_of(dtype, &shape) == Some(bytes.len() as u64);
+        fits.then(|| Self::build(dtype, shape, WeightExpr::Inline(bytes)))
+    }
+
+    /// A scalar, converted to `dtype`.
+    #[must_use]
+    pub fn scalar(dtype: DType, value: f64) -> Self {
+        Self::build(dtype, Vec::new(), WeightExpr::Inline(convert::encode(dtype, &[value]).into()))
+    }
+
+    /// A vector of 64 bit integers.
+    #[must_use]
+    pub fn integers(values: &[i64]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Self::build(DType::I64, vec![values.len()], WeightExpr::Inline(bytes.into()))
+    }
+
+    /// Numbers converted to `dtype`. `None` where their number does not fit the shape.
+    #[must_use]
+    pub fn numbers(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Option<Self> {
+        Self::inline(dtype, shape, convert::encode(dtype, values))
+    }
+
+    /// Pseudo-random numbers in [-1, 1). `None` where the size in bytes leaves `u64`.
+    #[must_use]
+    pub fn uniform(dtype: DType, shape: Vec<usize>, seed: u64) -> Option<Self> {
+        bytes_of(dtype, &shape)?;
+        Some(Self::build(dtype, shape, WeightExpr::Uniform(seed)))
+    }
+
+    /// The dimensions permuted; two transposes in a row become one. `None` where `perm` is no
+    /// permutation of the dimensions.
+    #[must_use]
+    pub fn transpose(&self, perm: &[usize]) -> Option<Self> {
+        let mut seen = vec![false; self.shape().len()];
+        for &p in perm {
+            if std::mem::replace(seen.get_mut(p)?, true) {
+                return None;
+            }
+        }
+        if perm.len() != seen.len() {
+            return None;
+        }
+        let shape = perm.iter().map(|&p| self.shape()[p]).collect();
+        let (of, perm) = match self.expr() {
+            WeightExpr::Transpose(of, first) => (of.clone(), perm.iter().map(|&p| first[p]).collect()),
+            _ => (self.clone(), perm.to_vec()),
+        };
+        if perm.iter().enumerate().all(|(i, &p)| i == p) {
+            return Some(of);
+        }
+        Some(Self::build(self.dtype(), shape, WeightExpr::Transpose(of, perm)))
+    }
+
+    /// The elements converted.
+    #[must_use]
+    pub fn cast(&self, dtype: DType) -> Self {
+        if dtype == self.dtype() {
+            return self.clone();
+        }
+        Self::build(dtype, self.shape().to_vec(), WeightExpr::Cast(self.clone()))
+    }
+
+    /// The same elements under another shape. `None` where their number differs.
+    #[must_use]
+    pub fn reshape(&self, shape: &[usize]) -> Option<Self> {
+        if bytes_of(self.dtype(), shape)? != self.bytes() {
+            return None;
+        }
+        let rebuilt = |expr| Self::build(self.dtype(), shape.to_vec(), expr);
+        Some(match self.expr() {
+            _ if shape == self.shape() => self.clone(),
+            leaf @ (WeightExpr::Stored(_) | WeightExpr::Inline(_) | WeightExpr::Uniform(_)) => rebuilt(leaf.clone()),
+            WeightExpr::Reshape(of) => of.reshape(shape)?,
+            _ => rebuilt(WeightExpr::Reshape(self.clone())),
+        })
+    }
+
+    /// Weights after each other along `axis`. `None` where types or other dimensions differ.
+    #[must_use]
+    pub fn concat(parts: &[Weight], axis: usize) -> Option<Self> {
+        let first = parts.first()?;
+        let mut shape = first.shape().to_vec();
+        *shape.get_mut(axis)? = 0;
+        for part in parts {
+            let same = part.dtype() == first.dtype()
+                && part.shape().len() == shape.len()
+                && part.shape().iter().zip(&shape).enumerate().all(|(i, (a, b))| i == axis || a == b);
+            if !same {
+                return None;
+            }
+            shape[axis] = shape[axis].checked_add(part.shape()[axis])?;
+        }
+        bytes_of(first.dtype(), &shape)?;
+        Some(Self::build(first.dtype(), shape, WeightExpr::Concat(parts.to_vec(), axis)))
+    }
+
+    /// Element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Dimensions.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+
+    /// How the value comes about.
+    #[must_use]
+    pub fn expr(&self) -> &WeightExpr {
+        &self.0.expr
+    }
+
+    /// The number of elements.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.elements() as u64 * self.dtype().size() as u64
+    }
+
+    /// The file range, where the weight is just that.
+    #[must_use]
+    pub fn as_stored(&self) -> Option<&StoredRange> {
+        match self.expr() {
+            WeightExpr::Stored(range) => Some(range),
+            _ => None,
+        }
+    }
+}
+
+/// The bytes of a tensor, or `None` where that leaves `u64`. The number of elements is counted
+/// without the zero dimensions too, so that it cannot overflow in any order.
+fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
+    shape
+        .iter()
+        .filter(|&&d| d != 0)
+        .try_fold(dtype.size() as u64, |n, &d| n.checked_mul(d as u64))
+        .map(|n| if shape.contains(&0) { 0 } else { n })
+}

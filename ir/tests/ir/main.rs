@@ -1,0 +1,11 @@
+//! The graph from outside: symbolic dimensions, weights, graphs and their text form against
+//! independent formulas, and on random input.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod attention;
+mod dim;
+mod graph;
+mod random_graph;
+mod text;
+mod weight;

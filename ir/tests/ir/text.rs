@@ -1,0 +1,199 @@
+use std::sync::Arc;
+
+use planish_ir::{DType, Graph, Op, Origin, Weight, WeightSource, text, verify};
+use proptest::prelude::*;
+
+use crate::random_graph::{build, choices};
+use crate::weight::Buffer;
+
+fn files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
+    match name {
+        "buffer.safetensors" => Ok(Arc::new(Buffer(vec![0; 64]))),
+        _ => text::no_files(name),
+    }
+}
+
+/// The error of a text.
+fn error(source: &str) -> String {
+    text::parse(source, &files).map(|_| ()).expect_err("this is no graph").to_string()
+}
+
+fn error_of_line(statement: &str) -> String {
+    error(&format!("graph \"g\" {{\n  input %x: f32[n, 4]\n  // a comment\n\n  {statement}\n}}"))
+}
+
+/// A graph with every kind of weight and of attribute.
+const SAMPLE: &str = r#"graph "a \"name\"\\" {
+  input %x: f32[n, 2*m + 4]
+  input %ids: i64[n, m]
+  weight @"w 0" = stored("buffer.safetensors", 8) : f32[2, 4]
+  weight @w.1 = dense([1.0, -0.0, 1e-45, inf]) : f32[4]
+  weight @bits = hex("0000c07f010000000000c0ff") : f32[3]
+  weight @w/3 = transpose(uniform(7) : f32[4, 2], [1, 0]) : f32[2, 4]
+  weight @w4 = concat([cast(uniform(8) : f16[1, 4]) : f32[1, 4], uniform(9) : f32[1, 4]], 0) : f32[2, 4]
+  weight @w5 = reshape(transpose(uniform(1) : f32[2, 4], [1, 0]) : f32[4, 2]) : f32[2, 4]
+  weight @flags = dense([1, 0]) : bool[2]
+  weight @none = dense([]) : i64[0]
+  %s = slice(%x) {axis = 1, start = 2*m, end = 2*m + 4} : f32[n, 4]
+  %a, %b = split(%s) {axis = 1, sizes = [1, 3]} : f32[n, 1], f32[n, 3]
+  %"l 1" = linear(%s, @w4) : f32[n, 2]
+  %r = reduce_mean(%"l 1") {axes = [0, 1], keep = false} : f32[]
+  %y = layer_norm(%s, @w.1, bias: @w.1) {eps = 1e-12} : f32[n, 4]
+  %z = gelu(%y) {form = tanh} : f32[n, 4]
+  %c = concat([%z, %s]) {axis = 0} : f32[2*n, 4]
+  output "out = 1" = %c
+  output r = %r
+}
+"#;
+
+#[test]
+fn the_sample_round_trips() {
+    let graph = text::parse(SAMPLE, &files).unwrap();
+    verify(&graph).unwrap();
+    assert_eq!(graph.to_string(), SAMPLE);
+}
+
+#[test]
+fn errors_name_their_line() {
+    for (statement, message) in [
+        ("%y = relu(%z) : f32[n, 4]", "line 5: `relu`: `%z` is not defined"),
+        ("%y = relu(%x) : f32[n, 5]", "line 5: the results of `relu` are f32[n, 4]"),
+        ("%y = relux(%x) : f32[n, 4]", "line 5: `relux`: unknown operator `relux`"),
+        ("%y = relu() : f32[n, 4]", "line 5: `relu`: operand `x` is missing"),
+        ("%y = relu(%x, %x) : f32[n, 4]", "line 5: `relu`: unexpected operand `%x`"),
+        ("%y = relu(%x, by: %x) : f32[n, 4]", "line 5: `relu`: unknown operand `by`"),
+        ("%y = relu(%x) {by = 1} : f32[n, 4]", "line 5: `relu`: unknown attribute `by`"),
+        ("%y = softmax(%x)", "line 5: expected ` : TYPE` at the end"),
+        ("%y = cast(%x) : f32[n, 4]", "line 5: `cast`: attribute `to` is missing"),
+        ("%y = cast(%x) {to = f33} : f32[n, 4]", "line 5: `cast`: attribute `to` `f33`: unknown element type `f33`"),
+        ("%y = gelu(%x) {form = exact} : f32[n, 4]", "line 5: `gelu`: attribute `form` `exact` is none of erf, tanh"),
+        ("%x = relu(%x) : f32[n, 4]", "line 5: `%x` is defined twice"),
+        ("%y, %z = relu(%x) : f32[n, 4]", "line 5: the results of `relu` are f32[n, 4]"),
+        ("weight @x = dense([1.0]) : f32[1]", "line 5: `@x` is defined twice"),
+        ("weight @w = dense([1.0]) : f32[2]", "line 5: `dense([1.0])` does not give f32[2]"),
+        ("weight @w = dense([1.0]) : f32[n]", "line 5: a weight cannot be f32[n]"),
+        ("weight @w = hex(\"0\") : u8[1]", "line 5: hexadecimal bytes expected"),
+        ("weight @w = ones() : f32[1]", "line 5: `ones()` is no weight"),
+        ("weight @w = stored(\"f\", 0) : f32[1]", "line 5: the file `f` is not at hand"),
+        ("weight @w = transpose(uniform(1) : f32[2, 3], [0, 1]) : f32[3, 2]", "does not give f32[3, 2]"),
+        ("weight %w = uniform(1) : f32[1]", "line 5: expected `@name`, found `%w`"),
+        ("input %y: f33[1]", "line 5: unknown element type `f33`"),
+        ("input %y: f32[n-]", "line 5: `` is neither a number nor a symbol in dimension `n-`"),
+        ("input %y: f32[9223372036854775808]", "line 5: dimension `9223372036854775808` does not fit 64 bits"),
+        ("input %\"\": f32[1]", "line 5: a name is empty"),
+        ("output y = %y", "line 5: `%y` is not defined"),
+        ("output \"y = %x", "line 5: a quote is not closed"),
+        ("%y = relu(%x : f32[n, 4]", "line 5: a bracket is not closed"),
+        ("%y = relu)%x( : f32[n, 4]", "line 5: unexpected `)`"),
+        ("nothing", "line 5: expected `%name = operator(...) : TYPE`"),
+    ] {
+        let found = error_of_line(statement);
+        assert!(found.contains(message), "{statement}\n  gives {found}\n  and not {message}");
+    }
+    assert_eq!(error(""), "line 0: there is no graph");
+    assert_eq!(error("// nothing\n"), "line 0: there is no graph");
+    assert_eq!(error("\ngraph g {\n}"), "line 2: expected a quoted string, found `g`");
+    assert_eq!(error("graph \"g\" {\n\n// the end"), "line 1: the graph is not closed by `}`");
+    assert_eq!(error("graph \"g\" {\n}\nmore"), "line 3: unexpected text after the graph");
+    assert_eq!(error("graph \"\\t\" {\n}"), "line 1: unknown escape in `\"\\t\"`");
+}
+
+#[test]
+fn deep_nesting_is_an_error() {
+    let deep = "cast(".repeat(100_000);
+    assert!(error_of_line(&format!("weight @w = {deep} : f32[1]")).starts_with("line 5: "));
+    let deep = format!("{}uniform(1) : f32[1]{}", "cast(".repeat(5000), ") : f32[1]".repeat(5000));
+    let message = error_of_line(&format!("weight @w = {deep} : f32[1]"));
+    assert_eq!(message, "line 5: brackets are nested more than 200 deep");
+}
+
+#[test]
+fn constants_keep_their_bytes() {
+    for (dtype, bytes) in [
+        (DType::Bool, vec![2, 1]),
+        (DType::I64, (i64::MAX - 1).to_le_bytes().to_vec()),
+        (DType::F32, 0x7fa0_0001_u32.to_le_bytes().to_vec()),
+        (DType::F32, 0xffc0_0000_u32.to_le_bytes().to_vec()),
+        (DType::F64, (-0.0f64).to_le_bytes().to_vec()),
+        (DType::F16, vec![1, 0, 0xff, 0x7b]),
+        (DType::U8, (0..=255).collect()),
+    ] {
+        let mut graph = Graph::new("g");
+        let weight = Weight::inline(dtype, vec![bytes.len() / dtype.size()], bytes.clone()).unwrap();
+        graph.add_weight("w", weight, Origin::Unknown);
+        let read = text::parse(&graph.to_string(), &files).unwrap();
+        let (_, _, weight) = read.weights().next().unwrap();
+        assert_eq!(weight.read().unwrap(), bytes, "{graph}");
+    }
+}
+
+#[test]
+fn every_operator_is_generated() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let mut seen: Vec<&str> = Vec::new();
+    for _ in 0..400 {
+        let graph = build(&choices().new_tree(&mut runner).unwrap().current());
+        seen.extend(graph.nodes().map(|(_, node)| node.op.mnemonic()));
+    }
+    for mnemonic in Op::mnemonics() {
+        assert!(seen.contains(&mnemonic), "random graphs have no `{mnemonic}`");
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_graphs_round_trip(choices in choices()) {
+        let graph = build(&choices);
+        let text = graph.to_string();
+        let read = text::parse(&text, &files).map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
+        prop_assert_eq!(read.to_string(), text);
+        verify(&read).map_err(|e| TestCaseError::fail(format!("{e}\n{read}")))?;
+    }
+
+    #[test]
+    fn any_text_is_a_graph_or_an_error(source in "\\PC{0,200}") {
+        let _ = text::parse(&source, &files);
+        let _ = text::parse(&format!("graph \"g\" {{\n{source}\n}}"), &files);
+    }
+
+    #[test]
+    fn text_of_its_own_words_is_a_graph_or_an_error(
+        words in prop::collection::vec(
+            prop::sample::select(vec![
+                "%x", "@w", "=", ":", "f32", "[", "]", "(", ")", "{", "}", ",", "input ", "weight ", "output ", "dense",
+                "concat", "uniform", "hex", "stored", "transpose", "cast", "reshape", "relu", "split", "slice", "linear",
+                "attention", "iota", "axis", "sizes", "shape", "perm", "n", "*", "+", "-", "0", "2", "18446744073709551615",
+                "\"", "\\", " ", " : ", "\n", "%y", "//",
+            ]),
+            0..40,
+        ),
+    ) {
+        let source = format!("graph \"g\" {{\ninput %x: f32[n, 4]\n{}\n}}", words.concat());
+        if let Ok(graph) = text::parse(&source, &files) {
+            let _ = verify(&graph);
+            prop_assert!(text::parse(&graph.to_string(), &files).is_ok(), "{}", graph);
+        }
+    }
+
+    #[test]
+    fn a_changed_text_is_a_graph_or_an_error(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<char>()), 1..4),
+        cut in any::<bool>(),
+    ) {
+        let mut text: Vec<char> = SAMPLE.chars().collect();
+        let known = text.clone();
+        for (at, from, new) in edits {
+            let at = at.index(text.len());
+            if cut { text.remove(at); } else { text[at] = if new.is_ascii() { new } else { known[from.index(known.len())] }; }
+        }
+        let source: String = text.into_iter().collect();
+        if let Ok(graph) = text::parse(&source, &files) {
+            let _ = verify(&graph);
+            let again = text::parse(&graph.to_string(), &files);
+            prop_assert!(again.is_ok_and(|again| again.to_string() == graph.to_string()), "{}", graph);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use planish_ir::weight::{CHUNK_BYTES, StoredRange, WeightError, WeightExpr};
+use planish_ir::{DType, Weight, WeightSource};
+use proptest::prelude::*;
+
+/// A file in memory.
+#[derive(Debug)]
+pub(crate) struct Buffer(pub(crate) Vec<u8>);
+
+impl WeightSource for Buffer {
+    fn name(&self) -> &str {
+        "buffer.safetensors"
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let bytes = self.0.get(start..start + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+    fn file_path(&self) -> Option<&Path> {
+        None
+    }
+}
+
+fn stored(dtype: DType, shape: &[usize], bytes: Vec<u8>, offset: u64) -> Weight {
+    let source: Arc<dyn WeightSource> = Arc::new(Buffer(bytes));
+    Weight::stored(dtype, shape.to_vec(), StoredRange { source, offset }).unwrap()
+}
+
+/// The pieces that a weight is streamed in.
+fn pieces(weight: &Weight) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    let keep = &mut |bytes: &[u8]| {
+        pieces.push(bytes.to_vec());
+        Ok(())
+    };
+    weight.stream(keep).unwrap();
+    pieces
+}
+
+/// A tensor as its shape and its elements by index, row-major.
+#[derive(Clone, Debug, PartialEq)]
+struct Naive {
+    shape: Vec<usize>,
+    elements: Vec<f64>,
+}
+
+impl Naive {
+    /// A tensor whose element at an index is given.
+    fn from(shape: &[usize], element: impl Fn(&[usize]) -> f64) -> Self {
+        let count: usize = shape.iter().product();
+        let index = |mut flat: usize| {
+            let mut index = vec![0; shape.len()];
+            for axis in (0..shape.len()).rev() {
+                index[axis] = flat % shape[axis];
+                flat /= shape[axis];
+            }
+            index
+        };
+        Self { shape: shape.to_vec(), elements: (0..count).map(|i| element(&index(i))).collect() }
+    }
+
+    fn at(&self, index: &[usize]) -> f64 {
+        self.elements[index.iter().zip(&self.shape).fold(0, |flat, (i, size)| flat * size + i)]
+    }
+}
+
+/// One transform after the other, of a weight and of the tensor it should give.
+fn transformed(dims: &[usize], dtype: DType, choices: &[(u8, usize)]) -> (Weight, Naive) {
+    // Small integers, which every type holds.
+    let values: Vec<f64> = (0..dims.iter().product::<usize>()).map(|i| (i % 100) as f64).collect();
+    let plain = Weight::numbers(dtype, dims.to_vec(), &values).unwrap();
+    let mut weight = stored(dtype, dims, [vec![9; 5], plain.read().unwrap()].concat(), 5);
+    let mut naive = Naive { shape: dims.to_vec(), elements: values };
+    for &(kind, choice) in choices {
+        let rank = naive.shape.len();
+        match kind % 4 {
+            0 => {
+                let mut perm: Vec<usize> = (0..rank).collect();
+                perm.rotate_left(choice % rank);
+                weight = weight.transpose(&perm).unwrap();
+                let shape: Vec<usize> = perm.iter().map(|p| naive.shape[*p]).collect();
+                naive = Naive::from(&shape, |index| {
+                    let mut from = vec![0; rank];
+                    perm.iter().zip(index).for_each(|(p, i)| from[*p] = *i);
+                    naive.at(&from)
+                });
+            }
+            1 => {
+                weight = weight.cast(DType::ALL.iter().copied().filter(|d| *d != DType::Bool).nth(choice % 9).unwrap())
+            }
+            2 => {
+                let axis = choice % rank;
+                let size = naive.shape[axis];
+                weight = Weight::concat(&[weight.clone(), weight], axis).unwrap();
+                let mut shape = naive.shape.clone();
+                shape[axis] *= 2;
+                naive = Naive::from(&shape, |index| {
+                    let mut from = index.to_vec();
+                    from[axis] %= size.max(1);
+                    naive.at(&from)
+                });
+            }
+            _ => {
+                let mut shape = naive.shape.clone();
+                let last = shape.remove(rank - 1);
+                let at = choice % rank;
+                shape.insert(at, last);
+                weight = weight.reshape(&shape).unwrap();
+                naive.shape = shape;
+            }
+        }
+    }
+    (weight, naive)
+}
+
+proptest! {
+    #[test]
+    fn transforms_agree_with_a_naive_formula(
+        dims in prop::collection::vec(0usize..4, 1..4),
+        dtype in prop::sample::select(vec![DType::F32, DType::F16, DType::I64, DType::U8]),
+        choices in prop::collection::vec((any::<u8>(), 0usize..12), 0..6),
+    ) {
+        let (weight, naive) = transformed(&dims, dtype, &choices);
+        prop_assert_eq!(weight.shape(), &naive.shape[..]);
+        prop_assert_eq!(&weight.read_numbers().unwrap(), &naive.elements);
+        prop_assert_eq!(pieces(&weight).concat(), weight.read().unwrap());
+        prop_assert_eq!(weight.bytes(), weight.read().unwrap().len() as u64);
+    }
+
+    #[test]
+    fn a_permutation_and_its_inverse_give_the_weight_back(perm in Just(vec![0usize, 1, 2, 3]).prop_shuffle()) {
+        let weight = Weight::uniform(DType::F32, vec![2, 3, 4, 5], 7).unwrap();
+        let mut inverse = vec![0; 4];
+        perm.iter().enumerate().for_each(|(i, p)| inverse[*p] = i);
+        prop_assert_eq!(weight.transpose(&perm).unwrap().transpose(&inverse).unwrap(), weight);
+    }
+
+    #[test]
+    fn casts_round_as_the_hardware_does(values in prop::collection::vec(any::<f64>(), 1..20)) {
+        let weight = Weight::numbers(DType::F64, vec![values.len()], &values).unwrap();
+        let single = weight.cast(DType::F32).read_numbers().unwrap();
+        for (found, value) in single.iter().zip(&values) {
+            prop_assert!(*found == f64::from(*value as f32) || value.is_nan() && found.is_nan());
+        }
+    }
+}
+
+#[test]
+fn pieces_are_bounded() {
+    let elements = CHUNK_BYTES / 4 + 3;
+    let bytes: Vec<u8> = (0..elements * 4).map(|i| (i % 251) as u8).collect();
+    let large = stored(DType::F32, &[elements], bytes.clone(), 0);
+    let half = stored(DType::F16, &[elements * 2], bytes.clone(), 0);
+    let weights = [
+        large.clone(),
+        large.reshape(&[1, elements]).unwrap(),
+        large.cast(DType::F16),
+        half.cast(DType::F32),
+        half.cast(DType::F64),
+        Weight::concat(&[large.clone(), large.clone()], 0).unwrap(),
+        Weight::uniform(DType::F64, vec![elements], 3).unwrap(),
+    ];
+    for weight in &weights {
+        let pieces = pieces(weight);
+        assert!(pieces.len() > 1 || weight.bytes() <= CHUNK_BYTES as u64);
+        assert!(pieces.iter().all(|p| p.len() <= CHUNK_BYTES), "{:?} {:?}", weight.dtype(), weight.shape());
+        assert_eq!(pieces.concat().len() as u64, weight.bytes());
+    }
+    assert_eq!(pieces(&large).concat(), bytes);
+    let widened = half.cast(DType::F32);
+    assert_eq!(widened.cast(DType::F16).read().unwrap().len(), bytes.len());
+}
+
+#[test]
+fn transforms_across_pieces() {
+    let elements = CHUNK_BYTES / 8 + 5;
+    let weight = Weight::uniform(DType::F64, vec![elements], 11).unwrap();
+    let numbers = weight.read_numbers().unwrap();
+    let twice = Weight::concat(&[weight.clone(), weight.clone()], 0).unwrap();
+    assert_eq!(twice.read_numbers().unwrap(), [numbers.clone(), numbers.clone()].concat());
+    let single: Vec<f64> = numbers.iter().map(|v| f64::from(*v as f32)).collect();
+    assert_eq!(weight.cast(DType::F32).read_numbers().unwrap(), single);
+    let column = weight.reshape(&[elements, 1]).unwrap();
+    let both = Weight::concat(&[column.clone(), column], 1).unwrap().transpose(&[1, 0]).unwrap();
+    assert_eq!(both.read_numbers().unwrap(), [numbers.clone(), numbers].concat());
+}
+
+#[test]
+fn uniform_numbers() {
+    let read = |seed| Weight::uniform(DType::F64, vec![4000], seed).unwrap().read_numbers().unwrap();
+    let numbers = read(1);
+    assert_eq!(numbers, read(1));
+    assert_ne!(numbers, read(2));
+    assert!(numbers.iter().all(|v| (-1.0..1.0).contains(v)));
+    let mean = numbers.iter().sum::<f64>() / 4000.0;
+    let square = numbers.iter().map(|v| v * v).sum::<f64>() / 4000.0;
+    assert!(mean.abs() < 0.05 && (square - 1.0 / 3.0).abs() < 0.02, "{mean} {square}");
+}
+
+#[test]
+fn expressions_stay_small() {
+    let weight = Weight::uniform(DType::F32, vec![2, 3, 4], 1).unwrap();
+    assert_eq!(weight.cast(DType::F32), weight);
+    assert_eq!(weight.transpose(&[0, 1, 2]).unwrap(), weight);
+    assert_eq!(weight.reshape(&[2, 3, 4]).unwrap(), weight);
+    assert!(matches!(weight.reshape(&[6, 4]).unwrap().expr(), WeightExpr::Uniform(1)));
+    let turned = weight.transpose(&[1, 2, 0]).unwrap().transpose(&[1, 2, 0]).unwrap();
+    assert!(matches!(turned.expr(), WeightExpr::Transpose(of, perm) if *of == weight && *perm == [2, 0, 1]));
+    assert!(stored(DType::U8, &[2], vec![1, 2], 0).as_stored().is_some_and(|range| range.offset == 0));
+    assert!(weight.as_stored().is_none());
+}
+
+#[test]
+fn what_does_not_fit_is_no_weight() {
+    let weight = Weight::uniform(DType::F32, vec![2, 3], 1).unwrap();
+    for perm in [&[0][..], &[0, 0], &[0, 2], &[0, 1, 2]] {
+        assert!(weight.transpose(perm).is_none(), "{perm:?}");
+    }
+    assert!(weight.reshape(&[5]).is_none());
+    assert!(Weight::concat(&[], 0).is_none());
+    assert!(Weight::concat(std::slice::from_ref(&weight), 2).is_none());
+    assert!(Weight::concat(&[weight.clone(), weight.cast(DType::F16)], 0).is_none());
+    assert!(Weight::concat(&[weight.clone(), weight.transpose(&[1, 0]).unwrap()], 0).is_none());
+    assert!(Weight::inline(DType::F32, vec![2], vec![0; 7]).is_none());
+    assert!(Weight::numbers(DType::F32, vec![2], &[1.0]).is_none());
+    assert!(Weight::uniform(DType::F64, vec![1 << 62], 0).is_none());
+    assert!(Weight::uniform(DType::F64, vec![usize::MAX, 2, 0], 0).is_none());
+    let huge = Weight::uniform(DType::U8, vec![usize::MAX], 0).unwrap();
+    assert!(Weight::concat(&[huge.clone(), huge], 0).is_none());
+    let range = |offset| StoredRange { source: Arc::new(Buffer(Vec::new())), offset };
+    assert!(Weight::stored(DType::F32, vec![1], range(u64::MAX)).is_none());
+}
+
+#[test]
+fn failures_name_the_range() {
+    let cut = stored(DType::F32, &[4], vec![0; 10], 0);
+    for weight in [cut.clone(), cut.transpose(&[0]).unwrap(), cut.cast(DType::F16)] {
+        let message = weight.read().unwrap_err().to_string();
+        assert!(message.contains("cannot read 16 bytes at offset 0 of buffer.safetensors"), "{message}");
+    }
+    let whole = Weight::integers(&[1, 2]);
+    assert!(matches!(whole.stream(&mut |_| Err(io::Error::other("full"))), Err(WeightError::Sink(_))));
+    let huge = Weight::uniform(DType::U8, vec![1 << 62], 0).unwrap();
+    let message = huge.read().unwrap_err().to_string();
+    assert!(message.contains("4611686018427387904 bytes do not fit in memory"), "{message}");
+}
+
+#[test]
+fn constants() {
+    assert_eq!(
+        Weight::integers(&[-1, i64::MAX]).read().unwrap(),
+        [(-1i64).to_le_bytes(), i64::MAX.to_le_bytes()].concat()
+    );
+    assert_eq!(Weight::scalar(DType::Bf16, 1.0).read().unwrap(), [0x80, 0x3f]);
+    let saturated = Weight::numbers(DType::I8, vec![4], &[300.0, -300.0, 1.9, -1.9]).unwrap();
+    assert_eq!(saturated.read_numbers().unwrap(), [127.0, -128.0, 1.0, -1.0]);
+    assert_eq!(Weight::numbers(DType::Bool, vec![3], &[0.0, 0.5, -3.0]).unwrap().read().unwrap(), [0, 1, 1]);
+    assert_eq!(Weight::integers(&[3, 0]).cast(DType::Bool).read().unwrap(), [1, 0]);
+}
