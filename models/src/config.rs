@@ -1,0 +1,263 @@
+//! Reading `config.json`: typed, and with a record of which keys were asked for, so that none is
+//! silently ignored.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use crate::{Checkpoint, ModelError};
+
+/// The largest size a configuration may ask for.
+pub(crate) const MAX_SIZE: usize = 1 << 24;
+
+/// A size with the config key that it comes from, or how it comes from several, which errors name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// The value.
+    pub(crate) value: usize,
+    /// The key.
+    pub(crate) key: &'static str,
+    /// Whether the file does not have it.
+    pub(crate) is_default: bool,
+}
+
+impl Size {
+    /// A size that comes from several; the text says how.
+    pub(crate) fn derived(value: usize, from: &'static str) -> Self {
+        Self { value, key: from, is_default: false }
+    }
+
+    /// The value as a dimension or id.
+    pub(crate) fn signed(self) -> i64 {
+        // Sizes are bounded by MAX_SIZE.
+        i64::try_from(self.value).unwrap_or(i64::MAX)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}{}", self.key, self.value, if self.is_default { " by default" } else { "" })
+    }
+}
+
+/// The configuration of a model.
+pub(crate) struct Config<'a> {
+    path: PathBuf,
+    values: &'a Map<String, Value>,
+    asked: RefCell<BTreeSet<&'static str>>,
+    /// Sizes that the file does not give.
+    defaults: RefCell<Vec<Size>>,
+    warnings: RefCell<Vec<String>>,
+}
+
+impl<'a> Config<'a> {
+    /// The configuration of a checkpoint, with no key asked for yet.
+    pub(crate) fn new(checkpoint: &'a Checkpoint) -> Self {
+        Self {
+            path: checkpoint.config_path(),
+            values: checkpoint.config(),
+            asked: RefCell::default(),
+            defaults: RefCell::default(),
+            warnings: RefCell::default(),
+        }
+    }
+
+    /// Records a warning about the file.
+    pub(crate) fn warn(&self, message: impl fmt::Display) {
+        self.warnings.borrow_mut().push(format!("{}: {message}", self.path.display()));
+    }
+
+    /// Every warning, the one about missing sizes last.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        let missing: Vec<String> = self.defaults.take().iter().map(Size::to_string).collect();
+        if !missing.is_empty() {
+            self.warn(format!("missing keys, taken as transformers has them: {}", missing.join(", ")));
+        }
+        self.warnings.take()
+    }
+
+    /// An error about the file.
+    pub(crate) fn error(&self, message: impl Into<String>) -> ModelError {
+        ModelError::File { path: self.path.clone(), message: message.into() }
+    }
+
+    /// An error about the value of a key.
+    pub(crate) fn unexpected(&self, key: &str, value: &Value, expected: &str) -> ModelError {
+        self.error(format!("`{key}` is {}, expected {expected}", brief(value)))
+    }
+
+    /// The value of a key; null counts as absent.
+    pub(crate) fn get(&self, key: &'static str) -> Option<&'a Value> {
+        self.asked.borrow_mut().insert(key);
+        self.values.get(key).filter(|v| !v.is_null())
+    }
+
+    /// A positive size of at most [`MAX_SIZE`]; the default, with a warning, where it is missing.
+    pub(crate) fn size(&self, key: &'static str, default: usize) -> Result<Size, ModelError> {
+        self.size_alias(&[key], default)
+    }
+
+    /// A size that goes by several names. Names that are given must agree.
+    pub(crate) fn size_alias(&self, keys: &[&'static str], default: usize) -> Result<Size, ModelError> {
+        if let Some(size) = self.given_size(keys)? {
+            return Ok(size);
+        }
+        let size = Size { value: default, key: keys.first().copied().unwrap_or_default(), is_default: true };
+        self.defaults.borrow_mut().push(size);
+        Ok(size)
+    }
+
+    /// A size under one or several names, if the file gives it.
+    pub(crate) fn given_size(&self, keys: &[&'static str]) -> Result<Option<Size>, ModelError> {
+        let mut found: Option<Size> = None;
+        for &key in keys {
+            self.get(key);
+            let Some(value) = self.values.get(key) else { continue };
+            let number = value.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=MAX_SIZE).contains(n));
+            let number =
+                number.ok_or_else(|| self.unexpected(key, value, &format!("an integer from 1 to {MAX_SIZE}")))?;
+            match found {
+                Some(first) if first.value != number => {
+                    return Err(self.error(format!("`{key}` is {number}, but {first}: both name the same size")));
+                }
+                _ => found = found.or(Some(Size { value: number, key, is_default: false })),
+            }
+        }
+        Ok(found)
+    }
+
+    /// A size, or `None` where the key is null, the default where it is missing.
+    pub(crate) fn optional_size(&self, key: &'static str, default: Option<usize>) -> Result<Option<usize>, ModelError> {
+        match self.get(key) {
+            Some(_) => Ok(self.given_size(&[key])?.map(|size| size.value)),
+            None if self.values.contains_key(key) => Ok(None),
+            None => Ok(default),
+        }
+    }
+
+    /// A size, or another one where the key is absent.
+    pub(crate) fn size_or(&self, key: &'static str, default: Size) -> Result<Size, ModelError> {
+        match self.get(key) {
+            Some(_) => Ok(self.given_size(&[key])?.unwrap_or(default)),
+            None => Ok(default),
+        }
+    }
+
+    /// A positive finite number.
+    pub(crate) fn positive(&self, key: &'static str, default: f64) -> Result<f64, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let number = value.as_f64().filter(|n| n.is_finite() && *n > 0.0);
+        number.ok_or_else(|| self.unexpected(key, value, "a positive number"))
+    }
+
+    /// A truth value.
+    pub(crate) fn boolean(&self, key: &'static str, default: bool) -> Result<bool, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.unexpected(key, value, "true or false"))
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, key: &'static str, default: &'static str) -> Result<&'a str, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_str().ok_or_else(|| self.unexpected(key, value, "a text"))
+    }
+
+    /// A token id of a vocabulary: absent where the key is null or -1, the default where it is missing.
+    pub(crate) fn token(&self, key: &'static str, default: i64, vocabulary: Size) -> Result<Option<i64>, ModelError> {
+        let in_vocabulary = |id: &i64| (0..vocabulary.signed()).contains(id);
+        match self.get(key) {
+            None if self.values.contains_key(key) => Ok(None),
+            None => Ok(Some(default).filter(in_vocabulary)),
+            Some(value) => match value.as_i64().filter(in_vocabulary) {
+                None if value.as_i64() == Some(-1) => Ok(None),
+                None => Err(self.unexpected(key, value, &format!("a token id below {vocabulary}"))),
+                id => Ok(id),
+            },
+        }
+    }
+
+    /// A token id of a vocabulary, where the key is one.
+    pub(crate) fn any_token(&self, key: &'static str, vocabulary: Size) -> Option<i64> {
+        self.get(key)?.as_i64().filter(|id| (0..vocabulary.signed()).contains(id))
+    }
+
+    /// The number of labels of a classifier: that of the entries of `id2label`, which counts for the
+    /// transformers library, or `num_labels`, or what files of 2019 call `_num_labels`, or 2.
+    pub(crate) fn labels(&self) -> Result<Size, ModelError> {
+        const KEY: &str = "num_labels";
+        let named = match self.get("id2label") {
+            None => None,
+            Some(Value::Object(labels)) if !labels.is_empty() => {
+                Some(Size { value: labels.len(), key: "id2label", is_default: false })
+            }
+            Some(value) => return Err(self.unexpected("id2label", value, "an object of at least one label")),
+        };
+        match (named, self.get(KEY)) {
+            (Some(named), Some(counted)) if counted.as_u64() != Some(named.value as u64) => {
+                self.warn(format!(
+                    "`{KEY}` is {}, but `id2label`, which counts, names {}",
+                    brief(counted),
+                    named.value
+                ));
+                Ok(named)
+            }
+            (Some(named), _) => Ok(named),
+            (None, _) => {
+                let key = [KEY, "_num_labels"].into_iter().find(|key| self.get(key).is_some());
+                let given = key.map(|key| self.given_size(&[key])).transpose()?.flatten();
+                Ok(given.unwrap_or(Size { value: 2, key: KEY, is_default: true }))
+            }
+        }
+    }
+
+    /// Refuses a setting other than the one that is honoured.
+    pub(crate) fn require_text(&self, key: &'static str, only: &'static str) -> Result<(), ModelError> {
+        match self.text(key, only)? {
+            text if text == only => Ok(()),
+            text => Err(self.error(format!("`{key}` is \"{text}\", only \"{only}\" is supported"))),
+        }
+    }
+
+    /// Refuses keys that change the computation in a way that is not supported: they may be
+    /// absent, null, false or empty.
+    pub(crate) fn refuse(&self, keys: &[&'static str]) -> Result<(), ModelError> {
+        for &key in keys {
+            if let Some(value) = self.get(key).filter(|v| !is_off(v)) {
+                return Err(self.error(format!("`{key}` is {}: that is not supported", brief(value))));
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys that were never asked for, are in none of the lists, and say something.
+    pub(crate) fn ignored(&self, irrelevant: &[&[&str]]) -> Vec<&'a str> {
+        let asked = self.asked.borrow();
+        let known = |key: &str| asked.contains(key) || irrelevant.iter().any(|list| list.contains(&key));
+        self.values.iter().filter(|(k, v)| !is_off(v) && !known(k)).map(|(k, _)| k.as_str()).collect()
+    }
+}
+
+/// Whether a value says nothing: null, false or empty.
+pub(crate) fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        _ => false,
+    }
+}
+
+/// The most characters of a value that a message shows.
+const BRIEF: usize = 60;
+
+/// A value as text, cut where it is long.
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(BRIEF) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text,
+    }
+}

@@ -1,0 +1,125 @@
+//! What decoders share: inputs, causal attention over a cache of keys and values, and the head that
+//! scores the next token. Inputs and outputs are named as Optimum names them.
+
+use planish_ir::ops::{Attention, Cast, Flag, Linear, Real};
+use planish_ir::{DType, Dim, ValueId};
+
+use crate::ModelError;
+use crate::builder::{BATCH, Builder, PAST, SEQUENCE};
+use crate::config::Size;
+use crate::heads;
+use crate::registry::Interface;
+
+/// The heads of a decoder's attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Heads {
+    pub(crate) queries: Size,
+    /// Heads of keys and values: a divisor of those of queries.
+    pub(crate) keys: Size,
+    /// Features of a head.
+    pub(crate) size: Size,
+}
+
+impl Heads {
+    /// Checks what no tensor's shape shows.
+    pub(crate) fn check(self, b: &Builder<'_>) -> Result<Self, ModelError> {
+        match self.queries.value.is_multiple_of(self.keys.value) {
+            true => Ok(self),
+            false => Err(b.config.error(format!("{} is not divisible by {}", self.queries, self.keys))),
+        }
+    }
+}
+
+/// A decoder that is being built.
+pub(crate) struct Decoder {
+    /// i64[batch_size, sequence_length].
+    pub(crate) input_ids: ValueId,
+    /// i64[batch_size, sequence_length].
+    pub(crate) position_ids: ValueId,
+    vocabulary: Size,
+    positions: Size,
+    heads: Heads,
+    /// Which keys take part: bool[batch_size, past_sequence_length + sequence_length].
+    mask: ValueId,
+    /// Keys and values of each layer so far.
+    present: Vec<[ValueId; 2]>,
+}
+
+impl Decoder {
+    /// Adds the inputs, but those of the cache: each layer adds its own.
+    pub(crate) fn new(
+        b: &mut Builder<'_>,
+        vocabulary: Size,
+        positions: Size,
+        heads: Heads,
+    ) -> Result<Self, ModelError> {
+        let input_ids = b.input("input_ids", vocabulary.signed());
+        let keys = Dim::symbol(PAST).checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
+        let attention_mask = b.ids("attention_mask", [Dim::symbol(BATCH), keys], 2);
+        let position_ids = b.input("position_ids", positions.signed());
+        let mask = b.emit(Cast { x: attention_mask, to: DType::Bool }, "attention_mask.bool")?;
+        Ok(Self { input_ids, position_ids, vocabulary, positions, heads, mask, present: Vec::new() })
+    }
+
+    /// Attention of the next layer, [batch_size, sequence_length, features], with a window where
+    /// it slides.
+    pub(crate) fn attend(
+        &mut self,
+        b: &mut Builder<'_>,
+        [q, k, v]: [ValueId; 3],
+        scale: f64,
+        window: Option<usize>,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let layer = self.present.len();
+        let Heads { queries, keys, size } = self.heads;
+        let mut past = |what: &str| {
+            let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
+            b.floats(&format!("past_key_values.{layer}.{what}"), dims)
+        };
+        let (past_key, past_value) = (Some(past("key")), Some(past("value")));
+        let attention = Attention {
+            mask: Some(self.mask),
+            past_key,
+            past_value,
+            kv_heads: Some(keys.value).filter(|keys| *keys != queries.value),
+            causal: Flag(true),
+            window,
+            present: Flag(true),
+            ..Attention::new(q, k, v, queries.value, Real(scale))
+        };
+        match b.emit_all(attention, module)?[..] {
+            [result, key, value] => {
+                self.present.push([key, value]);
+                Ok(result)
+            }
+            _ => unreachable!("attention has its keys and values as results"),
+        }
+    }
+
+    /// Adds the outputs: `logits` of the vocabulary for each token, then the cache. The projection's
+    /// weight is that of the embeddings where the configuration ties them; `tied` is its default.
+    pub(crate) fn finish(
+        self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        hidden: Size,
+        embeddings: &str,
+        tied: bool,
+    ) -> Result<Interface, ModelError> {
+        const MODULE: &str = "lm_head";
+        let tied = b.config.boolean("tie_word_embeddings", tied)?;
+        let weight = heads::vocabulary_weight(b, MODULE, embeddings, tied, [self.vocabulary, hidden])?;
+        let logits = b.emit(Linear::new(x, weight, None), MODULE)?;
+        b.graph.add_output("logits", logits);
+        for (layer, [key, value]) in self.present.into_iter().enumerate() {
+            b.graph.add_output(&format!("present.{layer}.key"), key);
+            b.graph.add_output(&format!("present.{layer}.value"), value);
+        }
+        Ok(Interface {
+            max_positions: Some(self.positions.value),
+            vocab_size: Some(self.vocabulary.value),
+            pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! The architectures. To add one: a file with its `ARCHITECTURE`, and a line in [`ARCHITECTURES`].
+
+use crate::builder::Builder;
+use crate::{ModelError, Task, bart, bert, distilbert, gpt2, llama, mistral, phi3, qwen2, roberta, t5, vit};
+
+/// Every architecture that can be loaded.
+pub const ARCHITECTURES: &[Architecture] = &[
+    // In the order of their names, which is that of messages.
+    bart::ARCHITECTURE,
+    bert::ARCHITECTURE,
+    roberta::CAMEMBERT,
+    distilbert::ARCHITECTURE,
+    gpt2::ARCHITECTURE,
+    llama::ARCHITECTURE,
+    mistral::ARCHITECTURE,
+    phi3::ARCHITECTURE,
+    qwen2::ARCHITECTURE,
+    roberta::ARCHITECTURE,
+    t5::ARCHITECTURE,
+    vit::ARCHITECTURE,
+    roberta::XLM_ROBERTA,
+];
+
+/// How checkpoints of one `model_type` become graphs.
+pub struct Architecture {
+    /// The value of `model_type` in `config.json`.
+    pub model_type: &'static str,
+    /// What the names of its classes in the transformers library begin with.
+    pub(crate) class_prefix: &'static str,
+    /// The tasks that it has heads for; the first is taken where nothing says which.
+    pub tasks: &'static [Task],
+    /// What the base model goes by in the checkpoint of a model with a head.
+    pub(crate) base: &'static str,
+    /// Configuration keys, besides those of every model, that do not change the computation.
+    pub(crate) irrelevant_keys: &'static [&'static str],
+    /// Beginnings of the names of tensors that may be stored without being used; with a dot before
+    /// them, endings.
+    pub(crate) unused_tensors: &'static [&'static str],
+    /// Adds inputs, nodes and outputs to the graph; [`Builder::finish`] ends one of several.
+    pub(crate) build: fn(&mut Builder<'_>, Task) -> Result<Interface, ModelError>,
+}
+
+impl Architecture {
+    /// The architecture of a `model_type`.
+    #[must_use]
+    pub fn find(model_type: &str) -> Option<&'static Architecture> {
+        ARCHITECTURES.iter().find(|a| a.model_type == model_type)
+    }
+
+    /// The error for a task that it has no head for.
+    pub(crate) fn without(&self, task: Task) -> ModelError {
+        ModelError::Task { model_type: self.model_type, task, tasks: self.tasks }
+    }
+
+    /// The architecture of a class of the transformers library such as `BertForMaskedLM`.
+    pub(crate) fn of_class(class: &str) -> Option<&'static Architecture> {
+        const AFTER_PREFIX: &[&str] = &["For", "Model", "LMHeadModel"];
+        let rest = |a: &Architecture| class.strip_prefix(a.class_prefix);
+        ARCHITECTURES.iter().find(|a| rest(a).is_some_and(|r| AFTER_PREFIX.iter().any(|p| r.starts_with(p))))
+    }
+}
+
+/// What callers need to know of a built model besides its graph.
+pub(crate) struct Interface {
+    /// The longest sequence it takes, where it takes sequences and has a limit.
+    pub(crate) max_positions: Option<usize>,
+    /// The number of token ids, where it takes tokens.
+    pub(crate) vocab_size: Option<usize>,
+    pub(crate) pad_token_id: Option<i64>,
+}

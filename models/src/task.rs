@@ -1,0 +1,92 @@
+//! Tasks: what a model's outputs are for. Names are those of Optimum.
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! tasks {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, synonyms $synonyms:expr, classes $classes:expr;)*) => {
+        /// What a model's outputs are for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Task { $($(#[$doc])* $variant,)* }
+
+        impl Task {
+            /// Every task.
+            pub const ALL: &'static [Task] = &[$(Task::$variant,)*];
+
+            /// The name, e.g. `fill-mask`.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Task::$variant => $name,)* }
+            }
+
+            /// Other names that mean the same.
+            fn synonyms(self) -> &'static [&'static str] {
+                match self { $(Task::$variant => &$synonyms,)* }
+            }
+
+            /// Endings of the names of the model classes that compute it.
+            fn classes(self) -> &'static [&'static str] {
+                match self { $(Task::$variant => &$classes,)* }
+            }
+        }
+    };
+}
+
+tasks! {
+    /// `last_hidden_state` [batch_size, sequence_length, hidden], and `pooler_output`
+    /// [batch_size, hidden] where the checkpoint has a pooler.
+    FeatureExtraction = "feature-extraction", synonyms ["default", "sentence-similarity"], classes ["Model"];
+    /// `logits` [batch_size, sequence_length, vocabulary] of each token.
+    FillMask = "fill-mask", synonyms ["masked-lm"], classes ["ForMaskedLM", "ForPreTraining"];
+    /// `logits` [batch_size, labels] of the whole sequence.
+    TextClassification = "text-classification", synonyms ["sequence-classification", "zero-shot-classification"],
+        classes ["ForSequenceClassification"];
+    /// `logits` [batch_size, sequence_length, labels] of each token.
+    TokenClassification = "token-classification", synonyms [], classes ["ForTokenClassification"];
+    /// `start_logits` and `end_logits`, each [batch_size, sequence_length].
+    QuestionAnswering = "question-answering", synonyms [], classes ["ForQuestionAnswering"];
+    /// `logits` [batch_size, sequence_length, vocabulary] of the token after each, and the cache of
+    /// keys and values: `present.N.key` and `present.N.value` of each layer.
+    TextGeneration = "text-generation", synonyms ["causal-lm", "text-generation-with-past", "causal-lm-with-past"],
+        classes ["ForCausalLM", "LMHeadModel"];
+    /// Of an encoder `last_hidden_state`, and of decoders `logits` [batch_size,
+    /// decoder_sequence_length, vocabulary] of the token after each, with the cache of keys and
+    /// values: `present.N.decoder.key` and `.value` of each layer, and `present.N.encoder.key` and
+    /// `.value`, which the first decoder gives.
+    Text2TextGeneration = "text2text-generation", synonyms [
+            "seq2seq-lm", "summarization", "translation", "text2text-generation-with-past",
+            "seq2seq-lm-with-past", "summarization-with-past", "translation-with-past",
+        ], classes ["ForConditionalGeneration", "ForSeq2SeqLM", "MTModel"];
+    /// `logits` [batch_size, labels] of an image.
+    ImageClassification = "image-classification", synonyms [], classes ["ForImageClassification"];
+}
+
+impl Task {
+    /// The task of a class of the transformers library such as `BertForMaskedLM`, or `None` for a
+    /// class that computes something else.
+    #[must_use]
+    pub fn of_class(class: &str) -> Option<Self> {
+        // `LMHeadModel` ends in `Model` too: the longest ending counts.
+        let ending = |t: &Task| t.classes().iter().filter(|c| class.ends_with(**c)).map(|c| c.len()).max();
+        Task::ALL.iter().copied().filter(|t| ending(t).is_some()).max_by_key(ending)
+    }
+
+    /// Names in a row, for messages.
+    pub(crate) fn list(tasks: &[Task]) -> String {
+        tasks.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Task {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Task::ALL.iter().copied().find(|t| t.name() == text || t.synonyms().contains(&text));
+        found.ok_or_else(|| format!("unknown task `{text}`: the tasks are {}", Task::list(Task::ALL)))
+    }
+}

@@ -1,0 +1,17 @@
+//! Loading checkpoints: the goldens, the forms in which hubs carry the same model, and input that
+//! is wrong in every way that is known.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is a test")]
+
+mod checkpoints;
+mod configs;
+mod decoders;
+mod fuzz;
+mod goldens;
+mod heads;
+mod seq2seq;
+mod shared_tensors;
+mod sizes;
+mod support;
+mod variants;
+mod vision;
+mod weight_files;
