@@ -1,0 +1,142 @@
+//! Shapes as ONNX wants them: vectors of 64 bit integers, computed from the inputs' shapes where
+//! they depend on symbols. Every symbol, product and sum is computed once.
+
+use std::collections::HashMap;
+
+use planish_ir::{Dim, Graph, Shape, Symbol, ValueId};
+
+use super::Emitter;
+use super::nodes::{int, ints};
+use crate::proto::{AttributeProto, DataType, NodeProto, TensorProto};
+
+/// What has been computed already.
+#[derive(Default)]
+pub(super) struct Cache {
+    /// By rank and values.
+    constants: HashMap<(usize, Vec<i64>), String>,
+    dims: HashMap<Dim, String>,
+    shapes: HashMap<Shape, String>,
+}
+
+impl Emitter<'_> {
+    /// The name of a vector of integers that does not depend on the inputs.
+    pub(super) fn constant(&mut self, values: &[i64]) -> String {
+        self.integers(vec![i64::try_from(values.len()).unwrap_or(i64::MAX)], values)
+    }
+
+    /// The name of an integer.
+    pub(super) fn scalar(&mut self, value: i64) -> String {
+        self.integers(Vec::new(), &[value])
+    }
+
+    fn integers(&mut self, dims: Vec<i64>, values: &[i64]) -> String {
+        let key = (dims.len(), values.to_vec());
+        if let Some(name) = self.dims.constants.get(&key) {
+            return name.clone();
+        }
+        let text: Vec<String> = values.iter().map(i64::to_string).collect();
+        let name = self.fresh(&format!("const/{}", text.join("_")));
+        self.initializers.push(TensorProto {
+            dims,
+            data_type: DataType::Int64.into(),
+            name: name.clone(),
+            raw_data: values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().into(),
+            ..TensorProto::default()
+        });
+        self.dims.constants.insert(key, name.clone());
+        name
+    }
+
+    /// The name of a vector with one element: a dimension.
+    pub(super) fn dim(&mut self, dim: &Dim) -> String {
+        if let Some(size) = dim.as_constant() {
+            return self.constant(&[size]);
+        }
+        if let Some(name) = self.dims.dims.get(dim) {
+            return name.clone();
+        }
+        let name = match dim.as_symbol() {
+            Some(symbol) => self.symbol(symbol),
+            None => self.sum(dim),
+        };
+        self.dims.dims.insert(dim.clone(), name.clone());
+        name
+    }
+
+    fn symbol(&mut self, symbol: &Symbol) -> String {
+        let (input, axis) = binding(self.graph, symbol);
+        let attributes = vec![int("start", axis), int("end", axis + 1)];
+        self.shape_node("Shape", vec![self.name(input).to_owned()], symbol, attributes)
+    }
+
+    fn sum(&mut self, dim: &Dim) -> String {
+        let mut sum: Option<String> = None;
+        for (coefficient, symbols) in dim.summands() {
+            let mut product = (coefficient != 1 || symbols.is_empty()).then(|| self.constant(&[coefficient]));
+            for symbol in symbols {
+                let factor = self.dim(&Dim::symbol(symbol));
+                product = Some(match product {
+                    Some(product) => self.shape_node("Mul", vec![product, factor], "product", Vec::new()),
+                    None => factor,
+                });
+            }
+            let product = product.unwrap_or_default();
+            sum = Some(match sum {
+                Some(sum) => self.shape_node("Add", vec![sum, product], "sum", Vec::new()),
+                None => product,
+            });
+        }
+        sum.unwrap_or_default()
+    }
+
+    /// The name of a scalar: a dimension.
+    pub(super) fn dim_scalar(&mut self, dim: &Dim) -> String {
+        let vector = self.dim(dim);
+        let axes = self.constant(&[0]);
+        self.shape_node("Squeeze", vec![vector, axes], "scalar", Vec::new())
+    }
+
+    /// The name of a vector: the dimensions of a shape.
+    pub(super) fn shape(&mut self, shape: &Shape) -> String {
+        if let Some(sizes) = shape.as_constant() {
+            return self.constant(&sizes);
+        }
+        if let Some(name) = self.dims.shapes.get(shape) {
+            return name.clone();
+        }
+        let dims: Vec<String> = shape.iter().map(|d| self.dim(d)).collect();
+        let name = self.shape_node("Concat", dims, "shape", vec![int("axis", 0)]);
+        self.dims.shapes.insert(shape.clone(), name.clone());
+        name
+    }
+
+    /// A node on shapes, named after what it computes.
+    fn shape_node(&mut self, op: &str, input: Vec<String>, what: &str, attribute: Vec<AttributeProto>) -> String {
+        let output = self.fresh(&format!("shape/{what}"));
+        self.nodes.push(NodeProto {
+            input,
+            output: vec![output.clone()],
+            name: output.clone(),
+            op_type: op.to_owned(),
+            attribute,
+            ..NodeProto::default()
+        });
+        output
+    }
+}
+
+/// The first input that has the symbol as a dimension, and which; the verifier guarantees one.
+fn binding(graph: &Graph, symbol: &Symbol) -> (ValueId, i64) {
+    for &input in graph.inputs() {
+        let axis = graph.ty(input).shape.iter().position(|d| d.as_symbol() == Some(symbol));
+        if let Some(axis) = axis.and_then(|a| i64::try_from(a).ok()) {
+            return (input, axis);
+        }
+    }
+    unreachable!("invariant V07: every symbol is a dimension of an input")
+}
+
+/// Permutations and the like as an attribute.
+pub(super) fn indices(name: &str, values: &[usize]) -> AttributeProto {
+    ints(name, values.iter().map(|&v| i64::try_from(v).unwrap_or(i64::MAX)).collect())
+}

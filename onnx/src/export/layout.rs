@@ -1,0 +1,193 @@
+//! Where each byte of the output files goes. Sizes of weights are known before their values, so
+//! the files are laid out first and then filled in parallel.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use planish_ir::weight::StoredRange;
+use planish_ir::{Origin, Weight};
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+
+use super::{ExportError, ExportOptions, Exported, Placement, data_type, write};
+use crate::proto::{
+    GRAPH_INITIALIZER, GraphProto, MODEL_GRAPH, ModelProto, StringStringEntryProto, TENSOR_RAW_DATA, TensorProto,
+};
+
+/// Weights below this many bytes stay in the model file: shape inference reads some of them there.
+const INLINE_BYTES: u64 = 1024;
+
+/// Where tensors begin in a file of their own, so that a runtime can map them.
+const ALIGNMENT: u64 = 4096;
+
+/// What protobuf can hold.
+const PROTOBUF_BYTES: u64 = (1 << 31) - 1;
+
+/// A weight and what it is called in the model.
+pub(super) struct Initializer<'g> {
+    pub(super) name: String,
+    pub(super) weight: &'g Weight,
+    pub(super) origin: &'g Origin,
+}
+
+/// A part of a file.
+pub(super) enum Segment<'g> {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// A weight's value.
+    Weight(&'g Initializer<'g>),
+}
+
+/// A file to be written: its length and its parts in order of their offsets.
+#[derive(Default)]
+pub(super) struct File<'g> {
+    pub(super) length: u64,
+    pub(super) segments: Vec<(u64, Segment<'g>)>,
+}
+
+impl<'g> File<'g> {
+    fn push(&mut self, segment: Segment<'g>) {
+        let length = match &segment {
+            Segment::Bytes(bytes) => bytes.len() as u64,
+            Segment::Weight(initializer) => initializer.weight.bytes(),
+        };
+        self.segments.push((self.length, segment));
+        self.length += length;
+    }
+}
+
+/// Lays out the model and writes it.
+pub(super) fn write(
+    model: &ModelProto,
+    graph: GraphProto,
+    weights: &[Initializer<'_>],
+    name: &str,
+    folder: &Path,
+    options: &ExportOptions<'_>,
+) -> Result<Exported, ExportError> {
+    let (model_name, data_name) = (format!("{name}.onnx"), format!("{name}.onnx_data"));
+    let total: u64 = weights.iter().map(|w| w.weight.bytes()).sum();
+    let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let mut data = File::default();
+    let mut body = Body::default();
+    let mut unlinked = 0;
+    for initializer in weights {
+        let bytes = initializer.weight.bytes();
+        let linked = match options.placement {
+            Placement::Link if bytes >= INLINE_BYTES => linkable(initializer.weight),
+            _ => None,
+        };
+        if options.placement == Placement::Link && linked.is_none() {
+            unlinked += bytes;
+        }
+        if let Some((path, range)) = linked {
+            let location = range.source.name().to_owned();
+            body.external(initializer, &location, range.offset);
+            links.insert(location, path.to_owned());
+        } else if total > options.external_above && bytes >= INLINE_BYTES {
+            data.length = data.length.next_multiple_of(ALIGNMENT);
+            body.external(initializer, &data_name, data.length);
+            data.push(Segment::Weight(initializer));
+        } else {
+            body.inline(initializer);
+        }
+    }
+
+    let mut file = File::default();
+    let graph = graph.encode_to_vec();
+    let mut head = model.encode_to_vec();
+    encode_key(MODEL_GRAPH, WireType::LengthDelimited, &mut head);
+    encode_varint(graph.len() as u64 + body.length, &mut head);
+    head.extend(graph);
+    file.push(Segment::Bytes(head));
+    body.segments.into_iter().for_each(|s| file.push(s));
+    if file.length > PROTOBUF_BYTES {
+        return Err(ExportError::TooLarge(file.length));
+    }
+
+    let mut exported = Exported { files: vec![(model_name.clone(), file.length)], linked: Vec::new(), unlinked };
+    for (link, path) in links {
+        // A symbolic link, as in the cache of Hugging Face, would be linked itself.
+        let file = path.canonicalize();
+        let linked = file.and_then(|file| std::fs::hard_link(file, folder.join(&link)));
+        match linked {
+            // By the export of another graph of the same weights.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            linked => {
+                linked.map_err(|source| ExportError::Link { from: path.clone(), to: folder.to_owned(), source })?
+            }
+        }
+        exported.linked.push(link);
+    }
+    write::file(&folder.join(model_name), &file, options.progress)?;
+    if data.length > 0 {
+        write::file(&folder.join(&data_name), &data, options.progress)?;
+        exported.files.push((data_name, data.length));
+    }
+    Ok(exported)
+}
+
+/// The file and range of a weight that is just that.
+fn linkable(weight: &Weight) -> Option<(&Path, &StoredRange)> {
+    let range = weight.as_stored()?;
+    range.source.file_path().map(|path| (path, range))
+}
+
+/// The initializers of the graph, encoded: the part of the model file that holds the weights.
+#[derive(Default)]
+struct Body<'g> {
+    length: u64,
+    segments: Vec<Segment<'g>>,
+}
+
+impl<'g> Body<'g> {
+    fn push(&mut self, bytes: Vec<u8>) {
+        self.length += bytes.len() as u64;
+        self.segments.push(Segment::Bytes(bytes));
+    }
+
+    /// A tensor whose bytes stand here.
+    fn inline(&mut self, initializer: &'g Initializer<'g>) {
+        let tensor = tensor(initializer);
+        let bytes = initializer.weight.bytes();
+        let raw = key_len(TENSOR_RAW_DATA) as u64 + encoded_len_varint(bytes) as u64 + bytes;
+        let mut head = Vec::new();
+        encode_key(GRAPH_INITIALIZER, WireType::LengthDelimited, &mut head);
+        encode_varint(tensor.encoded_len() as u64 + raw, &mut head);
+        head.extend(tensor.encode_to_vec());
+        encode_key(TENSOR_RAW_DATA, WireType::LengthDelimited, &mut head);
+        encode_varint(bytes, &mut head);
+        self.push(head);
+        self.length += bytes;
+        self.segments.push(Segment::Weight(initializer));
+    }
+
+    /// A tensor whose bytes stand in another file.
+    fn external(&mut self, initializer: &'g Initializer<'g>, location: &str, offset: u64) {
+        let entry = |key: &str, value: String| StringStringEntryProto { key: key.to_owned(), value };
+        let tensor = TensorProto {
+            external_data: vec![
+                entry("location", location.to_owned()),
+                entry("offset", offset.to_string()),
+                entry("length", initializer.weight.bytes().to_string()),
+            ],
+            data_location: 1,
+            ..tensor(initializer)
+        };
+        let mut head = Vec::new();
+        encode_key(GRAPH_INITIALIZER, WireType::LengthDelimited, &mut head);
+        encode_varint(tensor.encoded_len() as u64, &mut head);
+        head.extend(tensor.encode_to_vec());
+        self.push(head);
+    }
+}
+
+fn tensor(initializer: &Initializer<'_>) -> TensorProto {
+    TensorProto {
+        dims: initializer.weight.shape().iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect(),
+        data_type: data_type(initializer.weight.dtype()),
+        name: initializer.name.clone(),
+        ..TensorProto::default()
+    }
+}

@@ -1,0 +1,264 @@
+//! From a legalized graph to ONNX files. Each operator becomes one node; weights are evaluated piece
+//! by piece, in parallel, straight into their places in the output file.
+
+mod dims;
+mod layout;
+mod nodes;
+mod reshape;
+mod write;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use planish_ir::weight::WeightError;
+use planish_ir::{DType, Def, Dim, Graph, Origin, TensorType, ValueId};
+
+use crate::OPSETS;
+use crate::proto::{
+    DataType, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto,
+};
+
+/// Where weights that are plain ranges of weight files go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Into the model file, or above [`ExportOptions::external_above`] into `NAME.onnx_data` beside it.
+    Copy,
+    /// Nowhere: the weight files are hard-linked into the folder and the model points into them.
+    Link,
+}
+
+/// How to write a graph.
+#[derive(Clone, Copy)]
+pub struct ExportOptions<'a> {
+    /// The opset of the default domain.
+    pub opset: u32,
+    /// Where weights go.
+    pub placement: Placement,
+    /// Weights of more bytes than this in all go into a file of their own: protobuf ends at 2 GiB.
+    pub external_above: u64,
+    /// Called with the number of bytes that were written since the last call; from any thread.
+    pub progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Names of the files in the folder and their sizes in bytes, the model first.
+    pub files: Vec<(String, u64)>,
+    /// Names of the weight files that were linked.
+    pub linked: Vec<String>,
+    /// Bytes of weights that were to be linked and could not: transformed ones, and small ones.
+    pub unlinked: u64,
+}
+
+/// A graph could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The opset is not supported.
+    #[error("opset {0} is not supported: choose one from {first} to {last}", first = OPSETS.start(), last = OPSETS.end())]
+    Opset(u32),
+    /// An operator has no form in ONNX; the graph was not legalized for the target.
+    #[error("`{op}` at `{name}` ({origin}) has no form in ONNX at opset {opset}: {reason}")]
+    NoForm {
+        /// The operator.
+        op: &'static str,
+        /// Its result.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// The opset.
+        opset: u32,
+        /// What is missing.
+        reason: String,
+    },
+    /// The model file would exceed what protobuf can hold.
+    #[error("the model file would take {0} bytes, beyond the 2 GiB that protobuf allows")]
+    TooLarge(u64),
+    /// A file could not be written.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A weight file is on another filesystem than the output.
+    #[error("cannot link {} into {}; use --weights copy, or an output folder on the same filesystem", from.display(), to.display())]
+    Link {
+        /// The weight file.
+        from: PathBuf,
+        /// The output folder.
+        to: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A weight could not be evaluated.
+    #[error("weight `{name}` ({origin})")]
+    Weight {
+        /// The weight's name.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// What went wrong.
+        source: WeightError,
+    },
+}
+
+/// Writes `graph` as `NAME.onnx` into a folder. The same graph gives the same bytes, on any number
+/// of threads.
+///
+/// # Errors
+/// When an operator has no form in ONNX, a weight cannot be read, or a file cannot be written.
+pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<'_>) -> Result<Exported, ExportError> {
+    if !OPSETS.contains(&options.opset) {
+        return Err(ExportError::Opset(options.opset));
+    }
+    let mut emitter = Emitter::new(graph, options.opset);
+    for (_, node) in graph.nodes() {
+        nodes::emit(&mut emitter, node)?;
+    }
+    emitter.pass_through();
+    let value_info = |name: &str, id: ValueId| value_info(name, graph.ty(id));
+    let proto = GraphProto {
+        name: graph.name.clone(),
+        input: graph.inputs().iter().map(|v| value_info(emitter.name(*v), *v)).collect(),
+        output: graph.outputs().iter().map(|o| value_info(&o.name, o.value)).collect(),
+        node: emitter.nodes,
+        initializer: emitter.initializers,
+    };
+    let model = ModelProto {
+        ir_version: ir_version(options.opset),
+        producer_name: "planish".to_owned(),
+        producer_version: env!("CARGO_PKG_VERSION").to_owned(),
+        graph: None,
+        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: options.opset.into() }],
+    };
+    let weights: Vec<layout::Initializer<'_>> = graph
+        .weights()
+        .map(|(id, value, weight)| layout::Initializer {
+            name: emitter.names[&id].clone(),
+            weight,
+            origin: &value.origin,
+        })
+        .collect();
+    layout::write(&model, proto, &weights, name, folder, options)
+}
+
+/// The version of the format that introduced an opset (onnx's `versions.md`).
+fn ir_version(opset: u32) -> i64 {
+    match opset {
+        ..=18 => 8,
+        19..=20 => 9,
+        21..=22 => 10,
+        23 => 11,
+        _ => 12,
+    }
+}
+
+/// The format's number of an element type.
+fn data_type(dtype: DType) -> i32 {
+    let data_type = match dtype {
+        DType::Bool => DataType::Bool,
+        DType::I8 => DataType::Int8,
+        DType::I16 => DataType::Int16,
+        DType::I32 => DataType::Int32,
+        DType::I64 => DataType::Int64,
+        DType::U8 => DataType::Uint8,
+        DType::F16 => DataType::Float16,
+        DType::Bf16 => DataType::Bfloat16,
+        DType::F32 => DataType::Float,
+        DType::F64 => DataType::Double,
+    };
+    data_type.into()
+}
+
+fn value_info(name: &str, ty: &TensorType) -> ValueInfoProto {
+    let dimension = |dim: &Dim| DimensionProto {
+        value: Some(match dim.as_constant() {
+            Some(size) => DimensionValue::DimValue(size),
+            None => DimensionValue::DimParam(dim.to_string()),
+        }),
+    };
+    let shape = TensorShapeProto { dim: ty.shape.iter().map(dimension).collect() };
+    let tensor = TensorTypeProto { elem_type: data_type(ty.dtype), shape: Some(shape) };
+    ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type: Some(tensor) }) }
+}
+
+/// Collects nodes and small constants, and knows what each value is called.
+struct Emitter<'g> {
+    graph: &'g Graph,
+    opset: u32,
+    names: HashMap<ValueId, String>,
+    taken: HashSet<String>,
+    nodes: Vec<NodeProto>,
+    initializers: Vec<crate::proto::TensorProto>,
+    dims: dims::Cache,
+}
+
+impl<'g> Emitter<'g> {
+    /// Names every value: inputs and outputs by the names they have outside, others by their own
+    /// unless one of these has it.
+    fn new(graph: &'g Graph, opset: u32) -> Self {
+        let mut emitter = Self {
+            graph,
+            opset,
+            names: HashMap::new(),
+            taken: graph.outputs().iter().map(|o| o.name.clone()).collect(),
+            nodes: Vec::new(),
+            initializers: Vec::new(),
+            dims: dims::Cache::default(),
+        };
+        // By invariant V04 the two do not collide, unless an output is an input as it came.
+        for &input in graph.inputs() {
+            emitter.taken.insert(graph.value(input).name.clone());
+            emitter.names.insert(input, graph.value(input).name.clone());
+        }
+        for output in graph.outputs() {
+            if matches!(graph.value(output.value).def, Def::Node { .. }) {
+                emitter.names.entry(output.value).or_insert_with(|| output.name.clone());
+            }
+        }
+        for (id, value) in graph.values() {
+            if !emitter.names.contains_key(&id) {
+                let name = emitter.fresh(&value.name);
+                emitter.names.insert(id, name);
+            }
+        }
+        emitter
+    }
+
+    /// A name that nothing has yet.
+    fn fresh(&mut self, hint: &str) -> String {
+        let mut name = hint.to_owned();
+        let mut suffix = 0;
+        while !self.taken.insert(name.clone()) {
+            suffix += 1;
+            name = format!("{hint}_{suffix}");
+        }
+        name
+    }
+
+    fn name(&self, value: ValueId) -> &str {
+        &self.names[&value]
+    }
+
+    /// Gives outputs that are no node's result, or the second name of one, a node of their own.
+    fn pass_through(&mut self) {
+        for output in self.graph.outputs() {
+            let source = self.names[&output.value].clone();
+            if source != output.name {
+                self.nodes.push(NodeProto {
+                    input: vec![source],
+                    output: vec![output.name.clone()],
+                    name: output.name.clone(),
+                    op_type: "Identity".to_owned(),
+                    ..NodeProto::default()
+                });
+            }
+        }
+    }
+}

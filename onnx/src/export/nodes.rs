@@ -1,0 +1,189 @@
+//! The ONNX form of each operator (onnx/docs/Operators.md).
+
+use bytes::Bytes;
+use planish_ir::ops::{BinaryKind, GeluForm, ReduceKind, UnaryKind};
+use planish_ir::{DType, Node, Op, ValueId};
+
+use super::dims::indices;
+use super::reshape::reshape;
+use super::{Emitter, ExportError, data_type};
+use crate::proto::{AttributeProto, AttributeType, NodeProto};
+
+/// An integer attribute.
+pub(super) fn int(name: &str, i: i64) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), i, kind: AttributeType::Int.into(), ..AttributeProto::default() }
+}
+
+/// An attribute of several integers.
+pub(super) fn ints(name: &str, ints: Vec<i64>) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), ints, kind: AttributeType::Ints.into(), ..AttributeProto::default() }
+}
+
+fn float(name: &str, value: f64) -> AttributeProto {
+    // Attributes are binary32 in the format.
+    let f = value as f32;
+    AttributeProto { name: name.to_owned(), f, kind: AttributeType::Float.into(), ..AttributeProto::default() }
+}
+
+fn string(name: &str, text: &'static str) -> AttributeProto {
+    let s = Bytes::from_static(text.as_bytes());
+    AttributeProto { name: name.to_owned(), s, kind: AttributeType::String.into(), ..AttributeProto::default() }
+}
+
+/// A count as ONNX writes it.
+pub(super) fn size(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// What a node is made of, besides its results.
+pub(super) struct Form {
+    op: &'static str,
+    inputs: Vec<String>,
+    attributes: Vec<AttributeProto>,
+}
+
+pub(super) fn form(op: &'static str, inputs: Vec<String>, attributes: Vec<AttributeProto>) -> Form {
+    Form { op, inputs, attributes }
+}
+
+/// Appends the node for an operator.
+pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), ExportError> {
+    let first = node.outputs[0];
+    let Form { op, inputs, attributes } = lower(emitter, &node.op, first).map_err(|reason| {
+        let value = emitter.graph.value(first);
+        ExportError::NoForm {
+            op: node.op.mnemonic(),
+            name: value.name.clone(),
+            origin: value.origin.clone(),
+            opset: emitter.opset,
+            reason,
+        }
+    })?;
+    let output: Vec<String> = node.outputs.iter().map(|v| emitter.name(*v).to_owned()).collect();
+    emitter.nodes.push(NodeProto {
+        name: output[0].clone(),
+        input: inputs,
+        output,
+        op_type: op.to_owned(),
+        attribute: attributes,
+        ..NodeProto::default()
+    });
+    Ok(())
+}
+
+/// The name of an operator that has one, or why it has none.
+fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> {
+    let name = |e: &Emitter<'_>, v: ValueId| e.name(v).to_owned();
+    let not_legal = |instead: &str| Err(format!("legalization turns it into {instead}"));
+    Ok(match op {
+        Op::Unary(p) => form(unary(p.kind)?, vec![name(e, p.x)], Vec::new()),
+        Op::Binary(p) => form(binary(p.kind), vec![name(e, p.a), name(e, p.b)], Vec::new()),
+        Op::Select(p) => form("Where", vec![name(e, p.condition), name(e, p.a), name(e, p.b)], Vec::new()),
+        Op::Cast(p) => form("Cast", vec![name(e, p.x)], vec![int("to", data_type(p.to).into())]),
+        Op::Reduce(p) => {
+            let (mut inputs, mut attributes) = (vec![name(e, p.x)], vec![int("keepdims", p.keep.into())]);
+            // The axes of all but ReduceSum were an attribute before opset 18.
+            if p.kind == ReduceKind::Sum || e.opset >= 18 {
+                let axes: Vec<i64> = p.axes.iter().copied().map(size).collect();
+                inputs.push(e.constant(&axes));
+            } else {
+                attributes.push(indices("axes", &p.axes));
+            }
+            let op = match p.kind {
+                ReduceKind::Sum => "ReduceSum",
+                ReduceKind::Mean => "ReduceMean",
+                ReduceKind::Max => "ReduceMax",
+            };
+            form(op, inputs, attributes)
+        }
+        Op::CumSum(p) => {
+            let axis = e.scalar(size(p.axis));
+            form("CumSum", vec![name(e, p.x), axis], Vec::new())
+        }
+        Op::Reshape(p) => reshape(e, p),
+        Op::Transpose(p) => form("Transpose", vec![name(e, p.x)], vec![indices("perm", &p.perm)]),
+        Op::Slice(p) => {
+            let (start, end, axis) = (e.dim(&p.start), e.dim(&p.end), e.constant(&[size(p.axis)]));
+            form("Slice", vec![name(e, p.x), start, end, axis], Vec::new())
+        }
+        Op::Split(p) => {
+            let sizes: Vec<i64> = p.sizes.iter().copied().map(size).collect();
+            let sizes = e.constant(&sizes);
+            form("Split", vec![name(e, p.x), sizes], vec![int("axis", size(p.axis))])
+        }
+        Op::Concat(p) => form("Concat", p.parts.iter().map(|v| name(e, *v)).collect(), vec![int("axis", size(p.axis))]),
+        Op::Expand(p) => {
+            let shape = e.shape(&p.shape);
+            form("Expand", vec![name(e, p.x), shape], Vec::new())
+        }
+        Op::Gather(p) => form("Gather", vec![name(e, p.x), name(e, p.indices)], vec![int("axis", size(p.axis))]),
+        Op::Embedding(p) => form("Gather", vec![name(e, p.weight), name(e, p.ids)], vec![int("axis", 0)]),
+        Op::Iota(p) => {
+            if e.graph.ty(result).dtype != DType::I64 {
+                return Err("only 64 bit integers have one".to_owned());
+            }
+            let (zero, end, one) = (e.scalar(0), e.dim_scalar(&p.length), e.scalar(1));
+            form("Range", vec![zero, end, one], Vec::new())
+        }
+        Op::Linear(p) if e.graph.ty(p.x).shape.rank() == 2 => {
+            let inputs = [Some(p.x), Some(p.weight), p.bias].into_iter().flatten().map(|v| name(e, v)).collect();
+            form("Gemm", inputs, vec![int("transB", i64::from(!p.transposed.0))])
+        }
+        Op::Linear(_) => return not_legal("one of a matrix"),
+        Op::MatMul(p) => form("MatMul", vec![name(e, p.a), name(e, p.b)], Vec::new()),
+        Op::Softmax(p) => form("Softmax", vec![name(e, p.x)], vec![int("axis", -1)]),
+        Op::LayerNorm(p) => {
+            let inputs = [Some(p.x), Some(p.weight), p.bias].into_iter().flatten().map(|v| name(e, v)).collect();
+            form("LayerNormalization", inputs, vec![int("axis", -1), float("epsilon", p.eps.0)])
+        }
+        Op::RmsNorm(p) if e.opset >= 23 => {
+            let inputs = vec![name(e, p.x), name(e, p.weight)];
+            form("RMSNormalization", inputs, vec![int("axis", -1), float("epsilon", p.eps.0)])
+        }
+        Op::RmsNorm(_) => return not_legal("arithmetic before opset 23"),
+        Op::Gelu(p) if e.opset >= 20 => {
+            let approximate = match p.form {
+                GeluForm::Erf => "none",
+                GeluForm::Tanh => "tanh",
+            };
+            form("Gelu", vec![name(e, p.x)], vec![string("approximate", approximate)])
+        }
+        Op::Gelu(_) => return not_legal("arithmetic before opset 20"),
+        Op::Attention(_) => return not_legal("products and a softmax"),
+        Op::Rotary(_) => return not_legal("arithmetic on the halves of each head"),
+    })
+}
+
+fn unary(kind: UnaryKind) -> Result<&'static str, String> {
+    Ok(match kind {
+        UnaryKind::Neg => "Neg",
+        UnaryKind::Abs => "Abs",
+        UnaryKind::Exp => "Exp",
+        UnaryKind::Sqrt => "Sqrt",
+        UnaryKind::Cos => "Cos",
+        UnaryKind::Sin => "Sin",
+        UnaryKind::Erf => "Erf",
+        UnaryKind::Tanh => "Tanh",
+        UnaryKind::Sigmoid => "Sigmoid",
+        UnaryKind::Relu => "Relu",
+        UnaryKind::Not => "Not",
+        UnaryKind::Silu => return Err("legalization turns it into a product with a sigmoid".to_owned()),
+    })
+}
+
+fn binary(kind: BinaryKind) -> &'static str {
+    match kind {
+        BinaryKind::Add => "Add",
+        BinaryKind::Sub => "Sub",
+        BinaryKind::Mul => "Mul",
+        BinaryKind::Div => "Div",
+        BinaryKind::Pow => "Pow",
+        BinaryKind::Min => "Min",
+        BinaryKind::Max => "Max",
+        BinaryKind::Equal => "Equal",
+        BinaryKind::Less => "Less",
+        BinaryKind::Greater => "Greater",
+        BinaryKind::And => "And",
+        BinaryKind::Or => "Or",
+    }
+}

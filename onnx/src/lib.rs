@@ -1,0 +1,15 @@
+//! ONNX graphs out of the IR. (Reading them is not there yet.)
+
+pub mod export;
+pub mod proto;
+
+pub use export::{ExportError, ExportOptions, Exported, Placement, export};
+
+/// The opsets of the default domain that graphs can be written for.
+pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=24;
+
+/// The opset that graphs are written for unless told otherwise.
+pub const DEFAULT_OPSET: u32 = 20;
+
+/// The bytes of weights above which they go into a file of their own unless told otherwise.
+pub const EXTERNAL_BYTES: u64 = 1_500_000_000;

@@ -1,0 +1,31 @@
+//! Removal of what no output needs.
+
+use planish_ir::Graph;
+
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Removes nodes and weights that no output needs. Inputs stay: they are the model's interface.
+pub const DEAD_CODE: Pass = Pass {
+    name: "dead-code",
+    summary: "removes nodes and weights that no output needs; inputs stay, being the model's interface",
+    numerics: "none",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @unused = dense([1.0, 2.0]) : f32[2]
+            %dead = exp(%x) : f32[n, 2]
+            %y = relu(%x) : f32[n, 2]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            %y = relu(%x) : f32[n, 2]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    Ok(graph.compact())
+}

@@ -1,0 +1,9 @@
+//! Cleaning: nothing that is dead, twice or without effect stays.
+
+mod dead;
+mod identities;
+mod subexpressions;
+
+pub use dead::DEAD_CODE;
+pub use identities::IDENTITIES;
+pub use subexpressions::COMMON_SUBEXPRESSIONS;

@@ -1,0 +1,102 @@
+//! Folding of what is known at compile time.
+
+mod evaluate;
+
+use std::collections::HashMap;
+
+use planish_ir::{Graph, Node, NodeId, Op, Step, ValueId, Weight};
+use rayon::prelude::*;
+
+use crate::{Example, Options, Pass, PassError, Target};
+use evaluate::{evaluate, is_streamed};
+
+/// The most bytes that one folded operator may write: what is computed is held in memory and goes
+/// into every artifact.
+pub const RESULT_BYTES: u64 = 1 << 20;
+
+/// The most bytes that one folded operator may read: they are in memory at once.
+pub const OPERAND_BYTES: u64 = 64 << 20;
+
+/// Computes at compile time what depends on weights only.
+pub const FOLD: Pass = Pass {
+    name: "fold",
+    summary: "computes at compile time what depends on weights only: transposes, casts, reshapes and concatenations \
+              become lazy weight expressions whatever their size, other operators are evaluated when they read at \
+              most 64 MiB and write at most 1 MiB. A linear layer of a vector may read more: it does so piece by piece",
+    numerics: "the reference interpreter's: float32 results are rounded once from float64",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 3]
+            weight @w = uniform(1) : f32[3, 3]
+            weight @two = dense([2.0]) : f32[]
+            %t = transpose(@w) {perm = [1, 0]} : f32[3, 3]
+            %four = mul(@two, @two) : f32[]
+            %p = matmul(%x, %t) : f32[n, 3]
+            %y = mul(%p, %four) : f32[n, 3]
+            output y = %y",
+        after: "
+            input %x: f32[n, 3]
+            weight @t = transpose(uniform(1) : f32[3, 3], [1, 0]) : f32[3, 3]
+            weight @four = dense([4.0]) : f32[]
+            %p = matmul(%x, @t) : f32[n, 3]
+            %y = mul(%p, @four) : f32[n, 3]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    // What depends on stored weights alone is evaluated in parallel; what depends on that, when
+    // its turn comes.
+    let ready: Vec<(NodeId, &Node)> = graph.nodes().filter(|(_, node)| is_evaluated(graph, node)).collect();
+    let evaluated = ready.into_par_iter().map(|(id, node)| Ok((id, evaluate(graph, node)?)));
+    let mut evaluated = evaluated.collect::<Result<HashMap<NodeId, Vec<Weight>>, PassError>>()?;
+    let folded = graph.rewrite(|graph, id| {
+        let node = graph.node(id);
+        let weights = match (evaluated.remove(&id), lazily(graph, node)) {
+            (Some(weights), _) => weights,
+            (None, Some(weight)) => vec![weight],
+            (None, None) if is_evaluated(graph, node) => evaluate(graph, node)?,
+            (None, None) => return Ok::<_, PassError>(Step::Keep),
+        };
+        let outputs = node.outputs.clone();
+        let replace = |(weight, output): (Weight, &ValueId)| graph.weight_like(weight, *output);
+        Ok(Step::Replace(weights.into_iter().zip(&outputs).map(replace).collect()))
+    })?;
+    graph.compact();
+    Ok(folded)
+}
+
+/// The operator as a transform of weights, where it is one.
+fn lazily(graph: &Graph, node: &Node) -> Option<Weight> {
+    match &node.op {
+        Op::Transpose(p) => graph.weight(p.x)?.transpose(&p.perm),
+        Op::Cast(p) if graph.ty(p.x).dtype.is_float() && p.to.is_float() => Some(graph.weight(p.x)?.cast(p.to)),
+        Op::Reshape(p) => {
+            let sizes: Option<Vec<usize>> = p.shape.as_constant()?.iter().map(|&d| usize::try_from(d).ok()).collect();
+            graph.weight(p.x)?.reshape(&sizes?)
+        }
+        Op::Concat(p) => {
+            let parts: Option<Vec<Weight>> = p.parts.iter().map(|v| graph.weight(*v).cloned()).collect();
+            Weight::concat(&parts?, p.axis)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a node depends on weights alone, is no transform of them, and is within the budget.
+fn is_evaluated(graph: &Graph, node: &Node) -> bool {
+    let operands = node.op.operands();
+    // Of a slice, the bounds can depend on symbols that its size does not depend on.
+    let symbolic = matches!(&node.op, Op::Slice(p) if p.start.as_constant().is_none() || p.end.as_constant().is_none());
+    let known = operands.iter().all(|v| graph.weight(*v).is_some())
+        && node.outputs.iter().all(|v| graph.ty(*v).shape.as_constant().is_some())
+        && !symbolic;
+    known && lazily(graph, node).is_none() && {
+        let sum = |values: &[ValueId]| values.iter().try_fold(0u64, |sum, v| sum.checked_add(graph.ty(*v).bytes()?));
+        sum(&node.outputs).is_some_and(|bytes| bytes <= RESULT_BYTES)
+            && (is_streamed(graph, node) || sum(&operands).is_some_and(|bytes| bytes <= OPERAND_BYTES))
+    }
+}

@@ -1,0 +1,75 @@
+//! Lowering of activations.
+
+use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
+use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Step, ValueId};
+
+use super::Lowering;
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Lowers activations that the target has no operator for to arithmetic.
+pub const LOWER_ACTIVATIONS: Pass = Pass {
+    name: "lower-activations",
+    summary: "lowers activations that the target has no operator for to arithmetic: silu always, gelu before opset 20 \
+              and without fusion",
+    numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            %y = silu(%x) : f32[n, 2]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            %y/sigmoid = sigmoid(%x) : f32[n, 2]
+            %y/mul = mul(%x, %y/sigmoid) : f32[n, 2]
+            output y = %y/mul",
+    },
+    run,
+};
+
+/// The first opset with an operator for GELU.
+const GELU_OPSET: u32 = 20;
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let keep_gelu = options.fusion && options.opset >= GELU_OPSET;
+    let lowered = graph.rewrite(|graph, node| step(graph, node, keep_gelu))?;
+    graph.compact();
+    Ok(lowered)
+}
+
+fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool) -> Result<Step, PassError> {
+    let like = graph.node(node).outputs[0];
+    let op = graph.node(node).op.clone();
+    let mut lowering = Lowering { graph, like };
+    let value = match op {
+        Op::Unary(Unary { kind: UnaryKind::Silu, x }) => {
+            let gate = lowering.unary(UnaryKind::Sigmoid, x)?;
+            lowering.binary(BinaryKind::Mul, x, gate)?
+        }
+        Op::Gelu(Gelu { x, form }) if !keep_gelu => gelu(&mut lowering, x, form)?,
+        _ => return Ok(Step::Keep),
+    };
+    Ok(Step::Replace(vec![value]))
+}
+
+/// The two formulas of [`GeluForm`], step by step.
+fn gelu(l: &mut Lowering<'_, '_>, x: ValueId, form: GeluForm) -> Result<ValueId, BuildError> {
+    let curve = match form {
+        GeluForm::Erf => {
+            let scaled = l.with_scalar(BinaryKind::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?;
+            l.unary(UnaryKind::Erf, scaled)?
+        }
+        GeluForm::Tanh => {
+            let square = l.binary(BinaryKind::Mul, x, x)?;
+            let cube = l.binary(BinaryKind::Mul, square, x)?;
+            let small = l.with_scalar(BinaryKind::Mul, cube, 0.044_715)?;
+            let sum = l.binary(BinaryKind::Add, x, small)?;
+            let scaled = l.with_scalar(BinaryKind::Mul, sum, (2.0 / std::f64::consts::PI).sqrt())?;
+            l.unary(UnaryKind::Tanh, scaled)?
+        }
+    };
+    let factor = l.with_scalar(BinaryKind::Add, curve, 1.0)?;
+    let half = l.with_scalar(BinaryKind::Mul, x, 0.5)?;
+    l.binary(BinaryKind::Mul, half, factor)
+}

@@ -1,0 +1,164 @@
+//! Lowering of attention.
+
+use std::collections::HashSet;
+
+use planish_ir::ops::{Attention, BinaryKind, Concat, MatMul, Softmax, Transpose, UnaryKind};
+use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
+
+use super::{Lowering, SWAP_TOKENS, dim, mask};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Lowers attention to products and a softmax.
+pub const LOWER_ATTENTION: Pass = Pass {
+    name: "lower-attention",
+    summary: "lowers attention to matrix products and a softmax; a key that takes no part has the most negative finite \
+              number added to its scores, so that no row becomes NaN. Queries' heads that share a head of keys are \
+              multiplied with it as one matrix, without repeating it. Where the operands are transposed from \
+              [sequence, batch, features], heads are split off that form",
+    numerics: "scores round once more for scale and mask: relative differences of 1e-7",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %q: f32[b, s, 4]
+            input %m: bool[b, s]
+            %y = attention(%q, %q, %q, mask: %m) {heads = 2, scale = 0.5} : f32[b, s, 4]
+            output y = %y",
+        after: "
+            input %q: f32[b, s, 4]
+            input %m: bool[b, s]
+            weight @y/const = dense([0.5]) : f32[]
+            weight @y/const_1 = dense([0.0]) : f32[]
+            weight @y/const_2 = dense([-3.4028235e38]) : f32[]
+            %y/reshape = reshape(%q) {shape = [b, s, 2, 2]} : f32[b, s, 2, 2]
+            %y/transpose = transpose(%y/reshape) {perm = [0, 2, 1, 3]} : f32[b, 2, s, 2]
+            %y/mul = mul(%y/transpose, @y/const) : f32[b, 2, s, 2]
+            %y/reshape_1 = reshape(%q) {shape = [b, s, 2, 2]} : f32[b, s, 2, 2]
+            %y/transpose_1 = transpose(%y/reshape_1) {perm = [0, 2, 3, 1]} : f32[b, 2, 2, s]
+            %y/reshape_2 = reshape(%q) {shape = [b, s, 2, 2]} : f32[b, s, 2, 2]
+            %y/transpose_2 = transpose(%y/reshape_2) {perm = [0, 2, 1, 3]} : f32[b, 2, s, 2]
+            %y/matmul = matmul(%y/mul, %y/transpose_1) : f32[b, 2, s, s]
+            %y/reshape_3 = reshape(%m) {shape = [b, 1, 1, s]} : bool[b, 1, 1, s]
+            %y/select = select(%y/reshape_3, @y/const_1, @y/const_2) : f32[b, 1, 1, s]
+            %y/add = add(%y/matmul, %y/select) : f32[b, 2, s, s]
+            %y/softmax = softmax(%y/add) : f32[b, 2, s, s]
+            %y/matmul_1 = matmul(%y/softmax, %y/transpose_2) : f32[b, 2, s, 2]
+            %y/transpose_3 = transpose(%y/matmul_1) {perm = [0, 2, 1, 3]} : f32[b, s, 2, 2]
+            %y/reshape_4 = reshape(%y/transpose_3) {shape = [b, s, 4]} : f32[b, s, 4]
+            output y = %y/reshape_4",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
+    let lowered = graph.rewrite(|graph, node| {
+        let like = graph.node(node).outputs[0];
+        let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
+        let mut l = Lowering { graph, like };
+        Ok(Step::Replace(lower(&mut l, &attention, swapped.contains(&like))?))
+    })?;
+    graph.compact();
+    Ok(lowered)
+}
+
+/// The operand of a transpose that swaps batch and sequence.
+fn swapped(op: &Op) -> Option<ValueId> {
+    match op {
+        Op::Transpose(Transpose { x, perm }) if perm == SWAP_TOKENS => Some(*x),
+        _ => None,
+    }
+}
+
+/// The results of an attention. `swap` says that the first is wanted as [queries, batch, features] too.
+fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<Vec<ValueId>, BuildError> {
+    let (heads, kv_heads) = (attention.heads, attention.kv_heads());
+    // [batch, heads, queries, size], [batch, kv heads, size, keys], [batch, kv heads, keys, size].
+    let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
+    let q = l.with_scalar(BinaryKind::Mul, q, attention.scale.0)?;
+    let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
+    let (k, v, present) = if whole {
+        let k = cached(l, attention.k, attention.past_key, kv_heads)?;
+        let v = cached(l, attention.v, attention.past_value, kv_heads)?;
+        (l.transpose(k, &[0, 1, 3, 2])?, v, attention.present.0.then_some([k, v]))
+    } else {
+        let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
+        (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
+    };
+
+    // Heads that share keys are rows of one matrix, [batch, kv heads, group * queries, ...].
+    let q_shape = l.graph.ty(q).shape.clone();
+    let [batch, queries, size] = [0, 2, 3].map(|i: usize| q_shape[i].clone());
+    let (keys, value_size) = (l.graph.ty(k).shape[3].clone(), l.graph.ty(v).shape[3].clone());
+    let rows = dim(heads / kv_heads).checked_mul(&queries).unwrap_or_default();
+    let grouped = |l: &mut Lowering<'_, '_>, x: ValueId, last: Dim| match heads == kv_heads {
+        true => Ok(x),
+        false => l.reshape(x, [batch.clone(), dim(kv_heads), rows.clone(), last]),
+    };
+    let apart = |l: &mut Lowering<'_, '_>, x: ValueId, last: Dim| match heads == kv_heads {
+        true => Ok(x),
+        false => l.reshape(x, [batch.clone(), dim(heads), queries.clone(), last]),
+    };
+
+    let q = grouped(l, q, size)?;
+    let products = l.emit(MatMul { a: q, b: k })?;
+    let mut scores = apart(l, products, keys.clone())?;
+    if let Some(cap) = attention.softcap {
+        let part = l.with_scalar(BinaryKind::Div, scores, cap.0)?;
+        let capped = l.unary(UnaryKind::Tanh, part)?;
+        scores = l.with_scalar(BinaryKind::Mul, capped, cap.0)?;
+    }
+    if let Some(bias) = attention.bias {
+        scores = l.binary(BinaryKind::Add, scores, bias)?;
+    }
+    if let Some(mask) = mask::added(l, attention, scores)? {
+        scores = l.binary(BinaryKind::Add, scores, mask)?;
+    }
+    let weights = l.emit(Softmax { x: scores })?;
+    let weights = grouped(l, weights, keys)?;
+    let mixed = l.emit(MatMul { a: weights, b: v })?;
+    let mixed = apart(l, mixed, value_size.clone())?;
+
+    let features = dim(heads).checked_mul(&value_size).unwrap_or_default();
+    let result = if swap {
+        let side_by_side = l.transpose(mixed, &[2, 0, 1, 3])?;
+        let merged = l.reshape(side_by_side, [queries, batch, features])?;
+        l.transpose(merged, SWAP_TOKENS)?
+    } else {
+        let side_by_side = l.transpose(mixed, &[0, 2, 1, 3])?;
+        l.reshape(side_by_side, [batch, queries, features])?
+    };
+    Ok(std::iter::once(result).chain(present.into_iter().flatten()).collect())
+}
+
+/// The past followed by what is new: [batch, kv heads, keys, size].
+fn cached(
+    l: &mut Lowering<'_, '_>,
+    new: ValueId,
+    past: Option<ValueId>,
+    kv_heads: usize,
+) -> Result<ValueId, BuildError> {
+    let new = match l.graph.ty(new).shape.rank() {
+        4 => new,
+        _ => split_heads(l, new, kv_heads, [0, 2, 1, 3])?,
+    };
+    match past {
+        Some(past) => l.emit(Concat { parts: vec![past, new], axis: 2 }),
+        None => Ok(new),
+    }
+}
+
+/// [batch, length, heads * size] as [batch, length, heads, size], permuted.
+fn split_heads(l: &mut Lowering<'_, '_>, x: ValueId, heads: usize, perm: [usize; 4]) -> Result<ValueId, BuildError> {
+    let inner = l.graph.producer(x).and_then(|node| swapped(&node.op));
+    // Splitting before batch and length are swapped leaves one transpose.
+    let (x, perm) = match inner {
+        Some(inner) => (inner, perm.map(|i| [1, 0, 2, 3][i])),
+        None => (x, perm),
+    };
+    let shape = l.graph.ty(x).shape.clone();
+    // The typing rule of attention has heads divide the features.
+    let size = shape[2].exact_div(&dim(heads)).unwrap_or_default();
+    let split = l.reshape(x, [shape[0].clone(), shape[1].clone(), dim(heads), size])?;
+    l.transpose(split, &perm)
+}

@@ -1,0 +1,163 @@
+//! Flattening of batch and sequence into one dimension of tokens.
+
+use std::collections::HashMap;
+
+use planish_ir::handle::Handle;
+use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, RmsNorm, Unary};
+use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
+
+use super::{Lowering, SWAP_TOKENS};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Has everything that works token by token see a matrix, [tokens, features].
+pub const FLATTEN_TOKENS: Pass = Pass {
+    name: "flatten-tokens",
+    summary: "has linear layers, and what works token by token between them, see a matrix [tokens, features]: a linear \
+              layer of a matrix is one Gemm, with bias and with the weight as stored, where one of more dimensions is \
+              a product, a sum and a transposed copy of the weight. For target ort, up to the last attention, tokens \
+              of one position stand together, [sequence * batch, features]: attention then takes its operands as \
+              strided matrices where they are, without transposing them",
+    numerics: "none",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[b, s, 2]
+            weight @w = dense([1.0, 2.0, 3.0, 4.0]) : f32[2, 2]
+            %h = linear(%x, @w) : f32[b, s, 2]
+            %r = relu(%h) : f32[b, s, 2]
+            %y = add(%r, %x) : f32[b, s, 2]
+            output y = %y",
+        after: "
+            input %x: f32[b, s, 2]
+            weight @w = dense([1.0, 2.0, 3.0, 4.0]) : f32[2, 2]
+            %h/reshape = reshape(%x) {shape = [b*s, 2]} : f32[b*s, 2]
+            %h = linear(%h/reshape, @w) : f32[b*s, 2]
+            %r = relu(%h) : f32[b*s, 2]
+            %y = add(%r, %h/reshape) : f32[b*s, 2]
+            %y/reshape = reshape(%y) {shape = [b, s, 2]} : f32[b, s, 2]
+            output y = %y/reshape",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    if !options.fusion {
+        return Ok(0);
+    }
+    let sequence_major = match options.target {
+        Target::Onnx => vec![false; graph.value_count()],
+        Target::Ort => before_attention(graph),
+    };
+    let mut tokens = Tokens { sequence_major, matrices: HashMap::new() };
+    let changed = graph.rewrite(|graph, node| tokens.step(graph, node))?;
+    graph.compact();
+    Ok(changed)
+}
+
+/// Which values, by index, some attention depends on. Keys of a cache stand batch by batch, so that
+/// an attention with one gains nothing from another order.
+fn before_attention(graph: &Graph) -> Vec<bool> {
+    let mut before = vec![false; graph.value_count()];
+    let nodes: Vec<_> = graph.nodes().collect();
+    for (_, node) in nodes.into_iter().rev() {
+        let attends = matches!(&node.op, Op::Attention(Attention { past_key: None, present, .. }) if !present.0);
+        if attends || node.outputs.iter().any(|v| before[v.index()]) {
+            node.op.visit_operands(&mut |v| before[v.index()] = true);
+        }
+    }
+    before
+}
+
+/// In which order the rows of a matrix are the tokens of [batch, sequence, features].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Order {
+    /// Row `b * sequence + s`.
+    BatchMajor,
+    /// Row `s * batch + b`.
+    SequenceMajor,
+}
+
+struct Tokens {
+    /// By index of the values before this pass.
+    sequence_major: Vec<bool>,
+    /// The matrices that stand for values of more dimensions.
+    matrices: HashMap<(ValueId, Order), ValueId>,
+}
+
+impl Tokens {
+    fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
+        let output = graph.node(node).outputs[0];
+        let rank = graph.ty(output).shape.rank();
+        // A number of tokens beyond 64 bits fits nowhere else either.
+        if rank <= 2 || graph.ty(output).shape.elements().is_none() {
+            return Ok(Step::Keep);
+        }
+        let order = match self.sequence_major[output.index()] && rank == 3 {
+            true => Order::SequenceMajor,
+            false => Order::BatchMajor,
+        };
+        let op = graph.node(node).op.clone();
+        let flat = |v: &ValueId| self.is_flat(*v);
+        let op: Op = match op {
+            Op::Linear(p) => Linear { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
+            Op::LayerNorm(p) if flat(&p.x) => LayerNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
+            Op::RmsNorm(p) if flat(&p.x) => RmsNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
+            Op::Gelu(p) if flat(&p.x) => Gelu { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
+            Op::Unary(p) if flat(&p.x) => Unary { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
+            Op::Binary(p) if flat(&p.a) || flat(&p.b) => {
+                if graph.ty(p.a).shape != graph.ty(p.b).shape {
+                    return Ok(Step::Keep);
+                }
+                let (a, b) = (self.matrix(graph, p.a, order, output)?, self.matrix(graph, p.b, order, output)?);
+                Binary { kind: p.kind, a, b }.into()
+            }
+            _ => return Ok(Step::Keep),
+        };
+        let matrix = graph.emit(op, output)?;
+        let whole = unflatten(graph, matrix, output, order)?;
+        self.matrices.insert((whole, order), matrix);
+        Ok(Step::Replace(vec![whole]))
+    }
+
+    fn is_flat(&self, value: ValueId) -> bool {
+        [Order::BatchMajor, Order::SequenceMajor].iter().any(|o| self.matrices.contains_key(&(value, *o)))
+    }
+
+    /// The matrix that stands for a value.
+    fn matrix(
+        &mut self,
+        graph: &mut Rewriter<'_>,
+        value: ValueId,
+        order: Order,
+        like: ValueId,
+    ) -> Result<ValueId, BuildError> {
+        if let Some(matrix) = self.matrices.get(&(value, order)) {
+            return Ok(*matrix);
+        }
+        let shape = graph.ty(value).shape.clone();
+        let (features, leading) = (shape.last().cloned(), Shape::new(shape[..shape.rank() - 1].to_vec()));
+        let dims: Vec<Dim> = leading.elements().into_iter().chain(features).collect();
+        let mut l = Lowering { graph, like };
+        let ordered = match order {
+            Order::BatchMajor => value,
+            Order::SequenceMajor => l.transpose(value, SWAP_TOKENS)?,
+        };
+        let matrix = l.reshape(ordered, dims)?;
+        self.matrices.insert((value, order), matrix);
+        Ok(matrix)
+    }
+}
+
+/// The value of the type of `like` that a matrix stands for.
+fn unflatten(graph: &mut Rewriter<'_>, matrix: ValueId, like: ValueId, order: Order) -> Result<ValueId, BuildError> {
+    let shape = graph.ty(like).shape.clone();
+    let mut l = Lowering { graph, like };
+    match order {
+        Order::BatchMajor => l.reshape(matrix, shape.iter().cloned()),
+        Order::SequenceMajor => {
+            let swapped = l.reshape(matrix, SWAP_TOKENS.iter().map(|&i| shape[i].clone()))?;
+            l.transpose(swapped, SWAP_TOKENS)
+        }
+    }
+}

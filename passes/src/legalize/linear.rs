@@ -1,0 +1,64 @@
+//! Lowering of linear layers.
+
+use planish_ir::ops::{BinaryKind, MatMul};
+use planish_ir::{Dim, Graph, Op, Step};
+
+use super::Lowering;
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Lowers linear layers that are no single matrix product to a product and a sum.
+pub const LOWER_LINEAR: Pass = Pass {
+    name: "lower-linear",
+    summary: "lowers linear layers to a product with the weight, transposed unless it is stored so, and a sum: those of tensors that are no \
+              matrices, and without fusion all; the others become one Gemm that takes the weight as stored",
+    numerics: "the sum rounds once more: relative differences of 1e-7",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[b, s, 2]
+            weight @w = dense([1.0, 2.0]) : f32[1, 2]
+            weight @c = dense([3.0]) : f32[1]
+            %y = linear(%x, @w, bias: @c) : f32[b, s, 1]
+            output y = %y",
+        after: "
+            input %x: f32[b, s, 2]
+            weight @w = dense([1.0, 2.0]) : f32[1, 2]
+            weight @c = dense([3.0]) : f32[1]
+            %y/transpose = transpose(@w) {perm = [1, 0]} : f32[2, 1]
+            %y/matmul = matmul(%x, %y/transpose) : f32[b, s, 1]
+            %y/add = add(%y/matmul, @c) : f32[b, s, 1]
+            output y = %y/add",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let lowered = graph.rewrite(|graph, node| {
+        let like = graph.node(node).outputs[0];
+        let linear = match &graph.node(node).op {
+            Op::Linear(p) if !options.fusion || graph.ty(p.x).shape.rank() != 2 => p.clone(),
+            _ => return Ok::<_, PassError>(Step::Keep),
+        };
+        let (shape, out) = (graph.ty(linear.x).shape.clone(), graph.ty(like).shape.clone());
+        let mut l = Lowering { graph, like };
+        let b = match linear.transposed.0 {
+            true => linear.weight,
+            false => l.transpose(linear.weight, &[1, 0])?,
+        };
+        let product = if shape.rank() == 1 {
+            let a = l.reshape(linear.x, [Dim::constant(1), shape[0].clone()])?;
+            let row = l.emit(MatMul { a, b })?;
+            l.reshape(row, out.iter().cloned())?
+        } else {
+            l.emit(MatMul { a: linear.x, b })?
+        };
+        let value = match linear.bias {
+            Some(bias) => l.binary(BinaryKind::Add, product, bias)?,
+            None => product,
+        };
+        Ok(Step::Replace(vec![value]))
+    })?;
+    graph.compact();
+    Ok(lowered)
+}

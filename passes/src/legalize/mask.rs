@@ -1,0 +1,52 @@
+//! Which keys take part in an attention, as what is added to scores.
+
+use planish_ir::ops::{Attention, BinaryKind, Iota, Select, Slice, UnaryKind};
+use planish_ir::{BuildError, DType, Dim, ValueId};
+
+use super::Lowering;
+
+/// What is added to scores [batch, heads, queries, keys]: 0, or the finite minimum where a key takes
+/// no part. `None` where all do. It depends on sizes and the mask only, so that layers share it.
+pub(super) fn added(
+    l: &mut Lowering<'_, '_>,
+    attention: &Attention,
+    scores: ValueId,
+) -> Result<Option<ValueId>, BuildError> {
+    let given = match attention.mask {
+        Some(mask) => {
+            let shape = l.graph.ty(mask).shape.clone();
+            let one = Dim::constant(1);
+            Some(l.reshape(mask, [shape[0].clone(), one.clone(), one, shape[1].clone()])?)
+        }
+        None => None,
+    };
+    let seen = match attention.causal.0 {
+        true => Some(seen(l, attention, scores)?),
+        false => None,
+    };
+    let condition = match (given, seen) {
+        (Some(given), Some(seen)) => l.binary(BinaryKind::And, given, seen)?,
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => return Ok(None),
+    };
+    let minimum = l.graph.ty(scores).dtype.finite_min().unwrap_or(f64::from(f32::MIN));
+    let (a, b) = (l.scalar(scores, 0.0), l.scalar(scores, minimum));
+    l.emit(Select { condition, a, b }).map(Some)
+}
+
+/// Which keys a query sees by their positions: [queries, keys].
+fn seen(l: &mut Lowering<'_, '_>, attention: &Attention, scores: ValueId) -> Result<ValueId, BuildError> {
+    let shape = l.graph.ty(scores).shape.clone();
+    let (queries, keys) = (shape[2].clone(), shape[3].clone());
+    let key = l.emit(Iota { dtype: DType::I64, length: keys.clone() })?;
+    // Queries stand at the last positions. The typing rule of attention has both sizes in range.
+    let start = keys.checked_sub(&queries).unwrap_or_default();
+    let query = l.emit(Slice { x: key, axis: 0, start, end: keys })?;
+    let query = l.reshape(query, [queries, Dim::constant(1)])?;
+    let ahead = l.binary(BinaryKind::Greater, key, query)?;
+    let reached = l.unary(UnaryKind::Not, ahead)?;
+    let Some(window) = attention.window else { return Ok(reached) };
+    let end = l.with_scalar(BinaryKind::Add, key, window as f64)?;
+    let near = l.binary(BinaryKind::Greater, end, query)?;
+    l.binary(BinaryKind::And, reached, near)
+}

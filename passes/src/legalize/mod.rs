@@ -1,0 +1,77 @@
+//! Legalization: from the canonical form to what the target has kernels for.
+
+mod absorb;
+mod activation;
+mod attention;
+mod flatten;
+mod kernels;
+mod linear;
+mod mask;
+mod norm;
+mod rotary;
+
+pub use absorb::ABSORB_BIASES;
+pub use activation::LOWER_ACTIVATIONS;
+pub use attention::LOWER_ATTENTION;
+pub use flatten::FLATTEN_TOKENS;
+pub use kernels::CHECK_KERNELS;
+pub use linear::LOWER_LINEAR;
+pub use norm::LOWER_NORMS;
+pub use rotary::LOWER_ROTARY;
+
+use planish_ir::ops::{Binary, BinaryKind, Reshape, Transpose, Unary, UnaryKind};
+use planish_ir::{BuildError, Dim, Op, Rewriter, Shape, ValueId, Weight};
+
+/// Swaps the first two dimensions of [batch, sequence, features].
+const SWAP_TOKENS: &[usize] = &[1, 0, 2];
+
+/// A size as a dimension.
+fn dim(size: usize) -> Dim {
+    // Sizes of graphs fit: a typing rule has counted with them.
+    Dim::constant(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+/// Emits the parts of what takes the place of a value.
+struct Lowering<'a, 'g> {
+    graph: &'a mut Rewriter<'g>,
+    like: ValueId,
+}
+
+impl Lowering<'_, '_> {
+    /// The first result, which every operator has.
+    fn emit(&mut self, op: impl Into<Op>) -> Result<ValueId, BuildError> {
+        Ok(self.emit_all(op)?[0])
+    }
+
+    fn emit_all(&mut self, op: impl Into<Op>) -> Result<Vec<ValueId>, BuildError> {
+        self.graph.emit_part(op, self.like)
+    }
+
+    fn unary(&mut self, kind: UnaryKind, x: ValueId) -> Result<ValueId, BuildError> {
+        self.emit(Unary { kind, x })
+    }
+
+    fn binary(&mut self, kind: BinaryKind, a: ValueId, b: ValueId) -> Result<ValueId, BuildError> {
+        self.emit(Binary { kind, a, b })
+    }
+
+    /// A binary operator with a constant of the operand's element type.
+    fn with_scalar(&mut self, kind: BinaryKind, a: ValueId, value: f64) -> Result<ValueId, BuildError> {
+        let b = self.scalar(a, value);
+        self.binary(kind, a, b)
+    }
+
+    /// A constant of the element type of `of`.
+    fn scalar(&mut self, of: ValueId, value: f64) -> ValueId {
+        let dtype = self.graph.ty(of).dtype;
+        self.graph.weight_part(Weight::scalar(dtype, value), self.like)
+    }
+
+    fn reshape(&mut self, x: ValueId, dims: impl IntoIterator<Item = Dim>) -> Result<ValueId, BuildError> {
+        self.emit(Reshape { x, shape: Shape::new(dims) })
+    }
+
+    fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Result<ValueId, BuildError> {
+        self.emit(Transpose { x, perm: perm.to_vec() })
+    }
+}

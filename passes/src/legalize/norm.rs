@@ -1,0 +1,86 @@
+//! Lowering of norms.
+
+use planish_ir::ops::{BinaryKind, LayerNorm, Reduce, ReduceKind, RmsNorm, UnaryKind};
+use planish_ir::{BuildError, Graph, Op, Step, ValueId};
+
+use super::Lowering;
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Lowers norms that the target has no operator for to arithmetic.
+pub const LOWER_NORMS: Pass = Pass {
+    name: "lower-norms",
+    summary: "lowers norms to means, squares and a square root: layer normalization without fusion, every opset that is \
+              written having an operator for it; root mean square normalization without fusion and before opset 23, in \
+              the form that ONNX Runtime recognises and fuses when it loads a graph",
+    numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7",
+    example: Example {
+        target: Target::Onnx,
+        fusion: false,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = dense([1.0, 2.0]) : f32[2]
+            %y = layer_norm(%x, @w) {eps = 1e-5} : f32[n, 2]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            weight @w = dense([1.0, 2.0]) : f32[2]
+            weight @y/const = dense([1e-5]) : f32[]
+            %y/reduce_mean = reduce_mean(%x) {axes = [1], keep = true} : f32[n, 1]
+            %y/sub = sub(%x, %y/reduce_mean) : f32[n, 2]
+            %y/mul = mul(%y/sub, %y/sub) : f32[n, 2]
+            %y/reduce_mean_1 = reduce_mean(%y/mul) {axes = [1], keep = true} : f32[n, 1]
+            %y/add = add(%y/reduce_mean_1, @y/const) : f32[n, 1]
+            %y/sqrt = sqrt(%y/add) : f32[n, 1]
+            %y/div = div(%y/sub, %y/sqrt) : f32[n, 2]
+            %y/mul_1 = mul(%y/div, @w) : f32[n, 2]
+            output y = %y/mul_1",
+    },
+    run,
+};
+
+/// The first opset with an operator for root mean square normalization.
+const RMS_OPSET: u32 = 23;
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let keep_rms = options.fusion && options.opset >= RMS_OPSET;
+    let lowered = graph.rewrite(|graph, node| {
+        let like = graph.node(node).outputs[0];
+        let op = graph.node(node).op.clone();
+        let mut l = Lowering { graph, like };
+        let value = match op {
+            Op::LayerNorm(norm) if !options.fusion => layer_norm(&mut l, &norm)?,
+            Op::RmsNorm(norm) if !keep_rms => rms_norm(&mut l, &norm)?,
+            _ => return Ok::<_, PassError>(Step::Keep),
+        };
+        Ok(Step::Replace(vec![value]))
+    })?;
+    graph.compact();
+    Ok(lowered)
+}
+
+fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
+    let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
+    let mean = |x| Reduce { kind: ReduceKind::Mean, x, axes: axes.clone(), keep: true };
+    let center = l.emit(mean(norm.x))?;
+    let shifted = l.binary(BinaryKind::Sub, norm.x, center)?;
+    let square = l.binary(BinaryKind::Mul, shifted, shifted)?;
+    let variance = l.emit(mean(square))?;
+    let positive = l.with_scalar(BinaryKind::Add, variance, norm.eps.0)?;
+    let deviation = l.unary(UnaryKind::Sqrt, positive)?;
+    let normal = l.binary(BinaryKind::Div, shifted, deviation)?;
+    let scaled = l.binary(BinaryKind::Mul, normal, norm.weight)?;
+    match norm.bias {
+        Some(bias) => l.binary(BinaryKind::Add, scaled, bias),
+        None => Ok(scaled),
+    }
+}
+
+fn rms_norm(l: &mut Lowering<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildError> {
+    let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
+    let square = l.with_scalar(BinaryKind::Pow, norm.x, 2.0)?;
+    let mean = l.emit(Reduce { kind: ReduceKind::Mean, x: square, axes, keep: true })?;
+    let positive = l.with_scalar(BinaryKind::Add, mean, norm.eps.0)?;
+    let root = l.unary(UnaryKind::Sqrt, positive)?;
+    let normal = l.binary(BinaryKind::Div, norm.x, root)?;
+    l.binary(BinaryKind::Mul, normal, norm.weight)
+}

@@ -1,0 +1,88 @@
+//! Passes: functions that rewrite a graph, each with its documentation as data, and the pipeline
+//! that orders them. After every pass the graph means the same, within what the pass's `numerics`
+//! state.
+
+pub mod clean;
+pub mod fold;
+pub mod legalize;
+mod pipeline;
+mod target;
+
+pub use pipeline::{PASSES, Pipeline, Stage};
+pub use target::{Target, UnknownTarget};
+
+use planish_ir::{BuildError, Graph, Origin, VerifyError};
+
+/// What passes may depend on besides the graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What the graph is compiled for.
+    pub target: Target,
+    /// The ONNX opset it will be written in.
+    pub opset: u32,
+    /// Whether operators that the target has fused kernels for stay whole. Without, everything is
+    /// lowered to plain arithmetic: the baseline that a bench compares with.
+    pub fusion: bool,
+}
+
+/// A rewrite of graphs, and what it documents of itself.
+pub struct Pass {
+    /// Its name, e.g. `common-subexpressions`.
+    pub name: &'static str,
+    /// What it does, and why.
+    pub summary: &'static str,
+    /// What it does to numbers.
+    pub numerics: &'static str,
+    /// A graph before and after, in the text form; a test runs it.
+    pub example: Example,
+    /// Applies it; returns how many places it changed.
+    pub run: fn(&mut Graph, &Options) -> Result<usize, PassError>,
+}
+
+/// A documented application of a pass.
+pub struct Example {
+    /// The target it is run for, at opset 20.
+    pub target: Target,
+    /// Whether it is run with fusion.
+    pub fusion: bool,
+    /// The statements of the graph before.
+    pub before: &'static str,
+    /// The statements of the graph after.
+    pub after: &'static str,
+}
+
+/// A pass failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// A rewrite built an operator whose operands do not fit.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A constant could not be computed.
+    #[error("cannot compute `{name}` ({origin}) at compile time: {message}")]
+    Fold {
+        /// The value.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// What went wrong.
+        message: String,
+    },
+    /// Operators that the target has no kernel for; all of them are listed.
+    #[error("target `{target}` cannot run {} of the graph's operators at opset {opset}:{}", .operators.len(), .operators.concat())]
+    Unsupported {
+        /// The target.
+        target: Target,
+        /// The opset.
+        opset: u32,
+        /// A line for each.
+        operators: Vec<String>,
+    },
+    /// A graph broke an invariant: a bug in the pass.
+    #[error("pass `{pass}` broke the graph")]
+    Broken {
+        /// The pass.
+        pass: &'static str,
+        /// The invariant.
+        source: VerifyError,
+    },
+}

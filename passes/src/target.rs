@@ -1,0 +1,69 @@
+//! What graphs are compiled for.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A consumer of compiled graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Any ONNX runtime: operators of the standard domain only.
+    Onnx,
+    /// ONNX Runtime's CPU provider.
+    Ort,
+}
+
+/// The targets by name, each with a line about it.
+const TARGETS: &[(&str, Target, &str)] = &[
+    ("onnx", Target::Onnx, "any ONNX runtime: standard operators only"),
+    ("ort", Target::Ort, "ONNX Runtime, CPU provider: the forms measured to be fastest there"),
+];
+
+/// Targets to come.
+const PLANNED: &[&str] = &["ort-cuda", "trt", "cuda"];
+
+/// A name is no target.
+#[derive(Debug, thiserror::Error)]
+#[error("`{name}` is {}; there are {}", if PLANNED.contains(&name.as_str()) { "not there yet" } else { "no target" }, names().join(", "))]
+pub struct UnknownTarget {
+    /// The name.
+    name: String,
+}
+
+fn names() -> Vec<&'static str> {
+    TARGETS.iter().map(|t| t.0).collect()
+}
+
+impl Target {
+    /// Every target.
+    pub fn all() -> impl Iterator<Item = Target> {
+        TARGETS.iter().map(|t| t.1)
+    }
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Onnx => "onnx",
+            Target::Ort => "ort",
+        }
+    }
+
+    /// A line about it.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        TARGETS.iter().find(|t| t.1 == self).map_or("", |t| t.2)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Target {
+    type Err = UnknownTarget;
+    fn from_str(text: &str) -> Result<Self, UnknownTarget> {
+        TARGETS.iter().find(|t| t.0 == text).map(|t| t.1).ok_or_else(|| UnknownTarget { name: text.to_owned() })
+    }
+}

@@ -1,0 +1,87 @@
+//! Random graphs mean the same after every pass and after every pipeline.
+
+use planish_ir::{Graph, verify};
+use planish_passes::{Options, PASSES, PassError, Pipeline, Target};
+use proptest::prelude::*;
+
+use crate::random_graph::{build, choices};
+use crate::support::{difference, inputs, outputs, tolerance};
+
+const OPSETS: [u32; 3] = [17, 20, 24];
+
+fn options() -> impl Iterator<Item = Options> {
+    Target::all().flat_map(|target| {
+        OPSETS.into_iter().flat_map(move |opset| [true, false].map(|fusion| Options { target, opset, fusion }))
+    })
+}
+
+/// Checks that a graph still has its interface, its invariants and its meaning.
+fn check(before: &Graph, after: &Graph, seed: u64) -> Result<(), String> {
+    verify(after).map_err(|e| e.to_string())?;
+    let names = |graph: &Graph| graph.inputs().iter().map(|v| graph.value(*v).name.clone()).collect::<Vec<_>>();
+    if names(before) != names(after) {
+        return Err(format!("inputs were {:?}, are {:?}", names(before), names(after)));
+    }
+    let types = |graph: &Graph| graph.outputs().iter().map(|o| graph.ty(o.value).clone()).collect::<Vec<_>>();
+    if types(before) != types(after) {
+        return Err(format!("types of outputs were {:?}, are {:?}", types(before), types(after)));
+    }
+    let inputs = inputs(before, seed);
+    let expected = outputs(before, &inputs).map_err(|e| format!("before: {e}"))?;
+    match difference(tolerance(before), 0.0, &expected, &outputs(after, &inputs)?) {
+        Some(difference) => Err(difference),
+        None => Ok(()),
+    }
+}
+
+/// Applies each pass alone, twice.
+fn passes(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
+    for pass in PASSES {
+        let fail = |e: String, after: &Graph| format!("`{}` with {options:?}: {e}\n{after}", pass.name);
+        let mut after = graph.clone();
+        match (pass.run)(&mut after, &options) {
+            // Canonical operators have no kernels before they are lowered.
+            Err(PassError::Unsupported { .. }) => continue,
+            result => result.map_err(|e| fail(e.to_string(), &after))?,
+        };
+        check(graph, &after, seed).map_err(|e| fail(e, &after))?;
+        let mut again = after.clone();
+        (pass.run)(&mut again, &options).map_err(|e| fail(e.to_string(), &again))?;
+        if again.to_string() != after.to_string() {
+            return Err(fail(format!("run again, it changes the graph to\n{again}from"), &after));
+        }
+    }
+    Ok(())
+}
+
+/// Applies a pipeline, verifying after each pass.
+fn pipeline(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
+    let mut after = graph.clone();
+    let mut pipeline = Pipeline::new(options);
+    pipeline.verify = true;
+    let fail = |e: String, after: &Graph| format!("the pipeline with {options:?}: {e}\n{after}");
+    pipeline.run(&mut after, &mut |_, _| {}).map_err(|e| fail(e.to_string(), &after))?;
+    check(graph, &after, seed).map_err(|e| fail(e, &after))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_pass_keeps_the_meaning(
+        choices in choices(),
+        options in prop::sample::select(options().collect::<Vec<_>>()),
+        seed in any::<u64>(),
+    ) {
+        let graph = build(&choices);
+        passes(&graph, options, seed).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
+    }
+
+    #[test]
+    fn each_pipeline_keeps_the_meaning(choices in choices(), seed in any::<u64>()) {
+        let graph = build(&choices);
+        for options in options() {
+            pipeline(&graph, options, seed).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
+        }
+    }
+}

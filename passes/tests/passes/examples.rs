@@ -1,0 +1,36 @@
+use planish_ir::{Graph, text, verify};
+use planish_passes::{Options, PASSES};
+
+/// The graph of a pass's example.
+fn graph(statements: &str) -> Graph {
+    let lines: Vec<&str> = statements.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let graph = text::parse(&format!("graph \"example\" {{\n{}\n}}", lines.join("\n")), &text::no_files);
+    let graph = graph.unwrap_or_else(|e| panic!("{e}\n{statements}"));
+    verify(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    graph
+}
+
+#[test]
+fn every_pass_does_what_it_documents() {
+    for pass in PASSES {
+        let example = &pass.example;
+        let mut rewritten = graph(example.before);
+        let options = Options { target: example.target, opset: 20, fusion: example.fusion };
+        (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
+        verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
+        assert!(!example.after.trim().is_empty(), "`{}` gives\n{rewritten}", pass.name);
+        assert_eq!(rewritten.to_string(), graph(example.after).to_string(), "the example of `{}`", pass.name);
+    }
+}
+
+#[test]
+fn every_pass_is_documented() {
+    let mut names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
+    for pass in PASSES {
+        assert!(pass.name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", pass.name);
+        assert!(!pass.summary.is_empty() && !pass.numerics.is_empty(), "{}", pass.name);
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), PASSES.len(), "names of passes are unique");
+}

@@ -1,0 +1,219 @@
+//! Files in `tests/filetests/PASS/NAME.ir`: what to run, a graph, and the graph after.
+//!
+//! ```text
+//! ; pass: identities          or `; pipeline: onnx`
+//! ; target: ort               with `pass`; onnx where absent
+//! ; opset: 17                 20 where absent
+//! ; fusion: off               on where absent
+//! ; error: no kernel for f16  the pass fails with this in its message, and no graph follows
+//! graph "before" { ... }
+//! ; ---
+//! graph "after" { ... }
+//! ```
+//!
+//! The text after must match exactly; `BLESS=1` in the environment rewrites it. Both graphs are
+//! verified and evaluated on seeded inputs, and a second run of the pass must change nothing.
+
+#![allow(clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use planish_ir::{Graph, text, verify};
+use planish_passes::{Options, PASSES, Pass, PassError, Pipeline, Target};
+
+use crate::support::{difference, inputs, outputs, tolerance};
+
+const SEPARATOR: &str = "; ---";
+
+/// The folder of files that run whole pipelines.
+const PIPELINE: &str = "pipeline";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/filetests")
+}
+
+/// What a file runs.
+enum Subject {
+    Pass(&'static Pass),
+    Pipeline,
+}
+
+impl Subject {
+    fn name(&self) -> &'static str {
+        match self {
+            Subject::Pass(pass) => pass.name,
+            Subject::Pipeline => PIPELINE,
+        }
+    }
+
+    fn run(&self, graph: &mut Graph, options: Options) -> Result<(), PassError> {
+        match self {
+            Subject::Pass(pass) => (pass.run)(graph, &options).map(drop),
+            Subject::Pipeline => {
+                let mut pipeline = Pipeline::new(options);
+                pipeline.verify = true;
+                pipeline.run(graph, &mut |_, _| {}).map(drop)
+            }
+        }
+    }
+}
+
+struct Filetest {
+    subject: Subject,
+    options: Options,
+    error: Option<String>,
+    /// Headers and the graph before, as they stand in the file.
+    given: String,
+    before: String,
+    after: Option<String>,
+}
+
+fn read(content: &str) -> Result<Filetest, String> {
+    let (given, after) = match content.split_once(&format!("{SEPARATOR}\n")) {
+        Some((given, after)) => (given, Some(after.to_owned())),
+        None => (content, None),
+    };
+    let mut headers: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut before = String::new();
+    for line in given.lines() {
+        let Some(header) = line.strip_prefix(';') else {
+            before += &format!("{line}\n");
+            continue;
+        };
+        let (key, value) = header.split_once(':').ok_or_else(|| format!("`{line}` is no header `; key: value`"))?;
+        if headers.insert(key.trim(), value.trim()).is_some() {
+            return Err(format!("the header `{}` is given twice", key.trim()));
+        }
+    }
+    let (subject, target) = match (headers.remove("pass"), headers.remove("pipeline")) {
+        (Some(name), None) => {
+            let pass = PASSES.iter().find(|p| p.name == name).ok_or_else(|| format!("there is no pass `{name}`"))?;
+            (Subject::Pass(pass), headers.remove("target").unwrap_or("onnx"))
+        }
+        (None, Some(target)) => (Subject::Pipeline, target),
+        _ => return Err("one header of `pass` and `pipeline` is needed".to_owned()),
+    };
+    let opset = headers.remove("opset").unwrap_or("20");
+    let options = Options {
+        target: target.parse::<Target>().map_err(|e| e.to_string())?,
+        opset: opset.parse().map_err(|e| format!("opset `{opset}`: {e}"))?,
+        fusion: match headers.remove("fusion") {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
+        },
+    };
+    let error = headers.remove("error").map(str::to_owned);
+    match headers.keys().next() {
+        Some(key) => Err(format!("unknown header `{key}`")),
+        None => Ok(Filetest { subject, options, error, given: given.to_owned(), before, after }),
+    }
+}
+
+fn parse(text: &str) -> Result<Graph, String> {
+    let graph = text::parse(text, &text::no_files).map_err(|e| e.to_string())?;
+    verify(&graph).map_err(|e| e.to_string())?;
+    Ok(graph)
+}
+
+/// Runs a file; the error says what does not hold.
+fn check(path: &Path, bless: bool) -> Result<(), String> {
+    let test = read(&fs::read_to_string(path).map_err(|e| e.to_string())?)?;
+    let folder = path.parent().and_then(Path::file_name).unwrap_or_default();
+    if folder != test.subject.name() {
+        return Err(format!("it belongs in the folder `{}`", test.subject.name()));
+    }
+    let before = parse(&test.before)?;
+    let mut after = before.clone();
+    match (test.subject.run(&mut after, test.options), &test.error) {
+        (Err(error), Some(expected)) if error.to_string().contains(expected) && test.after.is_none() => return Ok(()),
+        (Err(error), Some(expected)) => {
+            return Err(format!("no graph and `{expected}` are expected, the error is {error}"));
+        }
+        (Err(error), None) => return Err(error.to_string()),
+        (Ok(()), Some(expected)) => return Err(format!("the error `{expected}` is expected, there is none:\n{after}")),
+        (Ok(()), None) => {}
+    }
+    verify(&after).map_err(|e| format!("afterwards: {e}\n{after}"))?;
+    let mut again = after.clone();
+    test.subject.run(&mut again, test.options).map_err(|e| format!("run again: {e}"))?;
+    if again.to_string() != after.to_string() {
+        return Err(format!("run again, it changes\n{after}to\n{again}"));
+    }
+    for seed in [0b1, 0b1000_0010, 0b1_0110_1101] {
+        let inputs = inputs(&before, seed);
+        if let Some(difference) =
+            difference(tolerance(&before), 0.0, &outputs(&before, &inputs)?, &outputs(&after, &inputs)?)
+        {
+            return Err(format!("it changes the meaning: {difference}\n{after}"));
+        }
+    }
+    let found = after.to_string();
+    if test.after.as_ref() == Some(&found) {
+        return Ok(());
+    }
+    if bless {
+        return fs::write(path, format!("{}{SEPARATOR}\n{found}", test.given)).map_err(|e| e.to_string());
+    }
+    match test.after {
+        Some(expected) => Err(format!("expected\n{expected}found\n{found}BLESS=1 takes it over")),
+        None => Err("the graph after is missing; BLESS=1 adds it".to_owned()),
+    }
+}
+
+/// Every file, in order.
+fn files() -> Vec<PathBuf> {
+    let list = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    };
+    list(&root()).iter().flat_map(|folder| list(folder)).collect()
+}
+
+#[test]
+fn every_file_gives_what_it_says() {
+    let bless = std::env::var_os("BLESS").is_some_and(|v| v == "1");
+    let failures: Vec<String> = files()
+        .iter()
+        .filter_map(|path| {
+            let name = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+            check(path, bless).err().map(|message| format!("{name}: {message}\n"))
+        })
+        .collect();
+    assert!(failures.is_empty(), "{} files fail\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn every_pass_has_a_file_that_it_changes_and_one_that_it_leaves() {
+    let mut seen: BTreeMap<&str, [bool; 2]> = PASSES.iter().map(|pass| (pass.name, [false; 2])).collect();
+    for path in files() {
+        let test = read(&fs::read_to_string(&path).unwrap()).unwrap();
+        let Subject::Pass(pass) = test.subject else { continue };
+        let unchanged = test.error.is_none() && test.after == parse(&test.before).ok().map(|g| g.to_string());
+        seen.entry(pass.name).or_default()[usize::from(unchanged)] = true;
+    }
+    let missing: Vec<String> = seen
+        .iter()
+        .filter(|(_, seen)| **seen != [true; 2])
+        .map(|(name, seen)| format!("{name}: changed {}, left {}", seen[0], seen[1]))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn wrong_headers_fail() {
+    let message = |content: &str| read(content).map(|_| ()).expect_err("a wrong header");
+    assert_eq!(message("; pass: fold\n; opsets: 17\n"), "unknown header `opsets`");
+    assert_eq!(message("; pass: folds\n"), "there is no pass `folds`");
+    assert_eq!(message("; pass: fold\n; pass: fold\n"), "the header `pass` is given twice");
+    assert_eq!(message("; pass: fold\n; pipeline: onnx\n"), "one header of `pass` and `pipeline` is needed");
+    assert_eq!(message("; pipeline: onnx\n; target: onnx\n"), "unknown header `target`");
+    assert_eq!(message("; pass: fold\n; fusion: none\n"), "fusion is on or off, not `none`");
+    assert_eq!(message("; a comment\n"), "`; a comment` is no header `; key: value`");
+    assert!(message("; pass: fold\n; target: abacus\n").contains("`abacus` is no target"));
+    assert!(message("; pass: fold\n; opset: high\n").contains("opset `high`"));
+}

@@ -1,0 +1,11 @@
+//! The passes from outside: their documented examples, graphs as text before and after, and
+//! random graphs that must mean the same after every pass.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod differential;
+mod examples;
+mod filetests;
+#[path = "../../../ir/tests/ir/random_graph.rs"]
+mod random_graph;
+mod support;
