@@ -1,0 +1,226 @@
+//! What every runtime offers.
+
+use std::fmt;
+use std::path::Path;
+
+use planish_eval::Tensor;
+use planish_ir::{DType, Graph};
+
+/// Something that can load and run models.
+pub trait Runtime {
+    /// The name on the command line, e.g. `ort`.
+    fn name(&self) -> &'static str;
+
+    /// Whether it can be used here: what was found, or the reason why not.
+    ///
+    /// # Errors
+    /// When something it needs is missing, too old or broken.
+    fn check(&self) -> Result<Description, Unavailable>;
+
+    /// Makes a model ready to run.
+    ///
+    /// # Errors
+    /// When the runtime is unavailable, does not take this kind of model, or refuses it.
+    fn load(&self, model: Model<'_>, options: &SessionOptions) -> Result<Box<dyn Session>, RuntimeError>;
+}
+
+/// A loaded model.
+pub trait Session {
+    /// The inputs, in the model's order.
+    fn inputs(&self) -> &[Port];
+
+    /// The outputs, in the model's order.
+    fn outputs(&self) -> &[Port];
+
+    /// Runs the model once and returns its outputs, in order.
+    ///
+    /// # Errors
+    /// When an input is missing, unknown or of the wrong type or shape, or the run fails.
+    fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError>;
+
+    /// Holds inputs in the runtime's own form for [`run_bound`](Self::run_bound), in place of
+    /// those that were bound before.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) for the inputs.
+    fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError>;
+
+    /// Runs the model once on the bound inputs and drops the outputs where they are: neither
+    /// side is copied or converted, so this is what a benchmark times.
+    ///
+    /// # Errors
+    /// When nothing is bound or the run fails.
+    fn run_bound(&mut self) -> Result<(), RuntimeError>;
+}
+
+/// What is loaded.
+#[derive(Clone, Copy)]
+pub enum Model<'a> {
+    /// An ONNX file; its external data lies beside it.
+    Onnx(&'a Path),
+    /// A graph in memory.
+    Graph(&'a Graph),
+}
+
+impl fmt::Display for Model<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Model::Onnx(path) => write!(f, "{}", path.display()),
+            Model::Graph(graph) => write!(f, "the graph `{}`", graph.name),
+        }
+    }
+}
+
+/// How a model is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Threads that work on one operator; 0 leaves the number to the runtime.
+    pub threads: usize,
+    /// Whether idle worker threads poll for work instead of sleeping: lower latency, busy cores.
+    pub spin: bool,
+    /// How far the runtime may rewrite the graph.
+    pub optimization: OptimizationLevel,
+    /// Optimizers the runtime must leave out, by its own names.
+    pub disabled_optimizers: Vec<String>,
+}
+
+impl Default for SessionOptions {
+    /// What ONNX Runtime does when it is asked for nothing.
+    fn default() -> Self {
+        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, disabled_optimizers: Vec::new() }
+    }
+}
+
+impl SessionOptions {
+    /// The defaults for a graph that planish compiled: the optimizers that would undo what the
+    /// compiler chose are left out.
+    #[must_use]
+    pub fn compiled() -> Self {
+        let disabled = crate::ort::DISABLED_FOR_COMPILED.iter().map(ToString::to_string).collect();
+        Self { disabled_optimizers: disabled, ..Self::default() }
+    }
+}
+
+/// How far a runtime may rewrite a graph when it loads it; ONNX Runtime's levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptimizationLevel {
+    /// Runs the nodes as they are.
+    Disabled,
+    /// Folds constants and removes what is redundant.
+    Basic,
+    /// Also fuses operators.
+    Extended,
+    /// Also changes layouts.
+    All,
+}
+
+/// An input or output of a loaded model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The name, e.g. `input_ids`.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, outermost first.
+    pub dims: Vec<Dimension>,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> = self.dims.iter().map(ToString::to_string).collect();
+        write!(f, "{}: {}[{}]", self.name, self.dtype, dims.join(", "))
+    }
+}
+
+/// One dimension of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dimension {
+    /// A size the model fixes.
+    Fixed(usize),
+    /// A size known when the model runs: a name or a sum of names such as
+    /// `past_sequence_length + sequence_length`; empty where the model gives none.
+    Symbolic(String),
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dimension::Fixed(size) => write!(f, "{size}"),
+            Dimension::Symbolic(name) if name.is_empty() => f.write_str("?"),
+            Dimension::Symbolic(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What a runtime found when it was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its version, e.g. `1.31.1`.
+    pub version: String,
+    /// Where it was found, and by which rule.
+    pub location: String,
+}
+
+/// Why a runtime cannot be used here, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the runtime `{runtime}` is unavailable: {reason}{}\n  {remedy}", self.places())]
+pub struct Unavailable {
+    /// The name of the runtime.
+    pub runtime: &'static str,
+    /// What is missing or wrong.
+    pub reason: String,
+    /// Every place that was looked at, with what was found there.
+    pub looked: Vec<String>,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Unavailable {
+    fn places(&self) -> String {
+        self.looked.iter().map(|place| format!("\n  looked at {place}")).collect()
+    }
+}
+
+/// Why a model was not loaded or run.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The runtime cannot be used here.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// It failed at something.
+    #[error("{runtime} could not {action} {model}: {reason}")]
+    Failed {
+        /// The name of the runtime.
+        runtime: &'static str,
+        /// What it was doing: `load`, `run` or the like.
+        action: &'static str,
+        /// The file or graph.
+        model: String,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// The inputs in the order of the ports, or what is wrong with them.
+pub(crate) fn in_order<'a>(ports: &[Port], inputs: &'a [(&str, Tensor)]) -> Result<Vec<&'a Tensor>, String> {
+    let names = || ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if let Some((name, _)) = inputs.iter().find(|(name, _)| !ports.iter().any(|port| port.name == *name)) {
+        return Err(format!("there is no input `{name}`; the inputs are {}", names()));
+    }
+    let find = |port: &Port| {
+        let (_, tensor) = inputs
+            .iter()
+            .find(|(name, _)| *name == port.name)
+            .ok_or_else(|| format!("the input `{}` is missing; the inputs are {}", port.name, names()))?;
+        let fits = port.dims.len() == tensor.shape().len()
+            && port.dims.iter().zip(tensor.shape()).all(|(dim, size)| match dim {
+                Dimension::Fixed(fixed) => fixed == size,
+                Dimension::Symbolic(_) => true,
+            });
+        if !fits || port.dtype != tensor.dtype() {
+            return Err(format!("the input `{port}` was given {}{:?}", tensor.dtype(), tensor.shape()));
+        }
+        Ok(tensor)
+    };
+    ports.iter().map(find).collect()
+}

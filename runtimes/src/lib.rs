@@ -1,0 +1,38 @@
+//! Runtimes: each loads a model and runs it, or says why it cannot.
+//!
+//! To add one: implement [`Runtime`] and [`Session`] in a folder here and give it a line in
+//! [`runtimes`].
+//!
+//! ```
+//! use planish_eval::Tensor;
+//! use planish_runtimes::{Model, Reference, Runtime, SessionOptions};
+//!
+//! let text = r#"graph "rectify" {
+//!   input %x: f32[n]
+//!   %y = relu(%x) : f32[n]
+//!   output y = %y
+//! }"#;
+//! let graph = planish_ir::text::parse(text, &planish_ir::text::no_files)?;
+//! let mut session = Reference.load(Model::Graph(&graph), &SessionOptions::default())?;
+//! let x = Tensor::new(vec![2], vec![-1f32, 1.0]).ok_or("two elements")?;
+//! assert_eq!(session.run(&[("x", x)])?[0].1.as_f32(), Some(&[0.0, 1.0][..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod api;
+pub mod ort;
+mod reference;
+
+use std::path::PathBuf;
+
+pub use api::{
+    Description, Dimension, Model, OptimizationLevel, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+};
+pub use reference::Reference;
+
+/// Every runtime, the reference first. `ort_library` is the file or folder of ONNX Runtime's
+/// shared library that the user named, if any.
+#[must_use]
+pub fn runtimes(ort_library: Option<PathBuf>) -> Vec<Box<dyn Runtime>> {
+    vec![Box::new(Reference), Box::new(ort::OnnxRuntime::new(ort_library))]
+}

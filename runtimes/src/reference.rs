@@ -1,0 +1,112 @@
+//! The reference: the interpreter of the crate `eval`. Slow, and right by construction.
+
+use planish_eval::{Tensor, evaluate};
+use planish_ir::{Graph, Shape};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::api::in_order;
+use crate::{Description, Dimension, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+
+const NAME: &str = "reference";
+
+/// The reference interpreter. It takes graphs, not files; of the session's options only the
+/// number of threads concerns it.
+pub struct Reference;
+
+impl Runtime for Reference {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn check(&self) -> Result<Description, Unavailable> {
+        Ok(Description { version: env!("CARGO_PKG_VERSION").to_owned(), location: "built in".to_owned() })
+    }
+
+    fn load(&self, model: Model<'_>, options: &SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+        let failed =
+            |reason: String| RuntimeError::Failed { runtime: NAME, action: "load", model: model.to_string(), reason };
+        let Model::Graph(graph) = model else {
+            return Err(failed("it interprets graphs; an ONNX file runs on `ort`".to_owned()));
+        };
+        let pool = match options.threads {
+            0 => None,
+            threads => Some(ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| failed(e.to_string()))?),
+        };
+        let inputs = graph.inputs().iter().map(|&id| port(&graph.value(id).name, graph.ty(id)));
+        let outputs = graph.outputs().iter().map(|output| port(&output.name, graph.ty(output.value)));
+        Ok(Box::new(ReferenceSession {
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            graph: graph.clone(),
+            pool,
+            bound: None,
+        }))
+    }
+}
+
+fn port(name: &str, ty: &planish_ir::TensorType) -> Port {
+    Port { name: name.to_owned(), dtype: ty.dtype, dims: dimensions(&ty.shape) }
+}
+
+fn dimensions(shape: &Shape) -> Vec<Dimension> {
+    let dimension = |dim: &planish_ir::Dim| match dim.as_constant().and_then(|size| usize::try_from(size).ok()) {
+        Some(size) => Dimension::Fixed(size),
+        None => Dimension::Symbolic(dim.to_string()),
+    };
+    shape.iter().map(dimension).collect()
+}
+
+struct ReferenceSession {
+    graph: Graph,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    /// Threads of its own, where a number was asked for.
+    pool: Option<ThreadPool>,
+    /// What `run_bound` runs on, in the order of the inputs.
+    bound: Option<Vec<Tensor>>,
+}
+
+impl ReferenceSession {
+    fn evaluate(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        let evaluate = || evaluate(&self.graph, inputs);
+        let result = match &self.pool {
+            Some(pool) => pool.install(evaluate),
+            None => evaluate(),
+        };
+        result.map_err(|e| self.failed("run", e.to_string()))
+    }
+
+    fn failed(&self, action: &'static str, reason: String) -> RuntimeError {
+        RuntimeError::Failed { runtime: NAME, action, model: Model::Graph(&self.graph).to_string(), reason }
+    }
+}
+
+impl Session for ReferenceSession {
+    fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        in_order(&self.inputs, inputs).map_err(|reason| self.failed("run", reason))?;
+        self.evaluate(inputs)
+    }
+
+    fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
+        let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        self.bound = Some(ordered.into_iter().cloned().collect());
+        Ok(())
+    }
+
+    fn run_bound(&mut self) -> Result<(), RuntimeError> {
+        let tensors = self.bound.take().ok_or_else(|| self.failed("run", "no inputs are bound".to_owned()))?;
+        let names = self.inputs.iter().map(|port| port.name.as_str());
+        let inputs: Vec<(&str, Tensor)> = names.zip(tensors).collect();
+        let result = self.evaluate(&inputs).map(drop);
+        self.bound = Some(inputs.into_iter().map(|(_, tensor)| tensor).collect());
+        result
+    }
+}

@@ -1,0 +1,70 @@
+//! What is measured: an artifact on a runtime.
+
+use std::time::Instant;
+
+use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
+use serde::Serialize;
+
+use super::environment::memory;
+use crate::verify::Tolerances;
+
+/// A loaded artifact.
+pub struct Contestant {
+    /// How the artifact is called.
+    pub label: String,
+    /// The runtime it is loaded in.
+    pub runtime: &'static str,
+    /// The precision it computes in, e.g. `f32`.
+    pub precision: String,
+    /// The size of its weights in files, in bytes.
+    pub weights: u64,
+    /// How far its outputs may be from the reference's.
+    pub tolerances: Tolerances,
+    pub(crate) session: Box<dyn Session>,
+    pub(crate) load: Load,
+    pub(crate) resident: Option<u64>,
+}
+
+/// How long an artifact took until it had run once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// Loading, in milliseconds. Files that were read before come from the system's cache.
+    pub ms: f64,
+    /// The first run after it, in milliseconds; absent where it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_ms: Option<f64>,
+}
+
+impl Contestant {
+    /// Loads an artifact and takes the time and the memory that takes.
+    ///
+    /// # Errors
+    /// When the runtime does not load it.
+    pub fn load(
+        label: &str,
+        precision: &str,
+        runtime: &dyn Runtime,
+        model: Model<'_>,
+        options: &SessionOptions,
+        weights: u64,
+        tolerances: Tolerances,
+    ) -> Result<Self, RuntimeError> {
+        // What is resident is read before and after, so what the first use of the runtime itself
+        // takes must not fall between.
+        runtime.check()?;
+        let (before, start) = (memory("VmRSS"), Instant::now());
+        let session = runtime.load(model, options)?;
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
+        Ok(Self {
+            label: label.to_owned(),
+            runtime: runtime.name(),
+            precision: precision.to_owned(),
+            weights,
+            tolerances,
+            session,
+            load: Load { ms, first_ms: None },
+            resident,
+        })
+    }
+}

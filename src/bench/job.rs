@@ -1,0 +1,159 @@
+//! One cell of a sweep while it is measured.
+
+use std::time::{Duration, Instant};
+
+use planish_eval::Tensor;
+use planish_runtimes::{RuntimeError, Session};
+
+use super::clock::wait_until_idle;
+use super::document::{Accuracy, Cell, CellOptions, Memory, ModelId, Shape, Throughput, Warmup};
+use super::stats::{Latency, Settling};
+use super::{BenchOptions, Contestant};
+use crate::verify::named;
+
+/// The least time of the timed runs in one visit: short, so that rounds are many.
+const VISIT: Duration = Duration::from_millis(100);
+/// The least number of timed runs in one visit, against the one that is not timed.
+const VISIT_RUNS: usize = 3;
+/// The time of a block of runs while warming up.
+const BLOCK: Duration = Duration::from_millis(50);
+/// Warming up ends after this many times its least time even where times do not settle.
+const MAX_WARMUP: u32 = 10;
+/// A cell ends after this time even where runs are missing, unless it is asked to take longer.
+const MAX_TIME: Duration = Duration::from_secs(60);
+/// A cell ends after this many runs.
+const MAX_SAMPLES: usize = 20_000;
+
+/// One contestant at one shape.
+pub(crate) struct Job {
+    /// Its place among the contestants.
+    pub(crate) contestant: usize,
+    /// Its place among the shapes.
+    pub(crate) shape: usize,
+    warmup: Warmup,
+    /// Whether times had settled when warming up ended.
+    settled: bool,
+    samples: Vec<u64>,
+    /// The time of the timed runs.
+    spent: Duration,
+    accuracy: Option<Accuracy>,
+    /// Why it has no speed.
+    pub(crate) failure: Option<String>,
+}
+
+impl Job {
+    /// A cell that was held against the reference.
+    pub(crate) fn new(contestant: usize, shape: usize, accuracy: Option<Accuracy>, failure: Option<String>) -> Self {
+        let (warmup, samples, spent) = (Warmup::default(), Vec::new(), Duration::ZERO);
+        Self { contestant, shape, warmup, settled: false, samples, spent, accuracy, failure }
+    }
+
+    /// Whether it needs no more visits.
+    pub(crate) fn done(&self, options: &BenchOptions) -> bool {
+        let enough = self.spent >= options.min_time && self.samples.len() >= options.iterations;
+        self.failure.is_some() || enough || self.capped(options)
+    }
+
+    fn capped(&self, options: &BenchOptions) -> bool {
+        self.samples.len() >= MAX_SAMPLES || self.spent >= MAX_TIME.max(options.min_time)
+    }
+
+    /// How much of the cell is done, from 0 to 1.
+    pub(crate) fn share(&self, options: &BenchOptions) -> f64 {
+        if self.done(options) {
+            return 1.0;
+        }
+        let time = self.spent.as_secs_f64() / options.min_time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let runs = self.samples.len() as f64 / options.iterations.max(1) as f64;
+        time.min(runs).min(1.0)
+    }
+
+    /// Some timed runs. The visit waits first until the threads of the session before have gone
+    /// to sleep, and starts with an untimed run, in the first visit with as many as it takes for
+    /// times to settle.
+    pub(crate) fn visit(
+        &mut self,
+        session: &mut dyn Session,
+        inputs: &[(String, Tensor)],
+        options: &BenchOptions,
+    ) -> Result<(), RuntimeError> {
+        session.bind(&named(inputs))?;
+        wait_until_idle();
+        if self.warmup.n == 0 {
+            self.warm_up(session, options)?;
+        } else {
+            session.run_bound()?;
+        }
+        let before = (self.spent, self.samples.len());
+        while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + VISIT_RUNS) && !self.done(options) {
+            let start = Instant::now();
+            session.run_bound()?;
+            let took = start.elapsed();
+            self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            self.spent += took;
+        }
+        Ok(())
+    }
+
+    fn warm_up(&mut self, session: &mut dyn Session, options: &BenchOptions) -> Result<(), RuntimeError> {
+        let (start, mut settling) = (Instant::now(), Settling::default());
+        loop {
+            let (block, mut runs) = (Instant::now(), 0u32);
+            while runs == 0 || block.elapsed() < BLOCK {
+                session.run_bound()?;
+                runs += 1;
+            }
+            self.warmup.n += runs as usize;
+            self.settled = settling.push(block.elapsed() / runs);
+            let spent = start.elapsed();
+            if spent >= options.warmup && (self.settled || spent >= options.warmup * MAX_WARMUP) {
+                self.warmup.ms = spent.as_secs_f64() * 1e3;
+                return Ok(());
+            }
+        }
+    }
+
+    /// What the document says of it.
+    pub(crate) fn cell(self, contestants: &[Contestant], shapes: &[Shape], options: &BenchOptions) -> Cell {
+        let (contestant, shape) = (&contestants[self.contestant], shapes[self.shape]);
+        let latency = Latency::of(&self.samples).filter(|_| self.failure.is_none());
+        let throughput = latency.as_ref().map(|latency| {
+            let inf_s = shape.batch as f64 / (latency.p50 / 1e3);
+            Throughput { inf_s, tok_s: inf_s * shape.seq as f64 }
+        });
+        let warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
+        Cell {
+            model: ModelId { id: contestant.label.clone() },
+            backend: contestant.runtime.to_owned(),
+            precision: contestant.precision.clone(),
+            shape,
+            options: CellOptions { threads: options.threads, spin: options.spin },
+            warmup: self.warmup,
+            samples_ns: if latency.is_some() { self.samples } else { Vec::new() },
+            latency_ms: latency,
+            throughput,
+            memory: Memory { load_rss: contestant.resident, weights: contestant.weights },
+            load: contestant.load,
+            accuracy: self.accuracy,
+            failure: self.failure,
+            warnings,
+        }
+    }
+
+    fn warnings(&self, latency: &Latency, options: &BenchOptions) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.settled {
+            warnings.push("times did not settle within 2% while warming up".to_owned());
+        }
+        if latency.n < options.iterations {
+            warnings.push(format!("{} runs instead of {}: the cell took too long", latency.n, options.iterations));
+        }
+        let width = latency.ci95.map(|[low, high]| (high - low) / 2.0 / latency.p50);
+        match width {
+            Some(width) if width > 0.05 => warnings.push(format!("the median is known to {:.0}% only", width * 100.0)),
+            None => warnings.push("too few runs for a confidence interval".to_owned()),
+            Some(_) => {}
+        }
+        warnings
+    }
+}

@@ -1,0 +1,56 @@
+//! Measuring how fast artifacts run, next to each other and only where they are right.
+
+mod clock;
+mod contestant;
+mod document;
+mod environment;
+mod job;
+mod stats;
+mod sweep;
+mod table;
+
+use std::time::Duration;
+
+pub use contestant::{Contestant, Load};
+pub use document::{Accuracy, Cell, CellOptions, Document, Memory, ModelId, SCHEMA, Shape, Throughput, Tool, Warmup};
+pub use environment::{Cpu, Environment};
+pub use stats::Latency;
+pub use sweep::{BenchError, sweep};
+pub use table::table;
+
+/// What is measured and for how long.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// Numbers of rows.
+    pub batch: Vec<usize>,
+    /// Numbers of tokens in a row.
+    pub sequence: Vec<usize>,
+    /// The least time that the timed runs of a cell take together.
+    pub min_time: Duration,
+    /// The least number of timed runs of a cell.
+    pub iterations: usize,
+    /// The least time of untimed runs before; they go on until the times settle.
+    pub warmup: Duration,
+    /// The threads the sessions were loaded with; 0 is the runtime's choice.
+    pub threads: usize,
+    /// Whether the sessions' idle threads poll for work.
+    pub spin: bool,
+    /// What the inputs and the order of the rounds follow from.
+    pub seed: u64,
+}
+
+impl Default for BenchOptions {
+    /// One row of 128 tokens, for at least 3 s and 50 runs after at least 200 ms.
+    fn default() -> Self {
+        Self {
+            batch: vec![1],
+            sequence: vec![128],
+            min_time: Duration::from_secs(3),
+            iterations: 50,
+            warmup: Duration::from_millis(200),
+            threads: 0,
+            spin: true,
+            seed: 0,
+        }
+    }
+}

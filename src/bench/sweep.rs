@@ -1,0 +1,228 @@
+//! Runs the cells: first whether they are right, then how fast they are.
+//!
+//! Contestants and shapes are visited in rounds, each round in another seeded order, so that a
+//! machine that drifts drifts for all of them.
+
+use std::time::Instant;
+
+use planish_eval::Tensor;
+use planish_runtimes::{RuntimeError, Session};
+
+use super::document::{Accuracy, Cell, Shape};
+use super::job::Job;
+use super::{BenchOptions, Contestant};
+use crate::inputs::{InputError, InputSpec, seeded_inputs};
+use crate::verify::{OutputReport, compare, named, per_token};
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// There is nothing to do.
+    #[error("nothing to measure: {0}")]
+    Nothing(&'static str),
+    /// No inputs for the model.
+    #[error(transparent)]
+    Input(#[from] InputError),
+}
+
+/// Measures contestants that are artifacts of one model at every batch size and sequence length.
+///
+/// The outputs of each cell are held against those of `reference`; a cell that is not within its
+/// contestant's tolerances, or that fails, is not timed and says why. `progress` is told what
+/// share of the work is done, from 0 to 1.
+///
+/// # Errors
+/// When there is nothing to measure, or no inputs can be made.
+pub fn sweep(
+    contestants: &mut [Contestant],
+    reference: &mut dyn Session,
+    specs: &[InputSpec],
+    options: &BenchOptions,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Vec<Cell>, BenchError> {
+    if contestants.is_empty() {
+        return Err(BenchError::Nothing("no artifact"));
+    }
+    if options.iterations == 0 && options.min_time.is_zero() {
+        return Err(BenchError::Nothing("neither a time nor a number of runs"));
+    }
+    let of_batch = |&batch: &usize| options.sequence.iter().map(move |&seq| Shape { batch, seq });
+    let shapes: Vec<Shape> = options.batch.iter().flat_map(of_batch).filter(|s| s.batch > 0 && s.seq > 0).collect();
+    if shapes.is_empty() {
+        return Err(BenchError::Nothing("no shape with rows and tokens"));
+    }
+    let inputs = |shape: &Shape| seeded_inputs(specs, shape.batch, shape.seq, options.seed, false);
+    let inputs = shapes.iter().map(inputs).collect::<Result<Vec<_>, _>>()?;
+
+    let mut jobs = Vec::new();
+    let per_token = per_token(reference);
+    for (shape, inputs) in inputs.iter().enumerate() {
+        let expected = reference.run(&named(inputs));
+        for (index, contestant) in contestants.iter_mut().enumerate() {
+            let (accuracy, failure) = gate(contestant, inputs, &expected, &per_token);
+            jobs.push(Job::new(index, shape, accuracy, failure));
+        }
+    }
+
+    let mut random = fastrand::Rng::with_seed(options.seed);
+    loop {
+        let mut open: Vec<usize> = (0..jobs.len()).filter(|&j| !jobs[j].done(options)).collect();
+        progress(jobs.iter().map(|job| job.share(options)).sum::<f64>() / jobs.len() as f64);
+        if open.is_empty() {
+            break;
+        }
+        random.shuffle(&mut open);
+        for j in open {
+            let job = &mut jobs[j];
+            let session = contestants[job.contestant].session.as_mut();
+            if let Err(error) = job.visit(session, &inputs[job.shape], options) {
+                job.failure = Some(error.to_string());
+            }
+        }
+    }
+    Ok(jobs.into_iter().map(|job| job.cell(contestants, &shapes, options)).collect())
+}
+
+/// Runs a contestant once and holds it against the reference: how far it is, and why it is not
+/// timed if it is not.
+fn gate(
+    contestant: &mut Contestant,
+    inputs: &[(String, Tensor)],
+    expected: &Result<Vec<(String, Tensor)>, RuntimeError>,
+    per_token: &[(String, usize)],
+) -> (Option<Accuracy>, Option<String>) {
+    let first = |session: &mut dyn Session| {
+        session.bind(&named(inputs))?;
+        let start = Instant::now();
+        session.run_bound()?;
+        Ok::<_, RuntimeError>(start.elapsed().as_secs_f64() * 1e3)
+    };
+    if contestant.load.first_ms.is_none() {
+        contestant.load.first_ms = first(contestant.session.as_mut()).ok();
+    }
+    let actual = match contestant.session.run(&named(inputs)) {
+        Ok(actual) => actual,
+        Err(error) => return (None, Some(error.to_string())),
+    };
+    let expected = match expected {
+        Ok(expected) => expected,
+        Err(error) => return (None, Some(format!("there is nothing to compare with: {error}"))),
+    };
+    let reports = compare(expected, &actual, inputs, per_token, contestant.tolerances);
+    let miss = reports.iter().find_map(|report| Some(format!("{}: {}", report.output, report.miss.as_ref()?)));
+    (worst(&reports), miss)
+}
+
+/// The worst figures of all outputs, where all were compared.
+fn worst(reports: &[OutputReport]) -> Option<Accuracy> {
+    let figures = reports.iter().map(|report| report.figures).collect::<Option<Vec<_>>>()?;
+    let all = figures.iter().map(|f| Accuracy { max_abs: f.max_abs, max_rel: f.max_rel, cos: f.cosine, top1: f.top1 });
+    all.reduce(|a, b| Accuracy {
+        max_abs: a.max_abs.max(b.max_abs),
+        max_rel: a.max_rel.max(b.max_rel),
+        cos: a.cos.min(b.cos),
+        top1: a.top1.min(b.top1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use planish_runtimes::ort::OnnxRuntime;
+    use planish_runtimes::{Model, Runtime, SessionOptions};
+
+    use super::*;
+    use crate::bench::{Document, Environment};
+    use crate::inputs::{Values, specs};
+    use crate::verify::Tolerances;
+
+    fn file(name: &str) -> PathBuf {
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/onnx")).join(name)
+    }
+
+    fn contestant(label: &str, name: &str) -> Contestant {
+        let (runtime, path, options) = (OnnxRuntime::new(None), file(name), options());
+        let options = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::default() };
+        Contestant::load(label, "f32", &runtime, Model::Onnx(&path), &options, 128, Tolerances::F32).unwrap()
+    }
+
+    fn options() -> BenchOptions {
+        BenchOptions {
+            batch: vec![1, 2],
+            sequence: vec![3, 5],
+            min_time: Duration::from_millis(20),
+            iterations: 30,
+            warmup: Duration::from_millis(5),
+            threads: 1,
+            spin: false,
+            seed: 4,
+        }
+    }
+
+    fn swept(contestants: &mut [Contestant], ids: std::ops::Range<i64>) -> Vec<Cell> {
+        let model = file("embed.onnx");
+        let mut reference = OnnxRuntime::new(None).load(Model::Onnx(&model), &SessionOptions::default()).unwrap();
+        let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: ids, pad: None })]);
+        let specs = specs(reference.inputs(), &ids).unwrap();
+        let mut shares = Vec::new();
+        let cells =
+            sweep(contestants, reference.as_mut(), &specs, &options(), &mut |share| shares.push(share)).unwrap();
+        assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
+        cells
+    }
+
+    #[test]
+    fn right_cells_have_a_speed_and_wrong_ones_a_reason() {
+        let mut contestants = [contestant("right", "embed.onnx"), contestant("wrong", "embed_off.onnx")];
+        let cells = swept(&mut contestants, 0..8);
+        let shapes: Vec<(usize, usize)> =
+            cells.iter().step_by(2).map(|cell| (cell.shape.batch, cell.shape.seq)).collect();
+        assert_eq!(shapes, [(1, 3), (1, 5), (2, 3), (2, 5)]);
+        for pair in cells.chunks(2) {
+            let [right, wrong] = pair else { panic!("two contestants") };
+            let latency = right.latency_ms.as_ref().unwrap();
+            assert!(latency.n >= 30 && latency.n == right.samples_ns.len());
+            assert!(right.samples_ns.iter().sum::<u64>() >= 20_000_000);
+            assert!(right.warmup.n >= 3 && right.warmup.ms >= 5.0);
+            let throughput = right.throughput.unwrap();
+            assert!((throughput.tok_s - throughput.inf_s * right.shape.seq as f64).abs() < 1e-6);
+            assert_eq!(right.accuracy.unwrap().max_abs, 0.0);
+            assert!(right.failure.is_none() && right.load.first_ms.is_some());
+
+            assert!(wrong.failure.as_ref().unwrap().starts_with("y: max relative error"), "{:?}", wrong.failure);
+            assert!(wrong.latency_ms.is_none() && wrong.throughput.is_none() && wrong.samples_ns.is_empty());
+            assert!(wrong.accuracy.unwrap().max_rel > 0.1);
+        }
+        let runtimes = [("onnxruntime".to_owned(), OnnxRuntime::new(None).check().unwrap().version)];
+        let document = Document::new(vec!["bench".to_owned()], Environment::read(runtimes), cells);
+        let json = serde_json::to_value(&document).unwrap();
+        assert_eq!((&json["schema"], &json["env"]["runtimes"]["onnxruntime"]), (&1.into(), &"1.31.1".into()));
+        assert_eq!(json["cells"][1]["model"]["id"], "wrong");
+        assert!(json["cells"][1].get("latency_ms").is_none() && json["cells"][0]["latency_ms"]["p50"].is_f64());
+    }
+
+    #[test]
+    fn a_shape_on_which_the_reference_fails_has_no_speed() {
+        // Id 99 is outside of the table.
+        let cells = swept(&mut [contestant("right", "embed.onnx")], 99..100);
+        assert!(cells.iter().all(|cell| cell.failure.as_ref().is_some_and(|f| f.starts_with("ort could not run"))));
+        assert!(cells.iter().all(|cell| cell.load.first_ms.is_none() && cell.accuracy.is_none()));
+    }
+
+    #[test]
+    fn there_must_be_something_to_measure() {
+        let mut contestants = [contestant("right", "embed.onnx")];
+        let error = |contestants: &mut [Contestant], options: &BenchOptions| {
+            let mut reference = contestant("reference", "embed.onnx").session;
+            sweep(contestants, reference.as_mut(), &[], options, &mut |_| {}).unwrap_err().to_string()
+        };
+        assert_eq!(error(&mut [], &options()), "nothing to measure: no artifact");
+        let empty = BenchOptions { batch: vec![0], ..options() };
+        assert_eq!(error(&mut contestants, &empty), "nothing to measure: no shape with rows and tokens");
+        let never = BenchOptions { min_time: Duration::ZERO, iterations: 0, ..options() };
+        assert_eq!(error(&mut contestants, &never), "nothing to measure: neither a time nor a number of runs");
+    }
+}

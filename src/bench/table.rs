@@ -1,0 +1,138 @@
+//! The table a person reads, which is also Markdown.
+
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+
+use super::document::Cell;
+
+const HEADER: [&str; 15] = [
+    "artifact", "runtime", "prec", "batch", "seq", "p50 ms", "±CI", "p90", "p99", "inf/s", "tok/s", "load ms",
+    "load MB", "cos", "vs base",
+];
+
+/// The cells as a table, and below it why cells have no speed and what makes others uncertain.
+///
+/// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
+/// shape, with `~` where the confidence intervals of the two medians do not lie apart. `±CI` is
+/// half of that 95% interval. `load MB` is [`Memory::load_rss`](super::Memory::load_rss).
+#[must_use]
+pub fn table(cells: &[Cell]) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header(HEADER);
+    table.column_iter_mut().skip(3).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    for cell in cells {
+        table.add_row(row(cell, cells));
+    }
+    let mut text = table.to_string();
+    for cell in cells {
+        let name = format!("{} ({}, {} x {})", cell.model.id, cell.backend, cell.shape.batch, cell.shape.seq);
+        text.extend(cell.failure.iter().map(|failure| format!("\n{name} has no speed: {failure}")));
+        text.extend(cell.warnings.iter().map(|warning| format!("\n{name}: {warning}")));
+    }
+    text
+}
+
+fn row(cell: &Cell, cells: &[Cell]) -> [String; 15] {
+    let none = || "-".to_owned();
+    let latency = cell.latency_ms.as_ref();
+    let base = cells.first().and_then(|first| {
+        let same = |c: &&Cell| c.model == first.model && c.backend == first.backend && c.shape == cell.shape;
+        cells.iter().find(same)
+    });
+    let ratio = base.and_then(|base| {
+        let (own, other) = (latency?, base.latency_ms.as_ref()?);
+        let apart = |a: [f64; 2], b: [f64; 2]| a[1] < b[0] || b[1] < a[0];
+        let known = std::ptr::eq(base, cell) || own.ci95.zip(other.ci95).is_some_and(|(a, b)| apart(a, b));
+        Some(format!("{}{:.2}x", if known { "" } else { "~" }, other.p50 / own.p50))
+    });
+    let interval = latency.and_then(|l| l.ci95).map(|[low, high]| significant((high - low) / 2.0));
+    [
+        // A bar would end the cell in Markdown.
+        cell.model.id.replace('|', "\\|"),
+        cell.backend.clone(),
+        cell.precision.clone(),
+        cell.shape.batch.to_string(),
+        cell.shape.seq.to_string(),
+        latency.map_or_else(|| "failed".to_owned(), |l| significant(l.p50)),
+        interval.unwrap_or_else(none),
+        latency.and_then(|l| l.p90).map_or_else(none, significant),
+        latency.and_then(|l| l.p99).map_or_else(none, significant),
+        cell.throughput.map_or_else(none, |t| significant(t.inf_s)),
+        cell.throughput.map_or_else(none, |t| format!("{:.0}", t.tok_s)),
+        format!("{:.0}", cell.load.ms),
+        cell.memory.load_rss.map_or_else(none, |bytes| format!("{:.0}", bytes as f64 / 1e6)),
+        cell.accuracy.map_or_else(none, |a| format!("{:.5}", a.cos)),
+        ratio.unwrap_or_else(none),
+    ]
+}
+
+/// Three significant digits, and all digits before the point.
+fn significant(value: f64) -> String {
+    let digits = match value {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        v if v >= 0.1 => 3,
+        _ => 4,
+    };
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document::{Accuracy, CellOptions, Memory, ModelId, Shape, Throughput, Warmup};
+    use super::super::{Latency, Load};
+    use super::*;
+
+    fn cell(id: &str, seq: usize, ms: Option<u64>) -> Cell {
+        // Evenly from 10% below to 10% above.
+        let samples = |ms: u64| (0..=200).map(|k| ms * 900_000 + ms * k * 1000).collect();
+        let samples_ns: Vec<u64> = ms.map_or(Vec::new(), samples);
+        let latency_ms = Latency::of(&samples_ns);
+        Cell {
+            model: ModelId { id: id.to_owned() },
+            backend: "ort".to_owned(),
+            precision: "f32".to_owned(),
+            shape: Shape { batch: 2, seq },
+            options: CellOptions { threads: 1, spin: false },
+            warmup: Warmup::default(),
+            throughput: latency_ms.as_ref().map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: 2e3 / l.p50 * seq as f64 }),
+            latency_ms,
+            samples_ns,
+            memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: 1 },
+            load: Load { ms: 12.4, first_ms: None },
+            accuracy: Some(Accuracy { max_abs: 0.0, max_rel: 0.0, cos: 1.0, top1: 1.0 }),
+            failure: ms.is_none().then(|| "y: not finite".to_owned()),
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_first_artifact_is_the_base_at_each_shape() {
+        let cells = [
+            cell("a", 8, Some(100)),
+            cell("b|c", 8, Some(40)),
+            cell("d", 8, Some(101)),
+            cell("a", 16, None),
+            cell("b|c", 16, Some(5)),
+        ];
+        let expected = [
+            r"| artifact | runtime | prec | batch | seq | p50 ms |    ±CI |  p90 | p99 | inf/s | tok/s | load ms | load MB |     cos | vs base |",
+            r"|----------|---------|------|-------|-----|--------|--------|------|-----|-------|-------|---------|---------|---------|---------|",
+            r"| a        | ort     | f32  |     2 |   8 |    100 |   1.50 |  108 |   - |  20.0 |   160 |      12 |     100 | 1.00000 |   1.00x |",
+            r"| b\|c     | ort     | f32  |     2 |   8 |   40.0 |  0.600 | 43.2 |   - |  50.0 |   400 |      12 |      40 | 1.00000 |   2.50x |",
+            r"| d        | ort     | f32  |     2 |   8 |    101 |   1.52 |  109 |   - |  19.8 |   158 |      12 |     101 | 1.00000 |  ~0.99x |",
+            r"| a        | ort     | f32  |     2 |  16 | failed |      - |    - |   - |     - |     - |      12 |       - | 1.00000 |       - |",
+            r"| b\|c     | ort     | f32  |     2 |  16 |   5.00 | 0.0750 | 5.40 |   - |   400 |  6400 |      12 |       5 | 1.00000 |       - |",
+            r"a (ort, 2 x 16) has no speed: y: not finite",
+        ];
+        assert_eq!(table(&cells).lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        let shown = [1234.5, 99.95, 12.34, 1.234, 0.1234, 0.01234].map(significant);
+        assert_eq!(shown, ["1234", "100.0", "12.3", "1.23", "0.123", "0.0123"]);
+    }
+}

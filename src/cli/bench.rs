@@ -1,0 +1,258 @@
+//! `planish bench`.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_runtimes::{Model, Reference, Runtime, SessionOptions, ort::OnnxRuntime};
+
+use super::verify::{input_specs, reference};
+use super::{RuntimeArguments, Usage, VerificationFailed, print, print_json};
+use crate::artifact::{MANIFEST, model};
+use crate::bench::{BenchOptions, Cell, Contestant, Document, Environment, sweep, table};
+use crate::files;
+use crate::manifest::Manifest;
+use crate::verify::Tolerances;
+
+/// Measure artifacts next to each other, each shape only where its outputs are right
+///
+/// Outputs are compared with the reference interpreter on the source checkpoint; a cell that
+/// misses has no speed, and the exit code is 3. Artifacts of a model take turns, so that a drift
+/// of the machine hits all alike; those of different models are measured one model after the
+/// other. In the table, ±CI is half of the median's 95% interval, percentiles stand only where
+/// there are samples enough, load MB is what loading added to resident memory, cos is the cosine
+/// to the reference, and vs base the speed relative to the first artifact (~ where the intervals
+/// overlap).
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Artifact folders [default: the current folder, or those below it]
+    artifacts: Vec<PathBuf>,
+    /// Batch sizes
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..")]
+    batch: Vec<u16>,
+    /// Sequence lengths, in tokens [default: 128, or the most that every artifact takes]
+    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    seq: Vec<u32>,
+    /// Where to run
+    #[arg(long, value_delimiter = ',', default_value = "ort", value_name = "NAME,..")]
+    runtime: Vec<RuntimeName>,
+    /// Seconds that each cell is timed at least
+    #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
+    time: f64,
+    /// Runs of each cell at least
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    iterations: u32,
+    /// Threads of the runtime [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Have idle threads poll for work: lower latency on cores that nothing else uses
+    #[arg(long)]
+    spin: bool,
+    /// The seed of inputs and order
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    seed: u64,
+    /// The checkpoint the artifacts were compiled from [default: the one in the folder of the
+    /// artifact, beside it under its recorded name, or in the current folder, whichever it is]
+    #[arg(long, value_name = "MODEL")]
+    reference: Option<PathBuf>,
+    /// Write all figures as JSON to a file, or in place of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    library: RuntimeArguments,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RuntimeName {
+    /// ONNX Runtime's CPU provider
+    Ort,
+}
+
+/// An artifact to measure.
+struct Artifact {
+    folder: PathBuf,
+    manifest: Manifest,
+}
+
+impl Artifact {
+    fn open(folder: &Path) -> Result<Self> {
+        let artifact = Self { folder: folder.to_owned(), manifest: Manifest::read(folder)? };
+        Ok(artifact)
+    }
+
+    /// Artifacts of the same source files and task compute the same.
+    fn same_model(&self, other: &Self) -> bool {
+        let (own, other) = (&self.manifest, &other.manifest);
+        let (files, others) = (&own.source.files, &other.source.files);
+        let same = files.len() == others.len() && files.iter().zip(others).all(|(file, other)| file.may_be(other));
+        same && own.source.name == other.source.name && own.task == other.task
+    }
+
+    fn label(&self) -> String {
+        let resolved = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
+        resolved.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Bytes of the files that hold the model.
+    fn weights(&self) -> u64 {
+        let own = self.manifest.files.iter().map(|f| f.name.as_str());
+        let names = own.chain(self.manifest.linked.iter().map(String::as_str));
+        names.filter_map(|name| fs::metadata(self.folder.join(name)).ok()).map(|m| m.len()).sum()
+    }
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let artifacts = find(&arguments.artifacts)?;
+    let options = options(&arguments, &artifacts)?;
+    for artifact in &artifacts {
+        // Those of several models have no one run whose time could be taken.
+        model(&artifact.folder, &artifact.manifest)?;
+        let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
+        if let Some(seq) = options.sequence.iter().find(|s| **s > longest) {
+            let folder = artifact.folder.display();
+            return Err(Usage(format!("--seq {seq}: {folder} takes at most {longest} tokens")).into());
+        }
+    }
+    let runtime = OnnxRuntime::new(arguments.library.ort_lib.clone());
+    let description = runtime.check()?;
+    let mut cells = Vec::new();
+    for group in groups(artifacts) {
+        cells.extend(measure(&group, &runtime, &arguments, &options)?);
+    }
+    let failures: Vec<String> = cells.iter().filter_map(failure).collect();
+    let versions = [("onnxruntime".to_owned(), description.version)];
+    if arguments.json.as_deref() != Some(Path::new("-")) {
+        print(&format!("{}\n", table(&cells)))?;
+    }
+    if let Some(path) = &arguments.json {
+        let document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
+        if path == Path::new("-") {
+            print_json(&document)?;
+        } else {
+            let text = serde_json::to_string_pretty(&document)? + "\n";
+            files::write(path, text.as_bytes())?;
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(VerificationFailed(failures).into()) }
+}
+
+/// The sequence length that is measured unless told otherwise.
+const SEQUENCE: usize = 128;
+
+fn failure(cell: &Cell) -> Option<String> {
+    let failure = cell.failure.as_ref()?;
+    Some(format!("{}, {} x {}: {failure}", cell.model.id, cell.shape.batch, cell.shape.seq))
+}
+
+fn options(arguments: &Arguments, artifacts: &[Artifact]) -> Result<BenchOptions> {
+    let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
+    let mut sequence = arguments.seq.iter().map(|s| usize::try_from(*s)).collect::<Result<Vec<_>, _>>()?;
+    if sequence.is_empty() {
+        let longest = artifacts.iter().filter_map(|a| a.manifest.max_sequence_length).min();
+        sequence.push(longest.unwrap_or(SEQUENCE).min(SEQUENCE));
+    }
+    if arguments.batch.contains(&0) || sequence.contains(&0) {
+        return Err(Usage("--batch and --seq are at least 1".to_owned()).into());
+    }
+    Ok(BenchOptions {
+        batch: arguments.batch.iter().map(|b| usize::from(*b)).collect(),
+        sequence,
+        min_time: time,
+        iterations: usize::try_from(arguments.iterations)?,
+        threads: arguments.threads.unwrap_or(0).into(),
+        spin: arguments.spin,
+        seed: arguments.seed,
+        ..BenchOptions::default()
+    })
+}
+
+/// The artifacts of each model, in the order in which each was named first.
+fn groups(artifacts: Vec<Artifact>) -> Vec<Vec<Artifact>> {
+    let mut groups: Vec<Vec<Artifact>> = Vec::new();
+    for artifact in artifacts {
+        match groups.iter_mut().find(|group| group.iter().all(|other| other.same_model(&artifact))) {
+            Some(group) => group.push(artifact),
+            None => groups.push(vec![artifact]),
+        }
+    }
+    groups
+}
+
+/// Measures artifacts of one model.
+fn measure(
+    artifacts: &[Artifact],
+    runtime: &dyn Runtime,
+    arguments: &Arguments,
+    options: &BenchOptions,
+) -> Result<Vec<Cell>> {
+    let session = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::compiled() };
+    let first = artifacts.first().ok_or_else(|| anyhow!("nothing to measure"))?;
+    let (_, source) = reference(arguments.reference.as_deref(), &first.folder, &first.manifest)?;
+    let (_, part) = model(&first.folder, &first.manifest)?;
+    let [planish_models::Part { graph, .. }] = source.parts.as_slice() else {
+        bail!("{} was compiled from a model of several parts: compile it again", first.folder.display());
+    };
+    let mut expected = Reference.load(Model::Graph(graph), &session)?;
+    let specs = input_specs(expected.inputs(), part, first.manifest.pad_token_id)?;
+    let load = |artifact: &Artifact| -> Result<Contestant> {
+        let (file, _) = model(&artifact.folder, &artifact.manifest)?;
+        let (label, precision) = (artifact.label(), &artifact.manifest.precision);
+        let weights = artifact.weights();
+        let model = Model::Onnx(&file);
+        Ok(Contestant::load(&label, precision, runtime, model, &session, weights, Tolerances::F32)?)
+    };
+    let mut contestants = artifacts.iter().map(load).collect::<Result<Vec<_>>>()?;
+    let bar = progress_bar();
+    let cells = sweep(&mut contestants, expected.as_mut(), &specs, options, &mut |share| {
+        bar.set_position((share * 1000.0) as u64);
+    })?;
+    bar.finish_and_clear();
+    Ok(cells)
+}
+
+fn progress_bar() -> ProgressBar {
+    let terminal = std::io::stderr().is_terminal();
+    let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(1000), target);
+    if let Ok(style) = ProgressStyle::with_template("measuring {bar:30} {percent}%, {eta}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// The artifacts that were named, or the one in the current folder, or those below it by the names
+/// of their models.
+fn find(named: &[PathBuf]) -> Result<Vec<Artifact>> {
+    let mut folders = named.to_vec();
+    if folders.is_empty() {
+        below(Path::new("."), DEPTH, &mut folders);
+    }
+    if folders.is_empty() {
+        bail!("there is no artifact in the current folder or below it; make one with `planish compile`, or name one");
+    }
+    let mut artifacts = folders.iter().map(|folder| Artifact::open(folder)).collect::<Result<Vec<_>>>()?;
+    if named.is_empty() {
+        artifacts.sort_by_key(|a| (a.manifest.source.name.clone(), a.manifest.task.clone(), a.folder.clone()));
+    }
+    Ok(artifacts)
+}
+
+/// How deep artifacts are looked for.
+const DEPTH: usize = 3;
+
+fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    if folder.join(MANIFEST).is_file() {
+        found.push(folder.to_owned());
+        return;
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|e| depth > 0 && e.file_type().is_ok_and(|t| t.is_dir())) {
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            below(&entry.path(), depth - 1, found);
+        }
+    }
+}

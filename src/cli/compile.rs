@@ -1,0 +1,227 @@
+//! `planish compile`.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_ir::Graph;
+use planish_models::{Checkpoint, Task};
+use planish_onnx::{DEFAULT_OPSET, OPSETS, Placement};
+use planish_passes::{Options, PASSES, Target};
+use planish_runtimes::{Runtime, ort::OnnxRuntime};
+use serde::Serialize;
+
+use super::{RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, print, print_json, short, warn};
+use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
+use crate::draft::remove_unfinished;
+use crate::manifest::Manifest;
+use crate::verify::Report;
+
+/// Compile a checkpoint into an artifact: an ONNX model with everything that goes with it
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A checkpoint folder, or a .safetensors file (or index of shards) with config.json beside it
+    model: PathBuf,
+    /// The folder to write [default: NAME-TARGET in the current folder]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs)
+    #[arg(long, default_value = "ort", value_name = "TARGET")]
+    target: Target,
+    /// What the model is for: feature-extraction, fill-mask, text-classification,
+    /// token-classification, question-answering, text-generation, text2text-generation,
+    /// image-classification, as far as the architecture has it [default: what config.json says]
+    #[arg(long, value_name = "TASK")]
+    task: Option<Task>,
+    /// The ONNX opset to write, 17 to 24
+    #[arg(long, default_value_t = DEFAULT_OPSET, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
+    opset: u32,
+    /// Where weights go: copied into the artifact, or linked (the artifact shares the checkpoint's
+    /// weight files, on the same filesystem; ONNX Runtime loads that, the Python package onnx does
+    /// not)
+    #[arg(long, default_value = "copy", value_name = "HOW")]
+    weights: Weights,
+    /// Lower everything to plain arithmetic: the baseline to compare with
+    #[arg(long)]
+    no_fusion: bool,
+    /// Run the artifact and compare it with the reference interpreter; exit 3 on a miss
+    #[arg(long)]
+    verify: bool,
+    /// Make warnings errors: ignored config keys, unused tensors
+    #[arg(long)]
+    strict: bool,
+    /// Replace the output folder, deleting all that is in it, even if planish did not write it
+    #[arg(long)]
+    force: bool,
+    /// Print the graph after a pass (see `planish passes`), each time it runs
+    #[arg(long, value_name = "PASS")]
+    print_ir_after: Option<String>,
+    /// Run only the first N passes, print the graph in its text form, and write nothing
+    #[arg(long, value_name = "N", conflicts_with_all = ["output", "weights", "verify", "force", "json"])]
+    stop_after: Option<usize>,
+    /// Check the graph's invariants after each pass
+    #[arg(long)]
+    verify_passes: bool,
+    /// Threads to use [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print JSON: {"artifact": its folder, "manifest": what its planish.json holds}
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    runtime: RuntimeArguments,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Weights {
+    Copy,
+    Link,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let start = Instant::now();
+    if let Some(pass) = &arguments.print_ir_after
+        && !PASSES.iter().any(|p| p.name == pass)
+    {
+        return Err(Usage(format!("there is no pass `{pass}`; `planish passes` lists them")).into());
+    }
+    if let Some(threads) = arguments.threads {
+        rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
+    }
+    if arguments.verify {
+        // Before any work that would be in vain.
+        OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
+    }
+    let checkpoint = Checkpoint::open(&arguments.model)?;
+    let folder = arguments.output.clone().unwrap_or_else(|| default_folder(&checkpoint, arguments.target));
+    let options = CompileOptions {
+        task: arguments.task,
+        strict: arguments.strict,
+        passes: Options { target: arguments.target, opset: arguments.opset, fusion: !arguments.no_fusion },
+        placement: match arguments.weights {
+            Weights::Copy => Placement::Copy,
+            Weights::Link => Placement::Link,
+        },
+        verify_passes: arguments.verify_passes,
+        force: arguments.force,
+    };
+    // A signal ends the process without leaving what was begun. Where that cannot be arranged, the
+    // next run cleans up.
+    let _ = ctrlc::set_handler(|| {
+        remove_unfinished();
+        std::process::exit(INTERRUPTED);
+    });
+    let console = Console::new(arguments.print_ir_after.clone());
+    let context = || format!("cannot compile {}", arguments.model.display());
+    if arguments.stop_after.is_some() {
+        let lowered = lower(&checkpoint, &options, arguments.stop_after, &console).with_context(context)?;
+        let text = |part: &LoweredPart| {
+            let passes: String = part.stages.iter().map(|stage| format!("// {}\n", stage.pass)).collect();
+            format!("{passes}{}\n", part.graph)
+        };
+        return print(&lowered.parts.iter().map(text).collect::<String>());
+    }
+    let mut compiled = compile(&checkpoint, &folder, &options, &console).with_context(context)?;
+    let written = start.elapsed();
+    if arguments.verify {
+        let report = super::verify::draft(&compiled, &arguments.runtime, arguments.threads)?;
+        VerificationFailed::check(&report)?;
+        compiled.manifest.verification = Some(report);
+    }
+    finish(compiled, arguments.json, written)
+}
+
+/// The exit code of a process that a signal ended, as shells have it for SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Written<'a> {
+    artifact: &'a Path,
+    manifest: &'a Manifest,
+}
+
+fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
+    let manifest = compiled.manifest.clone();
+    let folder = compiled.publish()?;
+    if json {
+        return print_json(&Written { artifact: &folder, manifest: &manifest });
+    }
+    let size = manifest.files.iter().map(|f| f.bytes).sum();
+    let mut text = format!(
+        "{}: {} for {}, {} parameters, target {}, opset {}\n",
+        short(&folder).display(),
+        manifest.architecture,
+        manifest.task,
+        count_text(manifest.parameters),
+        manifest.target,
+        manifest.opset,
+    );
+    for file in &manifest.files {
+        text += &format!("  {} {}\n", file.name, bytes_text(file.bytes));
+    }
+    for linked in &manifest.linked {
+        text += &format!("  {linked} linked\n");
+    }
+    text += &format!("  {} written in {:.2} s\n", bytes_text(size), took.as_secs_f64());
+    if let Some(report) = &manifest.verification {
+        text += &format!("  verified: {}\n", summary(report));
+    }
+    print(&text)
+}
+
+/// The worst figures of a report that passed.
+pub(super) fn summary(report: &Report) -> String {
+    let figures = || report.cases.iter().flat_map(|c| &c.outputs).filter_map(|o| o.figures.as_ref());
+    let worst = figures().map(|f| f.max_rel).fold(0.0, f64::max);
+    let cosine = figures().map(|f| f.cosine).fold(1.0, f64::min);
+    format!("{} cases, worst relative error {worst:.1e}, cosine {cosine:.7}", report.cases.len())
+}
+
+/// Warnings and progress for a person; nothing of the progress in a pipe.
+struct Console {
+    print_after: Option<String>,
+    bar: ProgressBar,
+}
+
+impl Console {
+    fn new(print_after: Option<String>) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        if let Ok(style) = ProgressStyle::with_template("writing {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta}")
+        {
+            bar.set_style(style);
+        }
+        Self { print_after, bar }
+    }
+}
+
+impl Observer for Console {
+    fn warning(&self, text: &str) {
+        warn(text);
+    }
+
+    fn graph(&self, pass: &str, graph: &Graph) {
+        if self.print_after.as_deref() == Some(pass) {
+            // For debugging, beside the command's own output. Standard error may be closed.
+            let _ = writeln!(io::stderr(), "// after {pass}\n{graph}");
+        }
+    }
+
+    fn begin_writing(&self, total: u64) {
+        self.bar.set_length(total);
+    }
+
+    fn written(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    fn end_writing(&self) {
+        self.bar.finish_and_clear();
+    }
+}

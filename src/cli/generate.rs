@@ -1,0 +1,200 @@
+//! `planish generate`.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::ArgGroup;
+use planish_runtimes::ort::OnnxRuntime;
+use serde_json::json;
+
+use super::{RuntimeArguments, print, print_json, warn};
+use crate::generate::{Beams, Chat, Decoder, Generated, Options, Sampling, Search, Stop, Text, end_tokens, generate};
+
+/// Continue text with an artifact of a decoder
+///
+/// Of generation_config.json only the end tokens are taken; the rest is as given here. The
+/// likeliest token is taken each time, unless --temperature, --top-k or --top-p is given: then
+/// tokens are drawn. --prompt or --ids may be given several times: the prompts make a batch.
+#[derive(clap::Args)]
+#[command(group = ArgGroup::new("prompts").required(true))]
+#[command(group = ArgGroup::new("sampling").multiple(true))]
+pub(super) struct Arguments {
+    /// The artifact's folder
+    artifact: PathBuf,
+    /// A text to continue; the artifact's tokenizer.json makes it token ids. Prints text
+    #[arg(long, value_name = "TEXT", group = "prompts")]
+    prompt: Vec<String>,
+    /// Take each --prompt as a message of a user, in the form of the artifact's chat template
+    #[arg(long, conflicts_with = "ids")]
+    chat: bool,
+    /// Token ids to continue, such as 1,2,3. Prints ids
+    #[arg(long, value_name = "N,..", group = "prompts", value_parser = parse_ids)]
+    ids: Vec<Ids>,
+    /// Tokens of a continuation at most
+    #[arg(long, default_value = "64", value_name = "N")]
+    max_new_tokens: NonZeroUsize,
+    /// Search with so many beams
+    #[arg(long, value_name = "N", conflicts_with = "sampling")]
+    beams: Option<NonZeroUsize>,
+    /// Beams: divide the log probability of a continuation by its length to this power
+    #[arg(long, default_value_t = 1.0, value_name = "X", requires = "beams", allow_negative_numbers = true, value_parser = finite)]
+    length_penalty: f64,
+    /// Draw tokens, their scores divided by this [default when drawing: 1]
+    #[arg(long, value_name = "X", group = "sampling", value_parser = positive)]
+    temperature: Option<f64>,
+    /// Draw from the N likeliest tokens [default when drawing: all]
+    #[arg(long, value_name = "N", group = "sampling")]
+    top_k: Option<NonZeroUsize>,
+    /// Draw from the fewest tokens with this probability together [default when drawing: 1]
+    #[arg(long, value_name = "P", group = "sampling", value_parser = probability)]
+    top_p: Option<f64>,
+    /// The seed of the draws; prompt number n, from 0 on, draws with the seed N + n
+    #[arg(long, default_value_t = 0, value_name = "N", requires = "sampling")]
+    seed: u64,
+    /// Go on after end tokens
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Compute all tokens again at each step, as a model without a cache would
+    #[arg(long)]
+    no_cache: bool,
+    /// Print the new ids as JSON: {"ids": [..]}, or a list of lists for several prompts; for texts
+    /// also {"text": ..}
+    #[arg(long)]
+    json: bool,
+    /// Threads of the runtime [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    #[command(flatten)]
+    runtime: RuntimeArguments,
+}
+
+/// The ids of one prompt.
+type Ids = std::sync::Arc<[i64]>;
+
+fn parse_ids(text: &str) -> Result<Ids, String> {
+    let id = |id: &str| id.trim().parse().map_err(|_| format!("`{id}` is no token id"));
+    text.split(',').map(id).collect()
+}
+
+fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| "not a number".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    finite(text).ok().filter(|number| *number > 0.0).ok_or_else(|| "not a number above 0".to_owned())
+}
+
+fn probability(text: &str) -> Result<f64, String> {
+    let number = finite(text).ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "not a number from 0 to 1".to_owned())
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let runtime = OnnxRuntime::new(arguments.runtime.ort_lib.clone());
+    let threads = arguments.threads.unwrap_or(0).into();
+    let mut decoder = Decoder::load(&arguments.artifact, &runtime, threads, !arguments.no_cache)?;
+    let text = match arguments.prompt.is_empty() {
+        true => None,
+        false => Some(Text::open(&arguments.artifact)?),
+    };
+    let chat = match arguments.chat {
+        true => Some(Chat::open(&arguments.artifact)?),
+        false => None,
+    };
+    let encode = |text: &Text, prompt: &str| match &chat {
+        Some(chat) => text.encode(&chat.prompt(prompt)?, true),
+        None => text.encode(prompt, false),
+    };
+    let prompts = match &text {
+        Some(text) => arguments.prompt.iter().map(|prompt| encode(text, prompt)).collect::<Result<Vec<_>>>()?,
+        None => arguments.ids.iter().map(|ids| ids.to_vec()).collect(),
+    };
+    let options = options(&arguments)?;
+
+    let streams = stdout().is_terminal() && prompts.len() == 1 && !arguments.json;
+    let mut stream = text.as_ref().filter(|_| streams).map(Text::stream);
+    let mut show = |_: usize, id: i64| match &mut stream {
+        Some(piece) => {
+            print(&piece(id)?)?;
+            stdout().flush().context("cannot write to standard output")
+        }
+        None => Ok(()),
+    };
+    let generated = generate(&mut decoder, &prompts, &options, &mut show)?;
+    let texts = match &text {
+        Some(text) => Some(generated.continuations.iter().map(|c| text.decode(&c.ids)).collect::<Result<Vec<_>>>()?),
+        None => None,
+    };
+    if arguments.json {
+        return print_document(&generated, texts);
+    }
+    match texts {
+        // All but the end of the line is there.
+        Some(_) if streams => print("\n")?,
+        Some(texts) => print(&(texts.join("\n") + "\n"))?,
+        None => print(&generated.continuations.iter().map(|c| ids_line(&c.ids)).collect::<String>())?,
+    }
+    report(&generated);
+    Ok(())
+}
+
+fn options(arguments: &Arguments) -> Result<Options> {
+    let draws = arguments.temperature.is_some() || arguments.top_k.is_some() || arguments.top_p.is_some();
+    let search = match arguments.beams {
+        Some(width) => Search::Beams(Beams { width, length_penalty: arguments.length_penalty }),
+        None if draws => Search::Sample(Sampling {
+            temperature: arguments.temperature.unwrap_or(1.0),
+            top_k: arguments.top_k,
+            top_p: arguments.top_p.unwrap_or(1.0),
+            seed: arguments.seed,
+        }),
+        None => Search::Greedy,
+    };
+    let end_tokens = if arguments.ignore_eos { Vec::new() } else { end_tokens(&arguments.artifact)? };
+    Ok(Options { max_new_tokens: arguments.max_new_tokens, end_tokens, search })
+}
+
+fn ids_line(ids: &[i64]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",") + "\n"
+}
+
+/// One document; with one prompt there is no list around its continuation.
+fn print_document(generated: &Generated, texts: Option<Vec<String>>) -> Result<()> {
+    warn_of_context(generated);
+    let ids: Vec<&[i64]> = generated.continuations.iter().map(|c| c.ids.as_slice()).collect();
+    let mut document = match ids[..] {
+        [ids] => json!({ "ids": ids }),
+        _ => json!({ "ids": ids }),
+    };
+    match texts.as_deref() {
+        Some([text]) => document["text"] = json!(text),
+        Some(texts) => document["text"] = json!(texts),
+        None => {}
+    }
+    print_json(&document)
+}
+
+fn warn_of_context(generated: &Generated) {
+    for (number, continuation) in generated.continuations.iter().enumerate() {
+        if continuation.stop == Stop::Context {
+            let tokens = continuation.ids.len();
+            warn(&format!("prompt {}: stopped after {tokens} tokens: the model takes no longer text", number + 1));
+        }
+    }
+}
+
+/// Says on standard error how fast it was.
+fn report(generated: &Generated) {
+    warn_of_context(generated);
+    let tokens: usize = generated.continuations.iter().map(|c| c.ids.len()).sum();
+    let (total, first) = (generated.total.as_secs_f64(), generated.first_token.as_secs_f64());
+    // Standard error may be closed; the text is what counts.
+    let _ = writeln!(
+        stderr(),
+        "{tokens} tokens in {total:.2} s: {:.1} tokens/s, time to first token {first:.3} s",
+        tokens as f64 / total.max(f64::MIN_POSITIVE)
+    );
+}

@@ -1,0 +1,157 @@
+//! The command line: a file a subcommand, arguments and printing only.
+
+mod bench;
+mod compile;
+mod completions;
+mod generate;
+mod passes;
+mod run;
+mod runtimes;
+mod verify;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use planish_runtimes::Unavailable;
+use serde::Serialize;
+
+use crate::verify::Report;
+
+/// Compiles transformer checkpoints into verified ONNX graphs, without Python.
+#[derive(Parser)]
+#[command(name = "planish", version, propagate_version = true, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 usage; 3 verification failed; 4 the runtime that was asked \
+                          for is unavailable.";
+
+#[derive(Subcommand)]
+enum Command {
+    Compile(compile::Arguments),
+    Verify(verify::Arguments),
+    Run(run::Arguments),
+    Generate(generate::Arguments),
+    Bench(bench::Arguments),
+    Runtimes(runtimes::Arguments),
+    Passes(passes::Arguments),
+    Completions(completions::Arguments),
+}
+
+/// How ONNX Runtime is found.
+#[derive(clap::Args)]
+struct RuntimeArguments {
+    /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, beside the binary,
+    /// .deps/, the system]
+    #[arg(long, value_name = "PATH", global = true)]
+    ort_lib: Option<PathBuf>,
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Compile(arguments) => compile::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Generate(arguments) => generate::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::Runtimes(arguments) => runtimes::run(arguments),
+        Command::Passes(arguments) => passes::run(arguments),
+        Command::Completions(arguments) => completions::run::<Cli>(arguments),
+    };
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    // A reader that has seen enough, such as `head`, is no failure.
+    let closed = |e: &(dyn std::error::Error + 'static)| {
+        e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(closed) {
+        return ExitCode::SUCCESS;
+    }
+    // Standard error may be closed too; the exit code still tells.
+    let _ = writeln!(io::stderr(), "error: {error:#}");
+    ExitCode::from(exit_code(&error))
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    let any = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
+    if any(|e| e.is::<VerificationFailed>()) {
+        3
+    } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
+        4
+    } else if any(|e| e.is::<Usage>()) {
+        2
+    } else {
+        1
+    }
+}
+
+fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
+    use planish_runtimes::RuntimeError;
+    matches!(error.downcast_ref::<RuntimeError>(), Some(RuntimeError::Unavailable(_)))
+}
+
+/// The command line asks for something that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// An artifact does not compute what its source does.
+#[derive(Debug, thiserror::Error)]
+#[error("verification failed:\n  {}", .0.join("\n  "))]
+struct VerificationFailed(Vec<String>);
+
+impl VerificationFailed {
+    fn check(report: &Report) -> Result<(), Self> {
+        if report.passed() { Ok(()) } else { Err(Self(report.misses())) }
+    }
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+}
+
+/// Writes one JSON document to standard output.
+fn print_json(document: &impl Serialize) -> Result<()> {
+    print(&(serde_json::to_string_pretty(document)? + "\n"))
+}
+
+fn warn(text: &str) {
+    // Standard error may be closed; a warning is not worth failing for.
+    let _ = writeln!(io::stderr(), "warning: {text}");
+}
+
+/// A number of bytes as people read it.
+fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["B", "kB", "MB", "GB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit < UNITS.len() - 1 {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A count of parameters as people read it.
+fn count_text(count: u64) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        1_000..1_000_000 => format!("{:.1}k", count as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1}M", count as f64 / 1e6),
+        _ => format!("{:.2}B", count as f64 / 1e9),
+    }
+}
+
+/// A path relative to the current folder, where it is below it.
+fn short(path: &Path) -> PathBuf {
+    let below = std::env::current_dir().ok().and_then(|cwd| path.strip_prefix(cwd).ok().map(Path::to_owned));
+    below.filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| path.to_owned())
+}

@@ -1,0 +1,186 @@
+//! `planish verify`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use planish_models::{Checkpoint, LoadOptions, Loaded};
+use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, ort::OnnxRuntime};
+
+use super::{RuntimeArguments, VerificationFailed, compile::summary, print, print_json};
+use crate::artifact::{MANIFEST, part_path};
+use crate::compile::Compiled;
+use crate::files::digest;
+use crate::inputs::{InputSpec, Values, specs};
+use crate::manifest::{Input, Manifest, Part};
+use crate::verify::{Report, Tolerances, cases, verify};
+use crate::verify_parts::{Pair, verify_parts};
+
+/// Run an artifact and compare it with its source on the reference interpreter; exit 3 on a miss
+///
+/// The inputs are made from a seed: several shapes from one token to the longest sequence, with
+/// padding and without. Weights that they do not reach, such as embeddings of other tokens, are
+/// not seen. Of linked weights, which the checkpoint shares, only the size is recorded: what was
+/// changed in place has changed in both.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The artifact's folder
+    artifact: PathBuf,
+    /// The checkpoint it was compiled from [default: the one in the artifact or in its folder,
+    /// beside it under its recorded name, or in the current folder, whichever it is]
+    #[arg(long, value_name = "MODEL")]
+    reference: Option<PathBuf>,
+    /// The seed of the inputs
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    seed: u64,
+    /// Threads of the runtime [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    runtime: RuntimeArguments,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let manifest = Manifest::read(&arguments.artifact)?;
+    OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
+    let (reference, source) = reference(arguments.reference.as_deref(), &arguments.artifact, &manifest)?;
+    let report =
+        report(&source, &arguments.artifact, &manifest, arguments.seed, &arguments.runtime, arguments.threads)?;
+    if arguments.json {
+        print_json(&report)?;
+    } else {
+        print(&format!("{report}\n"))?;
+    }
+    VerificationFailed::check(&report)?;
+    if !arguments.json {
+        print(&format!("verified against {}: {}\n", reference.display(), summary(&report)))?;
+    }
+    Ok(())
+}
+
+/// The report on an artifact in the making.
+pub(super) fn draft(compiled: &Compiled, runtime: &RuntimeArguments, threads: Option<u16>) -> Result<Report> {
+    report(&compiled.source, compiled.draft.folder(), &compiled.manifest, 0, runtime, threads)
+}
+
+fn report(
+    source: &Loaded,
+    folder: &Path,
+    manifest: &Manifest,
+    seed: u64,
+    runtime: &RuntimeArguments,
+    threads: Option<u16>,
+) -> Result<Report> {
+    let options = SessionOptions { threads: threads.unwrap_or(0).into(), ..SessionOptions::compiled() };
+    let runtime = OnnxRuntime::new(runtime.ort_lib.clone());
+    let pair = |part: &planish_models::Part| -> Result<Pair> {
+        let described = manifest.parts.iter().find(|p| p.name == part.name).with_context(|| {
+            format!("{} has no {}: compile the model again", folder.join(MANIFEST).display(), part.name)
+        })?;
+        let file = part_path(folder, manifest, described)?;
+        let candidate: Box<dyn Session> = runtime.load(Model::Onnx(&file), &options)?;
+        Ok(Pair {
+            name: part.name.to_owned(),
+            specs: input_specs(candidate.inputs(), described, manifest.pad_token_id)?,
+            reference: Reference.load(Model::Graph(&part.graph), &options)?,
+            candidate,
+        })
+    };
+    let mut pairs = source.parts.iter().map(pair).collect::<Result<Vec<_>>>()?;
+    match pairs.as_mut_slice() {
+        [Pair { specs, reference, candidate, .. }] => {
+            let cases = cases(specs, source.max_positions, seed)?;
+            Ok(verify(reference.as_mut(), candidate.as_mut(), &cases, Tolerances::F32)?)
+        }
+        pairs => verify_parts(pairs, source.max_positions, seed, Tolerances::F32),
+    }
+}
+
+/// What stands in the inputs of a part of a model; `pad` is the id that pads short sequences.
+pub(super) fn input_specs(ports: &[planish_runtimes::Port], part: &Part, pad: Option<i64>) -> Result<Vec<InputSpec>> {
+    let values = |input: &Input| {
+        let values = match (input.port.name.as_str(), input.end) {
+            ("attention_mask" | "encoder_attention_mask", _) => Values::Mask,
+            ("position_ids", _) => Values::Positions,
+            ("token_type_ids", Some(count)) => Values::Segments { count },
+            (_, Some(end)) => Values::Ids { range: 0..end, pad },
+            (_, None) => Values::Noise,
+        };
+        (input.port.name.clone(), values)
+    };
+    let known: BTreeMap<String, Values> = part.inputs.iter().map(values).collect();
+    Ok(specs(ports, &known)?)
+}
+
+/// The checkpoint that an artifact was compiled from, and where it is: the one that was named, or
+/// the one of the recorded name.
+pub(super) fn reference(named: Option<&Path>, artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Loaded)> {
+    let (path, checkpoint) = match named {
+        Some(path) => {
+            let checkpoint = Checkpoint::open(path)?;
+            if let Some(file) = difference(&checkpoint, manifest)? {
+                bail!(
+                    "{} is not what the artifact was compiled from; name the right checkpoint with --reference",
+                    file.display()
+                );
+            }
+            (path.to_owned(), checkpoint)
+        }
+        None => find(artifact, manifest)?,
+    };
+    let task = manifest.task.parse().map_err(anyhow::Error::msg)?;
+    let source = planish_models::load(&checkpoint, LoadOptions { task: Some(task), strict: false })?;
+    Ok((path, source))
+}
+
+/// The first checkpoint that is the source among the places where people keep them: in the folder
+/// that holds the artifact, beside it under the recorded name, there or under that name in the
+/// current folder, or in the artifact itself (linked weights).
+fn find(artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Checkpoint)> {
+    let name = &manifest.source.name;
+    let absolute = artifact.canonicalize().unwrap_or_else(|_| artifact.to_owned());
+    let parent = absolute.parent().unwrap_or(&absolute);
+    let places = [parent.to_owned(), parent.join(name), PathBuf::from("."), PathBuf::from(name), absolute.clone()];
+    let mut found: Vec<(PathBuf, String)> = Vec::new();
+    // What is not there, or the same place by another name, is passed over.
+    for place in places.iter().filter_map(|place| place.canonicalize().ok()) {
+        if found.iter().any(|(path, _)| *path == place) {
+            continue;
+        }
+        let problem = match Checkpoint::open(&place) {
+            Ok(checkpoint) => match difference(&checkpoint, manifest)? {
+                None => return Ok((place, checkpoint)),
+                Some(file) => format!("{} is not what the artifact was compiled from", file.display()),
+            },
+            Err(error) => format!("{:#}", anyhow!(error)),
+        };
+        found.push((place, problem));
+    }
+    let looked: String = found.iter().map(|(_, problem)| format!("\n  {problem}")).collect();
+    bail!(
+        "the checkpoint `{name}` that {} was compiled from is neither beside it nor in the current folder; name it with \
+         --reference; looked at:{looked}",
+        artifact.display()
+    )
+}
+
+/// The first file in which a checkpoint is not what was compiled. Of weights that were linked only
+/// the size is recorded.
+fn difference(checkpoint: &Checkpoint, manifest: &Manifest) -> Result<Option<PathBuf>> {
+    let recorded = &manifest.source.files;
+    let sources = checkpoint.sources()?;
+    for source in &sources {
+        let name = source.path.file_name().unwrap_or_default().to_string_lossy();
+        let Some(file) = recorded.iter().find(|file| file.name == name && file.bytes == source.bytes) else {
+            return Ok(Some(source.path.clone()));
+        };
+        if file.blake3.is_some() && file.blake3 != Some(digest(&source.path)?) {
+            return Ok(Some(source.path.clone()));
+        }
+    }
+    // Each is recorded, but some of what is recorded is not there.
+    Ok((sources.len() != recorded.len()).then(|| checkpoint.weights_path().to_owned()))
+}

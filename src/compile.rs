@@ -1,0 +1,276 @@
+//! Compiling a model: checkpoint -> graph -> passes -> ONNX -> artifact.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_ir::{Graph, Origin};
+use planish_models::{Checkpoint, LoadOptions, Loaded, Task};
+use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
+use planish_passes::{Options, Pipeline, Stage, Target};
+
+use crate::draft::Draft;
+use crate::files::digest;
+use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
+
+/// More bytes of weights than this that were to be linked and could not be are worth a warning.
+const UNLINKED_BYTES: u64 = 1_000_000;
+
+/// How to compile.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    /// The head; inferred where absent.
+    pub task: Option<Task>,
+    /// Whether warnings are errors.
+    pub strict: bool,
+    /// Target, opset and fusion.
+    pub passes: Options,
+    /// Where weights go.
+    pub placement: Placement,
+    /// Whether the graph is verified after each pass.
+    pub verify_passes: bool,
+    /// Whether a folder that holds what planish did not write may be replaced.
+    pub force: bool,
+}
+
+/// What a caller sees while a model is compiled.
+pub trait Observer: Sync {
+    /// Something was ignored or assumed.
+    fn warning(&self, text: &str);
+    /// The graph of a part after a pass.
+    fn graph(&self, pass: &str, graph: &Graph);
+    /// Weights begin to be written: `total` bytes.
+    fn begin_writing(&self, total: u64);
+    /// So many bytes more were written.
+    fn written(&self, bytes: u64);
+    /// Everything was written.
+    fn end_writing(&self);
+}
+
+/// A model after passes.
+pub struct Lowered {
+    /// The model before any pass.
+    pub source: Loaded,
+    /// Its parts after the passes, in their order.
+    pub parts: Vec<LoweredPart>,
+}
+
+/// A part of a model after passes.
+pub struct LoweredPart {
+    /// The name of its file, without `.onnx`.
+    pub name: &'static str,
+    /// The graph after the passes.
+    pub graph: Graph,
+    /// The passes that ran, in order.
+    pub stages: Vec<Stage>,
+}
+
+/// A compiled model that is not in its place yet.
+pub struct Compiled {
+    /// The artifact in the making.
+    pub draft: Draft,
+    /// Its manifest, not written yet.
+    pub manifest: Manifest,
+    /// The model before any pass: the reference of verification.
+    pub source: Loaded,
+}
+
+impl Compiled {
+    /// Writes the manifest and puts the artifact in its place.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub fn publish(self) -> Result<PathBuf> {
+        self.manifest.write(self.draft.folder())?;
+        self.draft.publish()
+    }
+}
+
+/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`.
+#[must_use]
+pub fn default_folder(checkpoint: &Checkpoint, target: Target) -> PathBuf {
+    format!("{}-{target}", checkpoint.name()).into()
+}
+
+/// Loads a checkpoint and runs passes on it: the first `stop_after` of them, or all.
+///
+/// # Errors
+/// When the model cannot be loaded or a pass fails.
+pub fn lower(
+    checkpoint: &Checkpoint,
+    options: &CompileOptions,
+    stop_after: Option<usize>,
+    observer: &dyn Observer,
+) -> Result<Lowered> {
+    let source = planish_models::load(checkpoint, LoadOptions { task: options.task, strict: options.strict })?;
+    source.warnings.iter().for_each(|w| observer.warning(w));
+    let mut pipeline = Pipeline::new(options.passes);
+    pipeline.stop_after = stop_after;
+    pipeline.verify = options.verify_passes;
+    let one = |part: &planish_models::Part| {
+        let mut graph = part.graph.clone();
+        let stages = pipeline.run(&mut graph, &mut |pass, graph| observer.graph(pass, graph))?;
+        Ok(LoweredPart { name: part.name, graph, stages })
+    };
+    let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
+    Ok(Lowered { source, parts })
+}
+
+/// Compiles a checkpoint into a draft of an artifact at `folder`.
+///
+/// # Errors
+/// When the model cannot be loaded, a pass fails, or something cannot be written.
+pub fn compile(
+    checkpoint: &Checkpoint,
+    folder: &Path,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<Compiled> {
+    refuse_own_source(checkpoint, folder)?;
+    let Lowered { source, parts: lowered } = lower(checkpoint, options, None, observer)?;
+    let draft = Draft::create(folder, options.force)?;
+    let (exported, files) = write(checkpoint, &lowered, &draft, options, observer)?;
+    let companions = copy_companions(checkpoint, draft.folder())?;
+    if exported.unlinked > UNLINKED_BYTES {
+        observer.warning(&format!(
+            "{} MB of weights could not be linked: they are transformed, e.g. stored as f16 and computed as f32",
+            exported.unlinked / 1_000_000
+        ));
+    }
+    let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
+    let manifest = Manifest {
+        schema: Manifest::schema(),
+        producer: Manifest::producer(),
+        source: Source { name: checkpoint.name().to_owned(), files },
+        architecture: source.architecture.to_owned(),
+        task: source.task.to_string(),
+        target: options.passes.target.to_string(),
+        opset: options.passes.opset,
+        precision: "f32".to_owned(),
+        fusion: options.passes.fusion,
+        files: exported.files.iter().map(file).collect(),
+        linked: exported.linked,
+        companions,
+        parameters: parameters(&source),
+        parts: source.parts.iter().zip(&lowered).map(|(part, lowered)| described(part, &lowered.stages)).collect(),
+        pad_token_id: source.pad_token_id,
+        max_sequence_length: source.max_positions,
+        verification: None,
+    };
+    Ok(Compiled { draft, manifest, source })
+}
+
+/// Writes the graphs under their names, and digests the source meanwhile.
+fn write(
+    checkpoint: &Checkpoint,
+    parts: &[LoweredPart],
+    draft: &Draft,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<(Exported, Vec<File>)> {
+    let sources = checkpoint.sources()?;
+    let weights: Vec<&Path> = checkpoint.weight_files().iter().map(|f| f.path()).collect();
+    let linked = options.placement == Placement::Link;
+    let (exported, files) = std::thread::scope(|scope| {
+        let files = scope.spawn(|| -> Result<Vec<File>> {
+            let one = |source: &planish_models::SourceFile| {
+                let skipped = linked && weights.contains(&source.path.as_path());
+                let blake3 = if skipped { None } else { Some(digest(&source.path)?) };
+                Ok(File { name: file_name(&source.path), bytes: source.bytes, blake3 })
+            };
+            sources.iter().map(one).collect()
+        });
+        observer.begin_writing(parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w.bytes()).sum());
+        let progress = |bytes| observer.written(bytes);
+        let export = ExportOptions {
+            opset: options.passes.opset,
+            placement: options.placement,
+            external_above: EXTERNAL_BYTES,
+            progress: &progress,
+        };
+        let one = |part: &LoweredPart| planish_onnx::export(&part.graph, part.name, draft.folder(), &export);
+        let exported: Result<Vec<Exported>, _> = parts.iter().map(one).collect();
+        observer.end_writing();
+        // The thread does not panic: it returns what goes wrong.
+        (exported, files.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    Ok((joined(exported?), files?))
+}
+
+/// Copies configuration and tokenizer files; returns their names.
+fn copy_companions(checkpoint: &Checkpoint, folder: &Path) -> Result<Vec<String>> {
+    let copy = |from: PathBuf| {
+        let name = file_name(&from);
+        let to = folder.join(&name);
+        fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+        Ok(name)
+    };
+    checkpoint.companions().into_iter().map(copy).collect()
+}
+
+/// What several exports wrote; they link the same files.
+fn joined(exports: Vec<Exported>) -> Exported {
+    let mut all = Exported { files: Vec::new(), linked: Vec::new(), unlinked: 0 };
+    for export in exports {
+        all.files.extend(export.files);
+        all.linked.extend(export.linked);
+        all.unlinked += export.unlinked;
+    }
+    all.linked.sort();
+    all.linked.dedup();
+    all
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The output must not replace the folder that holds the source.
+fn refuse_own_source(checkpoint: &Checkpoint, folder: &Path) -> Result<()> {
+    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+    // The folder of the files and the files themselves: either may be reached by symbolic links.
+    let config = checkpoint.config_path();
+    let weights = checkpoint.weight_files().iter().map(|f| f.path());
+    if config.parent().into_iter().chain(weights).any(|path| path.canonicalize().is_ok_and(|p| p.starts_with(&folder)))
+    {
+        bail!("the output folder {} holds the model itself; choose another with -o", folder.display());
+    }
+    Ok(())
+}
+
+/// The elements of the stored tensors that the parts use, each tensor counted once.
+fn parameters(source: &Loaded) -> u64 {
+    let mut seen = HashSet::new();
+    let weights = source.parts.iter().flat_map(|part| part.graph.weights());
+    let stored = weights.filter(|(_, value, _)| match &value.origin {
+        Origin::Tensor { file, name } => seen.insert((file.clone(), name.clone())),
+        _ => false,
+    });
+    stored.map(|(_, _, weight)| weight.elements() as u64).sum()
+}
+
+/// What the manifest says of a part.
+fn described(part: &planish_models::Part, stages: &[Stage]) -> Part {
+    let graph = &part.graph;
+    let input = |&value| {
+        let name = &graph.value(value).name;
+        let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
+        Input { port: port(graph, name, value), end }
+    };
+    Part {
+        name: part.name.to_owned(),
+        inputs: graph.inputs().iter().map(input).collect(),
+        outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
+        passes: stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+    }
+}
+
+fn port(graph: &Graph, name: &str, value: planish_ir::ValueId) -> Port {
+    let ty = graph.ty(value);
+    Port {
+        name: name.to_owned(),
+        dtype: ty.dtype.to_string(),
+        shape: ty.shape.iter().map(ToString::to_string).collect(),
+    }
+}

@@ -1,0 +1,71 @@
+//! Reading and writing whole files.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// How much is read at once: bounded, so that the file does not count as the process's memory.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The BLAKE3 digest of a file, in hexadecimal.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn digest(path: &Path) -> Result<String> {
+    let context = || format!("cannot read {}", path.display());
+    let mut file = fs::File::open(path).with_context(context)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match file.read(&mut buffer).with_context(context)? {
+            0 => return Ok(hasher.finalize().to_hex().to_string()),
+            n => hasher.update(&buffer[..n]),
+        };
+    }
+}
+
+/// Writes a file whole or not at all: into another beside it that is renamed. What is no file,
+/// such as a pipe, is written to.
+///
+/// # Errors
+/// When that is impossible; what was there is unchanged then.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let context = || format!("cannot write {}", path.display());
+    // A symbolic link stays one.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let Some(name) = path.file_name().filter(|_| path.is_file() || !path.exists()) else {
+        return fs::write(path, bytes).with_context(context);
+    };
+    let draft = path.with_file_name(format!(".{}.planish-{:016x}", name.to_string_lossy(), fastrand::u64(..)));
+    let written = fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        // Nothing better can be done about a file that cannot be removed.
+        let _ = fs::remove_file(&draft);
+    }
+    written.with_context(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        write(&file, b"one").unwrap();
+        symlink("file", &link).unwrap();
+        write(&link, b"two").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"two");
+        assert!(link.is_symlink());
+        write(Path::new("/dev/null"), b"three").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+        let error = write(folder.path(), b"four").unwrap_err();
+        assert!(format!("{error:#}").contains("Is a directory"), "{error:#}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}

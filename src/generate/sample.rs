@@ -1,0 +1,143 @@
+//! Choosing one token by its score.
+
+use std::num::NonZeroUsize;
+
+use fastrand::Rng;
+
+use super::top_k::{Row, top_k};
+
+/// How tokens are drawn. Scores are divided by the temperature, all but the `top_k` best are left
+/// out, then all but the fewest whose probabilities reach `top_p` together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Above 0; 1 leaves the probabilities as they are, less makes likely tokens likelier.
+    pub temperature: f64,
+    /// How many tokens are considered; all where absent.
+    pub top_k: Option<NonZeroUsize>,
+    /// The probability that the considered tokens reach together, from 0 to 1. The likeliest is
+    /// always considered.
+    pub top_p: f64,
+    /// The same seed draws the same tokens.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// A generator for each of so many prompts, so that none depends on what the others draw: the
+    /// `n`-th, from 0 on, draws what it would draw alone with the seed `seed + n`.
+    pub(super) fn generators(&self, prompts: usize) -> Vec<Rng> {
+        (0..).take(prompts).map(|n| Rng::with_seed(self.seed.wrapping_add(n))).collect()
+    }
+
+    /// Draws a token.
+    pub(super) fn draw(&self, scores: &[f32], generator: &mut Rng) -> usize {
+        let choices = self.choices(scores);
+        let mut left = generator.f64() * choices.iter().map(|(_, weight)| weight).sum::<f64>();
+        let drawn = choices.iter().find(|(_, weight)| {
+            left -= weight;
+            left < 0.0
+        });
+        // Rounding may leave a little at the end.
+        drawn.or(choices.first()).map_or(0, |(index, _)| *index)
+    }
+
+    /// The tokens that are considered, the likeliest first, each with a weight that is
+    /// proportional to its probability.
+    fn choices(&self, scores: &[f32]) -> Vec<(usize, f64)> {
+        let best = top_k(&[Row { offset: 0.0, scores }], self.top_k.map_or(scores.len(), NonZeroUsize::get));
+        let Some(top) = best.first().map(|candidate| candidate.score) else { return Vec::new() };
+        let weight = |score: f64| if score == top { 1.0 } else { ((score - top) / self.temperature).exp() };
+        let mut choices: Vec<(usize, f64)> = best.iter().map(|c| (c.index, weight(c.score))).collect();
+        if self.top_p < 1.0 {
+            let wanted = self.top_p * choices.iter().map(|(_, weight)| weight).sum::<f64>();
+            let mut reached = 0.0;
+            let before = |(_, weight): &&(usize, f64)| {
+                let more = reached < wanted;
+                reached += weight;
+                more
+            };
+            let kept = choices.iter().take_while(before).count();
+            choices.truncate(kept.max(1));
+        }
+        choices
+    }
+}
+
+/// The place of the largest score; the first of equals.
+#[must_use]
+pub fn likeliest(scores: &[f32]) -> usize {
+    (1..scores.len()).fold(0, |best, at| if scores[at] > scores[best] { at } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCORES: [f32; 4] = [1.0, 3.0, f32::NEG_INFINITY, 2.0];
+
+    fn sampling(temperature: f64, top_k: usize, top_p: f64) -> Sampling {
+        Sampling { temperature, top_k: NonZeroUsize::new(top_k), top_p, seed: 0 }
+    }
+
+    fn considered(sampling: &Sampling) -> Vec<usize> {
+        sampling.choices(&SCORES).iter().map(|(index, _)| *index).collect()
+    }
+
+    #[test]
+    fn top_k_and_top_p_leave_out_the_unlikely() {
+        assert_eq!(considered(&sampling(1.0, 0, 1.0)), [1, 3, 0, 2]);
+        assert_eq!(considered(&sampling(1.0, 2, 1.0)), [1, 3]);
+        assert_eq!(considered(&sampling(1.0, 9, 1.0)), [1, 3, 0, 2]);
+        // Probabilities 0.665, 0.245 and 0.090.
+        assert_eq!(considered(&sampling(1.0, 0, 0.0)), [1]);
+        assert_eq!(considered(&sampling(1.0, 0, 0.66)), [1]);
+        assert_eq!(considered(&sampling(1.0, 0, 0.67)), [1, 3]);
+        assert_eq!(considered(&sampling(1.0, 0, 0.92)), [1, 3, 0]);
+        // Of the two best the first has 0.731.
+        assert_eq!(considered(&sampling(1.0, 2, 0.72)), [1]);
+        // A higher temperature spreads: 0.506, 0.307 and 0.186.
+        assert_eq!(considered(&sampling(2.0, 0, 0.67)), [1, 3]);
+        assert_eq!(considered(&sampling(2.0, 0, 0.82)), [1, 3, 0]);
+    }
+
+    #[test]
+    fn the_probability_that_top_p_names_is_enough() {
+        let half = Sampling { top_p: 0.5, ..sampling(1.0, 0, 1.0) };
+        let kept = half.choices(&[2.0, 2.0]);
+        assert_eq!(kept, [(0, 1.0)]);
+    }
+
+    #[test]
+    fn tokens_are_drawn_as_often_as_they_are_likely() {
+        let sampling = sampling(1.0, 0, 1.0);
+        let mut generator = Rng::with_seed(7);
+        let mut counts = [0; 4];
+        (0..20_000).for_each(|_| counts[sampling.draw(&SCORES, &mut generator)] += 1);
+        let shares = counts.map(|count| f64::from(count) / 20_000.0);
+        let near = |share: f64, probability: f64| (share - probability).abs() < 0.02;
+        assert!(near(shares[1], 0.665) && near(shares[3], 0.245) && near(shares[0], 0.090), "{shares:?}");
+        assert_eq!(counts[2], 0);
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_and_prompts_do_not_meet() {
+        let draws = |seed, prompt: usize| {
+            let sampling = Sampling { seed, ..sampling(1.0, 0, 1.0) };
+            let generator = &mut sampling.generators(3)[prompt];
+            (0..50).map(|_| sampling.draw(&SCORES, generator)).collect::<Vec<_>>()
+        };
+        assert_eq!(draws(5, 0), draws(5, 0));
+        assert_eq!(draws(5, 2), draws(7, 0));
+        assert_ne!(draws(5, 0), draws(5, 1));
+    }
+
+    #[test]
+    fn extreme_temperatures_stay_numbers() {
+        for temperature in [1e-300, 1e300] {
+            let sampling = sampling(temperature, 0, 1.0);
+            let drawn = sampling.draw(&SCORES, &mut Rng::with_seed(0));
+            assert!(SCORES[drawn].is_finite());
+            assert!(sampling.choices(&SCORES).iter().all(|(_, weight)| (0.0..=1.0).contains(weight)));
+        }
+        assert_eq!(likeliest(&[1.0, 2.0, 2.0]), 1);
+    }
+}

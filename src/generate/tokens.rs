@@ -1,0 +1,62 @@
+//! Which tokens end a text.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// The files that may say it, that which counts first.
+const FILES: [&str; 2] = ["generation_config.json", "config.json"];
+
+const KEY: &str = "eos_token_id";
+
+/// The ids of the tokens that end a text, from `eos_token_id` of an artifact's
+/// generation_config.json or else of its config.json; none where neither says it.
+///
+/// # Errors
+/// When a file cannot be read or its `eos_token_id` is neither an id nor a list of ids.
+pub fn end_tokens(artifact: &Path) -> Result<Vec<i64>> {
+    for file in FILES {
+        let path = artifact.join(file);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let document: Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is no JSON document", path.display()))?;
+        let ids = match document.get(KEY) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Array(ids)) => ids.iter().map(Value::as_i64).collect(),
+            Some(id) => id.as_i64().map(|id| vec![id]),
+        };
+        match ids {
+            Some(ids) => return Ok(ids),
+            None => bail!("`{KEY}` of {} is neither an id nor a list of ids", path.display()),
+        }
+    }
+    Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generation_config_comes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        assert_eq!(end_tokens(folder.path()).unwrap(), [0i64; 0]);
+        write("config.json", r#"{"eos_token_id": 7}"#);
+        assert_eq!(end_tokens(folder.path()).unwrap(), [7]);
+        write("generation_config.json", r#"{"eos_token_id": null}"#);
+        assert_eq!(end_tokens(folder.path()).unwrap(), [7]);
+        write("generation_config.json", r#"{"eos_token_id": [1, 2]}"#);
+        assert_eq!(end_tokens(folder.path()).unwrap(), [1, 2]);
+        for bad in [r#"{"eos_token_id": "</s>"}"#, r#"{"eos_token_id": [1.5]}"#, "{"] {
+            write("generation_config.json", bad);
+            assert!(format!("{:#}", end_tokens(folder.path()).unwrap_err()).contains("generation_config.json"));
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Inputs made from a seed, for verification, benchmarks and calibration without data.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use planish_eval::{Data, Tensor};
+use planish_ir::DType;
+use planish_runtimes::{Dimension, Port};
+
+/// An input of a model and what may stand in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSpec {
+    /// Name, element type and dimensions.
+    pub port: Port,
+    /// What its elements are.
+    pub values: Values,
+}
+
+/// What the elements of an input are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Identifiers, drawn evenly from the range. Padded positions hold `pad`, which is drawn
+    /// nowhere else, so that models that count from it see the mask's padding.
+    Ids {
+        /// The valid ones, e.g. `0..vocab_size`.
+        range: Range<i64>,
+        /// The one that stands for no token.
+        pad: Option<i64>,
+    },
+    /// 1 where there is a token, 0 where there is padding.
+    Mask,
+    /// 0 for the first half of the tokens and the last segment for the rest; padding is 0.
+    Segments {
+        /// How many segments the model knows.
+        count: i64,
+    },
+    /// 0, 1, 2, ... from each row's first token on; 0 before it.
+    Positions,
+    /// Real numbers drawn evenly from -1 to 1; for booleans and integers 0 or 1.
+    Noise,
+}
+
+/// Why no inputs were made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InputError {
+    /// An input of identifiers whose range nobody gave.
+    #[error("the valid values of the input `{input}` are not known: give it a range")]
+    NoRange {
+        /// The input.
+        input: String,
+    },
+    /// A range without a value to draw.
+    #[error("the input `{input}` has no valid value in {range:?}")]
+    EmptyRange {
+        /// The input.
+        input: String,
+        /// Its range.
+        range: Range<i64>,
+    },
+    /// A dimension that neither the model nor the request fixes.
+    #[error("the size of the dimension `{dimension}` of the input `{input}` is not known")]
+    Dimension {
+        /// The input.
+        input: String,
+        /// The dimension's name.
+        dimension: String,
+    },
+    /// More elements than can be addressed.
+    #[error("the input `{input}` is too large")]
+    TooLarge {
+        /// The input.
+        input: String,
+    },
+}
+
+/// The inputs of a model with what stands in them by their standard names; `ids` has the values of
+/// the others that are integers, by name.
+///
+/// # Errors
+/// When an integer input is neither standard nor in `ids`.
+pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<InputSpec>, InputError> {
+    let spec = |port: &Port| {
+        let values = match (ids.get(&port.name), port.name.as_str()) {
+            (Some(values), _) => values.clone(),
+            (None, name) if name.ends_with("attention_mask") => Values::Mask,
+            (None, "position_ids") => Values::Positions,
+            (None, "token_type_ids") => Values::Segments { count: 1 },
+            (None, _) if port.dtype.is_integer() => return Err(InputError::NoRange { input: port.name.clone() }),
+            (None, _) => Values::Noise,
+        };
+        Ok(InputSpec { port: port.clone(), values })
+    };
+    ports.iter().map(spec).collect()
+}
+
+/// Inputs of `batch` rows of `sequence` tokens; the same arguments give the same tensors.
+///
+/// With `padding`, each row but the first ends in a number of padded positions that the seed
+/// decides, at most all but one; where there is a cache of keys and values it begins with them, as
+/// batches of prompts do. Symbols whose names speak of a batch stand for `batch`, those of
+/// a past for 0, and other lengths of sequences for `sequence`.
+///
+/// # Errors
+/// When a dimension has no size or a range no value.
+pub fn seeded_inputs(
+    specs: &[InputSpec],
+    batch: usize,
+    sequence: usize,
+    seed: u64,
+    padding: bool,
+) -> Result<Vec<(String, Tensor)>, InputError> {
+    let rows = rows(batch, sequence, seed, padding, has_cache(specs));
+    let make = |(index, spec): (usize, &InputSpec)| {
+        // Each input has a stream of its own: one more input does not change the others.
+        let mut random = fastrand::Rng::with_seed(seed ^ (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let shape = spec.port.dims.iter().map(|dim| size(&spec.port, dim, batch, sequence));
+        let shape = shape.collect::<Result<Vec<_>, _>>()?;
+        let too_large = || InputError::TooLarge { input: spec.port.name.clone() };
+        let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
+        let data = fill(spec, &shape, count, &rows, &mut random)?;
+        Ok((spec.port.name.clone(), Tensor::new(shape, data).ok_or_else(too_large)?))
+    };
+    specs.iter().enumerate().map(make).collect()
+}
+
+/// What the names of inputs begin with that are keys and values of earlier positions.
+pub(crate) const CACHE: &str = "past_key_values.";
+
+/// Whether a model continues from a cache of keys and values.
+#[must_use]
+pub fn has_cache(specs: &[InputSpec]) -> bool {
+    specs.iter().any(|spec| spec.port.name.starts_with(CACHE))
+}
+
+/// The positions in each row that are not padding.
+fn rows(batch: usize, sequence: usize, seed: u64, padding: bool, left: bool) -> Vec<Range<usize>> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let row = |row: usize| {
+        let length = match padding && row > 0 && sequence > 1 {
+            true => random.usize(1..sequence),
+            false => sequence,
+        };
+        if left { sequence - length..sequence } else { 0..length }
+    };
+    (0..batch).map(row).collect()
+}
+
+fn size(port: &Port, dim: &Dimension, batch: usize, sequence: usize) -> Result<usize, InputError> {
+    let text = match dim {
+        Dimension::Fixed(size) => return Ok(*size),
+        Dimension::Symbolic(text) => text,
+    };
+    let symbol = |name: &str| match name {
+        _ if name.contains("batch") => Some(batch),
+        _ if name.contains("past") => Some(0),
+        _ if name.contains("sequence") || name.contains("length") => Some(sequence),
+        _ => name.parse().ok(),
+    };
+    let sum = text.split('+').map(|part| symbol(part.trim())).try_fold(0usize, |sum, part| sum.checked_add(part?));
+    sum.ok_or_else(|| InputError::Dimension { input: port.name.clone(), dimension: dim.to_string() })
+}
+
+fn fill(
+    spec: &InputSpec,
+    shape: &[usize],
+    count: usize,
+    rows: &[Range<usize>],
+    random: &mut fastrand::Rng,
+) -> Result<Data, InputError> {
+    let width = shape.last().copied().unwrap_or(1).max(1);
+    // A tensor of [batch, sequence] follows the rows; in others every element is real.
+    let tokens = |at: usize| match shape {
+        [batch, _] if *batch == rows.len() => rows[at / width].start..rows[at / width].end.min(width),
+        _ => 0..width,
+    };
+    let is_token = |at: usize| tokens(at).contains(&(at % width));
+    let integers = |value: &mut dyn FnMut(usize) -> i64| (0..count).map(value).collect::<Vec<i64>>();
+    let numbers = match &spec.values {
+        Values::Ids { range, pad } => {
+            // The pad is taken out of the range by drawing one fewer and stepping over it.
+            let hole = pad.filter(|pad| range.contains(pad));
+            let drawn = range.start..range.end - i64::from(hole.is_some());
+            if drawn.is_empty() {
+                return Err(InputError::EmptyRange { input: spec.port.name.clone(), range: range.clone() });
+            }
+            integers(&mut |at| {
+                let id = random.i64(drawn.clone());
+                let id = id + i64::from(hole.is_some_and(|hole| id >= hole));
+                if is_token(at) { id } else { pad.unwrap_or(id) }
+            })
+        }
+        Values::Mask => integers(&mut |at| i64::from(is_token(at))),
+        Values::Segments { count } => integers(&mut |at| {
+            let tokens = tokens(at);
+            let second = at % width >= tokens.start + tokens.len().div_ceil(2);
+            if second && is_token(at) { (count - 1).max(0) } else { 0 }
+        }),
+        Values::Positions => integers(&mut |at| {
+            let position = (at % width).saturating_sub(tokens(at).start);
+            i64::try_from(position).unwrap_or(i64::MAX)
+        }),
+        Values::Noise if spec.port.dtype.is_float() => {
+            let noise: Vec<f64> = (0..count).map(|_| random.f64() * 2.0 - 1.0).collect();
+            return Ok(converted(spec.port.dtype, &noise));
+        }
+        Values::Noise => integers(&mut |_| i64::from(random.bool())),
+    };
+    if spec.port.dtype == DType::I64 {
+        return Ok(Data::I64(numbers));
+    }
+    Ok(converted(spec.port.dtype, &numbers.iter().map(|&n| n as f64).collect::<Vec<f64>>()))
+}
+
+/// The numbers as elements of a type.
+fn converted(dtype: DType, numbers: &[f64]) -> Data {
+    let tensor = Tensor::from_f64(dtype, vec![numbers.len()], numbers);
+    tensor.map_or_else(|| Data::zeros(dtype, 0), |tensor| tensor.data().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(name: &str, dtype: DType, dims: &[&str]) -> Port {
+        let dimension = |dim: &&str| match dim.parse() {
+            Ok(size) => Dimension::Fixed(size),
+            Err(_) => Dimension::Symbolic((*dim).to_owned()),
+        };
+        Port { name: name.to_owned(), dtype, dims: dims.iter().map(dimension).collect() }
+    }
+
+    fn bert() -> Vec<InputSpec> {
+        let tokens = ["batch_size", "sequence_length"];
+        let ports = ["input_ids", "attention_mask", "token_type_ids"].map(|name| port(name, DType::I64, &tokens));
+        let ids = BTreeMap::from([
+            ("input_ids".to_owned(), Values::Ids { range: 0..5, pad: Some(2) }),
+            ("token_type_ids".to_owned(), Values::Segments { count: 2 }),
+        ]);
+        specs(&ports, &ids).unwrap()
+    }
+
+    fn find<'a>(inputs: &'a [(String, Tensor)], name: &str) -> &'a [i64] {
+        inputs.iter().find(|(n, _)| n == name).unwrap().1.as_i64().unwrap()
+    }
+
+    #[test]
+    fn the_first_row_is_full_and_the_others_are_padded_on_the_right() {
+        let inputs = seeded_inputs(&bert(), 8, 6, 1, true).unwrap();
+        let (ids, mask, types) =
+            (find(&inputs, "input_ids"), find(&inputs, "attention_mask"), find(&inputs, "token_type_ids"));
+        assert_eq!(mask[..6], [1; 6]);
+        assert_eq!(types[..6], [0, 0, 0, 1, 1, 1]);
+        for row in 0..8 {
+            let row = row * 6..row * 6 + 6;
+            let length = usize::try_from(mask[row.clone()].iter().sum::<i64>()).unwrap();
+            assert!((1..6).contains(&length) || row.start == 0);
+            assert!(mask[row.clone()].is_sorted_by(|a, b| a >= b), "padding is on the right");
+            for (k, at) in row.enumerate() {
+                assert_eq!(ids[at] == 2, k >= length, "only padding holds the pad");
+                assert!((0..5).contains(&ids[at]));
+                assert_eq!(types[at], i64::from(k >= length.div_ceil(2) && k < length));
+            }
+        }
+        assert!((0..5).filter(|id| ids.contains(id)).count() == 5, "the whole range is drawn");
+    }
+
+    #[test]
+    fn rows_before_a_cache_are_padded_on_the_left() {
+        let tokens = ["batch_size", "sequence_length"];
+        let ports = [
+            port("input_ids", DType::I64, &tokens),
+            port("attention_mask", DType::I64, &["batch_size", "past_sequence_length + sequence_length"]),
+            port("position_ids", DType::I64, &tokens),
+            port("past_key_values.0.key", DType::F32, &["batch_size", "2", "past_sequence_length", "4"]),
+        ];
+        let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..5, pad: Some(2) })]);
+        let inputs = seeded_inputs(&specs(&ports, &ids).unwrap(), 8, 6, 1, true).unwrap();
+        let (ids, mask, positions) =
+            (find(&inputs, "input_ids"), find(&inputs, "attention_mask"), find(&inputs, "position_ids"));
+        assert_eq!(inputs[3].1.shape(), [8, 2, 0, 4]);
+        assert_eq!(mask[..6], [1; 6]);
+        assert!(mask.contains(&0));
+        for row in 0..8 {
+            let mut next = 0;
+            for at in row * 6..row * 6 + 6 {
+                assert_eq!((ids[at] == 2, positions[at]), (mask[at] == 0, next));
+                next += mask[at];
+            }
+            assert!(mask[row * 6..row * 6 + 6].is_sorted() && next > 0);
+        }
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let inputs = |seed| seeded_inputs(&bert(), 3, 9, seed, true).unwrap();
+        assert_eq!(inputs(7), inputs(7));
+        assert_ne!(inputs(7), inputs(8));
+        assert_eq!(find(&seeded_inputs(&bert(), 3, 9, 7, false).unwrap(), "attention_mask"), [1; 27]);
+        assert_eq!(find(&seeded_inputs(&bert(), 2, 1, 7, true).unwrap(), "attention_mask"), [1; 2]);
+    }
+
+    #[test]
+    fn dimensions_follow_their_names() {
+        let ports = [
+            port("past_key_values.0.key", DType::F32, &["batch_size", "4", "past_sequence_length", "8"]),
+            port("attention_mask", DType::I64, &["batch_size", "past_sequence_length + sequence_length"]),
+            port("pixel_values", DType::F16, &["batch_size", "3", "2", "2"]),
+            port("use_cache_branch", DType::Bool, &["1"]),
+            port("position_ids", DType::I32, &["batch_size", "sequence_length"]),
+        ];
+        let specs = specs(&ports, &BTreeMap::new()).unwrap();
+        let inputs = seeded_inputs(&specs, 2, 5, 3, false).unwrap();
+        let shapes: Vec<&[usize]> = inputs.iter().map(|(_, tensor)| tensor.shape()).collect();
+        assert_eq!(shapes, [&[2, 4, 0, 8][..], &[2, 5], &[2, 3, 2, 2], &[1], &[2, 5]]);
+        assert!(inputs[2].1.to_f64().iter().all(|v| v.abs() <= 1.0) && inputs[2].1.dtype() == DType::F16);
+        assert_eq!(inputs[4].1.as_i32().unwrap()[5..], [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_an_error() {
+        let unknown = specs(&[port("labels", DType::I64, &["batch_size"])], &BTreeMap::new()).unwrap_err();
+        assert_eq!(unknown, InputError::NoRange { input: "labels".to_owned() });
+        let noise = |dims: &[&str]| {
+            let specs = specs(&[port("x", DType::F32, dims)], &BTreeMap::new()).unwrap();
+            seeded_inputs(&specs, 2, usize::MAX / 2, 0, false).unwrap_err().to_string()
+        };
+        assert_eq!(noise(&["height"]), "the size of the dimension `height` of the input `x` is not known");
+        assert_eq!(noise(&["sequence_length", "batch_size", "8"]), "the input `x` is too large");
+        let mut specs = bert();
+        specs[0].values = Values::Ids { range: 2..3, pad: Some(2) };
+        let empty = seeded_inputs(&specs, 1, 4, 0, false).unwrap_err();
+        assert_eq!(empty, InputError::EmptyRange { input: "input_ids".to_owned(), range: 2..3 });
+    }
+}

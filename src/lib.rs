@@ -1,0 +1,17 @@
+//! planish compiles transformer checkpoints into verified ONNX graphs, without Python.
+//!
+//! The library is the facade of the crates that do the work: `planish_models` reads checkpoints,
+//! `planish_ir` holds the graph, `planish_passes` rewrites it, `planish_onnx` writes it and
+//! `planish_runtimes` runs it. docs/architecture.md shows how they fit.
+
+pub mod artifact;
+pub mod bench;
+pub mod cli;
+pub mod compile;
+pub mod draft;
+mod files;
+pub mod generate;
+pub mod inputs;
+pub mod manifest;
+pub mod verify;
+pub mod verify_parts;

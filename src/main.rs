@@ -1,0 +1,7 @@
+//! The command `planish`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    planish::cli::main()
+}

@@ -1,0 +1,182 @@
+//! `planish.json`: what an artifact is and how it came about. Nothing in it depends on when or
+//! where it was written, so that the same input gives the same bytes.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::artifact::MANIFEST;
+use crate::verify::Report;
+
+/// The version of this format.
+const SCHEMA: u32 = 2;
+
+/// The manifest of an artifact.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of this format.
+    pub schema: u32,
+    /// The tool and its version.
+    pub producer: String,
+    /// What was compiled.
+    pub source: Source,
+    /// The architecture's `model_type`.
+    pub architecture: String,
+    /// The task, by Optimum's name.
+    pub task: String,
+    /// What it was compiled for.
+    pub target: String,
+    /// The ONNX opset.
+    pub opset: u32,
+    /// The type that weights are stored and computed in.
+    pub precision: String,
+    /// Whether operators were kept whole where the target has fused kernels.
+    pub fusion: bool,
+    /// The files that make up the model, each ONNX graph before its data.
+    pub files: Vec<File>,
+    /// Weight files of the source that the model points into.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub linked: Vec<String>,
+    /// Configuration and tokenizer files that were copied from the source.
+    pub companions: Vec<String>,
+    /// The number of parameters, those that are tied or that parts share counted once.
+    pub parameters: u64,
+    /// The graphs, in the order in which one takes what others give.
+    pub parts: Vec<Part>,
+    /// The id that pads short sequences, where the configuration has one.
+    pub pad_token_id: Option<i64>,
+    /// The longest sequence, in tokens; absent where the model takes none or has no limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub max_sequence_length: Option<usize>,
+    /// How the artifact compared with its source, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub verification: Option<Report>,
+}
+
+/// A graph of the model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Part {
+    /// The name of its file, without `.onnx`.
+    pub name: String,
+    /// The inputs, in order.
+    pub inputs: Vec<Input>,
+    /// The outputs, in order.
+    pub outputs: Vec<Port>,
+    /// The passes that ran, in order.
+    pub passes: Vec<AppliedPass>,
+}
+
+/// What was compiled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// The checkpoint's name.
+    pub name: String,
+    /// The files that decide what the model is.
+    pub files: Vec<File>,
+}
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Its name, without folders.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// The BLAKE3 digest of its contents, in hexadecimal. Absent for weight files of which nothing
+    /// was read, being linked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub blake3: Option<String>,
+}
+
+impl File {
+    /// Whether this and another record may be of the same file: they are unless digests differ,
+    /// which not all records have.
+    #[must_use]
+    pub fn may_be(&self, other: &Self) -> bool {
+        let differ = self.blake3.as_ref().zip(other.blake3.as_ref()).is_some_and(|(own, other)| own != other);
+        self.name == other.name && self.bytes == other.bytes && !differ
+    }
+}
+
+/// Name and type of an output.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Port {
+    /// The name.
+    pub name: String,
+    /// The element type, e.g. `f32`.
+    pub dtype: String,
+    /// Dimensions: sizes, or names of what is known at run time.
+    pub shape: Vec<String>,
+}
+
+/// An input, and which integers it takes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Input {
+    /// Name and type.
+    #[serde(flatten)]
+    pub port: Port,
+    /// The first integer from 0 on that it does not take; absent for real numbers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub end: Option<i64>,
+}
+
+/// A pass that ran.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AppliedPass {
+    /// Its name.
+    pub name: String,
+    /// How many places it changed.
+    pub changed: usize,
+}
+
+impl Manifest {
+    /// The version of this format.
+    #[must_use]
+    pub fn schema() -> u32 {
+        SCHEMA
+    }
+
+    /// The tool and its version.
+    #[must_use]
+    pub fn producer() -> String {
+        concat!("planish ", env!("CARGO_PKG_VERSION")).to_owned()
+    }
+
+    /// Reads the manifest of an artifact.
+    ///
+    /// # Errors
+    /// When the folder has none, or one of another version.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(MANIFEST);
+        let text = fs::read_to_string(&path).with_context(|| {
+            format!(
+                "cannot read {}: {} is no artifact; make one with `planish compile`",
+                path.display(),
+                folder.display()
+            )
+        })?;
+        let manifest: Self = serde_json::from_str(&text).with_context(|| {
+            format!("{} is no manifest that this version reads; compile the model again", path.display())
+        })?;
+        if manifest.schema != SCHEMA {
+            bail!(
+                "{} is of schema {}, this version reads {SCHEMA}; compile the model again",
+                path.display(),
+                manifest.schema
+            );
+        }
+        Ok(manifest)
+    }
+
+    /// Writes the manifest into an artifact.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(MANIFEST);
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}

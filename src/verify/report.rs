@@ -1,0 +1,120 @@
+//! What a comparison found.
+
+use std::fmt;
+
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+use serde::{Deserialize, Serialize};
+
+use super::Tolerances;
+
+/// How a candidate compares with a reference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was allowed.
+    pub tolerances: Tolerances,
+    /// One for each set of inputs.
+    pub cases: Vec<CaseReport>,
+}
+
+/// The outputs of one set of inputs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CaseReport {
+    /// Which inputs.
+    pub label: String,
+    /// One for each output of the reference.
+    pub outputs: Vec<OutputReport>,
+}
+
+/// How one output compares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutputReport {
+    /// The output's name.
+    pub output: String,
+    /// The figures, where the two could be compared.
+    pub figures: Option<Figures>,
+    /// Why it misses, if it does.
+    pub miss: Option<String>,
+}
+
+/// How two tensors differ where both are finite.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The largest absolute error.
+    pub max_abs: f64,
+    /// The same relative to the largest magnitude of the reference (at least 1).
+    pub max_rel: f64,
+    /// The cosine of the angle between the two.
+    pub cosine: f64,
+    /// The share of rows along the last dimension whose largest element is at the same place.
+    pub top1: f64,
+}
+
+impl Report {
+    /// Whether every output of every case is within the tolerances. A report without a
+    /// comparison has proved nothing and does not pass.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        let mut outputs = self.cases.iter().flat_map(|case| &case.outputs).peekable();
+        outputs.peek().is_some() && outputs.all(|output| output.miss.is_none())
+    }
+
+    /// The outputs that miss: `label: output: why`.
+    #[must_use]
+    pub fn misses(&self) -> Vec<String> {
+        let of_case = |case: &CaseReport| {
+            let label = case.label.clone();
+            let misses = case.outputs.iter().filter_map(|output| Some((&output.output, output.miss.as_ref()?)));
+            misses.map(|(output, miss)| format!("{label}: {output}: {miss}")).collect::<Vec<_>>()
+        };
+        self.cases.iter().flat_map(of_case).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_style(ASCII_MARKDOWN);
+        table.set_header(["inputs", "output", "max abs", "max rel", "cosine", "top-1", "verdict"]);
+        for case in &self.cases {
+            for output in &case.outputs {
+                let figure = |show: &dyn Fn(&Figures) -> String| output.figures.as_ref().map_or("-".to_owned(), show);
+                table.add_row([
+                    case.label.clone(),
+                    output.output.clone(),
+                    figure(&|figures| format!("{:.1e}", figures.max_abs)),
+                    figure(&|figures| format!("{:.1e}", figures.max_rel)),
+                    figure(&|figures| format!("{:.6}", figures.cosine)),
+                    figure(&|figures| format!("{:.1}%", figures.top1 * 100.0)),
+                    output.miss.clone().unwrap_or_else(|| "ok".to_owned()),
+                ]);
+            }
+        }
+        write!(f, "{table}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_passes_when_all_outputs_do_and_there_are_some() {
+        let case = |max_rel: f64, miss: Option<&str>| {
+            let figures = Some(Figures { max_abs: max_rel, max_rel, cosine: 1.0, top1: 1.0 });
+            let output = OutputReport { output: "y".to_owned(), figures, miss: miss.map(str::to_owned) };
+            CaseReport { label: "1 x 1".to_owned(), outputs: vec![output] }
+        };
+        let report = |cases| Report { tolerances: Tolerances::F32, cases };
+        assert!(!report(vec![]).passed());
+        assert!(report(vec![case(0.0, None), case(1e-6, None)]).passed());
+        let failed = report(vec![case(0.0, None), case(0.5, Some("far off"))]);
+        assert!(!failed.passed());
+        assert_eq!(failed.misses(), ["1 x 1: y: far off"]);
+        let lines: Vec<String> = failed.to_string().lines().map(str::to_owned).collect();
+        assert!(lines[0].starts_with("| inputs") && lines[1].starts_with("|---"), "{failed}");
+        assert!(lines[2].contains("| ok") && lines[3].contains("5.0e-1") && lines[3].contains("far off"), "{failed}");
+        let json = serde_json::to_value(&failed).unwrap();
+        assert_eq!(json["cases"][0]["outputs"][0]["figures"]["cosine"], 1.0);
+    }
+}

@@ -1,0 +1,73 @@
+//! Comparing models of several parts, where one takes what others give: encoder-decoders.
+
+use anyhow::Result;
+use planish_eval::Tensor;
+use planish_runtimes::Session;
+
+use crate::inputs::{InputSpec, seeded_inputs};
+use crate::verify::{CaseReport, Report, Tolerances, compare, named, per_token};
+
+/// A part on the reference and on the runtime under test.
+pub struct Pair {
+    /// The part's name.
+    pub name: String,
+    /// The inputs of the part and what stands in them.
+    pub specs: Vec<InputSpec>,
+    /// The part before any pass.
+    pub reference: Box<dyn Session>,
+    /// What was made of it.
+    pub candidate: Box<dyn Session>,
+}
+
+/// Batch, tokens of the first part, tokens of each other part, and whether there is padding.
+type Sizes = (usize, usize, [usize; 2], bool);
+
+const SIZES: &[Sizes] = &[(1, 1, [1, 1], false), (2, 7, [5, 1], true), (3, 16, [2, 3], true), (1, 64, [33, 1], false)];
+
+/// Runs each part on several shapes and compares. Both sides take the same inputs: the parts after
+/// the first what the reference gave before, so that an error is that of its part.
+///
+/// # Errors
+/// When inputs cannot be made, or a part fails to run.
+pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, tolerances: Tolerances) -> Result<Report> {
+    let longest = longest.unwrap_or(usize::MAX);
+    let mut cases = Vec::new();
+    for &(batch, tokens, [first, next], padded) in SIZES {
+        // What continues from a cache has the tokens of both decoders.
+        let (tokens, next) = (tokens.min(longest), next.min(longest.saturating_sub(1)).max(1));
+        let first = first.min(longest.saturating_sub(next)).max(1);
+        let mut given: Vec<(String, Tensor)> = Vec::new();
+        for (index, pair) in pairs.iter_mut().enumerate() {
+            let sequence = [tokens, first, next].get(index).copied().unwrap_or(next);
+            let seed = seed.wrapping_add(index as u64);
+            let mut inputs = seeded_inputs(&pair.specs, batch, sequence, seed, padded && index == 0)?;
+            for (name, tensor) in &mut inputs {
+                if let Some(earlier) = earlier(name, &given) {
+                    *tensor = earlier.clone();
+                }
+            }
+            let expected = pair.reference.run(&named(&inputs))?;
+            let actual = pair.candidate.run(&named(&inputs))?;
+            let label = format!("{}, {batch} x {sequence}{}", pair.name, if padded { ", padded" } else { "" });
+            let per_token = per_token(pair.reference.as_ref());
+            let outputs = compare(&expected, &actual, &inputs, &per_token, tolerances);
+            cases.push(CaseReport { label, outputs });
+            if index == 0 {
+                given.extend(inputs);
+            }
+            given.extend(expected);
+        }
+    }
+    Ok(Report { tolerances, cases })
+}
+
+/// What an input takes of the inputs of the first part and of the outputs before it.
+fn earlier<'a>(input: &str, given: &'a [(String, Tensor)]) -> Option<&'a Tensor> {
+    let name = match (input, input.strip_prefix("past_key_values.")) {
+        ("encoder_hidden_states", _) => "last_hidden_state".to_owned(),
+        ("encoder_attention_mask", _) => "attention_mask".to_owned(),
+        (_, Some(rest)) => format!("present.{rest}"),
+        _ => return None,
+    };
+    given.iter().find(|(other, _)| *other == name).map(|(_, tensor)| tensor)
+}
