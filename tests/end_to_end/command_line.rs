@@ -1,0 +1,182 @@
+//! Arguments and what is printed where.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use planish_ir::WeightSource;
+use planish_ir::text::parse;
+use planish_models::Checkpoint;
+use serde_json::Value;
+
+use crate::support::{Done, command, golden, names, planish, planish_compile, scratch};
+
+#[test]
+fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {
+    let folder = scratch();
+    let usage = |more: &[&str], parts: &[&str]| {
+        let done = planish_compile(&golden("bert"), &folder.path().join("out"), more).exits(2, parts);
+        assert_eq!(done.stdout, "");
+        assert_eq!(names(folder.path()), [""; 0]);
+    };
+    usage(&["--target", "tpu"], &["`tpu`", "onnx, ort"]);
+    usage(&["--task", "transcription"], &["`transcription`", "fill-mask", "question-answering"]);
+    usage(&["--opset", "16"], &["16", "17..=24"]);
+    usage(&["--opset", "25"], &["25", "17..=24"]);
+    usage(&["--weights", "symlink"], &["symlink", "copy, link"]);
+    usage(&["--print-ir-after", "polish"], &["no pass `polish`", "planish passes"]);
+    usage(&["--stop-after", "some"], &["some"]);
+    usage(&["--threads", "0"], &["0", "--threads"]);
+    usage(&["--faster"], &["--faster"]);
+    planish(["compile"]).exits(2, &["<MODEL>"]);
+    planish(["passes", "polish"]).exits(2, &["no pass `polish`"]);
+    planish(["completions", "nosh"]).exits(2, &["nosh", "bash", "fish", "zsh"]);
+    planish(["polish"]).exits(2, &["polish"]);
+    planish([""; 0]).exits(2, &["Usage: planish"]);
+}
+
+/// The task exists, but not for this model: no matter of usage.
+#[test]
+fn heads_that_a_checkpoint_lacks_are_failures() {
+    let folder = scratch();
+    planish_compile(&golden("bert"), &folder.path().join("out"), &["--task", "question-answering"])
+        .exits(1, &["qa_outputs", "is missing", "BertModel", "question-answering"]);
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn json_is_the_artifact_with_its_manifest_and_nothing_else() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let more = ["--json", "--verify", "--target", "onnx", "--opset", "18", "--no-fusion"];
+    let done = planish_compile(&golden("distilbert-qa"), &out, &more).succeeds();
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(document["artifact"], out.to_str().unwrap());
+    let manifest = &document["manifest"];
+    let written = std::fs::read(out.join("planish.json")).unwrap();
+    assert_eq!(*manifest, serde_json::from_slice::<Value>(&written).unwrap());
+    assert_eq!((&manifest["task"], &manifest["target"]), (&"question-answering".into(), &"onnx".into()));
+    assert_eq!((&manifest["opset"], &manifest["fusion"]), (&18.into(), &false.into()));
+    assert_eq!(manifest["files"][0]["bytes"], std::fs::metadata(out.join("model.onnx")).unwrap().len());
+    assert_eq!(manifest["source"]["name"], "distilbert-qa");
+    assert_eq!(manifest["companions"], serde_json::json!(["config.json"]));
+}
+
+#[test]
+fn the_output_folder_is_named_after_model_and_target() {
+    let folder = scratch();
+    let compile = |target: &str| {
+        let mut command = command([Path::new("compile"), &golden("bert"), Path::new("--target"), Path::new(target)]);
+        Done::from(command.current_dir(folder.path()).output().unwrap()).succeeds()
+    };
+    assert!(compile("onnx").stdout.starts_with("bert-onnx: bert for feature-extraction"));
+    compile("ort");
+    assert_eq!(names(folder.path()), ["bert-onnx", "bert-ort"]);
+}
+
+#[test]
+fn graphs_are_printed_beside_the_output() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let done = planish_compile(&golden("bert"), &out, &["--json", "--print-ir-after", "dead-code"]).exits(0, &[]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let passes = document["manifest"]["parts"][0]["passes"].as_array().unwrap();
+    let runs = passes.iter().filter(|pass| pass["name"] == "dead-code").count();
+    assert!(runs > 0);
+    assert_eq!(done.stderr.matches("// after dead-code\ngraph \"bert\" {\n").count(), runs);
+    assert!(done.stderr.contains("output last_hidden_state = "), "{}", done.stderr);
+    let model = golden("bert");
+    let done = planish(["compile", model.to_str().unwrap(), "--print-ir-after", "fold", "--stop-after", "1"]);
+    done.succeeds();
+}
+
+#[test]
+fn stop_after_prints_the_graph_and_writes_nothing() {
+    let (folder, checkpoint) = (scratch(), Checkpoint::open(&golden("bert")).unwrap());
+    let printed = |passes: &str| {
+        let arguments = [Path::new("compile"), &golden("bert"), Path::new("--stop-after"), Path::new(passes)];
+        let done = command(arguments).current_dir(folder.path()).output().unwrap();
+        let text = Done::from(done).succeeds().stdout;
+        let weights: Arc<dyn WeightSource> = checkpoint.weight_files()[0].clone();
+        parse(&text, &|_| Ok(weights.clone())).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let passes = text.lines().take_while(|line| line.starts_with("// ")).count();
+        assert!(text.lines().nth(passes).unwrap().starts_with("graph \"bert\" {"), "{text}");
+        (passes, text)
+    };
+    let (none, canonical) = printed("0");
+    assert!(none == 0 && canonical.contains("attention"), "{canonical}");
+    let (two, after) = printed("2");
+    assert!(two == 2 && after.starts_with("// identities\n// fold\n"), "{after}");
+    let (all, lowered) = printed("999");
+    assert!(all > two && lowered.contains("softmax") && !canonical.contains("softmax"), "{lowered}");
+    assert_eq!(names(folder.path()), [""; 0]);
+    for option in ["--verify", "--json", "--force", "--output=x", "--weights=link"] {
+        let name = option.split('=').next().unwrap();
+        let done = planish(["compile", golden("bert").to_str().unwrap(), "--stop-after", "1", option]);
+        done.exits(2, &["--stop-after", "cannot be used with", name]);
+    }
+}
+
+#[test]
+fn passes_are_listed_and_documented() {
+    let list = planish(["passes"]).succeeds().stdout;
+    let listed: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(listed, planish_passes::PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>());
+    for name in listed {
+        let text = planish(["passes", name]).succeeds().stdout;
+        assert!(text.starts_with(&format!("{name}: ")), "{text}");
+        assert!(
+            ["\n\nnumerics: ", "\n\nbefore (target ", "\n\nafter:\n"].iter().all(|part| text.contains(part)),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn completions_name_every_command() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = planish(["completions", shell]).succeeds().stdout;
+        let commands = ["compile", "verify", "run", "bench", "runtimes", "passes", "completions"];
+        assert!(commands.iter().all(|name| script.contains(name)), "{shell}: {script}");
+    }
+}
+
+#[test]
+fn help_names_the_exit_codes() {
+    let help = planish(["--help"]).succeeds().stdout;
+    assert!(help.contains("3 verification failed; 4 the runtime"), "{help}");
+    let version = planish(["--version"]).succeeds().stdout;
+    assert_eq!(version, concat!("planish ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+/// As with `| head`: what is printed is longer than a pipe holds, or the reader is gone at once.
+#[test]
+fn a_reader_that_closes_the_pipe_is_no_failure() {
+    let mut child = command(["completions", "zsh"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let done = Done::from(child.wait_with_output().unwrap()).succeeds();
+    assert_eq!(done.stdout, "");
+
+    let mut child = command(["passes", "fold"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("fold: "), "{line}");
+    Done::from(child.wait_with_output().unwrap()).succeeds();
+}
+
+/// Every write to `/dev/full` fails for want of space.
+#[test]
+fn output_that_cannot_be_written_is_a_failure_and_no_panic() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let done = command(["passes"]).stdout(full()).output().unwrap();
+    Done::from(done).exits(1, &["cannot write to standard output", "No space left"]);
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let arguments = ["compile", golden("bert").to_str().unwrap(), "-o", out.to_str().unwrap()].map(str::to_owned);
+    let printing = arguments.iter().map(String::as_str).chain(["--print-ir-after", "fold"]);
+    assert_eq!(command(printing).stderr(full()).status().unwrap().code(), Some(0), "only the graph was not shown");
+    let failing = arguments.iter().map(String::as_str).chain(["--task", "question-answering"]);
+    assert_eq!(command(failing).stderr(full()).status().unwrap().code(), Some(1), "the exit code still tells");
+}

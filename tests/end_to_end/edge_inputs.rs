@@ -1,0 +1,54 @@
+//! Inputs at the edge: no rows, one token, rows that are masked out as a whole.
+
+use planish_eval::{Tensor, evaluate};
+use planish_passes::Target;
+use planish_runtimes::ort::OnnxRuntime;
+use planish_runtimes::{Model, Runtime, SessionOptions};
+
+use crate::support::{compiled, golden, options, scratch};
+
+const GOLDENS: &[&str] = &["bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa"];
+
+/// Runs every golden on both targets with [rows, tokens] inputs of ones, the mask of `masked`
+/// rows zero, and compares with the interpreter.
+fn agree(rows: usize, tokens: usize, masked: usize) {
+    for name in GOLDENS {
+        for target in Target::all() {
+            let folder = scratch();
+            let compiled = compiled(&golden(name), &folder.path().join("out"), &options(target));
+            let file = compiled.draft.folder().join("model.onnx");
+            let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
+            let mut session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session).unwrap();
+            let input = |name: &str| {
+                let hidden = if name == "attention_mask" { masked * tokens } else { 0 };
+                let ids = (0..rows * tokens).map(|at| i64::from(at >= hidden)).collect::<Vec<_>>();
+                Tensor::new(vec![rows, tokens], ids).unwrap()
+            };
+            let graph = &compiled.source.parts[0].graph;
+            let names = graph.inputs().iter().map(|v| graph.value(*v).name.as_str());
+            let inputs: Vec<(&str, Tensor)> = names.map(|name| (name, input(name))).collect();
+            let (actual, expected) = (session.run(&inputs).unwrap(), evaluate(graph, &inputs).unwrap());
+            for ((output, actual), (_, expected)) in actual.iter().zip(&expected) {
+                assert_eq!(actual.shape(), expected.shape(), "{name} on {target}: {output}");
+                let pairs = actual.to_f64().into_iter().zip(expected.to_f64());
+                let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, |m, e| if e > m || e.is_nan() { e } else { m });
+                assert!(worst <= 1e-5, "{name} on {target}: {output} is off by {worst:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_rows() {
+    agree(0, 5, 0);
+}
+
+#[test]
+fn one_token() {
+    agree(1, 1, 0);
+}
+
+#[test]
+fn a_row_that_is_masked_out() {
+    agree(3, 4, 1);
+}

@@ -1,0 +1,248 @@
+//! `planish generate`: ids as the transformers library generates them, and what is refused.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Done, Draft, golden, numbered, planish, planish_compile, scratch};
+
+const DECODERS: [&str; 5] = ["gpt2", "llama", "mistral", "phi3", "qwen2"];
+
+/// A model compiled into a folder of its own.
+fn artifact(model: &Path, more: &[&str]) -> (TempDir, PathBuf) {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(model, &out, more).succeeds();
+    (folder, out)
+}
+
+fn generate(artifact: &Path, more: &[&str]) -> Done {
+    planish([&["generate", artifact.to_str().unwrap(), "--threads", "1"], more].concat())
+}
+
+/// The document that `--json` prints.
+#[track_caller]
+fn json(artifact: &Path, more: &[&str]) -> Value {
+    let done = generate(artifact, &[&["--json"], more].concat()).succeeds();
+    serde_json::from_str(&done.stdout).unwrap()
+}
+
+/// `ids` of the document that `--json` prints.
+#[track_caller]
+fn ids(artifact: &Path, more: &[&str]) -> Value {
+    json(artifact, more)["ids"].take()
+}
+
+/// Ids of a golden: the prompt, or one that begins with it.
+fn stored(name: &str, tensor: &str) -> Vec<i64> {
+    let all = numbered(&golden(name).join("io.safetensors"), "");
+    let (_, found) = all.iter().find(|(name, _)| name == tensor).unwrap();
+    found.as_i64().unwrap().to_vec()
+}
+
+fn list(ids: &[i64]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn greedy_and_beams_give_what_the_transformers_library_generates() {
+    for name in DECODERS {
+        let prompt = stored(name, "in.prompt");
+        for target in ["onnx", "ort"] {
+            let (_folder, out) = artifact(&golden(name), &["--target", target]);
+            let generated = |tensor: &str, more: &[&str]| {
+                let want = stored(name, tensor).split_off(prompt.len());
+                let count = want.len().to_string();
+                let fixed = ["--ids", &list(&prompt), "--max-new-tokens", &count, "--ignore-eos"];
+                assert_eq!(ids(&out, &[&fixed, more].concat()), json!(want), "{tensor} of {name} on {target} {more:?}");
+            };
+            generated("out.greedy", &[]);
+            generated("out.greedy", &["--no-cache"]);
+            generated("out.greedy", &["--beams", "1"]);
+            // All are equally long, so no penalty changes their order.
+            for penalty in ["0", "1", "-1"] {
+                generated("out.beam4", &["--beams", "4", "--length-penalty", penalty]);
+            }
+            generated("out.beam4", &["--beams", "4", "--no-cache"]);
+        }
+    }
+}
+
+/// Prompts of several lengths are padded on the left; those that end are dropped from the batch.
+#[test]
+fn each_prompt_of_a_batch_is_continued_as_it_would_be_alone() {
+    for name in DECODERS {
+        let (_folder, out) = artifact(&golden(name), &[]);
+        let long = stored(name, "in.prompt");
+        let prompts = [list(&long[..3]), list(&long), list(&long[4..6])];
+        for search in [&["--ignore-eos"][..], &["--beams", "3"], &["--temperature", "3", "--top-k", "50"]] {
+            let common = [&["--max-new-tokens", "20"], search].concat();
+            let alone = prompts.iter().enumerate().map(|(number, prompt)| {
+                // Prompt n draws with the seed plus n.
+                let seed = number.to_string();
+                let seed = if search.contains(&"--top-k") { &["--seed", &seed][..] } else { &[] };
+                ids(&out, &[&common[..], &["--ids", prompt], seed].concat())
+            });
+            let together = prompts.iter().flat_map(|prompt| ["--ids", prompt]).collect::<Vec<_>>();
+            let together = ids(&out, &[&common, &together[..]].concat());
+            assert_eq!(together, Value::from_iter(alone), "{name} {search:?}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_draws_the_same_tokens() {
+    let (_folder, out) = artifact(&golden("gpt2"), &[]);
+    let draw = |more: &[&str]| {
+        let fixed = ["--ids", "5,6,7", "--ignore-eos", "--max-new-tokens", "16"];
+        ids(&out, &[&fixed, more].concat())
+    };
+    assert_eq!(draw(&["--temperature", "2"]), draw(&["--temperature", "2", "--seed", "0"]));
+    assert_ne!(draw(&["--temperature", "2"]), draw(&["--temperature", "2", "--seed", "1"]));
+    // One token to choose from is no choice.
+    assert_eq!(draw(&["--top-k", "1", "--seed", "9"]), draw(&[]));
+    assert_eq!(draw(&["--top-p", "0", "--seed", "9"]), draw(&[]));
+}
+
+/// A decoder whose greedy continuation of its prompt is known, with `81` an end token.
+fn ending() -> (TempDir, PathBuf) {
+    let mut draft = Draft::of("gpt2");
+    draft.config["eos_token_id"] = json!([2, 81]);
+    let folder = scratch();
+    let model = draft.write(folder.path().join("model"));
+    let out = folder.path().join("out");
+    planish_compile(&model, &out, &[]).succeeds();
+    (folder, out)
+}
+
+#[test]
+fn end_tokens_end_and_stay() {
+    let (_folder, out) = ending();
+    let prompt = list(&stored("gpt2", "in.prompt"));
+    let generated = |more: &[&str]| ids(&out, &[&["--ids", &prompt, "--max-new-tokens", "4"], more].concat());
+    assert_eq!(generated(&[]), json!([81]));
+    assert_eq!(generated(&["--ignore-eos"]), json!([81, 81, 81, 81]));
+    // Divided by more than its length, a long one is better than one that ends at once.
+    assert_eq!(generated(&["--beams", "2", "--length-penalty", "0"]), json!([81]));
+    assert_eq!(generated(&["--beams", "2", "--length-penalty", "9"]).as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn the_end_of_the_context_stops_with_a_note() {
+    let (_folder, out) = artifact(&golden("gpt2"), &[]);
+    // The model has 64 positions.
+    let prompt = list(&[5; 60]);
+    let stopped = |more: &[&str]| {
+        let fixed = ["--ids", &prompt, "--ignore-eos", "--max-new-tokens", "9"];
+        let done = generate(&out, &[&fixed, more].concat()).exits(0, &["warning: prompt 1: stopped after 4 tokens"]);
+        (done.stdout, done.stderr)
+    };
+    let (shown, note) = stopped(&[]);
+    assert_eq!(shown.trim_end().split(',').count(), 4);
+    assert!(note.contains("4 tokens in ") && note.contains(" tokens/s, time to first token "), "{note}");
+    let (document, note) = stopped(&["--json", "--beams", "2"]);
+    assert_eq!(serde_json::from_str::<Value>(&document).unwrap()["ids"].as_array().unwrap().len(), 4);
+    assert_eq!(note.lines().count(), 1, "{note}");
+    let prompt = list(&[5; 64]);
+    generate(&out, &["--ids", &prompt]).exits(1, &["64 tokens", "takes 64", "shorten"]);
+}
+
+/// What the tokenizer puts before a text.
+const BEGIN: &str = "<s>";
+
+fn word(id: i64) -> String {
+    if id == 1 { BEGIN.to_owned() } else { format!("w{id}") }
+}
+
+/// A decoder with a tokenizer whose tokens are words.
+fn with_tokenizer(folder: &Path) -> PathBuf {
+    let vocabulary: serde_json::Map<String, Value> = (0..137).map(|id| (word(id), json!(id))).collect();
+    let special = json!({
+        "id": 1, "content": BEGIN, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true,
+    });
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [special], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": BEGIN, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {BEGIN: {"id": BEGIN, "ids": [1], "tokens": [BEGIN]}},
+        },
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+    });
+    let model = Draft::of("gpt2").write(folder.join("model"));
+    std::fs::write(model.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let out = folder.join("out");
+    planish_compile(&model, &out, &[]).succeeds();
+    out
+}
+
+#[test]
+fn text_goes_through_the_tokenizer_of_the_artifact() {
+    let folder = scratch();
+    let out = with_tokenizer(folder.path());
+    let more = ["--max-new-tokens", "5", "--ignore-eos"];
+    let of_ids = |ids: &Value| {
+        let words = ids.as_array().unwrap().iter().filter(|id| **id != 1).map(|id| word(id.as_i64().unwrap()));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let one = json(&out, &[&more[..], &["--prompt", "w7 w134  w56"]].concat());
+    assert_eq!(one["ids"], ids(&out, &[&more[..], &["--ids", "1,7,134,56"]].concat()));
+    assert_eq!(one["text"], of_ids(&one["ids"]));
+    let shown = generate(&out, &[&more[..], &["--prompt", "w7 w134 w56"]].concat()).exits(0, &["5 tokens in"]);
+    assert_eq!(shown.stdout, of_ids(&one["ids"]) + "\n");
+
+    let two = json(&out, &[&more[..], &["--prompt", "w7 w134 w56", "--prompt", "nonsense"]].concat());
+    assert_eq!(two["ids"][0], one["ids"]);
+    assert_eq!(two["ids"][1], ids(&out, &[&more[..], &["--ids", "1,0"]].concat()));
+    assert_eq!(two["text"][1], of_ids(&two["ids"][1]));
+
+    generate(&out, &["--chat", "--prompt", "w134"]).exits(1, &["has no chat template", "--chat"]);
+    std::fs::write(out.join("chat_template.jinja"), "<s> w7 {{ messages[0].content }} w56").unwrap();
+    let chat = json(&out, &[&more[..], &["--chat", "--prompt", "w134"]].concat());
+    assert_eq!(chat, one, "the template alone puts special tokens");
+
+    std::fs::write(out.join("tokenizer.json"), "{}").unwrap();
+    generate(&out, &["--prompt", "w7"]).exits(1, &["cannot read", "tokenizer.json"]);
+}
+
+#[test]
+fn what_cannot_be_generated_is_refused() {
+    let (_folder, out) = artifact(&golden("gpt2"), &[]);
+    generate(&out, &["--prompt", "Hello"]).exits(1, &["has no tokenizer.json", "--ids"]);
+    generate(&out, &["--ids", "5,137"]).exits(1, &["id 137 is not in the vocabulary", "0 to 136"]);
+    generate(&out, &["--ids=-1"]).exits(1, &["id -1 is not in the vocabulary"]);
+    generate(&golden("gpt2"), &["--ids", "5"]).exits(1, &["is no artifact", "planish compile"]);
+    generate(&out, &["--ids", "5", "--ort-lib", "nowhere.so"]).exits(4, &["nowhere.so"]);
+    std::fs::write(out.join("generation_config.json"), r#"{"eos_token_id": "end"}"#).unwrap();
+    generate(&out, &["--ids", "5"]).exits(1, &["eos_token_id", "generation_config.json"]);
+
+    let (_folder, encoder) = artifact(&golden("bert-mlm"), &[]);
+    generate(&encoder, &["--ids", "5"]).exits(1, &["fill-mask", "cannot generate", "text-generation"]);
+}
+
+#[test]
+fn arguments_that_contradict_each_other_are_usage_errors() {
+    let (_folder, out) = artifact(&golden("gpt2"), &[]);
+    let usage = |more: &[&str], parts: &[&str]| {
+        generate(&out, more).exits(2, parts);
+    };
+    usage(&[], &["--prompt", "--ids"]);
+    usage(&["--ids", "5", "--prompt", "text"], &["cannot be used with"]);
+    usage(&["--ids", "5", "--chat"], &["cannot be used with"]);
+    usage(&["--ids", ""], &["`` is no token id"]);
+    usage(&["--ids", "5,x"], &["`x` is no token id"]);
+    usage(&["--ids", "5", "--seed", "1"], &["--temperature"]);
+    usage(&["--ids", "5", "--length-penalty", "1"], &["--beams"]);
+    usage(&["--ids", "5", "--beams", "2", "--top-k", "3"], &["cannot be used with"]);
+    usage(&["--ids", "5", "--beams", "0"], &["--beams"]);
+    usage(&["--ids", "5", "--max-new-tokens", "0"], &["--max-new-tokens"]);
+    usage(&["--ids", "5", "--temperature", "0"], &["above 0"]);
+    usage(&["--ids", "5", "--temperature", "nan"], &["above 0"]);
+    usage(&["--ids", "5", "--top-p", "1.5"], &["from 0 to 1"]);
+    usage(&["--ids", "5", "--top-k", "0"], &["--top-k"]);
+}

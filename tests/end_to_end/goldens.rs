@@ -1,0 +1,284 @@
+//! Compiled models on ONNX Runtime against what the transformers library computed in float64, and
+//! against the reference interpreter.
+
+use std::ops::Range;
+use std::path::Path;
+
+use planish::compile::{CompileOptions, Compiled};
+use planish_eval::{Tensor, evaluate};
+use planish_ir::Graph;
+use planish_models::Part;
+use planish_passes::{Options, Target};
+use planish_runtimes::ort::OnnxRuntime;
+use planish_runtimes::{Model, Runtime, Session, SessionOptions};
+
+use crate::support::{compiled, golden, numbered, options, repository, scratch};
+
+/// The largest error that is allowed, relative to the largest value (at least 1).
+const TOLERANCE: f64 = 1e-5;
+
+/// The largest error at positions that the mask does not hide, relative to the largest value. The
+/// mask is [batch, positions], and comes with the axis of positions.
+#[track_caller]
+fn worst_error(name: &str, expected: &Tensor, actual: &Tensor, mask: Option<(&Tensor, usize)>) -> f64 {
+    assert_eq!(actual.shape(), expected.shape(), "{name}");
+    let shape = expected.shape();
+    let size = |axis: usize| shape[axis + 1..].iter().product::<usize>();
+    let mask = mask.filter(|(mask, axis)| shape.len() > *axis && [shape[0], shape[*axis]] == mask.shape());
+    let mask = mask.map(|(mask, axis)| (mask.to_f64(), axis));
+    let (expected, actual) = (expected.to_f64(), actual.to_f64());
+    let counts = |at: &usize| {
+        mask.as_ref()
+            .is_none_or(|(mask, axis)| mask[at / size(0) * shape[*axis] + at / size(*axis) % shape[*axis]] != 0.0)
+    };
+    let kept: Vec<usize> = (0..expected.len()).filter(counts).collect();
+    assert!(!kept.is_empty(), "{name} is not compared");
+    let largest = kept.iter().fold(1.0, |largest: f64, &at| largest.max(expected[at].abs()));
+    // A NaN is an error: `max` would drop it.
+    assert!(kept.iter().all(|&at| actual[at].is_finite()), "{name} is not finite");
+    kept.iter().fold(0.0, |worst: f64, &at| worst.max((actual[at] - expected[at]).abs())) / largest
+}
+
+/// A part of a compiled model on ONNX Runtime, and the graph that it was compiled from.
+struct Pair<'a> {
+    graph: &'a Graph,
+    session: Box<dyn Session>,
+    passes: Options,
+}
+
+type Named = Vec<(String, Tensor)>;
+
+impl<'a> Pair<'a> {
+    /// The parts of a model.
+    fn all(compiled: &'a Compiled, options: &CompileOptions) -> Vec<Self> {
+        let session_options = match options.passes.target {
+            // Any runtime takes it as it is; ours are loaded so that nothing undoes what was chosen.
+            Target::Onnx => SessionOptions::default(),
+            Target::Ort => SessionOptions::compiled(),
+        };
+        let session_options = SessionOptions { threads: 1, spin: false, ..session_options };
+        let pair = |part: &'a Part| {
+            let file = compiled.draft.folder().join(format!("{}.onnx", part.name));
+            let session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session_options).unwrap();
+            Self { graph: &part.graph, session, passes: options.passes }
+        };
+        compiled.source.parts.iter().map(pair).collect()
+    }
+
+    /// A model of one part.
+    #[track_caller]
+    fn only(compiled: &'a Compiled, options: &CompileOptions) -> Self {
+        let mut pairs = Self::all(compiled, options);
+        assert_eq!(pairs.len(), 1);
+        pairs.remove(0)
+    }
+
+    /// Runs both, compares what is expected with both, and both with each other; returns what ONNX
+    /// Runtime gives.
+    #[track_caller]
+    fn agree(&mut self, inputs: &Named, expected: &Named) -> Named {
+        let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+        let (actual, interpreted) = (self.session.run(&named).unwrap(), evaluate(self.graph, &named).unwrap());
+        let mask = inputs.iter().find(|(name, _)| name == "attention_mask").map(|(_, mask)| mask);
+        for (name, expected) in expected {
+            let find = |outputs: &Named| outputs.iter().find(|(n, _)| n == name).unwrap().1.clone();
+            let (actual, interpreted) = (find(&actual), find(&interpreted));
+            let mask = mask.map(|mask| (mask, if name.starts_with("present.") { 2 } else { 1 }));
+            for (what, want, got) in [
+                ("ONNX Runtime against transformers", expected, &actual),
+                ("ONNX Runtime against the interpreter", &interpreted, &actual),
+                ("the interpreter against transformers", expected, &interpreted),
+            ] {
+                let error = worst_error(name, want, got, mask);
+                assert!(error <= TOLERANCE, "{name}: {what}: error {error:.1e} with {:?}", self.passes);
+            }
+        }
+        actual
+    }
+}
+
+/// Compiles a model, runs it on the inputs of an `io.safetensors`, and compares all outputs.
+#[track_caller]
+fn agrees(model: &Path, io: &Path, options: &CompileOptions) {
+    let folder = scratch();
+    let compiled = compiled(model, &folder.path().join("out"), options);
+    let mut pair = Pair::only(&compiled, options);
+    let expected = numbered(io, "out.");
+    let actual = pair.agree(&numbered(io, "in."), &expected);
+    assert_eq!(actual.len(), expected.len());
+}
+
+/// The same of a decoder: first from an empty cache, then one more token with the cache that gave.
+#[track_caller]
+fn decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
+    let folder = scratch();
+    let compiled = compiled(model, &folder.path().join("out"), options);
+    let mut pair = Pair::only(&compiled, options);
+    let graph = pair.graph;
+    let mut inputs = numbered(io, "in.");
+    inputs.retain(|(name, _)| ["input_ids", "attention_mask", "position_ids"].contains(&name.as_str()));
+    let batch = inputs[0].1.shape()[0];
+    for value in graph.inputs().iter().skip(3) {
+        let shape: Vec<usize> =
+            graph.ty(*value).shape.iter().map(|d| d.as_constant().unwrap_or(0).try_into().unwrap()).collect();
+        let shape = vec![batch, shape[1], 0, shape[3]];
+        inputs.push((graph.value(*value).name.clone(), Tensor::new(shape, Vec::<f32>::new()).unwrap()));
+    }
+    let expected: Named =
+        numbered(io, "out.").into_iter().filter(|(name, _)| name == "logits" || name.starts_with("present.")).collect();
+    let actual = pair.agree(&inputs, &expected);
+    assert_eq!(actual.len(), expected.len());
+
+    let past = actual
+        .into_iter()
+        .filter_map(|(name, tensor)| Some((format!("past_key_values.{}", name.strip_prefix("present.")?), tensor)));
+    let step: Named = numbered(io, "in.step.").into_iter().chain(past).collect();
+    pair.agree(&step, &numbered(io, "out.step."));
+}
+
+/// The same of an encoder-decoder: the encoder, the decoder of the whole, the decoder of all tokens
+/// but the last, and that one with the cache.
+#[track_caller]
+fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
+    let folder = scratch();
+    let compiled = compiled(model, &folder.path().join("out"), options);
+    let names: Vec<&str> = compiled.source.parts.iter().map(|part| part.name).collect();
+    assert_eq!(names, ["encoder_model", "decoder_model", "decoder_with_past_model"]);
+    let [mut encoder, mut decoder, mut continued] =
+        <[Pair<'_>; 3]>::try_from(Pair::all(&compiled, options)).ok().unwrap();
+    let (given, expected) = (numbered(io, "in."), numbered(io, "out."));
+    let find = |named: &Named, name: &str| named.iter().find(|(n, _)| n == name).unwrap().1.clone();
+    let (tokens, mask) = (find(&given, "decoder_input_ids"), find(&given, "attention_mask"));
+    let (rows, width) = (tokens.shape()[0], tokens.shape()[1]);
+
+    let inputs = vec![("input_ids".to_owned(), find(&given, "input_ids")), ("attention_mask".to_owned(), mask.clone())];
+    let hidden = find(&expected, "encoder_last_hidden_state");
+    let encoded = encoder.agree(&inputs, &vec![("last_hidden_state".to_owned(), hidden)]);
+
+    // Columns of the decoder's tokens, and rows of the logits of each.
+    let columns = |range: Range<usize>| {
+        let ids = tokens.as_i64().unwrap();
+        let ids: Vec<i64> = (0..rows).flat_map(|row| &ids[row * width..][range.clone()]).copied().collect();
+        ("input_ids".to_owned(), Tensor::new(vec![rows, range.len()], ids).unwrap())
+    };
+    let logits = |range: Range<usize>| {
+        let all = find(&expected, "logits");
+        let (size, numbers) = (all.shape()[2], all.as_f32().unwrap());
+        let part = (0..rows).flat_map(|row| &numbers[row * width * size..][range.start * size..range.end * size]);
+        let shape = vec![rows, range.len(), size];
+        vec![("logits".to_owned(), Tensor::new(shape, part.copied().collect::<Vec<f32>>()).unwrap())]
+    };
+    let encoder_mask = ("encoder_attention_mask".to_owned(), mask);
+    let states = ("encoder_hidden_states".to_owned(), find(&encoded, "last_hidden_state"));
+    let decode = |range| vec![encoder_mask.clone(), columns(range), states.clone()];
+    decoder.agree(&decode(0..width), &logits(0..width));
+    // One token at a time and several are the same to a cache.
+    for cached in [width - 1, 2] {
+        let given = decoder.agree(&decode(0..cached), &logits(0..cached));
+        let past = given
+            .into_iter()
+            .filter_map(|(name, tensor)| Some((format!("past_key_values.{}", name.strip_prefix("present.")?), tensor)));
+        let step = [encoder_mask.clone(), columns(cached..width)].into_iter().chain(past).collect();
+        let presents = continued.agree(&step, &logits(cached..width));
+        assert!(presents.iter().all(|(name, _)| !name.contains("encoder")), "what does not change is no output");
+    }
+}
+
+fn everywhere(name: &str, agrees: fn(&Path, &Path, &CompileOptions)) {
+    let (model, io) = (golden(name), golden(name).join("io.safetensors"));
+    for target in Target::all() {
+        for opset in [17, 20, 24] {
+            for fusion in [true, false] {
+                let mut options = options(target);
+                (options.passes.opset, options.passes.fusion) = (opset, fusion);
+                agrees(&model, &io, &options);
+            }
+        }
+    }
+}
+
+fn golden_agrees(name: &str) {
+    everywhere(name, agrees);
+}
+
+#[test]
+fn gpt2() {
+    everywhere("gpt2", decoder_agrees);
+}
+
+#[test]
+fn llama() {
+    everywhere("llama", decoder_agrees);
+}
+
+#[test]
+fn mistral() {
+    everywhere("mistral", decoder_agrees);
+}
+
+#[test]
+fn phi3() {
+    everywhere("phi3", decoder_agrees);
+}
+
+#[test]
+fn qwen2() {
+    everywhere("qwen2", decoder_agrees);
+}
+
+#[test]
+fn t5() {
+    everywhere("t5", encoder_decoder_agrees);
+}
+
+#[test]
+fn bart() {
+    everywhere("bart", encoder_decoder_agrees);
+}
+
+#[test]
+fn vit() {
+    golden_agrees("vit");
+}
+
+#[test]
+fn bert() {
+    golden_agrees("bert");
+}
+
+#[test]
+fn bert_classify() {
+    golden_agrees("bert-classify");
+}
+
+#[test]
+fn bert_mlm() {
+    golden_agrees("bert-mlm");
+}
+
+#[test]
+fn distilbert_qa() {
+    golden_agrees("distilbert-qa");
+}
+
+#[test]
+fn roberta_mlm() {
+    golden_agrees("roberta-mlm");
+}
+
+/// A trained model: `make deps` fetches it.
+#[test]
+fn minilm() {
+    let (model, io) = (repository().join(".deps/minilm"), repository().join("fixtures/minilm/io.safetensors"));
+    assert!(model.is_dir(), "{} is missing: `make deps` fetches it", model.display());
+    Target::all().for_each(|target| agrees(&model, &io, &options(target)));
+}
+
+#[test]
+fn every_golden_has_a_test() {
+    let folders = crate::support::names(&repository().join("fixtures/goldens"));
+    let goldens: Vec<String> = folders.into_iter().filter(|name| golden(name).is_dir()).collect();
+    let tested =
+        ["bart", "bert", "bert-classify", "bert-mlm", "distilbert-qa", "gpt2", "llama", "mistral", "phi3", "qwen2"];
+    assert_eq!(goldens, [&tested[..], &["roberta-mlm", "t5", "vit"]].concat());
+}

@@ -1,0 +1,19 @@
+//! The whole path, from a checkpoint to an artifact that runs: through the library where numbers
+//! and bytes are looked at, through the binary where exit codes, messages and files are.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is a test")]
+
+mod bad_models;
+mod bench;
+mod command_line;
+mod determinism;
+mod edge_inputs;
+mod errors;
+mod export;
+mod external_data;
+mod generate;
+mod goldens;
+mod output_folder;
+mod padding;
+mod random_graphs;
+mod running;
+mod support;

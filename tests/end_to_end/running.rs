@@ -1,0 +1,326 @@
+//! `planish run` and `planish verify`: artifacts that are right, changed, cut off or another's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{
+    Draft, Stored, golden, names, planish, planish_compile, repository, scratch, tensors, write_tensors,
+};
+
+/// A golden compiled into a folder of its own.
+fn artifact(name: &str) -> (TempDir, PathBuf) {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden(name), &out, &[]).succeeds();
+    (folder, out)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The inputs of a golden in a file as `run` takes it.
+fn inputs(name: &str, folder: &Path) -> PathBuf {
+    let all = tensors(&golden(name).join("io.safetensors")).into_iter();
+    let inputs = all.filter_map(|(name, t)| Some((name.strip_prefix("in.")?.to_owned(), t))).collect();
+    let path = folder.join("inputs.safetensors");
+    write_tensors(&path, &inputs);
+    path
+}
+
+#[test]
+fn run_takes_and_gives_safetensors() {
+    let (folder, out) = artifact("bert-classify");
+    let inputs = inputs("bert-classify", folder.path());
+    let outputs = folder.path().join("outputs.safetensors");
+    let done = planish(["run", text(&out), "--inputs", text(&inputs), "--outputs", text(&outputs)]).succeeds();
+    assert_eq!(done.stdout, "");
+    let got = tensors(&outputs);
+    assert!(got.keys().eq(["logits"]));
+    let numbers = |bytes: &[u8]| bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>();
+    let want = &tensors(&golden("bert-classify").join("io.safetensors"))["out.logits"];
+    assert_eq!((got["logits"].dtype, &got["logits"].shape), (want.dtype, &want.shape));
+    let (got, want) = (numbers(&got["logits"].bytes), numbers(&want.bytes));
+    assert!(got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= 1e-5), "{got:?} is not {want:?}");
+
+    assert_eq!(names(folder.path()), ["inputs.safetensors", "out", "outputs.safetensors"]);
+    let shown = planish(["run", text(&out), "--inputs", text(&inputs)]).succeeds().stdout;
+    assert!(shown.starts_with("logits: f32[3, 3], from ") && shown.lines().count() == 1, "{shown}");
+}
+
+#[test]
+fn run_says_which_inputs_it_wants() {
+    let (folder, out) = artifact("bert");
+    let inputs = inputs("distilbert-qa", folder.path());
+    let run = |inputs: &Path| planish(["run", text(&out), "--inputs", text(inputs)]);
+    run(&inputs).exits(1, &["`token_type_ids` is missing", "input_ids: i64[batch_size, sequence_length]"]);
+    run(&golden("bert").join("io.safetensors")).exits(1, &["no input `in.attention_mask`"]);
+    run(&golden("bert").join("config.json")).exits(1, &["config.json is no safetensors file"]);
+    run(&folder.path().join("nowhere")).exits(1, &["cannot read", "nowhere"]);
+    planish(["run", text(&golden("bert")), "--inputs", text(&inputs)])
+        .exits(1, &["planish.json", "is no artifact", "planish compile"]);
+}
+
+#[test]
+fn run_refuses_inputs_beyond_what_the_model_takes() {
+    let (folder, out) = artifact("bert");
+    let path = folder.path().join("inputs.safetensors");
+    let run = |shape: [usize; 2], change: (&str, usize, i64)| {
+        let input = |name: &str| {
+            let mut numbers = vec![i64::from(name != "token_type_ids"); shape[0] * shape[1]];
+            if name == change.0 {
+                numbers[change.1] = change.2;
+            }
+            let bytes = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+            (name.to_owned(), Stored { dtype: Dtype::I64, shape: shape.to_vec(), bytes })
+        };
+        write_tensors(&path, &["input_ids", "attention_mask", "token_type_ids"].map(input).into());
+        planish(["run", text(&out), "--inputs", text(&path)])
+    };
+    run([2, 4], ("input_ids", 7, 130)).succeeds();
+    run([2, 4], ("input_ids", 7, 131)).exits(1, &["inputs.safetensors", "`input_ids` is 131 at [1, 3]", "0 to 130"]);
+    run([2, 4], ("input_ids", 4, -1)).exits(1, &["`input_ids` is -1 at [1, 0]"]);
+    run([2, 4], ("input_ids", 0, i64::MIN)).exits(1, &["`input_ids`", "at [0, 0]"]);
+    run([2, 4], ("token_type_ids", 1, 2)).exits(1, &["`token_type_ids` is 2 at [0, 1]", "0 to 1"]);
+    run([2, 4], ("attention_mask", 1, 2)).exits(1, &["`attention_mask` is 2 at [0, 1]"]);
+    run([1, 32], ("", 0, 0)).succeeds();
+    run([1, 33], ("", 0, 0)).exits(1, &["`attention_mask` has the shape [1, 33]", "at most 32 tokens"]);
+    let empty = run([0, 4], ("", 0, 0)).succeeds().stdout;
+    assert_eq!(empty, "last_hidden_state: f32[0, 4, 48]\npooler_output: f32[0, 48]\n");
+}
+
+#[test]
+fn verify_passes_for_what_was_compiled() {
+    let (_folder, out) = artifact("bert-mlm");
+    let verify = |more: &[&str]| {
+        let reference = golden("bert-mlm");
+        planish([&["verify", text(&out), "--reference", text(&reference)], more].concat()).succeeds().stdout
+    };
+    let table = verify(&[]);
+    assert!(table.contains("| logits") && table.contains("verified against"), "{table}");
+    assert_eq!(table, verify(&["--seed", "0"]), "the seed is 0 unless told otherwise");
+    let report: Value = serde_json::from_str(&verify(&["--json", "--seed", "1"])).unwrap();
+    let labels: Vec<&str> = report["cases"].as_array().unwrap().iter().map(|c| c["label"].as_str().unwrap()).collect();
+    assert_eq!(labels.first(), Some(&"1 x 1"));
+    assert!(labels.contains(&"3 x 8, padded") && labels.contains(&"1 x 32"), "{labels:?}");
+}
+
+#[test]
+fn decoders_and_image_models_verify() {
+    for (golden_name, line) in
+        [("llama", "3 x 9, padded, 5 of them cached | present.1.value"), ("vit", "batch of 3 | logits")]
+    {
+        let (_folder, out) = artifact(golden_name);
+        let reference = golden(golden_name);
+        let table = planish(["verify", text(&out), "--reference", text(&reference)]).succeeds().stdout;
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&table).contains(line), "{table}");
+    }
+}
+
+#[test]
+fn compile_records_what_it_verified() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let done = planish_compile(&golden("roberta-mlm"), &out, &["--verify"]).succeeds();
+    assert!(done.stdout.contains("verified: "), "{}", done.stdout);
+    let manifest: Value = serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap();
+    let figures = &manifest["verification"]["cases"][0]["outputs"][0]["figures"];
+    assert!(figures["max_rel"].as_f64().unwrap() <= 1e-5, "{figures}");
+}
+
+#[test]
+fn models_of_several_parts_are_verified_part_by_part() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    for name in ["t5", "bart"] {
+        planish_compile(&golden(name), &out, &["--verify"]).succeeds();
+        let reference = golden(name);
+        let verify = ["verify", text(&out), "--reference", text(&reference), "--seed", "3", "--json"];
+        let report: Value = serde_json::from_str(&planish(verify).succeeds().stdout).unwrap();
+        let cases = report["cases"].as_array().unwrap();
+        for part in ["encoder_model", "decoder_model", "decoder_with_past_model"] {
+            let of_part = |case: &&Value| case["label"].as_str().unwrap().starts_with(&format!("{part}, "));
+            assert!(cases.iter().filter(of_part).count() >= 3, "{report}");
+        }
+    }
+}
+
+/// Each part is held against its own reference: an error of the last one is not hidden by the others.
+#[test]
+fn a_changed_weight_of_the_last_part_exits_3() {
+    let (_folder, out) = artifact("bart");
+    let path = out.join("decoder_with_past_model.onnx");
+    let mut bytes = fs::read(&path).unwrap();
+    let weight = &tensors(&golden("bart").join("model.safetensors"))["model.decoder.layernorm_embedding.weight"];
+    let at = bytes.windows(64).position(|window| *window == weight.bytes[..64]).expect("it is there as stored");
+    bytes[at..at + 4].copy_from_slice(&5f32.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let reference = golden("bart");
+    let done = planish(["verify", text(&out), "--reference", text(&reference)]);
+    let done = done.exits(3, &["decoder_with_past_model, 1 x 1: logits: max relative error"]);
+    assert!(!done.stderr.contains("  decoder_model") && !done.stderr.contains("encoder_model"), "{}", done.stderr);
+}
+
+#[test]
+fn models_of_several_parts_are_refused_where_one_is_run() {
+    let (_folder, out) = artifact("t5");
+    let message = "made of encoder_model, decoder_model, decoder_with_past_model (text2text-generation)";
+    let inputs = golden("t5").join("io.safetensors");
+    planish(["run", text(&out), "--inputs", text(&inputs)]).exits(1, &[message]);
+    planish(["bench", text(&out)]).exits(1, &[message]);
+    fs::remove_file(out.join("decoder_model.onnx")).unwrap();
+    planish(["verify", text(&out), "--reference", text(&golden("t5"))])
+        .exits(1, &["decoder_model.onnx", "compile the model again"]);
+}
+
+#[test]
+fn verify_finds_the_reference_by_its_name() {
+    let folder = scratch();
+    let model = Draft::of("bert").write(folder.path().join("my-model"));
+    let out = folder.path().join("out");
+    planish_compile(&model, &out, &[]).succeeds();
+    let done = planish(["verify", text(&out)]).succeeds();
+    assert!(done.stdout.contains("my-model"), "{}", done.stdout);
+    fs::rename(&model, folder.path().join("moved")).unwrap();
+    planish(["verify", text(&out)]).exits(1, &["`my-model`", "--reference"]);
+}
+
+/// A checkpoint of another kind beside the artifact hides the right one no more than none does.
+#[test]
+fn verify_takes_the_checkpoint_that_is_the_source() {
+    let folder = scratch();
+    let place = Draft::of("bert-mlm").write(folder.path().join("place"));
+    let model = Draft::of("bert").write(place.join("model"));
+    let out = place.join("out");
+    planish_compile(&model, &out, &[]).succeeds();
+    let done = planish(["verify", text(&out)]).succeeds();
+    assert!(done.stdout.contains("place/model: "), "{}", done.stdout);
+    fs::remove_dir_all(&model).unwrap();
+    let different = format!("{} is not what the artifact was compiled from", text(&place.join("config.json")));
+    planish(["verify", text(&out)]).exits(1, &["`model`", "--reference", "out: there are no weights", &different]);
+}
+
+/// Another value in the middle of the largest weight: of the same length, and a number still.
+#[test]
+fn a_changed_weight_exits_3() {
+    let (_folder, out) = artifact("bert");
+    let path = out.join("model.onnx");
+    let mut bytes = fs::read(&path).unwrap();
+    let weight = &tensors(&golden("bert").join("model.safetensors"))["encoder.layer.1.attention.self.value.weight"];
+    let at = bytes.windows(64).position(|window| *window == weight.bytes[..64]).expect("it is there as stored");
+    bytes[at..at + 4].copy_from_slice(&5f32.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let verify = ["verify", text(&out), "--reference", text(&golden("bert"))].map(str::to_owned);
+    let done = planish(&verify).exits(3, &["verification failed", "last_hidden_state: max relative error"]);
+    assert!(
+        done.stdout.contains("| last_hidden_state") && !done.stdout.contains("verified against"),
+        "{}",
+        done.stdout
+    );
+    let done = planish(verify.iter().map(String::as_str).chain(["--json"])).exits(3, &["verification failed"]);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert!(report["cases"][0]["outputs"][0]["miss"].is_string(), "{report}");
+}
+
+#[test]
+fn a_model_file_that_was_cut_off_is_refused() {
+    let (folder, out) = artifact("bert");
+    let path = out.join("model.onnx");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let parts = ["model.onnx", "cut off", "compile it again"];
+    planish(["verify", text(&out), "--reference", text(&golden("bert"))]).exits(1, &parts);
+    planish(["run", text(&out), "--inputs", text(&inputs("bert", folder.path()))]).exits(1, &parts);
+    // Of the right length, but no model.
+    fs::write(&path, vec![0xFF; bytes.len()]).unwrap();
+    planish(["verify", text(&out), "--reference", text(&golden("bert"))])
+        .exits(1, &["ort could not load", "model.onnx"]);
+    fs::remove_file(&path).unwrap();
+    planish(["verify", text(&out), "--reference", text(&golden("bert"))])
+        .exits(1, &["cannot open", "compile the model"]);
+}
+
+#[test]
+fn manifests_that_cannot_be_read_are_named() {
+    let (folder, out) = artifact("bert");
+    let inputs = inputs("bert", folder.path());
+    let manifest = fs::read_to_string(out.join("planish.json")).unwrap();
+    for (changed, part) in [
+        ("{}".to_owned(), "is no manifest that this version reads"),
+        (manifest[..manifest.len() / 2].to_owned(), "is no manifest that this version reads"),
+        (manifest.replacen("\"schema\": 2", "\"schema\": 1000", 1), "schema 1000"),
+        (manifest.replacen("\"model.onnx\"", "\"lost.onnx\"", 1), "names no file model.onnx"),
+    ] {
+        fs::write(out.join("planish.json"), changed).unwrap();
+        planish(["run", text(&out), "--inputs", text(&inputs)]).exits(1, &[part, "compile the model again"]);
+    }
+}
+
+#[test]
+fn another_reference_is_refused() {
+    let (folder, out) = artifact("bert");
+    planish(["verify", text(&out), "--reference", text(&golden("bert-mlm"))])
+        .exits(1, &["is not what the artifact was compiled from", "--reference"]);
+    // Fine-tuned, say: other numbers in files of the same sizes.
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::copy(golden("bert").join("config.json"), other.join("config.json")).unwrap();
+    let mut weights = fs::read(golden("bert").join("model.safetensors")).unwrap();
+    *weights.last_mut().unwrap() ^= 1;
+    fs::write(other.join("model.safetensors"), weights).unwrap();
+    planish(["verify", text(&out), "--reference", text(&other)])
+        .exits(1, &["model.safetensors", "is not what the artifact was compiled from"]);
+}
+
+#[test]
+fn without_onnx_runtime_the_exit_code_is_4() {
+    let (folder, out) = artifact("bert");
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let inputs = inputs("bert", folder.path());
+    let reference = golden("bert");
+    let run = ["run", text(&out), "--inputs", text(&inputs)];
+    let verify = ["verify", text(&out), "--reference", text(&reference)];
+    let unverified = folder.path().join("unverified");
+    let compile = ["compile", text(&reference), "-o", text(&unverified), "--verify"];
+    for arguments in [&run[..], &verify, &compile] {
+        let missing = [arguments, &["--ort-lib", "/nonexistent"]].concat();
+        planish(missing).exits(4, &["`ort` is unavailable", "looked at /nonexistent (--ort-lib)", "PLANISH_ORT_LIB"]);
+        let none = [arguments, &["--ort-lib", text(&empty)]].concat();
+        planish(none).exits(4, &["looked at", text(&empty), "no libonnxruntime.so"]);
+        let config = reference.join("config.json");
+        let no_library = [arguments, &["--ort-lib", text(&config)]].concat();
+        planish(no_library).exits(4, &["looked at", "config.json"]);
+    }
+    assert_eq!(names(folder.path()), ["empty", "inputs.safetensors", "out"]);
+    // It is noticed before anything is read.
+    let nowhere = ["compile", "/nowhere", "--verify", "--ort-lib", "/nonexistent"];
+    planish(nowhere).exits(4, &["looked at /nonexistent"]);
+    // Without being told where, every place is named.
+    let mut command = crate::support::command(run);
+    let done = command.env("PLANISH_ORT_LIB", "/nowhere/else").output().unwrap();
+    crate::support::Done::from(done).exits(4, &["looked at /nowhere/else (PLANISH_ORT_LIB)"]);
+}
+
+#[test]
+fn runtimes_are_listed_with_their_places() {
+    let list = |library: &str| {
+        let text = planish(["runtimes", "--json", "--ort-lib", library]).succeeds().stdout;
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let library = repository().join(".deps/onnxruntime");
+    let found = list(text(&library));
+    assert_eq!((&found[0]["name"], &found[0]["available"]), (&"reference".into(), &true.into()));
+    assert_eq!((&found[1]["name"], &found[1]["available"]), (&"ort".into(), &true.into()));
+    assert!(found[1]["location"].as_str().unwrap().contains("libonnxruntime.so"), "{found}");
+    let lost = list("/nonexistent");
+    assert_eq!(lost[1]["available"], Value::Bool(false));
+    assert!(lost[1]["problem"].as_str().unwrap().contains("looked at /nonexistent"), "{lost}");
+    let shown = planish(["runtimes", "--ort-lib", text(&library)]).succeeds().stdout;
+    assert!(shown.lines().count() == 2 && shown.contains(".deps/onnxruntime"), "{shown}");
+}

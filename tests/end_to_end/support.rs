@@ -1,0 +1,193 @@
+//! The binary, checkpoints that tests edit, and what stands in files and folders.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use planish::compile::{CompileOptions, Compiled, Observer, compile};
+use planish_eval::Tensor;
+use planish_ir::{DType, Graph};
+use planish_models::Checkpoint;
+use planish_onnx::Placement;
+use planish_passes::{Options, Target};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The folder of the repository.
+pub(crate) fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder of a golden.
+pub(crate) fn golden(name: &str) -> PathBuf {
+    repository().join("fixtures/goldens").join(name)
+}
+
+/// The binary with arguments, its outputs to be captured.
+pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_planish"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// What a finished command left.
+pub(crate) struct Done {
+    /// The exit code; absent where a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Done {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is text");
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Done {
+    /// Asserts the exit code and that the error output has each of some parts, is no panic's, and
+    /// says no cause twice.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32, parts: &[&str]) -> Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        let repeats = |line: &str| line.matches("os error").count() > 1;
+        assert!(!self.stderr.lines().any(repeats), "{}", self.stderr);
+        for part in parts {
+            assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
+        }
+        self
+    }
+
+    /// Asserts that all went well and nothing was warned of.
+    #[track_caller]
+    pub(crate) fn succeeds(self) -> Self {
+        let done = self.exits(0, &[]);
+        assert_eq!(done.stderr, "");
+        done
+    }
+}
+
+/// Runs the binary.
+pub(crate) fn planish<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
+    command(arguments).output().unwrap().into()
+}
+
+/// `planish compile MODEL -o FOLDER`, with more arguments.
+pub(crate) fn planish_compile(model: &Path, folder: &Path, more: &[&str]) -> Done {
+    planish(
+        [OsStr::new("compile"), model.as_os_str(), OsStr::new("-o"), folder.as_os_str()]
+            .into_iter()
+            .chain(more.iter().map(OsStr::new)),
+    )
+}
+
+/// The options of `planish compile --strict --verify-passes` for a target.
+pub(crate) fn options(target: Target) -> CompileOptions {
+    CompileOptions {
+        task: None,
+        strict: true,
+        passes: Options { target, opset: planish_onnx::DEFAULT_OPSET, fusion: true },
+        placement: Placement::Copy,
+        verify_passes: true,
+        force: false,
+    }
+}
+
+/// Compiles in this process.
+pub(crate) fn compiled(model: &Path, folder: &Path, options: &CompileOptions) -> Compiled {
+    compile(&Checkpoint::open(model).unwrap(), folder, options, &Silent).unwrap()
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn warning(&self, _: &str) {}
+    fn graph(&self, _: &str, _: &Graph) {}
+    fn begin_writing(&self, _: u64) {}
+    fn written(&self, _: u64) {}
+    fn end_writing(&self) {}
+}
+
+/// A stored tensor.
+pub(crate) struct Stored {
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The tensors of a safetensors file.
+pub(crate) fn tensors(path: &Path) -> BTreeMap<String, Stored> {
+    let bytes = fs::read(path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
+    let stored = |t: TensorView<'_>| Stored { dtype: t.dtype(), shape: t.shape().to_vec(), bytes: t.data().to_vec() };
+    SafeTensors::deserialize(&bytes).unwrap().iter().map(|(name, t)| (name.to_owned(), stored(t))).collect()
+}
+
+/// Writes a safetensors file.
+pub(crate) fn write_tensors(path: &Path, tensors: &BTreeMap<String, Stored>) {
+    let views = tensors.iter().map(|(n, t)| (n, TensorView::new(t.dtype, t.shape.clone(), &t.bytes).unwrap()));
+    fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// The tensors whose names have a prefix, without it, as the interpreter takes them.
+pub(crate) fn numbered(path: &Path, prefix: &str) -> Vec<(String, Tensor)> {
+    let tensor = |stored: Stored| {
+        let dtype = match stored.dtype {
+            Dtype::I64 => DType::I64,
+            Dtype::F32 => DType::F32,
+            other => panic!("fixtures have no {other:?}"),
+        };
+        Tensor::from_bytes(dtype, stored.shape, &stored.bytes).unwrap()
+    };
+    let named =
+        tensors(path).into_iter().filter_map(|(name, t)| Some((name.strip_prefix(prefix)?.to_owned(), tensor(t))));
+    named.collect()
+}
+
+/// A checkpoint in memory.
+pub(crate) struct Draft {
+    pub(crate) config: Value,
+    pub(crate) tensors: BTreeMap<String, Stored>,
+}
+
+impl Draft {
+    /// A copy of a golden.
+    pub(crate) fn of(name: &str) -> Self {
+        let folder = golden(name);
+        Self {
+            config: serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap(),
+            tensors: tensors(&folder.join("model.safetensors")),
+        }
+    }
+
+    /// Writes it into a folder, which is made; returns that.
+    pub(crate) fn write(&self, folder: PathBuf) -> PathBuf {
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("config.json"), self.config.to_string()).unwrap();
+        write_tensors(&folder.join("model.safetensors"), &self.tensors);
+        folder
+    }
+}
+
+/// A folder of a test's own.
+pub(crate) fn scratch() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// The names in a folder, sorted.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>()).unwrap();
+    let mut names: Vec<String> = entries.iter().map(|e| e.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The files of a folder and what stands in them.
+pub(crate) fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    names(folder).into_iter().map(|name| (name.clone(), fs::read(folder.join(name)).unwrap())).collect()
+}

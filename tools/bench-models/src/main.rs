@@ -1,0 +1,101 @@
+//! Writes a checkpoint of a well-known size with random weights, to measure a compiler on.
+//!
+//! ```text
+//! cargo run --release -p planish-bench-models -- bert-base DIR [--dtype f16] [--layers 2 ...]
+//! ```
+//!
+//! DIR gets `config.json` and `model.safetensors` as the transformers library saves them. The same
+//! arguments give the same bytes on every machine, and no more than one tensor is in memory at a time.
+
+mod bert;
+mod weights;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, ValueEnum};
+
+use crate::bert::BertSize;
+use crate::weights::StorageType;
+
+/// Writes a checkpoint of a well-known size with random weights.
+#[derive(Parser)]
+struct Args {
+    /// Whose size to take; the options below change single numbers of it.
+    model: Model,
+    /// Folder for config.json and model.safetensors; files of these names in it are replaced.
+    dir: PathBuf,
+    /// Type the weights are stored in.
+    #[arg(long, value_enum, default_value = "f32")]
+    dtype: StorageType,
+    /// Tokens in the vocabulary.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    vocab: Option<usize>,
+    /// Hidden size; a multiple of the heads.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    hidden: Option<usize>,
+    /// Encoder layers.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    layers: Option<usize>,
+    /// Attention heads.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    heads: Option<usize>,
+    /// Size of the feed-forward layer.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    intermediate: Option<usize>,
+    /// Longest sequence.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    positions: Option<usize>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Model {
+    BertBase,
+    BertLarge,
+}
+
+/// Sizes up to a million: the bytes of a tensor with two such dimensions still fit a `usize`.
+fn parse_size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(size @ 1..=1_000_000) => Ok(size),
+        _ => Err("expected a number from 1 to 1000000".to_owned()),
+    }
+}
+
+impl Args {
+    fn size(&self) -> Result<BertSize> {
+        let known = match self.model {
+            Model::BertBase => BertSize::BASE,
+            Model::BertLarge => BertSize::LARGE,
+        };
+        let size = BertSize {
+            vocab: self.vocab.unwrap_or(known.vocab),
+            hidden: self.hidden.unwrap_or(known.hidden),
+            layers: self.layers.unwrap_or(known.layers),
+            heads: self.heads.unwrap_or(known.heads),
+            intermediate: self.intermediate.unwrap_or(known.intermediate),
+            positions: self.positions.unwrap_or(known.positions),
+        };
+        ensure!(
+            size.hidden.is_multiple_of(size.heads),
+            "the hidden size {} is not a multiple of the {} heads; change --hidden or --heads",
+            size.hidden,
+            size.heads
+        );
+        Ok(size)
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let size = args.size()?;
+    fs::create_dir_all(&args.dir).with_context(|| format!("cannot create the folder {}", args.dir.display()))?;
+
+    let config = args.dir.join("config.json");
+    let text = serde_json::to_string_pretty(&size.config(args.dtype))? + "\n";
+    fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
+
+    let model = args.dir.join("model.safetensors");
+    weights::write(&size.tensors(), args.dtype, &model).with_context(|| format!("cannot write {}", model.display()))
+}
