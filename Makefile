@@ -1,8 +1,10 @@
 # planish: every task of the project. `make` lists them.
 #
-# Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), RUNS, FUZZ_SECONDS, PEER, DECODER.
+# Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
+# the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER.
 
 CARGO_FLAGS ?=
+export PROPTEST_RNG_SEED ?= 1
 RUNS ?= 7
 FUZZ_SECONDS ?= 60
 PEER ?=
