@@ -24,7 +24,7 @@ TINY = {
     "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None,
 }
 
-# name -> (class of the model, keys of the configuration that differ from TINY; None leaves one out)
+# name -> (class of the model, keys of the configuration that differ from TINY)
 DECODERS = {
     "qwen3": ("Qwen3ForCausalLM", {"num_key_value_heads": 2, "head_dim": 16}),
 }
@@ -46,7 +46,7 @@ def build(name: str, kind: str, keys: dict):
     """A model in float64 with weights drawn at random, norms and biases too."""
     torch.manual_seed(sum(name.encode()))
     model_class = getattr(transformers, kind)
-    config = model_class.config_class(**{key: value for key, value in keys.items() if value is not None or key == "pad_token_id"})
+    config = model_class.config_class(**keys)
     model = model_class._from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for parameter in model.parameters():
