@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, RmsNorm};
+use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, RmsNorm, Split};
 use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId};
 
 use crate::config::{Config, Size};
@@ -103,6 +103,14 @@ impl<'a> Builder<'a> {
     /// `a + b`.
     pub(crate) fn add(&mut self, a: ValueId, b: ValueId, module: &str) -> Result<ValueId, ModelError> {
         self.emit(Binary { kind: BinaryKind::Add, a, b }, module)
+    }
+
+    /// Three parts of as many features each: [.., 3 * size] to [.., size] of rank 3.
+    pub(crate) fn thirds(&mut self, x: ValueId, size: Size, module: &str) -> Result<[ValueId; 3], ModelError> {
+        match self.emit_all(Split { x, axis: 2, sizes: vec![size.value; 3] }, module)?[..] {
+            [first, second, third] => Ok([first, second, third]),
+            _ => unreachable!("a split has as many results as sizes"),
+        }
     }
 
     /// `torch.nn.Linear` with bias.

@@ -10,6 +10,9 @@ use crate::config::Size;
 use crate::heads;
 use crate::registry::Interface;
 
+/// The projection to the vocabulary.
+const HEAD: &str = "lm_head";
+
 /// The heads of a decoder's attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Heads {
@@ -97,8 +100,8 @@ impl Decoder {
         }
     }
 
-    /// Adds the outputs: `logits` of the vocabulary for each token, then the cache. The projection's
-    /// weight is that of the embeddings where the configuration ties them; `tied` is its default.
+    /// Adds the outputs, with the projection that checkpoints of most decoders call `lm_head`. Its weight
+    /// is that of the embeddings where the configuration ties them; `tied` is its default.
     pub(crate) fn finish(
         self,
         b: &mut Builder<'_>,
@@ -107,10 +110,15 @@ impl Decoder {
         embeddings: &str,
         tied: bool,
     ) -> Result<Interface, ModelError> {
-        const MODULE: &str = "lm_head";
         let tied = b.config.boolean("tie_word_embeddings", tied)?;
-        let weight = heads::vocabulary_weight(b, MODULE, embeddings, tied, [self.vocabulary, hidden])?;
-        let logits = b.emit(Linear::new(x, weight, None), MODULE)?;
+        let weight = heads::vocabulary_weight(b, HEAD, embeddings, tied, [self.vocabulary, hidden])?;
+        self.score(b, x, weight)
+    }
+
+    /// Adds the outputs: `logits` of the vocabulary for each token, by a weight [vocabulary, hidden],
+    /// then the cache.
+    pub(crate) fn score(self, b: &mut Builder<'_>, x: ValueId, weight: ValueId) -> Result<Interface, ModelError> {
+        let logits = b.emit(Linear::new(x, weight, None), HEAD)?;
         b.graph.add_output("logits", logits);
         for (layer, [key, value]) in self.present.into_iter().enumerate() {
             b.graph.add_output(&format!("present.{layer}.key"), key);

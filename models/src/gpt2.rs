@@ -1,7 +1,5 @@
 //! GPT-2 (Radford et al. 2019), as `transformers/models/gpt2` has it.
 
-use planish_ir::ops::Split;
-
 use crate::builder::Builder;
 use crate::config::Size;
 use crate::decoder::{Decoder, Heads};
@@ -57,10 +55,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         let at = |name: &str| format!("h.{layer}.{name}");
         let normal = b.layer_norm(x, &at("ln_1"), hidden, eps)?;
         let packed = b.conv1d(normal, &at("attn.c_attn"), packed, hidden)?;
-        let split = Split { x: packed, axis: 2, sizes: vec![hidden.value; 3] };
-        let [q, k, v] = b.emit_all(split, &at("attn.split"))?[..] else {
-            unreachable!("a split has as many results as sizes");
-        };
+        let [q, k, v] = b.thirds(packed, hidden, &at("attn.split"))?;
         let scale = if scaled { 1.0 / (size.value as f64).sqrt() } else { 1.0 };
         let scale = if scaled_by_layer { scale / (layer + 1) as f64 } else { scale };
         let attended = decoder.attend(b, [q, k, v], scale, None, &at("attn"))?;

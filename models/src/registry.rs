@@ -1,7 +1,10 @@
 //! The architectures. To add one: a file with its `ARCHITECTURE`, and a line in [`ARCHITECTURES`].
 
 use crate::builder::Builder;
-use crate::{ModelError, Task, bart, bert, distilbert, gpt2, llama, mistral, phi3, qwen2, roberta, t5, vit};
+use crate::{
+    ModelError, Task, bart, bert, distilbert, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2, roberta, t5,
+    vit,
+};
 
 /// Every architecture that can be loaded.
 pub const ARCHITECTURES: &[Architecture] = &[
@@ -11,8 +14,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
     roberta::CAMEMBERT,
     distilbert::ARCHITECTURE,
     gpt2::ARCHITECTURE,
+    gpt_neox::ARCHITECTURE,
     llama::ARCHITECTURE,
+    marian::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    opt::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     roberta::ARCHITECTURE,

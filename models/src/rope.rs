@@ -24,9 +24,19 @@ pub(crate) struct Angles {
 impl Angles {
     /// The angles of positions, i64[batch_size, sequence_length], for heads of some size.
     pub(crate) fn new(b: &mut Builder<'_>, position_ids: ValueId, size: Size) -> Result<Self, ModelError> {
+        Self::with_defaults(b, position_ids, size, Defaults { theta: 10_000.0, part: 1.0 })
+    }
+
+    /// The same where a configuration that does not say means something else.
+    pub(crate) fn with_defaults(
+        b: &mut Builder<'_>,
+        position_ids: ValueId,
+        size: Size,
+        defaults: Defaults,
+    ) -> Result<Self, ModelError> {
         const MODULE: &str = "rotary_emb";
         let at = |name: &str| format!("{MODULE}.{name}");
-        let frequencies = frequencies(b.config, size)?;
+        let frequencies = frequencies(b.config, size, defaults)?;
         let weight = Weight::numbers(DType::F32, vec![frequencies.len()], &frequencies);
         let weight = weight.unwrap_or_else(|| unreachable!("a vector has as many elements as its dimension says"));
         let frequencies = b.graph.add_weight(&at("inv_freq"), weight, Origin::Config("rope_theta".into()));
@@ -51,6 +61,15 @@ impl Angles {
         let rotary = Rotary { x, cos: self.cos, sin: self.sin, heads: heads.value, interleaved: Default::default() };
         b.emit(rotary, module)
     }
+}
+
+/// What a configuration without these keys means.
+#[derive(Clone, Copy)]
+pub(crate) struct Defaults {
+    /// `rope_theta`.
+    pub(crate) theta: f64,
+    /// `partial_rotary_factor`.
+    pub(crate) part: f64,
 }
 
 /// The object that describes the embedding, under the name it goes by.
@@ -99,12 +118,12 @@ impl<'a> Parameters<'a> {
 }
 
 /// The angle of each pair at position 1, in radians.
-fn frequencies(config: &Config<'_>, size: Size) -> Result<Vec<f64>, ModelError> {
+fn frequencies(config: &Config<'_>, size: Size, defaults: Defaults) -> Result<Vec<f64>, ModelError> {
     const ORIGINAL: &str = "original_max_position_embeddings";
     let parameters = Parameters::read(config)?;
-    let theta = config.positive("rope_theta", 10_000.0)?;
+    let theta = config.positive("rope_theta", defaults.theta)?;
     let theta = parameters.number("rope_theta")?.unwrap_or(theta);
-    let part = config.positive("partial_rotary_factor", 1.0)?;
+    let part = config.positive("partial_rotary_factor", defaults.part)?;
     let part = parameters.number("partial_rotary_factor")?.unwrap_or(part);
     // Beyond 1, more features would turn than there are.
     let turning = (size.value as f64 * part.min(2.0)) as usize;

@@ -227,8 +227,38 @@ fn qwen2() {
 }
 
 #[test]
+fn gpt_neox() {
+    everywhere("gpt-neox", decoder_agrees);
+}
+
+#[test]
+fn gpt_neox_sequential() {
+    everywhere("gpt-neox-sequential", decoder_agrees);
+}
+
+#[test]
+fn opt() {
+    everywhere("opt", decoder_agrees);
+}
+
+#[test]
+fn opt_350m_like() {
+    everywhere("opt-350m-like", decoder_agrees);
+}
+
+#[test]
 fn t5() {
     everywhere("t5", encoder_decoder_agrees);
+}
+
+#[test]
+fn t5_gated_untied() {
+    everywhere("t5-gated-untied", encoder_decoder_agrees);
+}
+
+#[test]
+fn marian() {
+    everywhere("marian", encoder_decoder_agrees);
 }
 
 #[test]
@@ -278,7 +308,26 @@ fn minilm() {
 fn every_golden_has_a_test() {
     let folders = crate::support::names(&repository().join("fixtures/goldens"));
     let goldens: Vec<String> = folders.into_iter().filter(|name| golden(name).is_dir()).collect();
-    let tested =
-        ["bart", "bert", "bert-classify", "bert-mlm", "distilbert-qa", "gpt2", "llama", "mistral", "phi3", "qwen2"];
-    assert_eq!(goldens, [&tested[..], &["roberta-mlm", "t5", "vit"]].concat());
+    let tested = [
+        "bart",
+        "bert",
+        "bert-classify",
+        "bert-mlm",
+        "distilbert-qa",
+        "gpt-neox",
+        "gpt-neox-sequential",
+        "gpt2",
+        "llama",
+        "marian",
+        "mistral",
+        "opt",
+        "opt-350m-like",
+        "phi3",
+        "qwen2",
+        "roberta-mlm",
+        "t5",
+        "t5-gated-untied",
+        "vit",
+    ];
+    assert_eq!(goldens, tested);
 }

@@ -105,7 +105,7 @@ fn architectures_are_known_by_model_type_or_class() {
             &message,
             &[
                 "`model_type` is missing",
-                "bart, bert, camembert, distilbert, gpt2, llama, mistral, phi3, qwen2, roberta, t5, vit, xlm-roberta",
+                "bart, bert, camembert, distilbert, gpt2, gpt_neox, llama, marian, mistral, opt, phi3, qwen2, roberta, t5, vit, xlm-roberta",
             ],
         );
     }
@@ -115,7 +115,7 @@ fn architectures_are_known_by_model_type_or_class() {
         json!("mamba"),
         &[
             "\"mamba\" is not supported",
-            "bart, bert, camembert, distilbert, gpt2, llama, mistral, phi3, qwen2, roberta, t5, vit, xlm-roberta",
+            "bart, bert, camembert, distilbert, gpt2, gpt_neox, llama, marian, mistral, opt, phi3, qwen2, roberta, t5, vit, xlm-roberta",
         ],
     );
     assert_refused("bert", "model_type", json!(7), &["expected a text"]);
