@@ -1,7 +1,8 @@
 # planish: every task of the project. `make` lists them.
 #
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
-# the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER.
+# the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER, BENCH_MODELS (what
+# bench-compile takes), TARGET.
 
 CARGO_FLAGS ?=
 export PROPTEST_RNG_SEED ?= 1
@@ -9,6 +10,8 @@ RUNS ?= 7
 FUZZ_SECONDS ?= 60
 PEER ?=
 DECODER ?=
+BENCH_MODELS ?= bert-base gpt2 llama-1.1b
+TARGET ?= ort
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish
@@ -84,18 +87,23 @@ $(COMPAT)/.installed: tests/compat/requirements.txt
 	$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r $<
 	touch $@
 
-.PHONY: bench-models
-bench-models: $(BERT_BASE)/model.safetensors ## write a BERT-base with random weights into .bench/
+# The type that weights are stored in, where it is not f32.
+DTYPE_llama-1.1b := bf16
 
-$(BERT_BASE)/model.safetensors: $(wildcard tools/bench-models/src/*.rs)
-	cargo run --release $(CARGO_FLAGS) -p planish-bench-models -- bert-base $(BERT_BASE)
+.PHONY: bench-models
+bench-models: $(BENCH_MODELS:%=.bench/%/model.safetensors) ## write BENCH_MODELS with random weights into .bench/
+
+.bench/%/model.safetensors: $(wildcard tools/bench-models/src/*.rs)
+	cargo run --release $(CARGO_FLAGS) -p planish-bench-models -- $* .bench/$* --dtype $(or $(DTYPE_$*),f32)
 
 .PHONY: bench-compile
-bench-compile: build bench-models ## time and peak memory of compiling BERT-base, next to cp of its weights
-	python3 tools/bench_compile.py $(PLANISH) $(BERT_BASE) --runs $(RUNS) --check
+bench-compile: build bench-models ## time and peak memory of compiling BENCH_MODELS for TARGET, next to cp of what is written
+	set -e; for model in $(BENCH_MODELS); do \
+	  python3 tools/bench_compile.py $(PLANISH) .bench/$$model --target $(TARGET) --runs $(RUNS) --check; \
+	done
 
 .PHONY: bench-latency
-bench-latency: build bench-models $(COMPAT)/.installed ## latency of BERT-base next to PEER, another exporter's graph of .bench/bert-base
+bench-latency: build $(BERT_BASE)/model.safetensors $(COMPAT)/.installed ## latency of BERT-base next to PEER, another exporter's graph of .bench/bert-base
 	@test -f "$(PEER)" || { echo 'name the other graph, say: make bench-latency PEER=optimum/model.onnx' >&2; exit 2; }
 	$(PLANISH) compile $(BERT_BASE) -o .bench/bert-base-ort --target ort
 	$(COMPAT)/bin/python tools/bench_latency.py 1x128,8x128,1x512 $(PEER) .bench/bert-base-ort/model.onnx
