@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 #[path = "../../passes/tests/passes/support.rs"]
 mod evaluation;
-#[path = "../../ir/tests/ir/random_graph.rs"]
+#[path = "../../ir/tests/ir/random_graph/mod.rs"]
 mod random_graph;
 
 use evaluation::{difference, inputs, outputs, tolerance};
