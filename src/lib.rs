@@ -6,6 +6,7 @@
 
 pub mod artifact;
 pub mod bench;
+mod chain;
 pub mod cli;
 pub mod compile;
 pub mod draft;
@@ -13,5 +14,5 @@ mod files;
 pub mod generate;
 pub mod inputs;
 pub mod manifest;
+mod tensor_file;
 pub mod verify;
-pub mod verify_parts;

@@ -1,4 +1,4 @@
-//! What is measured: an artifact on a runtime.
+//! What is measured: an artifact, or a part of one, on a runtime.
 
 use std::time::Instant;
 
@@ -8,10 +8,12 @@ use serde::Serialize;
 use super::environment::memory;
 use crate::verify::Tolerances;
 
-/// A loaded artifact.
+/// A loaded artifact, or a part of one.
 pub struct Contestant {
     /// How the artifact is called.
     pub label: String,
+    /// The place of the part among those of the model.
+    pub part: usize,
     /// The runtime it is loaded in.
     pub runtime: &'static str,
     /// The precision it computes in, e.g. `f32`.
@@ -42,6 +44,7 @@ impl Contestant {
     /// When the runtime does not load it.
     pub fn load(
         label: &str,
+        part: usize,
         precision: &str,
         runtime: &dyn Runtime,
         model: Model<'_>,
@@ -58,6 +61,7 @@ impl Contestant {
         let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
         Ok(Self {
             label: label.to_owned(),
+            part,
             runtime: runtime.name(),
             precision: precision.to_owned(),
             weights,

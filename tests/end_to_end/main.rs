@@ -14,6 +14,7 @@ mod generate;
 mod goldens;
 mod output_folder;
 mod padding;
+mod parts;
 mod random_graphs;
 mod running;
 mod support;

@@ -114,6 +114,19 @@ impl Observer for Silent {
     fn end_writing(&self) {}
 }
 
+/// A golden compiled into a folder of its own.
+pub(crate) fn artifact(name: &str) -> (TempDir, PathBuf) {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden(name), &out, &[]).succeeds();
+    (folder, out)
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
 /// A stored tensor.
 pub(crate) struct Stored {
     pub(crate) dtype: Dtype,
