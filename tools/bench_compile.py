@@ -139,6 +139,7 @@ def main() -> int:
         for round_ in range(args.runs + 1):
             for contestant in field:
                 measured = run(contestant)
+                shutil.rmtree(contestant.folder)  # Models of many gigabytes do not lie there side by side.
                 if round_ > 0:
                     results[contestant.name].append(measured)
         print(f"{args.model}, target {args.target}, {args.runs} runs each, interleaved")
