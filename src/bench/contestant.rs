@@ -38,13 +38,12 @@ pub struct Load {
 }
 
 impl Contestant {
-    /// Loads an artifact and takes the time and the memory that takes.
+    /// Loads an artifact of one part, or the first part of one, and takes the time and the memory that takes.
     ///
     /// # Errors
     /// When the runtime does not load it.
     pub fn load(
         label: &str,
-        part: usize,
         precision: &str,
         runtime: &dyn Runtime,
         model: Model<'_>,
@@ -61,7 +60,7 @@ impl Contestant {
         let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
         Ok(Self {
             label: label.to_owned(),
-            part,
+            part: 0,
             runtime: runtime.name(),
             precision: precision.to_owned(),
             weights,
@@ -70,5 +69,11 @@ impl Contestant {
             load: Load { ms, first_ms: None },
             resident,
         })
+    }
+
+    /// The same, for the part at another place.
+    #[must_use]
+    pub fn of_part(self, part: usize) -> Self {
+        Self { part, ..self }
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     fn contestant(label: &str, name: &str) -> Contestant {
         let (runtime, path, options) = (OnnxRuntime::new(None), file(name), options());
         let options = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::default() };
-        Contestant::load(label, 0, "f32", &runtime, Model::Onnx(&path), &options, 128, Tolerances::F32).unwrap()
+        Contestant::load(label, "f32", &runtime, Model::Onnx(&path), &options, 128, Tolerances::F32).unwrap()
     }
 
     fn options() -> BenchOptions {

@@ -217,8 +217,8 @@ fn measure(
             let (label, precision) = (artifact.label(), &artifact.manifest.precision);
             let (weights, model) = (artifact.weights(part), Model::Onnx(&file));
             let tolerances = Tolerances::F32;
-            let loaded = Contestant::load(&label, index, precision, runtime, model, &session, weights, tolerances)?;
-            contestants.push(loaded);
+            let loaded = Contestant::load(&label, precision, runtime, model, &session, weights, tolerances)?;
+            contestants.push(loaded.of_part(index));
         }
     }
     let bar = progress_bar();

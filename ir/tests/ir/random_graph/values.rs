@@ -1,8 +1,6 @@
 //! Values to build on: those that are there by what fits, and new weights and constants.
 
-use planish_ir::ops::{
-    Attention, Binary, BinaryKind, Gelu, LayerNorm, Linear, MatMul, RmsNorm, Rotary, Softmax, Unary, UnaryKind,
-};
+use planish_ir::ops::{Binary, BinaryKind, Unary, UnaryKind};
 use planish_ir::{DType, Op, Origin, TensorType, ValueId, Weight};
 
 use super::{Growing, NAMES};
