@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use planish_ir::ops::{Attention, BinaryKind, Concat, MatMul, Softmax, Transpose, UnaryKind};
-use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS, dim, mask};
 use crate::{Example, Options, Pass, PassError, Target};
@@ -12,10 +12,13 @@ use crate::{Example, Options, Pass, PassError, Target};
 pub const LOWER_ATTENTION: Pass = Pass {
     name: "lower-attention",
     summary: "lowers attention to matrix products and a softmax; a key that takes no part has the most negative finite \
-              number added to its scores, so that no row becomes NaN. Queries' heads that share a head of keys are \
-              multiplied with it as one matrix, without repeating it. Where the operands are transposed from \
-              [sequence, batch, features], heads are split off that form",
-    numerics: "scores round once more for scale and mask: relative differences of 1e-7",
+              number of its type added to its scores, so that no row becomes NaN. Queries are scaled before the \
+              product; in float16 and bfloat16 queries and keys are, each by the square root, so that neither operand \
+              leaves the range of the type further than it must. Keys that are results stay as they are. Queries' heads \
+              that share a head of keys are multiplied with it as one matrix, without repeating it. Where the operands \
+              are transposed from [sequence, batch, features], heads are split off that form",
+    numerics: "scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 \
+               both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums",
     example: Example {
         target: Target::Onnx,
         fusion: true,
@@ -75,7 +78,8 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
     let (heads, kv_heads) = (attention.heads, attention.kv_heads());
     // [batch, heads, queries, size], [batch, kv heads, size, keys], [batch, kv heads, keys, size].
     let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
-    let q = l.with_scalar(BinaryKind::Mul, q, attention.scale.0)?;
+    let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
+    let q = l.with_scalar(BinaryKind::Mul, q, q_scale)?;
     let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
     let (k, v, present) = if whole {
         let k = cached(l, attention.k, attention.past_key, kv_heads)?;
@@ -84,6 +88,10 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
     } else {
         let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
         (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
+    };
+    let k = match k_scale {
+        Some(scale) => l.with_scalar(BinaryKind::Mul, k, scale)?,
+        None => k,
     };
 
     // Heads that share keys are rows of one matrix, [batch, kv heads, group * queries, ...].
@@ -129,6 +137,17 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
         l.reshape(side_by_side, [batch, queries, features])?
     };
     Ok(std::iter::once(result).chain(present.into_iter().flatten()).collect())
+}
+
+/// What queries and keys are multiplied with so that their products are scaled; keys by 1 when absent.
+fn scales(dtype: DType, scale: f64) -> (f64, Option<f64>) {
+    match dtype {
+        DType::F16 | DType::Bf16 => {
+            let root = scale.abs().sqrt();
+            (root.copysign(scale), Some(root))
+        }
+        _ => (scale, None),
+    }
 }
 
 /// The past followed by what is new: [batch, kv heads, keys, size].
