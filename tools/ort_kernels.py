@@ -15,7 +15,7 @@ OPERATORS = {
     "Tanh": "T", "Sigmoid": "T", "Relu": "T", "Where": "T", "Cast": "T1", "Reshape": "T", "Transpose": "T",
     "Slice": "T", "Split": "T", "Concat": "T", "Expand": "T", "Gather": "T", "ReduceSum": "T", "ReduceMean": "T",
     "ReduceMax": "T", "CumSum": "T", "Range": "T", "Gemm": "T", "MatMul": "T", "Softmax": "T",
-    "LayerNormalization": "T", "RMSNormalization": "T", "Gelu": "T",
+    "LayerNormalization": "T", "RMSNormalization": "T", "Gelu": "T", "Attention": "T1",
 }  # fmt: skip
 DTYPES = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "float16": "f16",
@@ -23,7 +23,7 @@ DTYPES = {
 }  # fmt: skip
 
 # Opsets that operators came with, where that was after 17.
-FIRST = {"Gelu": 20, "RMSNormalization": 23}
+FIRST = {"Gelu": 20, "RMSNormalization": 23, "Attention": 23}
 
 kernels = [k for k in ort.get_all_opkernel_def() if k.provider == "CPUExecutionProvider" and k.domain == ""]
 print("operator,dtypes")

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Attention, BinaryKind, Concat, MatMul, Softmax, Transpose, UnaryKind};
+use planish_ir::ops::{Attention, BinaryKind, Concat, Flag, MatMul, Softmax, Transpose, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS, dim, mask};
@@ -16,7 +16,9 @@ pub const LOWER_ATTENTION: Pass = Pass {
               product; in float16 and bfloat16 queries and keys are, each by the square root, so that neither operand \
               leaves the range of the type further than it must. Keys that are results stay as they are. Queries' heads \
               that share a head of keys are multiplied with it as one matrix, without repeating it. Where the operands \
-              are transposed from [sequence, batch, features], heads are split off that form",
+              are transposed from [sequence, batch, features], heads are split off that form. For target ort, from opset \
+              23 on, attention with a cache stays whole, in float32, without a softcap and where each head has keys of \
+              its own: there is an operator for it, which takes what is left out as an addend",
     numerics: "scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 \
                both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums",
     example: Example {
@@ -53,16 +55,44 @@ pub const LOWER_ATTENTION: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+/// The first opset with an operator for attention.
+const ATTENTION_OPSET: u32 = 23;
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let keep_caches = options.fusion && options.target == Target::Ort && options.opset >= ATTENTION_OPSET;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         let mut l = Lowering { graph, like };
+        let kernel = l.graph.ty(like).dtype == DType::F32 && l.graph.ty(attention.k).shape.rank() == 3;
+        // Where heads share keys, products of grouped queries are as fast.
+        let apart = attention.kv_heads() == attention.heads;
+        if keep_caches && kernel && apart && has_operator(&attention) {
+            return match mask::is_needed(&attention) {
+                true => Ok(Step::Replace(with_bias(&mut l, attention)?)),
+                false => Ok(Step::Keep),
+            };
+        }
         Ok(Step::Replace(lower(&mut l, &attention, swapped.contains(&like))?))
     })?;
     graph.compact();
     Ok(lowered)
+}
+
+/// Whether ONNX's Attention does this, once what is left out is a bias. A softcap is not the same there:
+/// it caps the addend too.
+pub(super) fn has_operator(attention: &Attention) -> bool {
+    attention.past_key.is_some() && attention.present.0 && attention.softcap.is_none()
+}
+
+/// The same attention, where what causality, window and mask leave out is left out by its bias.
+fn with_bias(l: &mut Lowering<'_, '_>, attention: Attention) -> Result<Vec<ValueId>, BuildError> {
+    let mut bias = mask::added(l, &attention)?;
+    if let (Some(mask), Some(own)) = (bias, attention.bias) {
+        bias = Some(l.binary(BinaryKind::Add, own, mask)?);
+    }
+    l.emit_all(Attention { bias, mask: None, causal: Flag(false), window: None, ..attention })
 }
 
 /// The operand of a transpose that swaps batch and sequence.
@@ -119,7 +149,7 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
     if let Some(bias) = attention.bias {
         scores = l.binary(BinaryKind::Add, scores, bias)?;
     }
-    if let Some(mask) = mask::added(l, attention, scores)? {
+    if let Some(mask) = mask::added(l, attention)? {
         scores = l.binary(BinaryKind::Add, scores, mask)?;
     }
     let weights = l.emit(Softmax { x: scores })?;
