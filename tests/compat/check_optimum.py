@@ -30,6 +30,7 @@ CLASSES = {
     "LMHeadModel": optimum.ORTModelForCausalLM,
     "ForCausalLM": optimum.ORTModelForCausalLM,
     "ForConditionalGeneration": optimum.ORTModelForSeq2SeqLM,
+    "MTModel": optimum.ORTModelForSeq2SeqLM,
     "ForImageClassification": optimum.ORTModelForImageClassification,
     "ForSequenceClassification": optimum.ORTModelForSequenceClassification,
     "ForQuestionAnswering": optimum.ORTModelForQuestionAnswering,
