@@ -19,7 +19,9 @@ MINILM := .deps/minilm
 DEMO := $(TARGET_DIR)/demo
 BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
+OPTIMUM := .deps/compat-optimum
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
+DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
 
 .DELETE_ON_ERROR:
 
@@ -75,16 +77,29 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, meas
 	$(PLANISH) verify $(DEMO)/minilm-ort --reference $(MINILM)
 	$(PLANISH) bench $(DEMO)/minilm-unfused $(DEMO)/minilm-ort --batch 1,8 --seq 128 --reference $(MINILM)
 
-# An independent reader of what we write: the Python packages of ONNX and ONNX Runtime.
+# What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: deps build $(COMPAT)/.installed ## hold compiled models against stored outputs in Python (needs Python 3.11)
+compat: compat-onnx compat-genai compat-optimum ## hold compiled models against stored outputs by all that follow
+
+.PHONY: compat-onnx
+compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
 	$(COMPAT)/bin/python tests/compat/check_goldens.py $(PLANISH) --target onnx $(GOLDENS)
 	$(COMPAT)/bin/python tests/compat/check_goldens.py $(PLANISH) --target ort $(GOLDENS)
 
+.PHONY: compat-genai
+compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text of decoders
+	$(COMPAT)/bin/python tests/compat/check_genai.py $(PLANISH) $(DECODERS)
+
+.PHONY: compat-optimum
+compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes (installs PyTorch, several GB)
+	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python tests/compat/check_optimum.py $(PLANISH) $(GOLDENS)
+
 $(COMPAT)/.installed: tests/compat/requirements.txt
-	rm -rf $(COMPAT)
-	python3 -m venv $(COMPAT)
-	$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r $<
+$(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
+%/.installed:
+	rm -rf $*
+	python3 -m venv $*
+	$*/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r $<
 	touch $@
 
 # The type that weights are stored in, where it is not f32.

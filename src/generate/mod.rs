@@ -23,6 +23,7 @@ pub use decoder::{Decoder, Scores};
 pub use sample::{Sampling, likeliest};
 pub use text::Text;
 pub use tokens::end_tokens;
+pub(crate) use tokens::token;
 pub use top_k::{Candidate, Row, top_k};
 
 /// What is generated, and how.

@@ -10,14 +10,25 @@ use serde_json::Value;
 /// The files that may say it, that which counts first.
 const FILES: [&str; 2] = ["generation_config.json", "config.json"];
 
-const KEY: &str = "eos_token_id";
-
 /// The ids of the tokens that end a text, from `eos_token_id` of an artifact's
 /// generation_config.json or else of its config.json; none where neither says it.
 ///
 /// # Errors
 /// When a file cannot be read or its `eos_token_id` is neither an id nor a list of ids.
 pub fn end_tokens(artifact: &Path) -> Result<Vec<i64>> {
+    ids(artifact, "eos_token_id")
+}
+
+/// The id under a key, such as `pad_token_id`, of an artifact's generation_config.json or else of
+/// its config.json; the first where it is a list.
+///
+/// # Errors
+/// When a file cannot be read or has neither an id nor a list of ids under the key.
+pub(crate) fn token(artifact: &Path, key: &str) -> Result<Option<i64>> {
+    Ok(ids(artifact, key)?.first().copied())
+}
+
+fn ids(artifact: &Path, key: &str) -> Result<Vec<i64>> {
     for file in FILES {
         let path = artifact.join(file);
         let text = match fs::read_to_string(&path) {
@@ -26,14 +37,14 @@ pub fn end_tokens(artifact: &Path) -> Result<Vec<i64>> {
         };
         let document: Value =
             serde_json::from_str(&text).with_context(|| format!("{} is no JSON document", path.display()))?;
-        let ids = match document.get(KEY) {
+        let ids = match document.get(key) {
             None | Some(Value::Null) => continue,
             Some(Value::Array(ids)) => ids.iter().map(Value::as_i64).collect(),
             Some(id) => id.as_i64().map(|id| vec![id]),
         };
         match ids {
             Some(ids) => return Ok(ids),
-            None => bail!("`{KEY}` of {} is neither an id nor a list of ids", path.display()),
+            None => bail!("`{key}` of {} is neither an id nor a list of ids", path.display()),
         }
     }
     Ok(Vec::new())

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
+use planish::package::RuntimePackage;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
 use planish_models::Checkpoint;
@@ -94,6 +95,7 @@ pub(crate) fn options(target: Target) -> CompileOptions {
         strict: true,
         passes: Options { target, opset: planish_onnx::DEFAULT_OPSET, fusion: true },
         placement: Placement::Copy,
+        package: RuntimePackage::Optimum,
         verify_passes: true,
         force: false,
     }
