@@ -6,6 +6,7 @@
 
 mod attention;
 mod elementwise;
+mod foreign;
 mod gather;
 mod linear;
 mod movement;
@@ -108,6 +109,7 @@ fn kernel(op: &Op) -> &dyn Kernel {
         Op::Attention(p) => p,
         Op::Rotary(p) => p,
         Op::RmsNorm(p) => p,
+        Op::Foreign(p) => p,
     }
 }
 
@@ -138,7 +140,8 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         | Op::Embedding(_)
         | Op::Attention(_)
         | Op::Rotary(_)
-        | Op::RmsNorm(_) => return Ok(Cow::Borrowed(op)),
+        | Op::RmsNorm(_)
+        | Op::Foreign(_) => return Ok(Cow::Borrowed(op)),
     }))
 }
 

@@ -7,6 +7,7 @@
 mod arith;
 mod attention;
 mod attribute;
+mod foreign;
 mod infer;
 mod nn;
 mod payload;
@@ -15,6 +16,7 @@ mod tensor;
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
 pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
+pub use foreign::{Foreign, Results, Setting, Settings, Text};
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};
@@ -133,6 +135,8 @@ operators! {
     Attention,
     /// Rotary position embedding.
     Rotary,
+    /// An operator of ONNX that none of these is.
+    Foreign,
 }
 
 impl Op {

@@ -1,6 +1,7 @@
 //! What each target has kernels for, and the check that nothing else is left.
 
 use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
+use planish_ir::ops::Foreign;
 use planish_ir::{Graph, Op, ValueId};
 
 use crate::{Example, Options, Pass, PassError, Target};
@@ -98,6 +99,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
 
 /// Why the target cannot run an operator.
 fn missing(graph: &Graph, op: &Op, result: ValueId, target: Target) -> Option<String> {
+    if let Op::Foreign(foreign) = op {
+        return missing_foreign(foreign, target);
+    }
     let Some(row) = TABLE.iter().find(|row| row.mnemonics.contains(&op.mnemonic())) else {
         return Some("no kernel".to_owned());
     };
@@ -111,6 +115,17 @@ fn missing(graph: &Graph, op: &Op, result: ValueId, target: Target) -> Option<St
         Target::Ort => row.ort,
     };
     (!kernels.contains(&dtype)).then(|| format!("no kernel for {dtype}"))
+}
+
+/// Why the target cannot run an operator that passes through. Those of the default domain are the
+/// export's to check: they are what they are at the opset that it writes.
+fn missing_foreign(foreign: &Foreign, target: Target) -> Option<String> {
+    let domains: &[&str] = match target {
+        Target::Onnx => &[Foreign::STANDARD],
+        Target::Ort => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
+    };
+    let known = domains.contains(&foreign.domain.0.as_str());
+    (!known).then(|| format!("operator {} of the domain {}: target {target} has those of {}", foreign.op.0, foreign.domain.0, domains.join(", ")))
 }
 
 #[cfg(test)]
@@ -151,6 +166,6 @@ mod tests {
     #[test]
     fn every_operator_that_is_always_lowered_has_no_row() {
         let without = Op::mnemonics().filter(|m| !TABLE.iter().any(|row| row.mnemonics.contains(m)));
-        assert_eq!(without.collect::<Vec<_>>(), ["silu", "attention", "rotary"]);
+        assert_eq!(without.collect::<Vec<_>>(), ["silu", "attention", "rotary", "foreign"]);
     }
 }
