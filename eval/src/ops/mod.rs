@@ -18,7 +18,7 @@ mod unary;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use planish_ir::ops::{Expand, Iota, Reshape, Slice, Types};
+use planish_ir::ops::{Expand, Iota, Reshape, Sizes, Slice, Types};
 use planish_ir::{Bindings, Dim, Op, Shape, TensorType, ValueId};
 
 use crate::{Data, EvalError, Tensor};
@@ -100,6 +100,7 @@ fn kernel(op: &Op) -> &dyn Kernel {
         Op::Expand(p) => p,
         Op::Gather(p) => p,
         Op::Iota(p) => p,
+        Op::Sizes(p) => p,
         Op::Linear(p) => p,
         Op::MatMul(p) => p,
         Op::Softmax(p) => p,
@@ -121,6 +122,7 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         Op::Reshape(p) => Reshape { shape: shape(&p.shape)?, ..p.clone() }.into(),
         Op::Expand(p) => Expand { shape: shape(&p.shape)?, ..p.clone() }.into(),
         Op::Slice(p) => Slice { start: dim(&p.start)?, end: dim(&p.end)?, ..p.clone() }.into(),
+        Op::Sizes(p) => Sizes { of: shape(&p.of)? }.into(),
         Op::Iota(p) => Iota { length: dim(&p.length)?, ..p.clone() }.into(),
         Op::Unary(_)
         | Op::Binary(_)

@@ -20,7 +20,7 @@ pub use foreign::{Foreign, Results, Setting, Settings, Text};
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};
-pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Slice, Split, Transpose};
+pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
 
 use payload::{ParseArguments, PrintArguments};
 pub(crate) use payload::{payload_parse, payload_text};
@@ -117,6 +117,8 @@ operators! {
     Gather,
     /// Consecutive integers along an axis.
     Iota,
+    /// Dimensions as a vector.
+    Sizes,
     /// Product with a weight as stored, [out, in], plus bias.
     Linear,
     /// Batched matrix product.
