@@ -47,10 +47,7 @@ fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> 
     let Some(weight) = graph.weight(b).cloned().filter(|w| w.shape().len() == 2) else { return Ok(Found::Nothing) };
     // A transpose of what is stored is what is stored, [out, in].
     let (weight, transposed) = match weight.expr() {
-        WeightExpr::Transpose(of, perm) if perm == &[1, 0] => {
-            let (name, origin) = (graph.value(b).name.clone(), graph.value(b).origin.clone());
-            (graph.add_weight(&name, of.clone(), origin), Flag(false))
-        }
+        WeightExpr::Transpose(of, perm) if perm == &[1, 0] => (graph.weight_like(of.clone(), b), Flag(false)),
         _ => (b, Flag(true)),
     };
     Ok(Found::Match(vec![graph.emit(Linear { x: a, weight, bias: None, transposed }, output)?]))
