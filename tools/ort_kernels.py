@@ -15,7 +15,8 @@ OPERATORS = {
     "Tanh": "T", "Sigmoid": "T", "Relu": "T", "Where": "T", "Cast": "T1", "Reshape": "T", "Transpose": "T",
     "Slice": "T", "Split": "T", "Concat": "T", "Expand": "T", "Gather": "T", "ReduceSum": "T", "ReduceMean": "T",
     "ReduceMax": "T", "CumSum": "T", "Range": "T", "Gemm": "T", "MatMul": "T", "Softmax": "T",
-    "LayerNormalization": "T", "RMSNormalization": "T", "Gelu": "T", "Attention": "T1",
+    "LayerNormalization": "T", "RMSNormalization": "T", "Gelu": "T", "Attention": "T1", "Floor": "T", "Ceil": "T", "Log": "T",
+    "IsNaN": "T1", "LessOrEqual": "T", "GreaterOrEqual": "T", "ReduceMin": "T", "Identity": "V",
 }  # fmt: skip
 DTYPES = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "float16": "f16",

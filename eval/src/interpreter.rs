@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use planish_ir::handle::Handle;
-use planish_ir::{Bindings, Graph, Node, ValueId};
+use planish_ir::{Bindings, Graph, Node, TensorType, ValueId};
 
 use crate::{EvalError, Tensor, bind, evaluate_op};
 
@@ -27,7 +27,7 @@ pub fn evaluate_with(
     inputs: &[(&str, Tensor)],
     watch: &mut dyn FnMut(ValueId, &Tensor),
 ) -> Result<Vec<(String, Tensor)>, EvalError> {
-    let bindings = bind(graph, inputs)?;
+    let mut bindings = bind(graph, inputs)?;
     let (nodes, uses) = live(graph);
     let mut run = Run { graph, uses, tensors: vec![None; graph.value_count()] };
     for &id in graph.inputs() {
@@ -37,7 +37,7 @@ pub fn evaluate_with(
         }
     }
     for node in nodes {
-        run.node(node, &bindings, watch)?;
+        run.node(node, &mut bindings, watch)?;
     }
     graph.outputs().iter().map(|o| Ok((o.name.clone(), run.take(o.value)?))).collect()
 }
@@ -70,7 +70,7 @@ impl Run<'_> {
     fn node(
         &mut self,
         node: &Node,
-        bindings: &Bindings,
+        bindings: &mut Bindings,
         watch: &mut dyn FnMut(ValueId, &Tensor),
     ) -> Result<(), EvalError> {
         let operands = node.op.operands();
@@ -92,6 +92,7 @@ impl Run<'_> {
             self.release(operand);
         }
         for (&id, tensor) in node.outputs.iter().zip(results) {
+            determine(self.graph.ty(id), &tensor, bindings);
             watch(id, &tensor);
             if self.uses[id.index()] > 0 {
                 self.tensors[id.index()] = Some(Cow::Owned(tensor));
@@ -129,5 +130,14 @@ impl Run<'_> {
             return Ok(self.tensors[id.index()].as_deref().cloned().unwrap_or_else(|| unreachable!("it is loaded")));
         }
         Ok(self.release(id).map(Cow::into_owned).unwrap_or_else(|| unreachable!("it is loaded")))
+    }
+}
+
+/// Takes the sizes that an operator determines: those of symbols that its results are the first to have.
+fn determine(ty: &TensorType, tensor: &Tensor, bindings: &mut Bindings) {
+    for (dim, &size) in ty.shape.iter().zip(tensor.shape()) {
+        if let (Some(symbol), Ok(size)) = (dim.as_symbol(), i64::try_from(size)) {
+            bindings.entry(symbol.clone()).or_insert(size);
+        }
     }
 }

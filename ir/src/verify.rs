@@ -8,14 +8,14 @@
 //! | V04 | outputs have unique, non-empty names that no other input has, and values of the graph |
 //! | V05 | a weight has the type of its value |
 //! | V06 | a node's results name it as what defines them, and each node stands in the order once |
-//! | V07 | every symbol of a type or an attribute is a dimension of an input |
+//! | V07 | every symbol of a type or an attribute is a dimension of an input, or of a result of a `foreign` node no later |
 //! | V08 | no known dimension is negative |
 
 use std::collections::HashSet;
 
 use crate::handle::Handle;
-use crate::ops::Types;
-use crate::{Def, Dim, Graph, Output, Symbol, Value};
+use crate::ops::{Foreign, Types};
+use crate::{Def, Dim, Graph, Op, Output, Symbol, Value};
 
 /// A graph breaks an invariant.
 #[derive(Debug, thiserror::Error)]
@@ -34,8 +34,9 @@ pub struct VerifyError {
 pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
     let inputs = graph.inputs().iter().flat_map(|v| graph.ty(*v).shape.iter());
     let symbols: HashSet<Symbol> = inputs.filter_map(|d| d.as_symbol().cloned()).collect();
-    values(graph, &symbols)?;
-    let defined = nodes(graph, &symbols)?;
+    let determined = graph.nodes().flat_map(|(_, node)| determined(&node.op)).cloned();
+    values(graph, &symbols.iter().cloned().chain(determined).collect())?;
+    let defined = nodes(graph, symbols)?;
     outputs(graph, &defined)
 }
 
@@ -68,8 +69,17 @@ fn values(graph: &Graph, symbols: &HashSet<Symbol>) -> Result<(), VerifyError> {
     Ok(())
 }
 
+/// The symbols whose size an operator determines.
+fn determined(op: &Op) -> impl Iterator<Item = &Symbol> {
+    let foreign = match op {
+        Op::Foreign(p) => Some(p),
+        _ => None,
+    };
+    foreign.into_iter().flat_map(Foreign::result_symbols)
+}
+
 /// V01, V02, V06, and V07 of attributes; returns which values are defined, by index.
-fn nodes(graph: &Graph, symbols: &HashSet<Symbol>) -> Result<Vec<bool>, VerifyError> {
+fn nodes(graph: &Graph, mut symbols: HashSet<Symbol>) -> Result<Vec<bool>, VerifyError> {
     let mut defined: Vec<bool> = graph.values().map(|(_, v)| matches!(v.def, Def::Weight(_))).collect();
     graph.inputs().iter().for_each(|v| defined[v.index()] = true);
     let mut placed = HashSet::new();
@@ -89,10 +99,11 @@ fn nodes(graph: &Graph, symbols: &HashSet<Symbol>) -> Result<Vec<bool>, VerifyEr
             Ok(types) => return fail("V02", format!("{} has other result types than {types:?}", what())),
             Err(message) => return fail("V02", format!("{}: {message}", what())),
         }
+        symbols.extend(determined(&node.op).cloned());
         let mut attributes = Ok(());
         node.op.visit_dims(&mut |dim| {
             if attributes.is_ok() {
-                attributes = symbols_of(dim, symbols, || format!("an attribute of {} is {dim}", what()));
+                attributes = symbols_of(dim, &symbols, || format!("an attribute of {} is {dim}", what()));
             }
         });
         attributes?;
@@ -124,7 +135,7 @@ fn outputs(graph: &Graph, defined: &[bool]) -> Result<(), VerifyError> {
 /// V07 of one dimension; `what` says where it stands.
 fn symbols_of(dim: &Dim, symbols: &HashSet<Symbol>, what: impl Fn() -> String) -> Result<(), VerifyError> {
     match dim.symbols().find(|s| !symbols.contains(*s)) {
-        Some(symbol) => fail("V07", format!("{}, but no input has the dimension `{symbol}`", what())),
+        Some(symbol) => fail("V07", format!("{}, but neither an input nor an earlier result has the dimension `{symbol}`", what())),
         None => Ok(()),
     }
 }

@@ -1,9 +1,11 @@
-//! ONNX graphs out of the IR. (Reading them is not there yet.)
+//! ONNX graphs into the IR and out of it.
 
 pub mod export;
+pub mod import;
 pub mod proto;
 
 pub use export::{ExportError, ExportOptions, Exported, Placement, export};
+pub use import::{ImportError, Imported, import};
 
 /// The opsets of the default domain that graphs can be written for.
 pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=24;

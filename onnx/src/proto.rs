@@ -1,4 +1,5 @@
-//! The messages of the ONNX format (onnx.proto3) that planish writes, field numbers as published.
+//! The messages of the ONNX format (onnx.proto3) that planish reads and writes, field numbers as published.
+//! Fields that mean nothing to it (documentation, metadata, training) are skipped.
 
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
@@ -21,6 +22,38 @@ pub struct ModelProto {
     /// The operator sets in use.
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
+    /// Operators that the model brings, each made of others.
+    #[prost(message, repeated, tag = "25")]
+    pub functions: Vec<FunctionProto>,
+}
+
+/// An operator made of others.
+#[derive(Clone, PartialEq, Message)]
+pub struct FunctionProto {
+    /// The operator that it defines.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its operands.
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    /// Its results.
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    /// What it is made of.
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    /// The operator sets that its nodes are written in.
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    /// The domain of the operator.
+    #[prost(string, tag = "10")]
+    pub domain: String,
+    /// Attributes that have a value where a node gives none.
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<AttributeProto>,
+    /// Tells apart functions of one name.
+    #[prost(string, tag = "13")]
+    pub overload: String,
 }
 
 /// A domain of operators and its version.
@@ -61,6 +94,20 @@ pub struct GraphProto {
     /// Outputs.
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueInfoProto>,
+    /// Types of values in between.
+    #[prost(message, repeated, tag = "13")]
+    pub value_info: Vec<ValueInfoProto>,
+    /// Sparse constants.
+    #[prost(message, repeated, tag = "15")]
+    pub sparse_initializer: Vec<SparseTensorProto>,
+}
+
+/// A sparse tensor, of which only the name is read.
+#[derive(Clone, PartialEq, Message)]
+pub struct SparseTensorProto {
+    /// The elements that are not zero; its name is the tensor's.
+    #[prost(message, optional, tag = "1")]
+    pub values: Option<TensorProto>,
 }
 
 /// An operator applied to named values.
@@ -84,6 +131,9 @@ pub struct NodeProto {
     /// The operator's domain; empty for the default one.
     #[prost(string, tag = "7")]
     pub domain: String,
+    /// Which of the functions of this name.
+    #[prost(string, tag = "8")]
+    pub overload: String,
 }
 
 /// A named attribute of a node.
@@ -101,12 +151,27 @@ pub struct AttributeProto {
     /// Text in UTF-8, for kind `String`.
     #[prost(bytes = "bytes", tag = "4")]
     pub s: Bytes,
+    /// A tensor, for kind `Tensor`.
+    #[prost(message, optional, tag = "5")]
+    pub t: Option<TensorProto>,
+    /// A graph, for kind `Graph`.
+    #[prost(message, optional, tag = "6")]
+    pub g: Option<GraphProto>,
+    /// Numbers, for kind `Floats`.
+    #[prost(float, repeated, packed = "false", tag = "7")]
+    pub floats: Vec<f32>,
     /// Numbers, for kind `Ints`.
     #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
+    /// Texts, for kind `Strings`.
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub strings: Vec<Bytes>,
     /// Which field holds the value.
     #[prost(enumeration = "AttributeType", tag = "20")]
     pub kind: i32,
+    /// In a function, the attribute of the function that this one takes its value from.
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
 }
 
 /// Which field of an attribute holds its value.
@@ -121,8 +186,28 @@ pub enum AttributeType {
     Int = 2,
     /// `s`.
     String = 3,
+    /// `t`.
+    Tensor = 4,
+    /// `g`.
+    Graph = 5,
+    /// `floats`.
+    Floats = 6,
     /// `ints`.
     Ints = 7,
+    /// `strings`.
+    Strings = 8,
+    /// Several tensors.
+    Tensors = 9,
+    /// Several graphs.
+    Graphs = 10,
+    /// A sparse tensor.
+    SparseTensor = 11,
+    /// Several sparse tensors.
+    SparseTensors = 12,
+    /// A type.
+    TypeProto = 13,
+    /// Several types.
+    TypeProtos = 14,
 }
 
 /// A constant tensor.
@@ -134,18 +219,51 @@ pub struct TensorProto {
     /// A [`DataType`].
     #[prost(enumeration = "DataType", tag = "2")]
     pub data_type: i32,
+    /// Elements of binary32.
+    #[prost(float, repeated, tag = "4")]
+    pub float_data: Vec<f32>,
+    /// Elements of up to 32 bits, and of 16 bit floating-point types as their bits.
+    #[prost(int32, repeated, tag = "5")]
+    pub int32_data: Vec<i32>,
+    /// Texts.
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    pub string_data: Vec<Bytes>,
+    /// Elements of 64 bit integers.
+    #[prost(int64, repeated, tag = "7")]
+    pub int64_data: Vec<i64>,
     /// The value it defines.
     #[prost(string, tag = "8")]
     pub name: String,
     /// Little-endian elements, row-major.
     #[prost(bytes = "bytes", tag = "9")]
     pub raw_data: Bytes,
+    /// Elements of binary64.
+    #[prost(double, repeated, tag = "10")]
+    pub double_data: Vec<f64>,
+    /// Elements of unsigned 32 and 64 bit integers.
+    #[prost(uint64, repeated, tag = "11")]
+    pub uint64_data: Vec<u64>,
     /// Where the elements stand, if not here: keys `location`, `offset`, `length`.
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
     /// Whether the elements stand here (0) or in another file (1).
     #[prost(int32, tag = "14")]
     pub data_location: i32,
+    /// Not of the format: where in the file the reader left `raw_data`, which it did not read. See
+    /// [`crate::import`].
+    #[prost(message, optional, tag = "60001")]
+    pub left: Option<LeftBytes>,
+}
+
+/// A range of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct LeftBytes {
+    /// The first byte.
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+    /// How many.
+    #[prost(uint64, tag = "2")]
+    pub length: u64,
 }
 
 /// Element types, numbered as in the format.
@@ -160,20 +278,52 @@ pub enum DataType {
     Uint8 = 2,
     /// Signed 8 bit.
     Int8 = 3,
+    /// Unsigned 16 bit.
+    Uint16 = 4,
     /// Signed 16 bit.
     Int16 = 5,
     /// Signed 32 bit.
     Int32 = 6,
     /// Signed 64 bit.
     Int64 = 7,
+    /// Text.
+    String = 8,
     /// Booleans, a byte each.
     Bool = 9,
     /// binary16.
     Float16 = 10,
     /// binary64.
     Double = 11,
+    /// Unsigned 32 bit.
+    Uint32 = 12,
+    /// Unsigned 64 bit.
+    Uint64 = 13,
+    /// Pairs of binary32.
+    Complex64 = 14,
+    /// Pairs of binary64.
+    Complex128 = 15,
     /// bfloat16.
     Bfloat16 = 16,
+    /// Float8, finite, for weights and activations.
+    Float8e4m3fn = 17,
+    /// The same, without a negative zero.
+    Float8e4m3fnuz = 18,
+    /// Float8 of a wider range.
+    Float8e5m2 = 19,
+    /// The same, without a negative zero.
+    Float8e5m2fnuz = 20,
+    /// Unsigned 4 bit, two a byte.
+    Uint4 = 21,
+    /// Signed 4 bit, two a byte.
+    Int4 = 22,
+    /// 4 bit floating-point, two a byte.
+    Float4e2m1 = 23,
+    /// Powers of two: scales.
+    Float8e8m0 = 24,
+    /// Unsigned 2 bit, four a byte.
+    Uint2 = 25,
+    /// Signed 2 bit, four a byte.
+    Int2 = 26,
 }
 
 /// A key and its value.

@@ -6,6 +6,7 @@ pub mod clean;
 pub mod fold;
 pub mod legalize;
 mod pipeline;
+pub mod raise;
 mod target;
 
 pub use pipeline::{PASSES, Pipeline, Stage};

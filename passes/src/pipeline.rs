@@ -10,6 +10,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
+use crate::raise::RAISE_LINEAR;
 use crate::{Options, Pass, PassError};
 
 /// Every pass, in the order of the pipeline, each once.
@@ -17,6 +18,7 @@ pub const PASSES: &[Pass] = &[
     IDENTITIES,
     FOLD,
     COMMON_SUBEXPRESSIONS,
+    RAISE_LINEAR,
     DEAD_CODE,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
@@ -33,6 +35,8 @@ const ORDER: &[&Pass] = &[
     &IDENTITIES,
     &FOLD,
     &COMMON_SUBEXPRESSIONS,
+    // Constants that exporters compute are folded, and what they compute twice is one value.
+    &RAISE_LINEAR,
     // Sees linear layers, sums and norms as the model has them.
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.

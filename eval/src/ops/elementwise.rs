@@ -17,6 +17,8 @@ impl Kernel for Binary {
             BinaryKind::Equal => with_type!(a.dtype(), any T => zip(shape, a, b, |a: T, b: T| Ok(a == b))),
             BinaryKind::Less => with_type!(a.dtype(), any T => zip(shape, a, b, less::<T>)),
             BinaryKind::Greater => with_type!(a.dtype(), any T => zip(shape, b, a, less::<T>)),
+            BinaryKind::LessOrEqual => with_type!(a.dtype(), any T => zip(shape, a, b, |a: T, b: T| Ok(a <= b))),
+            BinaryKind::GreaterOrEqual => with_type!(a.dtype(), any T => zip(shape, a, b, |a: T, b: T| Ok(a >= b))),
             BinaryKind::And => zip(shape, a, b, |a: bool, b: bool| Ok(a && b)),
             BinaryKind::Or => zip(shape, a, b, |a: bool, b: bool| Ok(a || b)),
             BinaryKind::Add => numbers(shape, a, b, |a, b| a + b, |a, b| Ok(a + b)),

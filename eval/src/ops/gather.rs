@@ -1,7 +1,7 @@
 //! Operators on indices.
 
 use planish_ir::DType;
-use planish_ir::ops::{Embedding, Gather, Iota};
+use planish_ir::ops::{Embedding, Gather, Iota, Sizes};
 
 use super::{Call, Kernel};
 use crate::element::{Element, with_type};
@@ -60,5 +60,12 @@ impl Kernel for Iota {
             }
             other => return Err(format!("is not defined for {other}")),
         }])
+    }
+}
+
+impl Kernel for Sizes {
+    fn run(&self, _: &Call<'_>) -> Result<Vec<Data>, String> {
+        let sizes = self.of.as_constant().ok_or("its dimensions are not known")?;
+        Ok(vec![sizes.into()])
     }
 }

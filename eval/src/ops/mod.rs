@@ -6,6 +6,7 @@
 
 mod attention;
 mod elementwise;
+mod foreign;
 mod gather;
 mod linear;
 mod movement;
@@ -17,7 +18,7 @@ mod unary;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use planish_ir::ops::{Expand, Iota, Reshape, Slice, Types};
+use planish_ir::ops::{Expand, Iota, Reshape, Sizes, Slice, Types};
 use planish_ir::{Bindings, Dim, Op, Shape, TensorType, ValueId};
 
 use crate::{Data, EvalError, Tensor};
@@ -99,6 +100,7 @@ fn kernel(op: &Op) -> &dyn Kernel {
         Op::Expand(p) => p,
         Op::Gather(p) => p,
         Op::Iota(p) => p,
+        Op::Sizes(p) => p,
         Op::Linear(p) => p,
         Op::MatMul(p) => p,
         Op::Softmax(p) => p,
@@ -108,6 +110,7 @@ fn kernel(op: &Op) -> &dyn Kernel {
         Op::Attention(p) => p,
         Op::Rotary(p) => p,
         Op::RmsNorm(p) => p,
+        Op::Foreign(p) => p,
     }
 }
 
@@ -119,6 +122,7 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         Op::Reshape(p) => Reshape { shape: shape(&p.shape)?, ..p.clone() }.into(),
         Op::Expand(p) => Expand { shape: shape(&p.shape)?, ..p.clone() }.into(),
         Op::Slice(p) => Slice { start: dim(&p.start)?, end: dim(&p.end)?, ..p.clone() }.into(),
+        Op::Sizes(p) => Sizes { of: shape(&p.of)? }.into(),
         Op::Iota(p) => Iota { length: dim(&p.length)?, ..p.clone() }.into(),
         Op::Unary(_)
         | Op::Binary(_)
@@ -138,7 +142,8 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         | Op::Embedding(_)
         | Op::Attention(_)
         | Op::Rotary(_)
-        | Op::RmsNorm(_) => return Ok(Cow::Borrowed(op)),
+        | Op::RmsNorm(_)
+        | Op::Foreign(_) => return Ok(Cow::Borrowed(op)),
     }))
 }
 

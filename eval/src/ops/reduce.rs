@@ -9,9 +9,9 @@ use crate::strided::{broadcast, row_major, walk};
 use crate::{Data, Tensor};
 
 impl Kernel for Reduce {
-    /// The mean of integers truncates towards zero. The maximum of numbers of which one is
-    /// not-a-number is not-a-number. Of no elements, the sum is 0, the mean of floats is
-    /// not-a-number, and the mean of integers and every maximum is an error.
+    /// The mean of integers truncates towards zero. The maximum and the minimum of numbers of which one is
+    /// not-a-number are not-a-number. Of no elements, the sum is 0, the mean of floats is
+    /// not-a-number, and the mean of integers and every maximum and minimum is an error.
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
         let x = call.operand(self.x);
         let count: usize = self.axes.iter().map(|&axis| x.shape()[axis]).product();
@@ -19,7 +19,7 @@ impl Kernel for Reduce {
         let undefined = match self.kind {
             ReduceKind::Sum => false,
             ReduceKind::Mean => x.dtype().is_integer(),
-            ReduceKind::Max => true,
+            ReduceKind::Max | ReduceKind::Min => true,
         };
         if of_none && undefined {
             return Err(format!("is not defined for no elements, along axes {:?} of {}", self.axes, x.ty()));
@@ -39,6 +39,12 @@ impl Kernel for Reduce {
                             *max = e;
                         }
                     })?,
+                    ReduceKind::Min => fold(x, &self.axes, f64::INFINITY, |min, e: T| {
+                        let e = e.widen();
+                        if e < *min || e.is_nan() {
+                            *min = e;
+                        }
+                    })?,
                 };
                 T::data(sums.into_iter().map(T::narrow).collect())
             },
@@ -48,6 +54,7 @@ impl Kernel for Reduce {
                         fold(x, &self.axes, 0, |sum, e: T| *sum += i128::from(e.widen()))?
                     }
                     ReduceKind::Max => fold(x, &self.axes, i128::MIN, |max, e: T| *max = (*max).max(e.widen().into()))?,
+                    ReduceKind::Min => fold(x, &self.axes, i128::MAX, |min, e: T| *min = (*min).min(e.widen().into()))?,
                 };
                 let by = if self.kind == ReduceKind::Mean { count as i128 } else { 1 };
                 let narrowed: Option<_> = sums.into_iter().map(|sum| T::narrow(sum / by)).collect();

@@ -16,7 +16,10 @@ impl Kernel for Unary {
         let data = match self.kind {
             UnaryKind::Neg => signed(x, |v| -v, |v| -v),
             UnaryKind::Abs => signed(x, f64::abs, i128::abs),
+            UnaryKind::Floor => floats(x, f64::floor),
+            UnaryKind::Ceil => floats(x, f64::ceil),
             UnaryKind::Exp => floats(x, libm::exp),
+            UnaryKind::Log => floats(x, libm::log),
             UnaryKind::Sqrt => floats(x, f64::sqrt),
             UnaryKind::Cos => floats(x, libm::cos),
             UnaryKind::Sin => floats(x, libm::sin),
@@ -25,6 +28,7 @@ impl Kernel for Unary {
             UnaryKind::Sigmoid => floats(x, |v| v_over_one_plus_exp(1.0, v)),
             UnaryKind::Relu => floats(x, |v| if v < 0.0 { 0.0 } else { v }),
             UnaryKind::Silu => floats(x, |v| v_over_one_plus_exp(v, v)),
+            UnaryKind::IsNan => Ok(x.to_f64().iter().map(|v| v.is_nan()).collect::<Vec<_>>().into()),
             UnaryKind::Not => bool::of(x).map(|v| v.iter().map(|b| !b).collect::<Vec<_>>().into()),
         };
         Ok(vec![data?])

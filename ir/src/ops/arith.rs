@@ -11,8 +11,14 @@ kinds! {
         Neg = "neg",
         /// `|x|`.
         Abs = "abs",
+        /// The largest integer not above `x`.
+        Floor = "floor",
+        /// The smallest integer not below `x`.
+        Ceil = "ceil",
         /// `e^x`.
         Exp = "exp",
+        /// The natural logarithm.
+        Log = "log",
         /// The square root.
         Sqrt = "sqrt",
         /// The cosine.
@@ -31,11 +37,13 @@ kinds! {
         Silu = "silu",
         /// Boolean negation.
         Not = "not",
+        /// Whether `x` is not a number: the result is boolean.
+        IsNan = "is_nan",
     }
 }
 
 payload! {
-    /// `kind(x)`, element by element; the result has the operand's type.
+    /// `kind(x)`, element by element; the result has the operand's type but where that is said.
     Unary: UnaryKind {
         operands {
             /// Any shape; floating-point, but `neg` and `abs` take integers too and `not` booleans.
@@ -54,7 +62,8 @@ impl TypeRule for Unary {
             _ => x.dtype.is_float(),
         };
         ensure(fits, || format!("`x` is {x}, an element type that `{}` is not defined for", self.kind))?;
-        Ok(vec![x.clone()])
+        let dtype = if self.kind == UnaryKind::IsNan { DType::Bool } else { x.dtype };
+        infer::one(dtype, x.shape.clone())
     }
 }
 
@@ -79,8 +88,12 @@ kinds! {
         Equal = "equal",
         /// Whether `a < b`.
         Less = "less",
+        /// Whether `a <= b`.
+        LessOrEqual = "less_or_equal",
         /// Whether `a > b`.
         Greater = "greater",
+        /// Whether `a >= b`.
+        GreaterOrEqual = "greater_or_equal",
         /// Boolean conjunction.
         And = "and",
         /// Boolean disjunction.
@@ -92,13 +105,22 @@ impl BinaryKind {
     /// Whether the result is boolean.
     #[must_use]
     pub fn is_predicate(self) -> bool {
-        matches!(self, Self::Equal | Self::Less | Self::Greater | Self::And | Self::Or)
+        matches!(
+            self,
+            Self::Equal
+                | Self::Less
+                | Self::LessOrEqual
+                | Self::Greater
+                | Self::GreaterOrEqual
+                | Self::And
+                | Self::Or
+        )
     }
 
     /// Whether the operands may be exchanged.
     #[must_use]
     pub fn is_commutative(self) -> bool {
-        !matches!(self, Self::Sub | Self::Div | Self::Pow | Self::Less | Self::Greater)
+        matches!(self, Self::Add | Self::Mul | Self::Min | Self::Max | Self::Equal | Self::And | Self::Or)
     }
 }
 
@@ -184,6 +206,8 @@ kinds! {
         Mean = "reduce_mean",
         /// The largest element.
         Max = "reduce_max",
+        /// The smallest element.
+        Min = "reduce_min",
     }
 }
 

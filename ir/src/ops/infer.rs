@@ -24,7 +24,8 @@ impl<'a> Types<'a> {
 /// The error for a size that does not fit 64 bits.
 pub(super) const OVERFLOW: &str = "a dimension of the result does not fit 64 bits";
 
-/// The shape that two shapes broadcast to: aligned at the last dimension, equal or 1.
+/// The shape that two shapes broadcast to: aligned at the last dimension, equal or 1. Next to a known
+/// size other than 1, a symbolic one gives that size: at run time it is that, or 1.
 ///
 /// # Errors
 /// When two dimensions differ and none is 1.
@@ -36,6 +37,9 @@ pub fn broadcast(a: &Shape, b: &Shape) -> Result<Shape, String> {
         .map(|i| match (dim(a, i), dim(b, i)) {
             (Some(x), Some(y)) if x == y || y == one => Ok(x),
             (Some(x), Some(y)) if x == one => Ok(y),
+            (Some(x), Some(y)) if x.as_constant().is_some() != y.as_constant().is_some() => {
+                Ok(if x.as_constant().is_some() { x } else { y })
+            }
             (Some(x), None) | (None, Some(x)) => Ok(x),
             _ => Err(format!("{a} and {b} do not broadcast")),
         })

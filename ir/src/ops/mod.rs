@@ -7,6 +7,7 @@
 mod arith;
 mod attention;
 mod attribute;
+mod foreign;
 mod infer;
 mod nn;
 mod payload;
@@ -15,10 +16,11 @@ mod tensor;
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
 pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
+pub use foreign::{Foreign, Results, Setting, Settings, Text};
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};
-pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Slice, Split, Transpose};
+pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
 
 use payload::{ParseArguments, PrintArguments};
 pub(crate) use payload::{payload_parse, payload_text};
@@ -115,6 +117,8 @@ operators! {
     Gather,
     /// Consecutive integers along an axis.
     Iota,
+    /// Dimensions as a vector.
+    Sizes,
     /// Product with a weight as stored, [out, in], plus bias.
     Linear,
     /// Batched matrix product.
@@ -133,6 +137,8 @@ operators! {
     Attention,
     /// Rotary position embedding.
     Rotary,
+    /// An operator of ONNX that none of these is.
+    Foreign,
 }
 
 impl Op {

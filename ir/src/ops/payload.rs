@@ -72,6 +72,24 @@ impl Operand for Vec<ValueId> {
     }
 }
 
+impl Operand for Vec<Option<ValueId>> {
+    fn visit(&self, f: &mut dyn FnMut(ValueId)) {
+        self.iter().flatten().for_each(|v| f(*v));
+    }
+    fn visit_mut(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
+        self.iter_mut().flatten().for_each(f);
+    }
+    fn print(&self, _: &str, to: &mut PrintArguments<'_>) {
+        let names: Vec<String> = self.iter().map(|v| v.map_or_else(|| "_".to_owned(), to.name)).collect();
+        to.operand(&format!("[{}]", names.join(", ")));
+    }
+    fn parse(name: &str, from: &mut ParseArguments<'_>) -> Result<Self, String> {
+        let text = from.positional().ok_or_else(|| format!("operand `{name}` is missing"))?;
+        let one = |item: &String| if item == "_" { Ok(None) } else { (from.value)(item).map(Some) };
+        syntax::list(&text)?.iter().map(one).collect()
+    }
+}
+
 /// Collects the text of operands and attributes.
 pub struct PrintArguments<'a> {
     /// The text of a value, e.g. `%x` or `@weight`.

@@ -216,3 +216,21 @@ impl TypeRule for Iota {
         infer::one(self.dtype, Shape::new([self.length.clone()]))
     }
 }
+
+payload! {
+    /// Dimensions as a vector of 64 bit integers.
+    Sizes = "sizes" {
+        operands {}
+        attributes {
+            /// The elements.
+            of: Shape,
+        }
+    }
+}
+
+impl TypeRule for Sizes {
+    fn infer(&self, _: &Types<'_>) -> Result<Vec<TensorType>, String> {
+        let length = i64::try_from(self.of.rank()).map_err(|_| OVERFLOW)?;
+        infer::one(DType::I64, Shape::of(&[length]))
+    }
+}

@@ -31,3 +31,11 @@ use crate::WeightSource;
 pub fn no_files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
     Err(format!("the file `{name}` is not at hand"))
 }
+
+impl std::str::FromStr for crate::Dim {
+    type Err = String;
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, String> {
+        syntax::dim(text)
+    }
+}

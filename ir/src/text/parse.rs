@@ -152,7 +152,7 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
             let numbers = list(numbers)?.iter().map(|n| number(n)).collect::<Result<Vec<f64>, _>>()?;
             Weight::numbers(ty.dtype, shape, &numbers)
         }
-        ("hex", [bytes]) => Weight::inline(ty.dtype, shape, unhex(&string(bytes)?)?),
+        ("hex", [bytes]) => Weight::inline(ty.dtype, shape, syntax::unhex(&string(bytes)?)?),
         ("uniform", [seed]) => Weight::uniform(ty.dtype, shape, number(seed)?),
         ("transpose", [w, perm]) => {
             let perm = list(perm)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
@@ -175,10 +175,4 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is not a number of the expected kind"))
-}
-
-fn unhex(text: &str) -> Result<Vec<u8>, String> {
-    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
-    let digits = digits.filter(|d| d.len() % 2 == 0).ok_or("hexadecimal bytes expected")?;
-    Ok(digits.chunks_exact(2).filter_map(|d| u8::try_from(d[0] << 4 | d[1]).ok()).collect())
 }

@@ -1,8 +1,8 @@
 //! Writing the text form.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
-use super::syntax::quote;
+use super::syntax::{self, quote};
 use crate::ops::payload_text;
 use crate::weight::WeightExpr;
 use crate::{DType, Def, Graph, ValueId, Weight};
@@ -83,9 +83,5 @@ fn inline(weight: &Weight, bytes: &[u8]) -> String {
         };
         return format!("dense([{}])", numbers.iter().map(text).collect::<Vec<_>>().join(", "));
     }
-    let mut hex = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    format!("hex(\"{hex}\")")
+    format!("hex(\"{}\")", syntax::hex(bytes))
 }

@@ -1,5 +1,7 @@
 //! Reading the small syntax that statements are made of.
 
+use std::fmt::Write;
+
 use crate::{Dim, Shape, TensorType};
 
 /// Splits at each `separator` outside of brackets and quotes; the parts are trimmed. An empty text
@@ -168,4 +170,21 @@ pub(crate) fn shape(text: &str) -> Result<Shape, String> {
 pub(crate) fn tensor_type(text: &str) -> Result<TensorType, String> {
     let at = text.find('[').ok_or_else(|| format!("expected a type such as f32[2, 3], found `{text}`"))?;
     Ok(TensorType::new(text[..at].parse()?, shape(&text[at..])?))
+}
+
+/// Bytes in hexadecimal, as [`unhex`] reads them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The bytes of hexadecimal digits.
+pub(crate) fn unhex(text: &str) -> Result<Vec<u8>, String> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|d| d.len() % 2 == 0).ok_or("hexadecimal bytes expected")?;
+    Ok(digits.chunks_exact(2).filter_map(|d| u8::try_from(d[0] << 4 | d[1]).ok()).collect())
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use planish_ir::{Dim, Graph, Shape, Symbol, ValueId};
+use planish_ir::{Dim, Graph, Op, Shape, Symbol, ValueId};
 
 use super::Emitter;
 use super::nodes::{int, ints};
@@ -125,15 +125,18 @@ impl Emitter<'_> {
     }
 }
 
-/// The first input that has the symbol as a dimension, and which; the verifier guarantees one.
+/// The first input, or else result of an operator that passes through, that has the symbol as a dimension,
+/// and which; the verifier guarantees one.
 fn binding(graph: &Graph, symbol: &Symbol) -> (ValueId, i64) {
-    for &input in graph.inputs() {
+    let foreign = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Foreign(_)));
+    let results = foreign.flat_map(|(_, node)| &node.outputs);
+    for &input in graph.inputs().iter().chain(results) {
         let axis = graph.ty(input).shape.iter().position(|d| d.as_symbol() == Some(symbol));
         if let Some(axis) = axis.and_then(|a| i64::try_from(a).ok()) {
             return (input, axis);
         }
     }
-    unreachable!("invariant V07: every symbol is a dimension of an input")
+    unreachable!("invariant V07: every symbol is a dimension of one of these")
 }
 
 /// Permutations and the like as an attribute.

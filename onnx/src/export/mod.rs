@@ -2,6 +2,7 @@
 //! by piece, in parallel, straight into their places in the output file.
 
 mod dims;
+mod foreign;
 mod layout;
 mod nodes;
 mod reshape;
@@ -12,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use planish_ir::weight::WeightError;
-use planish_ir::{DType, Def, Dim, Graph, Origin, TensorType, ValueId};
+use planish_ir::{DType, Def, Dim, Graph, Op, Origin, TensorType, ValueId};
 
 use crate::OPSETS;
 use crate::proto::{
@@ -131,13 +132,15 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
         output: graph.outputs().iter().map(|o| value_info(&o.name, o.value)).collect(),
         node: emitter.nodes,
         initializer: emitter.initializers,
+        ..GraphProto::default()
     };
     let model = ModelProto {
         ir_version: ir_version(options.opset),
         producer_name: "planish".to_owned(),
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: None,
-        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: options.opset.into() }],
+        opset_import: domains(graph, options.opset),
+        functions: Vec::new(),
     };
     let weights: Vec<layout::Initializer<'_>> = graph
         .weights()
@@ -150,6 +153,21 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
     layout::write(&model, proto, &weights, name, folder, options)
 }
 
+/// The domains that a graph has operators of, with their versions.
+fn domains(graph: &Graph, opset: u32) -> Vec<OperatorSetIdProto> {
+    let mut domains = vec![OperatorSetIdProto { domain: String::new(), version: opset.into() }];
+    for (_, node) in graph.nodes() {
+        let Op::Foreign(foreign) = &node.op else { continue };
+        if foreign.is_standard() || domains.iter().any(|d| d.domain == foreign.domain.0) {
+            continue;
+        }
+        // A graph comes with one version of a domain.
+        let version = i64::try_from(foreign.version).unwrap_or(i64::MAX);
+        domains.push(OperatorSetIdProto { domain: foreign.domain.0.clone(), version });
+    }
+    domains
+}
+
 /// The version of the format that introduced an opset (onnx's `versions.md`).
 fn ir_version(opset: u32) -> i64 {
     match opset {
@@ -157,7 +175,8 @@ fn ir_version(opset: u32) -> i64 {
         19..=20 => 9,
         21..=22 => 10,
         23 => 11,
-        _ => 12,
+        24 => 12,
+        _ => 13,
     }
 }
 

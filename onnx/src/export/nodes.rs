@@ -1,12 +1,12 @@
 //! The ONNX form of each operator (onnx/docs/Operators.md).
 
 use bytes::Bytes;
-use planish_ir::ops::{Attention, BinaryKind, GeluForm, ReduceKind, UnaryKind};
+use planish_ir::ops::{Attention, BinaryKind, Foreign, GeluForm, ReduceKind, UnaryKind};
 use planish_ir::{DType, Node, Op, ValueId};
 
 use super::dims::indices;
 use super::reshape::reshape;
-use super::{Emitter, ExportError, data_type};
+use super::{Emitter, ExportError, data_type, foreign};
 use crate::proto::{AttributeProto, AttributeType, NodeProto};
 
 /// An integer attribute.
@@ -48,17 +48,12 @@ pub(super) fn form(op: &'static str, inputs: Vec<String>, attributes: Vec<Attrib
 
 /// Appends the node for an operator.
 pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), ExportError> {
+    if let Op::Foreign(foreign) = &node.op {
+        return pass_through(emitter, node, foreign);
+    }
     let first = node.outputs[0];
-    let Form { op, inputs, attributes } = lower(emitter, &node.op, first).map_err(|reason| {
-        let value = emitter.graph.value(first);
-        ExportError::NoForm {
-            op: node.op.mnemonic(),
-            name: value.name.clone(),
-            origin: value.origin.clone(),
-            opset: emitter.opset,
-            reason,
-        }
-    })?;
+    let Form { op, inputs, attributes } =
+        lower(emitter, &node.op, first).map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason))?;
     let output: Vec<String> = node.outputs.iter().map(|v| emitter.name(*v).to_owned()).collect();
     emitter.nodes.push(NodeProto {
         name: output[0].clone(),
@@ -68,6 +63,23 @@ pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), ExportE
         attribute: attributes,
         ..NodeProto::default()
     });
+    Ok(())
+}
+
+fn no_form(emitter: &Emitter<'_>, op: &'static str, result: ValueId, reason: String) -> ExportError {
+    let value = emitter.graph.value(result);
+    ExportError::NoForm { op, name: value.name.clone(), origin: value.origin.clone(), opset: emitter.opset, reason }
+}
+
+/// Appends the node for an operator that passes through, results that are left out included.
+fn pass_through(emitter: &mut Emitter<'_>, node: &Node, op: &Foreign) -> Result<(), ExportError> {
+    let mut proto =
+        foreign::node(emitter, op).map_err(|reason| no_form(emitter, node.op.mnemonic(), node.outputs[0], reason))?;
+    let mut given = node.outputs.iter().map(|v| emitter.name(*v).to_owned());
+    proto.output =
+        op.results.0.iter().map(|ty| ty.as_ref().and_then(|_| given.next()).unwrap_or_default()).collect();
+    proto.name = emitter.name(node.outputs[0]).to_owned();
+    emitter.nodes.push(proto);
     Ok(())
 }
 
@@ -93,6 +105,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
                 ReduceKind::Sum => "ReduceSum",
                 ReduceKind::Mean => "ReduceMean",
                 ReduceKind::Max => "ReduceMax",
+                ReduceKind::Min => "ReduceMin",
             };
             form(op, inputs, attributes)
         }
@@ -125,6 +138,10 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             let (zero, end, one) = (e.scalar(0), e.dim_scalar(&p.length), e.scalar(1));
             form("Range", vec![zero, end, one], Vec::new())
         }
+        Op::Sizes(p) => {
+            let sizes = e.shape(&p.of);
+            form("Identity", vec![sizes], Vec::new())
+        }
         Op::Linear(p) if e.graph.ty(p.x).shape.rank() == 2 => {
             let inputs = [Some(p.x), Some(p.weight), p.bias].into_iter().flatten().map(|v| name(e, v)).collect();
             form("Gemm", inputs, vec![int("transB", i64::from(!p.transposed.0))])
@@ -150,6 +167,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
         }
         Op::Gelu(_) => return not_legal("arithmetic before opset 20"),
         Op::Attention(p) => attention(e, p)?,
+        Op::Foreign(_) => return Err("it passes through".to_owned()),
         Op::Rotary(_) => return not_legal("arithmetic on the halves of each head"),
     })
 }
@@ -171,7 +189,10 @@ fn unary(kind: UnaryKind) -> Result<&'static str, String> {
     Ok(match kind {
         UnaryKind::Neg => "Neg",
         UnaryKind::Abs => "Abs",
+        UnaryKind::Floor => "Floor",
+        UnaryKind::Ceil => "Ceil",
         UnaryKind::Exp => "Exp",
+        UnaryKind::Log => "Log",
         UnaryKind::Sqrt => "Sqrt",
         UnaryKind::Cos => "Cos",
         UnaryKind::Sin => "Sin",
@@ -180,6 +201,7 @@ fn unary(kind: UnaryKind) -> Result<&'static str, String> {
         UnaryKind::Sigmoid => "Sigmoid",
         UnaryKind::Relu => "Relu",
         UnaryKind::Not => "Not",
+        UnaryKind::IsNan => "IsNaN",
         UnaryKind::Silu => return Err("legalization turns it into a product with a sigmoid".to_owned()),
     })
 }
@@ -195,7 +217,9 @@ fn binary(kind: BinaryKind) -> &'static str {
         BinaryKind::Max => "Max",
         BinaryKind::Equal => "Equal",
         BinaryKind::Less => "Less",
+        BinaryKind::LessOrEqual => "LessOrEqual",
         BinaryKind::Greater => "Greater",
+        BinaryKind::GreaterOrEqual => "GreaterOrEqual",
         BinaryKind::And => "And",
         BinaryKind::Or => "Or",
     }

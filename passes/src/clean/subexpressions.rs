@@ -48,10 +48,14 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     let mut seen: HashMap<Op, Vec<ValueId>> = HashMap::new();
     let merged = graph.rewrite(|graph, node| {
         let node = graph.node(node);
+        // Operators that draw random numbers are among these.
+        if matches!(node.op, Op::Foreign(_)) {
+            return Ok::<_, PassError>(Step::Keep);
+        }
         let mut key = node.op.clone();
         order_operands(&mut key);
         match seen.get(&key) {
-            Some(first) => Ok::<_, PassError>(Step::Replace(first.clone())),
+            Some(first) => Ok(Step::Replace(first.clone())),
             None => {
                 seen.insert(key, node.outputs.clone());
                 Ok(Step::Keep)

@@ -1,6 +1,7 @@
 //! What each target has kernels for, and the check that nothing else is left.
 
 use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
+use planish_ir::ops::Foreign;
 use planish_ir::{Graph, Op, ValueId};
 
 use super::{attention, mask};
@@ -47,7 +48,7 @@ const TABLE: &[Row] = &[
     Row { mnemonics: &["pow"], standard: &[I32, I64, F16, Bf16, F32, F64], ort: &[I32, I64, F32, F64] },
     Row { mnemonics: &["min", "max"], standard: NUMBERS, ort: &[I8, I32, I64, U8, F16, F32, F64] },
     Row { mnemonics: &["equal"], standard: ANY, ort: &[Bool, I8, I16, I32, I64, U8, F32, F64] },
-    Row { mnemonics: &["less", "greater"], standard: NUMBERS, ort: WITHOUT_HALVES },
+    Row { mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"], standard: NUMBERS, ort: WITHOUT_HALVES },
     Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool] },
     Row {
         mnemonics: &["neg"],
@@ -55,7 +56,7 @@ const TABLE: &[Row] = &[
         ort: &[I8, I16, I32, I64, F32, F64],
     },
     Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES },
-    Row { mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"], standard: FLOATS, ort: &[F32, F64] },
+    Row { mnemonics: &["exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor", "ceil"], standard: FLOATS, ort: &[F32, F64] },
     Row { mnemonics: &["cos", "sin"], standard: FLOATS, ort: &[F32, F64] },
     Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32] },
     Row { mnemonics: &["select"], standard: ANY, ort: &[I8, I32, I64, U8, F32, F64] },
@@ -71,12 +72,13 @@ const TABLE: &[Row] = &[
         ort: &[I32, I64, F32, F64],
     },
     Row {
-        mnemonics: &["reduce_max"],
+        mnemonics: &["reduce_max", "reduce_min"],
         standard: &[I8, I32, I64, U8, F16, Bf16, F32, F64],
         ort: &[I8, I32, I64, U8, F32, F64],
     },
     Row { mnemonics: &["cumsum"], standard: &[I32, I64, F16, Bf16, F32, F64], ort: &[I32, I64, F32, F64] },
-    Row { mnemonics: &["iota"], standard: &[I64], ort: &[I64] },
+    Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64] },
+    Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64] },
     Row { mnemonics: &["linear", "matmul", "softmax"], standard: FLOATS, ort: &[F32, F64] },
     Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS },
     Row { mnemonics: &["attention"], standard: FLOATS, ort: &[F16, F32] },
@@ -100,6 +102,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
 
 /// Why the target cannot run an operator.
 fn missing(graph: &Graph, op: &Op, result: ValueId, target: Target) -> Option<String> {
+    if let Op::Foreign(foreign) = op {
+        return missing_foreign(foreign, target);
+    }
     let Some(row) = TABLE.iter().find(|row| row.mnemonics.contains(&op.mnemonic())) else {
         return Some("no kernel".to_owned());
     };
@@ -116,6 +121,17 @@ fn missing(graph: &Graph, op: &Op, result: ValueId, target: Target) -> Option<St
     (!kernels.contains(&dtype)).then(|| format!("no kernel for {dtype}"))
 }
 
+/// Why the target cannot run an operator that passes through. Those of the default domain are the
+/// export's to check: they are what they are at the opset that it writes.
+fn missing_foreign(foreign: &Foreign, target: Target) -> Option<String> {
+    let domains: &[&str] = match target {
+        Target::Onnx => &[Foreign::STANDARD],
+        Target::Ort => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
+    };
+    let known = domains.contains(&foreign.domain.0.as_str());
+    (!known).then(|| format!("operator {} of the domain {}: target {target} has those of {}", foreign.op.0, foreign.domain.0, domains.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +144,11 @@ mod tests {
         ("reduce_mean", "ReduceMean"),
         ("reduce_max", "ReduceMax"),
         ("iota", "Range"),
+        ("sizes", "Identity"),
+        ("is_nan", "IsNaN"),
+        ("less_or_equal", "LessOrEqual"),
+        ("greater_or_equal", "GreaterOrEqual"),
+        ("reduce_min", "ReduceMin"),
         ("linear", "Gemm"),
         ("layer_norm", "LayerNormalization"),
         ("rms_norm", "RMSNormalization"),
@@ -154,6 +175,6 @@ mod tests {
     #[test]
     fn every_operator_that_is_always_lowered_has_no_row() {
         let without = Op::mnemonics().filter(|m| !TABLE.iter().any(|row| row.mnemonics.contains(m)));
-        assert_eq!(without.collect::<Vec<_>>(), ["silu", "rotary"]);
+        assert_eq!(without.collect::<Vec<_>>(), ["silu", "rotary", "foreign"]);
     }
 }

@@ -1,0 +1,218 @@
+//! Operators of ONNX that have no counterpart here: they pass from an imported graph to an exported one.
+
+use std::sync::Arc;
+
+use super::attribute::{Attribute, Real};
+use super::infer::{Types, ensure};
+use super::payload::{TypeRule, payload};
+use crate::text::syntax;
+use crate::{DType, Dim, TensorType, ValueId};
+
+payload! {
+    /// An operator of ONNX as it came. What it computes is for the target to know; the types of its
+    /// results are those that were found when it was imported. A dimension of a result that is a
+    /// symbol of its own is a size that the operator determines.
+    Foreign = "foreign" {
+        operands {
+            /// The operands, some of which may be left out.
+            inputs: Vec<Option<ValueId>>,
+            /// The values of this graph that the graphs in `settings` use.
+            captured: Vec<ValueId>,
+        }
+        attributes {
+            /// The domain of the operator, `ai.onnx` for the default one.
+            domain: Text,
+            /// The operator, e.g. `TopK`.
+            op: Text,
+            /// The opset of the domain that the graph came with.
+            version: usize,
+            /// Attributes, in the order in which they came.
+            settings: Settings,
+            /// The names by which graphs in `settings` call the captured values, in order.
+            captures: Vec<Text>,
+            /// The types of the results; none for one that is left out.
+            results: Results,
+        }
+    }
+}
+
+impl Foreign {
+    /// The domain by which ONNX calls its own operators.
+    pub const STANDARD: &'static str = "ai.onnx";
+
+    /// Whether it is an operator of the default domain.
+    #[must_use]
+    pub fn is_standard(&self) -> bool {
+        self.domain.0 == Self::STANDARD
+    }
+
+    /// Whether it is this operator of the default domain.
+    #[must_use]
+    pub fn is(&self, op: &str) -> bool {
+        self.is_standard() && self.op.0 == op
+    }
+
+    /// The value of an attribute.
+    #[must_use]
+    pub fn setting(&self, name: &str) -> Option<&Setting> {
+        self.settings.0.iter().find(|(n, _)| n == name).map(|(_, value)| value)
+    }
+
+    /// The symbols that its results have as a dimension of their own.
+    pub fn result_symbols(&self) -> impl Iterator<Item = &crate::Symbol> {
+        self.results.0.iter().flatten().flat_map(|ty| ty.shape.iter()).filter_map(Dim::as_symbol)
+    }
+}
+
+impl TypeRule for Foreign {
+    fn infer(&self, _: &Types<'_>) -> Result<Vec<TensorType>, String> {
+        ensure(self.captured.len() == self.captures.len(), || {
+            format!("{} captured values have {} names", self.captured.len(), self.captures.len())
+        })?;
+        let types: Vec<TensorType> = self.results.0.iter().flatten().cloned().collect();
+        ensure(!types.is_empty(), || "it has no result".to_owned())?;
+        Ok(types)
+    }
+}
+
+/// A text attribute, written in quotes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Text(pub String);
+
+impl Attribute for Text {
+    fn print(&self) -> Option<String> {
+        Some(syntax::quote(&self.0))
+    }
+    fn parse(text: Option<&str>) -> Result<Self, String> {
+        syntax::string(text.ok_or("is missing")?).map(Self)
+    }
+    fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
+}
+
+/// The types of results, written `[f32[n], _]`: `_` for one that is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Results(pub Vec<Option<TensorType>>);
+
+impl Attribute for Results {
+    fn print(&self) -> Option<String> {
+        let text = |ty: &Option<TensorType>| ty.as_ref().map_or_else(|| "_".to_owned(), TensorType::to_string);
+        Some(format!("[{}]", self.0.iter().map(text).collect::<Vec<_>>().join(", ")))
+    }
+    fn parse(text: Option<&str>) -> Result<Self, String> {
+        let one = |text: &String| match text.as_str() {
+            "_" => Ok(None),
+            ty => syntax::tensor_type(ty).map(Some),
+        };
+        syntax::list(text.ok_or("is missing")?)?.iter().map(one).collect::<Result<_, _>>().map(Self)
+    }
+    fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
+        self.0.iter().flatten().flat_map(|ty| ty.shape.iter()).for_each(f);
+    }
+}
+
+/// The value of an attribute of ONNX.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Setting {
+    /// An integer.
+    Int(i64),
+    /// A number, which the format holds as binary32.
+    Float(Real),
+    /// Bytes, in general text in UTF-8.
+    Bytes(Arc<[u8]>),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Numbers.
+    Floats(Vec<Real>),
+    /// Several of `Bytes`.
+    Strings(Vec<Arc<[u8]>>),
+    /// A constant tensor: its type and little-endian elements.
+    Tensor(DType, Vec<usize>, Arc<[u8]>),
+    /// A graph in ONNX's encoding, which may use values of the graph around it.
+    Graph(Arc<[u8]>),
+}
+
+/// Attributes, written `[axis = int(1), mode = text("linear")]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Settings(pub Vec<(String, Setting)>);
+
+impl Attribute for Settings {
+    fn print(&self) -> Option<String> {
+        let items: Vec<String> = self.0.iter().map(|(name, value)| format!("{name} = {}", value.text())).collect();
+        (!items.is_empty()).then(|| format!("[{}]", items.join(", ")))
+    }
+    fn parse(text: Option<&str>) -> Result<Self, String> {
+        let Some(text) = text else { return Ok(Self::default()) };
+        let one = |item: &String| {
+            let (name, value) = syntax::cut(item, "=")?.ok_or_else(|| format!("`{item}` is no `name = value`"))?;
+            Ok((name.to_owned(), Setting::parse(value)?))
+        };
+        syntax::list(text)?.iter().map(one).collect::<Result<_, String>>().map(Self)
+    }
+    fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
+}
+
+impl Setting {
+    fn text(&self) -> String {
+        fn list<T>(items: &[T], text: impl Fn(&T) -> String) -> String {
+            format!("[{}]", items.iter().map(text).collect::<Vec<_>>().join(", "))
+        }
+        match self {
+            Setting::Int(value) => format!("int({value})"),
+            Setting::Float(value) => format!("float({value})"),
+            Setting::Bytes(bytes) => string(bytes),
+            Setting::Ints(values) => format!("ints({})", list(values, i64::to_string)),
+            Setting::Floats(values) => format!("floats({})", list(values, Real::to_string)),
+            Setting::Strings(values) => format!("strings({})", list(values, |v| string(v))),
+            Setting::Tensor(dtype, shape, bytes) => {
+                format!("tensor({dtype}{}, \"{}\")", list(shape, usize::to_string), syntax::hex(bytes))
+            }
+            Setting::Graph(bytes) => format!("graph(\"{}\")", syntax::hex(bytes)),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let (kind, inside, _) = syntax::enclosed(text, '(', ')')?;
+        let numbers = |text: &str| -> Result<Vec<Real>, String> {
+            syntax::list(text)?.iter().map(|t| Real::parse(Some(t))).collect()
+        };
+        Ok(match kind {
+            "int" => Setting::Int(i64::parse(Some(inside))?),
+            "float" => Setting::Float(Real::parse(Some(inside))?),
+            "text" | "bytes" => Setting::Bytes(unstring(text)?),
+            "ints" => Setting::Ints(Vec::parse(Some(inside))?),
+            "floats" => Setting::Floats(numbers(inside)?),
+            "strings" => {
+                Setting::Strings(syntax::list(inside)?.iter().map(|t| unstring(t)).collect::<Result<_, _>>()?)
+            }
+            "tensor" => {
+                let (ty, bytes) = syntax::cut(inside, ",")?.ok_or("a tensor has a type and bytes")?;
+                let ty = syntax::tensor_type(ty)?;
+                let shape = ty.shape.as_constant().and_then(|s| s.iter().map(|&d| usize::try_from(d).ok()).collect());
+                let shape = shape.ok_or_else(|| format!("a tensor cannot be {ty}"))?;
+                Setting::Tensor(ty.dtype, shape, unhex(bytes)?)
+            }
+            "graph" => Setting::Graph(unhex(inside)?),
+            _ => return Err(format!("`{text}` is no value of an attribute")),
+        })
+    }
+}
+
+/// `text("...")` where that gives the same bytes, and else `bytes("...")`, in hexadecimal.
+fn string(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains(|c: char| c.is_control() && c != '\n') => format!("text({})", syntax::quote(text)),
+        _ => format!("bytes(\"{}\")", syntax::hex(bytes)),
+    }
+}
+
+fn unstring(text: &str) -> Result<Arc<[u8]>, String> {
+    match syntax::enclosed(text, '(', ')')? {
+        ("text", inside, "") => Ok(syntax::string(inside)?.into_bytes().into()),
+        ("bytes", inside, "") => unhex(inside),
+        _ => Err(format!("`{text}` is neither text nor bytes")),
+    }
+}
+
+fn unhex(text: &str) -> Result<Arc<[u8]>, String> {
+    syntax::unhex(&syntax::string(text)?).map(Into::into)
+}

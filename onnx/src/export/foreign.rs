@@ -1,0 +1,133 @@
+//! Operators that pass through: they are written as they came, where they mean the same at the opset
+//! that is written.
+
+use planish_ir::ops::{Foreign, Setting};
+use prost::Message;
+
+use super::nodes::size;
+use super::{Emitter, data_type};
+use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
+
+/// The opsets at which each operator of the default domain came or changed, `+` where only optional parts
+/// were added (tools/onnx_versions.py).
+const VERSIONS: &str = include_str!("../versions.csv");
+
+/// Why an operator of one opset does not mean the same at another.
+fn unlike(op: &str, from: usize, to: usize) -> Option<String> {
+    let line = VERSIONS.lines().skip(1).find_map(|line| line.split_once(',').filter(|(name, _)| *name == op));
+    let Some((_, versions)) = line else { return Some("is no operator of ONNX".to_owned()) };
+    let versions = versions.split(' ').filter_map(|text| {
+        let number: usize = text.trim_end_matches('+').parse().ok()?;
+        Some((number, text.ends_with('+')))
+    });
+    let between = |v: usize| v > from.min(to) && v <= from.max(to);
+    let changed = versions.filter(|&(v, _)| between(v)).find(|&(_, added)| from > to || !added);
+    changed.map(|(v, _)| format!("came or changed with opset {v}"))
+}
+
+/// The operator as a node without name and results, and the version of its domain.
+///
+/// # Errors
+/// When the opset that is written has another operator of this name than the one that it came from.
+pub(super) fn node(e: &Emitter<'_>, op: &Foreign) -> Result<NodeProto, String> {
+    let written = usize::try_from(e.opset).unwrap_or(usize::MAX);
+    if op.is_standard() {
+        if let Some(why) = unlike(&op.op.0, op.version, written) {
+            return Err(format!(
+                "it {why}, the graph is of opset {}, and opset {written} is written; --opset chooses another",
+                op.version
+            ));
+        }
+    }
+    let renamed = |name: &str| {
+        let at = op.captures.iter().position(|c| c.0 == name)?;
+        op.captured.get(at).map(|v| e.name(*v).to_owned())
+    };
+    let mut input: Vec<String> =
+        op.inputs.iter().map(|v| v.map_or_else(String::new, |v| e.name(v).to_owned())).collect();
+    while input.last().is_some_and(String::is_empty) {
+        input.pop();
+    }
+    let attribute = op.settings.0.iter().map(|(name, value)| attribute(name, value, &renamed)).collect::<Result<_, _>>()?;
+    Ok(NodeProto {
+        input,
+        op_type: op.op.0.clone(),
+        domain: if op.is_standard() { String::new() } else { op.domain.0.clone() },
+        attribute,
+        ..NodeProto::default()
+    })
+}
+
+fn attribute(name: &str, value: &Setting, renamed: &dyn Fn(&str) -> Option<String>) -> Result<AttributeProto, String> {
+    let mut proto = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
+    let kind = match value {
+        Setting::Int(value) => {
+            proto.i = *value;
+            AttributeType::Int
+        }
+        Setting::Float(value) => {
+            proto.f = value.0 as f32;
+            AttributeType::Float
+        }
+        Setting::Bytes(bytes) => {
+            proto.s = bytes.to_vec().into();
+            AttributeType::String
+        }
+        Setting::Ints(values) => {
+            proto.ints.clone_from(values);
+            AttributeType::Ints
+        }
+        Setting::Floats(values) => {
+            proto.floats = values.iter().map(|v| v.0 as f32).collect();
+            AttributeType::Floats
+        }
+        Setting::Strings(values) => {
+            proto.strings = values.iter().map(|v| v.to_vec().into()).collect();
+            AttributeType::Strings
+        }
+        Setting::Tensor(dtype, shape, bytes) => {
+            proto.t = Some(TensorProto {
+                dims: shape.iter().copied().map(size).collect(),
+                data_type: data_type(*dtype),
+                raw_data: bytes.to_vec().into(),
+                ..TensorProto::default()
+            });
+            AttributeType::Tensor
+        }
+        Setting::Graph(bytes) => {
+            let mut graph = GraphProto::decode(&bytes[..]).map_err(|e| format!("attribute `{name}`: {e}"))?;
+            rename(&mut graph, renamed);
+            proto.g = Some(graph);
+            AttributeType::Graph
+        }
+    };
+    proto.kind = kind.into();
+    Ok(proto)
+}
+
+/// Gives the values around a graph the names that they have now.
+fn rename(graph: &mut GraphProto, renamed: &dyn Fn(&str) -> Option<String>) {
+    let own: Vec<String> = graph
+        .input
+        .iter()
+        .map(|i| i.name.clone())
+        .chain(graph.initializer.iter().map(|t| t.name.clone()))
+        .chain(graph.node.iter().flat_map(|n| n.output.clone()))
+        .collect();
+    let outer = |name: &str| if own.iter().any(|n| n == name) { None } else { renamed(name) };
+    for node in &mut graph.node {
+        for name in &mut node.input {
+            if let Some(new) = outer(name) {
+                *name = new;
+            }
+        }
+        for inner in node.attribute.iter_mut().filter_map(|a| a.g.as_mut()) {
+            rename(inner, &outer);
+        }
+    }
+    for output in &mut graph.output {
+        if let Some(new) = outer(&output.name) {
+            output.name = new;
+        }
+    }
+}

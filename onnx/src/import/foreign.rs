@@ -1,0 +1,109 @@
+//! Nodes that the IR has no counterpart of: they pass through with the types of their results.
+
+use planish_ir::ops::{Foreign, Real, Results, Setting, Settings, Text};
+use planish_ir::{TensorType, ValueId};
+use prost::Message;
+
+use super::is_default;
+use super::nodes::Node;
+use super::order::captured;
+use super::scope::Scope;
+use super::tensors::dtype;
+use crate::proto::{AttributeProto, AttributeType};
+
+/// Operators whose first result has the type of the first operand.
+const LIKE_FIRST: &[&str] = &[
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitShift", "BitwiseNot", "Celu", "Clip", "Cosh",
+    "CumSum", "Dropout", "Elu", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization",
+    "LRN", "LayerNormalization", "LeakyRelu", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "PRelu",
+    "RMSNormalization", "Reciprocal", "Round", "ScatterElements", "ScatterND", "Selu", "Shrink", "Sign", "Sinh", "Softplus",
+    "Softsign", "Swish", "Tan", "TensorScatter", "ThresholdedRelu", "Trilu",
+];
+
+/// Lets a node pass.
+///
+/// # Errors
+/// When the type of a result is not known, or an attribute is of a kind that graphs do not hold.
+pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), String> {
+    let mut results: Vec<Option<TensorType>> = Vec::new();
+    for (index, name) in node.proto.output.iter().enumerate() {
+        results.push(if name.is_empty() { None } else { Some(result_type(scope, node, index, name)?) });
+    }
+    let inputs = node.proto.input.iter().map(|name| if name.is_empty() { Ok(None) } else { scope.value(name).map(Some) });
+    let inputs = inputs.collect::<Result<Vec<Option<ValueId>>, String>>()?;
+    let mut settings = Vec::new();
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for attribute in &node.proto.attribute {
+        for name in captured(attribute) {
+            if !names.contains(&Text(name.clone())) {
+                values.push(scope.value(&name)?);
+                names.push(Text(name));
+            }
+        }
+        settings.push((attribute.name.clone(), setting(attribute).map_err(|e| format!("attribute `{}`: {e}", attribute.name))?));
+    }
+    let domain = if is_default(&node.proto.domain) { Foreign::STANDARD } else { &node.proto.domain };
+    let op = Foreign {
+        inputs,
+        captured: values,
+        domain: Text(domain.to_owned()),
+        op: Text(node.proto.op_type.clone()),
+        version: usize::try_from(node.version).unwrap_or(1),
+        settings: Settings(settings),
+        captures: names,
+        results: Results(results),
+    };
+    let outputs: Vec<&String> = node.proto.output.iter().filter(|n| !n.is_empty()).collect();
+    let first = outputs.first().map_or("", |n| n.as_str());
+    let values = scope.emit_all(op, first)?;
+    for (name, value) in outputs.into_iter().zip(values) {
+        scope.graph.rename(value, name);
+        scope.set(name, value);
+    }
+    Ok(())
+}
+
+/// The type of a result: as declared, or as the operator has it.
+fn result_type(scope: &mut Scope, node: &Node<'_>, index: usize, name: &str) -> Result<TensorType, String> {
+    if let Some(ty) = scope.declared(name)? {
+        return Ok(ty);
+    }
+    if index == 0 && is_default(&node.proto.domain) && LIKE_FIRST.contains(&node.proto.op_type.as_str()) {
+        return scope.ty(node.input(0)?);
+    }
+    Err(format!(
+        "the shape of its result `{name}` is neither inferred nor declared (onnx.shape_inference.infer_shapes declares it)"
+    ))
+}
+
+/// The value of an attribute.
+fn setting(attribute: &AttributeProto) -> Result<Setting, String> {
+    let real = |f: f32| Real(f.into());
+    let kind = AttributeType::try_from(attribute.kind).unwrap_or(AttributeType::Undefined);
+    Ok(match kind {
+        AttributeType::Float => Setting::Float(real(attribute.f)),
+        AttributeType::Int => Setting::Int(attribute.i),
+        AttributeType::String => Setting::Bytes(attribute.s.to_vec().into()),
+        AttributeType::Floats => Setting::Floats(attribute.floats.iter().copied().map(real).collect()),
+        AttributeType::Ints => Setting::Ints(attribute.ints.clone()),
+        AttributeType::Strings => Setting::Strings(attribute.strings.iter().map(|s| s.to_vec().into()).collect()),
+        AttributeType::Graph => {
+            let graph = attribute.g.as_ref().ok_or("it has no graph")?;
+            if graph.initializer.iter().any(|t| t.left.is_some() || t.data_location == 1) {
+                return Err("its graph has a large constant".to_owned());
+            }
+            Setting::Graph(graph.encode_to_vec().into())
+        }
+        AttributeType::Tensor => {
+            let tensor = attribute.t.as_ref().ok_or("it has no tensor")?;
+            let dtype = dtype(tensor.data_type)?;
+            if tensor.left.is_some() || tensor.data_location == 1 {
+                return Err("its tensor is large".to_owned());
+            }
+            let weight = super::tensors::inline(tensor, dtype)?;
+            let bytes = weight.read().map_err(|e| e.to_string())?;
+            Setting::Tensor(dtype, weight.shape().to_vec(), bytes.into())
+        }
+        other => return Err(format!("attributes of kind {other:?} are not supported")),
+    })
+}

@@ -1,0 +1,96 @@
+//! From an ONNX graph to the IR.
+//!
+//! Weights stay where they are. What computes shapes is followed symbolically and leaves no node
+//! behind; operators that the IR has become those; others pass through as `foreign`, with the types
+//! that the graph declares for their results.
+
+mod error;
+mod foreign;
+mod functions;
+mod known;
+mod nodes;
+mod order;
+mod scope;
+mod skeleton;
+mod symbols;
+mod tensors;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use planish_ir::Graph;
+
+pub use error::ImportError;
+
+use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
+
+/// The opsets of the default domain that graphs are read at.
+pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=26;
+
+/// The newest version of the format that is known.
+const IR_VERSION: i64 = 13;
+
+/// An imported graph.
+pub struct Imported {
+    /// Verified.
+    pub graph: Graph,
+    /// The opset of the default domain that it was written in.
+    pub opset: u32,
+    /// What was ignored or assumed, a line each.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a graph from a file. Weights are not read but by what they are ranges of, and external data
+/// only from the folder of the file.
+///
+/// # Errors
+/// When the file cannot be read, breaks the format, or has nodes that no graph here can have: these
+/// are all named.
+pub fn import(path: &Path) -> Result<Imported, ImportError> {
+    let file = skeleton::WeightFile::open(path)
+        .map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
+    let model = skeleton::read(&file)?;
+    let malformed = |message: String| ImportError::File { path: path.to_owned(), message };
+    let (opsets, opset) = opsets(&model).map_err(malformed)?;
+    let mut graph = model.graph.ok_or_else(|| malformed("it holds no graph: is it an ONNX model?".to_owned()))?;
+    functions::inline(&mut graph, &model.functions).map_err(malformed)?;
+    order::check(&mut graph).map_err(malformed)?;
+    let mut scope = scope::Scope::new(&graph, opsets, path, Arc::new(file));
+    scope.interface(&graph).map_err(malformed)?;
+    for node in &graph.node {
+        nodes::import(&mut scope, node);
+    }
+    if !scope.problems.is_empty() {
+        return Err(ImportError::Nodes { path: path.to_owned(), nodes: scope.problems });
+    }
+    let warnings = std::mem::take(&mut scope.warnings);
+    let graph = scope.finish(&graph).map_err(malformed)?;
+    planish_ir::verify(&graph).map_err(|e| malformed(e.to_string()))?;
+    Ok(Imported { graph, opset, warnings })
+}
+
+/// The versions of all domains, and that of the default one.
+fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> {
+    if model.ir_version > IR_VERSION {
+        return Err(format!("version {} of the format is newer than {IR_VERSION}, the newest known", model.ir_version));
+    }
+    let default = model.opset_import.iter().find(|o| is_default(&o.domain)).map_or(1, |o| o.version);
+    if !OPSETS.contains(&default) {
+        return Err(format!("it is written in opset {default}; opsets {} to {} are read", OPSETS.start(), OPSETS.end()));
+    }
+    // It is in a range of small numbers.
+    Ok((model.opset_import.clone(), u32::try_from(default).unwrap_or_default()))
+}
+
+/// Whether a domain is that of ONNX's own operators.
+fn is_default(domain: &str) -> bool {
+    domain.is_empty() || domain == "ai.onnx"
+}
+
+/// The name of a graph, where it has one.
+fn name_of(graph: &GraphProto, path: &Path) -> String {
+    if graph.name.is_empty() {
+        return path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    graph.name.clone()
+}

@@ -1,0 +1,219 @@
+//! Arithmetic, comparison, choice and conversion.
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, Select, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Op, ValueId};
+
+use super::super::known::{Known, equal, less};
+use super::super::scope::Scope;
+use super::super::tensors::dtype;
+use super::Node;
+
+pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    if let Some(kind) = unary(&node.proto.op_type) {
+        let x = scope.value(node.input(0)?)?;
+        return emit(scope, node, Unary { kind, x });
+    }
+    if let Some(kind) = binary(&node.proto.op_type) {
+        return pair(scope, node, kind);
+    }
+    match node.proto.op_type.as_str() {
+        "Identity" => {
+            scope.alias(node.output()?, node.input(0)?);
+            Ok(true)
+        }
+        "Dropout" => dropout(scope, node),
+        "Reciprocal" => {
+            let x = scope.value(node.input(0)?)?;
+            let a = scope.number(node.output()?, scope.graph.ty(x).dtype, 1.0);
+            emit(scope, node, Binary { kind: BinaryKind::Div, a, b: x })
+        }
+        "Sum" => several(scope, node, BinaryKind::Add),
+        "Min" => several(scope, node, BinaryKind::Min),
+        "Max" => several(scope, node, BinaryKind::Max),
+        "Clip" => clip(scope, node),
+        "Where" => select(scope, node),
+        "Cast" => {
+            let to = dtype(i32::try_from(node.int_or("to", 0)?).unwrap_or(0))?;
+            cast(scope, node, to)
+        }
+        "CastLike" => {
+            let to = scope.ty(node.input(1)?)?.dtype;
+            cast(scope, node, to)
+        }
+        _ => Ok(false),
+    }
+}
+
+fn emit(scope: &mut Scope, node: &Node<'_>, op: impl Into<Op>) -> Result<bool, String> {
+    let name = node.output()?;
+    let value = scope.emit(op, name)?;
+    scope.set(name, value);
+    Ok(true)
+}
+
+fn unary(op: &str) -> Option<UnaryKind> {
+    Some(match op {
+        "Neg" => UnaryKind::Neg,
+        "Abs" => UnaryKind::Abs,
+        "Floor" => UnaryKind::Floor,
+        "Ceil" => UnaryKind::Ceil,
+        "Exp" => UnaryKind::Exp,
+        "Log" => UnaryKind::Log,
+        "Sqrt" => UnaryKind::Sqrt,
+        "Cos" => UnaryKind::Cos,
+        "Sin" => UnaryKind::Sin,
+        "Erf" => UnaryKind::Erf,
+        "Tanh" => UnaryKind::Tanh,
+        "Sigmoid" => UnaryKind::Sigmoid,
+        "Relu" => UnaryKind::Relu,
+        "Not" => UnaryKind::Not,
+        "IsNaN" => UnaryKind::IsNan,
+        _ => return None,
+    })
+}
+
+fn binary(op: &str) -> Option<BinaryKind> {
+    Some(match op {
+        "Add" => BinaryKind::Add,
+        "Sub" => BinaryKind::Sub,
+        "Mul" => BinaryKind::Mul,
+        "Div" => BinaryKind::Div,
+        "Pow" => BinaryKind::Pow,
+        "Equal" => BinaryKind::Equal,
+        "Less" => BinaryKind::Less,
+        "LessOrEqual" => BinaryKind::LessOrEqual,
+        "Greater" => BinaryKind::Greater,
+        "GreaterOrEqual" => BinaryKind::GreaterOrEqual,
+        "And" => BinaryKind::And,
+        "Or" => BinaryKind::Or,
+        _ => return None,
+    })
+}
+
+/// `op(a, b)`: of known integers at once.
+fn pair(scope: &mut Scope, node: &Node<'_>, kind: BinaryKind) -> Result<bool, String> {
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    if let (Some(x), Some(y)) = (scope.known(a), scope.known(b))
+        && let Some(known) = combine(kind, &x, &y)
+    {
+        scope.set_known(node.output()?, known);
+        return Ok(true);
+    }
+    let (a, mut b) = (scope.value(a)?, scope.value(b)?);
+    let dtype = scope.graph.ty(a).dtype;
+    // The exponent may be of another type than the base, which the result has.
+    if kind == BinaryKind::Pow && scope.graph.ty(b).dtype != dtype {
+        b = scope.emit(Cast { x: b, to: dtype }, node.input(1)?)?;
+    }
+    emit(scope, node, Binary { kind, a, b })
+}
+
+/// An operation on known integers, where each result is known.
+fn combine(kind: BinaryKind, a: &Known, b: &Known) -> Option<Known> {
+    let truth = |holds: Option<bool>| holds.map(|h| Dim::constant(h.into()));
+    let numbers = |a: &Dim, b: &Dim, f: fn(i64, i64) -> Option<i64>| f(a.as_constant()?, b.as_constant()?).map(Dim::constant);
+    let dtype = if kind.is_predicate() { DType::Bool } else { a.dtype };
+    Known::map(dtype, [a, b], |[a, b]| match kind {
+        BinaryKind::Add => a.checked_add(b),
+        BinaryKind::Sub => a.checked_sub(b),
+        BinaryKind::Mul => a.checked_mul(b),
+        BinaryKind::Div => match (a.as_constant(), b.as_constant()) {
+            (Some(a), Some(b)) => a.checked_div(b).map(Dim::constant),
+            _ => a.exact_div(b),
+        },
+        BinaryKind::Min => numbers(a, b, |a, b| Some(a.min(b))),
+        BinaryKind::Max => numbers(a, b, |a, b| Some(a.max(b))),
+        BinaryKind::Pow => None,
+        BinaryKind::Equal => truth(equal(a, b)),
+        BinaryKind::Less => truth(less(a, b)),
+        BinaryKind::GreaterOrEqual => truth(less(a, b).map(|l| !l)),
+        BinaryKind::Greater => truth(less(b, a)),
+        BinaryKind::LessOrEqual => truth(less(b, a).map(|l| !l)),
+        BinaryKind::And => numbers(a, b, |a, b| Some(a & b)),
+        BinaryKind::Or => numbers(a, b, |a, b| Some(a | b)),
+    })
+}
+
+/// An operation of one operand or more, from the left.
+fn several(scope: &mut Scope, node: &Node<'_>, kind: BinaryKind) -> Result<bool, String> {
+    let name = node.output()?;
+    if let [a, b] = node.proto.input.as_slice()
+        && let (Some(a), Some(b)) = (scope.known(a), scope.known(b))
+        && let Some(known) = combine(kind, &a, &b)
+    {
+        scope.set_known(name, known);
+        return Ok(true);
+    }
+    let values = node.proto.input.iter().map(|n| scope.value(n)).collect::<Result<Vec<ValueId>, _>>()?;
+    let (first, rest) = values.split_first().ok_or("it has no operands")?;
+    let value = rest.iter().try_fold(*first, |a, &b| scope.emit(Binary { kind, a, b }, name))?;
+    scope.set(name, value);
+    Ok(true)
+}
+
+/// Nothing is dropped when a model runs, unless it is told to train.
+fn dropout(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    let trains = match node.version {
+        ..12 => false,
+        _ if !node.has(2) => false,
+        _ => scope.known(node.input(2)?).and_then(|k| k.constants()).is_none_or(|k| k != [0]),
+    };
+    if trains || node.wants(1) {
+        return Ok(false);
+    }
+    scope.alias(node.output()?, node.input(0)?);
+    Ok(true)
+}
+
+/// `min(max(x, low), high)`.
+fn clip(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    let name = node.output()?;
+    let mut x = scope.value(node.input(0)?)?;
+    let dtype = scope.graph.ty(x).dtype;
+    for (index, attribute, kind) in [(1, "min", BinaryKind::Max), (2, "max", BinaryKind::Min)] {
+        let bound = match node.version {
+            ..11 => {
+                let given = node.proto.attribute.iter().any(|a| a.name == attribute);
+                let bound = node.float_or(attribute, 0.0)?;
+                given.then(|| scope.number(name, dtype, bound))
+            }
+            _ => node.has(index).then(|| scope.value(node.input(index)?)).transpose()?,
+        };
+        if let Some(b) = bound {
+            x = scope.emit(Binary { kind, a: x, b }, name)?;
+        }
+    }
+    scope.set(name, x);
+    Ok(true)
+}
+
+fn select(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    let [condition, a, b] = [node.input(0)?, node.input(1)?, node.input(2)?];
+    if let (Some(c), Some(x), Some(y)) = (scope.known(condition), scope.known(a), scope.known(b)) {
+        let chosen = Known::map(x.dtype, [&c, &x, &y], |[c, x, y]| {
+            Some(if c.as_constant()? != 0 { x.clone() } else { y.clone() })
+        });
+        if let Some(known) = chosen {
+            scope.set_known(node.output()?, known);
+            return Ok(true);
+        }
+    }
+    let op = Select { condition: scope.value(condition)?, a: scope.value(a)?, b: scope.value(b)? };
+    emit(scope, node, op)
+}
+
+fn cast(scope: &mut Scope, node: &Node<'_>, to: DType) -> Result<bool, String> {
+    let x = node.input(0)?;
+    // Dimensions fit 64 bits; a narrower type is for constants.
+    let known = scope.known(x).filter(|k| to == DType::I64 || to == k.dtype || to == DType::I32);
+    if let Some(known) = known {
+        scope.set_known(node.output()?, Known { dtype: to, ..known });
+        return Ok(true);
+    }
+    let x = scope.value(x)?;
+    if scope.graph.ty(x).dtype == to {
+        scope.set(node.output()?, x);
+        return Ok(true);
+    }
+    emit(scope, node, Cast { x, to })
+}

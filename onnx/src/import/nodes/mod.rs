@@ -1,0 +1,143 @@
+//! The operators of ONNX that the IR has counterparts of, one file a group.
+//!
+//! A rule emits what a node means and answers `true`, or answers `false` where the IR has no form for
+//! it; the node then passes through. An error is a reason why it has none.
+
+mod elementwise;
+mod movement;
+mod nn;
+mod shape;
+
+use super::order::label;
+use super::scope::Scope;
+use super::{foreign, is_default};
+use crate::proto::{AttributeProto, AttributeType, NodeProto};
+
+/// A node with the version of its domain.
+pub(super) struct Node<'a> {
+    pub(super) proto: &'a NodeProto,
+    pub(super) version: i64,
+}
+
+impl<'a> Node<'a> {
+    /// Whether an operand is given.
+    fn has(&self, index: usize) -> bool {
+        self.proto.input.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    /// The name of an operand.
+    pub(super) fn input(&self, index: usize) -> Result<&'a str, String> {
+        match self.proto.input.get(index) {
+            Some(name) if !name.is_empty() => Ok(name),
+            _ => Err(format!("operand {index} is missing")),
+        }
+    }
+
+    /// The name of the first result.
+    fn output(&self) -> Result<&'a str, String> {
+        match self.proto.output.first() {
+            Some(name) if !name.is_empty() => Ok(name),
+            _ => Err("it has no first result".to_owned()),
+        }
+    }
+
+    /// Whether a result is asked for.
+    fn wants(&self, index: usize) -> bool {
+        self.proto.output.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    fn attribute(&self, name: &str, kind: AttributeType) -> Result<Option<&'a AttributeProto>, String> {
+        let Some(attribute) = self.proto.attribute.iter().find(|a| a.name == name) else { return Ok(None) };
+        if attribute.kind != i32::from(kind) {
+            return Err(format!("attribute `{name}` is not of kind {kind:?}"));
+        }
+        Ok(Some(attribute))
+    }
+
+    fn int(&self, name: &str) -> Result<Option<i64>, String> {
+        Ok(self.attribute(name, AttributeType::Int)?.map(|a| a.i))
+    }
+
+    fn int_or(&self, name: &str, default: i64) -> Result<i64, String> {
+        Ok(self.int(name)?.unwrap_or(default))
+    }
+
+    fn ints(&self, name: &str) -> Result<Option<Vec<i64>>, String> {
+        Ok(self.attribute(name, AttributeType::Ints)?.map(|a| a.ints.clone()))
+    }
+
+    fn float_or(&self, name: &str, default: f32) -> Result<f64, String> {
+        Ok(self.attribute(name, AttributeType::Float)?.map_or(default, |a| a.f).into())
+    }
+
+    fn text_or(&self, name: &str, default: &str) -> Result<String, String> {
+        let attribute = self.attribute(name, AttributeType::String)?;
+        Ok(attribute.map_or(default.to_owned(), |a| String::from_utf8_lossy(&a.s).into_owned()))
+    }
+
+    /// Integers that are an attribute before some opset and an operand from then on; `None` where they
+    /// are not given.
+    ///
+    /// # Errors
+    /// When they are not known.
+    fn parameter(&self, scope: &Scope, name: &str, operand: usize, since: i64) -> Result<Option<Vec<i64>>, String> {
+        if self.version < since {
+            return self.ints(name);
+        }
+        if !self.has(operand) {
+            return Ok(None);
+        }
+        let known = scope.known(self.input(operand)?).and_then(|k| k.constants());
+        known.map(Some).ok_or_else(|| format!("its {name} are not constant"))
+    }
+}
+
+/// An axis counted from either end.
+fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+    let size = i64::try_from(rank).unwrap_or(i64::MAX);
+    let from_front = if axis < 0 { axis + size } else { axis };
+    usize::try_from(from_front).ok().filter(|&a| a < rank).ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
+}
+
+/// Several axes, ascending.
+fn axes(given: &[i64], rank: usize) -> Result<Vec<usize>, String> {
+    let mut axes = given.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+    axes.sort_unstable();
+    match axes.windows(2).all(|w| w[0] != w[1]) {
+        true => Ok(axes),
+        false => Err(format!("axes {given:?} repeat one")),
+    }
+}
+
+/// Imports a node; what cannot be imported is noted.
+pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
+    // Only the first reason of a chain is of interest.
+    if super::order::used(node).iter().any(|name| scope.failed(name)) {
+        return scope.fail(node);
+    }
+    let view = Node { proto: node, version: scope.version(&node.domain) };
+    let reason = match rule(scope, &view) {
+        Ok(true) => return,
+        Ok(false) => None,
+        Err(reason) => Some(reason),
+    };
+    if let Err(problem) = foreign::pass_through(scope, &view) {
+        let reason = reason.map(|r| format!("{r}; ")).unwrap_or_default();
+        scope.problems.push(format!("{}: {reason}{problem}", label(node)));
+        scope.fail(node);
+    }
+}
+
+/// Whether the IR has the node's meaning, which is then emitted.
+fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    if !is_default(&node.proto.domain) {
+        return Ok(false);
+    }
+    let groups = [shape::rule, elementwise::rule, movement::rule, nn::rule];
+    for group in groups {
+        if group(scope, node)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

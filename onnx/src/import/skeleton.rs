@@ -1,0 +1,209 @@
+//! Reading a model without its weights. The encoding of a message is walked from the file, and all of it is
+//! kept but the elements of large tensors, of which only the place is noted: memory follows what is
+//! not weights.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use planish_ir::WeightSource;
+use prost::Message;
+use prost::encoding::{encode_key, encode_varint};
+
+use super::ImportError;
+use crate::proto::{LeftBytes, ModelProto, TENSOR_RAW_DATA};
+
+/// Elements of up to so many bytes are read at once: shapes, scalars, short vectors.
+const KEPT_BYTES: u64 = 1024;
+
+/// The tag of `TensorProto::left`, and what no tag of the format reaches.
+const LEFT: u32 = 60001;
+
+/// How deep messages may lie in each other: graphs in attributes of nodes of graphs.
+const MAX_DEPTH: usize = 64;
+
+/// Bytes read at a time.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A file that weights are ranges of: the model itself, or external data.
+#[derive(Debug)]
+pub(super) struct WeightFile {
+    path: PathBuf,
+    name: String,
+    file: File,
+    /// The size of the file.
+    pub(super) bytes: u64,
+}
+
+impl WeightFile {
+    /// Opens a regular file.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        // Asked before opening: a named pipe would block.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no regular file"));
+        }
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { path: path.to_owned(), name, file, bytes })
+    }
+}
+
+impl WeightSource for WeightFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn file_path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+}
+
+/// The messages that are walked into.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    Function,
+}
+
+impl Kind {
+    /// The message in a field.
+    fn child(self, tag: u32) -> Option<Kind> {
+        Some(match (self, tag) {
+            (Kind::Model, 7) | (Kind::Attribute, 6 | 11) => Kind::Graph,
+            (Kind::Model, 25) => Kind::Function,
+            (Kind::Graph, 1) | (Kind::Function, 7) => Kind::Node,
+            (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) => Kind::Tensor,
+            (Kind::Node, 5) | (Kind::Function, 11) => Kind::Attribute,
+            _ => return None,
+        })
+    }
+}
+
+/// The model in a file, large tensors left where they are.
+pub(super) fn read(file: &WeightFile) -> Result<ModelProto, ImportError> {
+    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0 };
+    let mut bytes = Vec::new();
+    walk.message(file.bytes, Kind::Model, 0, &mut bytes)?;
+    ModelProto::decode(bytes.as_slice()).map_err(|e| walk.malformed(format!("this is no ONNX model: {e}")))
+}
+
+struct Walk<'a> {
+    file: &'a WeightFile,
+    /// The next byte.
+    at: u64,
+    /// Bytes of the file from `start` on.
+    buffer: Vec<u8>,
+    start: u64,
+}
+
+impl Walk<'_> {
+    fn malformed(&self, message: String) -> ImportError {
+        ImportError::File { path: self.file.path.clone(), message }
+    }
+
+    /// Copies the fields of a message that ends before `end`.
+    fn message(&mut self, end: u64, kind: Kind, depth: usize, out: &mut Vec<u8>) -> Result<(), ImportError> {
+        if depth > MAX_DEPTH {
+            return Err(self.malformed(format!("messages lie more than {MAX_DEPTH} deep in each other")));
+        }
+        while self.at < end {
+            let key = self.varint(end)?;
+            let (tag, wire) = (u32::try_from(key >> 3).unwrap_or(u32::MAX), key & 7);
+            let kept = tag < LEFT;
+            match wire {
+                0 => {
+                    let value = self.varint(end)?;
+                    if kept {
+                        encode_varint(key, out);
+                        encode_varint(value, out);
+                    }
+                }
+                1 | 5 => {
+                    let bytes = self.take(if wire == 1 { 8 } else { 4 }, end)?;
+                    if kept {
+                        encode_varint(key, out);
+                        out.extend_from_slice(&bytes);
+                    }
+                }
+                2 => {
+                    let length = self.varint(end)?;
+                    if length > end - self.at {
+                        return Err(self.cut_short(length));
+                    }
+                    if !kept {
+                        self.at += length;
+                    } else if kind == Kind::Tensor && tag == TENSOR_RAW_DATA && length > KEPT_BYTES {
+                        let left = LeftBytes { offset: self.at, length };
+                        prost::encoding::message::encode(LEFT, &left, out);
+                        self.at += length;
+                    } else if let Some(child) = kind.child(tag) {
+                        let mut inside = Vec::new();
+                        self.message(self.at + length, child, depth + 1, &mut inside)?;
+                        encode_key(tag, prost::encoding::WireType::LengthDelimited, out);
+                        encode_varint(inside.len() as u64, out);
+                        out.append(&mut inside);
+                    } else {
+                        encode_varint(key, out);
+                        encode_varint(length, out);
+                        out.extend_from_slice(&self.take(length, end)?);
+                    }
+                }
+                _ => return Err(self.malformed(format!("this is no ONNX model: unknown wire type {wire} at byte {}", self.at))),
+            }
+        }
+        Ok(())
+    }
+
+    fn cut_short(&self, length: u64) -> ImportError {
+        self.malformed(format!(
+            "the file is truncated or no ONNX model: {length} bytes should follow byte {}, of {} in all",
+            self.at, self.file.bytes
+        ))
+    }
+
+    fn varint(&mut self, end: u64) -> Result<u64, ImportError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1, end)?[0];
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(self.malformed(format!("this is no ONNX model: a number of more than 64 bits at byte {}", self.at)))
+    }
+
+    /// The next bytes.
+    fn take(&mut self, length: u64, end: u64) -> Result<Vec<u8>, ImportError> {
+        if length > end - self.at {
+            return Err(self.cut_short(length));
+        }
+        let mut out = Vec::new();
+        while (out.len() as u64) < length {
+            if !(self.start..self.start + self.buffer.len() as u64).contains(&self.at) {
+                let size = usize::try_from(self.file.bytes - self.at).unwrap_or(usize::MAX).min(BUFFER_BYTES);
+                self.buffer.resize(size, 0);
+                self.start = self.at;
+                let read = self.file.read_at(self.at, &mut self.buffer);
+                read.map_err(|source| ImportError::Read { path: self.file.path.clone(), source })?;
+            }
+            // The buffer is at most 64 KiB.
+            let from = usize::try_from(self.at - self.start).unwrap_or(0);
+            let wanted = usize::try_from(length).unwrap_or(usize::MAX) - out.len();
+            let part = &self.buffer[from..self.buffer.len().min(from.saturating_add(wanted))];
+            out.extend_from_slice(part);
+            self.at += part.len() as u64;
+        }
+        Ok(out)
+    }
+}

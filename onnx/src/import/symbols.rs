@@ -1,0 +1,85 @@
+//! Names of dimensions. ONNX allows any text; here they are identifiers, and what looks like a sum
+//! of others is one.
+
+use std::collections::{HashMap, HashSet};
+
+use planish_ir::{Dim, Shape};
+
+use crate::proto::{DimensionValue, TypeProto};
+
+/// What the texts of dimensions stand for.
+#[derive(Default)]
+pub(super) struct Symbols {
+    /// By text.
+    dims: HashMap<String, Dim>,
+    taken: HashSet<String>,
+}
+
+impl Symbols {
+    /// Takes the texts that inputs have as dimensions: first those that are one name, then those
+    /// that are made of such names.
+    pub(super) fn declare<'a>(&mut self, texts: impl Iterator<Item = &'a str> + Clone) {
+        for text in texts.clone() {
+            if let Ok(dim) = text.parse::<Dim>()
+                && dim.as_symbol().is_some()
+            {
+                self.taken.insert(text.trim().to_owned());
+                self.dims.insert(text.to_owned(), dim);
+            }
+        }
+        for text in texts {
+            if self.dims.contains_key(text) {
+                continue;
+            }
+            let sum = text.parse::<Dim>().ok().filter(|dim| dim.symbols().all(|s| self.taken.contains(&**s)));
+            let dim = sum.unwrap_or_else(|| self.fresh(text));
+            self.dims.insert(text.to_owned(), dim);
+        }
+    }
+
+    /// A dimension by its text.
+    pub(super) fn dim(&mut self, text: &str) -> Dim {
+        if let Some(dim) = self.dims.get(text) {
+            return dim.clone();
+        }
+        let dim = self.fresh(text);
+        self.dims.insert(text.to_owned(), dim.clone());
+        dim
+    }
+
+    /// A symbol that stands for nothing yet, named after a text.
+    pub(super) fn fresh(&mut self, text: &str) -> Dim {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let mut base: String = text.trim_matches(|c: char| !c.is_ascii_alphanumeric()).chars().map(plain).collect();
+        if !base.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            base.insert_str(0, "dim_");
+        }
+        let mut name = base.clone();
+        let mut suffix = 0;
+        while !self.taken.insert(name.clone()) {
+            suffix += 1;
+            name = format!("{base}_{suffix}");
+        }
+        Dim::symbol(&name)
+    }
+
+    /// The shape of a declared type; dimensions without size or text are symbols named after `value`.
+    ///
+    /// # Errors
+    /// When a size is negative. `Ok(None)` where no shape is declared.
+    pub(super) fn shape(&mut self, ty: &TypeProto, value: &str) -> Result<Option<Shape>, String> {
+        let Some(shape) = ty.tensor_type.as_ref().and_then(|t| t.shape.as_ref()) else { return Ok(None) };
+        let mut dims = Vec::new();
+        for (axis, dim) in shape.dim.iter().enumerate() {
+            dims.push(match &dim.value {
+                Some(DimensionValue::DimValue(size)) if *size < 0 => {
+                    return Err(format!("dimension {axis} of `{value}` is {size}"));
+                }
+                Some(DimensionValue::DimValue(size)) => Dim::constant(*size),
+                Some(DimensionValue::DimParam(text)) if !text.trim().is_empty() => self.dim(text),
+                _ => self.fresh(&format!("{value}_dim_{axis}")),
+            });
+        }
+        Ok(Some(Shape::new(dims)))
+    }
+}

@@ -1,0 +1,142 @@
+//! Constants of a model as lazy weights.
+
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use planish_ir::weight::StoredRange;
+use planish_ir::{DType, Weight};
+
+use super::skeleton::WeightFile;
+use crate::proto::{DataType, TensorProto};
+
+/// The element type of a number of the format.
+pub(super) fn dtype(number: i32) -> Result<DType, String> {
+    let name = |data: DataType| format!("{data:?}").to_lowercase();
+    let data = DataType::try_from(number).map_err(|_| format!("element type number {number} is unknown"))?;
+    Ok(match data {
+        DataType::Bool => DType::Bool,
+        DataType::Int8 => DType::I8,
+        DataType::Int16 => DType::I16,
+        DataType::Int32 => DType::I32,
+        DataType::Int64 => DType::I64,
+        DataType::Uint8 => DType::U8,
+        DataType::Float16 => DType::F16,
+        DataType::Bfloat16 => DType::Bf16,
+        DataType::Float => DType::F32,
+        DataType::Double => DType::F64,
+        DataType::Undefined => return Err("the element type is not given".to_owned()),
+        other => return Err(format!("elements of type {} are not supported", name(other))),
+    })
+}
+
+/// The files that constants stand in.
+pub(super) struct Files {
+    model: Arc<WeightFile>,
+    /// The folder of the model.
+    folder: PathBuf,
+    external: HashMap<String, Arc<WeightFile>>,
+}
+
+impl Files {
+    pub(super) fn new(model: Arc<WeightFile>, path: &Path) -> Self {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Self { model, folder: folder.to_owned(), external: HashMap::new() }
+    }
+
+    /// A constant; nothing of it is read.
+    ///
+    /// # Errors
+    /// Why it is none, without its name.
+    pub(super) fn weight(&mut self, tensor: &TensorProto) -> Result<Weight, String> {
+        let dtype = dtype(tensor.data_type)?;
+        let shape = sizes(tensor)?;
+        // A weight that takes nothing in memory, to learn the number of bytes.
+        let bytes = Weight::uniform(dtype, shape.clone(), 0).ok_or_else(|| too_large(dtype, &shape))?.bytes();
+        let stored = |source: Arc<WeightFile>, offset: u64, length: u64| {
+            if length != bytes {
+                return Err(format!("it has {length} bytes, {dtype}{shape:?} takes {bytes}"));
+            }
+            if offset.checked_add(length).is_none_or(|end| end > source.bytes) {
+                return Err(format!("bytes {offset} to {offset} + {length} are beyond the end of the file"));
+            }
+            Weight::stored(dtype, shape.clone(), StoredRange { source, offset }).ok_or_else(|| too_large(dtype, &shape))
+        };
+        if tensor.data_location == 1 {
+            let (file, offset, length) = self.external(tensor)?;
+            let length = length.unwrap_or(bytes);
+            return stored(file, offset, length);
+        }
+        if let Some(left) = tensor.left {
+            return stored(Arc::clone(&self.model), left.offset, left.length);
+        }
+        inline(tensor, dtype)
+    }
+
+    /// File, offset and length of elements that stand elsewhere: inside of the model's folder only.
+    fn external(&mut self, tensor: &TensorProto) -> Result<(Arc<WeightFile>, u64, Option<u64>), String> {
+        let entry = |key: &str| tensor.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+        let number = |key: &str| {
+            let text = entry(key);
+            text.map(|t| t.parse::<u64>().map_err(|_| format!("its external data has the {key} `{t}`"))).transpose()
+        };
+        let location = entry("location").ok_or("its external data has no location")?;
+        let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
+        if let Some(file) = self.external.get(location) {
+            return Ok((Arc::clone(file), offset, length));
+        }
+        let inside = !location.is_empty()
+            && Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+        let outside = || format!("its external data `{location}` is outside of the model's folder");
+        if !inside {
+            return Err(outside());
+        }
+        let path = self.folder.join(location);
+        let failed = |e: std::io::Error| format!("its external data `{location}` cannot be read: {e}");
+        let real = path.canonicalize().map_err(failed)?;
+        if !real.starts_with(self.folder.canonicalize().map_err(failed)?) {
+            return Err(format!("{}: a link leads there", outside()));
+        }
+        let file = Arc::new(WeightFile::open(&path).map_err(failed)?);
+        self.external.insert(location.to_owned(), Arc::clone(&file));
+        Ok((file, offset, length))
+    }
+}
+
+fn sizes(tensor: &TensorProto) -> Result<Vec<usize>, String> {
+    let shape = tensor.dims.iter().map(|&d| usize::try_from(d)).collect::<Result<Vec<_>, _>>();
+    shape.map_err(|_| format!("its dimensions {:?} are not all sizes", tensor.dims))
+}
+
+/// A constant whose elements stand in the message.
+///
+/// # Errors
+/// When there are too few or too many of them.
+pub(super) fn inline(tensor: &TensorProto, dtype: DType) -> Result<Weight, String> {
+    let shape = sizes(tensor)?;
+    let data = if tensor.raw_data.is_empty() { typed(tensor, dtype) } else { tensor.raw_data.to_vec() };
+    let length = data.len();
+    Weight::inline(dtype, shape.clone(), data)
+        .ok_or_else(|| format!("it has {length} bytes, which are not {dtype}{shape:?}"))
+}
+
+fn too_large(dtype: DType, shape: &[usize]) -> String {
+    format!("{dtype}{shape:?} does not fit 64 bits")
+}
+
+/// The bytes of elements that are held as numbers; too few or too many where the tensor is wrong.
+fn typed(tensor: &TensorProto, dtype: DType) -> Vec<u8> {
+    fn bytes<T: Copy, const N: usize>(values: &[T], f: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+        values.iter().flat_map(|v| f(*v)).collect()
+    }
+    match dtype {
+        DType::F32 => bytes(&tensor.float_data, f32::to_le_bytes),
+        DType::F64 => bytes(&tensor.double_data, f64::to_le_bytes),
+        DType::I64 => bytes(&tensor.int64_data, i64::to_le_bytes),
+        DType::I32 => bytes(&tensor.int32_data, i32::to_le_bytes),
+        // The low bits are the element.
+        DType::I16 | DType::F16 | DType::Bf16 => bytes(&tensor.int32_data, |v| (v as i16).to_le_bytes()),
+        DType::I8 | DType::U8 => bytes(&tensor.int32_data, |v| [v as u8]),
+        DType::Bool => bytes(&tensor.int32_data, |v| [u8::from(v != 0)]),
+    }
+}

@@ -1,0 +1,90 @@
+//! Linear layers.
+
+use planish_ir::ops::{Binary, BinaryKind, Flag, Linear, MatMul, Reshape};
+use planish_ir::weight::WeightExpr;
+use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, ValueId};
+
+use super::pattern::{op, reshaped};
+use super::{Found, Rule, run as apply};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Raises products with weights to linear layers.
+pub const RAISE_LINEAR: Pass = Pass {
+    name: "raise-linear",
+    summary: "raises products with a weight to linear layers, sums of these with a vector to their biases, and linear \
+              layers of tokens that were made rows of one matrix to layers of the tokens as they were",
+    numerics: "none",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, t, 2]
+            weight @w = uniform(1) : f32[2, 3]
+            weight @b = uniform(2) : f32[3]
+            %p = matmul(%x, @w) : f32[n, t, 3]
+            %y = add(@b, %p) : f32[n, t, 3]
+            output y = %y",
+        after: "
+            input %x: f32[n, t, 2]
+            weight @w = uniform(1) : f32[2, 3]
+            weight @b = uniform(2) : f32[3]
+            %y = linear(%x, @w, bias: @b) {transposed = true} : f32[n, t, 3]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    apply(graph, &[&PRODUCT, &BIAS, &UNFLATTEN])
+}
+
+/// `matmul(x, W)` of a matrix W.
+pub(super) const PRODUCT: Rule = Rule { name: "linear", find: product };
+
+fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::MatMul(MatMul { a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let Some(weight) = graph.weight(b).cloned().filter(|w| w.shape().len() == 2) else { return Ok(Found::Nothing) };
+    // A transpose of what is stored is what is stored, [out, in].
+    let (weight, transposed) = match weight.expr() {
+        WeightExpr::Transpose(of, perm) if perm == &[1, 0] => (graph.weight_like(of.clone(), b), Flag(false)),
+        _ => (b, Flag(true)),
+    };
+    Ok(Found::Match(vec![graph.emit(Linear { x: a, weight, bias: None, transposed }, output)?]))
+}
+
+/// `linear(x, W) + b` of a vector b.
+pub(super) const BIAS: Rule = Rule { name: "linear", find: bias };
+
+fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    for (layer, bias) in [(a, b), (b, a)] {
+        let Some(Op::Linear(linear)) = op(graph, layer) else { continue };
+        let features = graph.ty(layer).shape.last().cloned();
+        let fits = linear.bias.is_none() && graph.weight(bias).is_some() && graph.ty(bias).shape[..] == *features.as_slice();
+        if fits {
+            let linear = Linear { bias: Some(bias), ..linear.clone() };
+            return Ok(Found::Match(vec![graph.emit(linear, output)?]));
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+/// `reshape(linear(reshape(x)))` in which both reshapes leave the features alone.
+pub(super) const UNFLATTEN: Rule = Rule { name: "linear", find: unflatten };
+
+fn unflatten(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Reshape(Reshape { x: flat, .. }) = &graph.node(node).op else { return Ok(Found::Nothing) };
+    let Some(Op::Linear(linear)) = op(graph, *flat).cloned() else { return Ok(Found::Nothing) };
+    let Some(x) = reshaped(graph, linear.x) else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let (from, to) = (&graph.ty(x).shape, &graph.ty(output).shape);
+    let leading = |value: ValueId| graph.ty(value).shape.split_last().map(|(_, rest)| rest.to_vec());
+    let features = |value: ValueId| -> Option<Dim> { graph.ty(value).shape.last().cloned() };
+    let kept = features(x) == features(linear.x) && features(output) == features(*flat) && from.rank() == to.rank();
+    if !kept || leading(x) != leading(output) {
+        return Ok(Found::Nothing);
+    }
+    Ok(Found::Match(vec![graph.emit(Linear { x, ..linear }, output)?]))
+}

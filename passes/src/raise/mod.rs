@@ -1,0 +1,85 @@
+//! Raising: from the arithmetic that exporters write back to the operators in which the meaning is plain.
+//!
+//! A rule looks at one node and what it is computed from. It matches and says what takes the node's
+//! place, or it comes near and says what is missing: nothing is lost without a reason.
+
+mod linear;
+mod pattern;
+
+use planish_ir::{BuildError, Graph, NodeId, Origin, Rewriter, Step, ValueId};
+
+use crate::PassError;
+
+pub use linear::RAISE_LINEAR;
+
+/// The passes that raise, in their order.
+pub const RAISING: &[&crate::Pass] = &[&RAISE_LINEAR];
+
+/// What a rule finds at a node.
+pub(crate) enum Found {
+    /// Nothing that it is about.
+    Nothing,
+    /// Almost what it is about: the condition that does not hold, and the value that fails it.
+    Miss(String),
+    /// What takes the place of the node's results.
+    Match(Vec<ValueId>),
+}
+
+/// A pattern and what it becomes. New nodes go before the one it looks at.
+pub(crate) struct Rule {
+    /// What it raises to, e.g. `attention`.
+    pub(crate) name: &'static str,
+    /// Looks at a node.
+    pub(crate) find: fn(&mut Rewriter<'_>, NodeId) -> Result<Found, BuildError>,
+}
+
+/// Where a rule came near.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// What it would have raised to.
+    pub rule: &'static str,
+    /// The result of the node that it looked at.
+    pub at: String,
+    /// Where that came from.
+    pub origin: Origin,
+    /// What is missing, and at which value.
+    pub reason: String,
+}
+
+/// Applies a rule everywhere; returns how often it matched and where it came near.
+fn apply(graph: &mut Graph, rule: &Rule) -> Result<(usize, Vec<Miss>), PassError> {
+    let mut misses = Vec::new();
+    let matched = graph.rewrite(|graph, node| match (rule.find)(graph, node)? {
+        Found::Nothing => Ok::<_, PassError>(Step::Keep),
+        Found::Match(values) => Ok(Step::Replace(values)),
+        Found::Miss(reason) => {
+            let value = graph.value(graph.node(node).outputs[0]);
+            let (at, origin) = (value.name.clone(), value.origin.clone());
+            misses.push(Miss { rule: rule.name, at, origin, reason });
+            Ok(Step::Keep)
+        }
+    })?;
+    graph.compact();
+    Ok((matched, misses))
+}
+
+/// Applies rules one after another.
+pub(crate) fn run(graph: &mut Graph, rules: &[&Rule]) -> Result<usize, PassError> {
+    rules.iter().try_fold(0, |sum, rule| Ok(sum + apply(graph, rule)?.0))
+}
+
+/// Where rules come near in a graph that has been raised.
+///
+/// # Errors
+/// When a rule builds an operator whose operands do not fit: a bug in the rule.
+pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
+    let mut graph = graph.clone();
+    let mut all = Vec::new();
+    for rule in RULES {
+        all.append(&mut apply(&mut graph, rule)?.1);
+    }
+    Ok(all)
+}
+
+/// Every rule.
+const RULES: &[&Rule] = &[&linear::PRODUCT, &linear::BIAS, &linear::UNFLATTEN];
