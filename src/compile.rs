@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_ir::{Graph, Origin};
-use planish_models::{Checkpoint, LoadOptions, Loaded, Task};
+use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::{Options, Pipeline, Stage, Target};
 
 use crate::draft::Draft;
 use crate::files::digest;
+use crate::source::SourceModel;
 use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
 use crate::package::RuntimePackage;
 
@@ -92,21 +93,21 @@ impl Compiled {
 
 /// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`.
 #[must_use]
-pub fn default_folder(checkpoint: &Checkpoint, target: Target) -> PathBuf {
-    format!("{}-{target}", checkpoint.name()).into()
+pub fn default_folder(model: &SourceModel, target: Target) -> PathBuf {
+    format!("{}-{target}", model.name()).into()
 }
 
-/// Loads a checkpoint and runs passes on it: the first `stop_after` of them, or all.
+/// Loads a model and runs passes on it: the first `stop_after` of them, or all.
 ///
 /// # Errors
 /// When the model cannot be loaded or a pass fails.
 pub fn lower(
-    checkpoint: &Checkpoint,
+    model: &SourceModel,
     options: &CompileOptions,
     stop_after: Option<usize>,
     observer: &dyn Observer,
 ) -> Result<Lowered> {
-    let source = planish_models::load(checkpoint, LoadOptions { task: options.task, strict: options.strict })?;
+    let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
     let mut pipeline = Pipeline::new(options.passes);
     pipeline.stop_after = stop_after;
@@ -120,25 +121,25 @@ pub fn lower(
     Ok(Lowered { source, parts })
 }
 
-/// Compiles a checkpoint into a draft of an artifact at `folder`.
+/// Compiles a model into a draft of an artifact at `folder`.
 ///
 /// # Errors
 /// When the model cannot be loaded, a pass fails, or something cannot be written.
 pub fn compile(
-    checkpoint: &Checkpoint,
+    model: &SourceModel,
     folder: &Path,
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<Compiled> {
-    refuse_own_source(checkpoint, folder)?;
-    let Lowered { source, parts: lowered } = lower(checkpoint, options, None, observer)?;
+    refuse_own_source(model, folder)?;
+    let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     options.package.check(&source)?;
     if let Some(warning) = options.package.warning(&source) {
         observer.warning(&warning);
     }
     let draft = Draft::create(folder, options.force)?;
-    let (exported, files) = write(checkpoint, &lowered, &draft, options, observer)?;
-    let mut companions = copy_companions(checkpoint, draft.folder())?;
+    let (exported, files) = write(model, &lowered, &draft, options, observer)?;
+    let mut companions = copy_companions(model, draft.folder())?;
     companions.extend(options.package.configure(&source, draft.folder())?);
     if exported.unlinked > UNLINKED_BYTES {
         observer.warning(&format!(
@@ -150,9 +151,9 @@ pub fn compile(
     let manifest = Manifest {
         schema: Manifest::schema(),
         producer: Manifest::producer(),
-        source: Source { name: checkpoint.name().to_owned(), files },
+        source: Source { name: model.name(), files },
         architecture: source.architecture.to_owned(),
-        task: source.task.to_string(),
+        task: source.task.map(|task| task.to_string()),
         target: options.passes.target.to_string(),
         opset: options.passes.opset,
         precision: "f32".to_owned(),
@@ -172,14 +173,14 @@ pub fn compile(
 
 /// Writes the graphs under their names, and digests the source meanwhile.
 fn write(
-    checkpoint: &Checkpoint,
+    model: &SourceModel,
     parts: &[LoweredPart],
     draft: &Draft,
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<(Exported, Vec<File>)> {
-    let sources = checkpoint.sources()?;
-    let weights: Vec<&Path> = checkpoint.weight_files().iter().map(|f| f.path()).collect();
+    let sources = model.files()?;
+    let weights = model.weight_files();
     let linked = options.placement == Placement::Link;
     let (exported, files) = std::thread::scope(|scope| {
         let files = scope.spawn(|| -> Result<Vec<File>> {
@@ -209,14 +210,14 @@ fn write(
 }
 
 /// Copies configuration and tokenizer files; returns their names.
-fn copy_companions(checkpoint: &Checkpoint, folder: &Path) -> Result<Vec<String>> {
+fn copy_companions(model: &SourceModel, folder: &Path) -> Result<Vec<String>> {
     let copy = |from: PathBuf| {
         let name = file_name(&from);
         let to = folder.join(&name);
         fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
         Ok(name)
     };
-    checkpoint.companions().into_iter().map(copy).collect()
+    model.companions().into_iter().map(copy).collect()
 }
 
 /// What several exports wrote; they link the same files.
@@ -237,13 +238,12 @@ fn file_name(path: &Path) -> String {
 }
 
 /// The output must not replace the folder that holds the source.
-fn refuse_own_source(checkpoint: &Checkpoint, folder: &Path) -> Result<()> {
+fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
     // The folder of the files and the files themselves: either may be reached by symbolic links.
-    let config = checkpoint.config_path();
-    let weights = checkpoint.weight_files().iter().map(|f| f.path());
-    if config.parent().into_iter().chain(weights).any(|path| path.canonicalize().is_ok_and(|p| p.starts_with(&folder)))
-    {
+    let own = model.folder();
+    let mut paths = std::iter::once(own.as_path()).chain(model.weight_files());
+    if paths.any(|path| path.canonicalize().is_ok_and(|p| p.starts_with(&folder))) {
         bail!("the output folder {} holds the model itself; choose another with -o", folder.display());
     }
     Ok(())

@@ -16,5 +16,6 @@ pub mod generate;
 pub mod inputs;
 pub mod manifest;
 pub mod package;
+pub mod source;
 mod tensor_file;
 pub mod verify;

@@ -25,8 +25,8 @@ pub struct Manifest {
     pub source: Source,
     /// The architecture's `model_type`.
     pub architecture: String,
-    /// The task, by Optimum's name.
-    pub task: String,
+    /// The task, by Optimum's name; absent where an ONNX graph does not say.
+    pub task: Option<String>,
     /// What it was compiled for.
     pub target: String,
     /// The ONNX opset.

@@ -36,11 +36,12 @@ impl RuntimePackage {
     /// When it cannot.
     pub(crate) fn check(self, model: &Loaded) -> Result<()> {
         match (self, model.task) {
-            (Self::Optimum, _) | (Self::Genai, Task::TextGeneration) => Ok(()),
+            (Self::Optimum, _) | (Self::Genai, Some(Task::TextGeneration)) => Ok(()),
             (Self::Genai, task) => bail!(
-                "onnxruntime-genai loads no {} for {task}: of what planish compiles it takes decoders for {} only; \
+                "onnxruntime-genai loads no {} for {}: of what planish compiles it takes decoders for {} only; \
                  leave out --runtime-package",
                 model.architecture,
+                task.map_or("what is not known", Task::name),
                 Task::TextGeneration,
             ),
         }

@@ -23,7 +23,7 @@ const MAX_CONFIG_BYTES: u64 = 16 << 20;
 const MAX_INDEX_BYTES: u64 = 100 << 20;
 
 /// Files that belong to a model and go into an artifact unchanged.
-const COMPANIONS: &[&str] = &[
+pub const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
     "tokenizer.json",

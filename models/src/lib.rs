@@ -47,7 +47,7 @@ mod task;
 mod tensors;
 mod vit;
 
-pub use checkpoint::{Checkpoint, SourceFile};
+pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use load::{IdRange, LoadOptions, Loaded, Part, load};
 pub use registry::{ARCHITECTURES, Architecture};

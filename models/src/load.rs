@@ -45,8 +45,8 @@ pub struct Loaded {
     /// One graph; of an encoder-decoder the encoder, the decoder of the first tokens, and the decoder
     /// that continues from a cache. Each takes what those before it give.
     pub parts: Vec<Part>,
-    /// What its outputs are for.
-    pub task: Task,
+    /// What its outputs are for, where that is known: an ONNX graph does not say.
+    pub task: Option<Task>,
     /// The architecture's `model_type`.
     pub architecture: &'static str,
     /// What was ignored or assumed, a line each.
@@ -104,7 +104,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     parts.iter().try_for_each(|part| planish_ir::verify(&part.graph))?;
     Ok(Loaded {
         parts,
-        task,
+        task: Some(task),
         architecture: architecture.model_type,
         warnings,
         max_positions: interface.max_positions,

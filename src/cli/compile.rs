@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
-use planish_models::{Checkpoint, Task};
-use planish_onnx::{DEFAULT_OPSET, OPSETS, Placement};
+use planish_models::Task;
+use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Options, PASSES, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
@@ -18,13 +18,15 @@ use super::{RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text,
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
+use crate::source::SourceModel;
 use crate::package::RuntimePackage;
 use crate::verify::Report;
 
-/// Compile a checkpoint into an artifact: an ONNX model with everything that goes with it
+/// Compile a model into an artifact: an ONNX model with everything that goes with it
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint folder, or a .safetensors file (or index of shards) with config.json beside it
+    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
+    /// .onnx file
     model: PathBuf,
     /// The folder to write [default: NAME-TARGET in the current folder]
     #[arg(short, long, value_name = "DIR")]
@@ -37,10 +39,11 @@ pub(super) struct Arguments {
     /// image-classification, as far as the architecture has it [default: what config.json says]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// The ONNX opset to write, 17 to 24
-    #[arg(long, default_value_t = DEFAULT_OPSET, value_name = "N",
+    /// The ONNX opset to write, 17 to 24 [default: 20; that of an ONNX graph with operators that are
+    /// left as they are]
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
-    opset: u32,
+    opset: Option<u32>,
     /// Where weights go: copied into the artifact, or linked (the artifact shares the checkpoint's
     /// weight files, on the same filesystem; ONNX Runtime loads that, the Python package onnx does
     /// not)
@@ -100,12 +103,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         // Before any work that would be in vain.
         OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
     }
-    let checkpoint = Checkpoint::open(&arguments.model)?;
-    let folder = arguments.output.clone().unwrap_or_else(|| default_folder(&checkpoint, arguments.target));
+    let source = SourceModel::open(&arguments.model)?;
+    let folder = arguments.output.clone().unwrap_or_else(|| default_folder(&source, arguments.target));
     let options = CompileOptions {
         task: arguments.task,
         strict: arguments.strict,
-        passes: Options { target: arguments.target, opset: arguments.opset, fusion: !arguments.no_fusion },
+        passes: Options { target: arguments.target, opset: arguments.opset.unwrap_or_else(|| source.default_opset()), fusion: !arguments.no_fusion },
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
             Weights::Link => Placement::Link,
@@ -123,14 +126,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let console = Console::new(arguments.print_ir_after.clone());
     let context = || format!("cannot compile {}", arguments.model.display());
     if arguments.stop_after.is_some() {
-        let lowered = lower(&checkpoint, &options, arguments.stop_after, &console).with_context(context)?;
+        let lowered = lower(&source, &options, arguments.stop_after, &console).with_context(context)?;
         let text = |part: &LoweredPart| {
             let passes: String = part.stages.iter().map(|stage| format!("// {}\n", stage.pass)).collect();
             format!("{passes}{}\n", part.graph)
         };
         return print(&lowered.parts.iter().map(text).collect::<String>());
     }
-    let mut compiled = compile(&checkpoint, &folder, &options, &console).with_context(context)?;
+    let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
     let written = start.elapsed();
     if arguments.verify {
         let report = super::verify::draft(&compiled, &arguments.runtime, arguments.threads)?;
@@ -158,10 +161,10 @@ fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
     }
     let size = manifest.files.iter().map(|f| f.bytes).sum();
     let mut text = format!(
-        "{}: {} for {}, {} parameters, target {}, opset {}\n",
+        "{}: {}{}, {} parameters, target {}, opset {}\n",
         short(&folder).display(),
         manifest.architecture,
-        manifest.task,
+        manifest.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default(),
         count_text(manifest.parameters),
         manifest.target,
         manifest.opset,

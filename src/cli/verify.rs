@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish_models::{Checkpoint, LoadOptions, Loaded};
+use planish_models::{LoadOptions, Loaded};
 use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, ort::OnnxRuntime};
 
 use super::{RuntimeArguments, VerificationFailed, compile::summary, print, print_json};
@@ -134,7 +134,7 @@ pub(super) fn input_specs(ports: &[planish_runtimes::Port], part: &Part, pad: Op
 pub(super) fn reference(named: Option<&Path>, artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Loaded)> {
     let (path, checkpoint) = match named {
         Some(path) => {
-            let checkpoint = Checkpoint::open(path)?;
+            let checkpoint = SourceModel::open(path)?;
             if let Some(file) = difference(&checkpoint, manifest)? {
                 bail!(
                     "{} is not what the artifact was compiled from; name the right checkpoint with --reference",
@@ -145,15 +145,15 @@ pub(super) fn reference(named: Option<&Path>, artifact: &Path, manifest: &Manife
         }
         None => find(artifact, manifest)?,
     };
-    let task = manifest.task.parse().map_err(anyhow::Error::msg)?;
-    let source = planish_models::load(&checkpoint, LoadOptions { task: Some(task), strict: false })?;
+    let task = manifest.task.as_ref().map(|task| task.parse().map_err(anyhow::Error::msg)).transpose()?;
+    let source = checkpoint.load(LoadOptions { task, strict: false })?;
     Ok((path, source))
 }
 
 /// The first checkpoint that is the source among the places where people keep them: in the folder
 /// that holds the artifact, beside it under the recorded name, there or under that name in the
 /// current folder, or in the artifact itself (linked weights).
-fn find(artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Checkpoint)> {
+fn find(artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, SourceModel)> {
     let name = &manifest.source.name;
     let absolute = artifact.canonicalize().unwrap_or_else(|_| artifact.to_owned());
     let parent = absolute.parent().unwrap_or(&absolute);
@@ -164,12 +164,17 @@ fn find(artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Checkpoint)> {
         if found.iter().any(|(path, _)| *path == place) {
             continue;
         }
-        let problem = match Checkpoint::open(&place) {
+        // An ONNX graph goes by the name of its file, which is recorded first.
+        let place = match manifest.source.files.first().map(|file| place.join(&file.name)) {
+            Some(file) if file.extension().is_some_and(|e| e == "onnx") => file,
+            _ => place,
+        };
+        let problem = match SourceModel::open(&place) {
             Ok(checkpoint) => match difference(&checkpoint, manifest)? {
                 None => return Ok((place, checkpoint)),
                 Some(file) => format!("{} is not what the artifact was compiled from", file.display()),
             },
-            Err(error) => format!("{:#}", anyhow!(error)),
+            Err(error) => format!("{error:#}"),
         };
         found.push((place, problem));
     }
@@ -183,9 +188,9 @@ fn find(artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Checkpoint)> {
 
 /// The first file in which a checkpoint is not what was compiled. Of weights that were linked only
 /// the size is recorded.
-fn difference(checkpoint: &Checkpoint, manifest: &Manifest) -> Result<Option<PathBuf>> {
+fn difference(model: &SourceModel, manifest: &Manifest) -> Result<Option<PathBuf>> {
     let recorded = &manifest.source.files;
-    let sources = checkpoint.sources()?;
+    let sources = model.files()?;
     for source in &sources {
         let name = source.path.file_name().unwrap_or_default().to_string_lossy();
         let Some(file) = recorded.iter().find(|file| file.name == name && file.bytes == source.bytes) else {
@@ -196,5 +201,5 @@ fn difference(checkpoint: &Checkpoint, manifest: &Manifest) -> Result<Option<Pat
         }
     }
     // Each is recorded, but some of what is recorded is not there.
-    Ok((sources.len() != recorded.len()).then(|| checkpoint.weights_path().to_owned()))
+    Ok((sources.len() != recorded.len()).then(|| model.folder()))
 }

@@ -1,0 +1,209 @@
+//! What a model is compiled from: a checkpoint, or an ONNX graph.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_ir::weight::WeightExpr;
+use planish_ir::{Graph, Op, Weight};
+use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
+use planish_onnx::{DEFAULT_OPSET, Imported, OPSETS};
+
+/// The ending of ONNX files.
+const ONNX: &str = "onnx";
+
+/// What a model is compiled from, opened: weights are not read.
+pub enum SourceModel {
+    /// A checkpoint of Hugging Face's libraries.
+    Checkpoint(Checkpoint),
+    /// An ONNX graph.
+    Onnx(OnnxModel),
+}
+
+/// An ONNX graph and the files that it stands in.
+pub struct OnnxModel {
+    path: PathBuf,
+    imported: Imported,
+    /// The files of external data that it uses.
+    external: Vec<PathBuf>,
+}
+
+impl SourceModel {
+    /// Opens an ONNX file, or a checkpoint: a folder, a `.safetensors` file or an index of shards.
+    ///
+    /// # Errors
+    /// When it is missing, unreadable or malformed.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path.extension().is_some_and(|e| e == ONNX) {
+            return OnnxModel::open(path).map(Self::Onnx);
+        }
+        Ok(Self::Checkpoint(Checkpoint::open(path)?))
+    }
+
+    /// The model's name: that of the folder of a checkpoint; that of an ONNX file, or where this
+    /// is `model`, of its folder.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.name().to_owned(),
+            Self::Onnx(model) => model.name(),
+        }
+    }
+
+    /// The opset that its graphs are written for unless told otherwise. Operators that pass through
+    /// mean what they mean at the opset that they came with.
+    #[must_use]
+    pub fn default_opset(&self) -> u32 {
+        match self {
+            Self::Onnx(model) if passes_through(&model.imported.graph) => {
+                model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end())
+            }
+            _ => DEFAULT_OPSET,
+        }
+    }
+
+    /// The model's graphs.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded, or with `strict` when there is a warning.
+    pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
+        match self {
+            Self::Checkpoint(checkpoint) => Ok(planish_models::load(checkpoint, options)?),
+            Self::Onnx(model) => model.load(options),
+        }
+    }
+
+    /// Every file that the model is made from.
+    ///
+    /// # Errors
+    /// When one has gone.
+    pub fn files(&self) -> Result<Vec<SourceFile>> {
+        match self {
+            Self::Checkpoint(checkpoint) => Ok(checkpoint.sources()?),
+            Self::Onnx(model) => {
+                let one = |path: &PathBuf| {
+                    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+                    Ok(SourceFile { path: path.clone(), bytes })
+                };
+                [&model.path].into_iter().chain(&model.external).map(one).collect()
+            }
+        }
+    }
+
+    /// The files that weights are ranges of.
+    #[must_use]
+    pub fn weight_files(&self) -> Vec<&Path> {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.weight_files().iter().map(|f| f.path()).collect(),
+            Self::Onnx(model) => [&model.path].into_iter().chain(&model.external).map(PathBuf::as_path).collect(),
+        }
+    }
+
+    /// The folder that the model is in.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.config_path().parent().map(Path::to_owned).unwrap_or_default(),
+            Self::Onnx(model) => model.folder().to_owned(),
+        }
+    }
+
+    /// Files beside the model that belong into an artifact unchanged.
+    #[must_use]
+    pub fn companions(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.companions(),
+            Self::Onnx(model) => {
+                COMPANIONS.iter().map(|name| model.folder().join(name)).filter(|path| path.is_file()).collect()
+            }
+        }
+    }
+}
+
+impl OnnxModel {
+    fn open(path: &Path) -> Result<Self> {
+        let imported = planish_onnx::import(path)?;
+        let mut external = BTreeSet::new();
+        for (_, _, weight) in imported.graph.weights() {
+            files_of(weight, &mut external);
+        }
+        external.remove(path);
+        Ok(Self { path: path.to_owned(), imported, external: external.into_iter().collect() })
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    fn name(&self) -> String {
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let folder = self.folder().canonicalize().ok();
+        let folder = folder.as_deref().and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
+        if stem == "model" { folder.unwrap_or(stem) } else { stem }
+    }
+
+    fn load(&self, options: LoadOptions) -> Result<Loaded> {
+        let warnings = self.imported.warnings.clone();
+        if options.strict && !warnings.is_empty() {
+            bail!("{}", warnings.join("\n"));
+        }
+        let graph = self.imported.graph.clone();
+        let id_ranges = id_ranges(&graph);
+        let vocab_size = id_ranges.iter().find(|r| r.input == "input_ids").and_then(|r| usize::try_from(r.end).ok());
+        Ok(Loaded {
+            task: options.task.or_else(|| task(&graph)),
+            architecture: ONNX,
+            warnings,
+            max_positions: None,
+            vocab_size,
+            pad_token_id: None,
+            parts: vec![Part { name: "model", graph, id_ranges }],
+        })
+    }
+}
+
+/// The files that a weight is made of.
+fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
+    match weight.expr() {
+        WeightExpr::Stored(range) => files.extend(range.source.file_path().map(Path::to_owned)),
+        WeightExpr::Transpose(of, _) | WeightExpr::Cast(of) | WeightExpr::Reshape(of) => files_of(of, files),
+        WeightExpr::Concat(parts, _) => parts.iter().for_each(|part| files_of(part, files)),
+        WeightExpr::Inline(_) | WeightExpr::Uniform(_) => {}
+    }
+}
+
+/// Whether an operator of ONNX is left as it came.
+fn passes_through(graph: &Graph) -> bool {
+    graph.nodes().any(|(_, node)| matches!(node.op, Op::Foreign(_)))
+}
+
+/// A graph with logits that gives a cache back generates text.
+fn task(graph: &Graph) -> Option<Task> {
+    let gives = |name: &str| graph.outputs().iter().any(|o| o.name == name);
+    let takes = |name: &str| graph.inputs().iter().any(|v| graph.value(*v).name == name);
+    let cached = gives("present.0.key") && takes("past_key_values.0.key");
+    (cached && gives("logits") && takes("input_ids")).then_some(Task::TextGeneration)
+}
+
+/// The inputs that pick rows of a table, with the number of its rows.
+fn id_ranges(graph: &Graph) -> Vec<IdRange> {
+    let mut ranges: Vec<IdRange> = Vec::new();
+    for (_, node) in graph.nodes() {
+        let Op::Embedding(embedding) = &node.op else { continue };
+        let Some(end) = graph.ty(embedding.weight).shape.first().and_then(planish_ir::Dim::as_constant) else { continue };
+        let mut ids = embedding.ids;
+        while let Some(Op::Reshape(reshape)) = graph.producer(ids).map(|n| &n.op) {
+            ids = reshape.x;
+        }
+        if !graph.inputs().contains(&ids) {
+            continue;
+        }
+        let input = graph.value(ids).name.clone();
+        match ranges.iter_mut().find(|r| r.input == input) {
+            Some(range) => range.end = range.end.min(end),
+            None => ranges.push(IdRange { input, end }),
+        }
+    }
+    ranges
+}
