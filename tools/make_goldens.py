@@ -83,6 +83,7 @@ SEQ2SEQ = {
 
 # How far matrices are drawn from what they start from, where they would give one token again and again.
 SPREAD = {
+    "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
     "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
 }
 
