@@ -33,6 +33,24 @@ impl Heads {
     }
 }
 
+/// How queries and keys become the scores of an attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Scores {
+    /// What products are multiplied with.
+    pub(crate) scale: f64,
+    /// How many of the latest keys take part; all where absent.
+    pub(crate) window: Option<usize>,
+    /// Scores `s` become `softcap * tanh(s / softcap)`.
+    pub(crate) softcap: Option<f64>,
+}
+
+impl Scores {
+    /// Scores of all keys.
+    pub(crate) fn scaled(scale: f64) -> Self {
+        Self { scale, window: None, softcap: None }
+    }
+}
+
 /// A decoder that is being built.
 pub(crate) struct Decoder {
     /// i64[batch_size, sequence_length].
@@ -64,14 +82,12 @@ impl Decoder {
         Ok(Self { input_ids, position_ids, vocabulary, positions, heads, mask, present: Vec::new() })
     }
 
-    /// Attention of the next layer, [batch_size, sequence_length, features], with a window where
-    /// it slides.
+    /// Attention of the next layer, [batch_size, sequence_length, features].
     pub(crate) fn attend(
         &mut self,
         b: &mut Builder<'_>,
         [q, k, v]: [ValueId; 3],
-        scale: f64,
-        window: Option<usize>,
+        scores: Scores,
         module: &str,
     ) -> Result<ValueId, ModelError> {
         let layer = self.present.len();
@@ -87,9 +103,10 @@ impl Decoder {
             past_value,
             kv_heads: Some(keys.value).filter(|keys| *keys != queries.value),
             causal: Flag(true),
-            window,
+            window: scores.window,
+            softcap: scores.softcap.map(Real),
             present: Flag(true),
-            ..Attention::new(q, k, v, queries.value, Real(scale))
+            ..Attention::new(q, k, v, queries.value, Real(scores.scale))
         };
         match b.emit_all(attention, module)?[..] {
             [result, key, value] => {
@@ -100,34 +117,38 @@ impl Decoder {
         }
     }
 
-    /// Adds the outputs, with the projection that checkpoints of most decoders call `lm_head`. Its weight
-    /// is that of the embeddings where the configuration ties them; `tied` is its default.
-    pub(crate) fn finish(
-        self,
+    /// The scores of the vocabulary for each token, by the projection that checkpoints of most decoders
+    /// call `lm_head`. Its weight is that of the embeddings where the configuration ties them; `tied` is
+    /// its default.
+    pub(crate) fn logits(
+        &self,
         b: &mut Builder<'_>,
         x: ValueId,
         hidden: Size,
         embeddings: &str,
         tied: bool,
-    ) -> Result<Interface, ModelError> {
+    ) -> Result<ValueId, ModelError> {
         let tied = b.config.boolean("tie_word_embeddings", tied)?;
         let weight = heads::vocabulary_weight(b, HEAD, embeddings, tied, [self.vocabulary, hidden])?;
-        self.score(b, x, weight)
+        score(b, x, weight)
     }
 
-    /// Adds the outputs: `logits` of the vocabulary for each token, by a weight [vocabulary, hidden],
-    /// then the cache.
-    pub(crate) fn score(self, b: &mut Builder<'_>, x: ValueId, weight: ValueId) -> Result<Interface, ModelError> {
-        let logits = b.emit(Linear::new(x, weight, None), HEAD)?;
+    /// Adds the outputs: `logits`, then the cache.
+    pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Interface {
         b.graph.add_output("logits", logits);
         for (layer, [key, value]) in self.present.into_iter().enumerate() {
             b.graph.add_output(&format!("present.{layer}.key"), key);
             b.graph.add_output(&format!("present.{layer}.value"), value);
         }
-        Ok(Interface {
+        Interface {
             max_positions: Some(self.positions.value),
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
-        })
+        }
     }
+}
+
+/// The scores of the vocabulary for each token, by a weight [vocabulary, hidden].
+pub(crate) fn score(b: &mut Builder<'_>, x: ValueId, weight: ValueId) -> Result<ValueId, ModelError> {
+    b.emit(Linear::new(x, weight, None), HEAD)
 }

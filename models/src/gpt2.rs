@@ -2,7 +2,7 @@
 
 use crate::builder::Builder;
 use crate::config::Size;
-use crate::decoder::{Decoder, Heads};
+use crate::decoder::{Decoder, Heads, Scores};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
@@ -58,7 +58,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         let [q, k, v] = b.thirds(packed, hidden, &at("attn.split"))?;
         let scale = if scaled { 1.0 / (size.value as f64).sqrt() } else { 1.0 };
         let scale = if scaled_by_layer { scale / (layer + 1) as f64 } else { scale };
-        let attended = decoder.attend(b, [q, k, v], scale, None, &at("attn"))?;
+        let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attn"))?;
         let projected = b.conv1d(attended, &at("attn.c_proj"), hidden, hidden)?;
         x = b.add(projected, x, &at("attn.add"))?;
 
@@ -69,5 +69,6 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         x = b.add(down, x, &at("mlp.add"))?;
     }
     let x = b.layer_norm(x, "ln_f", hidden, eps)?;
-    decoder.finish(b, x, hidden, "wte.weight", true)
+    let logits = decoder.logits(b, x, hidden, "wte.weight", true)?;
+    Ok(decoder.finish(b, logits))
 }

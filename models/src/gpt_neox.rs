@@ -6,10 +6,10 @@ use planish_ir::{Dim, Shape, ValueId};
 
 use crate::builder::Builder;
 use crate::config::{Config, Size};
-use crate::decoder::{Decoder, Heads};
+use crate::decoder::{self, Decoder, Heads, Scores};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
-use crate::rope::{self, Angles};
+use crate::rope::{self, Rope};
 use crate::{ModelError, Task, heads};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -52,8 +52,9 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let scale = 1.0 / (size.value as f64).sqrt();
     let heads = Heads { queries, keys: queries, size };
 
-    let mut decoder = Decoder::new(b, vocabulary, positions, heads)?;
-    let angles = Angles::with_defaults(b, decoder.position_ids, size, rotary_defaults(config)?)?;
+    let rope = Rope::read(config, size, positions, rotary_defaults(config)?)?;
+    let mut decoder = Decoder::new(b, vocabulary, rope.longest, heads)?;
+    let angles = rope.angles(b, decoder.position_ids)?;
     let mut x = b.embedding(decoder.input_ids, EMBEDDINGS, vocabulary, hidden)?;
     for layer in 0..layers.value {
         let at = |name: &str| format!("layers.{layer}.{name}");
@@ -61,7 +62,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         let [q, k, v] = projections(b, normal, heads, hidden, bias, &at("attention"))?;
         let q = angles.rotate(b, q, queries, &at("attention.rotary_q"))?;
         let k = angles.rotate(b, k, queries, &at("attention.rotary_k"))?;
-        let attended = decoder.attend(b, [q, k, v], scale, None, &at("attention"))?;
+        let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attention"))?;
         let projected = b.projection(attended, &at("attention.dense"), [hidden, hidden], bias)?;
         let sum = b.add(projected, x, &at("attention.add"))?;
 
@@ -79,7 +80,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let tied = b.config.boolean("tie_word_embeddings", false)?;
     let embeddings = format!("{EMBEDDINGS}.weight");
     let weight = heads::vocabulary_weight(b, head, &embeddings, tied, [vocabulary, hidden])?;
-    decoder.score(b, x, weight)
+    let logits = decoder::score(b, x, weight)?;
+    Ok(decoder.finish(b, logits))
 }
 
 /// What stands for keys that the rotary embedding has elsewhere.
@@ -93,6 +95,7 @@ fn rotary_defaults(config: &Config<'_>) -> Result<rope::Defaults, ModelError> {
     Ok(rope::Defaults {
         theta: one("rotary_emb_base", "rope_theta", 10_000.0)?,
         part: one("rotary_pct", "partial_rotary_factor", 0.25)?,
+        ..rope::Defaults::default()
     })
 }
 

@@ -16,6 +16,7 @@
 
 mod bart;
 mod bert;
+mod blocks;
 mod builder;
 mod checkpoint;
 mod config;
@@ -25,6 +26,8 @@ mod distilbert;
 mod encoder;
 mod error;
 mod files;
+mod gemma;
+mod gemma2;
 mod gpt2;
 mod gpt_neox;
 mod heads;
@@ -35,6 +38,8 @@ mod mistral;
 mod opt;
 mod phi3;
 mod qwen2;
+mod qwen3;
+mod refusals;
 mod registry;
 mod relative;
 mod roberta;
@@ -46,6 +51,7 @@ mod t5;
 mod task;
 mod tensors;
 mod vit;
+mod windows;
 
 pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile};
 pub use error::ModelError;

@@ -6,7 +6,7 @@ use planish_ir::{DType, Origin, ValueId, Weight};
 
 use crate::builder::Builder;
 use crate::config::{Config, Size};
-use crate::decoder::{Decoder, Heads};
+use crate::decoder::{Decoder, Heads, Scores};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
@@ -102,7 +102,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
             let k = project(b, x, "self_attn.k_proj")?;
             let v = project(b, x, "self_attn.v_proj")?;
             let scale = 1.0 / (s.heads.size.value as f64).sqrt();
-            let attended = decoder.attend(b, [q, k, v], scale, None, &at("self_attn"))?;
+            let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("self_attn"))?;
             project(b, attended, "self_attn.out_proj")
         })?;
         x = norm.around(b, x, &at("final_layer_norm"), |b, x| {
@@ -117,7 +117,8 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     if projected {
         x = b.projection(x, "decoder.project_out", [s.embedded, s.hidden], false)?;
     }
-    decoder.finish(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true)
+    let logits = decoder.logits(b, x, s.embedded, &format!("{EMBEDDINGS}.weight"), true)?;
+    Ok(decoder.finish(b, logits))
 }
 
 /// The vectors of positions: [batch_size, sequence_length, hidden].

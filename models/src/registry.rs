@@ -2,8 +2,8 @@
 
 use crate::builder::Builder;
 use crate::{
-    ModelError, Task, bart, bert, distilbert, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2, roberta, t5,
-    vit,
+    ModelError, Task, bart, bert, distilbert, gemma, gemma2, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2,
+    qwen3, roberta, t5, vit,
 };
 
 /// Every architecture that can be loaded.
@@ -13,6 +13,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     bert::ARCHITECTURE,
     roberta::CAMEMBERT,
     distilbert::ARCHITECTURE,
+    gemma::ARCHITECTURE,
+    gemma2::ARCHITECTURE,
     gpt2::ARCHITECTURE,
     gpt_neox::ARCHITECTURE,
     llama::ARCHITECTURE,
@@ -21,6 +23,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     opt::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen3::ARCHITECTURE,
     roberta::ARCHITECTURE,
     t5::ARCHITECTURE,
     vit::ARCHITECTURE,

@@ -202,6 +202,16 @@ fn golden_agrees(name: &str) {
 }
 
 #[test]
+fn gemma() {
+    everywhere("gemma", decoder_agrees);
+}
+
+#[test]
+fn gemma2() {
+    everywhere("gemma2", decoder_agrees);
+}
+
+#[test]
 fn gpt2() {
     everywhere("gpt2", decoder_agrees);
 }
@@ -209,6 +219,16 @@ fn gpt2() {
 #[test]
 fn llama() {
     everywhere("llama", decoder_agrees);
+}
+
+#[test]
+fn llama_dynamic() {
+    everywhere("llama-dynamic", decoder_agrees);
+}
+
+#[test]
+fn llama_yarn() {
+    everywhere("llama-yarn", decoder_agrees);
 }
 
 #[test]
@@ -222,8 +242,18 @@ fn phi3() {
 }
 
 #[test]
+fn phi3_longrope() {
+    everywhere("phi3-longrope", decoder_agrees);
+}
+
+#[test]
 fn qwen2() {
     everywhere("qwen2", decoder_agrees);
+}
+
+#[test]
+fn qwen3() {
+    everywhere("qwen3", decoder_agrees);
 }
 
 #[test]
@@ -308,26 +338,26 @@ fn minilm() {
 fn every_golden_has_a_test() {
     let folders = crate::support::names(&repository().join("fixtures/goldens"));
     let goldens: Vec<String> = folders.into_iter().filter(|name| golden(name).is_dir()).collect();
-    let tested = [
-        "bart",
-        "bert",
-        "bert-classify",
-        "bert-mlm",
-        "distilbert-qa",
+    let encoders = ["bert", "bert-classify", "bert-mlm", "distilbert-qa", "roberta-mlm", "vit"];
+    let encoder_decoders = ["bart", "marian", "t5", "t5-gated-untied"];
+    let decoders = [
+        "gemma",
+        "gemma2",
         "gpt-neox",
         "gpt-neox-sequential",
         "gpt2",
         "llama",
-        "marian",
+        "llama-dynamic",
+        "llama-yarn",
         "mistral",
         "opt",
         "opt-350m-like",
         "phi3",
+        "phi3-longrope",
         "qwen2",
-        "roberta-mlm",
-        "t5",
-        "t5-gated-untied",
-        "vit",
+        "qwen3",
     ];
+    let mut tested = [&encoders[..], &decoders, &encoder_decoders].concat();
+    tested.sort_unstable();
     assert_eq!(goldens, tested);
 }

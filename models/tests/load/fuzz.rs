@@ -118,8 +118,8 @@ proptest! {
     #[test]
     fn a_golden_with_a_setting_changed(
         name in prop::sample::select(vec![
-            "bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa", "gpt2", "llama", "phi3", "qwen2", "vit",
-            "gpt-neox", "opt-350m-like", "marian",
+            "bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa", "gemma2", "gpt2", "llama", "llama-yarn",
+            "phi3", "phi3-longrope", "qwen2", "qwen3", "vit", "gpt-neox", "opt-350m-like", "marian",
         ]),
         key in any::<prop::sample::Index>(),
         value in json_value(),
@@ -180,13 +180,14 @@ fn every_key_takes_every_kind_of_value() {
         "bert-classify",
         "roberta-mlm",
         "distilbert-qa",
+        "gemma2",
         "gpt2",
         "gpt-neox",
         "llama",
         "marian",
         "mistral",
         "opt-350m-like",
-        "phi3",
+        "phi3-longrope",
         "qwen2",
         "vit",
     ] {
