@@ -209,6 +209,7 @@ fn the_text_of_an_encoder_decoder_begins_and_ends_as_configured() {
     let (_folder, out) = artifact(&golden("bart"), &[]);
     let forced = json!({
         "decoder_start_token_id": 2, "eos_token_id": 2, "max_length": 6, "forced_bos_token_id": 7, "forced_eos_token_id": 2,
+        "min_length": 6,
     });
     let text = with_settings("bart", &out, &forced, &[]);
     assert_eq!((text.len(), text[0], text[4]), (5, 7, 2));
