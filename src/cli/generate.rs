@@ -65,7 +65,7 @@ pub(super) struct Arguments {
     /// Make tokens that the text has less likely: divide their scores by this
     #[arg(long, value_name = "X", value_parser = positive)]
     repetition_penalty: Option<f64>,
-    /// Go on after end tokens, and force none at the end
+    /// Never choose an end token, so that each text gets as long as it may
     #[arg(long)]
     ignore_eos: bool,
     /// Compute all tokens again at each step, as a model without a cache would
@@ -184,7 +184,7 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
         config.processors.repetition_penalty = penalty as f32;
     }
     if arguments.ignore_eos {
-        config.end_tokens.clear();
+        config.processors.min_new_tokens = usize::MAX;
         config.processors.forced_eos.clear();
     }
     Ok(config)
