@@ -5,7 +5,7 @@ use planish_eval::Tensor;
 use planish_runtimes::{Dimension, Port, Value};
 
 use super::model::output;
-use crate::inputs::CACHE;
+use crate::chain::CACHE;
 
 /// Keys and values of layers, each [rows, heads, columns, size]: what one step gives and the next
 /// takes.

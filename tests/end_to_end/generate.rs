@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::support::{Done, Draft, golden, numbered, planish, planish_compile, scratch};
 
 const DECODERS: [&str; 5] = ["gpt2", "llama", "mistral", "phi3", "qwen2"];
-const ENCODER_DECODERS: [&str; 2] = ["t5", "bart"];
+const ENCODER_DECODERS: [&str; 3] = ["t5", "bart", "marian"];
 
 /// All of them.
 fn generators() -> impl Iterator<Item = &'static str> {
