@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::document::Document;
+use super::tokens::{end_tokens, token};
 use super::{Beams, EarlyStopping, Length, Options, Processors, Sampling, Search};
 
 const FILE: &str = "generation_config.json";
@@ -79,20 +80,15 @@ impl GenerationConfig {
     /// # Errors
     /// When a file cannot be read, or a setting is not what it should be or cannot be honoured.
     pub fn read(artifact: &Path) -> Result<Self> {
-        let own = Document::open(&artifact.join(FILE))?;
-        let alone = own.is_none();
-        let mut config = match own {
-            Some(document) => Self::parse(document)?,
-            None => Self::default(),
-        };
-        let Some(mut model) = Document::open(&artifact.join(MODEL))? else { return Ok(config) };
-        if alone {
-            // Other keys are the model's.
-            config = Self { unknown: Vec::new(), ..Self::parse(model)? };
-        } else {
-            config.take_tokens(&mut model)?;
+        let tokens = Self::read_tokens(artifact)?;
+        if let Some(document) = Document::open(&artifact.join(FILE))? {
+            return tokens.with(document);
         }
-        Ok(config)
+        match Document::open(&artifact.join(MODEL))? {
+            // Other keys are the model's.
+            Some(document) => Ok(Self { unknown: Vec::new(), ..tokens.with(document)? }),
+            None => Ok(tokens),
+        }
     }
 
     /// Reads only the tokens that begin and end a text.
@@ -100,29 +96,15 @@ impl GenerationConfig {
     /// # Errors
     /// When a file cannot be read, or one of these is not what it should be.
     pub fn read_tokens(artifact: &Path) -> Result<Self> {
-        let mut config = Self::default();
-        for file in [FILE, MODEL] {
-            if let Some(mut document) = Document::open(&artifact.join(file))? {
-                config.take_tokens(&mut document)?;
-            }
-        }
-        Ok(config)
+        let end_tokens = end_tokens(artifact)?;
+        let decoder_start_token = token(artifact, "decoder_start_token_id")?;
+        Ok(Self { end_tokens, decoder_start_token, ..Self::default() })
     }
 
-    /// Takes the tokens that begin and end a text, where they are not known yet.
-    fn take_tokens(&mut self, document: &mut Document) -> Result<()> {
-        if let Some(ids) = document.ids("eos_token_id")?.filter(|_| self.end_tokens.is_empty()) {
-            self.end_tokens = ids;
-        }
-        let start = document.take("decoder_start_token_id", "an id", Value::as_i64)?;
-        self.decoder_start_token = self.decoder_start_token.or(start);
-        Ok(())
-    }
-
-    fn parse(mut document: Document) -> Result<Self> {
+    /// The other settings are those of a document.
+    fn with(self, mut document: Document) -> Result<Self> {
         let d = &mut document;
-        let mut config = Self::default();
-        config.take_tokens(d)?;
+        let mut config = self;
         let above_0 = |value: &Value| NonZeroUsize::new(usize::try_from(value.as_u64()?).ok()?);
         config.max_new_tokens = d.take("max_new_tokens", "a number above 0", above_0)?;
         config.max_length = d.count("max_length")?;

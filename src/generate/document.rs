@@ -7,12 +7,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
-/// Keys that change nothing of what is generated here: versions, ids for batches in Python, caches
+/// Keys that change nothing of what is generated here, or that tokens.rs looks up: versions, ids for batches in Python, caches
 /// and what is reported, and settings of an assistant model that callers bring along.
 const IRRELEVANT: &[&str] = &[
     "_from_model_config",
     "transformers_version",
     "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
     "pad_token_id",
     "use_cache",
     "cache_implementation",
