@@ -119,11 +119,11 @@ def cache_layers(cache) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def generated(model, vocabulary: int) -> dict:
-    """A prompt, and greedy and beam ids: no end token, no length penalty.
+    """A prompt, and greedy and beam ids: no end token is chosen, no length penalty.
 
     Prompts are drawn until there are three ids at least among the new ones: one id again and again tests little.
     """
-    settings = dict(max_new_tokens=NEW, do_sample=False, eos_token_id=None, forced_eos_token_id=None, pad_token_id=0, length_penalty=0.0)
+    settings = dict(max_new_tokens=NEW, do_sample=False, min_new_tokens=NEW, forced_eos_token_id=None, pad_token_id=0, length_penalty=0.0)
     # A copy for each: a model with dynamic rotary embedding remembers how long its texts were.
     generate = lambda prompt, beams: copy.deepcopy(model).generate(prompt, num_beams=beams, **settings)
     for _ in range(100):
