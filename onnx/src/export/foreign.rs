@@ -48,7 +48,8 @@ pub(super) fn node(e: &Emitter<'_>, op: &Foreign) -> Result<NodeProto, String> {
     while input.last().is_some_and(String::is_empty) {
         input.pop();
     }
-    let attribute = op.settings.0.iter().map(|(name, value)| attribute(name, value, &renamed)).collect::<Result<_, _>>()?;
+    let attribute =
+        op.settings.0.iter().map(|(name, value)| attribute(name, value, &renamed)).collect::<Result<_, _>>()?;
     Ok(NodeProto {
         input,
         op_type: op.op.0.clone(),

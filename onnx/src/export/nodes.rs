@@ -76,8 +76,7 @@ fn pass_through(emitter: &mut Emitter<'_>, node: &Node, op: &Foreign) -> Result<
     let mut proto =
         foreign::node(emitter, op).map_err(|reason| no_form(emitter, node.op.mnemonic(), node.outputs[0], reason))?;
     let mut given = node.outputs.iter().map(|v| emitter.name(*v).to_owned());
-    proto.output =
-        op.results.0.iter().map(|ty| ty.as_ref().and_then(|_| given.next()).unwrap_or_default()).collect();
+    proto.output = op.results.0.iter().map(|ty| ty.as_ref().and_then(|_| given.next()).unwrap_or_default()).collect();
     proto.name = emitter.name(node.outputs[0]).to_owned();
     emitter.nodes.push(proto);
     Ok(())

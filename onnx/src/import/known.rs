@@ -115,7 +115,7 @@ impl Known {
 }
 
 /// Whether a dimension is zero or more whatever its symbols stand for.
-fn is_size(dim: &Dim) -> bool {
+pub(super) fn is_size(dim: &Dim) -> bool {
     dim.summands().all(|(coefficient, _)| coefficient >= 0)
 }
 

@@ -7,6 +7,7 @@
 mod error;
 mod foreign;
 mod functions;
+mod infer;
 mod known;
 mod nodes;
 mod order;
@@ -47,8 +48,8 @@ pub struct Imported {
 /// When the file cannot be read, breaks the format, or has nodes that no graph here can have: these
 /// are all named.
 pub fn import(path: &Path) -> Result<Imported, ImportError> {
-    let file = skeleton::WeightFile::open(path)
-        .map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
+    let file =
+        skeleton::WeightFile::open(path).map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
     let model = skeleton::read(&file)?;
     let malformed = |message: String| ImportError::File { path: path.to_owned(), message };
     let (opsets, opset) = opsets(&model).map_err(malformed)?;
@@ -76,7 +77,11 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
     }
     let default = model.opset_import.iter().find(|o| is_default(&o.domain)).map_or(1, |o| o.version);
     if !OPSETS.contains(&default) {
-        return Err(format!("it is written in opset {default}; opsets {} to {} are read", OPSETS.start(), OPSETS.end()));
+        return Err(format!(
+            "it is written in opset {default}; opsets {} to {} are read",
+            OPSETS.start(),
+            OPSETS.end()
+        ));
     }
     // It is in a range of small numbers.
     Ok((model.opset_import.clone(), u32::try_from(default).unwrap_or_default()))

@@ -70,8 +70,7 @@ impl Scope {
         for tensor in &graph.initializer {
             self.constant(&tensor.name, tensor).map_err(|e| format!("initializer `{}`: {e}", tensor.name))?;
         }
-        let inputs: Vec<&ValueInfoProto> =
-            graph.input.iter().filter(|i| !self.slots.contains_key(&i.name)).collect();
+        let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|i| !self.slots.contains_key(&i.name)).collect();
         let dims = inputs.iter().filter_map(|i| i.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref());
         let texts = dims.flat_map(|s| &s.dim).filter_map(|d| match &d.value {
             Some(DimensionValue::DimParam(text)) if !text.trim().is_empty() => Some(text.as_str()),
@@ -180,7 +179,8 @@ impl Scope {
 
     /// Element type and shape of a name.
     pub(super) fn ty(&self, name: &str) -> Result<TensorType, String> {
-        let sizes = |shape: &[usize]| Shape::new(shape.iter().map(|&d| Dim::constant(i64::try_from(d).unwrap_or(i64::MAX))));
+        let sizes =
+            |shape: &[usize]| Shape::new(shape.iter().map(|&d| Dim::constant(i64::try_from(d).unwrap_or(i64::MAX))));
         match self.slots.get(name) {
             Some(Slot::Value(value)) => Ok(self.graph.ty(*value).clone()),
             Some(Slot::Weight(weight, _)) => Ok(TensorType::new(weight.dtype(), sizes(weight.shape()))),

@@ -47,7 +47,11 @@ const TABLE: &[Row] = &[
     Row { mnemonics: &["pow"], standard: &[I32, I64, F16, Bf16, F32, F64], ort: &[I32, I64, F32, F64] },
     Row { mnemonics: &["min", "max"], standard: NUMBERS, ort: &[I8, I32, I64, U8, F16, F32, F64] },
     Row { mnemonics: &["equal"], standard: ANY, ort: &[Bool, I8, I16, I32, I64, U8, F32, F64] },
-    Row { mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"], standard: NUMBERS, ort: WITHOUT_HALVES },
+    Row {
+        mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"],
+        standard: NUMBERS,
+        ort: WITHOUT_HALVES,
+    },
     Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool] },
     Row {
         mnemonics: &["neg"],
@@ -55,7 +59,11 @@ const TABLE: &[Row] = &[
         ort: &[I8, I16, I32, I64, F32, F64],
     },
     Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES },
-    Row { mnemonics: &["exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor", "ceil"], standard: FLOATS, ort: &[F32, F64] },
+    Row {
+        mnemonics: &["exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor", "ceil"],
+        standard: FLOATS,
+        ort: &[F32, F64],
+    },
     Row { mnemonics: &["cos", "sin"], standard: FLOATS, ort: &[F32, F64] },
     Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32] },
     Row { mnemonics: &["select"], standard: ANY, ort: &[I8, I32, I64, U8, F32, F64] },
@@ -126,7 +134,14 @@ fn missing_foreign(foreign: &Foreign, target: Target) -> Option<String> {
         Target::Ort => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
     };
     let known = domains.contains(&foreign.domain.0.as_str());
-    (!known).then(|| format!("operator {} of the domain {}: target {target} has those of {}", foreign.op.0, foreign.domain.0, domains.join(", ")))
+    (!known).then(|| {
+        format!(
+            "operator {} of the domain {}: target {target} has those of {}",
+            foreign.op.0,
+            foreign.domain.0,
+            domains.join(", ")
+        )
+    })
 }
 
 #[cfg(test)]

@@ -62,7 +62,8 @@ fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     for (layer, bias) in [(a, b), (b, a)] {
         let Some(Op::Linear(linear)) = op(graph, layer) else { continue };
         let features = graph.ty(layer).shape.last().cloned();
-        let fits = linear.bias.is_none() && graph.weight(bias).is_some() && graph.ty(bias).shape[..] == *features.as_slice();
+        let fits =
+            linear.bias.is_none() && graph.weight(bias).is_some() && graph.ty(bias).shape[..] == *features.as_slice();
         if fits {
             let linear = Linear { bias: Some(bias), ..linear.clone() };
             return Ok(Found::Match(vec![graph.emit(linear, output)?]));

@@ -112,7 +112,8 @@ impl Case {
         let mut session = OnnxRuntime::new(None).load(Model::Onnx(model), &options).context("load")?;
         let names: Vec<String> = session.inputs().iter().map(|p| p.name.clone()).collect();
         let results = self.sets.iter().map(|data| {
-            let given: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(data.inputs.iter().cloned()).collect();
+            let given: Vec<(&str, Tensor)> =
+                names.iter().map(String::as_str).zip(data.inputs.iter().cloned()).collect();
             Ok(session.run(&given).context("run")?.into_iter().map(|(_, t)| t).collect())
         });
         results.collect()
@@ -126,12 +127,8 @@ impl Case {
         let options = Options { target: Target::Ort, opset, fusion: true };
         Pipeline::new(options).run(&mut graph, &mut |_, _| {}).context("passes")?;
         let folder = tempfile::tempdir()?;
-        let export = ExportOptions {
-            opset,
-            placement: Placement::Copy,
-            external_above: EXTERNAL_BYTES,
-            progress: &|_| {},
-        };
+        let export =
+            ExportOptions { opset, placement: Placement::Copy, external_above: EXTERNAL_BYTES, progress: &|_| {} };
         planish_onnx::export(&graph, "model", folder.path(), &export).context("export")?;
         self.on_onnx_runtime(&folder.path().join("model.onnx"))
     }
@@ -155,9 +152,8 @@ impl Case {
                 }
                 let (expected, result) = (expected.to_f64(), result.to_f64());
                 let largest = expected.iter().filter(|v| v.is_finite()).fold(1.0f64, |m, v| m.max(v.abs()));
-                let same = |(a, b): (&f64, &f64)| {
-                    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * largest
-                };
+                let same =
+                    |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * largest;
                 if !expected.iter().zip(&result).all(same) {
                     return Err("a result differs".to_owned());
                 }
@@ -177,7 +173,8 @@ fn kind_of(message: &str) -> String {
         if word.starts_with('`') && !word.trim_end_matches([',', ':', ';', ')']).ends_with('`') {
             quoted = true;
         }
-        let shown = if quoted || path || word.contains('`') || word.chars().any(|c| c.is_ascii_digit()) { "_" } else { word };
+        let shown =
+            if quoted || path || word.contains('`') || word.chars().any(|c| c.is_ascii_digit()) { "_" } else { word };
         if word.contains('`') && word.trim_end_matches([',', ':', ';', ')', '.']).ends_with('`') {
             quoted = false;
         }
