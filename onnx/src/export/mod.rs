@@ -6,6 +6,7 @@ mod foreign;
 mod layout;
 mod nodes;
 mod reshape;
+mod update;
 mod write;
 
 use std::collections::{HashMap, HashSet};
@@ -231,6 +232,11 @@ impl<'g> Emitter<'g> {
             initializers: Vec::new(),
             dims: dims::Cache::default(),
         };
+        for (_, node) in graph.nodes() {
+            if let Op::Foreign(op) = &node.op {
+                emitter.taken.extend(foreign::inner_names(op));
+            }
+        }
         // By invariant V04 the two do not collide, unless an output is an input as it came.
         for &input in graph.inputs() {
             emitter.taken.insert(graph.value(input).name.clone());

@@ -145,6 +145,20 @@ impl Scope {
         }
     }
 
+    /// Whether a name stands for something.
+    pub(super) fn is_defined(&self, name: &str) -> bool {
+        self.slots.contains_key(name)
+    }
+
+    /// A name like this one that stands for nothing yet.
+    pub(super) fn unused(&self, name: &str) -> String {
+        let mut name = name.to_owned();
+        while self.is_defined(&name) {
+            name.push('_');
+        }
+        name
+    }
+
     /// Makes the results of a node stand for nothing: it could not be imported.
     pub(super) fn fail(&mut self, node: &NodeProto) {
         for name in node.output.iter().filter(|n| !n.is_empty()) {

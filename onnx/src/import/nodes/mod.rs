@@ -3,6 +3,7 @@
 //! A rule emits what a node means and answers `true`, or answers `false` where the IR has no form for
 //! it; the node then passes through. An error is a reason why it has none.
 
+mod control;
 mod elementwise;
 mod movement;
 mod nn;
@@ -143,7 +144,7 @@ fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if !is_default(&node.proto.domain) {
         return Ok(false);
     }
-    let groups = [shape::rule, elementwise::rule, movement::rule, nn::rule];
+    let groups = [shape::rule, elementwise::rule, movement::rule, nn::rule, control::rule];
     for group in groups {
         if group(scope, node)? {
             return Ok(true);
