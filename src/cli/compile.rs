@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     /// image-classification, as far as the architecture has it [default: what config.json says]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// The ONNX opset to write, 17 to 24
+    /// The ONNX opset to write, 17 to 26
     #[arg(long, default_value_t = DEFAULT_OPSET, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: u32,

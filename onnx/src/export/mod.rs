@@ -22,6 +22,8 @@ use crate::proto::{
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
+pub(crate) use update::changes;
+
 /// Where weights that are plain ranges of weight files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -188,6 +190,9 @@ fn data_type(dtype: DType) -> i32 {
         DType::I32 => DataType::Int32,
         DType::I64 => DataType::Int64,
         DType::U8 => DataType::Uint8,
+        DType::U16 => DataType::Uint16,
+        DType::U32 => DataType::Uint32,
+        DType::U64 => DataType::Uint64,
         DType::F16 => DataType::Float16,
         DType::Bf16 => DataType::Bfloat16,
         DType::F32 => DataType::Float,

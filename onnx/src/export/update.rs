@@ -52,7 +52,7 @@ fn update_graph(e: &mut Emitter<'_>, graph: &mut GraphProto, from: usize, to: us
 }
 
 /// The opsets at which an operator came or changed, and whether only optional parts were added.
-fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
+pub(crate) fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
     let line = VERSIONS.lines().skip(1).find_map(|line| line.split_once(',').filter(|(name, _)| *name == op));
     let (_, versions) = line.ok_or("it is no operator of ONNX")?;
     let number = |text: &str| text.trim_end_matches('+').parse().ok();

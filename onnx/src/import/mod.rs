@@ -9,6 +9,7 @@ mod foreign;
 mod functions;
 mod infer;
 mod known;
+mod legacy;
 mod nodes;
 mod order;
 mod scope;
@@ -26,7 +27,7 @@ pub use error::ImportError;
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 
 /// The opsets of the default domain that graphs are read at.
-pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=26;
+pub const OPSETS: std::ops::RangeInclusive<i64> = 1..=26;
 
 /// The newest version of the format that is known.
 const IR_VERSION: i64 = 13;
@@ -75,7 +76,9 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
     if model.ir_version > IR_VERSION {
         return Err(format!("version {} of the format is newer than {IR_VERSION}, the newest known", model.ir_version));
     }
-    let default = model.opset_import.iter().find(|o| is_default(&o.domain)).map_or(1, |o| o.version);
+    // A graph of other domains alone has none.
+    let default = model.opset_import.iter().find(|o| is_default(&o.domain));
+    let default = default.map_or(i64::from(crate::DEFAULT_OPSET), |o| o.version);
     if !OPSETS.contains(&default) {
         return Err(format!(
             "it is written in opset {default}; opsets {} to {} are read",

@@ -16,6 +16,9 @@ fn dtype(ty: TensorElementType) -> Option<DType> {
         TensorElementType::Int32 => Some(DType::I32),
         TensorElementType::Int64 => Some(DType::I64),
         TensorElementType::Uint8 => Some(DType::U8),
+        TensorElementType::Uint16 => Some(DType::U16),
+        TensorElementType::Uint32 => Some(DType::U32),
+        TensorElementType::Uint64 => Some(DType::U64),
         TensorElementType::Float16 => Some(DType::F16),
         TensorElementType::Bfloat16 => Some(DType::Bf16),
         TensorElementType::Float32 => Some(DType::F32),
@@ -52,7 +55,7 @@ pub(crate) fn to_value(tensor: &Tensor) -> Result<SessionInputValue<'static>, or
             }
         };
     }
-    Ok(value!(Bool, I8, I16, I32, I64, U8, F16, Bf16, F32, F64))
+    Ok(value!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64))
 }
 
 /// A tensor with a copy of the value's elements.
@@ -65,6 +68,9 @@ pub(crate) fn to_tensor(value: &DynValue) -> Result<Tensor, String> {
         DType::I32 => extract::<i32>(value),
         DType::I64 => extract::<i64>(value),
         DType::U8 => extract::<u8>(value),
+        DType::U16 => extract::<u16>(value),
+        DType::U32 => extract::<u32>(value),
+        DType::U64 => extract::<u64>(value),
         DType::F16 => extract::<half::f16>(value),
         DType::Bf16 => extract::<half::bf16>(value),
         DType::F32 => extract::<f32>(value),

@@ -134,7 +134,11 @@ fn pair(scope: &mut Scope, node: &Node<'_>, kind: BinaryKind) -> Result<bool, St
     }
     let (a, mut b) = (scope.value(a)?, scope.value(b)?);
     let dtype = scope.graph.ty(a).dtype;
-    // The exponent may be of another type than the base, which the result has.
+    // The exponent may be of another type than the base, which the result has; one that cannot be of it
+    // is a matter of the target.
+    if kind == BinaryKind::Pow && dtype.is_integer() && scope.graph.ty(b).dtype.is_float() {
+        return Ok(false);
+    }
     if kind == BinaryKind::Pow && scope.graph.ty(b).dtype != dtype {
         b = scope.emit(Cast { x: b, to: dtype }, node.input(1)?)?;
     }

@@ -9,6 +9,7 @@ mod movement;
 mod nn;
 mod shape;
 
+use super::legacy::{MODERN, modern};
 use super::order::label;
 use super::scope::Scope;
 use super::{foreign, is_default};
@@ -126,7 +127,20 @@ pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
     if super::order::used(node).iter().any(|name| scope.failed(name)) {
         return scope.fail(node);
     }
-    let view = Node { proto: node, version: scope.version(&node.domain) };
+    let version = scope.version(&node.domain);
+    let modern = match is_default(&node.domain) && version < MODERN {
+        true => match modern(node, version) {
+            Ok(modern) => Some(modern),
+            Err(problem) => {
+                scope.problems.push(format!("{}: {problem}", label(node)));
+                return scope.fail(node);
+            }
+        },
+        false => None,
+    };
+    let version = if modern.is_some() { MODERN } else { version };
+    let node = modern.as_ref().unwrap_or(node);
+    let view = Node { proto: node, version };
     let reason = match rule(scope, &view) {
         Ok(true) => return,
         Ok(false) => None,
