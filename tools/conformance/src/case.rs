@@ -16,7 +16,7 @@ use safetensors::{Dtype, SafeTensors};
 
 /// How a model is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub(crate) enum Way {
     /// The file as it is, on ONNX Runtime.
     Alone,
     /// Imported, compiled and exported, on ONNX Runtime.
@@ -37,7 +37,7 @@ impl fmt::Display for Way {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// With the expected results.
     Passed,
     /// With others, or an error: what kind of.
@@ -60,7 +60,7 @@ struct Data {
 }
 
 /// A model with its data.
-pub struct Case {
+pub(crate) struct Case {
     model: PathBuf,
     sets: Vec<Data>,
     /// Why the data cannot be used.
@@ -69,7 +69,7 @@ pub struct Case {
 
 impl Case {
     /// Reads the data of a folder.
-    pub fn open(folder: &Path) -> Result<Self> {
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
         let mut case = Self { model: folder.join("model.onnx"), sets: Vec::new(), unusable: None };
         let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -85,7 +85,7 @@ impl Case {
     }
 
     /// How the case ends each way.
-    pub fn outcomes(&self, tolerance: f64) -> Vec<(Way, Outcome)> {
+    pub(crate) fn outcomes(&self, tolerance: f64) -> Vec<(Way, Outcome)> {
         if let Some(reason) = &self.unusable {
             return vec![(Way::Alone, Outcome::Failed(reason.clone()))];
         }
@@ -146,6 +146,9 @@ impl Case {
 
     fn compare(&self, results: &[Vec<Tensor>], tolerance: f64) -> Result<(), String> {
         for (data, results) in self.sets.iter().zip(results) {
+            if data.outputs.len() != results.len() {
+                return Err("there are more or fewer results".to_owned());
+            }
             for (expected, result) in data.outputs.iter().zip(results) {
                 if expected.dtype() != result.dtype() || expected.shape() != result.shape() {
                     return Err("a result has another type or shape".to_owned());
@@ -163,27 +166,31 @@ impl Case {
     }
 }
 
-/// An error without what is particular to the case: names and numbers.
+/// An error without what is particular to the case: names but of operators, numbers, places in ONNX Runtime's
+/// sources.
 fn kind_of(message: &str) -> String {
-    let line = message.replace('\n', " ");
+    const LONGEST: usize = 120;
     let mut out = String::new();
     let mut quoted = false;
-    for word in line.split(' ') {
-        let path = word.contains('/') && word.len() > 8;
-        if word.starts_with('`') && !word.trim_end_matches([',', ':', ';', ')']).ends_with('`') {
-            quoted = true;
+    for word in message.split_whitespace() {
+        let ends = word.trim_end_matches([',', ':', ';', ')', '.']).ends_with('`');
+        // Operators are named like this.
+        let operator = word.starts_with('`') && word[1..].starts_with(char::is_uppercase) && ends;
+        let particular = !operator && (quoted || word.contains(['`', '/', '<', '\'']) || word.contains(|c: char| c.is_ascii_digit()));
+        quoted = if quoted { !ends } else { word.trim_start_matches('(').starts_with('`') && !ends };
+        match particular {
+            true if out.ends_with('…') => {}
+            true => out.push_str(" …"),
+            false => {
+                out.push(' ');
+                out.push_str(word);
+            }
         }
-        let shown =
-            if quoted || path || word.contains('`') || word.chars().any(|c| c.is_ascii_digit()) { "_" } else { word };
-        if word.contains('`') && word.trim_end_matches([',', ':', ';', ')', '.']).ends_with('`') {
-            quoted = false;
-        }
-        if out.len() < 160 {
-            out.push_str(shown);
-            out.push(' ');
+        if out.len() > LONGEST {
+            break;
         }
     }
-    out.trim_end().to_owned()
+    out.trim_start().to_owned()
 }
 
 fn read(path: &Path) -> Result<Data> {
