@@ -76,6 +76,9 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
     if model.ir_version > IR_VERSION {
         return Err(format!("version {} of the format is newer than {IR_VERSION}, the newest known", model.ir_version));
     }
+    if model.opset_import.is_empty() {
+        return Err("it does not say which operator sets it is written in: is it truncated?".to_owned());
+    }
     // A graph of other domains alone has none.
     let default = model.opset_import.iter().find(|o| is_default(&o.domain));
     let default = default.map_or(i64::from(crate::DEFAULT_OPSET), |o| o.version);

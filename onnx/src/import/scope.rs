@@ -1,6 +1,7 @@
 //! What names of the ONNX graph stand for while its nodes are imported, one after another.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -259,15 +260,24 @@ impl Scope {
     /// Ends the graph with its outputs.
     ///
     /// # Errors
-    /// When an output has another type than the graph declares.
+    /// When an output cannot be of the type that the graph declares.
     pub(super) fn finish(mut self, graph: &GraphProto) -> Result<Graph, String> {
         for output in &graph.output {
             let value = self.value(&output.name)?;
-            let found = self.graph.ty(value);
-            if let Some(declared) = self.declared_dtype(&output.name)
-                && declared != found.dtype
-            {
-                return Err(format!("the output `{}` is declared as {declared} and computed as {found}", output.name));
+            let found = self.graph.ty(value).clone();
+            let clash = |declared: &dyn Display| {
+                Err(format!("the output `{}` is declared as {declared} and computed as {found}", output.name))
+            };
+            if let Some(declared) = self.declared(&output.name)? {
+                let differ = |(a, b): (&Dim, &Dim)| a.as_constant().zip(b.as_constant()).is_some_and(|(a, b)| a != b);
+                if declared.dtype != found.dtype
+                    || declared.shape.rank() != found.shape.rank()
+                    || declared.shape.iter().zip(&*found.shape).any(differ)
+                {
+                    return clash(&declared);
+                }
+            } else if let Some(declared) = self.declared_dtype(&output.name).filter(|d| *d != found.dtype) {
+                return clash(&declared);
             }
             self.graph.add_output(&output.name, value);
         }

@@ -176,7 +176,8 @@ fn kind_of(message: &str) -> String {
         let ends = word.trim_end_matches([',', ':', ';', ')', '.']).ends_with('`');
         // Operators are named like this.
         let operator = word.starts_with('`') && word[1..].starts_with(char::is_uppercase) && ends;
-        let particular = !operator && (quoted || word.contains(['`', '/', '<', '\'']) || word.contains(|c: char| c.is_ascii_digit()));
+        let particular = !operator
+            && (quoted || word.contains(['`', '/', '<', '\'']) || word.contains(|c: char| c.is_ascii_digit()));
         quoted = if quoted { !ends } else { word.trim_start_matches('(').starts_with('`') && !ends };
         match particular {
             true if out.ends_with('…') => {}

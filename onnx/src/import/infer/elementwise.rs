@@ -11,12 +11,14 @@ use crate::proto::AttributeType;
 pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Partial>>, String> {
     let like = |index: usize| -> Result<Partial, String> { Ok(scope.ty(node.input(index)?)?.into()) };
     let found = match node.proto.op_type.as_str() {
-        "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Pow" | "BitShift" | "BitwiseAnd" | "BitwiseOr" | "BitwiseXor"
-        | "Min" | "Max" | "Sum" | "Mean" => all(scope, node, like(0)?.dtype)?,
-        "And" | "Or" | "Xor" | "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" => {
-            all(scope, node, DType::Bool)?
+        "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Pow" | "BitShift" | "BitwiseAnd" | "BitwiseOr" | "BitwiseXor" => {
+            all(scope, node, 2, like(0)?.dtype)?
         }
-        "Where" => all(scope, node, like(1)?.dtype)?,
+        "Min" | "Max" | "Sum" | "Mean" => all(scope, node, 1, like(0)?.dtype)?,
+        "And" | "Or" | "Xor" | "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" => {
+            all(scope, node, 2, DType::Bool)?
+        }
+        "Where" => all(scope, node, 3, like(1)?.dtype)?,
         "IsNaN" | "IsInf" => Partial { dtype: DType::Bool, ..like(0)? },
         "Cast" => Partial { dtype: element(node, "to")?.ok_or("it has no `to`")?, ..like(0)? },
         "CastLike" => Partial { dtype: like(1)?.dtype, ..like(0)? },
@@ -80,8 +82,9 @@ fn element(node: &Node<'_>, name: &str) -> Result<Option<DType>, String> {
     number.map(|n| tensors::dtype(i32::try_from(n).unwrap_or(-1))).transpose()
 }
 
-/// All operands, broadcast.
-fn all(scope: &Scope, node: &Node<'_>, dtype: DType) -> Result<Partial, String> {
+/// All operands, at least so many, broadcast.
+fn all(scope: &Scope, node: &Node<'_>, least: usize, dtype: DType) -> Result<Partial, String> {
+    node.input(least - 1)?;
     let mut dims: Vec<Option<Dim>> = Vec::new();
     for name in &node.proto.input {
         let other: Vec<Option<Dim>> = scope.ty(name)?.shape.iter().cloned().map(Some).collect();

@@ -161,6 +161,15 @@ const LIKE_FIRST: &[&str] = &[
 /// # Errors
 /// When operands or attributes are not what the operator takes.
 pub(super) fn results(scope: &mut Scope, node: &Node<'_>) -> Found {
+    let found = types(scope, node)?;
+    let negative = |p: &&Partial| p.dims.iter().flatten().filter_map(Dim::as_constant).any(|d| d < 0);
+    match found.iter().find(negative) {
+        Some(result) => Err(format!("its result would be {result}")),
+        None => Ok(found),
+    }
+}
+
+fn types(scope: &mut Scope, node: &Node<'_>) -> Found {
     if !is_default(&node.proto.domain) {
         return Ok(Vec::new());
     }

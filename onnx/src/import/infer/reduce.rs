@@ -70,7 +70,7 @@ fn top_k(scope: &mut Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
         ..10 => node.int("k")?.map(Dim::constant),
         _ => scope.known(node.input(1)?).and_then(|k| k.scalar().cloned()),
     };
-    let mut dims = x.dims;
-    dims[at] = Some(k.unwrap_or_else(|| scope.symbols.fresh(&format!("{}_k", node.proto.output[0]))));
+    let (name, mut dims) = (node.output()?, x.dims);
+    dims[at] = Some(k.unwrap_or_else(|| scope.symbols.fresh(&format!("{name}_k"))));
     Ok(vec![Partial::new(x.dtype, dims.clone()), Partial::new(DType::I64, dims)])
 }

@@ -150,7 +150,7 @@ fn windows(node: &Node<'_>, x: &TensorType, kernel: &[Dim]) -> Result<Vec<Option
         // A window that would start in the padding behind is left out.
         if up && let (Some(n), Some(size)) = (count.as_constant(), size.as_constant()) {
             let before = node.ints("pads").ok()?.and_then(|p| p.get(i).copied()).unwrap_or(0);
-            if (n - 1) * stride >= size + before {
+            if (n - 1).saturating_mul(stride) >= size.saturating_add(before) {
                 count = Dim::constant(n - 1);
             }
         }
@@ -184,7 +184,7 @@ fn transposed(node: &Node<'_>, x: &TensorType, weight: &TensorType) -> Result<Pa
         }
         let stride = Dim::constant(moves.strides[i]);
         let Some(pads) = &moves.pads else { return spatial[i].checked_mul(&stride) };
-        let added = extra.as_ref().and_then(|e| e.get(i).copied()).unwrap_or(0) - pads[i];
+        let added = extra.as_ref().and_then(|e| e.get(i).copied()).unwrap_or(0).checked_sub(pads[i])?;
         let steps = spatial[i].checked_sub(&Dim::constant(1))?.checked_mul(&stride)?;
         steps.checked_add(&moves.extent(i, &kernel[i])?)?.checked_add(&Dim::constant(added))
     };

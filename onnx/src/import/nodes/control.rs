@@ -1,11 +1,11 @@
 //! Operators with graphs of their own: a branch that is known to be taken becomes part of the graph.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::super::order;
 use super::super::scope::Scope;
 use super::{Node, import};
-use crate::proto::{AttributeType, GraphProto, NodeProto};
+use crate::proto::{AttributeType, GraphProto};
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if node.proto.op_type != "If" {
@@ -23,7 +23,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     }
     let mut branch = branch.clone();
     let prefix = format!("{}/{name}", node.output()?);
-    rename(&mut branch, &|own| scope.unused(&format!("{prefix}/{own}")), &HashMap::new());
+    rename(&mut branch, &|own| scope.unused(&format!("{prefix}/{own}")), &|_| None);
     order::check(&mut branch, &|name| scope.is_defined(name))?;
     scope.interface(&branch)?;
     for inner in &branch.node {
@@ -38,29 +38,25 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
 }
 
 /// Gives what a graph defines other names, also where its own graphs use it.
-fn rename(graph: &mut GraphProto, other: &dyn Fn(&str) -> String, around: &HashMap<String, String>) {
-    let own: HashSet<&String> = graph
-        .input
-        .iter()
-        .map(|i| &i.name)
-        .chain(graph.initializer.iter().map(|t| &t.name))
-        .chain(graph.node.iter().flat_map(|n| &n.output))
-        .filter(|n| !n.is_empty())
-        .collect();
-    let mut names = around.clone();
-    names.extend(own.into_iter().map(|name| (name.clone(), other(name))));
+fn rename(graph: &mut GraphProto, other: &dyn Fn(&str) -> String, around: &dyn Fn(&str) -> Option<String>) {
+    let inputs = graph.input.iter().map(|i| &i.name);
+    let constants = graph.initializer.iter().map(|t| &t.name);
+    let results = graph.node.iter().flat_map(|n| &n.output);
+    let own: HashMap<String, String> =
+        inputs.chain(constants).chain(results).filter(|n| !n.is_empty()).map(|n| (n.clone(), other(n))).collect();
+    let new = |name: &str| own.get(name).cloned().or_else(|| around(name));
     let replace = |name: &mut String| {
-        if let Some(new) = names.get(name.as_str()) {
-            name.clone_from(new);
+        if let Some(new) = new(name) {
+            *name = new;
         }
     };
     let infos = graph.input.iter_mut().chain(&mut graph.output).chain(&mut graph.value_info);
     infos.for_each(|info| replace(&mut info.name));
     graph.initializer.iter_mut().for_each(|t| replace(&mut t.name));
-    for NodeProto { input, output, attribute, .. } in &mut graph.node {
-        input.iter_mut().chain(output).for_each(replace);
-        for inner in attribute.iter_mut().filter_map(|a| a.g.as_mut()) {
-            rename(inner, other, &names);
+    for node in &mut graph.node {
+        node.input.iter_mut().chain(&mut node.output).for_each(replace);
+        for inner in node.attribute.iter_mut().filter_map(|a| a.g.as_mut()) {
+            rename(inner, other, &new);
         }
     }
 }
