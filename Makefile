@@ -102,6 +102,18 @@ $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
 	$*/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r $<
 	touch $@
 
+# The cases that the package onnx brings for each operator.
+NODE_TESTS := $(TARGET_DIR)/node-tests
+
+.PHONY: conformance
+conformance: deps $(NODE_TESTS)/.written ## run ONNX's node tests through us and ONNX Runtime, and through the interpreter (needs Python 3.11)
+	cargo run $(CARGO_FLAGS) -p planish-conformance -- $(NODE_TESTS)
+
+$(NODE_TESTS)/.written: tools/node_tests.py $(COMPAT)/.installed
+	rm -rf $(NODE_TESTS)
+	$(COMPAT)/bin/python tools/node_tests.py $(NODE_TESTS)
+	touch $@
+
 # The type that weights are stored in, where it is not f32.
 DTYPE_llama-1.1b := bf16
 

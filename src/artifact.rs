@@ -94,7 +94,7 @@ pub fn model<'a>(folder: &Path, manifest: &'a Manifest) -> Result<(PathBuf, &'a 
                 "{} is made of {} ({}), and only artifacts of one model can be taken here; `planish verify` takes it",
                 folder.display(),
                 names.join(", "),
-                manifest.task
+                manifest.task.as_deref().unwrap_or("no task that its graph tells")
             )
         }
     }

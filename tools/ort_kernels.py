@@ -19,7 +19,7 @@ OPERATORS = {
     "IsNaN": "T1", "LessOrEqual": "T", "GreaterOrEqual": "T", "ReduceMin": "T", "Identity": "V",
 }  # fmt: skip
 DTYPES = {
-    "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "float16": "f16",
+    "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "f16",
     "bfloat16": "bf16", "float": "f32", "double": "f64",
 }  # fmt: skip
 

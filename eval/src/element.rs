@@ -1,5 +1,5 @@
 //! The Rust types that store elements, and how each becomes a number to compute with and back:
-//! floats compute in `f64`, integers in `i64`.
+//! floats compute in `f64`, integers in `i128`, which holds sums and products of two.
 
 use half::{bf16, f16};
 use planish_ir::{bf16_from_f64, f16_from_f64};
@@ -24,17 +24,17 @@ pub(crate) trait Float: Element {
     /// The nearest number of this type, ties to even.
     fn narrow(value: f64) -> Self;
     /// The nearest number of this type to an integer, ties to even.
-    fn from_int(value: i64) -> Self;
+    fn from_int(value: i128) -> Self;
 }
 
 /// An integer type.
 pub(crate) trait Int: Element {
     /// The same number.
-    fn widen(self) -> i64;
+    fn widen(self) -> i128;
     /// The same number, where it is in range.
     fn narrow(value: i128) -> Option<Self>;
     /// The number of this type with the same low bits, in two's complement.
-    fn low_bits(value: i64) -> Self;
+    fn low_bits(value: i128) -> Self;
 }
 
 macro_rules! element {
@@ -57,6 +57,9 @@ element! {
     i32 = as_i32;
     i64 = as_i64;
     u8 = as_u8;
+    u16 = as_u16;
+    u32 = as_u32;
+    u64 = as_u64;
     f16 = as_f16;
     bf16 = as_bf16;
     f32 = as_f32;
@@ -75,7 +78,7 @@ macro_rules! float {
                 $narrow(value)
             }
             #[inline]
-            fn from_int(value: i64) -> Self {
+            fn from_int(value: i128) -> Self {
                 $from_int(value)
             }
         })*
@@ -89,36 +92,36 @@ float! {
     f64: |v| v, |v| v, |v| v as f64;
 }
 
-/// An integer as `f64`; of one too large to be exact, the lowest bits are drawn together into one
+/// An integer of at most 64 bits as `f64`; of one too large to be exact, the lowest bits are drawn together into one
 /// that says whether any was set, which is all that rounding to a short type needs to know.
-fn sticky(value: i64) -> f64 {
+fn sticky(value: i128) -> f64 {
     if value.unsigned_abs() < 1 << 53 {
         return value as f64;
     }
     let lowest = (1 << 12) - 1;
-    ((value & !lowest) | i64::from(value & lowest != 0) << 11) as f64
+    ((value & !lowest) | i128::from(value & lowest != 0) << 11) as f64
 }
 
 macro_rules! int {
     ($($t:ty),*) => {
         $(impl Int for $t {
             #[inline]
-            fn widen(self) -> i64 {
-                i64::from(self)
+            fn widen(self) -> i128 {
+                i128::from(self)
             }
             #[inline]
             fn narrow(value: i128) -> Option<Self> {
                 value.try_into().ok()
             }
             #[inline]
-            fn low_bits(value: i64) -> Self {
+            fn low_bits(value: i128) -> Self {
                 value as $t
             }
         })*
     };
 }
 
-int!(i8, i16, i32, i64, u8);
+int!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 /// Evaluates `$body` with `$t` bound to the type that stores elements of a dtype. Groups of dtypes
 /// that are not handled all together are given one after the other: `any`, or `float`, `int`,
@@ -138,6 +141,9 @@ macro_rules! with_type {
             planish_ir::DType::I32 => { type $u = i32; $int }
             planish_ir::DType::I64 => { type $u = i64; $int }
             planish_ir::DType::U8 => { type $u = u8; $int }
+            planish_ir::DType::U16 => { type $u = u16; $int }
+            planish_ir::DType::U32 => { type $u = u32; $int }
+            planish_ir::DType::U64 => { type $u = u64; $int }
             planish_ir::DType::Bool => $bool,
         }
     };

@@ -61,6 +61,9 @@ data! {
     I32(i32) = as_i32, 0;
     I64(i64) = as_i64, 0;
     U8(u8) = as_u8, 0;
+    U16(u16) = as_u16, 0;
+    U32(u32) = as_u32, 0;
+    U64(u64) = as_u64, 0;
     F16(f16) = as_f16, f16::ZERO;
     Bf16(bf16) = as_bf16, bf16::ZERO;
     F32(f32) = as_f32, 0.0;
@@ -114,6 +117,9 @@ impl Tensor {
             DType::I32 => read!(i32),
             DType::I64 => read!(i64),
             DType::U8 => bytes.to_vec().into(),
+            DType::U16 => read!(u16),
+            DType::U32 => read!(u32),
+            DType::U64 => read!(u64),
             DType::F16 => read!(f16),
             DType::Bf16 => read!(bf16),
             DType::F32 => read!(f32),
@@ -137,6 +143,9 @@ impl Tensor {
             Data::I32(v) => write!(v),
             Data::I64(v) => write!(v),
             Data::U8(v) => v.clone(),
+            Data::U16(v) => write!(v),
+            Data::U32(v) => write!(v),
+            Data::U64(v) => write!(v),
             Data::F16(v) => write!(v),
             Data::Bf16(v) => write!(v),
             Data::F32(v) => write!(v),
@@ -190,6 +199,9 @@ impl Tensor {
             Data::I32(v) => v.iter().map(|e| f64::from(*e)).collect(),
             Data::I64(v) => v.iter().map(|e| *e as f64).collect(),
             Data::U8(v) => v.iter().map(|e| f64::from(*e)).collect(),
+            Data::U16(v) => v.iter().map(|e| f64::from(*e)).collect(),
+            Data::U32(v) => v.iter().map(|e| f64::from(*e)).collect(),
+            Data::U64(v) => v.iter().map(|e| *e as f64).collect(),
             Data::F16(v) => v.iter().map(|e| e.to_f64()).collect(),
             Data::Bf16(v) => v.iter().map(|e| e.to_f64()).collect(),
             Data::F32(v) => v.iter().map(|e| f64::from(*e)).collect(),
@@ -209,6 +221,9 @@ impl Tensor {
             DType::I32 => v.iter().map(|e| *e as i32).collect::<Vec<_>>().into(),
             DType::I64 => v.iter().map(|e| *e as i64).collect::<Vec<_>>().into(),
             DType::U8 => v.iter().map(|e| *e as u8).collect::<Vec<_>>().into(),
+            DType::U16 => v.iter().map(|e| *e as u16).collect::<Vec<_>>().into(),
+            DType::U32 => v.iter().map(|e| *e as u32).collect::<Vec<_>>().into(),
+            DType::U64 => v.iter().map(|e| *e as u64).collect::<Vec<_>>().into(),
             DType::F16 => v.iter().map(|e| f16::narrow(*e)).collect::<Vec<_>>().into(),
             DType::Bf16 => v.iter().map(|e| bf16::narrow(*e)).collect::<Vec<_>>().into(),
             DType::F32 => v.iter().map(|e| *e as f32).collect::<Vec<_>>().into(),

@@ -41,6 +41,12 @@ dtypes! {
     I64 = "i64", 8;
     /// Unsigned 8 bit integer.
     U8 = "u8", 1;
+    /// Unsigned 16 bit integer.
+    U16 = "u16", 2;
+    /// Unsigned 32 bit integer.
+    U32 = "u32", 4;
+    /// Unsigned 64 bit integer.
+    U64 = "u64", 8;
     /// IEEE 754 binary16.
     F16 = "f16", 2;
     /// bfloat16: the upper half of a binary32.
@@ -61,7 +67,13 @@ impl DType {
     /// Whether elements are integers (not booleans).
     #[must_use]
     pub fn is_integer(self) -> bool {
-        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8)
+        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64) || self.is_unsigned()
+    }
+
+    /// Whether elements are integers without a sign.
+    #[must_use]
+    pub fn is_unsigned(self) -> bool {
+        matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }
 
     /// The most negative finite number of a floating-point type: what a masked attention

@@ -135,7 +135,9 @@ fn outputs(graph: &Graph, defined: &[bool]) -> Result<(), VerifyError> {
 /// V07 of one dimension; `what` says where it stands.
 fn symbols_of(dim: &Dim, symbols: &HashSet<Symbol>, what: impl Fn() -> String) -> Result<(), VerifyError> {
     match dim.symbols().find(|s| !symbols.contains(*s)) {
-        Some(symbol) => fail("V07", format!("{}, but neither an input nor an earlier result has the dimension `{symbol}`", what())),
+        Some(symbol) => {
+            fail("V07", format!("{}, but neither an input nor an earlier result has the dimension `{symbol}`", what()))
+        }
         None => Ok(()),
     }
 }

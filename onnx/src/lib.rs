@@ -8,7 +8,7 @@ pub use export::{ExportError, ExportOptions, Exported, Placement, export};
 pub use import::{ImportError, Imported, import};
 
 /// The opsets of the default domain that graphs can be written for.
-pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=24;
+pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=26;
 
 /// The opset that graphs are written for unless told otherwise.
 pub const DEFAULT_OPSET: u32 = 20;

@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// image-classification, as far as the architecture has it [default: what config.json says]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    /// The ONNX opset to write, 17 to 24 [default: 20; that of an ONNX graph with operators that are
+    /// The ONNX opset to write, 17 to 26 [default: 20; that of an ONNX graph with operators that are
     /// left as they are]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]

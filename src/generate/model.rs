@@ -63,12 +63,13 @@ pub struct Loading {
 pub fn load(folder: &Path, runtime: &dyn Runtime, loading: Loading) -> Result<Box<dyn LanguageModel>> {
     let manifest = Manifest::read(folder)?;
     let parts = Parts { folder, manifest: &manifest, runtime, loading };
-    match manifest.task.as_str() {
-        task if task == Task::TextGeneration.name() => Ok(Box::new(Decoder::load(&parts)?)),
-        task if task == Task::Text2TextGeneration.name() => Ok(Box::new(EncoderDecoder::load(&parts)?)),
+    match manifest.task.as_deref() {
+        Some(task) if task == Task::TextGeneration.name() => Ok(Box::new(Decoder::load(&parts)?)),
+        Some(task) if task == Task::Text2TextGeneration.name() => Ok(Box::new(EncoderDecoder::load(&parts)?)),
         task => bail!(
-            "{} is compiled for {task}, it cannot generate; compile a decoder for {} or an encoder-decoder for {}",
+            "{} is compiled for {}, it cannot generate; compile a decoder for {} or an encoder-decoder for {}",
             folder.display(),
+            task.unwrap_or("no task that its graph tells"),
             Task::TextGeneration,
             Task::Text2TextGeneration
         ),

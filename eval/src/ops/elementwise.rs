@@ -66,7 +66,7 @@ fn numbers(
     with_type!(a.dtype(),
         float T => zip(shape, a, b, |a: T, b: T| Ok(T::narrow(float(a.widen(), b.widen())))),
         int T => zip(shape, a, b, |a: T, b: T| {
-            T::narrow(int(a.widen().into(), b.widen().into())?).ok_or(OUT_OF_RANGE)
+            T::narrow(int(a.widen(), b.widen())?).ok_or(OUT_OF_RANGE)
         }),
         bool => Err("is not defined for bool".to_owned()))
 }

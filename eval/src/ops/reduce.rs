@@ -51,10 +51,10 @@ impl Kernel for Reduce {
             int T => {
                 let sums = match self.kind {
                     ReduceKind::Sum | ReduceKind::Mean => {
-                        fold(x, &self.axes, 0, |sum, e: T| *sum += i128::from(e.widen()))?
+                        fold(x, &self.axes, 0, |sum, e: T| *sum += e.widen())?
                     }
-                    ReduceKind::Max => fold(x, &self.axes, i128::MIN, |max, e: T| *max = (*max).max(e.widen().into()))?,
-                    ReduceKind::Min => fold(x, &self.axes, i128::MAX, |min, e: T| *min = (*min).min(e.widen().into()))?,
+                    ReduceKind::Max => fold(x, &self.axes, i128::MIN, |max, e: T| *max = (*max).max(e.widen()))?,
+                    ReduceKind::Min => fold(x, &self.axes, i128::MAX, |min, e: T| *min = (*min).min(e.widen()))?,
                 };
                 let by = if self.kind == ReduceKind::Mean { count as i128 } else { 1 };
                 let narrowed: Option<_> = sums.into_iter().map(|sum| T::narrow(sum / by)).collect();
@@ -80,7 +80,7 @@ impl Kernel for CumSum {
             int T => {
                 let mut out = Vec::with_capacity(x.data().len());
                 fold(x, &[self.axis], 0, |sum, e: T| {
-                    *sum += i128::from(e.widen());
+                    *sum += e.widen();
                     out.push(T::narrow(*sum));
                 })?;
                 T::data(out.into_iter().collect::<Option<_>>().ok_or_else(|| out_of_range(x))?)

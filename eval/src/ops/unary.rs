@@ -68,7 +68,7 @@ impl Kernel for Cast {
             let cast = Tensor::from_f64(self.to, x.shape().to_vec(), &x.to_f64());
             return Ok(cast.map(|t| t.data().clone()).into_iter().collect());
         }
-        let integers: Vec<i64> = with_type!(x.dtype(),
+        let integers: Vec<i128> = with_type!(x.dtype(),
             float _T => Vec::new(),
             int T => T::of(x)?.iter().map(|e| e.widen()).collect(),
             bool => Vec::new());
@@ -94,7 +94,7 @@ fn signed(x: &Tensor, float: fn(f64) -> f64, int: fn(i128) -> i128) -> Result<Da
     with_type!(x.dtype(),
         float _T => floats(x, float),
         int T => {
-            let mapped: Option<_> = T::of(x)?.iter().map(|e| T::narrow(int(e.widen().into()))).collect();
+            let mapped: Option<_> = T::of(x)?.iter().map(|e| T::narrow(int(e.widen()))).collect();
             mapped.map(T::data).ok_or_else(|| format!("a result is out of range for {}", x.dtype()))
         },
         bool => Err("is not defined for bool".to_owned()))

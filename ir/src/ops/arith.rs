@@ -107,13 +107,7 @@ impl BinaryKind {
     pub fn is_predicate(self) -> bool {
         matches!(
             self,
-            Self::Equal
-                | Self::Less
-                | Self::LessOrEqual
-                | Self::Greater
-                | Self::GreaterOrEqual
-                | Self::And
-                | Self::Or
+            Self::Equal | Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual | Self::And | Self::Or
         )
     }
 

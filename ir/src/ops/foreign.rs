@@ -181,9 +181,7 @@ impl Setting {
             "text" | "bytes" => Setting::Bytes(unstring(text)?),
             "ints" => Setting::Ints(Vec::parse(Some(inside))?),
             "floats" => Setting::Floats(numbers(inside)?),
-            "strings" => {
-                Setting::Strings(syntax::list(inside)?.iter().map(|t| unstring(t)).collect::<Result<_, _>>()?)
-            }
+            "strings" => Setting::Strings(syntax::list(inside)?.iter().map(|t| unstring(t)).collect::<Result<_, _>>()?),
             "tensor" => {
                 let (ty, bytes) = syntax::cut(inside, ",")?.ok_or("a tensor has a type and bytes")?;
                 let ty = syntax::tensor_type(ty)?;

@@ -132,7 +132,11 @@ fn v07_symbols_are_dimensions_of_inputs() {
     let (mut graph, _) = chain();
     let length = Dim::symbol("m");
     graph.emit(Iota { dtype: DType::I64, length }, "i", Origin::Unknown).unwrap();
-    breaks(&graph, "V07", "`i` (unknown origin) is i64[m], but neither an input nor an earlier result has the dimension `m`");
+    breaks(
+        &graph,
+        "V07",
+        "`i` (unknown origin) is i64[m], but neither an input nor an earlier result has the dimension `m`",
+    );
 
     // Neither may an attribute have one that the result does not show.
     let (mut graph, [x, ..]) = chain();

@@ -87,6 +87,9 @@ pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
                 DType::I16 => out.extend_from_slice(&(v as i16).to_le_bytes()),
                 DType::I32 => out.extend_from_slice(&(v as i32).to_le_bytes()),
                 DType::U8 => out.push(v as u8),
+                DType::U16 => out.extend_from_slice(&(v as u16).to_le_bytes()),
+                DType::U32 => out.extend_from_slice(&(v as u32).to_le_bytes()),
+                DType::U64 => out.extend_from_slice(&(v as u64).to_le_bytes()),
                 _ => out.extend_from_slice(&(v as i64).to_le_bytes()),
             }
         });
@@ -105,11 +108,11 @@ pub(super) fn convert(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     }, else encode(to, &decode(from, bytes))), else encode(to, &decode(from, bytes)))
 }
 
-fn integer(dtype: DType, bytes: &[u8]) -> i64 {
-    let negative = dtype.is_integer() && dtype != DType::U8 && bytes.last().is_some_and(|b| b & 0x80 != 0);
-    let mut wide = [if negative { 0xff } else { 0 }; 8];
+fn integer(dtype: DType, bytes: &[u8]) -> i128 {
+    let negative = dtype.is_integer() && !dtype.is_unsigned() && bytes.last().is_some_and(|b| b & 0x80 != 0);
+    let mut wide = [if negative { 0xff } else { 0 }; 16];
     wide[..bytes.len()].copy_from_slice(bytes);
-    i64::from_le_bytes(wide)
+    i128::from_le_bytes(wide)
 }
 
 #[cfg(test)]

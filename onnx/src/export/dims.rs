@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use planish_ir::{Dim, Graph, Op, Shape, Symbol, ValueId};
+use planish_ir::{DType, Dim, Graph, Op, Shape, Symbol, ValueId, Weight};
 
-use super::Emitter;
-use super::nodes::{int, ints};
-use crate::proto::{AttributeProto, DataType, NodeProto, TensorProto};
+use super::nodes::{int, ints, size};
+use super::{Emitter, data_type};
+use crate::proto::{AttributeProto, NodeProto, TensorProto};
 
 /// What has been computed already.
 #[derive(Default)]
@@ -29,20 +29,33 @@ impl Emitter<'_> {
         self.integers(Vec::new(), &[value])
     }
 
+    /// The name of a number, where the type has one.
+    pub(super) fn number(&mut self, dtype: DType, value: f64) -> Option<String> {
+        let bytes = Weight::scalar(dtype, value).read().ok()?;
+        Some(self.initializer("const/number", Vec::new(), data_type(dtype), bytes))
+    }
+
+    /// The name of a vector of binary32 numbers.
+    pub(super) fn floats(&mut self, values: &[f32]) -> String {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.initializer("const/floats", vec![size(values.len())], data_type(DType::F32), bytes)
+    }
+
+    fn initializer(&mut self, hint: &str, dims: Vec<i64>, data_type: i32, bytes: Vec<u8>) -> String {
+        let name = self.fresh(hint);
+        let raw_data = bytes.into();
+        self.initializers.push(TensorProto { dims, data_type, name: name.clone(), raw_data, ..TensorProto::default() });
+        name
+    }
+
     fn integers(&mut self, dims: Vec<i64>, values: &[i64]) -> String {
         let key = (dims.len(), values.to_vec());
         if let Some(name) = self.dims.constants.get(&key) {
             return name.clone();
         }
         let text: Vec<String> = values.iter().map(i64::to_string).collect();
-        let name = self.fresh(&format!("const/{}", text.join("_")));
-        self.initializers.push(TensorProto {
-            dims,
-            data_type: DataType::Int64.into(),
-            name: name.clone(),
-            raw_data: values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().into(),
-            ..TensorProto::default()
-        });
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let name = self.initializer(&format!("const/{}", text.join("_")), dims, data_type(DType::I64), bytes);
         self.dims.constants.insert(key, name.clone());
         name
     }

@@ -1,44 +1,36 @@
-//! Operators that pass through: they are written as they came, where they mean the same at the opset
-//! that is written.
+//! Operators that pass through: they are written as they came, in the form that the opset has that is
+//! written.
 
+use planish_ir::DType;
 use planish_ir::ops::{Foreign, Setting};
 use prost::Message;
 
 use super::nodes::size;
+use super::update::update;
 use super::{Emitter, data_type};
 use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 
-/// The opsets at which each operator of the default domain came or changed, `+` where only optional parts
-/// were added (tools/onnx_versions.py).
-const VERSIONS: &str = include_str!("../versions.csv");
-
-/// Why an operator of one opset does not mean the same at another.
-fn unlike(op: &str, from: usize, to: usize) -> Option<String> {
-    let line = VERSIONS.lines().skip(1).find_map(|line| line.split_once(',').filter(|(name, _)| *name == op));
-    let Some((_, versions)) = line else { return Some("is no operator of ONNX".to_owned()) };
-    let versions = versions.split(' ').filter_map(|text| {
-        let number: usize = text.trim_end_matches('+').parse().ok()?;
-        Some((number, text.ends_with('+')))
-    });
-    let between = |v: usize| v > from.min(to) && v <= from.max(to);
-    let changed = versions.filter(|&(v, _)| between(v)).find(|&(_, added)| from > to || !added);
-    changed.map(|(v, _)| format!("came or changed with opset {v}"))
-}
-
-/// The operator as a node without name and results, and the version of its domain.
+/// The operator as a node without name, and the results that it has by position.
 ///
 /// # Errors
 /// When the opset that is written has another operator of this name than the one that it came from.
-pub(super) fn node(e: &Emitter<'_>, op: &Foreign) -> Result<NodeProto, String> {
-    let written = usize::try_from(e.opset).unwrap_or(usize::MAX);
+pub(super) fn node(e: &mut Emitter<'_>, op: &Foreign, output: Vec<String>) -> Result<NodeProto, String> {
+    let mut proto = as_it_came(e, op)?;
+    proto.output = output;
     if op.is_standard() {
-        if let Some(why) = unlike(&op.op.0, op.version, written) {
-            return Err(format!(
-                "it {why}, the graph is of opset {}, and opset {written} is written; --opset chooses another",
+        let written = usize::try_from(e.opset).unwrap_or(usize::MAX);
+        let dtype = op.inputs.first().copied().flatten().map_or(DType::F32, |v| e.graph.ty(v).dtype);
+        update(e, &mut proto, dtype, op.version, written).map_err(|why| {
+            format!(
+                "{why}, the graph is of opset {}, and opset {written} is written; --opset chooses another",
                 op.version
-            ));
-        }
+            )
+        })?;
     }
+    Ok(proto)
+}
+
+fn as_it_came(e: &Emitter<'_>, op: &Foreign) -> Result<NodeProto, String> {
     let renamed = |name: &str| {
         let at = op.captures.iter().position(|c| c.0 == name)?;
         op.captured.get(at).map(|v| e.name(*v).to_owned())
@@ -48,7 +40,8 @@ pub(super) fn node(e: &Emitter<'_>, op: &Foreign) -> Result<NodeProto, String> {
     while input.last().is_some_and(String::is_empty) {
         input.pop();
     }
-    let attribute = op.settings.0.iter().map(|(name, value)| attribute(name, value, &renamed)).collect::<Result<_, _>>()?;
+    let attribute =
+        op.settings.0.iter().map(|(name, value)| attribute(name, value, &renamed)).collect::<Result<_, _>>()?;
     Ok(NodeProto {
         input,
         op_type: op.op.0.clone(),
@@ -130,4 +123,25 @@ fn rename(graph: &mut GraphProto, renamed: &dyn Fn(&str) -> Option<String>) {
             output.name = new;
         }
     }
+}
+
+/// The names that graphs of operators give to values of their own.
+pub(super) fn inner_names(op: &Foreign) -> Vec<String> {
+    fn collect(graph: &GraphProto, names: &mut Vec<String>) {
+        names.extend(graph.input.iter().map(|i| i.name.clone()));
+        names.extend(graph.initializer.iter().map(|t| t.name.clone()));
+        for node in &graph.node {
+            names.extend(node.output.iter().cloned());
+            node.attribute.iter().filter_map(|a| a.g.as_ref()).for_each(|g| collect(g, names));
+        }
+    }
+    let mut names = Vec::new();
+    for (_, setting) in &op.settings.0 {
+        if let Setting::Graph(bytes) = setting
+            && let Ok(graph) = GraphProto::decode(&bytes[..])
+        {
+            collect(&graph, &mut names);
+        }
+    }
+    names
 }

@@ -6,6 +6,7 @@ mod foreign;
 mod layout;
 mod nodes;
 mod reshape;
+mod update;
 mod write;
 
 use std::collections::{HashMap, HashSet};
@@ -20,6 +21,8 @@ use crate::proto::{
     DataType, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto,
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
+
+pub(crate) use update::changes;
 
 /// Where weights that are plain ranges of weight files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +192,9 @@ fn data_type(dtype: DType) -> i32 {
         DType::I32 => DataType::Int32,
         DType::I64 => DataType::Int64,
         DType::U8 => DataType::Uint8,
+        DType::U16 => DataType::Uint16,
+        DType::U32 => DataType::Uint32,
+        DType::U64 => DataType::Uint64,
         DType::F16 => DataType::Float16,
         DType::Bf16 => DataType::Bfloat16,
         DType::F32 => DataType::Float,
@@ -233,6 +239,11 @@ impl<'g> Emitter<'g> {
             initializers: Vec::new(),
             dims: dims::Cache::default(),
         };
+        for (_, node) in graph.nodes() {
+            if let Op::Foreign(op) = &node.op {
+                emitter.taken.extend(foreign::inner_names(op));
+            }
+        }
         // By invariant V04 the two do not collide, unless an output is an input as it came.
         for &input in graph.inputs() {
             emitter.taken.insert(graph.value(input).name.clone());

@@ -25,7 +25,7 @@ fn float(name: &str, value: f64) -> AttributeProto {
     AttributeProto { name: name.to_owned(), f, kind: AttributeType::Float.into(), ..AttributeProto::default() }
 }
 
-fn string(name: &str, text: &'static str) -> AttributeProto {
+pub(super) fn string(name: &str, text: &'static str) -> AttributeProto {
     let s = Bytes::from_static(text.as_bytes());
     AttributeProto { name: name.to_owned(), s, kind: AttributeType::String.into(), ..AttributeProto::default() }
 }
@@ -73,11 +73,11 @@ fn no_form(emitter: &Emitter<'_>, op: &'static str, result: ValueId, reason: Str
 
 /// Appends the node for an operator that passes through, results that are left out included.
 fn pass_through(emitter: &mut Emitter<'_>, node: &Node, op: &Foreign) -> Result<(), ExportError> {
-    let mut proto =
-        foreign::node(emitter, op).map_err(|reason| no_form(emitter, node.op.mnemonic(), node.outputs[0], reason))?;
     let mut given = node.outputs.iter().map(|v| emitter.name(*v).to_owned());
-    proto.output =
-        op.results.0.iter().map(|ty| ty.as_ref().and_then(|_| given.next()).unwrap_or_default()).collect();
+    let output = op.results.0.iter().map(|ty| ty.as_ref().and_then(|_| given.next()).unwrap_or_default()).collect();
+    let first = node.outputs[0];
+    let mut proto =
+        foreign::node(emitter, op, output).map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason))?;
     proto.name = emitter.name(node.outputs[0]).to_owned();
     emitter.nodes.push(proto);
     Ok(())

@@ -4,6 +4,7 @@ use planish_ir::ops::{Foreign, Real, Results, Setting, Settings, Text};
 use planish_ir::{TensorType, ValueId};
 use prost::Message;
 
+use super::infer::{self, Partial};
 use super::is_default;
 use super::nodes::Node;
 use super::order::captured;
@@ -11,25 +12,19 @@ use super::scope::Scope;
 use super::tensors::dtype;
 use crate::proto::{AttributeProto, AttributeType};
 
-/// Operators whose first result has the type of the first operand.
-const LIKE_FIRST: &[&str] = &[
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitShift", "BitwiseNot", "Celu", "Clip", "Cosh",
-    "CumSum", "Dropout", "Elu", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization",
-    "LRN", "LayerNormalization", "LeakyRelu", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "PRelu",
-    "RMSNormalization", "Reciprocal", "Round", "ScatterElements", "ScatterND", "Selu", "Shrink", "Sign", "Sinh", "Softplus",
-    "Softsign", "Swish", "Tan", "TensorScatter", "ThresholdedRelu", "Trilu",
-];
-
 /// Lets a node pass.
 ///
 /// # Errors
 /// When the type of a result is not known, or an attribute is of a kind that graphs do not hold.
 pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), String> {
+    let mut found = infer::results(scope, node)?.into_iter();
     let mut results: Vec<Option<TensorType>> = Vec::new();
-    for (index, name) in node.proto.output.iter().enumerate() {
-        results.push(if name.is_empty() { None } else { Some(result_type(scope, node, index, name)?) });
+    for name in &node.proto.output {
+        let found = found.next();
+        results.push(if name.is_empty() { None } else { Some(result_type(scope, found, name)?) });
     }
-    let inputs = node.proto.input.iter().map(|name| if name.is_empty() { Ok(None) } else { scope.value(name).map(Some) });
+    let inputs =
+        node.proto.input.iter().map(|name| if name.is_empty() { Ok(None) } else { scope.value(name).map(Some) });
     let inputs = inputs.collect::<Result<Vec<Option<ValueId>>, String>>()?;
     let mut settings = Vec::new();
     let (mut names, mut values) = (Vec::new(), Vec::new());
@@ -40,7 +35,10 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
                 names.push(Text(name));
             }
         }
-        settings.push((attribute.name.clone(), setting(attribute).map_err(|e| format!("attribute `{}`: {e}", attribute.name))?));
+        settings.push((
+            attribute.name.clone(),
+            setting(attribute).map_err(|e| format!("attribute `{}`: {e}", attribute.name))?,
+        ));
     }
     let domain = if is_default(&node.proto.domain) { Foreign::STANDARD } else { &node.proto.domain };
     let op = Foreign {
@@ -63,17 +61,16 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// The type of a result: as declared, or as the operator has it.
-fn result_type(scope: &mut Scope, node: &Node<'_>, index: usize, name: &str) -> Result<TensorType, String> {
-    if let Some(ty) = scope.declared(name)? {
-        return Ok(ty);
+/// The type of a result: as the operator has it, and what that leaves open as declared.
+fn result_type(scope: &mut Scope, found: Option<Partial>, name: &str) -> Result<TensorType, String> {
+    let declared = scope.declared(name)?;
+    match (found, declared) {
+        (Some(found), declared) => found.complete(declared.as_ref(), scope, name),
+        (None, Some(declared)) => Ok(declared),
+        (None, None) => Err(format!(
+            "the shape of its result `{name}` is neither inferred nor declared (onnx.shape_inference.infer_shapes declares it)"
+        )),
     }
-    if index == 0 && is_default(&node.proto.domain) && LIKE_FIRST.contains(&node.proto.op_type.as_str()) {
-        return scope.ty(node.input(0)?);
-    }
-    Err(format!(
-        "the shape of its result `{name}` is neither inferred nor declared (onnx.shape_inference.infer_shapes declares it)"
-    ))
 }
 
 /// The value of an attribute.

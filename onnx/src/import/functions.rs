@@ -2,63 +2,97 @@
 
 use std::collections::HashMap;
 
+use prost::Message;
+
 use super::order::label;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
 
 /// How deep functions may call each other.
 const MAX_DEPTH: usize = 32;
 
-/// The most nodes that calls may come to in all.
-const MAX_NODES: usize = 1 << 20;
+/// How much calls may come to in all, as a multiple of what the model takes without weights, and in bytes.
+const MAX_GROWTH: usize = 8;
+const MIN_LIMIT: usize = 64 << 20;
 
 /// Replaces calls by what they call, also in the graphs of nodes.
 ///
 /// # Errors
-/// When calls lie too deep in each other, or come to too many nodes.
+/// When calls lie too deep in each other, or come to too much.
 pub(super) fn inline(graph: &mut GraphProto, functions: &[FunctionProto]) -> Result<(), String> {
     if functions.is_empty() {
         return Ok(());
     }
-    let table = functions.iter().map(|f| ((f.domain.as_str(), f.name.as_str(), f.overload.as_str()), f)).collect();
-    let mut inliner = Inliner { table, calls: 0, out: 0 };
-    graph.node = inliner.nodes(std::mem::take(&mut graph.node), 0)?;
+    let table: HashMap<_, _> = functions.iter().map(|f| (key(f), f)).collect();
+    let written = functions.iter().fold(graph.encoded_len(), |sum, f| sum.saturating_add(f.encoded_len()));
+    let limit = written.saturating_mul(MAX_GROWTH).max(MIN_LIMIT);
+    let growth = growth(&graph.node, &table, &mut HashMap::new(), 0)?;
+    if growth > limit {
+        return Err(format!("calls of functions come to {growth} bytes of nodes, of a model with {written} without weights"));
+    }
+    let mut inliner = Inliner { table, calls: 0 };
+    graph.node = inliner.nodes(std::mem::take(&mut graph.node));
     Ok(())
 }
 
+/// What tells functions apart: domain, name and overload.
+type Key<'a> = (&'a str, &'a str, &'a str);
+
+fn key(function: &FunctionProto) -> Key<'_> {
+    (&function.domain, &function.name, &function.overload)
+}
+
+/// How many bytes of nodes calls come to, those of functions in each other included.
+fn growth<'a>(
+    nodes: &'a [NodeProto],
+    table: &HashMap<Key<'a>, &'a FunctionProto>,
+    known: &mut HashMap<Key<'a>, usize>,
+    depth: usize,
+) -> Result<usize, String> {
+    let mut sum = 0usize;
+    for node in nodes {
+        for graph in node.attribute.iter().filter_map(|a| a.g.as_ref()) {
+            sum = sum.saturating_add(growth(&graph.node, table, known, depth)?);
+        }
+        let call = (node.domain.as_str(), node.op_type.as_str(), node.overload.as_str());
+        let Some(function) = table.get(&call) else { continue };
+        if depth >= MAX_DEPTH {
+            return Err(format!("{}: functions call each other more than {MAX_DEPTH} deep", label(node)));
+        }
+        let size = match known.get(&call) {
+            Some(&size) => size,
+            None => function.encoded_len().saturating_add(growth(&function.node, table, known, depth + 1)?),
+        };
+        known.insert(call, size);
+        sum = sum.saturating_add(size);
+    }
+    Ok(sum)
+}
+
 struct Inliner<'a> {
-    table: HashMap<(&'a str, &'a str, &'a str), &'a FunctionProto>,
+    table: HashMap<Key<'a>, &'a FunctionProto>,
     /// The number of calls so far: names are made unique by it.
     calls: usize,
-    /// The number of nodes so far.
-    out: usize,
 }
 
 impl Inliner<'_> {
-    fn nodes(&mut self, nodes: Vec<NodeProto>, depth: usize) -> Result<Vec<NodeProto>, String> {
+    fn nodes(&mut self, nodes: Vec<NodeProto>) -> Vec<NodeProto> {
         let mut out = Vec::new();
         for mut node in nodes {
             let key = (node.domain.as_str(), node.op_type.as_str(), node.overload.as_str());
             if let Some(function) = self.table.get(&key).copied() {
-                if depth >= MAX_DEPTH {
-                    return Err(format!("{}: functions call each other more than {MAX_DEPTH} deep", label(&node)));
-                }
                 self.calls += 1;
                 let body = instance(function, &node, self.calls);
-                out.extend(self.nodes(body, depth + 1)?);
+                out.extend(self.nodes(body));
                 continue;
             }
             for attribute in &mut node.attribute {
                 if let Some(graph) = &mut attribute.g {
-                    graph.node = self.nodes(std::mem::take(&mut graph.node), depth)?;
+                    graph.node = self.nodes(std::mem::take(&mut graph.node));
                 }
-            }
-            self.out += 1;
-            if self.out > MAX_NODES {
-                return Err(format!("calls of functions come to more than {MAX_NODES} nodes"));
             }
             out.push(node);
         }
-        Ok(out)
+        out
     }
 }
 

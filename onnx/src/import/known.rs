@@ -18,7 +18,7 @@ pub(super) struct Known {
 impl Known {
     /// A tensor, where it is small enough to be followed.
     pub(super) fn new(dtype: DType, shape: Vec<usize>, elements: Vec<Dim>) -> Option<Self> {
-        let fits = shape.iter().product::<usize>() == elements.len() && elements.len() <= MAX_ELEMENTS;
+        let fits = count(&shape) == Some(elements.len()) && elements.len() <= MAX_ELEMENTS;
         (fits && matches!(dtype, DType::I64 | DType::I32 | DType::Bool)).then_some(Self { dtype, shape, elements })
     }
 
@@ -89,10 +89,7 @@ impl Known {
                 }
             }
         }
-        let count: usize = shape.iter().product();
-        if count > MAX_ELEMENTS {
-            return None;
-        }
+        let count = count(&shape).filter(|&n| n <= MAX_ELEMENTS)?;
         let element = |position: usize| {
             f(operands.map(|operand| {
                 let (mut rest, mut index, mut stride) = (position, 0, 1);
@@ -114,8 +111,13 @@ impl Known {
     }
 }
 
+/// The number of elements of a shape, where it fits.
+fn count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
 /// Whether a dimension is zero or more whatever its symbols stand for.
-fn is_size(dim: &Dim) -> bool {
+pub(super) fn is_size(dim: &Dim) -> bool {
     dim.summands().all(|(coefficient, _)| coefficient >= 0)
 }
 

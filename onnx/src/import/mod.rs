@@ -7,7 +7,9 @@
 mod error;
 mod foreign;
 mod functions;
+mod infer;
 mod known;
+mod legacy;
 mod nodes;
 mod order;
 mod scope;
@@ -25,7 +27,7 @@ pub use error::ImportError;
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 
 /// The opsets of the default domain that graphs are read at.
-pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=26;
+pub const OPSETS: std::ops::RangeInclusive<i64> = 1..=26;
 
 /// The newest version of the format that is known.
 const IR_VERSION: i64 = 13;
@@ -47,14 +49,14 @@ pub struct Imported {
 /// When the file cannot be read, breaks the format, or has nodes that no graph here can have: these
 /// are all named.
 pub fn import(path: &Path) -> Result<Imported, ImportError> {
-    let file = skeleton::WeightFile::open(path)
-        .map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
+    let file =
+        skeleton::WeightFile::open(path).map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
     let model = skeleton::read(&file)?;
     let malformed = |message: String| ImportError::File { path: path.to_owned(), message };
     let (opsets, opset) = opsets(&model).map_err(malformed)?;
     let mut graph = model.graph.ok_or_else(|| malformed("it holds no graph: is it an ONNX model?".to_owned()))?;
     functions::inline(&mut graph, &model.functions).map_err(malformed)?;
-    order::check(&mut graph).map_err(malformed)?;
+    order::check(&mut graph, &|_| false).map_err(malformed)?;
     let mut scope = scope::Scope::new(&graph, opsets, path, Arc::new(file));
     scope.interface(&graph).map_err(malformed)?;
     for node in &graph.node {
@@ -74,9 +76,18 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
     if model.ir_version > IR_VERSION {
         return Err(format!("version {} of the format is newer than {IR_VERSION}, the newest known", model.ir_version));
     }
-    let default = model.opset_import.iter().find(|o| is_default(&o.domain)).map_or(1, |o| o.version);
+    if model.opset_import.is_empty() {
+        return Err("it does not say which operator sets it is written in: is it truncated?".to_owned());
+    }
+    // A graph of other domains alone has none.
+    let default = model.opset_import.iter().find(|o| is_default(&o.domain));
+    let default = default.map_or(i64::from(crate::DEFAULT_OPSET), |o| o.version);
     if !OPSETS.contains(&default) {
-        return Err(format!("it is written in opset {default}; opsets {} to {} are read", OPSETS.start(), OPSETS.end()));
+        return Err(format!(
+            "it is written in opset {default}; opsets {} to {} are read",
+            OPSETS.start(),
+            OPSETS.end()
+        ));
     }
     // It is in a range of small numbers.
     Ok((model.opset_import.clone(), u32::try_from(default).unwrap_or_default()))

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 
-/// Checks that names are defined once and that what is used is defined, and puts nodes in an order
-/// in which it is defined before.
+/// Checks that names are defined once and that what is used is defined, here or `around`, and puts nodes in
+/// an order in which it is defined before.
 ///
 /// # Errors
 /// What is defined twice, not at all, or by way of itself.
-pub(super) fn check(graph: &mut GraphProto) -> Result<(), String> {
+pub(super) fn check(graph: &mut GraphProto, around: &dyn Fn(&str) -> bool) -> Result<(), String> {
     let mut given: HashSet<&str> = HashSet::new();
     for input in &graph.input {
         if input.name.is_empty() || !given.insert(&input.name) {
@@ -34,11 +34,12 @@ pub(super) fn check(graph: &mut GraphProto) -> Result<(), String> {
         }
     }
     for output in &graph.output {
-        if !given.contains(output.name.as_str()) && !makers.contains_key(output.name.as_str()) {
+        let name = output.name.as_str();
+        if !given.contains(name) && !makers.contains_key(name) && !around(name) {
             return Err(format!("the output `{}` is not defined", output.name));
         }
     }
-    let order = sorted(&graph.node, &given, &makers)?;
+    let order = sorted(&graph.node, &|name| given.contains(name) || around(name), &makers)?;
     if order.iter().enumerate().any(|(at, &index)| at != index) {
         let mut nodes: Vec<Option<NodeProto>> = std::mem::take(&mut graph.node).into_iter().map(Some).collect();
         graph.node = order.into_iter().filter_map(|index| nodes[index].take()).collect();
@@ -47,7 +48,11 @@ pub(super) fn check(graph: &mut GraphProto) -> Result<(), String> {
 }
 
 /// The indices of the nodes, operands first, otherwise as they stand.
-fn sorted(nodes: &[NodeProto], given: &HashSet<&str>, makers: &HashMap<&str, usize>) -> Result<Vec<usize>, String> {
+fn sorted(
+    nodes: &[NodeProto],
+    given: &dyn Fn(&str) -> bool,
+    makers: &HashMap<&str, usize>,
+) -> Result<Vec<usize>, String> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,
@@ -60,7 +65,7 @@ fn sorted(nodes: &[NodeProto], given: &HashSet<&str>, makers: &HashMap<&str, usi
         for name in used(node) {
             match makers.get(name.as_str()) {
                 Some(&maker) => from.push(maker),
-                None if given.contains(name.as_str()) => {}
+                None if given(&name) => {}
                 None => return Err(format!("`{name}`, used by {}, is not defined", label(node))),
             }
         }

@@ -1,6 +1,7 @@
 //! What names of the ONNX graph stand for while its nodes are imported, one after another.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -70,8 +71,7 @@ impl Scope {
         for tensor in &graph.initializer {
             self.constant(&tensor.name, tensor).map_err(|e| format!("initializer `{}`: {e}", tensor.name))?;
         }
-        let inputs: Vec<&ValueInfoProto> =
-            graph.input.iter().filter(|i| !self.slots.contains_key(&i.name)).collect();
+        let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|i| !self.slots.contains_key(&i.name)).collect();
         let dims = inputs.iter().filter_map(|i| i.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref());
         let texts = dims.flat_map(|s| &s.dim).filter_map(|d| match &d.value {
             Some(DimensionValue::DimParam(text)) if !text.trim().is_empty() => Some(text.as_str()),
@@ -146,6 +146,20 @@ impl Scope {
         }
     }
 
+    /// Whether a name stands for something.
+    pub(super) fn is_defined(&self, name: &str) -> bool {
+        self.slots.contains_key(name)
+    }
+
+    /// A name like this one that stands for nothing yet.
+    pub(super) fn unused(&self, name: &str) -> String {
+        let mut name = name.to_owned();
+        while self.is_defined(&name) {
+            name.push('_');
+        }
+        name
+    }
+
     /// Makes the results of a node stand for nothing: it could not be imported.
     pub(super) fn fail(&mut self, node: &NodeProto) {
         for name in node.output.iter().filter(|n| !n.is_empty()) {
@@ -180,7 +194,8 @@ impl Scope {
 
     /// Element type and shape of a name.
     pub(super) fn ty(&self, name: &str) -> Result<TensorType, String> {
-        let sizes = |shape: &[usize]| Shape::new(shape.iter().map(|&d| Dim::constant(i64::try_from(d).unwrap_or(i64::MAX))));
+        let sizes =
+            |shape: &[usize]| Shape::new(shape.iter().map(|&d| Dim::constant(i64::try_from(d).unwrap_or(i64::MAX))));
         match self.slots.get(name) {
             Some(Slot::Value(value)) => Ok(self.graph.ty(*value).clone()),
             Some(Slot::Weight(weight, _)) => Ok(TensorType::new(weight.dtype(), sizes(weight.shape()))),
@@ -245,15 +260,24 @@ impl Scope {
     /// Ends the graph with its outputs.
     ///
     /// # Errors
-    /// When an output has another type than the graph declares.
+    /// When an output cannot be of the type that the graph declares.
     pub(super) fn finish(mut self, graph: &GraphProto) -> Result<Graph, String> {
         for output in &graph.output {
             let value = self.value(&output.name)?;
-            let found = self.graph.ty(value);
-            if let Some(declared) = self.declared_dtype(&output.name)
-                && declared != found.dtype
-            {
-                return Err(format!("the output `{}` is declared as {declared} and computed as {found}", output.name));
+            let found = self.graph.ty(value).clone();
+            let clash = |declared: &dyn Display| {
+                Err(format!("the output `{}` is declared as {declared} and computed as {found}", output.name))
+            };
+            if let Some(declared) = self.declared(&output.name)? {
+                let differ = |(a, b): (&Dim, &Dim)| a.as_constant().zip(b.as_constant()).is_some_and(|(a, b)| a != b);
+                if declared.dtype != found.dtype
+                    || declared.shape.rank() != found.shape.rank()
+                    || declared.shape.iter().zip(&*found.shape).any(differ)
+                {
+                    return clash(&declared);
+                }
+            } else if let Some(declared) = self.declared_dtype(&output.name).filter(|d| *d != found.dtype) {
+                return clash(&declared);
             }
             self.graph.add_output(&output.name, value);
         }

@@ -158,7 +158,11 @@ impl Walk<'_> {
                         out.extend_from_slice(&self.take(length, end)?);
                     }
                 }
-                _ => return Err(self.malformed(format!("this is no ONNX model: unknown wire type {wire} at byte {}", self.at))),
+                _ => {
+                    return Err(
+                        self.malformed(format!("this is no ONNX model: unknown wire type {wire} at byte {}", self.at))
+                    );
+                }
             }
         }
         Ok(())

@@ -13,6 +13,8 @@ pub(super) struct Symbols {
     /// By text.
     dims: HashMap<String, Dim>,
     taken: HashSet<String>,
+    /// By what names begin with, the number that the last one of them ends with.
+    suffixes: HashMap<String, usize>,
 }
 
 impl Symbols {
@@ -55,9 +57,9 @@ impl Symbols {
             base.insert_str(0, "dim_");
         }
         let mut name = base.clone();
-        let mut suffix = 0;
+        let suffix = self.suffixes.entry(base.clone()).or_default();
         while !self.taken.insert(name.clone()) {
-            suffix += 1;
+            *suffix += 1;
             name = format!("{base}_{suffix}");
         }
         Dim::symbol(&name)

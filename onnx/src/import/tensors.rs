@@ -21,6 +21,9 @@ pub(super) fn dtype(number: i32) -> Result<DType, String> {
         DataType::Int32 => DType::I32,
         DataType::Int64 => DType::I64,
         DataType::Uint8 => DType::U8,
+        DataType::Uint16 => DType::U16,
+        DataType::Uint32 => DType::U32,
+        DataType::Uint64 => DType::U64,
         DataType::Float16 => DType::F16,
         DataType::Bfloat16 => DType::Bf16,
         DataType::Float => DType::F32,
@@ -135,7 +138,9 @@ fn typed(tensor: &TensorProto, dtype: DType) -> Vec<u8> {
         DType::I64 => bytes(&tensor.int64_data, i64::to_le_bytes),
         DType::I32 => bytes(&tensor.int32_data, i32::to_le_bytes),
         // The low bits are the element.
-        DType::I16 | DType::F16 | DType::Bf16 => bytes(&tensor.int32_data, |v| (v as i16).to_le_bytes()),
+        DType::I16 | DType::U16 | DType::F16 | DType::Bf16 => bytes(&tensor.int32_data, |v| (v as i16).to_le_bytes()),
+        DType::U32 => bytes(&tensor.uint64_data, |v| (v as u32).to_le_bytes()),
+        DType::U64 => bytes(&tensor.uint64_data, u64::to_le_bytes),
         DType::I8 | DType::U8 => bytes(&tensor.int32_data, |v| [v as u8]),
         DType::Bool => bytes(&tensor.int32_data, |v| [u8::from(v != 0)]),
     }

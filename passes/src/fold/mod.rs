@@ -89,11 +89,14 @@ fn lazily(graph: &Graph, node: &Node) -> Option<Weight> {
 /// Whether a node depends on weights alone, is no transform of them, and is within the budget.
 fn is_evaluated(graph: &Graph, node: &Node) -> bool {
     let operands = node.op.operands();
-    // Of a slice, the bounds can depend on symbols that its size does not depend on.
-    let symbolic = matches!(&node.op, Op::Slice(p) if p.start.as_constant().is_none() || p.end.as_constant().is_none());
+    // What the bounds of a slice or the elements of a vector of sizes are can depend on symbols that the
+    // shape of the result does not depend on.
+    let mut symbolic = false;
+    node.op.visit_dims(&mut |dim| symbolic |= dim.as_constant().is_none());
     let known = operands.iter().all(|v| graph.weight(*v).is_some())
         && node.outputs.iter().all(|v| graph.ty(*v).shape.as_constant().is_some())
-        && !symbolic;
+        && !symbolic
+        && !matches!(node.op, Op::Foreign(_));
     known && lazily(graph, node).is_none() && {
         let sum = |values: &[ValueId]| values.iter().try_fold(0u64, |sum, v| sum.checked_add(graph.ty(*v).bytes()?));
         sum(&node.outputs).is_some_and(|bytes| bytes <= RESULT_BYTES)

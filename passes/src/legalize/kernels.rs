@@ -1,6 +1,6 @@
 //! What each target has kernels for, and the check that nothing else is left.
 
-use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
+use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use planish_ir::ops::Foreign;
 use planish_ir::{Graph, Op, ValueId};
 
@@ -38,17 +38,21 @@ struct Row {
     ort: &'static [DType],
 }
 
-const ANY: &[DType] = &[Bool, I8, I16, I32, I64, U8, F16, Bf16, F32, F64];
+const ANY: &[DType] = &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64];
 const FLOATS: &[DType] = &[F16, Bf16, F32, F64];
-const NUMBERS: &[DType] = &[I8, I16, I32, I64, U8, F16, Bf16, F32, F64];
-const WITHOUT_HALVES: &[DType] = &[I8, I16, I32, I64, U8, F32, F64];
+const NUMBERS: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64];
+const WITHOUT_HALVES: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F32, F64];
 
 const TABLE: &[Row] = &[
     Row { mnemonics: &["add", "sub", "mul", "div"], standard: NUMBERS, ort: WITHOUT_HALVES },
     Row { mnemonics: &["pow"], standard: &[I32, I64, F16, Bf16, F32, F64], ort: &[I32, I64, F32, F64] },
-    Row { mnemonics: &["min", "max"], standard: NUMBERS, ort: &[I8, I32, I64, U8, F16, F32, F64] },
-    Row { mnemonics: &["equal"], standard: ANY, ort: &[Bool, I8, I16, I32, I64, U8, F32, F64] },
-    Row { mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"], standard: NUMBERS, ort: WITHOUT_HALVES },
+    Row { mnemonics: &["min", "max"], standard: NUMBERS, ort: &[I8, I32, I64, U8, U32, U64, F16, F32, F64] },
+    Row { mnemonics: &["equal"], standard: ANY, ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64] },
+    Row {
+        mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"],
+        standard: NUMBERS,
+        ort: WITHOUT_HALVES,
+    },
     Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool] },
     Row {
         mnemonics: &["neg"],
@@ -56,27 +60,31 @@ const TABLE: &[Row] = &[
         ort: &[I8, I16, I32, I64, F32, F64],
     },
     Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES },
-    Row { mnemonics: &["exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor", "ceil"], standard: FLOATS, ort: &[F32, F64] },
+    Row {
+        mnemonics: &["exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor", "ceil"],
+        standard: FLOATS,
+        ort: &[F32, F64],
+    },
     Row { mnemonics: &["cos", "sin"], standard: FLOATS, ort: &[F32, F64] },
     Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32] },
-    Row { mnemonics: &["select"], standard: ANY, ort: &[I8, I32, I64, U8, F32, F64] },
+    Row { mnemonics: &["select"], standard: ANY, ort: &[I8, I32, I64, U8, U32, F32, F64] },
     Row {
         mnemonics: &["cast", "reshape", "transpose", "slice", "split", "concat", "gather", "embedding"],
         standard: ANY,
         ort: ANY,
     },
-    Row { mnemonics: &["expand"], standard: ANY, ort: &[Bool, I8, I16, I32, I64, U8, F16, F32, F64] },
+    Row { mnemonics: &["expand"], standard: ANY, ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64] },
     Row {
         mnemonics: &["reduce_sum", "reduce_mean"],
-        standard: &[I32, I64, F16, Bf16, F32, F64],
+        standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
     },
     Row {
         mnemonics: &["reduce_max", "reduce_min"],
-        standard: &[I8, I32, I64, U8, F16, Bf16, F32, F64],
+        standard: &[I8, I32, I64, U8, U32, U64, F16, Bf16, F32, F64],
         ort: &[I8, I32, I64, U8, F32, F64],
     },
-    Row { mnemonics: &["cumsum"], standard: &[I32, I64, F16, Bf16, F32, F64], ort: &[I32, I64, F32, F64] },
+    Row { mnemonics: &["cumsum"], standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64], ort: &[I32, I64, F32, F64] },
     Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64] },
     Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64] },
     Row { mnemonics: &["linear", "matmul", "softmax"], standard: FLOATS, ort: &[F32, F64] },
@@ -129,7 +137,14 @@ fn missing_foreign(foreign: &Foreign, target: Target) -> Option<String> {
         Target::Ort => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
     };
     let known = domains.contains(&foreign.domain.0.as_str());
-    (!known).then(|| format!("operator {} of the domain {}: target {target} has those of {}", foreign.op.0, foreign.domain.0, domains.join(", ")))
+    (!known).then(|| {
+        format!(
+            "operator {} of the domain {}: target {target} has those of {}",
+            foreign.op.0,
+            foreign.domain.0,
+            domains.join(", ")
+        )
+    })
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ fn dtype(ty: TensorElementType) -> Option<DType> {
         TensorElementType::Int32 => Some(DType::I32),
         TensorElementType::Int64 => Some(DType::I64),
         TensorElementType::Uint8 => Some(DType::U8),
+        TensorElementType::Uint16 => Some(DType::U16),
+        TensorElementType::Uint32 => Some(DType::U32),
+        TensorElementType::Uint64 => Some(DType::U64),
         TensorElementType::Float16 => Some(DType::F16),
         TensorElementType::Bfloat16 => Some(DType::Bf16),
         TensorElementType::Float32 => Some(DType::F32),
@@ -34,6 +37,9 @@ macro_rules! elements {
             I32: i32,
             I64: i64,
             U8: u8,
+            U16: u16,
+            U32: u32,
+            U64: u64,
             F16: half::f16,
             Bf16: half::bf16,
             F32: f32,
@@ -87,7 +93,7 @@ impl OrtValue {
                 }
             };
         }
-        copied!(Bool, I8, I16, I32, I64, U8, F16, Bf16, F32, F64)
+        copied!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64)
     }
 
     fn from_elements<T>(shape: Vec<usize>, elements: Vec<T>) -> Result<Self, ort::Error>

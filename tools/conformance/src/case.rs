@@ -16,7 +16,7 @@ use safetensors::{Dtype, SafeTensors};
 
 /// How a model is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub(crate) enum Way {
     /// The file as it is, on ONNX Runtime.
     Alone,
     /// Imported, compiled and exported, on ONNX Runtime.
@@ -37,7 +37,7 @@ impl fmt::Display for Way {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// With the expected results.
     Passed,
     /// With others, or an error: what kind of.
@@ -60,7 +60,7 @@ struct Data {
 }
 
 /// A model with its data.
-pub struct Case {
+pub(crate) struct Case {
     model: PathBuf,
     sets: Vec<Data>,
     /// Why the data cannot be used.
@@ -69,7 +69,7 @@ pub struct Case {
 
 impl Case {
     /// Reads the data of a folder.
-    pub fn open(folder: &Path) -> Result<Self> {
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
         let mut case = Self { model: folder.join("model.onnx"), sets: Vec::new(), unusable: None };
         let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -85,7 +85,7 @@ impl Case {
     }
 
     /// How the case ends each way.
-    pub fn outcomes(&self, tolerance: f64) -> Vec<(Way, Outcome)> {
+    pub(crate) fn outcomes(&self, tolerance: f64) -> Vec<(Way, Outcome)> {
         if let Some(reason) = &self.unusable {
             return vec![(Way::Alone, Outcome::Failed(reason.clone()))];
         }
@@ -112,7 +112,8 @@ impl Case {
         let mut session = OnnxRuntime::new(None).load(Model::Onnx(model), &options).context("load")?;
         let names: Vec<String> = session.inputs().iter().map(|p| p.name.clone()).collect();
         let results = self.sets.iter().map(|data| {
-            let given: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(data.inputs.iter().cloned()).collect();
+            let given: Vec<(&str, Tensor)> =
+                names.iter().map(String::as_str).zip(data.inputs.iter().cloned()).collect();
             Ok(session.run(&given).context("run")?.into_iter().map(|(_, t)| t).collect())
         });
         results.collect()
@@ -126,12 +127,8 @@ impl Case {
         let options = Options { target: Target::Ort, opset, fusion: true };
         Pipeline::new(options).run(&mut graph, &mut |_, _| {}).context("passes")?;
         let folder = tempfile::tempdir()?;
-        let export = ExportOptions {
-            opset,
-            placement: Placement::Copy,
-            external_above: EXTERNAL_BYTES,
-            progress: &|_| {},
-        };
+        let export =
+            ExportOptions { opset, placement: Placement::Copy, external_above: EXTERNAL_BYTES, progress: &|_| {} };
         planish_onnx::export(&graph, "model", folder.path(), &export).context("export")?;
         self.on_onnx_runtime(&folder.path().join("model.onnx"))
     }
@@ -149,15 +146,17 @@ impl Case {
 
     fn compare(&self, results: &[Vec<Tensor>], tolerance: f64) -> Result<(), String> {
         for (data, results) in self.sets.iter().zip(results) {
+            if data.outputs.len() != results.len() {
+                return Err("there are more or fewer results".to_owned());
+            }
             for (expected, result) in data.outputs.iter().zip(results) {
                 if expected.dtype() != result.dtype() || expected.shape() != result.shape() {
                     return Err("a result has another type or shape".to_owned());
                 }
                 let (expected, result) = (expected.to_f64(), result.to_f64());
                 let largest = expected.iter().filter(|v| v.is_finite()).fold(1.0f64, |m, v| m.max(v.abs()));
-                let same = |(a, b): (&f64, &f64)| {
-                    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * largest
-                };
+                let same =
+                    |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * largest;
                 if !expected.iter().zip(&result).all(same) {
                     return Err("a result differs".to_owned());
                 }
@@ -167,26 +166,32 @@ impl Case {
     }
 }
 
-/// An error without what is particular to the case: names and numbers.
+/// An error without what is particular to the case: names but of operators, numbers, places in ONNX Runtime's
+/// sources.
 fn kind_of(message: &str) -> String {
-    let line = message.replace('\n', " ");
+    const LONGEST: usize = 120;
     let mut out = String::new();
     let mut quoted = false;
-    for word in line.split(' ') {
-        let path = word.contains('/') && word.len() > 8;
-        if word.starts_with('`') && !word.trim_end_matches([',', ':', ';', ')']).ends_with('`') {
-            quoted = true;
+    for word in message.split_whitespace() {
+        let ends = word.trim_end_matches([',', ':', ';', ')', '.']).ends_with('`');
+        // Operators are named like this.
+        let operator = word.starts_with('`') && word[1..].starts_with(char::is_uppercase) && ends;
+        let particular = !operator
+            && (quoted || word.contains(['`', '/', '<', '\'']) || word.contains(|c: char| c.is_ascii_digit()));
+        quoted = if quoted { !ends } else { word.trim_start_matches('(').starts_with('`') && !ends };
+        match particular {
+            true if out.ends_with('…') => {}
+            true => out.push_str(" …"),
+            false => {
+                out.push(' ');
+                out.push_str(word);
+            }
         }
-        let shown = if quoted || path || word.contains('`') || word.chars().any(|c| c.is_ascii_digit()) { "_" } else { word };
-        if word.contains('`') && word.trim_end_matches([',', ':', ';', ')', '.']).ends_with('`') {
-            quoted = false;
-        }
-        if out.len() < 160 {
-            out.push_str(shown);
-            out.push(' ');
+        if out.len() > LONGEST {
+            break;
         }
     }
-    out.trim_end().to_owned()
+    out.trim_start().to_owned()
 }
 
 fn read(path: &Path) -> Result<Data> {
@@ -212,6 +217,9 @@ fn dtype(dtype: Dtype) -> Option<DType> {
         Dtype::I32 => DType::I32,
         Dtype::I64 => DType::I64,
         Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::Bf16,
         Dtype::F32 => DType::F32,

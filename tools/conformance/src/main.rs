@@ -63,7 +63,10 @@ fn main() -> Result<()> {
         }
     }
     let share = 100.0 * both as f64 / alone.max(1) as f64;
-    println!("{} cases; ONNX Runtime passes {alone} by itself, {both} of these through us: {share:.1} %", folders.len());
+    println!(
+        "{} cases; ONNX Runtime passes {alone} by itself, {both} of these through us: {share:.1} %",
+        folders.len()
+    );
     if share < arguments.least {
         std::process::exit(1);
     }

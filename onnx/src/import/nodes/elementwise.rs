@@ -3,13 +3,17 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, Select, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Op, ValueId};
 
-use super::super::known::{Known, equal, less};
+use super::super::known::{Known, equal, is_size, less};
 use super::super::scope::Scope;
 use super::super::tensors::dtype;
 use super::Node;
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if let Some(kind) = unary(&node.proto.op_type) {
+        if let Some(known) = scope.known(node.input(0)?).and_then(|x| of_known(kind, &x)) {
+            scope.set_known(node.output()?, known);
+            return Ok(true);
+        }
         let x = scope.value(node.input(0)?)?;
         return emit(scope, node, Unary { kind, x });
     }
@@ -27,6 +31,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
             let a = scope.number(node.output()?, scope.graph.ty(x).dtype, 1.0);
             emit(scope, node, Binary { kind: BinaryKind::Div, a, b: x })
         }
+        "Mod" => modulo(scope, node),
         "Sum" => several(scope, node, BinaryKind::Add),
         "Min" => several(scope, node, BinaryKind::Min),
         "Max" => several(scope, node, BinaryKind::Max),
@@ -90,6 +95,34 @@ fn binary(op: &str) -> Option<BinaryKind> {
     })
 }
 
+/// A function of known integers, where each result is known.
+fn of_known(kind: UnaryKind, x: &Known) -> Option<Known> {
+    Known::map(x.dtype, [x], |[x]| match kind {
+        UnaryKind::Neg => Dim::constant(0).checked_sub(x),
+        UnaryKind::Abs if is_size(x) => Some(x.clone()),
+        UnaryKind::Abs => x.as_constant()?.checked_abs().map(Dim::constant),
+        UnaryKind::Not => Some(Dim::constant(i64::from(x.as_constant()? == 0))),
+        _ => None,
+    })
+}
+
+/// The remainder of known integers, which has the sign of the divisor, or with `fmod` that of the dividend.
+fn modulo(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    let (Some(a), Some(b)) = (scope.known(node.input(0)?), scope.known(node.input(1)?)) else { return Ok(false) };
+    let truncated = node.int_or("fmod", 0)? == 1;
+    let known = Known::map(a.dtype, [&a, &b], |[a, b]| match (a.as_constant(), b.as_constant()) {
+        (Some(a), Some(b)) => {
+            let remainder = a.checked_rem(b)?;
+            let opposite = remainder != 0 && (remainder < 0) != (b < 0);
+            Some(Dim::constant(if opposite && !truncated { remainder + b } else { remainder }))
+        }
+        _ => a.exact_div(b).map(|_| Dim::constant(0)),
+    });
+    let Some(known) = known else { return Ok(false) };
+    scope.set_known(node.output()?, known);
+    Ok(true)
+}
+
 /// `op(a, b)`: of known integers at once.
 fn pair(scope: &mut Scope, node: &Node<'_>, kind: BinaryKind) -> Result<bool, String> {
     let (a, b) = (node.input(0)?, node.input(1)?);
@@ -101,7 +134,11 @@ fn pair(scope: &mut Scope, node: &Node<'_>, kind: BinaryKind) -> Result<bool, St
     }
     let (a, mut b) = (scope.value(a)?, scope.value(b)?);
     let dtype = scope.graph.ty(a).dtype;
-    // The exponent may be of another type than the base, which the result has.
+    // The exponent may be of another type than the base, which the result has; one that cannot be of it
+    // is a matter of the target.
+    if kind == BinaryKind::Pow && dtype.is_integer() && scope.graph.ty(b).dtype.is_float() {
+        return Ok(false);
+    }
     if kind == BinaryKind::Pow && scope.graph.ty(b).dtype != dtype {
         b = scope.emit(Cast { x: b, to: dtype }, node.input(1)?)?;
     }
@@ -111,7 +148,8 @@ fn pair(scope: &mut Scope, node: &Node<'_>, kind: BinaryKind) -> Result<bool, St
 /// An operation on known integers, where each result is known.
 fn combine(kind: BinaryKind, a: &Known, b: &Known) -> Option<Known> {
     let truth = |holds: Option<bool>| holds.map(|h| Dim::constant(h.into()));
-    let numbers = |a: &Dim, b: &Dim, f: fn(i64, i64) -> Option<i64>| f(a.as_constant()?, b.as_constant()?).map(Dim::constant);
+    let numbers =
+        |a: &Dim, b: &Dim, f: fn(i64, i64) -> Option<i64>| f(a.as_constant()?, b.as_constant()?).map(Dim::constant);
     let dtype = if kind.is_predicate() { DType::Bool } else { a.dtype };
     Known::map(dtype, [a, b], |[a, b]| match kind {
         BinaryKind::Add => a.checked_add(b),

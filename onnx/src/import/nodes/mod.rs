@@ -3,11 +3,13 @@
 //! A rule emits what a node means and answers `true`, or answers `false` where the IR has no form for
 //! it; the node then passes through. An error is a reason why it has none.
 
+mod control;
 mod elementwise;
 mod movement;
 mod nn;
 mod shape;
 
+use super::legacy::{MODERN, modern};
 use super::order::label;
 use super::scope::Scope;
 use super::{foreign, is_default};
@@ -21,7 +23,7 @@ pub(super) struct Node<'a> {
 
 impl<'a> Node<'a> {
     /// Whether an operand is given.
-    fn has(&self, index: usize) -> bool {
+    pub(super) fn has(&self, index: usize) -> bool {
         self.proto.input.get(index).is_some_and(|name| !name.is_empty())
     }
 
@@ -34,7 +36,7 @@ impl<'a> Node<'a> {
     }
 
     /// The name of the first result.
-    fn output(&self) -> Result<&'a str, String> {
+    pub(super) fn output(&self) -> Result<&'a str, String> {
         match self.proto.output.first() {
             Some(name) if !name.is_empty() => Ok(name),
             _ => Err("it has no first result".to_owned()),
@@ -42,11 +44,11 @@ impl<'a> Node<'a> {
     }
 
     /// Whether a result is asked for.
-    fn wants(&self, index: usize) -> bool {
+    pub(super) fn wants(&self, index: usize) -> bool {
         self.proto.output.get(index).is_some_and(|name| !name.is_empty())
     }
 
-    fn attribute(&self, name: &str, kind: AttributeType) -> Result<Option<&'a AttributeProto>, String> {
+    pub(super) fn attribute(&self, name: &str, kind: AttributeType) -> Result<Option<&'a AttributeProto>, String> {
         let Some(attribute) = self.proto.attribute.iter().find(|a| a.name == name) else { return Ok(None) };
         if attribute.kind != i32::from(kind) {
             return Err(format!("attribute `{name}` is not of kind {kind:?}"));
@@ -54,23 +56,27 @@ impl<'a> Node<'a> {
         Ok(Some(attribute))
     }
 
-    fn int(&self, name: &str) -> Result<Option<i64>, String> {
+    pub(super) fn int(&self, name: &str) -> Result<Option<i64>, String> {
         Ok(self.attribute(name, AttributeType::Int)?.map(|a| a.i))
     }
 
-    fn int_or(&self, name: &str, default: i64) -> Result<i64, String> {
+    pub(super) fn int_or(&self, name: &str, default: i64) -> Result<i64, String> {
         Ok(self.int(name)?.unwrap_or(default))
     }
 
-    fn ints(&self, name: &str) -> Result<Option<Vec<i64>>, String> {
+    pub(super) fn ints(&self, name: &str) -> Result<Option<Vec<i64>>, String> {
         Ok(self.attribute(name, AttributeType::Ints)?.map(|a| a.ints.clone()))
+    }
+
+    pub(super) fn floats(&self, name: &str) -> Result<Option<Vec<f32>>, String> {
+        Ok(self.attribute(name, AttributeType::Floats)?.map(|a| a.floats.clone()))
     }
 
     fn float_or(&self, name: &str, default: f32) -> Result<f64, String> {
         Ok(self.attribute(name, AttributeType::Float)?.map_or(default, |a| a.f).into())
     }
 
-    fn text_or(&self, name: &str, default: &str) -> Result<String, String> {
+    pub(super) fn text_or(&self, name: &str, default: &str) -> Result<String, String> {
         let attribute = self.attribute(name, AttributeType::String)?;
         Ok(attribute.map_or(default.to_owned(), |a| String::from_utf8_lossy(&a.s).into_owned()))
     }
@@ -80,7 +86,13 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// When they are not known.
-    fn parameter(&self, scope: &Scope, name: &str, operand: usize, since: i64) -> Result<Option<Vec<i64>>, String> {
+    pub(super) fn parameter(
+        &self,
+        scope: &Scope,
+        name: &str,
+        operand: usize,
+        since: i64,
+    ) -> Result<Option<Vec<i64>>, String> {
         if self.version < since {
             return self.ints(name);
         }
@@ -93,14 +105,14 @@ impl<'a> Node<'a> {
 }
 
 /// An axis counted from either end.
-fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     let size = i64::try_from(rank).unwrap_or(i64::MAX);
     let from_front = if axis < 0 { axis + size } else { axis };
     usize::try_from(from_front).ok().filter(|&a| a < rank).ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
 }
 
 /// Several axes, ascending.
-fn axes(given: &[i64], rank: usize) -> Result<Vec<usize>, String> {
+pub(super) fn axes(given: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     let mut axes = given.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
     axes.sort_unstable();
     match axes.windows(2).all(|w| w[0] != w[1]) {
@@ -115,7 +127,20 @@ pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
     if super::order::used(node).iter().any(|name| scope.failed(name)) {
         return scope.fail(node);
     }
-    let view = Node { proto: node, version: scope.version(&node.domain) };
+    let version = scope.version(&node.domain);
+    let modern = match is_default(&node.domain) && version < MODERN {
+        true => match modern(node, version) {
+            Ok(modern) => Some(modern),
+            Err(problem) => {
+                scope.problems.push(format!("{}: {problem}", label(node)));
+                return scope.fail(node);
+            }
+        },
+        false => None,
+    };
+    let version = if modern.is_some() { MODERN } else { version };
+    let node = modern.as_ref().unwrap_or(node);
+    let view = Node { proto: node, version };
     let reason = match rule(scope, &view) {
         Ok(true) => return,
         Ok(false) => None,
@@ -133,7 +158,7 @@ fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if !is_default(&node.proto.domain) {
         return Ok(false);
     }
-    let groups = [shape::rule, elementwise::rule, movement::rule, nn::rule];
+    let groups = [shape::rule, elementwise::rule, movement::rule, nn::rule, control::rule];
     for group in groups {
         if group(scope, node)? {
             return Ok(true);

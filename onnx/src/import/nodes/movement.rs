@@ -5,7 +5,7 @@ use planish_ir::ops::{
 };
 use planish_ir::{DType, Dim, Op, Shape};
 
-use super::super::known::Known;
+use super::super::known::{Known, is_size};
 use super::super::scope::Scope;
 use super::{Node, axis};
 
@@ -105,10 +105,13 @@ fn split(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let axis = axis(node.int_or("axis", 0)?, shape.rank())?;
     let outputs = node.proto.output.len();
     let sizes = match node.parameter(scope, "split", 1, 13)? {
-        Some(sizes) => sizes.iter().map(|&s| usize::try_from(s)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?,
+        Some(sizes) => {
+            sizes.iter().map(|&s| usize::try_from(s)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
+        }
         None => {
             let size = shape[axis].as_constant().and_then(|d| usize::try_from(d).ok());
-            let size = size.ok_or_else(|| format!("it cuts {shape} into {outputs} parts of sizes that are not known"))?;
+            let size =
+                size.ok_or_else(|| format!("it cuts {shape} into {outputs} parts of sizes that are not known"))?;
             let part = size.div_ceil(outputs.max(1));
             (0..outputs).map(|i| part.min(size.saturating_sub(i * part))).collect()
         }
@@ -138,7 +141,9 @@ fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     };
     let (starts, ends) = (bounds(1, "starts")?.ok_or("it has no starts")?, bounds(2, "ends")?.ok_or("it has no ends")?);
     let axes = match bounds(3, "axes")? {
-        Some(axes) => axes.iter().map(|a| a.as_constant().ok_or("its axes are not constant")).collect::<Result<_, _>>()?,
+        Some(axes) => {
+            axes.iter().map(|a| a.as_constant().ok_or("its axes are not constant")).collect::<Result<_, _>>()?
+        }
         None => (0..).take(starts.len()).collect::<Vec<i64>>(),
     };
     let steps = if node.version < 10 { None } else { bounds(4, "steps")? };
@@ -165,16 +170,19 @@ fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
 
 /// Where a slice begins or ends: counted from the end where negative, and at most the size. A bound
 /// that is symbolic, or a start or distance from the end that is constant, is taken to lie inside: a
-/// model that slices a cache or a table of positions asks for what is there.
+/// model that slices a cache or a table of positions asks for what is there, and for some of it.
 fn bound(given: &Dim, size: &Dim) -> Option<Dim> {
     match (given.as_constant(), size.as_constant()) {
-        (Some(given), Some(size)) => Some(Dim::constant(if given < 0 { given.saturating_add(size) } else { given }.clamp(0, size))),
+        (Some(given), Some(size)) => {
+            Some(Dim::constant(if given < 0 { given.saturating_add(size) } else { given }.clamp(0, size)))
+        }
         // Beyond any size that a run can have.
         (Some(given), None) if given >= i64::from(i32::MAX) => Some(size.clone()),
         (Some(given), None) if given <= -i64::from(i32::MAX) => Some(Dim::constant(0)),
         (Some(given), None) if given < 0 => size.checked_add(&Dim::constant(given)),
         (Some(0), None) => Some(Dim::constant(0)),
         (Some(_), None) => None,
+        (None, _) if is_size(&Dim::constant(0).checked_sub(given)?) => size.checked_add(given),
         (None, _) => Some(given.clone()),
     }
 }
@@ -225,8 +233,7 @@ fn trilu(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let ty = scope.graph.ty(x).clone();
     let [.., rows, columns] = &ty.shape[..] else { return Err(format!("{ty} is no matrix")) };
     let rows_at = scope.emit(Iota { dtype: DType::I64, length: rows.clone() }, name)?;
-    let mut rows_at =
-        scope.emit(Reshape { x: rows_at, shape: Shape::new([rows.clone(), Dim::constant(1)]) }, name)?;
+    let mut rows_at = scope.emit(Reshape { x: rows_at, shape: Shape::new([rows.clone(), Dim::constant(1)]) }, name)?;
     let columns_at = scope.emit(Iota { dtype: DType::I64, length: columns.clone() }, name)?;
     if diagonal != Dim::constant(0) {
         let key = format!("{name}/diagonal");

@@ -1,8 +1,8 @@
 //! Products, reductions, norms and softmax.
 
 use planish_ir::ops::{
-    Binary, BinaryKind, CumSum, Gelu, GeluForm, LayerNorm, Linear, MatMul, Real, Reduce, ReduceKind, Reshape, RmsNorm,
-    Softmax, Transpose, Unary, UnaryKind, Flag,
+    Binary, BinaryKind, CumSum, Flag, Gelu, GeluForm, LayerNorm, Linear, MatMul, Real, Reduce, ReduceKind, Reshape,
+    RmsNorm, Softmax, Transpose, Unary, UnaryKind,
 };
 use planish_ir::{Dim, Op, Shape, ValueId};
 

@@ -97,7 +97,9 @@ fn constant_of_shape(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String>
 fn range(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let name = node.output()?;
     let one = |scope: &Scope, index| -> Result<Option<Known>, String> { Ok(scope.known(node.input(index)?)) };
-    let [Some(start), Some(limit), Some(step)] = [one(scope, 0)?, one(scope, 1)?, one(scope, 2)?] else { return Ok(false) };
+    let [Some(start), Some(limit), Some(step)] = [one(scope, 0)?, one(scope, 1)?, one(scope, 2)?] else {
+        return Ok(false);
+    };
     let dtype = start.dtype;
     let (Some(start), Some(limit), Some(step)) = (start.scalar(), limit.scalar(), step.scalar()) else {
         return Err("its bounds are no scalars".to_owned());
@@ -158,10 +160,8 @@ fn concat(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
 fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let Some(data) = scope.known(node.input(0)?).filter(|k| k.shape.len() == 1) else { return Ok(false) };
     let steps = if node.version >= 10 { node.parameter(scope, "steps", 4, 10)? } else { None };
-    let [Some(start), Some(end)] = [
-        node.parameter(scope, "starts", 1, 10)?,
-        node.parameter(scope, "ends", 2, 10)?,
-    ] else {
+    let [Some(start), Some(end)] = [node.parameter(scope, "starts", 1, 10)?, node.parameter(scope, "ends", 2, 10)?]
+    else {
         return Ok(false);
     };
     let ([start], [end]) = (start.as_slice(), end.as_slice()) else { return Ok(false) };
@@ -180,7 +180,8 @@ fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         }
         0 => return Err("its step is 0".to_owned()),
     };
-    let elements = bounds.iter().filter_map(|&i| data.elements.get(usize::try_from(i).ok()?).cloned()).collect::<Vec<_>>();
+    let elements =
+        bounds.iter().filter_map(|&i| data.elements.get(usize::try_from(i).ok()?).cloned()).collect::<Vec<_>>();
     set(scope, node, Known::new(data.dtype, vec![elements.len()], elements))
 }
 
@@ -251,7 +252,9 @@ fn target(scope: &Scope, node: &Node<'_>, from: &Shape) -> Result<Option<Shape>,
     let mut open = None;
     for (i, dim) in asked.elements.iter().enumerate() {
         dims.push(match dim.as_constant() {
-            Some(0) if !keep_zero => from.get(i).cloned().ok_or_else(|| format!("dimension {i} of {from} is asked for"))?,
+            Some(0) if !keep_zero => {
+                from.get(i).cloned().ok_or_else(|| format!("dimension {i} of {from} is asked for"))?
+            }
             Some(-1) if open.replace(i).is_some() => return Err("two dimensions are left open".to_owned()),
             Some(-1) => Dim::constant(1),
             Some(size) if size < 0 => return Err(format!("dimension {i} is {size}")),

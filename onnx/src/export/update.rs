@@ -1,0 +1,165 @@
+//! Nodes of one opset in the form of a later one: what was an attribute becomes an operand, and operators that
+//! were replaced become what replaced them (onnx/docs/Changelog.md).
+
+use planish_ir::DType;
+
+use super::Emitter;
+use super::nodes::{int, string};
+use crate::proto::{AttributeProto, GraphProto, NodeProto};
+
+/// The opsets at which each operator of the default domain came or changed, `+` where only optional parts
+/// were added (tools/onnx_versions.py).
+const VERSIONS: &str = include_str!("../versions.csv");
+
+/// Gives a node of the default domain, and those in its graphs, the form of another opset.
+///
+/// # Errors
+/// When that has another operator of this name, and no form is known that means the same.
+pub(super) fn update(
+    e: &mut Emitter<'_>,
+    node: &mut NodeProto,
+    dtype: DType,
+    from: usize,
+    to: usize,
+) -> Result<(), String> {
+    for graph in node.attribute.iter_mut().filter_map(|a| a.g.as_mut()) {
+        update_graph(e, graph, from, to)?;
+    }
+    let changes = changes(&node.op_type)?;
+    if let Some((v, _)) = changes.iter().find(|(v, _)| *v > to && *v <= from) {
+        return Err(came(*v));
+    }
+    for (since, added) in changes.into_iter().filter(|(v, _)| *v > from && *v <= to) {
+        let known = step(e, node, dtype, since)?;
+        if !known && !added {
+            return Err(came(since));
+        }
+    }
+    replaced(node, to);
+    Ok(())
+}
+
+fn came(since: usize) -> String {
+    format!("it came or changed with opset {since}")
+}
+
+fn update_graph(e: &mut Emitter<'_>, graph: &mut GraphProto, from: usize, to: usize) -> Result<(), String> {
+    for node in graph.node.iter_mut().filter(|n| n.domain.is_empty() || n.domain == "ai.onnx") {
+        // Element types inside are not known; no operator there depends on them but Pad.
+        update(e, node, DType::F32, from, to).map_err(|why| format!("{} in its graph: {why}", node.op_type))?;
+    }
+    Ok(())
+}
+
+/// The opsets at which an operator came or changed, and whether only optional parts were added.
+pub(crate) fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
+    let line = VERSIONS.lines().skip(1).find_map(|line| line.split_once(',').filter(|(name, _)| *name == op));
+    let (_, versions) = line.ok_or("it is no operator of ONNX")?;
+    let number = |text: &str| text.trim_end_matches('+').parse().ok();
+    Ok(versions.split(' ').filter_map(|text| Some((number(text)?, text.ends_with('+')))).collect())
+}
+
+/// Takes a change; `false` where it is not known how.
+fn step(e: &mut Emitter<'_>, node: &mut NodeProto, dtype: DType, since: usize) -> Result<bool, String> {
+    let op = node.op_type.clone();
+    match (op.as_str(), since) {
+        ("Slice", 10) => {
+            for (index, name) in [(1, "starts"), (2, "ends"), (3, "axes")] {
+                operand(e, node, name, index);
+            }
+        }
+        ("Pad", 11) => {
+            operand(e, node, "pads", 1);
+            if let Some(value) = take(node, "value") {
+                let name = e.number(dtype, f64::from(value.f)).ok_or("its `value` is no number")?;
+                place(node, 2, name);
+            }
+        }
+        ("TopK", 10) => {
+            if let Some(k) = take(node, "k") {
+                let name = e.constant(&[k.i]);
+                place(node, 1, name);
+            }
+        }
+        ("Split" | "Squeeze" | "Unsqueeze" | "ReduceSum", 13)
+        | (
+            "ReduceL1" | "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" | "ReduceMax" | "ReduceMean" | "ReduceMin",
+            18,
+        )
+        | ("ReduceProd" | "ReduceSumSquare", 18) => {
+            operand(e, node, if op == "Split" { "split" } else { "axes" }, 1);
+        }
+        ("Split", 18) if node.input.get(1).is_none_or(String::is_empty) => {
+            node.attribute.push(int("num_outputs", super::nodes::size(node.output.len())));
+        }
+        ("Resize", 11) => {
+            // Scales came first; coordinates counted from the corner, and rounded down.
+            node.input.insert(1, String::new());
+            node.attribute.push(string("coordinate_transformation_mode", "asymmetric"));
+            node.attribute.push(string("nearest_mode", "floor"));
+        }
+        ("Resize", 13) => {
+            let removed = |a: &AttributeProto| {
+                a.name == "coordinate_transformation_mode" && a.s == "tf_half_pixel_for_nn".as_bytes()
+            };
+            return Ok(!node.attribute.iter().any(removed));
+        }
+        ("Upsample", 9) => {
+            if let Some(scales) = take(node, "scales") {
+                let name = e.floats(&scales.floats);
+                place(node, 1, name);
+            }
+        }
+        ("GridSample", 20) => {
+            for mode in node.attribute.iter_mut().filter(|a| a.name == "mode") {
+                mode.s = mode.s.strip_prefix(b"bi".as_slice()).unwrap_or(&mode.s).to_vec().into();
+            }
+        }
+        ("DFT", 20) => {
+            let axis = take(node, "axis").map_or(1, |a| a.i);
+            let name = e.scalar(axis);
+            place(node, 2, name);
+        }
+        ("BatchNormalization", 9) => return Ok(!node.attribute.iter().any(|a| a.name == "spatial" && a.i == 0)),
+        // Further results are of training.
+        ("BatchNormalization", 14) => return Ok(node.output.iter().skip(1).all(String::is_empty)),
+        ("Gemm", 11) => {}
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Operators that later opsets do not have.
+fn replaced(node: &mut NodeProto, to: usize) {
+    match node.op_type.as_str() {
+        "Scatter" if to >= 11 => node.op_type = "ScatterElements".to_owned(),
+        "Upsample" if to >= 10 => {
+            node.op_type = "Resize".to_owned();
+            node.input.insert(1, String::new());
+            node.attribute.push(string("coordinate_transformation_mode", "asymmetric"));
+            node.attribute.push(string("nearest_mode", "floor"));
+        }
+        _ => {}
+    }
+}
+
+/// Takes an attribute away.
+fn take(node: &mut NodeProto, name: &str) -> Option<AttributeProto> {
+    let at = node.attribute.iter().position(|a| a.name == name)?;
+    Some(node.attribute.remove(at))
+}
+
+/// Makes an attribute of integers an operand.
+fn operand(e: &mut Emitter<'_>, node: &mut NodeProto, name: &str, index: usize) {
+    if let Some(attribute) = take(node, name) {
+        let name = e.constant(&attribute.ints);
+        place(node, index, name);
+    }
+}
+
+fn place(node: &mut NodeProto, index: usize, name: String) {
+    if node.input.len() <= index {
+        node.input.resize(index + 1, String::new());
+    }
+    node.input[index] = name;
+}

@@ -1,0 +1,228 @@
+//! Graphs that break the format, or that no graph here can be: an error that says what and where.
+
+use planish_onnx::proto::{DataType, FunctionProto, ModelProto, NodeProto, OperatorSetIdProto};
+use prost::Message;
+
+use crate::build::{
+    assert_nodes, f32, floats, graph, graph_attribute, import, import_bytes, int, integers, model, node, refused, typed,
+};
+
+fn relu() -> ModelProto {
+    model(
+        17,
+        graph(
+            vec![f32("x", "n, 2")],
+            vec![floats("w", &[2], &[1.0, 2.0])],
+            vec![node("y = Add(x, w)", vec![])],
+            &["y"],
+        ),
+    )
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_an_error_wherever_the_cut_is() {
+    let bytes = relu().encode_to_vec();
+    import_bytes(&bytes).unwrap();
+    for length in 0..bytes.len() {
+        let error = import_bytes(&bytes[..length]).err().unwrap();
+        assert!(error.contains("model.onnx"), "{error}");
+    }
+    let error = import_bytes(&bytes[..bytes.len() - 1]).err().unwrap();
+    assert!(error.contains("truncated"), "{error}");
+}
+
+#[test]
+fn bytes_of_something_else() {
+    for bytes in [&b""[..], b"{\"model\": 1}", b"PK\x03\x04", &[0xff; 64]] {
+        assert!(import_bytes(bytes).is_err());
+    }
+}
+
+#[test]
+fn nodes_that_depend_on_each_other() {
+    let nodes = vec![node("a = Add(x, b)", vec![]), node("b = Relu(a)", vec![])];
+    refused(graph(vec![f32("x", "2")], vec![], nodes, &["b"]), "is computed from itself");
+}
+
+#[test]
+fn nodes_in_any_order() {
+    let nodes = vec![node("y = Relu(a)", vec![]), node("a = Neg(x)", vec![])];
+    assert_nodes(
+        17,
+        graph(vec![f32("x", "2")], vec![], nodes, &["y"]),
+        &["%a = neg(%x) : f32[2]", "%y = relu(%a) : f32[2]"],
+    );
+}
+
+#[test]
+fn names_that_are_given_twice() {
+    let twice = vec![node("y = Relu(x)", vec![]), node("y = Neg(x)", vec![])];
+    refused(graph(vec![f32("x", "2")], vec![], twice, &["y"]), "`y`, a result of Neg `y`, is defined twice");
+    refused(graph(vec![f32("x", "2")], vec![], vec![node("x = Relu(x)", vec![])], &["x"]), "is defined twice");
+    refused(
+        graph(vec![f32("x", "2"), f32("x", "3")], vec![], vec![], &["x"]),
+        "the input `x` has no name or is given twice",
+    );
+    let w = || floats("w", &[1], &[1.0]);
+    refused(graph(vec![], vec![w(), w()], vec![], &["w"]), "the initializer `w` is given twice");
+}
+
+#[test]
+fn names_that_are_not_defined() {
+    refused(
+        graph(vec![f32("x", "2")], vec![], vec![node("y = Add(x, z)", vec![])], &["y"]),
+        "`z`, used by Add `y`, is not defined",
+    );
+    refused(graph(vec![f32("x", "2")], vec![], vec![], &["y"]), "the output `y` is not defined");
+}
+
+#[test]
+fn types_that_are_declared_and_computed_otherwise() {
+    let declared = |elements, dims| {
+        let mut graph = graph(vec![f32("x", "n, 2")], vec![], vec![node("y = Relu(x)", vec![])], &["y"]);
+        graph.output = vec![typed("y", elements, dims)];
+        graph
+    };
+    refused(declared(DataType::Int64, "n, 2"), "the output `y` is declared as i64[n, 2] and computed as f32[n, 2]");
+    refused(declared(DataType::Float, "n"), "declared as f32[n] and computed as f32[n, 2]");
+    refused(declared(DataType::Float, "n, 3"), "declared as f32[n, 3] and computed as f32[n, 2]");
+    import(&model(17, declared(DataType::Float, "m, ?"))).unwrap();
+
+    let mut inside =
+        graph(vec![f32("x", "n, 2")], vec![], vec![node("a = Celu(x)", vec![]), node("y = Relu(a)", vec![])], &["y"]);
+    inside.value_info = vec![f32("a", "n, 5")];
+    refused(inside, "its result `a` is declared as f32[n, 5] and is f32[n, 2]");
+}
+
+#[test]
+fn operands_that_do_not_fit() {
+    let operands = vec![f32("x", "2"), f32("z", "3")];
+    refused(graph(operands, vec![], vec![node("y = Add(x, z)", vec![])], &["y"]), "Add `y`");
+    let operands = vec![f32("x", "2"), typed("z", DataType::Int64, "2")];
+    refused(
+        graph(operands, vec![], vec![node("y = Celu(x)", vec![]), node("u = MatMul(x, y, z)", vec![])], &["w"]),
+        "`w`",
+    );
+    refused(graph(vec![f32("x", "2")], vec![], vec![node("y = Add(x)", vec![])], &["y"]), "operand 1 is missing");
+    refused(
+        graph(vec![f32("x", "2")], vec![], vec![node("y = Transpose(x)", vec![int("perm", 1)])], &["y"]),
+        "attribute `perm` is not of kind Ints",
+    );
+}
+
+#[test]
+fn sizes_that_are_none() {
+    refused(graph(vec![f32("x", "-2")], vec![], vec![], &["x"]), "dimension 0 of `x` is -2");
+    refused(
+        graph(vec![], vec![floats("w", &[-1], &[1.0])], vec![], &["w"]),
+        "initializer `w`: its dimensions [-1] are not all sizes",
+    );
+    refused(graph(vec![], vec![floats("w", &[i64::MAX, i64::MAX], &[])], vec![], &["w"]), "does not fit 64 bits");
+    refused(
+        graph(vec![], vec![floats("w", &[3], &[1.0])], vec![], &["w"]),
+        "initializer `w`: it has 4 bytes, which are not f32[3]",
+    );
+    let far = format!("{}", i64::MAX);
+    let flat = |dims: &str| graph(vec![f32("x", dims)], vec![], vec![node("y = Flatten(x)", vec![])], &["y"]);
+    refused(flat(&format!("2, {far}, {far}")), "does not fit 64 bits");
+    let negative = vec![node("y = Pad(x, pads)", vec![])];
+    refused(
+        graph(vec![f32("x", "2")], vec![integers("pads", &[2], &[-3, 0])], negative, &["y"]),
+        "its result would be f32[-1]",
+    );
+}
+
+/// Sizes beyond memory are types, not tensors.
+#[test]
+fn repeats_of_gigabytes_take_no_memory() {
+    let huge = 1i64 << 40;
+    let repeats = || integers("s", &[1], &[huge]);
+    for op in ["Expand", "Tile"] {
+        let nodes = vec![node(&format!("y = {op}(w, s)"), vec![])];
+        import(&model(17, graph(vec![], vec![repeats(), floats("w", &[1], &[1.0])], nodes, &["y"]))).unwrap();
+    }
+    let filled = graph(vec![], vec![repeats()], vec![node("y = ConstantOfShape(s)", vec![])], &["y"]);
+    assert_nodes(17, filled, &["%y = expand(@y/const) {shape = [1099511627776]} : f32[1099511627776]"]);
+    let counted = vec![integers("a", &[], &[0]), integers("b", &[], &[huge]), integers("c", &[], &[1])];
+    assert_nodes(
+        17,
+        graph(vec![], counted, vec![node("y = Range(a, b, c)", vec![])], &["y"]),
+        &["%y = iota() {dtype = i64, length = 1099511627776} : i64[1099511627776]"],
+    );
+    let twice = vec![integers("a", &[3], &[huge, huge, 0]), integers("b", &[3], &[huge, huge, 1])];
+    import(&model(
+        17,
+        graph(vec![], twice, vec![node("u = ConstantOfShape(a)", vec![]), node("y = Shape(u)", vec![])], &["y"]),
+    ))
+    .unwrap();
+}
+
+fn function(name: &str, body: Vec<NodeProto>) -> FunctionProto {
+    FunctionProto {
+        name: name.to_owned(),
+        domain: "own".to_owned(),
+        input: vec!["a".to_owned()],
+        output: vec!["r".to_owned()],
+        node: body,
+        ..FunctionProto::default()
+    }
+}
+
+fn call(text: &str) -> NodeProto {
+    NodeProto { domain: "own".to_owned(), ..node(text, vec![]) }
+}
+
+fn with_functions(functions: Vec<FunctionProto>) -> ModelProto {
+    let mut model = model(17, graph(vec![f32("x", "2")], vec![], vec![call("y = F0(x)")], &["y"]));
+    model.opset_import.push(OperatorSetIdProto { domain: "own".to_owned(), version: 1 });
+    model.functions = functions;
+    model
+}
+
+#[test]
+fn functions_that_expand_without_bound() {
+    let doubling = |i: usize| {
+        let next = if i == 29 { node("m = Relu(a)", vec![]) } else { call(&format!("m = F{}(a)", i + 1)) };
+        let again = if i == 29 { node("r = Relu(m)", vec![]) } else { call(&format!("r = F{}(m)", i + 1)) };
+        function(&format!("F{i}"), vec![next, again])
+    };
+    let error = import(&with_functions((0..30).map(doubling).collect())).err().unwrap();
+    assert!(error.contains("calls of functions come to"), "{error}");
+    let error = import(&with_functions(vec![function("F0", vec![call("r = F0(a)")])])).err().unwrap();
+    assert!(error.contains("functions call each other more than 32 deep"), "{error}");
+}
+
+#[test]
+fn graphs_that_lie_deep_in_each_other() {
+    let mut inner = graph(vec![], vec![], vec![node("y = Relu(x)", vec![])], &["y"]);
+    for _ in 0..40 {
+        let branches = vec![
+            graph_attribute("then_branch", inner.clone()),
+            graph_attribute("else_branch", graph(vec![], vec![], vec![], &["x"])),
+        ];
+        inner = graph(vec![], vec![], vec![node("y = If(c)", branches)], &["y"]);
+    }
+    inner.input = vec![f32("x", "2"), typed("c", DataType::Bool, "")];
+    refused(inner, "deep");
+}
+
+#[test]
+fn operators_without_a_form_are_all_named() {
+    let nodes = vec![node("a = Strange(x)", vec![]), node("b = Stranger(x)", vec![]), node("y = Add(a, b)", vec![])];
+    let error = import(&model(17, graph(vec![f32("x", "2")], vec![], nodes, &["y"]))).err().unwrap();
+    assert!(error.contains("2 nodes cannot be imported"), "{error}");
+    assert!(error.contains("Strange `a`") && error.contains("Stranger `b`"), "{error}");
+    assert!(error.contains("infer_shapes"), "{error}");
+}
+
+#[test]
+fn versions_that_are_not_known() {
+    let mut newer = relu();
+    newer.ir_version = 99;
+    assert!(import(&newer).err().unwrap().contains("version 99 of the format is newer than"));
+    let mut newer = relu();
+    newer.opset_import[0].version = 99;
+    assert!(import(&newer).err().unwrap().contains("opset 99"));
+    let empty = ModelProto { graph: None, ..relu() };
+    assert!(import(&empty).err().unwrap().contains("no graph"));
+}

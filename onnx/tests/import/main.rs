@@ -1,0 +1,12 @@
+//! ONNX graphs into the IR: small models built from the messages of the format.
+
+mod bad;
+mod build;
+mod control;
+mod elementwise;
+mod files;
+mod foreign;
+mod fuzz;
+mod movement;
+mod nn;
+mod shape;
