@@ -84,7 +84,7 @@ fn take(data: &Data, rows: &[usize], count: usize) -> Option<Data> {
             }
         };
     }
-    Some(taken!(Bool, I8, I16, I32, I64, U8, F16, Bf16, F32, F64))
+    Some(taken!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64))
 }
 
 /// Some of `count` slices of equal length, one behind the other.
