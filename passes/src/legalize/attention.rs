@@ -68,7 +68,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         let kernel = l.graph.ty(like).dtype == DType::F32 && l.graph.ty(attention.k).shape.rank() == 3;
         // Where heads share keys, products of grouped queries are as fast.
         let apart = attention.kv_heads() == attention.heads;
-        if keep_caches && kernel && apart && has_operator(&attention) {
+        if keep_caches && kernel && apart && has_operator(&attention) && addend_is_whole(&l, &attention) {
             return match mask::is_needed(&attention) {
                 true => Ok(Step::Replace(with_bias(&mut l, attention)?)),
                 false => Ok(Step::Keep),
@@ -84,6 +84,20 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
 /// it caps the addend too.
 pub(super) fn has_operator(attention: &Attention) -> bool {
     attention.past_key.is_some() && attention.present.0 && attention.softcap.is_none()
+}
+
+/// Whether what is added to scores has a row for each query and a column for each key, or nothing is
+/// added: ONNX Runtime does not repeat one row for all queries.
+fn addend_is_whole(l: &Lowering<'_, '_>, attention: &Attention) -> bool {
+    let past = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());
+    let whole = |bias: ValueId| match &l.graph.ty(bias).shape[..] {
+        [.., rows, columns] => {
+            *rows == l.graph.ty(attention.q).shape[1]
+                && past.checked_add(&l.graph.ty(attention.k).shape[1]).as_ref() == Some(columns)
+        }
+        _ => false,
+    };
+    attention.causal.0 || attention.bias.map_or(attention.mask.is_none(), whole)
 }
 
 /// The same attention, where what causality, window and mask leave out is left out by its bias.
