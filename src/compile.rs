@@ -12,9 +12,9 @@ use planish_passes::{Options, Pipeline, Stage, Target};
 
 use crate::draft::Draft;
 use crate::files::digest;
-use crate::source::SourceModel;
 use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
 use crate::package::RuntimePackage;
+use crate::source::SourceModel;
 
 /// More bytes of weights than this that were to be linked and could not be are worth a warning.
 const UNLINKED_BYTES: u64 = 1_000_000;

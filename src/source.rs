@@ -191,7 +191,9 @@ fn id_ranges(graph: &Graph) -> Vec<IdRange> {
     let mut ranges: Vec<IdRange> = Vec::new();
     for (_, node) in graph.nodes() {
         let Op::Embedding(embedding) = &node.op else { continue };
-        let Some(end) = graph.ty(embedding.weight).shape.first().and_then(planish_ir::Dim::as_constant) else { continue };
+        let Some(end) = graph.ty(embedding.weight).shape.first().and_then(planish_ir::Dim::as_constant) else {
+            continue;
+        };
         let mut ids = embedding.ids;
         while let Some(Op::Reshape(reshape)) = graph.producer(ids).map(|n| &n.op) {
             ids = reshape.x;

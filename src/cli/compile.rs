@@ -18,8 +18,8 @@ use super::{RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text,
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
-use crate::source::SourceModel;
 use crate::package::RuntimePackage;
+use crate::source::SourceModel;
 use crate::verify::Report;
 
 /// Compile a model into an artifact: an ONNX model with everything that goes with it
@@ -108,7 +108,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = CompileOptions {
         task: arguments.task,
         strict: arguments.strict,
-        passes: Options { target: arguments.target, opset: arguments.opset.unwrap_or_else(|| source.default_opset()), fusion: !arguments.no_fusion },
+        passes: Options {
+            target: arguments.target,
+            opset: arguments.opset.unwrap_or_else(|| source.default_opset()),
+            fusion: !arguments.no_fusion,
+        },
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
             Weights::Link => Placement::Link,

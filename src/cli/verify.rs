@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use planish_models::{LoadOptions, Loaded};
 use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, ort::OnnxRuntime};
 
@@ -13,6 +13,7 @@ use crate::compile::Compiled;
 use crate::files::digest;
 use crate::inputs::{InputSpec, Values, specs};
 use crate::manifest::{Input, Manifest, Part};
+use crate::source::SourceModel;
 use crate::verify::{Pair, Report, Tolerances, cases, verify, verify_parts};
 
 /// Run an artifact and compare it with its source on the reference interpreter; exit 3 on a miss

@@ -9,9 +9,9 @@ use std::process::{Command, Output, Stdio};
 
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
 use planish::package::RuntimePackage;
+use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
-use planish_models::Checkpoint;
 use planish_onnx::Placement;
 use planish_passes::{Options, Target};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -103,7 +103,7 @@ pub(crate) fn options(target: Target) -> CompileOptions {
 
 /// Compiles in this process.
 pub(crate) fn compiled(model: &Path, folder: &Path, options: &CompileOptions) -> Compiled {
-    compile(&Checkpoint::open(model).unwrap(), folder, options, &Silent).unwrap()
+    compile(&SourceModel::open(model).unwrap(), folder, options, &Silent).unwrap()
 }
 
 struct Silent;
