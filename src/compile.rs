@@ -139,8 +139,10 @@ pub fn compile(
     }
     let draft = Draft::create(folder, options.force)?;
     let (exported, files) = write(model, &lowered, &draft, options, observer)?;
-    let mut companions = copy_companions(model, draft.folder())?;
-    companions.extend(options.package.configure(&source, draft.folder())?);
+    let mut companions = copy_companions(checkpoint, draft.folder())?;
+    let (configuration, warning) = options.package.configure(&source, draft.folder())?;
+    companions.extend(configuration);
+    warning.iter().for_each(|warning| observer.warning(warning));
     if exported.unlinked > UNLINKED_BYTES {
         observer.warning(&format!(
             "{} MB of weights could not be linked: they are transformed, e.g. stored as f16 and computed as f32",

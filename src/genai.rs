@@ -22,16 +22,45 @@ pub(crate) const CONFIG: &str = "genai_config.json";
 const TYPE: &str = "decoder";
 
 /// The settings of generation_config.json that onnxruntime-genai has under the same names.
-const SEARCH: &[&str] =
-    &["do_sample", "length_penalty", "num_beams", "repetition_penalty", "temperature", "top_k", "top_p"];
+const SEARCH: &[&str] = &[
+    "do_sample",
+    "early_stopping",
+    "length_penalty",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beams",
+    "repetition_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+];
+
+/// Those of them that are booleans.
+const SWITCHES: &[&str] = &["do_sample", "early_stopping"];
+
+/// What else generation_config.json may say without changing which tokens are chosen, or is written elsewhere.
+const WITHOUT_EFFECT: &[&str] = &[
+    "bos_token_id",
+    "cache_implementation",
+    "eos_token_id",
+    "max_length",
+    "max_new_tokens",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "pad_token_id",
+    "return_dict_in_generate",
+    "transformers_version",
+    "use_cache",
+];
 
 /// Writes the file into the folder of an artifact with one model, a decoder, and with the
-/// configuration files of its source.
+/// configuration files of its source; returns what the library will not do that they say.
 ///
 /// # Errors
 /// When the model is no decoder, a configuration file does not say what it should, or the file
 /// cannot be written.
-pub(crate) fn write(model: &Loaded, folder: &Path) -> Result<()> {
+pub(crate) fn write(model: &Loaded, folder: &Path) -> Result<Option<String>> {
     let mut document = document(model)?;
     let ids = &mut document["model"];
     // The library refuses ids that are in no vocabulary; configurations say by them that there is none.
@@ -51,10 +80,12 @@ pub(crate) fn write(model: &Loaded, folder: &Path) -> Result<()> {
     if let Some(id) = token("pad_token_id")?.or(ends.first().copied()) {
         ids["pad_token_id"] = id.into();
     }
-    search_settings(folder, &mut document["search"])?;
+    let dropped = search_settings(folder, &mut document["search"])?;
     let path = folder.join(CONFIG);
     let text = serde_json::to_string_pretty(&document)? + "\n";
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let warning = || format!("onnxruntime-genai has no {}, which generation_config.json sets", dropped.join(", "));
+    Ok((!dropped.is_empty()).then(warning))
 }
 
 /// What the library gets wrong about a model: it pads on the right.
@@ -103,7 +134,13 @@ fn document(model: &Loaded) -> Result<Value> {
             },
         },
         // The graph returns a longer cache instead of writing into the one that it is given.
-        "search": {"max_length": context, "past_present_share_buffer": false},
+        // Defaults of the library that are not those of transformers are stated.
+        "search": {
+            "early_stopping": false,
+            "max_length": context,
+            "past_present_share_buffer": false,
+            "top_k": 50,
+        },
     }))
 }
 
@@ -152,11 +189,11 @@ impl Shape {
     }
 }
 
-/// Adds what generation_config.json says of the search.
-fn search_settings(folder: &Path, search: &mut Value) -> Result<()> {
+/// Adds what generation_config.json says of the search; returns the settings that the library does not have.
+fn search_settings(folder: &Path, search: &mut Value) -> Result<Vec<String>> {
     let path = folder.join("generation_config.json");
     if !path.exists() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let document: Value =
@@ -164,11 +201,19 @@ fn search_settings(folder: &Path, search: &mut Value) -> Result<()> {
     for key in SEARCH {
         match document.get(key) {
             None | Some(Value::Null) => {}
-            Some(value) if value.is_boolean() == (*key == "do_sample") && (value.is_boolean() || value.is_number()) => {
+            Some(value) if if SWITCHES.contains(key) { value.is_boolean() } else { value.is_number() } => {
                 search[*key] = value.clone();
             }
             Some(value) => bail!("`{key}` of {} is {value}, which onnxruntime-genai does not take", path.display()),
         }
     }
-    Ok(())
+    let off = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(items) => items.is_empty(),
+        _ => false,
+    };
+    let heeded = |key: &str| key.starts_with('_') || [SEARCH, WITHOUT_EFFECT].concat().contains(&key);
+    let entries = document.as_object().into_iter().flatten();
+    Ok(entries.filter(|(key, value)| !off(value) && !heeded(key)).map(|(key, _)| key.clone()).collect())
 }

@@ -56,17 +56,14 @@ impl RuntimePackage {
     }
 
     /// Writes what the library needs besides the model and what was copied from the source into a
-    /// folder; returns the names of the files.
+    /// folder; returns the names of the files, and what a user must know.
     ///
     /// # Errors
     /// When a configuration that was copied there cannot be honoured, or a file cannot be written.
-    pub(crate) fn configure(self, model: &Loaded, folder: &Path) -> Result<Vec<String>> {
+    pub(crate) fn configure(self, model: &Loaded, folder: &Path) -> Result<(Vec<String>, Option<String>)> {
         match self {
-            Self::Optimum => Ok(Vec::new()),
-            Self::Genai => {
-                genai::write(model, folder)?;
-                Ok(vec![genai::CONFIG.to_owned()])
-            }
+            Self::Optimum => Ok((Vec::new(), None)),
+            Self::Genai => Ok((vec![genai::CONFIG.to_owned()], genai::write(model, folder)?)),
         }
     }
 }

@@ -7,7 +7,7 @@ use planish_ir::{Dim, Shape, ValueId};
 use crate::ModelError;
 use crate::builder::{BATCH, Builder, SEQUENCE};
 use crate::config::Size;
-use crate::decoder::{Decoder, Heads, Scores};
+use crate::decoder::{Decoder, Heads, Positions, Scores};
 use crate::encoder::Activation;
 use crate::registry::Interface;
 use crate::rope::{self, Angles, Rope};
@@ -59,6 +59,7 @@ pub(crate) enum NormWeight {
 pub(crate) struct Settings {
     vocabulary: Size,
     positions: Size,
+    pub(crate) position_source: Positions,
     pub(crate) hidden: Size,
     intermediate: Size,
     pub(crate) layers: Size,
@@ -105,6 +106,7 @@ impl Settings {
         Ok(Self {
             vocabulary: config.size("vocab_size", defaults.vocab_size)?,
             positions: config.size("max_position_embeddings", defaults.max_position_embeddings)?,
+            position_source: Positions::Given,
             hidden,
             intermediate: config.size("intermediate_size", defaults.intermediate_size)?,
             layers: config.size("num_hidden_layers", defaults.num_hidden_layers)?,
@@ -140,7 +142,7 @@ impl<'s> Blocks<'s> {
     /// Adds inputs and angles.
     pub(crate) fn new(b: &mut Builder<'_>, s: &'s Settings) -> Result<Self, ModelError> {
         let rope = Rope::read(b.config, s.heads.size, s.positions, s.rope)?;
-        let decoder = Decoder::new(b, s.vocabulary, rope.longest, s.heads)?;
+        let decoder = Decoder::new(b, s.vocabulary, rope.longest, s.position_source, s.heads)?;
         let angles = rope.angles(b, decoder.position_ids)?;
         Ok(Self { s, decoder, angles })
     }

@@ -1,7 +1,7 @@
 //! What decoders share: inputs, causal attention over a cache of keys and values, and the head that
 //! scores the next token. Inputs and outputs are named as Optimum names them.
 
-use planish_ir::ops::{Attention, Cast, Flag, Linear, Real};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear, Real, Slice};
 use planish_ir::{DType, Dim, ValueId};
 
 use crate::ModelError;
@@ -51,6 +51,15 @@ impl Scores {
     }
 }
 
+/// Where the positions of tokens come from: Optimum gives some types an input for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Positions {
+    /// The input `position_ids`.
+    Given,
+    /// Counted from the first token that the mask keeps.
+    Counted,
+}
+
 /// A decoder that is being built.
 pub(crate) struct Decoder {
     /// i64[batch_size, sequence_length].
@@ -72,12 +81,16 @@ impl Decoder {
         b: &mut Builder<'_>,
         vocabulary: Size,
         positions: Size,
+        source: Positions,
         heads: Heads,
     ) -> Result<Self, ModelError> {
         let input_ids = b.input("input_ids", vocabulary.signed());
         let keys = Dim::symbol(PAST).checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
         let attention_mask = b.ids("attention_mask", [Dim::symbol(BATCH), keys], 2);
-        let position_ids = b.input("position_ids", positions.signed());
+        let position_ids = match source {
+            Positions::Given => b.input("position_ids", positions.signed()),
+            Positions::Counted => counted(b, attention_mask)?,
+        };
         let mask = b.emit(Cast { x: attention_mask, to: DType::Bool }, "attention_mask.bool")?;
         Ok(Self { input_ids, position_ids, vocabulary, positions, heads, mask, present: Vec::new() })
     }
@@ -146,6 +159,19 @@ impl Decoder {
             pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
         }
     }
+}
+
+/// The number of tokens before each new one, padding not counted: i64[batch_size, sequence_length].
+fn counted(b: &mut Builder<'_>, attention_mask: ValueId) -> Result<ValueId, ModelError> {
+    const MODULE: &str = "position_ids";
+    let up_to = b.emit(CumSum { x: attention_mask, axis: 1 }, MODULE)?;
+    let end = b.graph.ty(attention_mask).shape[1].clone();
+    let up_to = b.emit(Slice { x: up_to, axis: 1, start: Dim::symbol(PAST), end }, MODULE)?;
+    let one = b.graph.add_scalar("position_ids.one", DType::I64, 1.0);
+    let before = b.emit(Binary { kind: BinaryKind::Sub, a: up_to, b: one }, MODULE)?;
+    // Padding on the left has no token before it.
+    let zero = b.graph.add_scalar("position_ids.zero", DType::I64, 0.0);
+    b.emit(Binary { kind: BinaryKind::Max, a: before, b: zero }, MODULE)
 }
 
 /// The scores of the vocabulary for each token, by a weight [vocabulary, hidden].

@@ -6,6 +6,7 @@ use planish_ir::{DType, Origin, ValueId, Weight};
 
 use crate::blocks::{Blocks, Defaults, NormWeight, Settings};
 use crate::builder::Builder;
+use crate::decoder::Positions;
 use crate::encoder::Activation;
 use crate::llama::{self, UNUSED_TENSORS};
 use crate::registry::{Architecture, Interface};
@@ -71,6 +72,7 @@ pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, Mod
     let bias = b.config.boolean("attention_bias", false)?;
     (s.input_bias, s.output_bias) = (bias, bias);
     s.norm_weight = NormWeight::AroundOne;
+    s.position_source = Positions::Counted;
     Ok(s)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::builder::Builder;
 use crate::config::Size;
-use crate::decoder::{Decoder, Heads, Scores};
+use crate::decoder::{Decoder, Heads, Positions, Scores};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
@@ -47,7 +47,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let size = Size::derived(hidden.value / queries.value, "n_embd / n_head");
     let packed = Size::derived(3 * hidden.value, "3 * n_embd");
 
-    let mut decoder = Decoder::new(b, vocabulary, positions, Heads { queries, keys: queries, size })?;
+    let mut decoder = Decoder::new(b, vocabulary, positions, Positions::Given, Heads { queries, keys: queries, size })?;
     let words = b.embedding(decoder.input_ids, "wte", vocabulary, hidden)?;
     let places = b.embedding(decoder.position_ids, "wpe", positions, hidden)?;
     let mut x = b.add(words, places, "embeddings.add")?;

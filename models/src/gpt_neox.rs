@@ -6,7 +6,7 @@ use planish_ir::{Dim, Shape, ValueId};
 
 use crate::builder::Builder;
 use crate::config::{Config, Size};
-use crate::decoder::{self, Decoder, Heads, Scores};
+use crate::decoder::{self, Decoder, Heads, Positions, Scores};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::rope::{self, Rope};
@@ -53,7 +53,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let heads = Heads { queries, keys: queries, size };
 
     let rope = Rope::read(config, size, positions, rotary_defaults(config)?)?;
-    let mut decoder = Decoder::new(b, vocabulary, rope.longest, heads)?;
+    let mut decoder = Decoder::new(b, vocabulary, rope.longest, Positions::Given, heads)?;
     let angles = rope.angles(b, decoder.position_ids)?;
     let mut x = b.embedding(decoder.input_ids, EMBEDDINGS, vocabulary, hidden)?;
     for layer in 0..layers.value {

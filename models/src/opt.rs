@@ -6,7 +6,7 @@ use planish_ir::{DType, Origin, ValueId, Weight};
 
 use crate::builder::Builder;
 use crate::config::{Config, Size};
-use crate::decoder::{Decoder, Heads, Scores};
+use crate::decoder::{Decoder, Heads, Positions, Scores};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
@@ -84,7 +84,7 @@ impl Settings {
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     const EMBEDDINGS: &str = "decoder.embed_tokens";
     let s = Settings::read(b.config)?;
-    let mut decoder = Decoder::new(b, s.vocabulary, s.positions, s.heads)?;
+    let mut decoder = Decoder::new(b, s.vocabulary, s.positions, Positions::Given, s.heads)?;
     let norm = Norm::new(b, &s);
     let projected = s.embedded.value != s.hidden.value;
 

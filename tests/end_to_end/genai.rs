@@ -53,7 +53,7 @@ fn the_configuration_of_a_decoder() {
                 },
             },
         },
-        "search": {"max_length": 64, "past_present_share_buffer": false},
+        "search": {"early_stopping": false, "max_length": 64, "past_present_share_buffer": false, "top_k": 50},
     });
     assert_eq!(config(&golden("llama"), &out), expected);
     let files = ["config.json", "genai_config.json", "generation_config.json", "model.onnx", "planish.json"];
@@ -82,9 +82,13 @@ fn settings_come_from_the_generation_config() {
     assert_eq!(found["model"]["eos_token_id"], json!([2, 7]));
     assert_eq!(found["model"]["pad_token_id"], 2, "the first that ends a text");
     assert_eq!(found["model"].get("bos_token_id"), None, "it is in no vocabulary");
-    let expected = json!({"max_length": 64, "past_present_share_buffer": false, "do_sample": true, "num_beams": 1,
-                          "temperature": 0.5, "top_k": 20});
+    let expected = json!({"early_stopping": false, "max_length": 64, "past_present_share_buffer": false,
+                          "do_sample": true, "num_beams": 1, "temperature": 0.5, "top_k": 20});
     assert_eq!(found["search"], expected);
+    write(json!({"min_length": 3, "suppress_tokens": [4], "bad_words_ids": [], "max_new_tokens": 9}));
+    let lost = "onnxruntime-genai has no suppress_tokens, which";
+    planish_compile(&model, &out, PACKAGE).exits(0, &[lost]);
+    assert_eq!(document(&out.join("genai_config.json"))["search"]["min_length"], 3);
     for (key, bad) in [("do_sample", json!(1)), ("temperature", json!("hot")), ("top_k", json!(true))] {
         write(json!({key: bad}));
         planish_compile(&model, &out, PACKAGE).exits(1, &[key, "generation_config.json", "onnxruntime-genai"]);
