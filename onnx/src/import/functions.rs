@@ -27,7 +27,9 @@ pub(super) fn inline(graph: &mut GraphProto, functions: &[FunctionProto]) -> Res
     let limit = written.saturating_mul(MAX_GROWTH).max(MIN_LIMIT);
     let growth = growth(&graph.node, &table, &mut HashMap::new(), 0)?;
     if growth > limit {
-        return Err(format!("calls of functions come to {growth} bytes of nodes, of a model with {written} without weights"));
+        return Err(format!(
+            "calls of functions come to {growth} bytes of nodes, of a model with {written} without weights"
+        ));
     }
     let mut inliner = Inliner { table, calls: 0 };
     graph.node = inliner.nodes(std::mem::take(&mut graph.node));
