@@ -7,6 +7,7 @@ mod attention;
 mod bert;
 mod cast;
 mod elementwise;
+mod foreign;
 mod gather;
 mod graph;
 mod inputs;

@@ -148,3 +148,75 @@ fn resolve(attribute: AttributeProto, function: &FunctionProto, call: &NodeProto
     let value = call.attribute.iter().find(named).or_else(|| function.attribute_proto.iter().find(named))?;
     Some(AttributeProto { name: attribute.name, ..value.clone() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::AttributeProto;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|n| (*n).to_owned()).collect()
+    }
+
+    fn node(domain: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+        let (domain, op_type) = (domain.to_owned(), op.to_owned());
+        NodeProto { domain, op_type, input: names(inputs), output: names(outputs), ..NodeProto::default() }
+    }
+
+    fn function(name: &str, inputs: &[&str], outputs: &[&str], body: Vec<NodeProto>) -> FunctionProto {
+        let (name, domain) = (name.to_owned(), "own".to_owned());
+        FunctionProto {
+            name,
+            domain,
+            input: names(inputs),
+            output: names(outputs),
+            node: body,
+            ..FunctionProto::default()
+        }
+    }
+
+    fn inlined(nodes: Vec<NodeProto>, functions: &[FunctionProto]) -> Vec<String> {
+        let mut graph = GraphProto { node: nodes, ..GraphProto::default() };
+        inline(&mut graph, functions).unwrap();
+        let text = |n: &NodeProto| format!("{} = {}({})", n.output.join(", "), n.op_type, n.input.join(", "));
+        graph.node.iter().map(text).collect()
+    }
+
+    #[test]
+    fn calls_get_names_of_their_own() {
+        let twice =
+            function("F", &["a"], &["r"], vec![node("", "Neg", &["a"], &["h"]), node("", "Exp", &["h"], &["r"])]);
+        let calls = vec![node("own", "F", &["x"], &["y"]), node("own", "F", &["y"], &["z"])];
+        assert_eq!(inlined(calls, &[twice]), ["F/1/h = Neg(x)", "y = Exp(F/1/h)", "F/2/h = Neg(y)", "z = Exp(F/2/h)"]);
+    }
+
+    #[test]
+    fn operands_and_results_may_be_left_out() {
+        let body = vec![node("", "Clip", &["a", "low"], &["r"]), node("", "Neg", &["a"], &["s"])];
+        let function = function("F", &["a", "low"], &["r", "s"], body);
+        assert_eq!(
+            inlined(vec![node("own", "F", &["x"], &["", "y"])], &[function]),
+            ["F/1/r = Clip(x, )", "y = Neg(x)"]
+        );
+    }
+
+    #[test]
+    fn attributes_come_from_the_call_or_else_the_function() {
+        let refers =
+            AttributeProto { name: "axis".to_owned(), ref_attr_name: "at".to_owned(), ..AttributeProto::default() };
+        let at = |i| AttributeProto { name: "at".to_owned(), i, ..AttributeProto::default() };
+        let mut softmax = node("", "Softmax", &["a"], &["r"]);
+        softmax.attribute = vec![refers];
+        let mut function = function("F", &["a"], &["r"], vec![softmax]);
+        let axis = |function: &FunctionProto, given: Vec<AttributeProto>| {
+            let call = NodeProto { attribute: given, ..node("own", "F", &["x"], &["y"]) };
+            let mut graph = GraphProto { node: vec![call], ..GraphProto::default() };
+            inline(&mut graph, std::slice::from_ref(function)).unwrap();
+            graph.node[0].attribute.iter().map(|a| (a.name.clone(), a.i)).collect::<Vec<_>>()
+        };
+        assert_eq!(axis(&function, vec![]), []);
+        function.attribute_proto = vec![at(2)];
+        assert_eq!(axis(&function, vec![]), [("axis".to_owned(), 2)]);
+        assert_eq!(axis(&function, vec![at(1)]), [("axis".to_owned(), 1)]);
+    }
+}

@@ -127,3 +127,47 @@ pub(super) fn label(node: &NodeProto) -> String {
     };
     format!("{} `{name}`", node.op_type)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{AttributeProto, ValueInfoProto};
+
+    fn node(name: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        NodeProto { name: name.to_owned(), input: names(inputs), output: names(outputs), ..NodeProto::default() }
+    }
+
+    fn order(nodes: Vec<NodeProto>) -> Result<Vec<String>, String> {
+        let input = ValueInfoProto { name: "x".to_owned(), r#type: None };
+        let mut graph = GraphProto { node: nodes, input: vec![input], ..GraphProto::default() };
+        check(&mut graph, &|name| name == "outer")?;
+        Ok(graph.node.into_iter().map(|n| n.name).collect())
+    }
+
+    /// A node with a graph that uses some names and defines `inner`.
+    fn around(name: &str, used: &[&str], outputs: &[&str]) -> NodeProto {
+        let inside = vec![node("i", used, &["inner"]), node("j", &["inner"], &["last"])];
+        let graph = GraphProto { node: inside, ..GraphProto::default() };
+        let attribute = vec![AttributeProto { g: Some(graph), ..AttributeProto::default() }];
+        NodeProto { attribute, ..node(name, &[], outputs) }
+    }
+
+    #[test]
+    fn what_is_used_comes_first_and_otherwise_order_stays() {
+        let nodes = vec![node("a", &["c1"], &["a1"]), node("b", &["x"], &["b1"]), node("c", &["b1", "outer"], &["c1"])];
+        assert_eq!(order(nodes).unwrap(), ["b", "c", "a"]);
+    }
+
+    #[test]
+    fn graphs_of_nodes_use_names_too() {
+        assert_eq!(order(vec![around("a", &["b1", "x"], &["a1"]), node("b", &["x"], &["b1"])]).unwrap(), ["b", "a"]);
+        assert!(order(vec![around("a", &["a1"], &["a1"])]).unwrap_err().contains("computed from itself"));
+        assert!(order(vec![around("a", &["nothing"], &["a1"])]).unwrap_err().contains("`nothing`"));
+    }
+
+    #[test]
+    fn names_that_a_graph_defines_are_not_captured() {
+        assert_eq!(used(&around("a", &["x", "y", "x"], &[])), ["x", "y"]);
+    }
+}

@@ -139,8 +139,12 @@ impl Scope {
         self.slots.insert(name.to_owned(), Slot::Known(known));
     }
 
-    /// Makes a name stand for what another one does.
+    /// Makes a name stand for what another one does; a constant stays one.
     pub(super) fn alias(&mut self, name: &str, other: &str) {
+        if let Some(Slot::Weight(weight, origin)) = self.slots.get(other) {
+            let value = self.graph.add_weight(other, weight.clone(), origin.clone());
+            self.slots.insert(other.to_owned(), Slot::Value(value));
+        }
         if let Some(slot) = self.slots.get(other).cloned() {
             self.slots.insert(name.to_owned(), slot);
         }

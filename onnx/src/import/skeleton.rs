@@ -211,3 +211,52 @@ impl Walk<'_> {
         Ok(out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{GraphProto, TensorProto};
+
+    fn read_back(model: &ModelProto) -> ModelProto {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        fs::write(&path, model.encode_to_vec()).unwrap();
+        read(&WeightFile::open(&path).unwrap()).unwrap()
+    }
+
+    fn with_tensor(bytes: usize) -> ModelProto {
+        let raw_data = (0..bytes).map(|i| i as u8).collect::<Vec<u8>>().into();
+        let tensor = TensorProto { name: "w".to_owned(), raw_data, ..TensorProto::default() };
+        let graph = GraphProto { name: "g".to_owned(), initializer: vec![tensor], ..GraphProto::default() };
+        ModelProto { ir_version: 8, producer_name: "p".to_owned(), graph: Some(graph), ..ModelProto::default() }
+    }
+
+    #[test]
+    fn small_tensors_are_read() {
+        let model = with_tensor(1024);
+        assert_eq!(read_back(&model), model);
+    }
+
+    /// Also where they are longer than what is read at a time.
+    #[test]
+    fn large_tensors_are_left_where_they_are() {
+        for bytes in [1025, 3 * BUFFER_BYTES] {
+            let model = with_tensor(bytes);
+            let encoded = model.encode_to_vec();
+            let read = read_back(&model);
+            let tensor = &read.graph.as_ref().unwrap().initializer[0];
+            let left = tensor.left.unwrap();
+            assert!(tensor.raw_data.is_empty());
+            let (from, length) = (usize::try_from(left.offset).unwrap(), usize::try_from(left.length).unwrap());
+            assert_eq!(encoded[from..from + length], model.graph.unwrap().initializer[0].raw_data);
+        }
+    }
+
+    /// A file cannot say where its own elements stand: the field is the reader's.
+    #[test]
+    fn ranges_that_a_file_makes_up_are_dropped() {
+        let mut model = with_tensor(4);
+        model.graph.as_mut().unwrap().initializer[0].left = Some(LeftBytes { offset: 0, length: 4 });
+        assert_eq!(read_back(&model), with_tensor(4));
+    }
+}

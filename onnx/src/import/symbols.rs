@@ -85,3 +85,26 @@ impl Symbols {
         Ok(Some(Shape::new(dims)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(symbols: &mut Symbols, given: &[&str]) -> Vec<String> {
+        given.iter().map(|text| symbols.dim(text).to_string()).collect()
+    }
+
+    #[test]
+    fn sums_are_of_names_that_stand_alone_somewhere() {
+        let mut symbols = Symbols::default();
+        symbols.declare(["past + new", "new", "past", "other + new", "2"].into_iter());
+        assert_eq!(texts(&mut symbols, &["past + new", "other + new"]), ["new + past", "other___new"]);
+    }
+
+    #[test]
+    fn a_text_is_one_symbol_and_two_texts_are_two() {
+        let mut symbols = Symbols::default();
+        assert_eq!(texts(&mut symbols, &["a b", "a-b", "a b", "?", "1st"]), ["a_b", "a_b_1", "a_b", "dim_", "dim_1st"]);
+        assert_eq!(symbols.fresh("a b").to_string(), "a_b_2");
+    }
+}

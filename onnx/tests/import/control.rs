@@ -1,1 +1,66 @@
-//! TODO
+use planish_onnx::proto::{DataType, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
+
+use crate::build::{assert_nodes, f32, floats, graph, graph_attribute, import, int, lines, model, node, typed};
+
+fn branch(op: &str) -> GraphProto {
+    graph(vec![], vec![floats("k", &[1], &[2.0])], vec![node(&format!("b = {op}(x, k)"), vec![])], &["b"])
+}
+
+fn choice(condition: &str) -> NodeProto {
+    let branches = vec![graph_attribute("then_branch", branch("Add")), graph_attribute("else_branch", branch("Mul"))];
+    node(&format!("y = If({condition})"), branches)
+}
+
+/// The branch that is taken becomes part of the graph, under names of its own.
+#[test]
+fn a_condition_that_is_known() {
+    let nodes = vec![
+        node("s = Shape(x)", vec![]),
+        node("n = Size(s)", vec![]),
+        node("c = Equal(n, n)", vec![]),
+        choice("c"),
+        node("d = Not(c)", vec![]),
+        NodeProto { output: vec!["z".to_owned()], ..choice("d") },
+    ];
+    assert_nodes(
+        17,
+        graph(vec![f32("x", "n, 2")], vec![], nodes, &["y", "z"]),
+        &[
+            "%y/then_branch/b = add(%x, @y/then_branch/k) : f32[n, 2]",
+            "%z/else_branch/b = mul(%x, @z/else_branch/k) : f32[n, 2]",
+        ],
+    );
+}
+
+/// Otherwise the operator passes through, with what its branches use of the graph.
+#[test]
+fn a_condition_that_is_not_known() {
+    let mut graph = graph(vec![f32("x", "2"), typed("c", DataType::Bool, "")], vec![], vec![choice("c")], &["y"]);
+    graph.output = vec![f32("y", "2")];
+    let lines = lines(17, graph);
+    let [only] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(only.starts_with("%y = foreign([%c], [%x]) {domain = \"ai.onnx\", op = \"If\""), "{only}");
+    assert!(only.contains("captures = [\"x\"]"), "{only}");
+}
+
+/// A call becomes the function's nodes, attributes included.
+#[test]
+fn functions() {
+    let mut leaky = node("r = Softmax(h)", vec![int("axis", 0)]);
+    leaky.attribute[0].ref_attr_name = "along".to_owned();
+    let function = FunctionProto {
+        name: "F".to_owned(),
+        domain: "own".to_owned(),
+        input: vec!["a".to_owned()],
+        output: vec!["r".to_owned()],
+        node: vec![node("h = Neg(a)", vec![]), leaky],
+        ..FunctionProto::default()
+    };
+    let call = NodeProto { domain: "own".to_owned(), name: "f".to_owned(), ..node("y = F(x)", vec![int("along", -1)]) };
+    let mut model = model(17, graph(vec![f32("x", "n, 2")], vec![], vec![call], &["y"]));
+    model.opset_import.push(OperatorSetIdProto { domain: "own".to_owned(), version: 1 });
+    model.functions = vec![function];
+    let text = import(&model).unwrap().to_string();
+    let nodes: Vec<&str> = text.lines().map(str::trim).filter(|l| l.starts_with('%')).collect();
+    assert_eq!(nodes, ["%f/1/h = neg(%x) : f32[n, 2]", "%y = softmax(%f/1/h) : f32[n, 2]"]);
+}

@@ -1,1 +1,129 @@
-//! TODO
+//! Operators that pass through: the types of their results.
+
+use planish_onnx::proto::{DataType, NodeProto, TensorProto, ValueInfoProto};
+
+use crate::build::{f32, floats, graph, import, int, integers, ints, model, node, text, typed};
+
+/// The types of the results `y`, `z`, ... of a node of operands `x`, `u`, ... and constants.
+#[track_caller]
+fn results(inputs: Vec<ValueInfoProto>, constants: Vec<TensorProto>, node: NodeProto) -> Vec<String> {
+    let outputs: Vec<String> = node.output.clone();
+    let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+    let graph = import(&model(18, graph(inputs, constants, vec![node], &outputs))).unwrap();
+    assert!(graph.nodes().any(|(_, n)| n.op.mnemonic() == "foreign"));
+    graph.outputs().iter().map(|o| graph.ty(o.value).to_string()).collect()
+}
+
+#[track_caller]
+fn one(inputs: Vec<ValueInfoProto>, constants: Vec<TensorProto>, node: NodeProto, expected: &str) {
+    assert_eq!(results(inputs, constants, node), [expected]);
+}
+
+fn x() -> Vec<ValueInfoProto> {
+    vec![f32("x", "n, 4")]
+}
+
+/// An operand of as many integers as are said.
+fn and_integers(count: &str) -> Vec<ValueInfoProto> {
+    vec![f32("x", "n, 4"), typed("u", DataType::Int64, count)]
+}
+
+fn image() -> Vec<ValueInfoProto> {
+    vec![f32("x", "n, 3, h, 8")]
+}
+
+#[test]
+fn element_by_element() {
+    one(vec![f32("x", "n, 1"), f32("u", "4")], vec![], node("y = Mod(x, u)", vec![int("fmod", 1)]), "f32[n, 4]");
+    one(x(), vec![], node("y = HardSwish(x)", vec![]), "f32[n, 4]");
+    one(x(), vec![], node("y = IsInf(x)", vec![]), "bool[n, 4]");
+    one(x(), vec![], node("y = EyeLike(x)", vec![int("dtype", 7)]), "i64[n, 4]");
+}
+
+#[test]
+fn sizes_that_a_run_determines_are_symbols() {
+    one(and_integers("3"), vec![], node("y = Reshape(x, u)", vec![]), "f32[y_dim_0, y_dim_1, y_dim_2]");
+    one(and_integers("2"), vec![], node("y = Tile(x, u)", vec![]), "f32[y_dim_0, y_dim_1]");
+    one(and_integers("2"), vec![], node("y = Expand(x, u)", vec![]), "f32[y_dim_0, 4]");
+    one(x(), vec![], node("y = NonZero(x)", vec![]), "i64[2, y_dim_1]");
+    one(and_integers("1"), vec![], node("y = ReduceSum(x, u)", vec![int("keepdims", 0)]), "f32[y_dim_0]");
+    assert_eq!(results(and_integers("1"), vec![], node("y, z = TopK(x, u)", vec![])), ["f32[n, y_k]", "i64[n, y_k]"]);
+}
+
+#[test]
+fn what_is_declared_fills_in_what_is_open() {
+    let mut graph = graph(and_integers("2"), vec![], vec![node("y = Reshape(x, u)", vec![])], &["y"]);
+    graph.output = vec![f32("y", "n, 7")];
+    let graph = import(&model(17, graph)).unwrap();
+    assert_eq!(graph.ty(graph.outputs()[0].value).to_string(), "f32[n, 7]");
+}
+
+#[test]
+fn elements_by_index() {
+    let indices = |dims: &str| vec![f32("x", "n, 4"), typed("u", DataType::Int64, dims)];
+    one(indices("2, m"), vec![], node("y = GatherElements(x, u)", vec![]), "f32[2, m]");
+    one(indices("k, 1"), vec![], node("y = GatherND(x, u)", vec![]), "f32[k, 4]");
+    one(indices("k, 2"), vec![], node("y = GatherND(x, u)", vec![]), "f32[k]");
+    one(x(), vec![], node("y = ArgMax(x)", vec![int("axis", -1), int("keepdims", 0)]), "i64[n]");
+}
+
+#[test]
+fn pads_and_steps() {
+    one(x(), vec![integers("p", &[4], &[1, 0, 2, 0])], node("y = Pad(x, p)", vec![]), "f32[n + 3, 4]");
+    let reversed = vec![
+        integers("from", &[1], &[-1]),
+        integers("to", &[1], &[-i64::MAX]),
+        integers("axis", &[1], &[0]),
+        integers("step", &[1], &[-1]),
+    ];
+    one(x(), reversed, node("y = Slice(x, from, to, axis, step)", vec![]), "f32[n, 4]");
+    let every_third = vec![
+        integers("from", &[1], &[0]),
+        integers("to", &[1], &[9]),
+        integers("axis", &[1], &[1]),
+        integers("step", &[1], &[3]),
+    ];
+    one(x(), every_third, node("y = Slice(x, from, to, axis, step)", vec![]), "f32[n, 2]");
+}
+
+#[test]
+fn windows_that_move() {
+    let filters = || vec![floats("w", &[5, 3, 2, 2], &[0.0; 60])];
+    one(image(), filters(), node("y = Conv(x, w)", vec![]), "f32[n, 5, h - 1, 7]");
+    one(image(), filters(), node("y = Conv(x, w)", vec![ints("strides", &[2, 2])]), "f32[n, 5, y_dim_2, 4]");
+    one(
+        image(),
+        filters(),
+        node("y = Conv(x, w)", vec![ints("pads", &[1, 1, 0, 0]), ints("dilations", &[1, 2])]),
+        "f32[n, 5, h, 7]",
+    );
+    let pool = || vec![ints("kernel_shape", &[1, 3]), ints("strides", &[1, 2])];
+    one(image(), vec![], node("y = MaxPool(x)", pool()), "f32[n, 3, h, 3]");
+    let up = [pool(), vec![int("ceil_mode", 1)]].concat();
+    one(image(), vec![], node("y = MaxPool(x)", up), "f32[n, 3, h, 4]");
+    one(
+        image(),
+        vec![],
+        node("y = AveragePool(x)", [pool(), vec![text("auto_pad", "SAME_UPPER")]].concat()),
+        "f32[n, 3, h, 4]",
+    );
+    one(image(), vec![], node("y = GlobalAveragePool(x)", vec![]), "f32[n, 3, 1, 1]");
+    let transposed = vec![floats("w", &[3, 5, 2, 2], &[0.0; 60])];
+    one(image(), transposed, node("y = ConvTranspose(x, w)", vec![ints("strides", &[2, 2])]), "f32[n, 5, 2*h, 16]");
+}
+
+#[test]
+fn resized_images() {
+    let scales = vec![floats("s", &[4], &[1.0, 1.0, 2.0, 0.5])];
+    one(image(), scales, node("y = Resize(x, _, s)", vec![]), "f32[n, 3, 2*h, 4]");
+    let sizes = vec![integers("s", &[2], &[7, 9])];
+    one(image(), sizes, node("y = Resize(x, _, _, s)", vec![ints("axes", &[2, 3])]), "f32[n, 3, 7, 9]");
+}
+
+#[test]
+fn sums_of_products() {
+    let operands = || vec![f32("x", "b, i, 4"), f32("u", "b, 4, j")];
+    one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "bik, bkj -> bij")]), "f32[b, i, j]");
+    one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "...ik,...kj")]), "f32[b, i, j]");
+    one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "bik,bkj->")]), "f32[]");
+}

@@ -153,6 +153,8 @@ impl Case {
                 if expected.dtype() != result.dtype() || expected.shape() != result.shape() {
                     return Err("a result has another type or shape".to_owned());
                 }
+                // Two neighbours of bfloat16 are 1/128 apart.
+                let tolerance = if expected.dtype() == DType::Bf16 { tolerance.max(1.0 / 128.0) } else { tolerance };
                 let (expected, result) = (expected.to_f64(), result.to_f64());
                 let largest = expected.iter().filter(|v| v.is_finite()).fold(1.0f64, |m, v| m.max(v.abs()));
                 let same =

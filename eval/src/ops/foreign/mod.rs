@@ -1,0 +1,250 @@
+//! Operators of ONNX that the IR has no counterpart of, as ONNX defines them (onnx/docs/Operators.md). The
+//! shapes of results come from the tensors.
+
+mod arith;
+mod attention;
+mod convolution;
+mod create;
+mod indexed;
+mod loss;
+mod movement;
+mod norm;
+mod pool;
+mod quantize;
+mod reduce;
+mod resize;
+mod unary;
+
+use planish_ir::ops::{Foreign, Setting};
+use planish_ir::{DType, ValueId};
+
+use crate::element::{Element, Float, Int, with_type};
+use crate::{Data, Tensor};
+
+/// The results of an operator.
+///
+/// # Errors
+/// When there is no kernel for it, or its operands are not what it takes.
+pub(super) fn run<'a>(op: &Foreign, operand: &'a dyn Fn(ValueId) -> &'a Tensor) -> Result<Vec<Tensor>, String> {
+    let operands = op.inputs.iter().map(|v| v.map(operand)).collect();
+    let mut results = compute(&Node { op, operands })?.into_iter();
+    let kept = op.results.0.iter().map(|wanted| (wanted, results.next()));
+    let kept = kept.filter_map(|(wanted, result)| Some((wanted.as_ref()?, result)));
+    kept.map(|(ty, result)| {
+        let result = result.ok_or("it has fewer results")?;
+        let found = result.ty();
+        let differ =
+            |(a, b): (&planish_ir::Dim, &planish_ir::Dim)| a.as_constant().is_some_and(|a| Some(a) != b.as_constant());
+        let differs = ty.dtype != found.dtype || ty.shape.rank() != found.shape.rank();
+        match differs || ty.shape.iter().zip(&*found.shape).any(differ) {
+            true => Err(format!("a result is {found}, expected {ty}")),
+            false => Ok(result),
+        }
+    })
+    .collect()
+}
+
+fn compute(node: &Node<'_>) -> Results {
+    if node.op.is_standard() {
+        let groups = [
+            unary::run,
+            arith::run,
+            create::run,
+            movement::run,
+            indexed::run,
+            reduce::run,
+            norm::run,
+            loss::run,
+            convolution::run,
+            pool::run,
+            resize::run,
+            quantize::run,
+            attention::run,
+        ];
+        for group in groups {
+            if let Some(results) = group(node)? {
+                return Ok(results);
+            }
+        }
+    }
+    Err(format!("`{}` of {} is not computed by the reference interpreter", node.op.op.0, node.op.domain.0))
+}
+
+/// The results of a node.
+type Results = Result<Vec<Tensor>, String>;
+
+/// The results of a node, where a group of kernels has one for it.
+type Maybe = Result<Option<Vec<Tensor>>, String>;
+
+/// An operator with its operands.
+struct Node<'a> {
+    op: &'a Foreign,
+    operands: Vec<Option<&'a Tensor>>,
+}
+
+impl<'a> Node<'a> {
+    fn name(&self) -> &'a str {
+        &self.op.op.0
+    }
+
+    /// An operand that may be left out.
+    fn optional(&self, index: usize) -> Option<&'a Tensor> {
+        self.operands.get(index).copied().flatten()
+    }
+
+    fn operand(&self, index: usize) -> Result<&'a Tensor, String> {
+        self.optional(index).ok_or_else(|| format!("operand {index} is missing"))
+    }
+
+    /// The elements of an operand of integers, where it is given.
+    fn integers(&self, index: usize) -> Result<Option<Vec<i64>>, String> {
+        let Some(tensor) = self.optional(index) else { return Ok(None) };
+        let narrow = |v: i128| i64::try_from(v).map_err(|_| format!("operand {index} has the element {v}"));
+        integers(tensor)?.into_iter().map(narrow).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Integers that are an attribute or, in later opsets, an operand.
+    fn parameter(&self, name: &str, index: usize) -> Result<Option<Vec<i64>>, String> {
+        match self.ints(name) {
+            Some(given) => Ok(Some(given)),
+            None => self.integers(index),
+        }
+    }
+
+    fn int(&self, name: &str, default: i64) -> i64 {
+        match self.op.setting(name) {
+            Some(Setting::Int(value)) => *value,
+            _ => default,
+        }
+    }
+
+    fn ints(&self, name: &str) -> Option<Vec<i64>> {
+        match self.op.setting(name) {
+            Some(Setting::Ints(values)) => Some(values.clone()),
+            _ => None,
+        }
+    }
+
+    fn float(&self, name: &str, default: f64) -> f64 {
+        match self.op.setting(name) {
+            Some(Setting::Float(value)) => value.0,
+            _ => default,
+        }
+    }
+
+    fn text(&self, name: &str, default: &'static str) -> String {
+        match self.op.setting(name) {
+            Some(Setting::Bytes(text)) => String::from_utf8_lossy(text).into_owned(),
+            _ => default.to_owned(),
+        }
+    }
+
+    /// An attribute that names an axis.
+    fn axis(&self, name: &str, default: i64, rank: usize) -> Result<usize, String> {
+        axis(self.int(name, default), rank)
+    }
+}
+
+/// An axis counted from either end.
+fn axis(given: i64, rank: usize) -> Result<usize, String> {
+    let size = i64::try_from(rank).unwrap_or(i64::MAX);
+    let from_front = if given < 0 { given.saturating_add(size) } else { given };
+    usize::try_from(from_front).ok().filter(|&a| a < rank).ok_or_else(|| format!("axis {given} of {rank} dimensions"))
+}
+
+/// Several axes, or all where none are given.
+fn axes(given: Option<&[i64]>, rank: usize) -> Result<Vec<usize>, String> {
+    match given {
+        Some(given) => given.iter().map(|&a| axis(a, rank)).collect(),
+        None => Ok((0..rank).collect()),
+    }
+}
+
+/// The elements of a tensor of integers or booleans.
+fn integers(tensor: &Tensor) -> Result<Vec<i128>, String> {
+    with_type!(tensor.dtype(),
+        float _T => Err(format!("an operand is {}, expected integers", tensor.ty())),
+        int T => Ok(T::of(tensor)?.iter().map(|e| e.widen()).collect()),
+        bool => Ok(bool::of(tensor)?.iter().map(|b| i128::from(*b)).collect()))
+}
+
+/// A tensor of integers or booleans.
+fn of_integers(dtype: DType, shape: Vec<usize>, values: &[i128]) -> Result<Tensor, String> {
+    let out_of_range = || format!("a result is out of range for {dtype}");
+    let data: Data = with_type!(dtype,
+        float T => T::data(values.iter().map(|v| T::from_int(*v)).collect()),
+        int T => T::data(values.iter().map(|v| T::narrow(*v)).collect::<Option<_>>().ok_or_else(out_of_range)?),
+        bool => bool::data(values.iter().map(|v| *v != 0).collect()));
+    tensor(shape, data)
+}
+
+/// A tensor of numbers, each rounded once.
+fn of_numbers(dtype: DType, shape: &[usize], values: &[f64]) -> Result<Tensor, String> {
+    Tensor::from_f64(dtype, shape.to_vec(), values).ok_or_else(|| wrong_number(shape, values.len()))
+}
+
+fn tensor(shape: Vec<usize>, data: Data) -> Result<Tensor, String> {
+    let (sizes, count) = (shape.clone(), data.len());
+    Tensor::new(shape, data).ok_or_else(|| wrong_number(&sizes, count))
+}
+
+fn wrong_number(shape: &[usize], count: usize) -> String {
+    format!("{count} elements are no tensor of shape {shape:?}")
+}
+
+/// The number of elements of a shape, where memory holds them.
+fn count(shape: &[usize]) -> Result<usize, String> {
+    let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    // As many bytes as the largest type the computation uses.
+    let fits = |n: &usize| n.checked_mul(16).is_some_and(|b| Vec::<u8>::new().try_reserve_exact(b).is_ok());
+    count.filter(fits).ok_or_else(|| format!("a result of shape {shape:?} does not fit in memory"))
+}
+
+/// Sizes from integers.
+fn sizes(given: &[i64]) -> Result<Vec<usize>, String> {
+    given
+        .iter()
+        .map(|&d| usize::try_from(d).map_err(|_| format!("a result cannot have the dimensions {given:?}")))
+        .collect()
+}
+
+/// Every index of a shape, row-major.
+fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
+    let total: usize = shape.iter().product();
+    (0..total).map(|position| {
+        let mut rest = position;
+        let mut index = vec![0; shape.len()];
+        for axis in (0..shape.len()).rev() {
+            index[axis] = rest % shape[axis];
+            rest /= shape[axis];
+        }
+        index
+    })
+}
+
+/// The position of an index in row-major order.
+fn position(index: &[usize], shape: &[usize]) -> usize {
+    index.iter().zip(shape).fold(0, |at, (i, size)| at * size + i)
+}
+
+/// The elements at some positions, and `fill` where there is none.
+fn pick(x: &Tensor, fill: Option<&Tensor>, shape: Vec<usize>, at: &[Option<usize>]) -> Result<Tensor, String> {
+    with_type!(x.dtype(), any T => {
+        let elements = T::of(x)?;
+        let fill = match fill {
+            Some(fill) => *T::of(fill)?.first().ok_or("what it fills with is empty")?,
+            None => T::default(),
+        };
+        tensor(shape, T::data(at.iter().map(|p| p.map_or(fill, |p| elements[p])).collect()))
+    })
+}
+
+/// A shape cut at an axis: the number of elements before it, along it, and after it.
+fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
+    (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
+}
+
+/// One result, where there is one.
+fn one(result: Tensor) -> Maybe {
+    Ok(Some(vec![result]))
+}

@@ -1,0 +1,133 @@
+//! Quantization, and products of quantized tensors.
+
+use planish_ir::DType;
+
+use super::{Maybe, Node, count, indices, integers, of_integers, of_numbers, one, position};
+use crate::Tensor;
+use crate::strided::{broadcast, walk};
+
+pub(super) fn run(node: &Node<'_>) -> Maybe {
+    match node.name() {
+        "QuantizeLinear" => {
+            let (x, scale) = (node.operand(0)?, node.operand(1)?);
+            let ty = node.op.results.0.first().and_then(Option::as_ref).ok_or("it has no result")?;
+            let zero = node.optional(2).map(integers).transpose()?;
+            let part = parts(node, x, scale)?;
+            let scales = scale.to_f64();
+            let (low, high) = bounds(ty.dtype)?;
+            let values = x.to_f64().into_iter().enumerate().map(|(i, v)| {
+                let zero = zero.as_ref().map_or(0, |z| z[part[i]]);
+                // The quotient is rounded as the operands are.
+                let quotient = (v as f32 / scales[part[i]] as f32).round_ties_even();
+                (quotient as i128).saturating_add(zero).clamp(low, high)
+            });
+            one(of_integers(ty.dtype, x.shape().to_vec(), &values.collect::<Vec<_>>())?)
+        }
+        "DequantizeLinear" => {
+            let (x, scale) = (node.operand(0)?, node.operand(1)?);
+            let part = parts(node, x, scale)?;
+            let (scales, zero) = (scale.to_f64(), node.optional(2).map(integers).transpose()?);
+            let values = integers(x)?.into_iter().enumerate().map(|(i, v)| {
+                let zero = zero.as_ref().map_or(0, |z| z[part[i]]);
+                (v - zero) as f64 * scales[part[i]]
+            });
+            one(of_numbers(scale.dtype(), x.shape(), &values.collect::<Vec<_>>())?)
+        }
+        "DynamicQuantizeLinear" => {
+            let x = node.operand(0)?;
+            let values = x.to_f64();
+            let low = values.iter().copied().fold(0.0, f64::min) as f32;
+            let high = values.iter().copied().fold(0.0, f64::max) as f32;
+            let scale = (high - low) / 255.0;
+            let zero = (-low / scale).round_ties_even().clamp(0.0, 255.0);
+            let quantized =
+                values.iter().map(|v| ((*v as f32 / scale).round_ties_even() + zero).clamp(0.0, 255.0) as i128);
+            Ok(Some(vec![
+                of_integers(DType::U8, x.shape().to_vec(), &quantized.collect::<Vec<_>>())?,
+                of_numbers(DType::F32, &[], &[scale.into()])?,
+                of_integers(DType::U8, Vec::new(), &[zero as i128])?,
+            ]))
+        }
+        "MatMulInteger" => {
+            let (a, b) = (node.operand(0)?, node.operand(1)?);
+            let (shape, sums) = product(a, node.optional(2), b, node.optional(3))?;
+            one(of_integers(DType::I32, shape, &sums)?)
+        }
+        "QLinearMatMul" => {
+            let (a, b) = (node.operand(0)?, node.operand(3)?);
+            let (shape, sums) = product(a, node.optional(2), b, node.optional(5))?;
+            let first = |i: usize| -> Result<f64, String> {
+                node.operand(i)?.to_f64().first().copied().ok_or_else(|| format!("operand {i} is empty"))
+            };
+            let (factor, zero) = (first(1)? * first(4)? / first(6)?, first(7)?);
+            let dtype = node.operand(7)?.dtype();
+            let (low, high) = bounds(dtype)?;
+            let values = sums.iter().map(|v| ((*v as f64 * factor).round_ties_even() + zero) as i128);
+            one(of_integers(dtype, shape, &values.map(|v| v.clamp(low, high)).collect::<Vec<_>>())?)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn bounds(dtype: DType) -> Result<(i128, i128), String> {
+    let bits = dtype.size() * 8;
+    match dtype.is_integer() {
+        true if dtype.is_unsigned() => Ok((0, (1 << bits) - 1)),
+        true => Ok((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
+        false => Err(format!("it quantizes to {dtype}")),
+    }
+}
+
+/// Which element of the scale belongs to each element: one for all, one along an axis, or one for a block.
+fn parts(node: &Node<'_>, x: &Tensor, scale: &Tensor) -> Result<Vec<usize>, String> {
+    if scale.data().len() == 1 {
+        return Ok(vec![0; x.data().len()]);
+    }
+    let a = node.axis("axis", 1, x.shape().len())?;
+    let block = usize::try_from(node.int("block_size", 0)).unwrap_or(0);
+    let part = |mut index: Vec<usize>| match block {
+        0 => index[a],
+        _ => {
+            index[a] /= block;
+            position(&index, scale.shape())
+        }
+    };
+    let parts: Vec<usize> = indices(x.shape()).map(part).collect();
+    match parts.iter().all(|&p| p < scale.data().len()) {
+        true => Ok(parts),
+        false => Err(format!("a scale of {} does not fit {}", scale.ty(), x.ty())),
+    }
+}
+
+/// A product of matrices of integers, less their zero points.
+fn product(
+    a: &Tensor,
+    zero_a: Option<&Tensor>,
+    b: &Tensor,
+    zero_b: Option<&Tensor>,
+) -> Result<(Vec<usize>, Vec<i128>), String> {
+    let ([outer_a @ .., m, k], [outer_b @ .., rows, n]) = (a.shape(), b.shape()) else {
+        return Err(format!("{} and {} are no matrices", a.ty(), b.ty()));
+    };
+    if k != rows {
+        return Err(format!("{} and {} do not fit each other", a.ty(), b.ty()));
+    }
+    let zeros = |zero: Option<&Tensor>| zero.map_or_else(|| Ok(vec![0]), integers);
+    let (zero_a, zero_b) = (zeros(zero_a)?, zeros(zero_b)?);
+    let (x, y) = (integers(a)?, integers(b)?);
+    let batch = super::arith::broadcast_shape(outer_a, outer_b)?;
+    let shape = [&batch[..], &[*m, *n]].concat();
+    let mut out = Vec::with_capacity(count(&shape)?);
+    let of_row = |i: usize| zero_a[if zero_a.len() == *m { i } else { 0 }];
+    let of_column = |j: usize| zero_b[if zero_b.len() == *n { j } else { 0 }];
+    walk(&batch, [&broadcast(outer_a, &batch), &broadcast(outer_b, &batch)], |run| {
+        for [p, q] in run.positions() {
+            for (i, j) in (0..*m).flat_map(|i| (0..*n).map(move |j| (i, j))) {
+                let one = |l: usize| (x[(p * m + i) * k + l] - of_row(i)) * (y[(q * k + l) * n + j] - of_column(j));
+                out.push((0..*k).map(one).sum());
+            }
+        }
+        Ok::<_, String>(())
+    })?;
+    Ok((shape, out))
+}
