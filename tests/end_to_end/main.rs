@@ -12,8 +12,11 @@ mod export;
 mod external_data;
 mod generate;
 mod goldens;
+mod graphs;
 mod output_folder;
 mod padding;
 mod random_graphs;
 mod running;
+#[path = "../../passes/tests/passes/same.rs"]
+mod same;
 mod support;
