@@ -139,7 +139,7 @@ pub fn compile(
     }
     let draft = Draft::create(folder, options.force)?;
     let (exported, files) = write(model, &lowered, &draft, options, observer)?;
-    let mut companions = copy_companions(checkpoint, draft.folder())?;
+    let mut companions = copy_companions(model, draft.folder())?;
     let (configuration, warning) = options.package.configure(&source, draft.folder())?;
     companions.extend(configuration);
     warning.iter().for_each(|warning| observer.warning(warning));
