@@ -1,6 +1,6 @@
 //! Compiling a model: checkpoint -> graph -> passes -> ONNX -> artifact.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
+use planish_passes::raise::{Miss, misses, raised};
 use planish_passes::{Options, Pipeline, Stage, Target};
 
 use crate::draft::Draft;
@@ -68,6 +69,10 @@ pub struct LoweredPart {
     pub graph: Graph,
     /// The passes that ran, in order.
     pub stages: Vec<Stage>,
+    /// How many of each operator that raising finds the graph had when it was raised.
+    pub raised: BTreeMap<&'static str, usize>,
+    /// Where raising came near.
+    pub misses: Vec<Miss>,
 }
 
 /// A compiled model that is not in its place yet.
@@ -78,6 +83,8 @@ pub struct Compiled {
     pub manifest: Manifest,
     /// The model before any pass: the reference of verification.
     pub source: Loaded,
+    /// Where raising came near, by part.
+    pub misses: Vec<(&'static str, Vec<Miss>)>,
 }
 
 impl Compiled {
@@ -114,8 +121,17 @@ pub fn lower(
     pipeline.verify = options.verify_passes;
     let one = |part: &planish_models::Part| {
         let mut graph = part.graph.clone();
-        let stages = pipeline.run(&mut graph, &mut |pass, graph| observer.graph(pass, graph))?;
-        Ok(LoweredPart { name: part.name, graph, stages })
+        let mut canonical = None;
+        let stages = pipeline.run(&mut graph, &mut |pass, graph| {
+            observer.graph(pass, graph);
+            // What the last pass that raises leaves is in the canonical form.
+            if pass.starts_with("raise-") {
+                canonical = Some(graph.clone());
+            }
+        })?;
+        let canonical = canonical.as_ref().unwrap_or(&graph);
+        let (raised, misses) = (raised(canonical), misses(canonical)?);
+        Ok(LoweredPart { name: part.name, graph, stages, raised, misses })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     Ok(Lowered { source, parts })
@@ -165,12 +181,13 @@ pub fn compile(
         linked: exported.linked,
         companions,
         parameters: parameters(&source),
-        parts: source.parts.iter().zip(&lowered).map(|(part, lowered)| described(part, &lowered.stages)).collect(),
+        parts: source.parts.iter().zip(&lowered).map(|(part, lowered)| described(part, lowered)).collect(),
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
         verification: None,
     };
-    Ok(Compiled { draft, manifest, source })
+    let misses = lowered.into_iter().map(|part| (part.name, part.misses)).collect();
+    Ok(Compiled { draft, manifest, source, misses })
 }
 
 /// Writes the graphs under their names, and digests the source meanwhile.
@@ -263,7 +280,7 @@ fn parameters(source: &Loaded) -> u64 {
 }
 
 /// What the manifest says of a part.
-fn described(part: &planish_models::Part, stages: &[Stage]) -> Part {
+fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
     let graph = &part.graph;
     let input = |&value| {
         let name = &graph.value(value).name;
@@ -274,7 +291,8 @@ fn described(part: &planish_models::Part, stages: &[Stage]) -> Part {
         name: part.name.to_owned(),
         inputs: graph.inputs().iter().map(input).collect(),
         outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
-        passes: stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
     }
 }
 

@@ -134,7 +134,7 @@ pub fn has_cache(specs: &[InputSpec]) -> bool {
 /// Whether a model takes sequences of any length.
 #[must_use]
 pub fn has_sequence(specs: &[InputSpec]) -> bool {
-    let sequence = |dim: &Dimension| matches!(dim, Dimension::Symbolic(text) if text.contains("sequence"));
+    let sequence = |dim: &Dimension| matches!(dim, Dimension::Symbolic(text) if text.contains("seq"));
     specs.iter().any(|spec| spec.port.dims.iter().any(sequence))
 }
 
@@ -159,7 +159,7 @@ fn size(port: &Port, dim: &Dimension, batch: usize, sequence: usize) -> Result<u
     let symbol = |name: &str| match name {
         _ if name.contains("batch") => Some(batch),
         _ if name.contains("past") => Some(0),
-        _ if name.contains("sequence") || name.contains("length") => Some(sequence),
+        _ if name.contains("seq") || name.contains("length") => Some(sequence),
         _ => name.parse().ok(),
     };
     let sum = text.split('+').map(|part| symbol(part.trim())).try_fold(0usize, |sum, part| sum.checked_add(part?));

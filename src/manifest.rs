@@ -1,6 +1,7 @@
 //! `planish.json`: what an artifact is and how it came about. Nothing in it depends on when or
 //! where it was written, so that the same input gives the same bytes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -70,6 +71,8 @@ pub struct Part {
     pub outputs: Vec<Port>,
     /// The passes that ran, in order.
     pub passes: Vec<AppliedPass>,
+    /// How many of each operator that raising finds the graph has, before it is lowered.
+    pub raised: BTreeMap<String, usize>,
 }
 
 /// What was compiled.

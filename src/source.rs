@@ -155,7 +155,7 @@ impl OnnxModel {
             task: options.task.or_else(|| task(&graph)),
             architecture: ONNX,
             warnings,
-            max_positions: None,
+            max_positions: max_positions(&graph, &id_ranges),
             vocab_size,
             pad_token_id: None,
             parts: vec![Part { name: "model", graph, id_ranges }],
@@ -208,4 +208,17 @@ fn id_ranges(graph: &Graph) -> Vec<IdRange> {
         }
     }
     ranges
+}
+
+/// The longest sequence that tables of positions allow: one that ids of positions pick rows of, and
+/// those of which as many rows are taken as a sequence is long.
+fn max_positions(graph: &Graph, ranges: &[IdRange]) -> Option<usize> {
+    let picked = ranges.iter().filter(|range| range.input == "position_ids").map(|range| range.end);
+    let sliced = graph.nodes().filter_map(|(_, node)| {
+        let Op::Slice(slice) = &node.op else { return None };
+        graph.weight(slice.x)?;
+        let as_long = slice.start.as_constant() == Some(0) && slice.end.as_symbol().is_some();
+        graph.ty(slice.x).shape[slice.axis].as_constant().filter(|_| as_long)
+    });
+    picked.chain(sliced).min().and_then(|longest| usize::try_from(longest).ok())
 }

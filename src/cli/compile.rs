@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
+use planish_passes::raise::Miss;
 use planish_passes::{Options, PASSES, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
@@ -64,6 +65,9 @@ pub(super) struct Arguments {
     /// Replace the output folder, deleting all that is in it, even if planish did not write it
     #[arg(long)]
     force: bool,
+    /// Say what was raised: how many of each operator, and where a rule came near, with what is missing
+    #[arg(long)]
+    explain_fusion: bool,
     /// Print the graph after a pass (see `planish passes`), each time it runs
     #[arg(long, value_name = "PASS")]
     print_ir_after: Option<String>,
@@ -144,7 +148,25 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         VerificationFailed::check(&report)?;
         compiled.manifest.verification = Some(report);
     }
+    if arguments.explain_fusion {
+        explain(&compiled);
+    }
     finish(compiled, arguments.json, written)
+}
+
+/// Says what was raised and where a rule came near, beside the command's own output.
+fn explain(compiled: &Compiled) {
+    let mut text = String::new();
+    for (part, (name, misses)) in compiled.manifest.parts.iter().zip(&compiled.misses) {
+        let counts: Vec<String> = part.raised.iter().map(|(operator, count)| format!("{count} {operator}")).collect();
+        text +=
+            &format!("{name}: {}\n", if counts.is_empty() { "nothing raised".to_owned() } else { counts.join(", ") });
+        for Miss { rule, at, origin, reason } in misses {
+            text += &format!("  not {rule} at `{at}` ({origin}): {reason}\n");
+        }
+    }
+    // Standard error may be closed.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// The exit code of a process that a signal ended, as shells have it for SIGINT.
