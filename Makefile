@@ -1,7 +1,8 @@
 # planish: every task of the project. `make` lists them.
 #
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
-# the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER.
+# the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER, BENCH_MODELS (what
+# bench-compile takes), TARGET.
 
 CARGO_FLAGS ?=
 export PROPTEST_RNG_SEED ?= 1
@@ -9,6 +10,8 @@ RUNS ?= 7
 FUZZ_SECONDS ?= 60
 PEER ?=
 DECODER ?=
+BENCH_MODELS ?= bert-base gpt2 llama-1.1b
+TARGET ?= ort
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish
@@ -16,7 +19,9 @@ MINILM := .deps/minilm
 DEMO := $(TARGET_DIR)/demo
 BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
+OPTIMUM := .deps/compat-optimum
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
+DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
 
 .DELETE_ON_ERROR:
 
@@ -72,16 +77,29 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, meas
 	$(PLANISH) verify $(DEMO)/minilm-ort --reference $(MINILM)
 	$(PLANISH) bench $(DEMO)/minilm-unfused $(DEMO)/minilm-ort --batch 1,8 --seq 128 --reference $(MINILM)
 
-# An independent reader of what we write: the Python packages of ONNX and ONNX Runtime.
+# What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: deps build $(COMPAT)/.installed ## hold compiled models against stored outputs in Python (needs Python 3.11)
+compat: compat-onnx compat-genai compat-optimum ## hold compiled models against stored outputs by all that follow
+
+.PHONY: compat-onnx
+compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
 	$(COMPAT)/bin/python tests/compat/check_goldens.py $(PLANISH) --target onnx $(GOLDENS)
 	$(COMPAT)/bin/python tests/compat/check_goldens.py $(PLANISH) --target ort $(GOLDENS)
 
+.PHONY: compat-genai
+compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text of decoders
+	$(COMPAT)/bin/python tests/compat/check_genai.py $(PLANISH) $(DECODERS)
+
+.PHONY: compat-optimum
+compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes (installs PyTorch, several GB)
+	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python tests/compat/check_optimum.py $(PLANISH) $(GOLDENS)
+
 $(COMPAT)/.installed: tests/compat/requirements.txt
-	rm -rf $(COMPAT)
-	python3 -m venv $(COMPAT)
-	$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r $<
+$(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
+%/.installed:
+	rm -rf $*
+	python3 -m venv $*
+	$*/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r $<
 	touch $@
 
 # The cases that the package onnx brings for each operator.
@@ -96,18 +114,23 @@ $(NODE_TESTS)/.written: tools/node_tests.py $(COMPAT)/.installed
 	$(COMPAT)/bin/python tools/node_tests.py $(NODE_TESTS)
 	touch $@
 
-.PHONY: bench-models
-bench-models: $(BERT_BASE)/model.safetensors ## write a BERT-base with random weights into .bench/
+# The type that weights are stored in, where it is not f32.
+DTYPE_llama-1.1b := bf16
 
-$(BERT_BASE)/model.safetensors: $(wildcard tools/bench-models/src/*.rs)
-	cargo run --release $(CARGO_FLAGS) -p planish-bench-models -- bert-base $(BERT_BASE)
+.PHONY: bench-models
+bench-models: $(BENCH_MODELS:%=.bench/%/model.safetensors) ## write BENCH_MODELS with random weights into .bench/
+
+.bench/%/model.safetensors: $(wildcard tools/bench-models/src/*.rs)
+	cargo run --release $(CARGO_FLAGS) -p planish-bench-models -- $* .bench/$* --dtype $(or $(DTYPE_$*),f32)
 
 .PHONY: bench-compile
-bench-compile: build bench-models ## time and peak memory of compiling BERT-base, next to cp of its weights
-	python3 tools/bench_compile.py $(PLANISH) $(BERT_BASE) --runs $(RUNS) --check
+bench-compile: build bench-models ## time and peak memory of compiling BENCH_MODELS for TARGET, next to cp of what is written
+	set -e; for model in $(BENCH_MODELS); do \
+	  python3 tools/bench_compile.py $(PLANISH) .bench/$$model --target $(TARGET) --runs $(RUNS) --check; \
+	done
 
 .PHONY: bench-latency
-bench-latency: build bench-models $(COMPAT)/.installed ## latency of BERT-base next to PEER, another exporter's graph of .bench/bert-base
+bench-latency: build $(BERT_BASE)/model.safetensors $(COMPAT)/.installed ## latency of BERT-base next to PEER, another exporter's graph of .bench/bert-base
 	@test -f "$(PEER)" || { echo 'name the other graph, say: make bench-latency PEER=optimum/model.onnx' >&2; exit 2; }
 	$(PLANISH) compile $(BERT_BASE) -o .bench/bert-base-ort --target ort
 	$(COMPAT)/bin/python tools/bench_latency.py 1x128,8x128,1x512 $(PEER) .bench/bert-base-ort/model.onnx

@@ -13,6 +13,7 @@ use planish_passes::{Options, Pipeline, Stage, Target};
 use crate::draft::Draft;
 use crate::files::digest;
 use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
+use crate::package::RuntimePackage;
 
 /// More bytes of weights than this that were to be linked and could not be are worth a warning.
 const UNLINKED_BYTES: u64 = 1_000_000;
@@ -28,6 +29,8 @@ pub struct CompileOptions {
     pub passes: Options,
     /// Where weights go.
     pub placement: Placement,
+    /// The library that the artifact is laid out for.
+    pub package: RuntimePackage,
     /// Whether the graph is verified after each pass.
     pub verify_passes: bool,
     /// Whether a folder that holds what planish did not write may be replaced.
@@ -129,9 +132,16 @@ pub fn compile(
 ) -> Result<Compiled> {
     refuse_own_source(checkpoint, folder)?;
     let Lowered { source, parts: lowered } = lower(checkpoint, options, None, observer)?;
+    options.package.check(&source)?;
+    if let Some(warning) = options.package.warning(&source) {
+        observer.warning(&warning);
+    }
     let draft = Draft::create(folder, options.force)?;
     let (exported, files) = write(checkpoint, &lowered, &draft, options, observer)?;
-    let companions = copy_companions(checkpoint, draft.folder())?;
+    let mut companions = copy_companions(checkpoint, draft.folder())?;
+    let (configuration, warning) = options.package.configure(&source, draft.folder())?;
+    companions.extend(configuration);
+    warning.iter().for_each(|warning| observer.warning(warning));
     if exported.unlinked > UNLINKED_BYTES {
         observer.warning(&format!(
             "{} MB of weights could not be linked: they are transformed, e.g. stored as f16 and computed as f32",
@@ -149,6 +159,7 @@ pub fn compile(
         opset: options.passes.opset,
         precision: "f32".to_owned(),
         fusion: options.passes.fusion,
+        runtime_package: options.package,
         files: exported.files.iter().map(file).collect(),
         linked: exported.linked,
         companions,
@@ -187,6 +198,7 @@ fn write(
             opset: options.passes.opset,
             placement: options.placement,
             external_above: EXTERNAL_BYTES,
+            data_suffix: options.package.data_suffix(),
             progress: &progress,
         };
         let one = |part: &LoweredPart| planish_onnx::export(&part.graph, part.name, draft.folder(), &export);

@@ -7,6 +7,8 @@ use planish_eval::{Data, Tensor};
 use planish_ir::DType;
 use planish_runtimes::{Dimension, Port};
 
+use crate::chain::CACHE;
+
 /// An input of a model and what may stand in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
@@ -123,13 +125,17 @@ pub fn seeded_inputs(
     specs.iter().enumerate().map(make).collect()
 }
 
-/// What the names of inputs begin with that are keys and values of earlier positions.
-pub(crate) const CACHE: &str = "past_key_values.";
-
 /// Whether a model continues from a cache of keys and values.
 #[must_use]
 pub fn has_cache(specs: &[InputSpec]) -> bool {
     specs.iter().any(|spec| spec.port.name.starts_with(CACHE))
+}
+
+/// Whether a model takes sequences of any length.
+#[must_use]
+pub fn has_sequence(specs: &[InputSpec]) -> bool {
+    let sequence = |dim: &Dimension| matches!(dim, Dimension::Symbolic(text) if text.contains("sequence"));
+    specs.iter().any(|spec| spec.port.dims.iter().any(sequence))
 }
 
 /// The positions in each row that are not padding.

@@ -6,12 +6,15 @@
 
 pub mod artifact;
 pub mod bench;
+mod chain;
 pub mod cli;
 pub mod compile;
 pub mod draft;
 mod files;
+mod genai;
 pub mod generate;
 pub mod inputs;
 pub mod manifest;
+pub mod package;
+mod tensor_file;
 pub mod verify;
-pub mod verify_parts;

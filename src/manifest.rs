@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
+use crate::package::RuntimePackage;
 use crate::verify::Report;
 
 /// The version of this format.
@@ -34,12 +35,15 @@ pub struct Manifest {
     pub precision: String,
     /// Whether operators were kept whole where the target has fused kernels.
     pub fusion: bool,
+    /// The library that the artifact is laid out for.
+    #[serde(default)]
+    pub runtime_package: RuntimePackage,
     /// The files that make up the model, each ONNX graph before its data.
     pub files: Vec<File>,
     /// Weight files of the source that the model points into.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub linked: Vec<String>,
-    /// Configuration and tokenizer files that were copied from the source.
+    /// Configuration and tokenizer files: copied from the source, or written for the library.
     pub companions: Vec<String>,
     /// The number of parameters, those that are tied or that parts share counted once.
     pub parameters: u64,

@@ -18,25 +18,73 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import save_file
+from transformers import DynamicCache
 
 TINY = {
     "vocab_size": 139, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None,
 }
 
+NEOX = {"hidden_size": 48, "num_attention_heads": 3}
+# Its feed-forward is as wide as `ffn_dim` says.
+OPT = {"hidden_size": 48, "intermediate_size": None, "ffn_dim": 96, "bos_token_id": 2, "pad_token_id": 1}
+
 # name -> (class of the model, keys of the configuration that differ from TINY)
 DECODERS = {
-    "qwen3": ("Qwen3ForCausalLM", {"num_key_value_heads": 2, "head_dim": 16}),
+    "gemma": ("GemmaForCausalLM", {"hidden_size": 48, "num_key_value_heads": 1, "head_dim": 16}),
+    # In bfloat16 the factor of the embeddings is rounded to it.
+    "gemma2": ("Gemma2ForCausalLM", {
+        "hidden_size": 48, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "dtype": "bfloat16",
+    }),
+    # Positions run beyond the original length of 8, in one row of the two, so that scaling matters.
+    "llama-dynamic": ("LlamaForCausalLM", {
+        "hidden_size": 48, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 8,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 8.0},
+    }),
+    "llama-yarn": ("LlamaForCausalLM", {
+        "hidden_size": 48, "num_key_value_heads": 2, "head_dim": 16,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 8,
+            "beta_fast": 1.0, "beta_slow": 0.05,
+        },
+    }),
+    "phi3-longrope": ("Phi3ForCausalLM", {
+        "hidden_size": 48, "num_key_value_heads": 2, "original_max_position_embeddings": 8,
+        "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
+            "short_factor": [1.0, 1.0, 1.1, 1.2, 1.3, 1.5], "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 8.0],
+        },
+    }),
+    "qwen3": ("Qwen3ForCausalLM", {"hidden_size": 48, "num_key_value_heads": 2, "head_dim": 16}),
+    "gpt-neox": ("GPTNeoXForCausalLM", NEOX | {"rotary_pct": 0.25}),
+    "gpt-neox-sequential": ("GPTNeoXForCausalLM", NEOX | {
+        "rotary_pct": 1.0, "use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True,
+        "hidden_act": "gelu_new",
+    }),
+    "opt": ("OPTForCausalLM", OPT),
+    "opt-350m-like": ("OPTForCausalLM", OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 24}),
 }
 
 # name -> (class of the model, configuration)
 SEQ2SEQ = {
+    "t5-gated-untied": ("T5ForConditionalGeneration", {
+        "vocab_size": 127, "d_model": 32, "d_kv": 12, "d_ff": 40, "num_layers": 2, "num_heads": 4,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False, "decoder_start_token_id": 0,
+    }),
     "marian": ("MarianMTModel", {
-        "vocab_size": 131, "decoder_vocab_size": 131, "d_model": 48, "max_position_embeddings": 64, "scale_embedding": True,
-        "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 80,
-        "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 80,
+        "vocab_size": 131, "decoder_vocab_size": 131, "d_model": 32, "max_position_embeddings": 64, "scale_embedding": True,
+        "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 40,
+        "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 40, "activation_function": "swish",
         "pad_token_id": 130, "decoder_start_token_id": 130, "eos_token_id": 0, "forced_eos_token_id": 0,
     }),
+}
+
+# How far matrices are drawn from what they start from, where they would give one token again and again.
+SPREAD = {
+    "gemma": 0.3, "gemma2": 0.05, "llama-dynamic": 0.2, "llama-yarn": 0.2, "phi3-longrope": 0.2, "qwen3": 0.2,
+    "gpt-neox": 0.2, "gpt-neox-sequential": 0.3, "opt": 0.2, "opt-350m-like": 0.2, "marian": 0.3, "t5-gated-untied": 0.2,
 }
 
 LENGTH, NEW, PROMPT = 9, 12, 9
@@ -52,8 +100,17 @@ def build(name: str, kind: str, keys: dict):
         for parameter in model.parameters():
             spread = torch.randn_like(parameter)
             # Matrices keep activations near 1; vectors are near what they start from, and no two alike.
-            parameter.add_(spread * (0.1 if parameter.ndim == 1 else 0.08))
+            scale = 0.1 if parameter.ndim == 1 else SPREAD.get(name, 0.08)
+            # Sines of positions are no weights, and are not stored.
+            if parameter.requires_grad:
+                parameter.add_(spread * scale)
+        if hasattr(model, "final_logits_bias"):
+            model.final_logits_bias.normal_()
     model.tie_weights()
+    if keys.get("tie_word_embeddings") is False and model.config.tie_word_embeddings:
+        # Configurations of T5 say this of a head of its own, and the library says that they are tied all the same.
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * 0.2)
     return model
 
 
@@ -61,14 +118,20 @@ def cache_layers(cache) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def generated(model, prompt, **extra) -> dict:
-    """Greedy and beam ids: no end token, no length penalty."""
-    model = copy.deepcopy(model)
-    settings = dict(max_new_tokens=NEW, do_sample=False, eos_token_id=None, forced_eos_token_id=None, pad_token_id=0, length_penalty=0.0, **extra)
-    return {
-        "out.greedy": model.generate(prompt, num_beams=1, **settings),
-        "out.beam4": model.generate(prompt, num_beams=4, **settings),
-    }
+def generated(model, vocabulary: int) -> dict:
+    """A prompt, and greedy and beam ids: no end token is chosen, no length penalty.
+
+    Prompts are drawn until there are three ids at least among the new ones: one id again and again tests little.
+    """
+    settings = dict(max_new_tokens=NEW, do_sample=False, min_new_tokens=NEW, forced_eos_token_id=None, pad_token_id=0, length_penalty=0.0)
+    # A copy for each: a model with dynamic rotary embedding remembers how long its texts were.
+    generate = lambda prompt, beams: copy.deepcopy(model).generate(prompt, num_beams=beams, **settings)
+    for _ in range(100):
+        prompt = torch.randint(3, vocabulary, (1, PROMPT))
+        ids = {f"out.{what}": generate(prompt, beams) for what, beams in (("greedy", 1), ("beam4", 4))}
+        if all(row[0, -NEW:].unique().numel() >= 3 for row in ids.values()):
+            return {"in.prompt": prompt} | ids
+    raise SystemExit(f"{model.config.model_type} generates the same ids again and again: draw its weights wider (SPREAD)")
 
 
 def decoder_io(model) -> dict:
@@ -86,22 +149,20 @@ def decoder_io(model) -> dict:
         io["in.input_ids"][b, start:] = row[0, :-1]
         io["in.attention_mask"][b, start:] = 1
         io["in.position_ids"][b, start:] = torch.arange(length)
-        out = model(row[:, :-1], use_cache=True)
+        alone = copy.deepcopy(model)
+        # A cache without the configuration keeps all positions, those before a window too.
+        out = alone(row[:, :-1], past_key_values=DynamicCache(), use_cache=True)
         presents.append([(k.clone(), v.clone()) for k, v in cache_layers(out.past_key_values)])
-        steps.append(model(row[:, -1:], past_key_values=out.past_key_values).logits[0])
+        steps.append(alone(row[:, -1:], past_key_values=out.past_key_values).logits[0])
         logits.append(torch.cat([torch.zeros(start, out.logits.shape[-1]), out.logits[0]]))
     io["in.step.attention_mask"] = torch.cat([io["in.attention_mask"], torch.ones(2, 1, dtype=torch.int64)], 1)
     io["out.logits"], io["out.step.logits"] = torch.stack(logits), torch.stack(steps)
     for layer in range(len(presents[0])):
         for which, side in enumerate(("key", "value")):
             kept = [row[layer][which][0] for row in presents]
-            # A window keeps fewer positions than the graph's cache does.
-            if any(k.shape[1] != length for k, length in zip(kept, lengths)):
-                continue
             padded = [torch.cat([torch.zeros(k.shape[0], LENGTH - k.shape[1], k.shape[2]), k], 1) for k in kept]
             io[f"out.present.{layer}.{side}"] = torch.stack(padded)
-    prompt = torch.randint(3, vocabulary, (1, PROMPT))
-    return io | {"in.prompt": prompt} | generated(model, prompt)
+    return io | generated(model, vocabulary)
 
 
 def seq2seq_io(model) -> dict:
@@ -115,12 +176,10 @@ def seq2seq_io(model) -> dict:
     decoder = torch.randint(3, vocabulary, (2, 5))
     decoder[:, 0] = config.decoder_start_token_id
     out = model(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder)
-    prompt = torch.randint(3, vocabulary, (1, PROMPT))
     return {
         "in.input_ids": ids, "in.attention_mask": mask, "in.decoder_input_ids": decoder,
         "out.encoder_last_hidden_state": out.encoder_last_hidden_state, "out.logits": out.logits,
-        "in.prompt": prompt,
-    } | generated(model, prompt)
+    } | generated(model, vocabulary)
 
 
 def write(name: str, folder: Path) -> None:

@@ -16,7 +16,7 @@ OPERATORS = {
     "Slice": "T", "Split": "T", "Concat": "T", "Expand": "T", "Gather": "T", "ReduceSum": "T", "ReduceMean": "T",
     "ReduceMax": "T", "CumSum": "T", "Range": "T", "Gemm": "T", "MatMul": "T", "Softmax": "T",
     "LayerNormalization": "T", "RMSNormalization": "T", "Gelu": "T", "Floor": "T", "Ceil": "T", "Log": "T", "IsNaN": "T1",
-    "LessOrEqual": "T", "GreaterOrEqual": "T", "ReduceMin": "T", "Identity": "V",
+    "LessOrEqual": "T", "GreaterOrEqual": "T", "ReduceMin": "T", "Identity": "V", "Attention": "T1",
 }  # fmt: skip
 DTYPES = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "f16",
@@ -24,7 +24,7 @@ DTYPES = {
 }  # fmt: skip
 
 # Opsets that operators came with, where that was after 17.
-FIRST = {"Gelu": 20, "RMSNormalization": 23}
+FIRST = {"Gelu": 20, "RMSNormalization": 23, "Attention": 23}
 
 kernels = [k for k in ort.get_all_opkernel_def() if k.provider == "CPUExecutionProvider" and k.domain == ""]
 print("operator,dtypes")

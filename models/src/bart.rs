@@ -1,15 +1,15 @@
 //! BART (Lewis et al. 2019, arXiv:1910.13461), as `transformers/models/bart` has it: learned
-//! positions, and norms after attention and feed-forward.
+//! positions, and norms after attention and feed-forward. Marian shares its layers.
 
 use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real, Reshape, Slice};
-use planish_ir::{DType, Dim, Shape, ValueId};
+use planish_ir::{DType, Dim, Origin, Shape, ValueId};
 
 use crate::builder::Builder;
 use crate::config::{Config, Size};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
-use crate::{ModelError, Task};
+use crate::{ModelError, Task, sinusoidal};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "bart",
@@ -29,16 +29,18 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
         // A setting of text generation.
         "force_bos_token_to_be_generated",
     ],
-    // A head of another task.
-    unused_tensors: &["classification_head.", "qa_outputs."],
+    // Marks of old checkpoints, then heads of other tasks.
+    unused_tensors: &["encoder.version", "decoder.version", "classification_head.", "qa_outputs."],
     build,
 };
 
-const EMBEDDINGS: &[&str] = &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
-const HEAD: &str = "lm_head.weight";
+/// The embeddings of both, of the encoder, of the decoder.
+pub(crate) const EMBEDDINGS: &[&str; 3] =
+    &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
+pub(crate) const HEAD: &str = "lm_head.weight";
 const HEAD_BIAS: &str = "final_logits_bias";
 
-/// The first rows of the table of positions, which no position has.
+/// The first rows of a table of learned positions, which no position has.
 const OFFSET: usize = 2;
 
 /// Added to the variance in layer normalization.
@@ -70,45 +72,57 @@ impl Stack {
     }
 }
 
+/// The vectors that stand for positions.
+#[derive(Clone, Copy)]
+pub(crate) enum Positions {
+    Learned,
+    /// Computed, where they are not stored.
+    Sinusoidal,
+}
+
+/// What tells one of the family from another.
+pub(crate) struct Defaults {
+    /// What a configuration without `vocab_size` means.
+    pub(crate) vocab_size: usize,
+    pub(crate) positions: Positions,
+    /// Whether embeddings are normalized.
+    pub(crate) normalized_embeddings: bool,
+}
+
 /// What `config.json` says of both.
-struct Settings {
-    vocabulary: Size,
-    hidden: Size,
-    positions: Size,
-    /// Rows of the table of positions.
-    rows: Size,
+pub(crate) struct Settings {
+    /// The number of the encoder's token ids, and of the decoder's.
+    pub(crate) vocabularies: [Size; 2],
+    pub(crate) hidden: Size,
+    /// Whether the projection to the vocabulary has the weight of the decoder's embeddings.
+    pub(crate) tied: bool,
+    max_positions: Size,
+    positions: Positions,
+    normalized_embeddings: bool,
     activation: Activation,
     /// What embeddings are multiplied with.
     embedding_scale: Option<f64>,
-    tied: bool,
     encoder: Stack,
     decoder: Stack,
 }
 
 impl Settings {
-    fn read(config: &Config<'_>) -> Result<Self, ModelError> {
-        config.refuse(&[
-            "add_bias_logits",
-            "add_final_layer_norm",
-            "normalize_before",
-            "static_position_embeddings",
-        ])?;
-        if !config.boolean("normalize_embedding", true)? {
-            return Err(config.error("`normalize_embedding` is false: that is not supported"));
-        }
+    /// Reads what all have in common; both have one vocabulary.
+    pub(crate) fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, ModelError> {
+        config.refuse(&["add_bias_logits", "add_final_layer_norm", "normalize_before"])?;
         let hidden = config.size_alias(&["d_model", "hidden_size"], 1024)?;
-        let positions = config.size("max_position_embeddings", 1024)?;
         let encoder = ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"];
         let decoder = ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"];
         let scaled = config.boolean("scale_embedding", false)?;
         Ok(Self {
-            vocabulary: config.size("vocab_size", 50265)?,
+            vocabularies: [config.size("vocab_size", defaults.vocab_size)?; 2],
             hidden,
-            positions,
-            rows: Size::derived(positions.value + OFFSET, "max_position_embeddings + 2"),
+            tied: config.boolean("tie_word_embeddings", true)?,
+            max_positions: config.size("max_position_embeddings", 1024)?,
+            positions: defaults.positions,
+            normalized_embeddings: defaults.normalized_embeddings,
             activation: Activation::read(config, "activation_function", "gelu")?,
             embedding_scale: scaled.then(|| (hidden.value as f64).sqrt()),
-            tied: config.boolean("tie_word_embeddings", true)?,
             encoder: Stack::read(config, "encoder", hidden, encoder)?,
             decoder: Stack::read(config, "decoder", hidden, decoder)?,
         })
@@ -116,31 +130,45 @@ impl Settings {
 }
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
-    let s = Settings::read(b.config)?;
-    let shape = [s.vocabulary, s.hidden];
-    let shared = Shared::find(b, EMBEDDINGS, HEAD, s.tied, shape)?;
-    encoder(b, &s, &shared)?;
+    b.config.refuse(&["static_position_embeddings"])?;
+    if !b.config.boolean("normalize_embedding", true)? {
+        return Err(b.config.error("`normalize_embedding` is false: that is not supported"));
+    }
+    let defaults = Defaults { vocab_size: 50265, positions: Positions::Learned, normalized_embeddings: true };
+    let s = Settings::read(b.config, &defaults)?;
+    let shared = Shared::find(b, EMBEDDINGS, HEAD, s.tied, [s.vocabularies[0], s.hidden])?;
+    parts(b, &s, &[shared; 2])
+}
+
+/// The three parts of a model with the embeddings of its encoder and its decoder.
+pub(crate) fn parts(
+    b: &mut Builder<'_>,
+    s: &Settings,
+    [source, target]: &[Shared; 2],
+) -> Result<Interface, ModelError> {
+    let [vocabulary, scored] = s.vocabularies;
+    encoder(b, s, source)?;
     for cached in CACHED {
-        let mut decoder = Decoder::new(b, shape, s.decoder.heads, cached)?;
-        let x = decoder_layers(b, &s, &shared, &mut decoder)?;
-        let weight = if s.tied { shared.weight(b)? } else { b.weight(&[HEAD], &shape)? };
-        let bias = head_bias(b, &s)?;
+        let mut decoder = Decoder::new(b, [scored, s.hidden], s.decoder.heads, cached)?;
+        let x = decoder_layers(b, s, target, &mut decoder)?;
+        let weight = if s.tied { target.weight(b)? } else { b.weight(&[HEAD], &[scored, s.hidden])? };
+        let bias = head_bias(b, scored)?;
         decoder.finish(b, x, weight, bias)?;
     }
-    Ok(seq2seq::interface(b, s.vocabulary, Some(s.positions.value)))
+    Ok(seq2seq::interface(b, vocabulary, Some(s.max_positions.value)))
 }
 
 /// The bias of the projection to the vocabulary, where it is stored; it is zero otherwise.
-fn head_bias(b: &mut Builder<'_>, s: &Settings) -> Result<Option<ValueId>, ModelError> {
+fn head_bias(b: &mut Builder<'_>, vocabulary: Size) -> Result<Option<ValueId>, ModelError> {
     if !b.tensors.contains(HEAD_BIAS) {
         return Ok(None);
     }
-    let stored = b.weight(&[HEAD_BIAS], &[Size::derived(1, "one row"), s.vocabulary])?;
-    let shape = Shape::new([s.vocabulary.signed().into()]);
+    let stored = b.weight(&[HEAD_BIAS], &[Size::derived(1, "one row"), vocabulary])?;
+    let shape = Shape::new([vocabulary.signed().into()]);
     b.emit(Reshape { x: stored, shape }, "final_logits_bias.vector").map(Some)
 }
 
-/// Normalized embeddings of tokens and of the positions after `past` others.
+/// Embeddings of tokens and of the positions after `past` others.
 fn embeddings(
     b: &mut Builder<'_>,
     s: &Settings,
@@ -156,18 +184,35 @@ fn embeddings(
         let scale = b.graph.add_scalar(&at("embed_tokens.scale"), DType::F32, scale);
         words = b.emit(Binary { kind: BinaryKind::Mul, a: words, b: scale }, &at("embed_tokens.scaled"))?;
     }
-    let table = b.weight(&[&at("embed_positions.weight")], &[s.rows, s.hidden])?;
-    let offset = Dim::constant(i64::try_from(OFFSET).unwrap_or_default());
-    let start = offset.checked_add(past).unwrap_or_default();
+    let (table, offset) = positions(b, s, &at("embed_positions.weight"))?;
+    let start = Dim::constant(offset.try_into().unwrap_or_default()).checked_add(past).unwrap_or_default();
     let end = start.checked_add(&Dim::symbol(length)).unwrap_or_default();
     let places = b.emit(Slice { x: table, axis: 0, start, end }, &at("embed_positions"))?;
     let sum = b.add(words, places, &at("embeddings.add"))?;
-    b.layer_norm(sum, &at("layernorm_embedding"), s.hidden, EPS)
+    match s.normalized_embeddings {
+        true => b.layer_norm(sum, &at("layernorm_embedding"), s.hidden, EPS),
+        false => Ok(sum),
+    }
+}
+
+/// A table of the vectors of positions, and the row of the first.
+fn positions(b: &mut Builder<'_>, s: &Settings, name: &str) -> Result<(ValueId, usize), ModelError> {
+    match s.positions {
+        Positions::Learned => {
+            let rows = Size::derived(s.max_positions.value + OFFSET, "max_position_embeddings + 2");
+            Ok((b.weight(&[name], &[rows, s.hidden])?, OFFSET))
+        }
+        Positions::Sinusoidal if b.tensors.contains(name) => Ok((b.weight(&[name], &[s.max_positions, s.hidden])?, 0)),
+        Positions::Sinusoidal => {
+            let table = sinusoidal::table(b.config, s.max_positions, s.hidden)?;
+            Ok((b.graph.add_weight(name, table, Origin::Config(s.max_positions.key.into())), 0))
+        }
+    }
 }
 
 fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), ModelError> {
     let stack = &s.encoder;
-    let encoder = Encoder::new(b, s.vocabulary)?;
+    let encoder = Encoder::new(b, s.vocabularies[0])?;
     let names = [stack.name, ENCODER_SEQUENCE];
     let mut x = embeddings(b, s, shared, names, encoder.input_ids, &Dim::constant(0))?;
     for i in 0..stack.layers.value {

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, RmsNorm};
-use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId};
+use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, RmsNorm, Split};
+use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId, Weight};
 
 use crate::config::{Config, Size};
 use crate::tensors::Tensors;
@@ -105,6 +105,14 @@ impl<'a> Builder<'a> {
         self.emit(Binary { kind: BinaryKind::Add, a, b }, module)
     }
 
+    /// Three parts of as many features each: [.., 3 * size] to [.., size] of rank 3.
+    pub(crate) fn thirds(&mut self, x: ValueId, size: Size, module: &str) -> Result<[ValueId; 3], ModelError> {
+        match self.emit_all(Split { x, axis: 2, sizes: vec![size.value; 3] }, module)?[..] {
+            [first, second, third] => Ok([first, second, third]),
+            _ => unreachable!("a split has as many results as sizes"),
+        }
+    }
+
     /// `torch.nn.Linear` with bias.
     pub(crate) fn linear(&mut self, x: ValueId, module: &str, out: Size, inner: Size) -> Result<ValueId, ModelError> {
         self.projection(x, module, [out, inner], true)
@@ -138,9 +146,30 @@ impl<'a> Builder<'a> {
         self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
     }
 
+    /// A number of the configuration: f32[].
+    pub(crate) fn number(&mut self, number: f64, name: &str, key: &str) -> ValueId {
+        let weight = Weight::numbers(DType::F32, Vec::new(), &[number]);
+        let weight = weight.unwrap_or_else(|| unreachable!("a scalar is one number"));
+        self.graph.add_weight(name, weight, Origin::Config(key.into()))
+    }
+
     /// Root mean square normalization, as `LlamaRMSNorm` of the transformers library.
     pub(crate) fn rms_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
         let weight = self.weight(&[&format!("{module}.weight")], &[size])?;
+        self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
+    }
+
+    /// The same with a weight that is stored less 1, as `GemmaRMSNorm` of the transformers library.
+    pub(crate) fn rms_norm_around_one(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        let stored = self.weight(&[&format!("{module}.weight")], &[size])?;
+        let one = self.number(1.0, &format!("{module}.one"), "model_type");
+        let weight = self.add(stored, one, &format!("{module}.weight.add"))?;
         self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
     }
 

@@ -153,6 +153,15 @@ impl<'a> Config<'a> {
         number.ok_or_else(|| self.unexpected(key, value, "a positive number"))
     }
 
+    /// A positive finite number, or `None` where the key is null, the default where it is missing.
+    pub(crate) fn optional_positive(&self, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ModelError> {
+        match self.get(key) {
+            Some(_) => self.positive(key, 1.0).map(Some),
+            None if self.values.contains_key(key) => Ok(None),
+            None => Ok(default),
+        }
+    }
+
     /// A truth value.
     pub(crate) fn boolean(&self, key: &'static str, default: bool) -> Result<bool, ModelError> {
         let Some(value) = self.get(key) else { return Ok(default) };
@@ -254,7 +263,7 @@ pub(crate) fn is_off(value: &Value) -> bool {
 const BRIEF: usize = 60;
 
 /// A value as text, cut where it is long.
-fn brief(value: &Value) -> String {
+pub(crate) fn brief(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(BRIEF) {
         Some((at, _)) => format!("{}...", &text[..at]),

@@ -84,22 +84,12 @@ pub(crate) const IRRELEVANT: &[&str] = &[
     "is_decoder",
     // What an encoder-decoder is anyway; others refuse it.
     "is_encoder_decoder",
-    // Code of the checkpoint's own, which a warning names.
-    "auto_map",
     // Whether embedding and decoder share a matrix: read where a head has a decoder.
     "tie_word_embeddings",
     "tie_weights_",
 ];
 
-/// Keys that change the computation in a way that no model here follows.
-pub(crate) const REFUSED: &[&str] = &[
-    "add_cross_attention",
-    "cross_attention_hidden_size",
-    "n_routed_experts",
-    "num_experts",
-    "num_experts_per_tok",
-    "num_local_experts",
-    "pruned_heads",
-    "quantization_config",
-    "tie_encoder_decoder",
-];
+/// Keys that change the computation in a way that no model here follows; refusals.rs has those that
+/// say more.
+pub(crate) const REFUSED: &[&str] =
+    &["add_cross_attention", "cross_attention_hidden_size", "pruned_heads", "tie_encoder_decoder"];

@@ -1,10 +1,8 @@
 //! GPT-2 (Radford et al. 2019), as `transformers/models/gpt2` has it.
 
-use planish_ir::ops::Split;
-
 use crate::builder::Builder;
 use crate::config::Size;
-use crate::decoder::{Decoder, Heads};
+use crate::decoder::{Decoder, Heads, Positions, Scores};
 use crate::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
@@ -49,7 +47,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let size = Size::derived(hidden.value / queries.value, "n_embd / n_head");
     let packed = Size::derived(3 * hidden.value, "3 * n_embd");
 
-    let mut decoder = Decoder::new(b, vocabulary, positions, Heads { queries, keys: queries, size })?;
+    let mut decoder = Decoder::new(b, vocabulary, positions, Positions::Given, Heads { queries, keys: queries, size })?;
     let words = b.embedding(decoder.input_ids, "wte", vocabulary, hidden)?;
     let places = b.embedding(decoder.position_ids, "wpe", positions, hidden)?;
     let mut x = b.add(words, places, "embeddings.add")?;
@@ -57,13 +55,10 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         let at = |name: &str| format!("h.{layer}.{name}");
         let normal = b.layer_norm(x, &at("ln_1"), hidden, eps)?;
         let packed = b.conv1d(normal, &at("attn.c_attn"), packed, hidden)?;
-        let split = Split { x: packed, axis: 2, sizes: vec![hidden.value; 3] };
-        let [q, k, v] = b.emit_all(split, &at("attn.split"))?[..] else {
-            unreachable!("a split has as many results as sizes");
-        };
+        let [q, k, v] = b.thirds(packed, hidden, &at("attn.split"))?;
         let scale = if scaled { 1.0 / (size.value as f64).sqrt() } else { 1.0 };
         let scale = if scaled_by_layer { scale / (layer + 1) as f64 } else { scale };
-        let attended = decoder.attend(b, [q, k, v], scale, None, &at("attn"))?;
+        let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attn"))?;
         let projected = b.conv1d(attended, &at("attn.c_proj"), hidden, hidden)?;
         x = b.add(projected, x, &at("attn.add"))?;
 
@@ -74,5 +69,6 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         x = b.add(down, x, &at("mlp.add"))?;
     }
     let x = b.layer_norm(x, "ln_f", hidden, eps)?;
-    decoder.finish(b, x, hidden, "wte.weight", true)
+    let logits = decoder.logits(b, x, hidden, "wte.weight", true)?;
+    Ok(decoder.finish(b, logits))
 }

@@ -4,10 +4,10 @@ use planish_ir::Graph;
 use serde_json::Value;
 
 use crate::builder::Builder;
-use crate::config::{Config, is_off};
+use crate::config::Config;
 use crate::config_keys::{IRRELEVANT, REFUSED};
 use crate::registry::{ARCHITECTURES, Architecture};
-use crate::{Checkpoint, ModelError, Task};
+use crate::{Checkpoint, ModelError, Task, refusals};
 
 /// How to load.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,9 +17,6 @@ pub struct LoadOptions {
     /// Whether warnings are errors.
     pub strict: bool,
 }
-
-/// The key of a model whose code comes with its checkpoint.
-const REMOTE_CODE: &str = "auto_map";
 
 /// The ids that an input takes: from 0 up to, not including, `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +64,7 @@ pub struct Loaded {
 /// does not fit or contradicts its copy, or, with `strict`, there is a warning.
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
     let config = Config::new(checkpoint);
+    refusals::check(&config)?;
     let class = class_name(&config)?;
     let architecture = find_architecture(&config, class)?;
     let task = choose_task(&config, architecture, options.task, class)?;
@@ -77,13 +75,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
     if task != Task::Text2TextGeneration {
         config.refuse(&["is_encoder_decoder"])?;
     }
-    if config.get(REMOTE_CODE).is_some_and(|v| !is_off(v)) {
-        config.warn(format!(
-            "`{REMOTE_CODE}` names Python code that the checkpoint brings for a class of its own, which is not run: \
-             the graph is that of the stock `{}`",
-            architecture.model_type
-        ));
-    }
+    refusals::check_code(&config, architecture)?;
 
     let mut builder = Builder::new(checkpoint, &config, architecture.base);
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
@@ -119,10 +111,7 @@ fn find_architecture(config: &Config<'_>, class: Option<&str>) -> Result<&'stati
     let name = config.text("model_type", "")?;
     if !name.is_empty() {
         return Architecture::find(name).ok_or_else(|| {
-            let code = match config.get(REMOTE_CODE).is_some_and(|v| !is_off(v)) {
-                true => format!(", and Python code that a checkpoint brings (`{REMOTE_CODE}`) is not run"),
-                false => String::new(),
-            };
+            let code = refusals::unknown_type_hint(config);
             config.error(format!("`model_type` \"{name}\" is not supported{code}: known are {}", known()))
         });
     }

@@ -1,9 +1,11 @@
 //! Mistral (Jiang et al. 2023, arXiv:2310.06825), as `transformers/models/mistral` has it: Llama
 //! with attention to a window of keys.
 
+use crate::blocks::{Defaults, Settings};
 use crate::builder::Builder;
-use crate::llama::{self, Defaults, Settings, UNUSED_TENSORS, Windows};
+use crate::llama::{self, UNUSED_TENSORS};
 use crate::registry::{Architecture, Interface};
+use crate::windows::Windows;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -17,17 +19,9 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
-    let mut s = Settings::read(
-        b,
-        &Defaults {
-            vocab_size: 32000,
-            max_position_embeddings: 131072,
-            hidden_size: 4096,
-            intermediate_size: 14336,
-            rms_norm_eps: 1e-6,
-        },
-    )?;
+    let mut s =
+        Settings::read(b, &Defaults { max_position_embeddings: 131072, intermediate_size: 14336, ..Defaults::LLAMA })?;
     let window = b.config.optional_size("sliding_window", Some(4096))?;
-    s.windows = Windows::read(b.config, s.layers, window, 0)?;
+    s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
     llama::decoder(b, &s)
 }

@@ -1,9 +1,12 @@
 //! Phi-3 (Abdin et al. 2024, arXiv:2404.14219), as `transformers/models/phi3` has it: Llama with
 //! packed projections, and with a part of each head rotated where the configuration says so.
 
+use crate::blocks::{Defaults, Settings};
 use crate::builder::Builder;
-use crate::llama::{self, Defaults, Settings, UNUSED_TENSORS, Windows};
+use crate::llama::{self, UNUSED_TENSORS};
 use crate::registry::{Architecture, Interface};
+use crate::rope;
+use crate::windows::Windows;
 use crate::{ModelError, Task};
 
 pub(crate) const ARCHITECTURE: Architecture = Architecture {
@@ -25,11 +28,15 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
             hidden_size: 3072,
             intermediate_size: 8192,
             rms_norm_eps: 1e-5,
+            ..Defaults::LLAMA
         },
     )?;
     s.packed = true;
+    // What checkpoints of early versions call it. Of the original length the transformers library has a
+    // default, which counts before what stands among the parameters.
+    s.rope = rope::Defaults { longrope_names: &["su", "yarn"], original: Some(4096.0), ..rope::Defaults::default() };
     b.config.refuse(&["attention_bias"])?;
     let window = b.config.optional_size("sliding_window", None)?;
-    s.windows = Windows::read(b.config, s.layers, window, 0)?;
+    s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
     llama::decoder(b, &s)
 }

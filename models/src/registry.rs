@@ -1,7 +1,10 @@
 //! The architectures. To add one: a file with its `ARCHITECTURE`, and a line in [`ARCHITECTURES`].
 
 use crate::builder::Builder;
-use crate::{ModelError, Task, bart, bert, distilbert, gpt2, llama, mistral, phi3, qwen2, roberta, t5, vit};
+use crate::{
+    ModelError, Task, bart, bert, distilbert, gemma, gemma2, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2,
+    qwen3, roberta, t5, vit,
+};
 
 /// Every architecture that can be loaded.
 pub const ARCHITECTURES: &[Architecture] = &[
@@ -10,11 +13,17 @@ pub const ARCHITECTURES: &[Architecture] = &[
     bert::ARCHITECTURE,
     roberta::CAMEMBERT,
     distilbert::ARCHITECTURE,
+    gemma::ARCHITECTURE,
+    gemma2::ARCHITECTURE,
     gpt2::ARCHITECTURE,
+    gpt_neox::ARCHITECTURE,
     llama::ARCHITECTURE,
+    marian::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    opt::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen3::ARCHITECTURE,
     roberta::ARCHITECTURE,
     t5::ARCHITECTURE,
     vit::ARCHITECTURE,

@@ -183,7 +183,8 @@ impl Decoder {
     }
 }
 
-/// The embeddings that encoder and decoder share: stored once, or under several names too.
+/// Embeddings that encoder and decoder may share: stored once, or under several names too.
+#[derive(Clone, Copy)]
 pub(crate) struct Shared {
     /// The first name under which they are stored.
     name: &'static str,

@@ -101,6 +101,9 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let s = Settings::read(b.config)?;
     let tied = b.config.boolean("tie_word_embeddings", true)?;
     let scaled = b.config.boolean("scale_decoder_outputs", tied)?;
+    // Transformers 5 writes of all models that they are tied, also of those with a head of their own,
+    // which are not scaled.
+    let tied = tied && (scaled || !has_own_head(b)?);
     let shape = [s.vocabulary, s.hidden];
     let shared = Shared::find(b, EMBEDDINGS, HEAD, tied, shape)?;
     encoder(b, &s, &shared)?;
@@ -115,6 +118,11 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         decoder.finish(b, x, weight, None)?;
     }
     Ok(seq2seq::interface(b, s.vocabulary, None))
+}
+
+/// Whether the projection to the vocabulary is stored and is none of the embeddings.
+fn has_own_head(b: &mut Builder<'_>) -> Result<bool, ModelError> {
+    EMBEDDINGS.iter().try_fold(false, |own, name| Ok(own || b.tensors.differs(name, HEAD)?))
 }
 
 fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), ModelError> {

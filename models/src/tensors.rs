@@ -51,6 +51,12 @@ impl<'a> Tensors<'a> {
         tensor.shape.first().copied()
     }
 
+    /// The element type that a tensor is stored in, if it is there.
+    pub(crate) fn dtype(&self, name: &str) -> Option<DType> {
+        let (_, tensor) = self.checkpoint.tensor(&self.find(name)?)?;
+        tensor.element_type()
+    }
+
     /// The tensor under the first of several names that is there, as 32 bit floats.
     pub(crate) fn take(&mut self, names: &[&str], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
         let stored = names.iter().find_map(|name| self.find(name));

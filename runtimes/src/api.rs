@@ -6,6 +6,8 @@ use std::path::Path;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
 
+use crate::value::Value;
+
 /// Something that can load and run models.
 pub trait Runtime {
     /// The name on the command line, e.g. `ort`.
@@ -37,6 +39,13 @@ pub trait Session {
     /// # Errors
     /// When an input is missing, unknown or of the wrong type or shape, or the run fails.
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError>;
+
+    /// Runs the model once and leaves its outputs, in order, where the runtime put them. Inputs that
+    /// a run of the same runtime gave, of this or another model, are taken from there.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError>;
 
     /// Holds inputs in the runtime's own form for [`run_bound`](Self::run_bound), in place of
     /// those that were bound before.
@@ -201,8 +210,25 @@ pub enum RuntimeError {
     },
 }
 
+/// What has an element type and sizes.
+pub(crate) trait Typed {
+    fn ty(&self) -> (DType, &[usize]);
+}
+
+impl Typed for Tensor {
+    fn ty(&self) -> (DType, &[usize]) {
+        (self.dtype(), self.shape())
+    }
+}
+
+impl Typed for &Value {
+    fn ty(&self) -> (DType, &[usize]) {
+        (self.dtype(), self.shape())
+    }
+}
+
 /// The inputs in the order of the ports, or what is wrong with them.
-pub(crate) fn in_order<'a>(ports: &[Port], inputs: &'a [(&str, Tensor)]) -> Result<Vec<&'a Tensor>, String> {
+pub(crate) fn in_order<'a, T: Typed>(ports: &[Port], inputs: &'a [(&str, T)]) -> Result<Vec<&'a T>, String> {
     let names = || ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if let Some((name, _)) = inputs.iter().find(|(name, _)| !ports.iter().any(|port| port.name == *name)) {
         return Err(format!("there is no input `{name}`; the inputs are {}", names()));
@@ -212,13 +238,14 @@ pub(crate) fn in_order<'a>(ports: &[Port], inputs: &'a [(&str, Tensor)]) -> Resu
             .iter()
             .find(|(name, _)| *name == port.name)
             .ok_or_else(|| format!("the input `{}` is missing; the inputs are {}", port.name, names()))?;
-        let fits = port.dims.len() == tensor.shape().len()
-            && port.dims.iter().zip(tensor.shape()).all(|(dim, size)| match dim {
+        let (dtype, shape) = tensor.ty();
+        let fits = port.dims.len() == shape.len()
+            && port.dims.iter().zip(shape).all(|(dim, size)| match dim {
                 Dimension::Fixed(fixed) => fixed == size,
                 Dimension::Symbolic(_) => true,
             });
-        if !fits || port.dtype != tensor.dtype() {
-            return Err(format!("the input `{port}` was given {}{:?}", tensor.dtype(), tensor.shape()));
+        if !fits || port.dtype != dtype {
+            return Err(format!("the input `{port}` was given {dtype}{shape:?}"));
         }
         Ok(tensor)
     };

@@ -22,6 +22,7 @@
 mod api;
 pub mod ort;
 mod reference;
+mod value;
 
 use std::path::PathBuf;
 
@@ -29,6 +30,7 @@ pub use api::{
     Description, Dimension, Model, OptimizationLevel, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
 };
 pub use reference::Reference;
+pub use value::Value;
 
 /// Every runtime, the reference first. `ort_library` is the file or folder of ONNX Runtime's
 /// shared library that the user named, if any.

@@ -5,7 +5,7 @@ use planish_ir::{Graph, Shape};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::api::in_order;
-use crate::{Description, Dimension, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+use crate::{Description, Dimension, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable, Value};
 
 const NAME: &str = "reference";
 
@@ -93,6 +93,12 @@ impl Session for ReferenceSession {
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
         in_order(&self.inputs, inputs).map_err(|reason| self.failed("run", reason))?;
         self.evaluate(inputs)
+    }
+
+    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+        let tensors: Option<Vec<_>> = inputs.iter().map(|(name, value)| Some((*name, value.to_tensor()?))).collect();
+        let tensors = tensors.ok_or_else(|| self.failed("run", "an input's memory cannot be read".to_owned()))?;
+        Ok(self.run(&tensors)?.into_iter().map(|(name, tensor)| (name, tensor.into())).collect())
     }
 
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {

@@ -8,7 +8,7 @@ use half::f16;
 use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, OptimizationLevel, Runtime, RuntimeError, Session, SessionOptions};
+use planish_runtimes::{Model, OptimizationLevel, Runtime, RuntimeError, Session, SessionOptions, Value};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx")).join(name)
@@ -74,6 +74,28 @@ fn half_precision_and_empty_tensors_pass() {
 
     let outputs = session.run(&[("x", Tensor::new(vec![0, 2], Vec::<f16>::new()).unwrap())]).unwrap();
     assert_eq!(outputs[0].1.shape(), [0, 2]);
+}
+
+#[test]
+fn what_a_run_gives_feeds_the_next_and_outlives_the_session() {
+    let x: Vec<f16> = [0.5, -2.5, 3.0, 8.0].map(f16::from_f32).to_vec();
+    let mut value = Value::from(Tensor::new(vec![2, 2], x).unwrap());
+    let mut session = load("half.onnx", &SessionOptions::default()).unwrap();
+    for _ in 0..3 {
+        let mut outputs = session.run_values(&[("x", &value)]).unwrap();
+        assert_eq!((outputs[0].0.as_str(), outputs[1].0.as_str()), ("y", "z"));
+        value = outputs.swap_remove(0).1;
+        value = value.take_rows(&[1, 0]).unwrap();
+    }
+    let of_bool = Value::from(Tensor::new(vec![2, 2], vec![true; 4]).unwrap());
+    let error = session.run_values(&[("x", &of_bool)]).err().unwrap().to_string();
+    assert!(error.contains("was given bool[2, 2]"), "{error}");
+    drop(session);
+    let mut other = load("half.onnx", &SessionOptions::default()).unwrap();
+    let z = &other.run_values(&[("x", &value)]).unwrap()[1].1;
+    assert_eq!((z.shape(), z.as_f32()), (&[2, 2][..], None));
+    assert_eq!(z.to_tensor().unwrap().to_f64(), [24.0, 64.0, 4.0, -20.0]);
+    assert!(z.take_rows(&[0, 2]).is_none());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is measured: an artifact on a runtime.
+//! What is measured: an artifact, or a part of one, on a runtime.
 
 use std::time::Instant;
 
@@ -8,10 +8,12 @@ use serde::Serialize;
 use super::environment::memory;
 use crate::verify::Tolerances;
 
-/// A loaded artifact.
+/// A loaded artifact, or a part of one.
 pub struct Contestant {
     /// How the artifact is called.
     pub label: String,
+    /// The place of the part among those of the model.
+    pub part: usize,
     /// The runtime it is loaded in.
     pub runtime: &'static str,
     /// The precision it computes in, e.g. `f32`.
@@ -36,7 +38,7 @@ pub struct Load {
 }
 
 impl Contestant {
-    /// Loads an artifact and takes the time and the memory that takes.
+    /// Loads an artifact of one part, or the first part of one, and takes the time and the memory that takes.
     ///
     /// # Errors
     /// When the runtime does not load it.
@@ -58,6 +60,7 @@ impl Contestant {
         let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
         Ok(Self {
             label: label.to_owned(),
+            part: 0,
             runtime: runtime.name(),
             precision: precision.to_owned(),
             weights,
@@ -66,5 +69,11 @@ impl Contestant {
             load: Load { ms, first_ms: None },
             resident,
         })
+    }
+
+    /// The same, for the part at another place.
+    #[must_use]
+    pub fn of_part(self, part: usize) -> Self {
+        Self { part, ..self }
     }
 }

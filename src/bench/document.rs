@@ -1,5 +1,7 @@
 //! The document a benchmark writes. Only what was measured is in it.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::contestant::Load;
@@ -22,7 +24,7 @@ pub struct Document {
     /// the inputs together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss: Option<u64>,
-    /// One for each artifact, runtime and shape.
+    /// One for each artifact, runtime and shape; of a model of several runs one for each of them.
     pub cells: Vec<Cell>,
 }
 
@@ -53,7 +55,7 @@ pub struct Cell {
     pub backend: String,
     /// The precision it computes in.
     pub precision: String,
-    /// The shape of the inputs.
+    /// What is run.
     pub shape: Shape,
     /// How the session was loaded.
     pub options: CellOptions,
@@ -88,13 +90,33 @@ pub struct ModelId {
     pub id: String,
 }
 
-/// The shape of a cell's inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What a cell runs.
+///
+/// Of a decoder with a cache there are two for a sequence length: `prompt`, all tokens with an empty
+/// cache, and `step`, one token with a cache of that length. Of an encoder-decoder each part is run:
+/// `encoder_model` on all tokens, `decoder_model` on the first token of the decoder, and
+/// `decoder_with_past_model` on one token with a cache of that length, both for an encoder that had
+/// all tokens. What continues from a cache is left out where the model takes no longer sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
     /// Rows.
     pub batch: usize,
-    /// Tokens in a row; none is padding.
+    /// The sequence length; no token is padding.
     pub seq: usize,
+    /// Which run of several, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// Tokens in a row that a run takes.
+    pub tokens: usize,
+    /// Tokens in a row that are cached.
+    pub past: usize,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = self.part.iter().map(|part| format!("{part}, ")).collect::<String>();
+        write!(f, "{part}{} x {}", self.batch, self.seq)
+    }
 }
 
 /// How a session was loaded.
@@ -120,7 +142,7 @@ pub struct Warmup {
 pub struct Throughput {
     /// Rows a second.
     pub inf_s: f64,
-    /// Tokens a second.
+    /// Tokens a second, without those that are cached.
     pub tok_s: f64,
 }
 

@@ -24,12 +24,12 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 /// A cell ends after this many runs.
 const MAX_SAMPLES: usize = 20_000;
 
-/// One contestant at one shape.
+/// One contestant on one run.
 pub(crate) struct Job {
     /// Its place among the contestants.
     pub(crate) contestant: usize,
-    /// Its place among the shapes.
-    pub(crate) shape: usize,
+    /// The place of what it runs.
+    pub(crate) run: usize,
     warmup: Warmup,
     /// Whether times had settled when warming up ended.
     settled: bool,
@@ -43,9 +43,9 @@ pub(crate) struct Job {
 
 impl Job {
     /// A cell that was held against the reference.
-    pub(crate) fn new(contestant: usize, shape: usize, accuracy: Option<Accuracy>, failure: Option<String>) -> Self {
+    pub(crate) fn new(contestant: usize, run: usize, accuracy: Option<Accuracy>, failure: Option<String>) -> Self {
         let (warmup, samples, spent) = (Warmup::default(), Vec::new(), Duration::ZERO);
-        Self { contestant, shape, warmup, settled: false, samples, spent, accuracy, failure }
+        Self { contestant, run, warmup, settled: false, samples, spent, accuracy, failure }
     }
 
     /// Whether it needs no more visits.
@@ -114,12 +114,12 @@ impl Job {
     }
 
     /// What the document says of it.
-    pub(crate) fn cell(self, contestants: &[Contestant], shapes: &[Shape], options: &BenchOptions) -> Cell {
-        let (contestant, shape) = (&contestants[self.contestant], shapes[self.shape]);
+    pub(crate) fn cell(self, contestants: &[Contestant], shape: Shape, options: &BenchOptions) -> Cell {
+        let contestant = &contestants[self.contestant];
         let latency = Latency::of(&self.samples).filter(|_| self.failure.is_none());
         let throughput = latency.as_ref().map(|latency| {
             let inf_s = shape.batch as f64 / (latency.p50 / 1e3);
-            Throughput { inf_s, tok_s: inf_s * shape.seq as f64 }
+            Throughput { inf_s, tok_s: inf_s * shape.tokens as f64 }
         });
         let warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
         Cell {

@@ -1,18 +1,18 @@
 //! Runs the cells: first whether they are right, then how fast they are.
 //!
-//! Contestants and shapes are visited in rounds, each round in another seeded order, so that a
+//! Contestants and runs are visited in rounds, each round in another seeded order, so that a
 //! machine that drifts drifts for all of them.
 
 use std::time::Instant;
 
-use planish_eval::Tensor;
 use planish_runtimes::{RuntimeError, Session};
 
-use super::document::{Accuracy, Cell, Shape};
+use super::document::{Accuracy, Cell};
 use super::job::Job;
-use super::{BenchOptions, Contestant};
-use crate::inputs::{InputError, InputSpec, seeded_inputs};
-use crate::verify::{OutputReport, compare, named, per_token};
+use super::source::Run;
+use super::{BenchOptions, Contestant, Source};
+use crate::inputs::InputError;
+use crate::verify::{OutputReport, compare, named};
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum BenchError {
 
 /// Measures contestants that are artifacts of one model at every batch size and sequence length.
 ///
-/// The outputs of each cell are held against those of `reference`; a cell that is not within its
+/// The outputs of each cell are held against those of `source`; a cell that is not within its
 /// contestant's tolerances, or that fails, is not timed and says why. `progress` is told what
 /// share of the work is done, from 0 to 1.
 ///
@@ -35,8 +35,7 @@ pub enum BenchError {
 /// When there is nothing to measure, or no inputs can be made.
 pub fn sweep(
     contestants: &mut [Contestant],
-    reference: &mut dyn Session,
-    specs: &[InputSpec],
+    source: &mut Source,
     options: &BenchOptions,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Vec<Cell>, BenchError> {
@@ -46,22 +45,22 @@ pub fn sweep(
     if options.iterations == 0 && options.min_time.is_zero() {
         return Err(BenchError::Nothing("neither a time nor a number of runs"));
     }
-    let of_batch = |&batch: &usize| options.sequence.iter().map(move |&seq| Shape { batch, seq });
-    let shapes: Vec<Shape> = options.batch.iter().flat_map(of_batch).filter(|s| s.batch > 0 && s.seq > 0).collect();
-    if shapes.is_empty() {
-        return Err(BenchError::Nothing("no shape with rows and tokens"));
-    }
-    let inputs = |shape: &Shape| seeded_inputs(specs, shape.batch, shape.seq, options.seed, false);
-    let inputs = shapes.iter().map(inputs).collect::<Result<Vec<_>, _>>()?;
+    let of_batch = |&batch: &usize| options.sequence.iter().map(move |&seq| (batch, seq));
+    let shapes = options.batch.iter().flat_map(of_batch).filter(|&(batch, seq)| batch > 0 && seq > 0);
 
-    let mut jobs = Vec::new();
-    let per_token = per_token(reference);
-    for (shape, inputs) in inputs.iter().enumerate() {
-        let expected = reference.run(&named(inputs));
-        for (index, contestant) in contestants.iter_mut().enumerate() {
-            let (accuracy, failure) = gate(contestant, inputs, &expected, &per_token);
-            jobs.push(Job::new(index, shape, accuracy, failure));
+    let (mut jobs, mut inputs) = (Vec::new(), Vec::new());
+    for (batch, seq) in shapes {
+        for run in source.runs(batch, seq, options.seed)? {
+            let of_part = contestants.iter_mut().enumerate().filter(|(_, contestant)| contestant.part == run.part);
+            for (index, contestant) in of_part {
+                let (accuracy, failure) = gate(contestant, &run);
+                jobs.push(Job::new(index, inputs.len(), accuracy, failure));
+            }
+            inputs.push((run.shape, run.inputs));
         }
+    }
+    if jobs.is_empty() {
+        return Err(BenchError::Nothing("no shape with rows and tokens"));
     }
 
     let mut random = fastrand::Rng::with_seed(options.seed);
@@ -75,22 +74,22 @@ pub fn sweep(
         for j in open {
             let job = &mut jobs[j];
             let session = contestants[job.contestant].session.as_mut();
-            if let Err(error) = job.visit(session, &inputs[job.shape], options) {
+            if let Err(error) = job.visit(session, &inputs[job.run].1, options) {
                 job.failure = Some(error.to_string());
             }
         }
     }
-    Ok(jobs.into_iter().map(|job| job.cell(contestants, &shapes, options)).collect())
+    let cell = |job: Job| {
+        let shape = inputs[job.run].0.clone();
+        job.cell(contestants, shape, options)
+    };
+    Ok(jobs.into_iter().map(cell).collect())
 }
 
 /// Runs a contestant once and holds it against the reference: how far it is, and why it is not
 /// timed if it is not.
-fn gate(
-    contestant: &mut Contestant,
-    inputs: &[(String, Tensor)],
-    expected: &Result<Vec<(String, Tensor)>, RuntimeError>,
-    per_token: &[(String, usize)],
-) -> (Option<Accuracy>, Option<String>) {
+fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<String>) {
+    let inputs = &run.inputs;
     let first = |session: &mut dyn Session| {
         session.bind(&named(inputs))?;
         let start = Instant::now();
@@ -104,11 +103,11 @@ fn gate(
         Ok(actual) => actual,
         Err(error) => return (None, Some(error.to_string())),
     };
-    let expected = match expected {
+    let expected = match &run.expected {
         Ok(expected) => expected,
         Err(error) => return (None, Some(format!("there is nothing to compare with: {error}"))),
     };
-    let reports = compare(expected, &actual, inputs, per_token, contestant.tolerances);
+    let reports = compare(expected, &actual, inputs, &run.per_token, contestant.tolerances);
     let miss = reports.iter().find_map(|report| Some(format!("{}: {}", report.output, report.miss.as_ref()?)));
     (worst(&reports), miss)
 }
@@ -135,7 +134,7 @@ mod tests {
     use planish_runtimes::{Model, Runtime, SessionOptions};
 
     use super::*;
-    use crate::bench::{Document, Environment};
+    use crate::bench::{Document, Environment, SourcePart};
     use crate::inputs::{Values, specs};
     use crate::verify::Tolerances;
 
@@ -163,13 +162,13 @@ mod tests {
     }
 
     fn swept(contestants: &mut [Contestant], ids: std::ops::Range<i64>) -> Vec<Cell> {
-        let model = file("embed.onnx");
-        let mut reference = OnnxRuntime::new(None).load(Model::Onnx(&model), &SessionOptions::default()).unwrap();
+        let session = contestant("reference", "embed.onnx").session;
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: ids, pad: None })]);
-        let specs = specs(reference.inputs(), &ids).unwrap();
+        let specs = specs(session.inputs(), &ids).unwrap();
+        let part = SourcePart { name: "model".to_owned(), session, specs };
+        let mut source = Source { parts: vec![part], longest: None };
         let mut shares = Vec::new();
-        let cells =
-            sweep(contestants, reference.as_mut(), &specs, &options(), &mut |share| shares.push(share)).unwrap();
+        let cells = sweep(contestants, &mut source, &options(), &mut |share| shares.push(share)).unwrap();
         assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
         cells
     }
@@ -216,8 +215,8 @@ mod tests {
     fn there_must_be_something_to_measure() {
         let mut contestants = [contestant("right", "embed.onnx")];
         let error = |contestants: &mut [Contestant], options: &BenchOptions| {
-            let mut reference = contestant("reference", "embed.onnx").session;
-            sweep(contestants, reference.as_mut(), &[], options, &mut |_| {}).unwrap_err().to_string()
+            let mut source = Source { parts: Vec::new(), longest: None };
+            sweep(contestants, &mut source, options, &mut |_| {}).unwrap_err().to_string()
         };
         assert_eq!(error(&mut [], &options()), "nothing to measure: no artifact");
         let empty = BenchOptions { batch: vec![0], ..options() };

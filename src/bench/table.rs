@@ -5,12 +5,16 @@ use comfy_table::{CellAlignment, Table};
 
 use super::document::Cell;
 
-const HEADER: [&str; 15] = [
-    "artifact", "runtime", "prec", "batch", "seq", "p50 ms", "±CI", "p90", "p99", "inf/s", "tok/s", "load ms",
+const HEADER: [&str; 16] = [
+    "artifact", "runtime", "prec", "part", "batch", "seq", "p50 ms", "±CI", "p90", "p99", "inf/s", "tok/s", "load ms",
     "load MB", "cos", "vs base",
 ];
 
+/// The place of `part` in the header.
+const PART: usize = 3;
+
 /// The cells as a table, and below it why cells have no speed and what makes others uncertain.
+/// `part` is a column where a model is run in several ways ([`Shape`](super::Shape)).
 ///
 /// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
 /// shape, with `~` where the confidence intervals of the two medians do not lie apart. `±CI` is
@@ -19,21 +23,27 @@ const HEADER: [&str; 15] = [
 pub fn table(cells: &[Cell]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
-    table.set_header(HEADER);
-    table.column_iter_mut().skip(3).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    let parts = cells.iter().any(|cell| cell.shape.part.is_some());
+    let shown = |row: [String; HEADER.len()]| {
+        let all = row.into_iter().enumerate();
+        all.filter(move |(at, _)| parts || *at != PART).map(|(_, text)| text)
+    };
+    table.set_header(shown(HEADER.map(str::to_owned)));
     for cell in cells {
-        table.add_row(row(cell, cells));
+        table.add_row(shown(row(cell, cells)));
     }
+    let numbers = table.column_iter_mut().skip(PART + usize::from(parts));
+    numbers.for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     let mut text = table.to_string();
     for cell in cells {
-        let name = format!("{} ({}, {} x {})", cell.model.id, cell.backend, cell.shape.batch, cell.shape.seq);
+        let name = format!("{} ({}, {})", cell.model.id, cell.backend, cell.shape);
         text.extend(cell.failure.iter().map(|failure| format!("\n{name} has no speed: {failure}")));
         text.extend(cell.warnings.iter().map(|warning| format!("\n{name}: {warning}")));
     }
     text
 }
 
-fn row(cell: &Cell, cells: &[Cell]) -> [String; 15] {
+fn row(cell: &Cell, cells: &[Cell]) -> [String; HEADER.len()] {
     let none = || "-".to_owned();
     let latency = cell.latency_ms.as_ref();
     let base = cells.first().and_then(|first| {
@@ -52,6 +62,7 @@ fn row(cell: &Cell, cells: &[Cell]) -> [String; 15] {
         cell.model.id.replace('|', "\\|"),
         cell.backend.clone(),
         cell.precision.clone(),
+        cell.shape.part.clone().unwrap_or_else(none),
         cell.shape.batch.to_string(),
         cell.shape.seq.to_string(),
         latency.map_or_else(|| "failed".to_owned(), |l| significant(l.p50)),
@@ -94,7 +105,7 @@ mod tests {
             model: ModelId { id: id.to_owned() },
             backend: "ort".to_owned(),
             precision: "f32".to_owned(),
-            shape: Shape { batch: 2, seq },
+            shape: Shape { batch: 2, seq, part: None, tokens: seq, past: 0 },
             options: CellOptions { threads: 1, spin: false },
             warmup: Warmup::default(),
             throughput: latency_ms.as_ref().map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: 2e3 / l.p50 * seq as f64 }),
@@ -128,6 +139,21 @@ mod tests {
             r"a (ort, 2 x 16) has no speed: y: not finite",
         ];
         assert_eq!(table(&cells).lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn runs_of_a_model_are_told_apart() {
+        let step = |id, ms| {
+            let shape = Shape { batch: 1, seq: 8, part: Some("step".to_owned()), tokens: 1, past: 8 };
+            Cell { shape, ..cell(id, 8, ms) }
+        };
+        let cells = [cell("a", 8, Some(100)), step("a", Some(10)), step("b", Some(5)), step("c", None)];
+        let text = table(&cells);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+        assert_eq!(lines[0][3..7], ["prec", "part", "batch", "seq"]);
+        assert_eq!((lines[2][4], lines[3][4], lines[4][4]), ("-", "step", "step"));
+        assert_eq!((lines[3][16], lines[4][16]), ("1.00x", "2.00x"));
+        assert!(text.ends_with("c (ort, step, 1 x 8) has no speed: y: not finite"), "{text}");
     }
 
     #[test]

@@ -8,14 +8,15 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_models::Loaded;
 use planish_runtimes::{Model, Reference, Runtime, SessionOptions, ort::OnnxRuntime};
 
 use super::verify::{input_specs, reference};
 use super::{RuntimeArguments, Usage, VerificationFailed, print, print_json};
-use crate::artifact::{MANIFEST, model};
-use crate::bench::{BenchOptions, Cell, Contestant, Document, Environment, sweep, table};
+use crate::artifact::{MANIFEST, part_path};
+use crate::bench::{BenchOptions, Cell, Contestant, Document, Environment, Source, SourcePart, sweep, table};
 use crate::files;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Part};
 use crate::verify::Tolerances;
 
 /// Measure artifacts next to each other, each shape only where its outputs are right
@@ -23,7 +24,15 @@ use crate::verify::Tolerances;
 /// Outputs are compared with the reference interpreter on the source checkpoint; a cell that
 /// misses has no speed, and the exit code is 3. Artifacts of a model take turns, so that a drift
 /// of the machine hits all alike; those of different models are measured one model after the
-/// other. In the table, ±CI is half of the median's 95% interval, percentiles stand only where
+/// other.
+///
+/// Of a decoder with a cache two runs are measured at each length S of --seq: prompt, S tokens with
+/// an empty cache, and step, one token with a cache of S. Of an encoder-decoder each part is:
+/// encoder_model on S tokens, decoder_model on the decoder's first token, decoder_with_past_model on
+/// one token with a cache of S, the last two for an encoder that had S tokens. What would take one
+/// token more than the model does is left out.
+///
+/// In the table, ±CI is half of the median's 95% interval, percentiles stand only where
 /// there are samples enough, load MB is what loading added to resident memory, cos is the cosine
 /// to the reference, and vs base the speed relative to the first artifact (~ where the intervals
 /// overlap).
@@ -92,14 +101,20 @@ impl Artifact {
         same && own.source.name == other.source.name && own.task == other.task
     }
 
+    fn part(&self, name: &str) -> Result<&Part> {
+        let part = self.manifest.parts.iter().find(|part| part.name == name);
+        part.ok_or_else(|| anyhow!("{} has no {name}: compile the model again", self.folder.join(MANIFEST).display()))
+    }
+
     fn label(&self) -> String {
         let resolved = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
         resolved.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Bytes of the files that hold the model.
-    fn weights(&self) -> u64 {
-        let own = self.manifest.files.iter().map(|f| f.name.as_str());
+    /// Bytes of the files that hold a part.
+    fn weights(&self, part: &Part) -> u64 {
+        let file = format!("{}.onnx", part.name);
+        let own = self.manifest.files.iter().map(|f| f.name.as_str()).filter(|name| name.starts_with(&file));
         let names = own.chain(self.manifest.linked.iter().map(String::as_str));
         names.filter_map(|name| fs::metadata(self.folder.join(name)).ok()).map(|m| m.len()).sum()
     }
@@ -109,8 +124,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let artifacts = find(&arguments.artifacts)?;
     let options = options(&arguments, &artifacts)?;
     for artifact in &artifacts {
-        // Those of several models have no one run whose time could be taken.
-        model(&artifact.folder, &artifact.manifest)?;
+        for part in &artifact.manifest.parts {
+            part_path(&artifact.folder, &artifact.manifest, part)?;
+        }
         let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
         if let Some(seq) = options.sequence.iter().find(|s| **s > longest) {
             let folder = artifact.folder.display();
@@ -145,7 +161,7 @@ const SEQUENCE: usize = 128;
 
 fn failure(cell: &Cell) -> Option<String> {
     let failure = cell.failure.as_ref()?;
-    Some(format!("{}, {} x {}: {failure}", cell.model.id, cell.shape.batch, cell.shape.seq))
+    Some(format!("{}, {}: {failure}", cell.model.id, cell.shape))
 }
 
 fn options(arguments: &Arguments, artifacts: &[Artifact]) -> Result<BenchOptions> {
@@ -192,26 +208,36 @@ fn measure(
     let session = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::compiled() };
     let first = artifacts.first().ok_or_else(|| anyhow!("nothing to measure"))?;
     let (_, source) = reference(arguments.reference.as_deref(), &first.folder, &first.manifest)?;
-    let (_, part) = model(&first.folder, &first.manifest)?;
-    let [planish_models::Part { graph, .. }] = source.parts.as_slice() else {
-        bail!("{} was compiled from a model of several parts: compile it again", first.folder.display());
-    };
-    let mut expected = Reference.load(Model::Graph(graph), &session)?;
-    let specs = input_specs(expected.inputs(), part, first.manifest.pad_token_id)?;
-    let load = |artifact: &Artifact| -> Result<Contestant> {
-        let (file, _) = model(&artifact.folder, &artifact.manifest)?;
-        let (label, precision) = (artifact.label(), &artifact.manifest.precision);
-        let weights = artifact.weights();
-        let model = Model::Onnx(&file);
-        Ok(Contestant::load(&label, precision, runtime, model, &session, weights, Tolerances::F32)?)
-    };
-    let mut contestants = artifacts.iter().map(load).collect::<Result<Vec<_>>>()?;
+    let mut source = on_reference(&source, first, &session)?;
+    let mut contestants = Vec::new();
+    for artifact in artifacts {
+        for (index, source) in source.parts.iter().enumerate() {
+            let part = artifact.part(&source.name)?;
+            let file = part_path(&artifact.folder, &artifact.manifest, part)?;
+            let (label, precision) = (artifact.label(), &artifact.manifest.precision);
+            let (weights, model) = (artifact.weights(part), Model::Onnx(&file));
+            let tolerances = Tolerances::F32;
+            let loaded = Contestant::load(&label, precision, runtime, model, &session, weights, tolerances)?;
+            contestants.push(loaded.of_part(index));
+        }
+    }
     let bar = progress_bar();
-    let cells = sweep(&mut contestants, expected.as_mut(), &specs, options, &mut |share| {
+    let cells = sweep(&mut contestants, &mut source, options, &mut |share| {
         bar.set_position((share * 1000.0) as u64);
     })?;
     bar.finish_and_clear();
     Ok(cells)
+}
+
+/// The parts of a model on the reference, with the inputs that the artifact of it takes.
+fn on_reference(loaded: &Loaded, artifact: &Artifact, options: &SessionOptions) -> Result<Source> {
+    let part = |part: &planish_models::Part| -> Result<SourcePart> {
+        let session = Reference.load(Model::Graph(&part.graph), options)?;
+        let specs = input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)?;
+        Ok(SourcePart { name: part.name.to_owned(), session, specs })
+    };
+    let parts = loaded.parts.iter().map(part).collect::<Result<_>>()?;
+    Ok(Source { parts, longest: loaded.max_positions })
 }
 
 fn progress_bar() -> ProgressBar {

@@ -18,6 +18,7 @@ use super::{RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text,
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
+use crate::package::RuntimePackage;
 use crate::verify::Report;
 
 /// Compile a checkpoint into an artifact: an ONNX model with everything that goes with it
@@ -45,6 +46,9 @@ pub(super) struct Arguments {
     /// not)
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
+    /// The library to lay the artifact out for
+    #[arg(long, default_value = "optimum", value_name = "NAME")]
+    runtime_package: RuntimePackage,
     /// Lower everything to plain arithmetic: the baseline to compare with
     #[arg(long)]
     no_fusion: bool,
@@ -106,6 +110,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             Weights::Copy => Placement::Copy,
             Weights::Link => Placement::Link,
         },
+        package: arguments.runtime_package,
         verify_passes: arguments.verify_passes,
         force: arguments.force,
     };

@@ -4,22 +4,25 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ArgGroup;
 use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
 use super::{RuntimeArguments, print, print_json, warn};
-use crate::generate::{Beams, Chat, Decoder, Generated, Options, Sampling, Search, Stop, Text, end_tokens, generate};
+use crate::generate::{Chat, Generated, GenerationConfig, Loading, Search, Stop, Text, generate, load};
 
-/// Continue text with an artifact of a decoder
+/// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
 ///
-/// Of generation_config.json only the end tokens are taken; the rest is as given here. The
-/// likeliest token is taken each time, unless --temperature, --top-k or --top-p is given: then
-/// tokens are drawn. --prompt or --ids may be given several times: the prompts make a batch.
+/// Settings are those of the artifact's generation_config.json, or without one those of its
+/// config.json, as in the transformers library: also whether tokens are drawn (`do_sample`) or
+/// searched for with beams (`num_beams`). Arguments given here come first. What is set nowhere is
+/// as there too, but for the 64 new tokens: the likeliest token is taken each time. A setting that
+/// cannot be honoured is an error. Draws begin with --seed, so that the same command gives the same
+/// tokens. --prompt or --ids may be given several times: the prompts make a batch.
 #[derive(clap::Args)]
 #[command(group = ArgGroup::new("prompts").required(true))]
-#[command(group = ArgGroup::new("sampling").multiple(true))]
+#[command(group = ArgGroup::new("sampling").multiple(true).conflicts_with_all(["beams", "greedy"]))]
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
@@ -32,28 +35,37 @@ pub(super) struct Arguments {
     /// Token ids to continue, such as 1,2,3. Prints ids
     #[arg(long, value_name = "N,..", group = "prompts", value_parser = parse_ids)]
     ids: Vec<Ids>,
-    /// Tokens of a continuation at most
-    #[arg(long, default_value = "64", value_name = "N")]
-    max_new_tokens: NonZeroUsize,
+    /// New tokens of a text at most [default: as configured, else 64]
+    #[arg(long, value_name = "N")]
+    max_new_tokens: Option<NonZeroUsize>,
+    /// Of generation_config.json take only the tokens that begin and end a text
+    #[arg(long)]
+    no_generation_config: bool,
+    /// Take the likeliest token each time
+    #[arg(long, conflicts_with = "beams")]
+    greedy: bool,
     /// Search with so many beams
-    #[arg(long, value_name = "N", conflicts_with = "sampling")]
+    #[arg(long, value_name = "N")]
     beams: Option<NonZeroUsize>,
     /// Beams: divide the log probability of a continuation by its length to this power
-    #[arg(long, default_value_t = 1.0, value_name = "X", requires = "beams", allow_negative_numbers = true, value_parser = finite)]
-    length_penalty: f64,
+    #[arg(long, value_name = "X", requires = "beams", allow_negative_numbers = true, value_parser = finite)]
+    length_penalty: Option<f64>,
     /// Draw tokens, their scores divided by this [default when drawing: 1]
     #[arg(long, value_name = "X", group = "sampling", value_parser = positive)]
     temperature: Option<f64>,
-    /// Draw from the N likeliest tokens [default when drawing: all]
+    /// Draw from the N likeliest tokens, 0 for all [default when drawing: 50]
     #[arg(long, value_name = "N", group = "sampling")]
-    top_k: Option<NonZeroUsize>,
+    top_k: Option<usize>,
     /// Draw from the fewest tokens with this probability together [default when drawing: 1]
     #[arg(long, value_name = "P", group = "sampling", value_parser = probability)]
     top_p: Option<f64>,
-    /// The seed of the draws; prompt number n, from 0 on, draws with the seed N + n
-    #[arg(long, default_value_t = 0, value_name = "N", requires = "sampling")]
-    seed: u64,
-    /// Go on after end tokens
+    /// The seed of the draws; prompt number n, from 0 on, draws with the seed N + n [default: 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Make tokens that the text has less likely: divide their scores by this
+    #[arg(long, value_name = "X", value_parser = positive)]
+    repetition_penalty: Option<f64>,
+    /// Never choose an end token, so that each text gets as long as it may
     #[arg(long)]
     ignore_eos: bool,
     /// Compute all tokens again at each step, as a model without a cache would
@@ -95,7 +107,13 @@ fn probability(text: &str) -> Result<f64, String> {
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let runtime = OnnxRuntime::new(arguments.runtime.ort_lib.clone());
     let threads = arguments.threads.unwrap_or(0).into();
-    let mut decoder = Decoder::load(&arguments.artifact, &runtime, threads, !arguments.no_cache)?;
+    let config = configured(&arguments)?;
+    let options = config.options(arguments.seed.unwrap_or(0))?;
+    if arguments.seed.is_some() && !matches!(options.search, Search::Sample(_)) {
+        bail!("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
+    }
+    let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
+    let mut model = load(&arguments.artifact, &runtime, loading)?;
     let text = match arguments.prompt.is_empty() {
         true => None,
         false => Some(Text::open(&arguments.artifact)?),
@@ -112,7 +130,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         Some(text) => arguments.prompt.iter().map(|prompt| encode(text, prompt)).collect::<Result<Vec<_>>>()?,
         None => arguments.ids.iter().map(|ids| ids.to_vec()).collect(),
     };
-    let options = options(&arguments)?;
 
     let streams = stdout().is_terminal() && prompts.len() == 1 && !arguments.json;
     let mut stream = text.as_ref().filter(|_| streams).map(Text::stream);
@@ -123,7 +140,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
         None => Ok(()),
     };
-    let generated = generate(&mut decoder, &prompts, &options, &mut show)?;
+    let generated = generate(model.as_mut(), &prompts, &options, &mut show)?;
     let texts = match &text {
         Some(text) => Some(generated.continuations.iter().map(|c| text.decode(&c.ids)).collect::<Result<Vec<_>>>()?),
         None => None,
@@ -141,20 +158,36 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-fn options(arguments: &Arguments) -> Result<Options> {
-    let draws = arguments.temperature.is_some() || arguments.top_k.is_some() || arguments.top_p.is_some();
-    let search = match arguments.beams {
-        Some(width) => Search::Beams(Beams { width, length_penalty: arguments.length_penalty }),
-        None if draws => Search::Sample(Sampling {
-            temperature: arguments.temperature.unwrap_or(1.0),
-            top_k: arguments.top_k,
-            top_p: arguments.top_p.unwrap_or(1.0),
-            seed: arguments.seed,
-        }),
-        None => Search::Greedy,
+/// The artifact's settings, and those that were given in their place.
+fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
+    let mut config = match arguments.no_generation_config {
+        true => GenerationConfig::read_tokens(&arguments.artifact)?,
+        false => GenerationConfig::read(&arguments.artifact)?,
     };
-    let end_tokens = if arguments.ignore_eos { Vec::new() } else { end_tokens(&arguments.artifact)? };
-    Ok(Options { max_new_tokens: arguments.max_new_tokens, end_tokens, search })
+    if !config.unknown.is_empty() {
+        warn(&format!(
+            "generation_config.json has keys that are not known, and not used: {}",
+            config.unknown.join(", ")
+        ));
+    }
+    let draws = arguments.temperature.is_some() || arguments.top_k.is_some() || arguments.top_p.is_some();
+    if draws || arguments.greedy || arguments.beams.is_some() {
+        config.do_sample = draws;
+        config.num_beams = arguments.beams.unwrap_or(NonZeroUsize::MIN);
+    }
+    config.max_new_tokens = arguments.max_new_tokens.or(config.max_new_tokens);
+    config.length_penalty = arguments.length_penalty.unwrap_or(config.length_penalty);
+    config.temperature = arguments.temperature.unwrap_or(config.temperature);
+    config.top_k = arguments.top_k.map_or(config.top_k, NonZeroUsize::new);
+    config.top_p = arguments.top_p.unwrap_or(config.top_p);
+    if let Some(penalty) = arguments.repetition_penalty {
+        config.processors.repetition_penalty = penalty as f32;
+    }
+    if arguments.ignore_eos {
+        config.processors.min_new_tokens = usize::MAX;
+        config.processors.forced_eos.clear();
+    }
+    Ok(config)
 }
 
 fn ids_line(ids: &[i64]) -> String {

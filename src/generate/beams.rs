@@ -1,14 +1,15 @@
 //! Beam search.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 
 use anyhow::{Result, anyhow};
 
 use super::top_k::{Row, top_k};
-use super::{Continuation, Decoder, Limit, Scores, Stop};
+use super::{Continuation, LanguageModel, Options, Prompt, Scores, Stop};
 
-/// Beam search as the transformers library does it, with `early_stopping` off.
+/// Beam search as the transformers library does it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beams {
     /// How many continuations of a prompt grow side by side.
@@ -16,26 +17,39 @@ pub struct Beams {
     /// A finished continuation scores its sum of log probabilities, divided by its number of tokens
     /// to this power: above 0 favours long ones, below 0 short ones.
     pub length_penalty: f64,
+    /// When a search is over before all beams have ended.
+    pub early_stopping: EarlyStopping,
+}
+
+/// When a search is over that has found as many continuations as there are beams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyStopping {
+    /// At once.
+    WhenFull,
+    /// When the best beam would not be better than all of them if it ended here.
+    Heuristic,
+    /// When the best beam could not become better at any length, were all that comes certain.
+    Never,
 }
 
 impl Beams {
     /// The best continuation of each prompt. `on_token` gets their ids when all is done.
     pub(super) fn search(
         &self,
-        decoder: &mut Decoder,
+        model: &mut dyn LanguageModel,
         mut scores: Scores,
-        limits: &[Limit],
-        end_tokens: &[i64],
+        prompts: &[Prompt],
+        options: &Options,
         on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
     ) -> Result<Vec<Continuation>> {
-        let mut searches: Vec<PromptSearch> = limits.iter().map(|limit| PromptSearch::new(*limit)).collect();
+        let mut searches: Vec<PromptSearch<'_>> = prompts.iter().map(PromptSearch::new).collect();
         loop {
             let (mut rows, mut ids, mut first) = (Vec::new(), Vec::new(), 0);
             for search in &mut searches {
                 let of_prompt = first..first + search.live.len();
                 first = of_prompt.end;
                 let logits: Vec<&[f32]> = of_prompt.clone().map(|row| scores.row(row)).collect();
-                for row in search.advance(&logits, end_tokens, self) {
+                for row in search.advance(&logits, options, self) {
                     rows.push(of_prompt.start + row);
                 }
                 ids.extend(search.live.iter().filter_map(|beam| beam.ids.last()));
@@ -43,7 +57,7 @@ impl Beams {
             if rows.is_empty() {
                 break;
             }
-            scores = decoder.step(&rows, &ids)?;
+            scores = model.step(&rows, &ids)?;
         }
         let found = searches.into_iter().map(PromptSearch::best).collect::<Result<Vec<_>>>()?;
         for (prompt, continuation) in found.iter().enumerate() {
@@ -58,8 +72,8 @@ impl Beams {
 }
 
 /// The beams of one prompt.
-struct PromptSearch {
-    limit: Limit,
+struct PromptSearch<'a> {
+    prompt: &'a Prompt,
     /// Those that grow, the best first, all of the same length. Before the first token there is
     /// one, after the last none.
     live: Vec<Beam>,
@@ -79,26 +93,27 @@ struct Finished {
     score: f64,
 }
 
-impl PromptSearch {
-    fn new(limit: Limit) -> Self {
-        Self { limit, live: vec![Beam { ids: Vec::new(), sum: 0.0 }], finished: Vec::new() }
+impl<'a> PromptSearch<'a> {
+    fn new(prompt: &'a Prompt) -> Self {
+        Self { prompt, live: vec![Beam { ids: Vec::new(), sum: 0.0 }], finished: Vec::new() }
     }
 
     /// Grows all beams by a token, given the scores of the next one for each. Returns which of them
     /// each beam that lives on has grown from; none when the search is over.
-    fn advance(&mut self, logits: &[&[f32]], end_tokens: &[i64], beams: &Beams) -> Vec<usize> {
-        let width = beams.width.get();
-        let offsets = self.live.iter().zip(logits).map(|(beam, scores)| beam.sum - log_sum_exp(scores));
-        let rows: Vec<Row<'_>> = offsets.zip(logits).map(|(offset, scores)| Row { offset, scores }).collect();
+    fn advance(&mut self, logits: &[&[f32]], options: &Options, beams: &Beams) -> Vec<usize> {
+        let (width, limit) = (beams.width.get(), self.prompt.limit);
+        let scored: Vec<_> = self.live.iter().zip(logits).map(|(beam, row)| self.scored(beam, row, options)).collect();
+        let rows: Vec<Row<'_>> = scored.iter().map(|(offset, scores)| Row { offset: *offset, scores }).collect();
         // So many that `width` of them live on even if every beam ends in every way.
-        let candidates = top_k(&rows, width.saturating_mul(1 + end_tokens.len()));
+        let candidates = top_k(&rows, width.saturating_mul(1 + options.end_tokens.len()));
 
         let (mut parents, mut live) = (Vec::new(), Vec::new());
-        for (rank, candidate) in candidates.iter().enumerate() {
+        let possible = candidates.iter().take_while(|candidate| candidate.score > f64::NEG_INFINITY);
+        for (rank, candidate) in possible.enumerate() {
             let Ok(id) = i64::try_from(candidate.index) else { continue };
             let mut ids = self.live[candidate.row].ids.clone();
             ids.push(id);
-            match self.limit.stops(ids.len(), id, end_tokens) {
+            match limit.stops(ids.len(), id, &options.end_tokens) {
                 // Worse than a whole width of others, it could not be the best of all later.
                 Some(stop) if rank < width => self.finish(ids, stop, candidate.score, beams),
                 Some(_) => {}
@@ -117,6 +132,19 @@ impl PromptSearch {
         parents
     }
 
+    /// What the next token adds to a beam's sum: for each id its score, all with an offset.
+    fn scored<'s>(&self, beam: &Beam, logits: &'s [f32], options: &Options) -> (f64, Cow<'s, [f32]>) {
+        let normalizer = log_sum_exp(logits);
+        if options.processors.is_empty() {
+            return (beam.sum - normalizer, Cow::Borrowed(logits));
+        }
+        let probabilities: Vec<f32> = logits.iter().map(|score| (f64::from(*score) - normalizer) as f32).collect();
+        let sequence = self.prompt.sequence(&beam.ids, options);
+        let scores = options.processors.processed(&probabilities, sequence).into_owned();
+        let again = if options.processors.renormalize { log_sum_exp(&scores) } else { 0.0 };
+        (beam.sum - again, Cow::Owned(scores))
+    }
+
     fn finish(&mut self, ids: Vec<i64>, stop: Stop, sum: f64, beams: &Beams) {
         let score = beams.score(sum, ids.len());
         self.finished.push(Finished { continuation: Continuation { ids, stop }, score });
@@ -124,42 +152,73 @@ impl PromptSearch {
         self.finished.truncate(beams.width.get());
     }
 
-    /// Whether no beam that grows, as good as it is now, is better than the worst finished one.
+    /// Whether no beam that grows counts as better than the worst finished one.
     fn is_over(&self, beams: &Beams) -> bool {
         let Some(best) = self.live.first() else { return true };
-        let full = self.finished.len() >= beams.width.get();
-        full && self.finished.last().is_some_and(|worst| beams.score(best.sum, best.ids.len()) <= worst.score)
+        let Some(worst) = self.finished.last().filter(|_| self.finished.len() >= beams.width.get()) else {
+            return false;
+        };
+        let length = match beams.early_stopping {
+            EarlyStopping::WhenFull => return true,
+            EarlyStopping::Never if beams.length_penalty > 0.0 => self.prompt.limit.tokens,
+            EarlyStopping::Never | EarlyStopping::Heuristic => best.ids.len(),
+        };
+        beams.score(best.sum, length) <= worst.score
     }
 
     fn best(self) -> Result<Continuation> {
         let best = self.finished.into_iter().next();
-        best.map(|finished| finished.continuation).ok_or_else(|| anyhow!("the model has no vocabulary to choose from"))
+        best.map(|finished| finished.continuation).ok_or_else(|| {
+            anyhow!("no token may follow: the settings of generation_config.json forbid all that are left")
+        })
     }
 }
 
-/// The logarithm of the sum of the exponentials.
+/// The logarithm of the sum of the exponentials; 0 where all of them are 0, as no number normalizes them.
 fn log_sum_exp(scores: &[f32]) -> f64 {
     let most = f64::from(scores.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    if most == f64::NEG_INFINITY {
+        return 0.0;
+    }
     most + scores.iter().map(|score| (f64::from(*score) - most).exp()).sum::<f64>().ln()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::{Length, Limit, Processors, Search};
 
     fn beams(width: usize, length_penalty: f64) -> Beams {
-        Beams { width: NonZeroUsize::new(width).unwrap(), length_penalty }
+        let early_stopping = EarlyStopping::Heuristic;
+        Beams { width: NonZeroUsize::new(width).unwrap(), length_penalty, early_stopping }
     }
 
     /// Searches with a model that knows only the last token: the probabilities of tokens 0, 1 and 2
     /// at first and after each of them.
     fn search(table: [[f32; 3]; 4], tokens: usize, end_tokens: &[i64], beams: &Beams) -> Continuation {
+        process(table, tokens, end_tokens, beams, Processors::default())
+    }
+
+    fn process(
+        table: [[f32; 3]; 4],
+        tokens: usize,
+        end_tokens: &[i64],
+        beams: &Beams,
+        processors: Processors,
+    ) -> Continuation {
         let table = table.map(|row| row.map(f32::ln));
-        let mut search = PromptSearch::new(Limit { tokens, stop: Stop::MaxNewTokens });
+        let prompt = Prompt { beginning: vec![0], limit: Limit { tokens, stop: Stop::MaxNewTokens } };
+        let options = Options {
+            length: Length::Total(tokens + 1),
+            end_tokens: end_tokens.to_vec(),
+            search: Search::Beams(beams.clone()),
+            processors,
+        };
+        let mut search = PromptSearch::new(&prompt);
         while !search.live.is_empty() {
             let after = |beam: &Beam| beam.ids.last().map_or(0, |id| usize::try_from(*id).unwrap() + 1);
             let logits: Vec<&[f32]> = search.live.iter().map(|beam| &table[after(beam)][..]).collect();
-            search.advance(&logits, end_tokens, beams);
+            search.advance(&logits, &options, beams);
         }
         search.best().unwrap()
     }
@@ -182,6 +241,40 @@ mod tests {
         assert_eq!(found(0.0), Continuation { ids: vec![2], stop: Stop::EndToken });
         assert_eq!(found(1.0), Continuation { ids: vec![0, 0, 0], stop: Stop::MaxNewTokens });
         assert_eq!(found(-1.0).ids, [2]);
+    }
+
+    #[test]
+    fn early_stopping_takes_what_is_found_first() {
+        // 2 ends. At once it has 0.5; each further token is likelier than that, and its mean grows.
+        let table = [[0.44, 0.06, 0.5], [0.6, 0.1, 0.3], [0.1, 0.1, 0.8], [1.0, 0.0, 0.0]];
+        let ids = |early_stopping, length_penalty| {
+            search(table, 6, &[2], &Beams { early_stopping, ..beams(2, length_penalty) }).ids
+        };
+        assert_eq!(ids(EarlyStopping::WhenFull, 1.0), [2]);
+        assert_eq!(ids(EarlyStopping::Heuristic, 1.0).len(), 6);
+        assert_eq!(ids(EarlyStopping::Never, 1.0).len(), 6);
+    }
+
+    #[test]
+    fn processors_work_on_log_probabilities() {
+        let found = |processors| process(GARDEN_PATH, 2, &[], &beams(2, 1.0), processors);
+        let forced = Processors { forced_bos: Some(2), forced_eos: vec![1], ..Processors::default() };
+        assert_eq!(found(forced).ids, [2, 1]);
+        // 0.5 * 0.4 is what is left of the tokens that may follow.
+        let suppressing = |renormalize| Processors { suppress: vec![1], renormalize, ..Processors::default() };
+        assert_eq!(found(suppressing(false)).ids, [0, 0]);
+        assert_eq!(found(suppressing(true)).ids, [0, 0]);
+        let all = Processors { suppress: vec![0, 1, 2], ..Processors::default() };
+        let options = |processors| Options {
+            length: Length::Total(1),
+            end_tokens: Vec::new(),
+            search: Search::Greedy,
+            processors,
+        };
+        let prompt = Prompt { beginning: vec![0], limit: Limit { tokens: 2, stop: Stop::MaxNewTokens } };
+        let mut search = PromptSearch::new(&prompt);
+        assert!(search.advance(&[&[0.0; 3][..]], &options(all), &beams(2, 1.0)).is_empty());
+        assert!(search.best().unwrap_err().to_string().contains("no token may follow"));
     }
 
     #[test]

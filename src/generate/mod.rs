@@ -1,11 +1,19 @@
-//! Text generation with a decoder's artifact: prompts of token ids in, continuations out.
+//! Text generation with the artifact of a decoder or an encoder-decoder: prompts of token ids in,
+//! continuations out.
 //!
-//! [`Decoder`] runs the model and holds its cache; what it scores is continued by the likeliest
-//! token, by one that is drawn, or by beams ([`Search`]).
+//! A [`LanguageModel`] runs the artifact and holds its cache. [`Processors`] change its scores of the
+//! next token; what they leave is continued by the likeliest token, by one that is drawn, or by beams
+//! ([`Search`]). [`GenerationConfig`] says which of all that an artifact asks for.
 
 mod beams;
+mod cache;
 mod chat;
+mod config;
 mod decoder;
+mod document;
+mod encoder_decoder;
+mod model;
+mod processors;
 mod sample;
 mod single;
 mod text;
@@ -17,27 +25,41 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-pub use beams::Beams;
+pub use beams::{Beams, EarlyStopping};
 pub use chat::Chat;
-pub use decoder::{Decoder, Scores};
+pub use config::GenerationConfig;
+pub use model::{LanguageModel, Loading, Scores, load};
+pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};
 pub use text::Text;
 pub use tokens::end_tokens;
+pub(crate) use tokens::token;
 pub use top_k::{Candidate, Row, top_k};
 
 /// What is generated, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// No continuation gets longer, its end token included.
-    pub max_new_tokens: NonZeroUsize,
+    pub length: Length,
     /// Each of these ends a continuation, which keeps it; none where it is empty.
     pub end_tokens: Vec<i64>,
     /// How tokens are chosen.
     pub search: Search,
+    /// What changes scores before that.
+    pub processors: Processors,
+}
+
+/// How long a text may get, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// So many new ones.
+    New(NonZeroUsize),
+    /// So many with those that the text begins with: the prompt, or an encoder-decoder's start token.
+    Total(usize),
 }
 
 /// How tokens are chosen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Search {
     /// The likeliest token each time; of equals the one with the lowest id.
     Greedy,
@@ -78,14 +100,15 @@ pub struct Generated {
     pub total: Duration,
 }
 
-/// Continues prompts, all in one batch: shorter ones are padded on the left, which changes nothing
-/// but rounding. `on_token` gets the place of a prompt and each id of its continuation, in order, as soon as
-/// it is certain; with beams nothing is before all is done, and the first token took as long.
+/// Continues prompts, all in one batch: shorter ones are padded, which changes nothing but rounding.
+/// `on_token` gets the place of a prompt and each id of its continuation, in order, as soon as it is
+/// certain; with beams nothing is before all is done, and the first token took as long.
 ///
 /// # Errors
-/// When a prompt is not one that the model takes, the model fails to run, or `on_token` fails.
+/// When a prompt is not one that the model takes, a setting does not fit the model, the model fails
+/// to run, or `on_token` fails.
 pub fn generate(
-    decoder: &mut Decoder,
+    model: &mut dyn LanguageModel,
     prompts: &[Vec<i64>],
     options: &Options,
     on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
@@ -93,22 +116,55 @@ pub fn generate(
     if prompts.is_empty() {
         bail!("there is no prompt to continue");
     }
-    let limits = prompts.iter().map(|prompt| limit(decoder, prompt, options)).collect::<Result<Vec<_>>>()?;
+    options.processors.check(model.vocabulary())?;
+    let known = prompts.iter().map(|prompt| Prompt::new(model, prompt, options)).collect::<Result<Vec<_>>>()?;
     let start = Instant::now();
-    let scores = decoder.start(prompts)?;
+    let scores = model.start(prompts)?;
     let mut first = None;
     let mut chosen = |prompt, id| {
         first.get_or_insert_with(|| start.elapsed());
         on_token(prompt, id)
     };
-    let ends = &options.end_tokens;
     let continuations = match &options.search {
-        Search::Greedy => single::search(decoder, scores, &limits, ends, None, &mut chosen)?,
-        Search::Sample(sampling) => single::search(decoder, scores, &limits, ends, Some(sampling), &mut chosen)?,
-        Search::Beams(beams) => beams.search(decoder, scores, &limits, ends, &mut chosen)?,
+        Search::Greedy => single::search(model, scores, &known, options, None, &mut chosen)?,
+        Search::Sample(sampling) => single::search(model, scores, &known, options, Some(sampling), &mut chosen)?,
+        Search::Beams(beams) => beams.search(model, scores, &known, options, &mut chosen)?,
     };
     let total = start.elapsed();
     Ok(Generated { continuations, first_token: first.unwrap_or(total), total })
+}
+
+/// What is known of a prompt's text before it is generated.
+struct Prompt {
+    /// What it begins with.
+    beginning: Vec<i64>,
+    limit: Limit,
+}
+
+impl Prompt {
+    fn new(model: &dyn LanguageModel, prompt: &[i64], options: &Options) -> Result<Self> {
+        let room = model.room(prompt)?;
+        let beginning = model.beginning(prompt);
+        let wanted = match options.length {
+            Length::New(tokens) => tokens.get(),
+            Length::Total(length) if length > beginning.len() => length - beginning.len(),
+            Length::Total(length) => bail!(
+                "`max_length` is {length} and the text begins with {} tokens, so none may follow; say how many with \
+                 --max-new-tokens",
+                beginning.len()
+            ),
+        };
+        let limit = match room < wanted {
+            true => Limit { tokens: room, stop: Stop::Context },
+            false => Limit { tokens: wanted, stop: Stop::MaxNewTokens },
+        };
+        Ok(Self { beginning, limit })
+    }
+
+    /// The text with these new tokens.
+    fn sequence<'a>(&'a self, new: &'a [i64], options: &'a Options) -> Sequence<'a> {
+        Sequence { beginning: &self.beginning, new, limit: self.limit.tokens, end_tokens: &options.end_tokens }
+    }
 }
 
 /// How long a continuation may get, and why no longer.
@@ -126,13 +182,4 @@ impl Limit {
             false => (tokens >= self.tokens).then_some(self.stop),
         }
     }
-}
-
-fn limit(decoder: &Decoder, prompt: &[i64], options: &Options) -> Result<Limit> {
-    let room = decoder.room(prompt)?;
-    let wanted = options.max_new_tokens.get();
-    Ok(match room < wanted {
-        true => Limit { tokens: room, stop: Stop::Context },
-        false => Limit { tokens: wanted, stop: Stop::MaxNewTokens },
-    })
 }

@@ -7,7 +7,8 @@ use fastrand::Rng;
 use super::top_k::{Row, top_k};
 
 /// How tokens are drawn. Scores are divided by the temperature, all but the `top_k` best are left
-/// out, then all but the fewest whose probabilities reach `top_p` together.
+/// out, then all but the fewest whose probabilities reach `top_p` together, then those that are much
+/// less likely than the best.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
     /// Above 0; 1 leaves the probabilities as they are, less makes likely tokens likelier.
@@ -17,6 +18,9 @@ pub struct Sampling {
     /// The probability that the considered tokens reach together, from 0 to 1. The likeliest is
     /// always considered.
     pub top_p: f64,
+    /// The probability of the least likely token that is considered, relative to that of the
+    /// likeliest, from 0 to 1.
+    pub min_p: f64,
     /// The same seed draws the same tokens.
     pub seed: u64,
 }
@@ -58,6 +62,8 @@ impl Sampling {
             let kept = choices.iter().take_while(before).count();
             choices.truncate(kept.max(1));
         }
+        // The likeliest weighs 1.
+        choices.retain(|(_, weight)| *weight >= self.min_p);
         choices
     }
 }
@@ -75,7 +81,7 @@ mod tests {
     const SCORES: [f32; 4] = [1.0, 3.0, f32::NEG_INFINITY, 2.0];
 
     fn sampling(temperature: f64, top_k: usize, top_p: f64) -> Sampling {
-        Sampling { temperature, top_k: NonZeroUsize::new(top_k), top_p, seed: 0 }
+        Sampling { temperature, top_k: NonZeroUsize::new(top_k), top_p, min_p: 0.0, seed: 0 }
     }
 
     fn considered(sampling: &Sampling) -> Vec<usize> {
@@ -97,6 +103,13 @@ mod tests {
         // A higher temperature spreads: 0.506, 0.307 and 0.186.
         assert_eq!(considered(&sampling(2.0, 0, 0.67)), [1, 3]);
         assert_eq!(considered(&sampling(2.0, 0, 0.82)), [1, 3, 0]);
+    }
+
+    #[test]
+    fn min_p_leaves_out_what_is_much_less_likely_than_the_best() {
+        // Relative probabilities 1, 0.368 and 0.135.
+        let min_p = |min_p| considered(&Sampling { min_p, ..sampling(1.0, 0, 1.0) });
+        assert_eq!((min_p(0.1), min_p(0.2), min_p(1.0)), (vec![1, 3, 0], vec![1, 3], vec![1]));
     }
 
     #[test]

@@ -2,34 +2,35 @@
 
 use anyhow::Result;
 
-use super::{Continuation, Decoder, Limit, Sampling, Scores, likeliest};
+use super::{Continuation, LanguageModel, Options, Prompt, Sampling, Scores, likeliest};
 
 /// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn.
 pub(super) fn search(
-    decoder: &mut Decoder,
+    model: &mut dyn LanguageModel,
     mut scores: Scores,
-    limits: &[Limit],
-    end_tokens: &[i64],
+    prompts: &[Prompt],
+    options: &Options,
     sampling: Option<&Sampling>,
     on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
 ) -> Result<Vec<Continuation>> {
-    let empty = |limit: &Limit| Continuation { ids: Vec::new(), stop: limit.stop };
-    let mut continuations: Vec<Continuation> = limits.iter().map(empty).collect();
-    let mut generators = sampling.map_or_else(Vec::new, |sampling| sampling.generators(limits.len()));
+    let empty = |prompt: &Prompt| Continuation { ids: Vec::new(), stop: prompt.limit.stop };
+    let mut continuations: Vec<Continuation> = prompts.iter().map(empty).collect();
+    let mut generators = sampling.map_or_else(Vec::new, |sampling| sampling.generators(prompts.len()));
     // The prompt of each row of scores.
-    let mut prompts: Vec<usize> = (0..limits.len()).collect();
+    let mut of_rows: Vec<usize> = (0..prompts.len()).collect();
     loop {
         let (mut rows, mut ids) = (Vec::new(), Vec::new());
-        for (row, &prompt) in prompts.iter().enumerate() {
-            let scores = scores.row(row);
+        for (row, &prompt) in of_rows.iter().enumerate() {
+            let continuation = &mut continuations[prompt];
+            let sequence = prompts[prompt].sequence(&continuation.ids, options);
+            let scores = options.processors.processed(scores.row(row), sequence);
             let id = match sampling {
-                Some(sampling) => sampling.draw(scores, &mut generators[prompt]),
-                None => likeliest(scores),
+                Some(sampling) => sampling.draw(&scores, &mut generators[prompt]),
+                None => likeliest(&scores),
             };
             let id = i64::try_from(id)?;
-            let continuation = &mut continuations[prompt];
             continuation.ids.push(id);
-            match limits[prompt].stops(continuation.ids.len(), id, end_tokens) {
+            match prompts[prompt].limit.stops(continuation.ids.len(), id, &options.end_tokens) {
                 Some(stop) => continuation.stop = stop,
                 None => {
                     rows.push(row);
@@ -41,7 +42,7 @@ pub(super) fn search(
         if rows.is_empty() {
             return Ok(continuations);
         }
-        scores = decoder.step(&rows, &ids)?;
-        prompts = rows.iter().map(|&row| prompts[row]).collect();
+        scores = model.step(&rows, &ids)?;
+        of_rows = rows.iter().map(|&row| of_rows[row]).collect();
     }
 }

@@ -1,16 +1,13 @@
-//! Which tokens end a text.
+//! Which tokens begin and end a text.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::Result;
+
+use super::document::Document;
 
 /// The files that may say it, that which counts first.
 const FILES: [&str; 2] = ["generation_config.json", "config.json"];
-
-const KEY: &str = "eos_token_id";
 
 /// The ids of the tokens that end a text, from `eos_token_id` of an artifact's
 /// generation_config.json or else of its config.json; none where neither says it.
@@ -18,22 +15,23 @@ const KEY: &str = "eos_token_id";
 /// # Errors
 /// When a file cannot be read or its `eos_token_id` is neither an id nor a list of ids.
 pub fn end_tokens(artifact: &Path) -> Result<Vec<i64>> {
+    ids(artifact, "eos_token_id")
+}
+
+/// The id under a key, such as `pad_token_id`, of an artifact's generation_config.json or else of
+/// its config.json; the first where it is a list.
+///
+/// # Errors
+/// When a file cannot be read or has neither an id nor a list of ids under the key.
+pub(crate) fn token(artifact: &Path, key: &str) -> Result<Option<i64>> {
+    Ok(ids(artifact, key)?.first().copied())
+}
+
+fn ids(artifact: &Path, key: &str) -> Result<Vec<i64>> {
     for file in FILES {
-        let path = artifact.join(file);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            read => read.with_context(|| format!("cannot read {}", path.display()))?,
-        };
-        let document: Value =
-            serde_json::from_str(&text).with_context(|| format!("{} is no JSON document", path.display()))?;
-        let ids = match document.get(KEY) {
-            None | Some(Value::Null) => continue,
-            Some(Value::Array(ids)) => ids.iter().map(Value::as_i64).collect(),
-            Some(id) => id.as_i64().map(|id| vec![id]),
-        };
-        match ids {
-            Some(ids) => return Ok(ids),
-            None => bail!("`{KEY}` of {} is neither an id nor a list of ids", path.display()),
+        let document = Document::open(&artifact.join(file))?;
+        if let Some(ids) = document.map(|mut document| document.ids(key)).transpose()?.flatten() {
+            return Ok(ids);
         }
     }
     Ok(Vec::new())
@@ -41,6 +39,8 @@ pub fn end_tokens(artifact: &Path) -> Result<Vec<i64>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,19 +1,19 @@
 //! Comparing what two runs of a model give.
 
+mod cases;
 mod compare;
+mod parts;
 mod report;
 
 use planish_eval::Tensor;
 use planish_runtimes::{RuntimeError, Session};
 use serde::{Deserialize, Serialize};
 
+pub use cases::{Case, cases};
+pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
+pub use parts::{Pair, verify_parts};
 pub use report::{CaseReport, Figures, OutputReport, Report};
-
-use crate::inputs::{CACHE, InputError, InputSpec, has_cache, seeded_inputs};
-
-/// What the names of outputs begin with that are keys and values of all positions.
-const PRESENT: &str = "present.";
 
 /// How far a candidate may be from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,92 +30,6 @@ pub struct Tolerances {
 impl Tolerances {
     /// For graphs that compute in float32: only the order of summation may differ.
     pub const F32: Self = Self { max_relative: 1e-5, cosine: 0.999_99, top1: 1.0 };
-}
-
-/// One set of inputs to compare on.
-pub struct Case {
-    /// What it is, e.g. `2 x 16, padded`.
-    pub label: String,
-    /// Names and tensors.
-    pub inputs: Vec<(String, Tensor)>,
-    /// How many tokens are run first; the rest then continues from the keys and values of these.
-    pub before: Option<usize>,
-}
-
-impl Case {
-    /// Runs it; what the last run took and gave.
-    fn run(&self, session: &mut dyn Session) -> Result<[Vec<(String, Tensor)>; 2], RuntimeError> {
-        let Some(before) = self.before else {
-            return Ok([self.inputs.clone(), session.run(&named(&self.inputs))?]);
-        };
-        let first: Vec<(String, Tensor)> = self
-            .inputs
-            .iter()
-            .map(|(name, tensor)| match name.starts_with(CACHE) {
-                true => (name.clone(), tensor.clone()),
-                false => (name.clone(), columns(tensor, 0, before)),
-            })
-            .collect();
-        let given = session.run(&named(&first))?;
-        let rest = self.inputs.iter().map(|(name, tensor)| {
-            let cached = name.strip_prefix(CACHE).map(|rest| format!("{PRESENT}{rest}"));
-            let cached = cached.and_then(|cached| given.iter().find(|(output, _)| *output == cached));
-            let tensor = match (cached, name.as_str()) {
-                (Some((_, present)), _) => present.clone(),
-                // The mask covers what is cached too.
-                (None, compare::MASK) => tensor.clone(),
-                (None, _) => columns(tensor, before, usize::MAX),
-            };
-            (name.clone(), tensor)
-        });
-        let rest: Vec<(String, Tensor)> = rest.collect();
-        let outputs = session.run(&named(&rest))?;
-        Ok([rest, outputs])
-    }
-}
-
-/// The columns of a matrix from one on, up to another.
-fn columns(tensor: &Tensor, from: usize, to: usize) -> Tensor {
-    let &[rows, width] = tensor.shape() else { return tensor.clone() };
-    let (to, size) = (to.min(width), tensor.dtype().size());
-    let bytes = tensor.to_bytes();
-    let kept: Vec<u8> =
-        (0..rows).flat_map(|row| &bytes[(row * width + from) * size..(row * width + to) * size]).copied().collect();
-    Tensor::from_bytes(tensor.dtype(), vec![rows, to - from], &kept).unwrap_or_else(|| tensor.clone())
-}
-
-/// The longest sequence of a model with a cache that is compared: such models take sequences whose
-/// scores no reference computes in reasonable time.
-const LONGEST_OF_CACHED: usize = 512;
-
-/// Cases of several shapes from a seed: one token, a short, an odd and the longest sequence, one
-/// row and more, with padding and without; for a model with a cache, some that continue from it.
-/// Without a longest sequence, as for models of images, one row and more.
-///
-/// # Errors
-/// When inputs cannot be made for the specs.
-pub fn cases(specs: &[InputSpec], longest: Option<usize>, seed: u64) -> Result<Vec<Case>, InputError> {
-    let Some(longest) = longest else {
-        let case = |batch: usize| {
-            let inputs = seeded_inputs(specs, batch, 1, seed, false)?;
-            Ok(Case { label: format!("batch of {batch}"), inputs, before: None })
-        };
-        return [1, 3].into_iter().map(case).collect();
-    };
-    let cached = has_cache(specs);
-    let longest = if cached { longest.min(LONGEST_OF_CACHED) } else { longest };
-    let shapes = [(1, 1, false), (1, 8, false), (2, 1, false), (3, 8, true), (2, 37, true), (1, longest, false)];
-    let mut shapes = shapes.map(|(batch, sequence, padded)| (batch, longest.min(sequence), padded)).to_vec();
-    shapes.sort_unstable_by_key(|&(batch, sequence, _)| (sequence, batch));
-    shapes.dedup();
-    let case = |batch: usize, sequence: usize, padded: bool, before: Option<usize>| {
-        let after = before.map_or_else(String::new, |before| format!(", {before} of them cached"));
-        let label = format!("{batch} x {sequence}{}{after}", if padded { ", padded" } else { "" });
-        Ok(Case { label, inputs: seeded_inputs(specs, batch, sequence, seed, padded)?, before })
-    };
-    let whole = shapes.into_iter().map(|(batch, sequence, padded)| case(batch, sequence, padded, None));
-    let continued = [(2, 7, 6), (3, 9, 5)].into_iter().filter(|(_, sequence, _)| cached && *sequence <= longest);
-    whole.chain(continued.map(|(batch, sequence, before)| case(batch, sequence, true, Some(before)))).collect()
 }
 
 /// Runs both on every case and compares their outputs.
@@ -155,25 +69,6 @@ mod tests {
 
     use super::*;
     use crate::inputs::{Values, specs};
-
-    #[test]
-    fn cases_reach_the_longest_sequence_and_no_further() {
-        let labels =
-            |longest| cases(&[], Some(longest), 0).unwrap().into_iter().map(|case| case.label).collect::<Vec<_>>();
-        let all = ["1 x 1", "2 x 1", "1 x 8", "3 x 8, padded", "2 x 37, padded", "1 x 512"];
-        assert_eq!(labels(512), all);
-        assert_eq!(labels(4), ["1 x 1", "2 x 1", "1 x 4", "2 x 4, padded", "3 x 4, padded"]);
-        let images = cases(&[], None, 0).unwrap();
-        assert_eq!(images.iter().map(|case| case.label.as_str()).collect::<Vec<_>>(), ["batch of 1", "batch of 3"]);
-    }
-
-    #[test]
-    fn columns_are_those_of_each_row() {
-        let matrix = Tensor::new(vec![2, 3], vec![1i64, 2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(columns(&matrix, 1, 2), Tensor::new(vec![2, 1], vec![2i64, 5]).unwrap());
-        assert_eq!(columns(&matrix, 1, usize::MAX), Tensor::new(vec![2, 2], vec![2i64, 3, 5, 6]).unwrap());
-        assert_eq!(columns(&matrix, 3, 9).shape(), [2, 0]);
-    }
 
     /// A candidate that takes the cache for zeros is right until it continues from one.
     #[test]

@@ -5,115 +5,133 @@
 
 A CASE is a checkpoint folder with an io.safetensors in it, or MODEL:IO to name the two. The io file
 has inputs under `in.NAME` and expected outputs under `out.NAME`. For each case it runs
-`PLANISH compile MODEL --target TARGET`, has the ONNX checker read what came out, runs that on the CPU
-provider with all graph optimizations off, and again with all on, and compares every expected output
-by its largest absolute difference, relative to the largest expected value where that is above 1.
-Positions that the attention mask hides are not compared: nothing is promised for them.
-Exits 1 when a case fails.
+`PLANISH compile MODEL --target TARGET`, has the ONNX checker read each graph that came out, runs them
+on the CPU provider with all graph optimizations off, and again with all on, and compares every expected
+output. Decoders start from an empty cache, and take the tokens of `in.step.NAME` on the cache that
+came out. The decoder of an encoder-decoder takes what the encoder gave, all tokens at once and then
+the last one on the cache of those before. Exits 1 when a case fails.
 """
 
 import argparse
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from safetensors.numpy import load_file
+
+from cases import Case, Mismatch, check_all, difference
 
 LEVELS = (onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
+PAST = "past_key_values."
+PRESENT = "present."
+STEP = "step."
+# Ids of generated text: no output of a graph.
+GENERATED = ("greedy", "beam4")
+
+Tensors = dict[str, np.ndarray]
 
 
-class Mismatch(Exception):
-    """The case fails; the message says in what."""
+class Model:
+    """A graph of an artifact at one level of ONNX Runtime's own optimizations."""
+
+    def __init__(self, path: Path, level):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def run(self, inputs: Tensors) -> Tensors:
+        """All outputs, by name. The inputs must be those of the graph."""
+        names = {i.name for i in self.session.get_inputs()}
+        if names != set(inputs):
+            raise Mismatch(f"the model's inputs are {sorted(names)}, expected {sorted(inputs)}")
+        outputs = [o.name for o in self.session.get_outputs()]
+        return dict(zip(outputs, self.session.run(outputs, inputs)))
+
+    def empty_past(self, batch: int) -> Tensors:
+        """A cache of no tokens: [batch, heads, 0, size] for each key and value."""
+        past = [i for i in self.session.get_inputs() if i.name.startswith(PAST)]
+        return {i.name: np.zeros((batch, i.shape[1], 0, i.shape[3]), np.float32) for i in past}
 
 
-def parse_case(text: str) -> tuple[Path, Path]:
-    """The checkpoint folder and the io file that a CASE names."""
-    model, _, io = text.partition(":")
-    return Path(model), Path(io) if io else Path(model) / "io.safetensors"
+def as_past(outputs: Tensors) -> Tensors:
+    """The cache that a run gave, under the names by which the next one takes it."""
+    return {PAST + name.removeprefix(PRESENT): t for name, t in outputs.items() if name.startswith(PRESENT)}
 
 
-def compile_model(planish: Path, model: Path, target: str, output: Path) -> Path:
-    """Compiles `model`; returns the ONNX file."""
-    command = [planish, "compile", model, "--target", target, "-o", output]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        raise Mismatch(f"compile exited with {done.returncode}: {done.stderr.strip()}")
-    onnx.checker.check_model(output / "model.onnx", full_check=target == "onnx")
-    return output / "model.onnx"
+def by_token(name: str, tensor: np.ndarray) -> np.ndarray:
+    """A key or value with its tokens on the second axis, as masks have them; anything else unchanged."""
+    return tensor.swapaxes(1, 2) if name.startswith(PRESENT) else tensor
 
 
-def run(path: Path, inputs: dict[str, np.ndarray], level) -> dict[str, np.ndarray]:
-    """All outputs of the model, by name."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = level
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = {i.name for i in session.get_inputs()}
-    if names != set(inputs):
-        raise Mismatch(f"the model's inputs are {sorted(names)}, expected {sorted(inputs)}")
-    outputs = [o.name for o in session.get_outputs()]
-    return dict(zip(outputs, session.run(outputs, inputs)))
+class Comparison:
+    """Compares outputs and keeps the worst difference."""
+
+    def __init__(self, tolerance: float):
+        self.tolerance = tolerance
+        self.worst = 0.0
+
+    def __call__(self, got: Tensors, want: Tensors, mask: np.ndarray | None = None) -> None:
+        for name, expected in want.items():
+            if name not in got:
+                raise Mismatch(f"no output {name}; the model has {sorted(got)}")
+            found = difference(name, by_token(name, got[name]), by_token(name, expected), mask, self.tolerance)
+            self.worst = max(self.worst, found)
 
 
-def difference(got: np.ndarray, want: np.ndarray, mask: np.ndarray | None) -> float:
-    """Largest absolute difference, relative to the largest expected value where that is above 1."""
-    if got.shape != want.shape or got.dtype != want.dtype:
-        raise Mismatch(f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}")
-    if mask is not None and want.shape[:2] == mask.shape:
-        got, want = got[mask], want[mask]
-    largest = max(1.0, float(np.abs(want).max()))
-    return float(np.abs(got.astype(np.float64) - want).max()) / largest
-
-
-def check(planish: Path, model: Path, io: Path, target: str, tolerance: float) -> float:
-    """The worst difference over all outputs; raises when it is too large."""
-    tensors = load_file(io)
-    inputs = {name.removeprefix("in."): t for name, t in tensors.items() if name.startswith("in.")}
-    expected = {name.removeprefix("out."): t for name, t in tensors.items() if name.startswith("out.")}
-    if not expected:
-        raise Mismatch(f"{io} holds no out.NAME")
+def check_single(folder: Path, level, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:
+    """An encoder, or a decoder and one step of it."""
+    model = Model(folder / "model.onnx", level)
     mask = inputs["attention_mask"].astype(bool) if "attention_mask" in inputs else None
-    worst = 0.0
-    with tempfile.TemporaryDirectory() as scratch:
-        path = compile_model(planish, model, target, Path(scratch) / "out")
-        for level in LEVELS:
-            outputs = run(path, inputs, level)
-            for name, want in expected.items():
-                if name not in outputs:
-                    raise Mismatch(f"no output {name}; the model has {sorted(outputs)}")
-                try:
-                    found = difference(outputs[name], want, mask)
-                except Mismatch as e:
-                    raise Mismatch(f"{name}: {e}") from e
-                # Written so that a NaN fails.
-                if not found <= tolerance:
-                    raise Mismatch(f"{name}: differs by {found:.1e}, {tolerance:g} allowed ({level.name})")
-                worst = max(worst, found)
-    return worst
+    first = {name: t for name, t in inputs.items() if not name.startswith(STEP) and name != "prompt"}
+    step = {name.removeprefix(STEP): t for name, t in inputs.items() if name.startswith(STEP)}
+    batch = len(next(iter(first.values())))
+    outputs = model.run(first | model.empty_past(batch))
+    compare(outputs, {name: t for name, t in expected.items() if not name.startswith(STEP)}, mask)
+    if step:
+        wanted = {name.removeprefix(STEP): t for name, t in expected.items() if name.startswith(STEP)}
+        compare(model.run(step | as_past(outputs)), wanted)
+
+
+def check_encoder_decoder(folder: Path, level, inputs: Tensors, expected: Tensors, compare: Comparison) -> None:
+    """Encoder, decoder, and decoder on a cache, each a graph of its own."""
+    mask = inputs["attention_mask"]
+    encoder = Model(folder / "encoder_model.onnx", level)
+    encoded = encoder.run({"input_ids": inputs["input_ids"], "attention_mask": mask})
+    compare(encoded, {"last_hidden_state": expected["encoder_last_hidden_state"]}, mask.astype(bool))
+    ids, logits = inputs["decoder_input_ids"], expected["logits"]
+    source = {"encoder_attention_mask": mask, "encoder_hidden_states": encoded["last_hidden_state"]}
+    decoder = Model(folder / "decoder_model.onnx", level)
+    compare(decoder.run(source | {"input_ids": ids}), {"logits": logits})
+    before = decoder.run(source | {"input_ids": ids[:, :-1]})
+    step = {"encoder_attention_mask": mask, "input_ids": ids[:, -1:]} | as_past(before)
+    compare(Model(folder / "decoder_with_past_model.onnx", level).run(step), {"logits": logits[:, -1:]})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("planish", type=Path, help="the binary")
-    parser.add_argument("cases", nargs="+", metavar="CASE", type=parse_case)
+    parser.add_argument("cases", nargs="+", metavar="CASE", type=Case)
     parser.add_argument("--target", default="onnx")
     parser.add_argument("--tolerance", type=float, default=1e-5)
     args = parser.parse_args()
-    failed = 0
-    for model, io in args.cases:
-        label = f"{args.target:8} {model.name:20}"
-        try:
-            worst = check(args.planish, model, io, args.target, args.tolerance)
-            print(f"ok    {label} worst difference {worst:.1e}", flush=True)
-        # Whatever a reader of the file raises is a failure of this case, not the end of the others.
-        except Exception as e:
-            failed += 1
-            print(f"FAIL  {label} {type(e).__name__}: {e}", flush=True)
-    print(f"{len(args.cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+
+    def check(case: Case, scratch: Path) -> str:
+        inputs, expected = case.tensors()
+        expected = {name: t for name, t in expected.items() if name not in GENERATED}
+        folder = case.compile(args.planish, scratch / "out", "--target", args.target)
+        for graph in folder.glob("*.onnx"):
+            onnx.checker.check_model(graph, full_check=args.target == "onnx")
+        check_parts = check_encoder_decoder if "decoder_input_ids" in inputs else check_single
+        compare = Comparison(args.tolerance)
+        for level in LEVELS:
+            try:
+                check_parts(folder, level, inputs, expected, compare)
+            except Mismatch as e:
+                raise Mismatch(f"{e} ({level.name})") from e
+        return f"worst difference {compare.worst:.1e}"
+
+    return check_all(args.cases, args.target, check)
 
 
 if __name__ == "__main__":

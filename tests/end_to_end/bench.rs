@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{golden, names, planish, planish_compile, scratch};
+use crate::support::{artifact, golden, names, planish, planish_compile, scratch, tensors, text};
 
 #[test]
 fn artifacts_of_a_model_are_measured_together() {
@@ -30,4 +30,70 @@ fn artifacts_of_a_model_are_measured_together() {
     assert_eq!(order, ["a", "a2", "a", "a2", "b", "b"]);
     assert!(cells.iter().all(|cell| cell["latency_ms"]["p50"].is_f64()), "{document}");
     assert_eq!(names(folder.path()), ["a", "a2", "b", "bert", "bert-classify", "figures.json"]);
+}
+
+/// Part, new tokens and cached ones of each cell.
+fn runs(model: &str, lengths: &str) -> Vec<(String, u64, u64)> {
+    let (_folder, out) = artifact(model);
+    let reference = golden(model);
+    let bench = ["bench", text(&out), "--reference", text(&reference), "--batch", "2", "--seq", lengths];
+    let quick = ["--time", "0", "--iterations", "3", "--threads", "1", "--json"];
+    let done = planish([&bench[..], &quick].concat()).succeeds();
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let run = |cell: &Value| {
+        let shape = &cell["shape"];
+        let (latency, tokens) = (cell["latency_ms"]["p50"].as_f64().unwrap(), shape["tokens"].as_u64().unwrap());
+        let speed = cell["throughput"]["tok_s"].as_f64().unwrap();
+        assert!((speed * latency / 1e3 - (2 * tokens) as f64).abs() < 1e-6, "{cell}");
+        assert!(cell["accuracy"]["max_rel"].as_f64().unwrap() <= 1e-5, "{cell}");
+        let part = shape["part"].as_str().unwrap_or_default();
+        (part.to_owned(), tokens, shape["past"].as_u64().unwrap())
+    };
+    document["cells"].as_array().unwrap().iter().map(run).collect()
+}
+
+fn expected<const N: usize>(runs: [(&str, u64, u64); N]) -> Vec<(String, u64, u64)> {
+    runs.map(|(part, tokens, past)| (part.to_owned(), tokens, past)).to_vec()
+}
+
+#[test]
+fn decoders_are_measured_on_prompts_and_on_a_token_behind_them() {
+    // The model takes 64 tokens: behind the last there is room for none.
+    assert_eq!(runs("gpt2", "5,64"), expected([("prompt", 5, 0), ("step", 1, 5), ("prompt", 64, 0)]));
+}
+
+#[test]
+fn encoder_decoders_are_measured_part_by_part() {
+    let (encoder, decoder) = ("encoder_model", "decoder_model");
+    let all = [(encoder, 6, 0), (decoder, 1, 0), ("decoder_with_past_model", 1, 6)];
+    assert_eq!(runs("t5", "6"), expected(all));
+    let longest = [(encoder, 40, 0), (decoder, 1, 0)];
+    assert_eq!(runs("bart", "6,40"), [expected(all), expected(longest)].concat());
+}
+
+#[test]
+fn encoders_are_measured_on_one_run() {
+    assert_eq!(runs("bert-mlm", "7"), expected([("", 7, 0)]));
+}
+
+#[test]
+fn a_part_that_is_wrong_has_no_speed() {
+    let (_folder, out) = artifact("bart");
+    let path = out.join("decoder_with_past_model.onnx");
+    let mut bytes = fs::read(&path).unwrap();
+    let weight = &tensors(&golden("bart").join("model.safetensors"))["model.decoder.layernorm_embedding.weight"];
+    let at = bytes.windows(64).position(|window| *window == weight.bytes[..64]).expect("it is there as stored");
+    bytes[at..at + 4].copy_from_slice(&5f32.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let reference = golden("bart");
+    let bench = ["bench", text(&out), "--reference", text(&reference), "--seq", "6", "--time", "0"];
+    let done = planish(bench).exits(3, &["out, decoder_with_past_model, 1 x 6: logits: max relative error"]);
+    let cells: Vec<Vec<&str>> =
+        done.stdout.lines().skip(2).take(3).map(|line| line.split('|').map(str::trim).collect()).collect();
+    assert_eq!(
+        cells.iter().map(|cell| cell[7] == "failed").collect::<Vec<_>>(),
+        [false, false, true],
+        "{}",
+        done.stdout
+    );
 }

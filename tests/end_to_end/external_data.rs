@@ -150,6 +150,7 @@ fn many_weights_go_to_a_file_of_their_own() {
             opset: options.passes.opset,
             placement: Placement::Copy,
             external_above,
+            data_suffix: "_data",
             progress: &|_| (),
         };
         (export(&graph, "model", &folder, &options).unwrap().files, folder)

@@ -7,7 +7,33 @@ use tempfile::TempDir;
 
 use crate::support::{Done, Draft, golden, numbered, planish, planish_compile, scratch};
 
-const DECODERS: [&str; 5] = ["gpt2", "llama", "mistral", "phi3", "qwen2"];
+const DECODERS: [&str; 15] = [
+    "gemma",
+    "gemma2",
+    "gpt-neox",
+    "gpt-neox-sequential",
+    "gpt2",
+    "llama",
+    DYNAMIC,
+    "llama-yarn",
+    "mistral",
+    "opt",
+    "opt-350m-like",
+    "phi3",
+    "phi3-longrope",
+    "qwen2",
+    "qwen3",
+];
+const ENCODER_DECODERS: [&str; 4] = ["t5", "t5-gated-untied", "bart", "marian"];
+
+/// Its frequencies change with each token, those of keys in a cache do not: without a cache it is
+/// another model.
+const DYNAMIC: &str = "llama-dynamic";
+
+/// All of them.
+fn generators() -> impl Iterator<Item = &'static str> {
+    DECODERS.into_iter().chain(ENCODER_DECODERS)
+}
 
 /// A model compiled into a folder of its own.
 fn artifact(model: &Path, more: &[&str]) -> (TempDir, PathBuf) {
@@ -47,32 +73,36 @@ fn list(ids: &[i64]) -> String {
 
 #[test]
 fn greedy_and_beams_give_what_the_transformers_library_generates() {
-    for name in DECODERS {
+    for name in generators() {
         let prompt = stored(name, "in.prompt");
+        // The text of an encoder-decoder begins with its start token, not with the prompt.
+        let beginning = if ENCODER_DECODERS.contains(&name) { 1 } else { prompt.len() };
         for target in ["onnx", "ort"] {
             let (_folder, out) = artifact(&golden(name), &["--target", target]);
             let generated = |tensor: &str, more: &[&str]| {
-                let want = stored(name, tensor).split_off(prompt.len());
+                let want = stored(name, tensor).split_off(beginning);
                 let count = want.len().to_string();
                 let fixed = ["--ids", &list(&prompt), "--max-new-tokens", &count, "--ignore-eos"];
                 assert_eq!(ids(&out, &[&fixed, more].concat()), json!(want), "{tensor} of {name} on {target} {more:?}");
             };
             generated("out.greedy", &[]);
-            generated("out.greedy", &["--no-cache"]);
+            if name != DYNAMIC {
+                generated("out.greedy", &["--no-cache"]);
+                generated("out.beam4", &["--beams", "4", "--no-cache"]);
+            }
             generated("out.greedy", &["--beams", "1"]);
             // All are equally long, so no penalty changes their order.
             for penalty in ["0", "1", "-1"] {
                 generated("out.beam4", &["--beams", "4", "--length-penalty", penalty]);
             }
-            generated("out.beam4", &["--beams", "4", "--no-cache"]);
         }
     }
 }
 
-/// Prompts of several lengths are padded on the left; those that end are dropped from the batch.
+/// Prompts of several lengths are padded; those that end are dropped from the batch.
 #[test]
 fn each_prompt_of_a_batch_is_continued_as_it_would_be_alone() {
-    for name in DECODERS {
+    for name in generators() {
         let (_folder, out) = artifact(&golden(name), &[]);
         let long = stored(name, "in.prompt");
         let prompts = [list(&long[..3]), list(&long), list(&long[4..6])];
@@ -122,7 +152,12 @@ fn end_tokens_end_and_stay() {
     let prompt = list(&stored("gpt2", "in.prompt"));
     let generated = |more: &[&str]| ids(&out, &[&["--ids", &prompt, "--max-new-tokens", "4"], more].concat());
     assert_eq!(generated(&[]), json!([81]));
-    assert_eq!(generated(&["--ignore-eos"]), json!([81, 81, 81, 81]));
+    for search in [&[][..], &["--beams", "2"], &["--top-k", "5"]] {
+        let endless = generated(&[&["--ignore-eos"], search].concat());
+        let ends = |id: &Value| *id == json!(2) || *id == json!(81);
+        let endless = endless.as_array().unwrap();
+        assert!(endless.len() == 4 && !endless.iter().any(ends), "{search:?}: {endless:?}");
+    }
     // Divided by more than its length, a long one is better than one that ends at once.
     assert_eq!(generated(&["--beams", "2", "--length-penalty", "0"]), json!([81]));
     assert_eq!(generated(&["--beams", "2", "--length-penalty", "9"]).as_array().unwrap().len(), 4);
@@ -146,6 +181,99 @@ fn the_end_of_the_context_stops_with_a_note() {
     assert_eq!(note.lines().count(), 1, "{note}");
     let prompt = list(&[5; 64]);
     generate(&out, &["--ids", &prompt]).exits(1, &["64 tokens", "takes 64", "shorten"]);
+}
+
+/// Continues the prompt of a golden, with these settings in the artifact's generation_config.json.
+#[track_caller]
+fn with_settings(name: &str, out: &Path, settings: &Value, more: &[&str]) -> Vec<i64> {
+    std::fs::write(out.join("generation_config.json"), settings.to_string()).unwrap();
+    let ids = ids(out, &[&["--ids", &list(&stored(name, "in.prompt"))], more].concat());
+    ids.as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect()
+}
+
+#[test]
+fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
+    let (_folder, out) = artifact(&golden("gpt2"), &[]);
+    let run = |settings: Value, more: &[&str]| with_settings("gpt2", &out, &settings, more);
+    let prompt = stored("gpt2", "in.prompt");
+    let greedy = stored("gpt2", "out.greedy").split_off(prompt.len());
+    let beam4 = stored("gpt2", "out.beam4").split_off(prompt.len());
+    let count = beam4.len();
+    assert_eq!(run(json!({"max_new_tokens": 5}), &[]), greedy[..5]);
+    assert_eq!(run(json!({"max_new_tokens": 5}), &["--max-new-tokens", "3"]), greedy[..3]);
+    assert_eq!(run(json!({"max_length": prompt.len() + 2}), &[]), greedy[..2]);
+    assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &[]), beam4);
+    let drawing = json!({"max_new_tokens": count, "do_sample": true, "temperature": 2.0});
+    assert_eq!(run(drawing.clone(), &["--greedy"]), greedy);
+    assert_eq!(run(drawing.clone(), &["--beams", "4"]), beam4);
+    let drawn = run(drawing.clone(), &[]);
+    assert_eq!(drawn, run(drawing.clone(), &["--seed", "0"]));
+    assert_ne!(drawn, greedy);
+    assert_ne!(drawn, run(drawing.clone(), &["--seed", "1"]));
+    let plain = ["--temperature", "2", "--max-new-tokens", &count.to_string()];
+    assert_eq!(run(json!({}), &plain), drawn);
+    assert_eq!(run(drawing, &["--no-generation-config", "--max-new-tokens", "4"]), greedy[..4]);
+    let suppressing = |ids: &[i64]| run(json!({"max_new_tokens": 2, "suppress_tokens": ids}), &[]);
+    assert!(!suppressing(&greedy[..1]).contains(&greedy[0]));
+    let forced = json!({"max_new_tokens": 3, "forced_eos_token_id": 9});
+    assert_eq!(run(forced.clone(), &[])[2], 9);
+    assert_eq!(run(forced, &["--ignore-eos"]), greedy[..3]);
+    assert!(!run(json!({"max_new_tokens": 9, "repetition_penalty": 1e9}), &[])[1..].windows(2).any(|w| w[0] == w[1]));
+
+    let refused = |settings: Value, parts: &[&str]| {
+        std::fs::write(out.join("generation_config.json"), settings.to_string()).unwrap();
+        generate(&out, &["--ids", &list(&prompt)]).exits(1, parts);
+    };
+    refused(json!({"penalty_alpha": 0.6}), &["penalty_alpha", "--no-generation-config"]);
+    refused(json!({"max_length": 3}), &["max_length", "--max-new-tokens"]);
+    refused(json!({"bad_words_ids": [[137]]}), &["bad_words_ids", "137", "0 to 136"]);
+    std::fs::write(out.join("generation_config.json"), r#"{"chat_format": "chatml"}"#).unwrap();
+    generate(&out, &["--ids", "5"]).exits(0, &["warning: ", "chat_format"]);
+}
+
+#[test]
+fn the_text_of_an_encoder_decoder_begins_and_ends_as_configured() {
+    let (_folder, out) = artifact(&golden("bart"), &[]);
+    let forced = json!({
+        "decoder_start_token_id": 2, "eos_token_id": 2, "max_length": 6, "forced_bos_token_id": 7, "forced_eos_token_id": 2,
+        "min_length": 6,
+    });
+    let text = with_settings("bart", &out, &forced, &[]);
+    assert_eq!((text.len(), text[0], text[4]), (5, 7, 2));
+    for search in [&["--beams", "3"][..], &["--temperature", "1"], &["--no-cache"]] {
+        let text = with_settings("bart", &out, &forced, search);
+        assert_eq!((text.len(), text[0], text.last()), (5, 7, Some(&2)), "{search:?}");
+    }
+    // The model has 40 positions, the start token takes one.
+    let long = ["--ids", &list(&[5; 40]), "--ignore-eos", "--max-new-tokens", "50"];
+    generate(&out, &long).exits(0, &["stopped after 39 tokens"]);
+    generate(&out, &["--ids", &list(&[5; 41])]).exits(1, &["41 tokens", "takes 40"]);
+    generate(&out, &["--ids", "127"]).exits(1, &["id 127 is not in the vocabulary"]);
+
+    let without = |document: &str, key: &str, file: &str| {
+        let path = out.join(file);
+        let mut settings: Value = serde_json::from_str(document).unwrap();
+        settings.as_object_mut().unwrap().remove(key);
+        std::fs::write(path, settings.to_string()).unwrap();
+    };
+    let config = std::fs::read_to_string(out.join("config.json")).unwrap();
+    without("{}", "", "generation_config.json");
+    generate(&out, &["--ids", "5"]).exits(0, &[]);
+    without(&config, "decoder_start_token_id", "config.json");
+    generate(&out, &["--ids", "5"]).exits(1, &["decoder_start_token_id", "generation_config.json"]);
+    std::fs::write(out.join("generation_config.json"), r#"{"decoder_start_token_id": 127}"#).unwrap();
+    generate(&out, &["--ids", "5"]).exits(1, &["decoder_start_token_id", "127", "0 to 126"]);
+}
+
+#[test]
+fn an_encoder_decoder_needs_its_decoder_with_a_cache() {
+    let (_folder, out) = artifact(&golden("t5"), &[]);
+    let path = out.join("planish.json");
+    let mut manifest: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    manifest["parts"].as_array_mut().unwrap().retain(|part| part["name"] != "decoder_with_past_model");
+    std::fs::write(&path, manifest.to_string()).unwrap();
+    generate(&out, &["--ids", "5"]).exits(1, &["no decoder_with_past_model", "--no-cache"]);
+    generate(&out, &["--ids", "5", "--no-cache"]).exits(0, &[]);
 }
 
 /// What the tokenizer puts before a text.
@@ -236,7 +364,6 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", "5", "--chat"], &["cannot be used with"]);
     usage(&["--ids", ""], &["`` is no token id"]);
     usage(&["--ids", "5,x"], &["`x` is no token id"]);
-    usage(&["--ids", "5", "--seed", "1"], &["--temperature"]);
     usage(&["--ids", "5", "--length-penalty", "1"], &["--beams"]);
     usage(&["--ids", "5", "--beams", "2", "--top-k", "3"], &["cannot be used with"]);
     usage(&["--ids", "5", "--beams", "0"], &["--beams"]);
@@ -244,5 +371,7 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", "5", "--temperature", "0"], &["above 0"]);
     usage(&["--ids", "5", "--temperature", "nan"], &["above 0"]);
     usage(&["--ids", "5", "--top-p", "1.5"], &["from 0 to 1"]);
-    usage(&["--ids", "5", "--top-k", "0"], &["--top-k"]);
+    usage(&["--ids", "5", "--greedy", "--top-p", "0.5"], &["cannot be used with"]);
+    usage(&["--ids", "5", "--greedy", "--beams", "2"], &["cannot be used with"]);
+    generate(&out, &["--ids", "5", "--seed", "1"]).exits(1, &["--seed", "--temperature"]);
 }

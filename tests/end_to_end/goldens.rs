@@ -115,10 +115,12 @@ fn decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
     let compiled = compiled(model, &folder.path().join("out"), options);
     let mut pair = Pair::only(&compiled, options);
     let graph = pair.graph;
+    // Not every decoder takes positions.
+    let takes = |name: &str| graph.inputs().iter().any(|v| graph.value(*v).name == name);
     let mut inputs = numbered(io, "in.");
-    inputs.retain(|(name, _)| ["input_ids", "attention_mask", "position_ids"].contains(&name.as_str()));
+    inputs.retain(|(name, _)| takes(name));
     let batch = inputs[0].1.shape()[0];
-    for value in graph.inputs().iter().skip(3) {
+    for value in graph.inputs().iter().skip(inputs.len()) {
         let shape: Vec<usize> =
             graph.ty(*value).shape.iter().map(|d| d.as_constant().unwrap_or(0).try_into().unwrap()).collect();
         let shape = vec![batch, shape[1], 0, shape[3]];
@@ -132,7 +134,7 @@ fn decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
     let past = actual
         .into_iter()
         .filter_map(|(name, tensor)| Some((format!("past_key_values.{}", name.strip_prefix("present.")?), tensor)));
-    let step: Named = numbered(io, "in.step.").into_iter().chain(past).collect();
+    let step: Named = numbered(io, "in.step.").into_iter().filter(|(name, _)| takes(name)).chain(past).collect();
     pair.agree(&step, &numbered(io, "out.step."));
 }
 
@@ -202,6 +204,16 @@ fn golden_agrees(name: &str) {
 }
 
 #[test]
+fn gemma() {
+    everywhere("gemma", decoder_agrees);
+}
+
+#[test]
+fn gemma2() {
+    everywhere("gemma2", decoder_agrees);
+}
+
+#[test]
 fn gpt2() {
     everywhere("gpt2", decoder_agrees);
 }
@@ -209,6 +221,16 @@ fn gpt2() {
 #[test]
 fn llama() {
     everywhere("llama", decoder_agrees);
+}
+
+#[test]
+fn llama_dynamic() {
+    everywhere("llama-dynamic", decoder_agrees);
+}
+
+#[test]
+fn llama_yarn() {
+    everywhere("llama-yarn", decoder_agrees);
 }
 
 #[test]
@@ -222,13 +244,53 @@ fn phi3() {
 }
 
 #[test]
+fn phi3_longrope() {
+    everywhere("phi3-longrope", decoder_agrees);
+}
+
+#[test]
 fn qwen2() {
     everywhere("qwen2", decoder_agrees);
 }
 
 #[test]
+fn qwen3() {
+    everywhere("qwen3", decoder_agrees);
+}
+
+#[test]
+fn gpt_neox() {
+    everywhere("gpt-neox", decoder_agrees);
+}
+
+#[test]
+fn gpt_neox_sequential() {
+    everywhere("gpt-neox-sequential", decoder_agrees);
+}
+
+#[test]
+fn opt() {
+    everywhere("opt", decoder_agrees);
+}
+
+#[test]
+fn opt_350m_like() {
+    everywhere("opt-350m-like", decoder_agrees);
+}
+
+#[test]
 fn t5() {
     everywhere("t5", encoder_decoder_agrees);
+}
+
+#[test]
+fn t5_gated_untied() {
+    everywhere("t5-gated-untied", encoder_decoder_agrees);
+}
+
+#[test]
+fn marian() {
+    everywhere("marian", encoder_decoder_agrees);
 }
 
 #[test]
@@ -278,7 +340,26 @@ fn minilm() {
 fn every_golden_has_a_test() {
     let folders = crate::support::names(&repository().join("fixtures/goldens"));
     let goldens: Vec<String> = folders.into_iter().filter(|name| golden(name).is_dir()).collect();
-    let tested =
-        ["bart", "bert", "bert-classify", "bert-mlm", "distilbert-qa", "gpt2", "llama", "mistral", "phi3", "qwen2"];
-    assert_eq!(goldens, [&tested[..], &["roberta-mlm", "t5", "vit"]].concat());
+    let encoders = ["bert", "bert-classify", "bert-mlm", "distilbert-qa", "roberta-mlm", "vit"];
+    let encoder_decoders = ["bart", "marian", "t5", "t5-gated-untied"];
+    let decoders = [
+        "gemma",
+        "gemma2",
+        "gpt-neox",
+        "gpt-neox-sequential",
+        "gpt2",
+        "llama",
+        "llama-dynamic",
+        "llama-yarn",
+        "mistral",
+        "opt",
+        "opt-350m-like",
+        "phi3",
+        "phi3-longrope",
+        "qwen2",
+        "qwen3",
+    ];
+    let mut tested = [&encoders[..], &decoders, &encoder_decoders].concat();
+    tested.sort_unstable();
+    assert_eq!(goldens, tested);
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 #[path = "../../passes/tests/passes/support.rs"]
 mod evaluation;
-#[path = "../../ir/tests/ir/random_graph.rs"]
+#[path = "../../ir/tests/ir/random_graph/mod.rs"]
 mod random_graph;
 
 use evaluation::{difference, inputs, outputs, tolerance};
@@ -25,7 +25,13 @@ fn compare(graph: &Graph, options: Options, seed: u64) -> Result<Option<()>, Str
     };
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let placement = Placement::Copy;
-    let export_options = ExportOptions { opset: options.opset, placement, external_above: u64::MAX, progress: &|_| {} };
+    let export_options = ExportOptions {
+        opset: options.opset,
+        placement,
+        external_above: u64::MAX,
+        data_suffix: "_data",
+        progress: &|_| {},
+    };
     match export(&legal, "model", folder.path(), &export_options) {
         Err(ExportError::NoForm { op: "iota", .. }) => return Ok(None),
         other => other.map_err(|e| e.to_string())?,
@@ -94,8 +100,13 @@ fn reshapes_of_every_form() {
 fn run_reshape(graph: &Graph, b: usize, s: usize) -> Result<(), String> {
     use planish_eval::{Tensor, evaluate};
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-    let options =
-        ExportOptions { opset: DEFAULT_OPSET, placement: Placement::Copy, external_above: u64::MAX, progress: &|_| {} };
+    let options = ExportOptions {
+        opset: DEFAULT_OPSET,
+        placement: Placement::Copy,
+        external_above: u64::MAX,
+        data_suffix: "_data",
+        progress: &|_| {},
+    };
     export(graph, "model", folder.path(), &options).map_err(|e| e.to_string())?;
     let bindings =
         [("b", b), ("s", s)].map(|(name, size)| (planish_ir::Symbol::new(name), i64::try_from(size).unwrap())).into();

@@ -5,23 +5,10 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Dtype;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::support::{
-    Draft, Stored, golden, names, planish, planish_compile, repository, scratch, tensors, write_tensors,
+    Draft, Stored, artifact, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
 };
-
-/// A golden compiled into a folder of its own.
-fn artifact(name: &str) -> (TempDir, PathBuf) {
-    let folder = scratch();
-    let out = folder.path().join("out");
-    planish_compile(&golden(name), &out, &[]).succeeds();
-    (folder, out)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 /// The inputs of a golden in a file as `run` takes it.
 fn inputs(name: &str, folder: &Path) -> PathBuf {
@@ -131,51 +118,6 @@ fn compile_records_what_it_verified() {
     let manifest: Value = serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap();
     let figures = &manifest["verification"]["cases"][0]["outputs"][0]["figures"];
     assert!(figures["max_rel"].as_f64().unwrap() <= 1e-5, "{figures}");
-}
-
-#[test]
-fn models_of_several_parts_are_verified_part_by_part() {
-    let folder = scratch();
-    let out = folder.path().join("out");
-    for name in ["t5", "bart"] {
-        planish_compile(&golden(name), &out, &["--verify"]).succeeds();
-        let reference = golden(name);
-        let verify = ["verify", text(&out), "--reference", text(&reference), "--seed", "3", "--json"];
-        let report: Value = serde_json::from_str(&planish(verify).succeeds().stdout).unwrap();
-        let cases = report["cases"].as_array().unwrap();
-        for part in ["encoder_model", "decoder_model", "decoder_with_past_model"] {
-            let of_part = |case: &&Value| case["label"].as_str().unwrap().starts_with(&format!("{part}, "));
-            assert!(cases.iter().filter(of_part).count() >= 3, "{report}");
-        }
-    }
-}
-
-/// Each part is held against its own reference: an error of the last one is not hidden by the others.
-#[test]
-fn a_changed_weight_of_the_last_part_exits_3() {
-    let (_folder, out) = artifact("bart");
-    let path = out.join("decoder_with_past_model.onnx");
-    let mut bytes = fs::read(&path).unwrap();
-    let weight = &tensors(&golden("bart").join("model.safetensors"))["model.decoder.layernorm_embedding.weight"];
-    let at = bytes.windows(64).position(|window| *window == weight.bytes[..64]).expect("it is there as stored");
-    bytes[at..at + 4].copy_from_slice(&5f32.to_le_bytes());
-    fs::write(&path, bytes).unwrap();
-    let reference = golden("bart");
-    let done = planish(["verify", text(&out), "--reference", text(&reference)]);
-    let done = done.exits(3, &["decoder_with_past_model, 1 x 1: logits: max relative error"]);
-    assert!(!done.stderr.contains("  decoder_model") && !done.stderr.contains("encoder_model"), "{}", done.stderr);
-}
-
-#[test]
-fn models_of_several_parts_are_refused_where_one_is_run() {
-    let (_folder, out) = artifact("t5");
-    let message = "made of encoder_model, decoder_model, decoder_with_past_model (text2text-generation)";
-    let inputs = golden("t5").join("io.safetensors");
-    planish(["run", text(&out), "--inputs", text(&inputs)]).exits(1, &[message]);
-    planish(["bench", text(&out)]).exits(1, &[message]);
-    fs::remove_file(out.join("decoder_model.onnx")).unwrap();
-    planish(["verify", text(&out), "--reference", text(&golden("t5"))])
-        .exits(1, &["decoder_model.onnx", "compile the model again"]);
 }
 
 #[test]

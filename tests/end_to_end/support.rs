@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
+use planish::package::RuntimePackage;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
 use planish_models::Checkpoint;
@@ -94,6 +95,7 @@ pub(crate) fn options(target: Target) -> CompileOptions {
         strict: true,
         passes: Options { target, opset: planish_onnx::DEFAULT_OPSET, fusion: true },
         placement: Placement::Copy,
+        package: RuntimePackage::Optimum,
         verify_passes: true,
         force: false,
     }
@@ -112,6 +114,19 @@ impl Observer for Silent {
     fn begin_writing(&self, _: u64) {}
     fn written(&self, _: u64) {}
     fn end_writing(&self) {}
+}
+
+/// A golden compiled into a folder of its own.
+pub(crate) fn artifact(name: &str) -> (TempDir, PathBuf) {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden(name), &out, &[]).succeeds();
+    (folder, out)
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
 }
 
 /// A stored tensor.

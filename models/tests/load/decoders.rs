@@ -43,10 +43,6 @@ fn attentions(graph: &Graph) -> Vec<&Attention> {
         .collect()
 }
 
-fn frequencies(draft: &Draft) -> Vec<f64> {
-    meaning(&load(draft).parts[0].graph).1["rotary_emb.inv_freq"].clone()
-}
-
 /// Rows of a stored matrix.
 fn rows(tensor: &Stored, range: std::ops::Range<usize>) -> Stored {
     let row = tensor.bytes.len() / tensor.shape[0];
@@ -145,66 +141,6 @@ fn both_generations_of_configurations_say_the_same() {
 }
 
 #[test]
-fn rotary_frequencies() {
-    let close = |actual: &[f64], expected: &[f64]| {
-        assert_eq!(actual.len(), expected.len());
-        let worst = actual.iter().zip(expected).map(|(a, e)| (a / e - 1.0).abs()).fold(0.0, f64::max);
-        assert!(worst < 1e-7, "{actual:?} is not {expected:?}");
-    };
-    let plain: Vec<f64> = (0..8).map(|i| 10_000f64.powf(-f64::from(i) / 8.0)).collect();
-    close(&frequencies(&Draft::of("llama")), &plain);
-    let with = |parameters: Value| Draft::of("llama").with("rope_parameters", parameters);
-    let quarter: Vec<f64> = plain.iter().map(|f| f / 4.0).collect();
-    close(&frequencies(&with(json!({"rope_type": "linear", "factor": 4.0}))), &quarter);
-    close(&frequencies(&with(json!({"rope_theta": 1.0}))), &[1.0; 8]);
-
-    // Of a context of 64, waves shorter than 16 stay, ones longer than 64 are stretched 8 times.
-    let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                        "original_max_position_embeddings": 64, "rope_theta": 10000.0});
-    let stretched = frequencies(&with(llama3.clone()));
-    close(&stretched[..1], &plain[..1]);
-    close(&stretched[3..], &plain[3..].iter().map(|f| f / 8.0).collect::<Vec<_>>());
-    // 64 * f / 2 pi waves fit: a share of (waves - 1) / 3 is not stretched.
-    let share = |f: f64| (64.0 * f / std::f64::consts::TAU - 1.0) / 3.0;
-    let between: Vec<f64> = plain[1..3].iter().map(|f| (1.0 - share(*f)) * f / 8.0 + share(*f) * f).collect();
-    close(&stretched[1..3], &between);
-    let old = Draft::of("llama").without("rope_parameters").with("rope_scaling", llama3);
-    close(&frequencies(&old), &stretched);
-}
-
-#[test]
-fn a_part_of_each_head_may_turn() {
-    let half = Draft::of("phi3").without("rope_parameters").with("partial_rotary_factor", json!(0.5));
-    assert_eq!(frequencies(&half).len(), 4);
-    let parameters = json!({"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5});
-    let new = Draft::of("phi3").with("rope_parameters", parameters);
-    assert_eq!(meaning(&load(&half).parts[0].graph), meaning(&load(&new).parts[0].graph));
-    for (factor, says) in [(0.01, "but 0 features"), (3.0, "but 32 features"), (0.2, "but 3 features")] {
-        let draft = Draft::of("phi3").without("rope_parameters").with("partial_rotary_factor", json!(factor));
-        assert_says(&draft.error(LENIENT), &[says, "partial_rotary_factor"]);
-    }
-}
-
-#[test]
-fn rotary_embeddings_that_are_not_known_are_refused_by_name() {
-    for name in ["llama", "mistral", "qwen2", "phi3"] {
-        for kind in ["dynamic", "yarn", "longrope", "su"] {
-            let parts = [kind, "not supported", "default, linear, llama3"];
-            assert_refused(name, "rope_parameters", json!({"rope_type": kind, "factor": 2.0}), &parts);
-            let old = Draft::of(name).without("rope_parameters").with("rope_scaling", json!({"type": kind}));
-            assert_says(&old.error(LENIENT), &[&["`rope_scaling`"], &parts[..]].concat());
-        }
-    }
-    let refused = |value: Value, parts: &[&str]| assert_refused("llama", "rope_parameters", value, parts);
-    refused(json!({"rope_type": "linear"}), &["`rope_parameters.factor` is missing"]);
-    refused(json!({"rope_type": "linear", "factor": -1}), &["`rope_parameters.factor`", "positive number"]);
-    refused(json!({"rope_type": "llama3", "factor": 8}), &["`rope_parameters.low_freq_factor` is missing"]);
-    refused(json!({"mrope_section": [1, 2]}), &["`rope_parameters.mrope_section` is not supported"]);
-    refused(json!({"rope_type": 3}), &["`rope_parameters.rope_type`", "expected a text"]);
-    refused(json!([1]), &["`rope_parameters`", "expected an object"]);
-}
-
-#[test]
 fn llama_as_hubs_hold_it() {
     let frequencies = Stored::ramp(&[8]);
     let draft = Draft::of("llama")
@@ -290,39 +226,6 @@ fn windows_slide_where_the_configuration_says() {
     assert_says(&listed(json!(["full_attention", "chunked_attention"])).error(LENIENT), &["chunked_attention"]);
     let off = listed(json!(["sliding_attention", "full_attention"])).with("use_sliding_window", json!(false));
     assert_says(&off.error(LENIENT), &["`layer_types`", "sliding_attention"]);
-}
-
-#[test]
-fn what_is_not_supported_is_refused_by_name() {
-    for name in DECODERS {
-        for (key, value) in [
-            ("num_local_experts", json!(8)),
-            ("num_experts", json!(60)),
-            ("n_routed_experts", json!(64)),
-            ("num_experts_per_tok", json!(2)),
-            ("quantization_config", json!({"quant_method": "gptq", "bits": 4})),
-            ("add_cross_attention", json!(true)),
-            ("is_encoder_decoder", json!(true)),
-        ] {
-            assert_refused(name, key, value, &[&format!("`{key}` is"), "not supported"]);
-        }
-        let message =
-            Draft::of(name).with("architectures", json!(["SomethingForSequenceClassification"])).error(LENIENT);
-        assert_says(&message, &["has no task `text-classification`; it has text-generation"]);
-    }
-    assert_refused("llama", "model_type", json!("mixtral"), &["\"mixtral\" is not supported"]);
-}
-
-#[test]
-fn code_of_the_checkpoint_is_not_run() {
-    let code = json!({"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"});
-    let draft = Draft::of("phi3").with("auto_map", code.clone());
-    let model = draft.load(LENIENT).unwrap();
-    assert_eq!(model.warnings.len(), 1);
-    assert_says(&model.warnings[0], &["`auto_map`", "not run", "stock `phi3`"]);
-    assert_says(&draft.error(STRICT), &["auto_map"]);
-    let unknown = Draft::of("phi3").with("auto_map", code).with("model_type", json!("phi4-flash"));
-    assert_says(&unknown.error(LENIENT), &["\"phi4-flash\" is not supported", "`auto_map`", "not run"]);
 }
 
 #[test]

@@ -118,7 +118,8 @@ proptest! {
     #[test]
     fn a_golden_with_a_setting_changed(
         name in prop::sample::select(vec![
-            "bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa", "gpt2", "llama", "phi3", "qwen2", "vit",
+            "bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa", "gemma2", "gpt2", "llama", "llama-yarn",
+            "phi3", "phi3-longrope", "qwen2", "qwen3", "vit", "gpt-neox", "opt-350m-like", "marian",
         ]),
         key in any::<prop::sample::Index>(),
         value in json_value(),
@@ -132,7 +133,7 @@ proptest! {
 
     #[test]
     fn a_golden_under_another_architecture(
-        name in prop::sample::select(vec!["bert-mlm", "roberta-mlm", "distilbert-qa", "gpt2", "mistral", "vit"]),
+        name in prop::sample::select(vec!["bert-mlm", "roberta-mlm", "distilbert-qa", "gpt2", "mistral", "vit", "opt", "marian"]),
         architecture in 0..ARCHITECTURES.len(),
         extra in prop::collection::vec(("[a-z_]{1,8}", json_value()), 0..3),
     ) {
@@ -175,7 +176,21 @@ fn every_key_takes_every_kind_of_value() {
         json!({}),
         json!({"0": "a"}),
     ];
-    for name in ["bert-classify", "roberta-mlm", "distilbert-qa", "gpt2", "llama", "mistral", "phi3", "qwen2", "vit"] {
+    for name in [
+        "bert-classify",
+        "roberta-mlm",
+        "distilbert-qa",
+        "gemma2",
+        "gpt2",
+        "gpt-neox",
+        "llama",
+        "marian",
+        "mistral",
+        "opt-350m-like",
+        "phi3-longrope",
+        "qwen2",
+        "vit",
+    ] {
         let config = Draft::of(name).config;
         for key in config.as_object().unwrap().keys() {
             for value in &values {

@@ -1,36 +1,14 @@
 //! Encoder-decoders: the forms in which their checkpoints come, and what is refused.
 
-use planish_models::{LoadOptions, Loaded, Task};
-use serde_json::{Value, json};
+use planish_models::Task;
+use serde_json::json;
 
-use crate::support::{Draft, Stored, assert_says, golden, load_path, meaning, task};
-
-const LENIENT: LoadOptions = LoadOptions { task: None, strict: false };
-const STRICT: LoadOptions = LoadOptions { task: None, strict: true };
+use crate::support::{
+    Draft, LENIENT, STRICT, Stored, assert_refused, assert_same, assert_says, golden, load_path, meaning, task, text,
+};
 
 const VOCABULARY: usize = 127;
 const HIDDEN: usize = 48;
-
-#[track_caller]
-fn assert_same(draft: &Draft, name: &str) {
-    let (model, original) = (draft.load(STRICT).unwrap(), load_path(&golden(name), STRICT).unwrap());
-    for (part, wanted) in model.parts.iter().zip(&original.parts) {
-        let ((text, weights), (wanted_text, wanted_weights)) = (meaning(&part.graph), meaning(&wanted.graph));
-        assert_eq!(text, wanted_text);
-        assert!(weights == wanted_weights, "a weight of {} has another value", part.name);
-    }
-}
-
-/// The text of a part.
-fn text(model: &Loaded, name: &str) -> String {
-    model.parts.iter().find(|part| part.name == name).unwrap().graph.to_string()
-}
-
-#[track_caller]
-fn assert_refused(golden: &str, key: &str, value: Value, parts: &[&str]) {
-    let message = Draft::of(golden).with(key, value).error(LENIENT);
-    assert_says(&message, &[&["config.json", key], parts].concat());
-}
 
 #[test]
 fn inputs_and_outputs_have_the_names_and_dimensions_of_optimum() {
@@ -129,6 +107,32 @@ fn an_untied_head_is_its_own_weight_and_takes_what_is_not_scaled() {
         // 48 ** -0.5.
         assert!(tied.contains("@lm_head.scale = dense([0.14433756])"), "{tied}");
     }
+}
+
+/// How T5 v1.1 is stored: by transformers 4, whose configurations say that the head is not tied, and by
+/// transformers 5, which says of all that they are.
+#[test]
+fn a_head_of_its_own_is_one_in_both_generations_of_t5() {
+    const NAME: &str = "t5-gated-untied";
+    assert_same(&Draft::of(NAME).without("scale_decoder_outputs"), NAME);
+    assert_same(&Draft::of(NAME).with("tie_word_embeddings", json!(true)), NAME);
+    assert_same(&Draft::of(NAME).without("tie_word_embeddings"), NAME);
+    // What is scaled has no head of its own.
+    let scaled = Draft::of(NAME).without("tie_word_embeddings").without("scale_decoder_outputs");
+    assert_says(&scaled.error(LENIENT), &["`lm_head.weight`", "differs from `shared.weight`"]);
+    // One that is not scaled and not stored is that of the embeddings.
+    let mut tied = Draft::of(NAME).with("tie_word_embeddings", json!(true));
+    tied.tensors.remove("lm_head.weight").unwrap();
+    let decoder = text(&tied.load(STRICT).unwrap(), "decoder_model");
+    assert!(decoder.contains("%lm_head = linear(%decoder.final_layer_norm, @shared.weight)"), "{decoder}");
+}
+
+#[test]
+fn t5_v1_1_stores_its_embeddings_three_times() {
+    const NAME: &str = "t5-gated-untied";
+    let embeddings = Draft::of(NAME).tensors["shared.weight"].clone();
+    let names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
+    assert_same(&names.into_iter().fold(Draft::of(NAME), |draft, name| draft.tensor(name, embeddings.clone())), NAME);
 }
 
 #[test]

@@ -144,6 +144,11 @@ pub(crate) fn meaning(graph: &Graph) -> (String, BTreeMap<String, Vec<f64>>) {
     (lines.collect::<Vec<_>>().join("\n"), weights.collect())
 }
 
+/// The text of a part.
+pub(crate) fn text(model: &Loaded, part: &str) -> String {
+    model.parts.iter().find(|p| p.name == part).unwrap().graph.to_string()
+}
+
 /// Asserts that a message has each of some parts.
 #[track_caller]
 pub(crate) fn assert_says(message: &str, parts: &[&str]) {
@@ -162,10 +167,12 @@ pub(crate) fn assert_refused(golden: &str, key: &str, value: Value, parts: &[&st
 /// Asserts that two models compute the same with the same weights.
 #[track_caller]
 pub(crate) fn assert_meaning(model: &Loaded, original: &Loaded) {
-    let ((text, weights), (original_text, original_weights)) =
-        (meaning(&model.parts[0].graph), meaning(&original.parts[0].graph));
-    assert_eq!(text, original_text);
-    assert!(weights == original_weights, "a weight has another value");
+    assert_eq!(model.parts.len(), original.parts.len());
+    for (part, wanted) in model.parts.iter().zip(&original.parts) {
+        let ((text, weights), (wanted_text, wanted_weights)) = (meaning(&part.graph), meaning(&wanted.graph));
+        assert_eq!(text, wanted_text);
+        assert!(weights == wanted_weights, "a weight of {} has another value", part.name);
+    }
 }
 
 /// Asserts that a checkpoint is the same model as a golden, without a warning.

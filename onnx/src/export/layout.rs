@@ -66,7 +66,8 @@ pub(super) fn write(
     folder: &Path,
     options: &ExportOptions<'_>,
 ) -> Result<Exported, ExportError> {
-    let (model_name, data_name) = (format!("{name}.onnx"), format!("{name}.onnx_data"));
+    let model_name = format!("{name}.onnx");
+    let data_name = format!("{model_name}{}", options.data_suffix);
     let total: u64 = weights.iter().map(|w| w.weight.bytes()).sum();
     let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut data = File::default();

@@ -27,7 +27,7 @@ pub(crate) use update::changes;
 /// Where weights that are plain ranges of weight files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Into the model file, or above [`ExportOptions::external_above`] into `NAME.onnx_data` beside it.
+    /// Into the model file, or above [`ExportOptions::external_above`] into another beside it.
     Copy,
     /// Nowhere: the weight files are hard-linked into the folder and the model points into them.
     Link,
@@ -42,6 +42,8 @@ pub struct ExportOptions<'a> {
     pub placement: Placement,
     /// Weights of more bytes than this in all go into a file of their own: protobuf ends at 2 GiB.
     pub external_above: u64,
+    /// The end of that file's name, which is `NAME.onnx` before it: `_data` as Optimum names it.
+    pub data_suffix: &'a str,
     /// Called with the number of bytes that were written since the last call; from any thread.
     pub progress: &'a (dyn Fn(u64) + Sync),
 }

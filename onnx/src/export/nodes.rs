@@ -1,7 +1,7 @@
 //! The ONNX form of each operator (onnx/docs/Operators.md).
 
 use bytes::Bytes;
-use planish_ir::ops::{BinaryKind, Foreign, GeluForm, ReduceKind, UnaryKind};
+use planish_ir::ops::{Attention, BinaryKind, Foreign, GeluForm, ReduceKind, UnaryKind};
 use planish_ir::{DType, Node, Op, ValueId};
 
 use super::dims::indices;
@@ -166,10 +166,23 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             form("Gelu", vec![name(e, p.x)], vec![string("approximate", approximate)])
         }
         Op::Gelu(_) => return not_legal("arithmetic before opset 20"),
-        Op::Attention(_) => return not_legal("products and a softmax"),
+        Op::Attention(p) => attention(e, p)?,
         Op::Foreign(_) => return Err("it passes through".to_owned()),
         Op::Rotary(_) => return not_legal("arithmetic on the halves of each head"),
     })
+}
+
+/// Attention as ai.onnx has it since opset 23: with what is left out as an addend.
+fn attention(e: &Emitter<'_>, p: &Attention) -> Result<Form, String> {
+    let left_out = p.mask.is_some() || p.causal.0 || p.softcap.is_some();
+    let cached = p.past_key.is_some() && p.present.0;
+    if e.opset < 23 || left_out || !cached || e.graph.ty(p.k).shape.rank() != 3 {
+        return Err("legalization turns it into products and a softmax, or into one with a cache and a bias".to_owned());
+    }
+    let operands = [Some(p.q), Some(p.k), Some(p.v), p.bias, p.past_key, p.past_value];
+    let inputs = operands.into_iter().map(|v| v.map_or_else(String::new, |v| e.name(v).to_owned())).collect();
+    let heads = [int("q_num_heads", size(p.heads)), int("kv_num_heads", size(p.kv_heads()))];
+    Ok(form("Attention", inputs, [float("scale", p.scale.0)].into_iter().chain(heads).collect()))
 }
 
 fn unary(kind: UnaryKind) -> Result<&'static str, String> {

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Attention, BinaryKind, Concat, MatMul, Softmax, Transpose, UnaryKind};
-use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
+use planish_ir::ops::{Attention, BinaryKind, Concat, Flag, MatMul, Softmax, Transpose, UnaryKind};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS, dim, mask};
 use crate::{Example, Options, Pass, PassError, Target};
@@ -12,10 +12,15 @@ use crate::{Example, Options, Pass, PassError, Target};
 pub const LOWER_ATTENTION: Pass = Pass {
     name: "lower-attention",
     summary: "lowers attention to matrix products and a softmax; a key that takes no part has the most negative finite \
-              number added to its scores, so that no row becomes NaN. Queries' heads that share a head of keys are \
-              multiplied with it as one matrix, without repeating it. Where the operands are transposed from \
-              [sequence, batch, features], heads are split off that form",
-    numerics: "scores round once more for scale and mask: relative differences of 1e-7",
+              number of its type added to its scores, so that no row becomes NaN. Queries are scaled before the \
+              product; in float16 and bfloat16 queries and keys are, each by the square root, so that neither operand \
+              leaves the range of the type further than it must. Keys that are results stay as they are. Queries' heads \
+              that share a head of keys are multiplied with it as one matrix, without repeating it. Where the operands \
+              are transposed from [sequence, batch, features], heads are split off that form. For target ort, from opset \
+              23 on, attention with a cache stays whole, in float32, without a softcap and where each head has keys of \
+              its own: there is an operator for it, which takes what is left out as an addend",
+    numerics: "scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 \
+               both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums",
     example: Example {
         target: Target::Onnx,
         fusion: true,
@@ -50,16 +55,58 @@ pub const LOWER_ATTENTION: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+/// The first opset with an operator for attention.
+const ATTENTION_OPSET: u32 = 23;
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let keep_caches = options.fusion && options.target == Target::Ort && options.opset >= ATTENTION_OPSET;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         let mut l = Lowering { graph, like };
+        let kernel = l.graph.ty(like).dtype == DType::F32 && l.graph.ty(attention.k).shape.rank() == 3;
+        // Where heads share keys, products of grouped queries are as fast.
+        let apart = attention.kv_heads() == attention.heads;
+        if keep_caches && kernel && apart && has_operator(&attention) && addend_is_whole(&l, &attention) {
+            return match mask::is_needed(&attention) {
+                true => Ok(Step::Replace(with_bias(&mut l, attention)?)),
+                false => Ok(Step::Keep),
+            };
+        }
         Ok(Step::Replace(lower(&mut l, &attention, swapped.contains(&like))?))
     })?;
     graph.compact();
     Ok(lowered)
+}
+
+/// Whether ONNX's Attention does this, once what is left out is a bias. A softcap is not the same there:
+/// it caps the addend too.
+pub(super) fn has_operator(attention: &Attention) -> bool {
+    attention.past_key.is_some() && attention.present.0 && attention.softcap.is_none()
+}
+
+/// Whether what is added to scores has a row for each query and a column for each key, or nothing is
+/// added: ONNX Runtime does not repeat one row for all queries.
+fn addend_is_whole(l: &Lowering<'_, '_>, attention: &Attention) -> bool {
+    let past = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());
+    let whole = |bias: ValueId| match &l.graph.ty(bias).shape[..] {
+        [.., rows, columns] => {
+            *rows == l.graph.ty(attention.q).shape[1]
+                && past.checked_add(&l.graph.ty(attention.k).shape[1]).as_ref() == Some(columns)
+        }
+        _ => false,
+    };
+    attention.causal.0 || attention.bias.map_or(attention.mask.is_none(), whole)
+}
+
+/// The same attention, where what causality, window and mask leave out is left out by its bias.
+fn with_bias(l: &mut Lowering<'_, '_>, attention: Attention) -> Result<Vec<ValueId>, BuildError> {
+    let mut bias = mask::added(l, &attention)?;
+    if let (Some(mask), Some(own)) = (bias, attention.bias) {
+        bias = Some(l.binary(BinaryKind::Add, own, mask)?);
+    }
+    l.emit_all(Attention { bias, mask: None, causal: Flag(false), window: None, ..attention })
 }
 
 /// The operand of a transpose that swaps batch and sequence.
@@ -75,7 +122,8 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
     let (heads, kv_heads) = (attention.heads, attention.kv_heads());
     // [batch, heads, queries, size], [batch, kv heads, size, keys], [batch, kv heads, keys, size].
     let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
-    let q = l.with_scalar(BinaryKind::Mul, q, attention.scale.0)?;
+    let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
+    let q = l.with_scalar(BinaryKind::Mul, q, q_scale)?;
     let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
     let (k, v, present) = if whole {
         let k = cached(l, attention.k, attention.past_key, kv_heads)?;
@@ -84,6 +132,10 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
     } else {
         let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
         (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
+    };
+    let k = match k_scale {
+        Some(scale) => l.with_scalar(BinaryKind::Mul, k, scale)?,
+        None => k,
     };
 
     // Heads that share keys are rows of one matrix, [batch, kv heads, group * queries, ...].
@@ -111,7 +163,7 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
     if let Some(bias) = attention.bias {
         scores = l.binary(BinaryKind::Add, scores, bias)?;
     }
-    if let Some(mask) = mask::added(l, attention, scores)? {
+    if let Some(mask) = mask::added(l, attention)? {
         scores = l.binary(BinaryKind::Add, scores, mask)?;
     }
     let weights = l.emit(Softmax { x: scores })?;
@@ -129,6 +181,17 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
         l.reshape(side_by_side, [batch, queries, features])?
     };
     Ok(std::iter::once(result).chain(present.into_iter().flatten()).collect())
+}
+
+/// What queries and keys are multiplied with so that their products are scaled; keys by 1 when absent.
+fn scales(dtype: DType, scale: f64) -> (f64, Option<f64>) {
+    match dtype {
+        DType::F16 | DType::Bf16 => {
+            let root = scale.abs().sqrt();
+            (root.copysign(scale), Some(root))
+        }
+        _ => (scale, None),
+    }
 }
 
 /// The past followed by what is new: [batch, kv heads, keys, size].

@@ -5,13 +5,14 @@ use planish_ir::{BuildError, DType, Dim, ValueId};
 
 use super::Lowering;
 
+/// Whether an attention leaves keys out.
+pub(super) fn is_needed(attention: &Attention) -> bool {
+    attention.mask.is_some() || attention.causal.0
+}
+
 /// What is added to scores [batch, heads, queries, keys]: 0, or the finite minimum where a key takes
 /// no part. `None` where all do. It depends on sizes and the mask only, so that layers share it.
-pub(super) fn added(
-    l: &mut Lowering<'_, '_>,
-    attention: &Attention,
-    scores: ValueId,
-) -> Result<Option<ValueId>, BuildError> {
+pub(super) fn added(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<Option<ValueId>, BuildError> {
     let given = match attention.mask {
         Some(mask) => {
             let shape = l.graph.ty(mask).shape.clone();
@@ -21,7 +22,7 @@ pub(super) fn added(
         None => None,
     };
     let seen = match attention.causal.0 {
-        true => Some(seen(l, attention, scores)?),
+        true => Some(seen(l, attention)?),
         false => None,
     };
     let condition = match (given, seen) {
@@ -29,18 +30,19 @@ pub(super) fn added(
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => return Ok(None),
     };
-    let minimum = l.graph.ty(scores).dtype.finite_min().unwrap_or(f64::from(f32::MIN));
-    let (a, b) = (l.scalar(scores, 0.0), l.scalar(scores, minimum));
+    let minimum = l.graph.ty(attention.q).dtype.finite_min().unwrap_or(f64::from(f32::MIN));
+    let (a, b) = (l.scalar(attention.q, 0.0), l.scalar(attention.q, minimum));
     l.emit(Select { condition, a, b }).map(Some)
 }
 
 /// Which keys a query sees by their positions: [queries, keys].
-fn seen(l: &mut Lowering<'_, '_>, attention: &Attention, scores: ValueId) -> Result<ValueId, BuildError> {
-    let shape = l.graph.ty(scores).shape.clone();
-    let (queries, keys) = (shape[2].clone(), shape[3].clone());
+fn seen(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
+    // The typing rule of attention has as many new keys as queries, and sizes in range.
+    let queries = l.graph.ty(attention.q).shape[1].clone();
+    let start = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());
+    let keys = start.checked_add(&queries).unwrap_or_default();
     let key = l.emit(Iota { dtype: DType::I64, length: keys.clone() })?;
-    // Queries stand at the last positions. The typing rule of attention has both sizes in range.
-    let start = keys.checked_sub(&queries).unwrap_or_default();
+    // Queries stand at the last positions.
     let query = l.emit(Slice { x: key, axis: 0, start, end: keys })?;
     let query = l.reshape(query, [queries, Dim::constant(1)])?;
     let ahead = l.binary(BinaryKind::Greater, key, query)?;

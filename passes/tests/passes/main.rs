@@ -6,6 +6,6 @@
 mod differential;
 mod examples;
 mod filetests;
-#[path = "../../../ir/tests/ir/random_graph.rs"]
+#[path = "../../../ir/tests/ir/random_graph/mod.rs"]
 mod random_graph;
 mod support;

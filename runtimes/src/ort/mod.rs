@@ -8,6 +8,7 @@ mod tensor;
 use std::path::PathBuf;
 
 pub use find::LIBRARY_VARIABLE;
+pub(crate) use tensor::OrtValue;
 
 use crate::ort::find::Search;
 use crate::{Description, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};

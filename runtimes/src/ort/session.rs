@@ -9,8 +9,9 @@ use planish_eval::Tensor;
 
 use crate::api::in_order;
 use crate::ort::NAME;
-use crate::ort::tensor::{port, to_tensor, to_value};
-use crate::{OptimizationLevel, Port, RuntimeError, Session, SessionOptions};
+use crate::ort::tensor::{OrtValue, port};
+use crate::value::Kept;
+use crate::{OptimizationLevel, Port, RuntimeError, Session, SessionOptions, Value};
 
 pub(crate) struct OrtSession {
     inner: Inner,
@@ -19,7 +20,7 @@ pub(crate) struct OrtSession {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     /// What `run_bound` runs on, in the order of the inputs.
-    bound: Option<Vec<SessionInputValue<'static>>>,
+    bound: Option<Vec<OrtValue>>,
 }
 
 impl OrtSession {
@@ -40,9 +41,22 @@ impl OrtSession {
         RuntimeError::Failed { runtime: NAME, action, model: self.model.clone(), reason: reason.to_string() }
     }
 
-    fn values(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<SessionInputValue<'static>>, RuntimeError> {
+    fn values(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<OrtValue>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
-        ordered.into_iter().map(|tensor| to_value(tensor).map_err(|e| self.failed("bind inputs of", e))).collect()
+        ordered.into_iter().map(|tensor| OrtValue::of(tensor).map_err(|e| self.failed("bind inputs of", e))).collect()
+    }
+
+    /// Runs the model on values in the order of its inputs.
+    fn outputs_of(&mut self, values: &[&OrtValue]) -> Result<Vec<(String, OrtValue)>, RuntimeError> {
+        let failed =
+            |reason: String| RuntimeError::Failed { runtime: NAME, action: "run", model: self.model.clone(), reason };
+        let views: Vec<SessionInputValue<'_>> = values.iter().map(|value| value.inner().into()).collect();
+        let outputs = self.inner.run(views.as_slice()).map_err(|e| failed(e.to_string()))?;
+        let kept = |(name, value): (&str, ort::value::DynValue)| {
+            let value = OrtValue::new(value).map_err(|reason| failed(format!("the output `{name}` is {reason}")))?;
+            Ok((name.to_owned(), value))
+        };
+        outputs.into_iter().map(kept).collect()
     }
 }
 
@@ -75,14 +89,27 @@ impl Session for OrtSession {
 
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
         let values = self.values(inputs)?;
-        let failed =
-            |reason: String| RuntimeError::Failed { runtime: NAME, action: "run", model: self.model.clone(), reason };
-        let outputs = self.inner.run(values.as_slice()).map_err(|e| failed(e.to_string()))?;
-        let tensor = |(name, value): (&str, ort::value::ValueRef<'_>)| {
-            let tensor = to_tensor(&value).map_err(|reason| failed(format!("the output `{name}` is {reason}")))?;
-            Ok((name.to_owned(), tensor))
+        let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>())?;
+        let tensor = |(name, value): (String, OrtValue)| match value.to_tensor() {
+            Some(tensor) => Ok((name, tensor)),
+            None => Err(self.failed("run", format!("the output `{name}` cannot be read"))),
         };
-        outputs.iter().map(tensor).collect()
+        outputs.into_iter().map(tensor).collect()
+    }
+
+    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+        let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        let copied = ordered.iter().map(|value| match &value.0 {
+            Kept::Ort(_) => Ok(None),
+            Kept::Tensor(tensor) => OrtValue::of(tensor).map(Some).map_err(|e| self.failed("bind inputs of", e)),
+        });
+        let copied = copied.collect::<Result<Vec<_>, _>>()?;
+        let values = ordered.iter().zip(&copied).filter_map(|(value, copy)| match &value.0 {
+            Kept::Ort(kept) => Some(kept),
+            Kept::Tensor(_) => copy.as_ref(),
+        });
+        let outputs = self.outputs_of(&values.collect::<Vec<_>>())?;
+        Ok(outputs.into_iter().map(|(name, value)| (name, Value(Kept::Ort(value)))).collect())
     }
 
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
@@ -94,7 +121,8 @@ impl Session for OrtSession {
         let Some(values) = &self.bound else {
             return Err(self.failed("run", "no inputs are bound"));
         };
-        let result = self.inner.run(values.as_slice()).map(drop);
+        let views: Vec<SessionInputValue<'_>> = values.iter().map(|value| value.inner().into()).collect();
+        let result = self.inner.run(views.as_slice()).map(drop);
         result.map_err(|e| self.failed("run", e))
     }
 }

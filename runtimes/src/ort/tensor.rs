@@ -1,10 +1,10 @@
-//! Tensors to and from ONNX Runtime's values.
+//! ONNX Runtime's values: tensors in its memory, from ours and back.
 
-use ort::session::SessionInputValue;
 use ort::value::{DynValue, Outlet, PrimitiveTensorElementType, TensorElementType, ValueType};
 use planish_eval::{Data, Tensor};
 use planish_ir::DType;
 
+use crate::value::slices;
 use crate::{Dimension, Port};
 
 /// The element type, or `None` where planish has none for it.
@@ -27,6 +27,27 @@ fn dtype(ty: TensorElementType) -> Option<DType> {
     }
 }
 
+/// Hands each element type to a macro.
+macro_rules! elements {
+    ($for_all:ident) => {
+        $for_all!(
+            Bool: bool,
+            I8: i8,
+            I16: i16,
+            I32: i32,
+            I64: i64,
+            U8: u8,
+            U16: u16,
+            U32: u32,
+            U64: u64,
+            F16: half::f16,
+            Bf16: half::bf16,
+            F32: f32,
+            F64: f64
+        )
+    };
+}
+
 /// An input or output of a session.
 pub(crate) fn port(outlet: &Outlet) -> Result<Port, String> {
     let unsupported = || format!("`{}` is a {}, which planish does not handle", outlet.name(), outlet.dtype());
@@ -45,44 +66,87 @@ pub(crate) fn port(outlet: &Outlet) -> Result<Port, String> {
     })
 }
 
-/// A value of the runtime with a copy of the tensor's elements.
-pub(crate) fn to_value(tensor: &Tensor) -> Result<SessionInputValue<'static>, ort::Error> {
-    let shape = tensor.shape().to_vec();
-    macro_rules! value {
-        ($($variant:ident),*) => {
-            match tensor.data() {
-                $(Data::$variant(elements) => ort::value::Tensor::from_array((shape, elements.clone()))?.into(),)*
-            }
-        };
-    }
-    Ok(value!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64))
+/// A tensor of ONNX Runtime in the machine's memory.
+pub(crate) struct OrtValue {
+    inner: DynValue,
+    dtype: DType,
+    shape: Vec<usize>,
 }
 
-/// A tensor with a copy of the value's elements.
-pub(crate) fn to_tensor(value: &DynValue) -> Result<Tensor, String> {
-    let ty = value.dtype().tensor_type().and_then(dtype);
-    match ty.ok_or_else(|| format!("a {}, which planish does not handle", value.dtype()))? {
-        DType::Bool => extract::<bool>(value),
-        DType::I8 => extract::<i8>(value),
-        DType::I16 => extract::<i16>(value),
-        DType::I32 => extract::<i32>(value),
-        DType::I64 => extract::<i64>(value),
-        DType::U8 => extract::<u8>(value),
-        DType::U16 => extract::<u16>(value),
-        DType::U32 => extract::<u32>(value),
-        DType::U64 => extract::<u64>(value),
-        DType::F16 => extract::<half::f16>(value),
-        DType::Bf16 => extract::<half::bf16>(value),
-        DType::F32 => extract::<f32>(value),
-        DType::F64 => extract::<f64>(value),
+impl OrtValue {
+    /// Takes over what a run gave.
+    pub(crate) fn new(inner: DynValue) -> Result<Self, String> {
+        let unsupported = || format!("a {}, which planish does not handle", inner.dtype());
+        let ValueType::Tensor { ty, shape, .. } = inner.dtype() else { return Err(unsupported()) };
+        let dtype = dtype(*ty).ok_or_else(unsupported)?;
+        let shape: Option<Vec<usize>> = shape.iter().map(|&size| usize::try_from(size).ok()).collect();
+        let shape = shape.ok_or_else(unsupported)?;
+        Ok(Self { inner, dtype, shape })
     }
-}
 
-fn extract<T: PrimitiveTensorElementType + Clone>(value: &DynValue) -> Result<Tensor, String>
-where
-    Data: From<Vec<T>>,
-{
-    let (shape, elements) = value.try_extract_tensor::<T>().map_err(|e| e.to_string())?;
-    let sizes: Option<Vec<usize>> = shape.iter().map(|&size| usize::try_from(size).ok()).collect();
-    sizes.and_then(|sizes| Tensor::new(sizes, elements.to_vec())).ok_or_else(|| format!("a tensor of shape {shape}"))
+    /// A copy of a tensor.
+    pub(crate) fn of(tensor: &Tensor) -> Result<Self, ort::Error> {
+        macro_rules! copied {
+            ($($variant:ident),*) => {
+                match tensor.data() {
+                    $(Data::$variant(elements) => Self::from_elements(tensor.shape().to_vec(), elements.clone()),)*
+                }
+            };
+        }
+        copied!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64)
+    }
+
+    fn from_elements<T>(shape: Vec<usize>, elements: Vec<T>) -> Result<Self, ort::Error>
+    where
+        T: PrimitiveTensorElementType + Clone + std::fmt::Debug + 'static,
+        Data: From<Vec<T>>,
+    {
+        let dtype = Data::from(Vec::<T>::new()).dtype();
+        let inner = ort::value::Tensor::from_array((shape.clone(), elements))?.into_dyn();
+        Ok(Self { inner, dtype, shape })
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// What a run takes.
+    pub(crate) fn inner(&self) -> &DynValue {
+        &self.inner
+    }
+
+    /// The elements, if they are of this type.
+    pub(crate) fn elements<T: PrimitiveTensorElementType>(&self) -> Option<&[T]> {
+        self.inner.try_extract_tensor::<T>().ok().map(|(_, elements)| elements)
+    }
+
+    /// Some of the outermost slices; `None` where there is no such slice.
+    pub(crate) fn take_rows(&self, rows: &[usize]) -> Option<Self> {
+        let (count, sizes) = self.shape.split_first()?;
+        let shape: Vec<usize> = [rows.len()].into_iter().chain(sizes.iter().copied()).collect();
+        macro_rules! taken {
+            ($($variant:ident: $element:ty),*) => {
+                match self.dtype {
+                    $(DType::$variant => Self::from_elements(shape, slices::<$element>(self.elements()?, rows, *count)?),)*
+                }
+            };
+        }
+        elements!(taken).ok()
+    }
+
+    /// A copy as a tensor.
+    pub(crate) fn to_tensor(&self) -> Option<Tensor> {
+        macro_rules! copied {
+            ($($variant:ident: $element:ty),*) => {
+                match self.dtype {
+                    $(DType::$variant => Tensor::new(self.shape.clone(), self.elements::<$element>()?.to_vec()),)*
+                }
+            };
+        }
+        elements!(copied)
+    }
 }

@@ -1,13 +1,16 @@
 //! Writes a checkpoint of a well-known size with random weights, to measure a compiler on.
 //!
 //! ```text
-//! cargo run --release -p planish-bench-models -- bert-base DIR [--dtype f16] [--layers 2 ...]
+//! cargo run --release -p planish-bench-models -- llama-1.1b DIR [--dtype bf16] [--layers 2 ...]
 //! ```
 //!
 //! DIR gets `config.json` and `model.safetensors` as the transformers library saves them. The same
 //! arguments give the same bytes on every machine, and no more than one tensor is in memory at a time.
 
 mod bert;
+mod gpt2;
+mod llama;
+mod size;
 mod weights;
 
 use std::fs;
@@ -15,9 +18,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
+use serde_json::Value;
 
-use crate::bert::BertSize;
-use crate::weights::StorageType;
+use crate::size::Size;
+use crate::weights::{StorageType, Tensor};
 
 /// Writes a checkpoint of a well-known size with random weights.
 #[derive(Parser)]
@@ -35,12 +39,15 @@ struct Args {
     /// Hidden size; a multiple of the heads.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     hidden: Option<usize>,
-    /// Encoder layers.
+    /// Layers.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     layers: Option<usize>,
     /// Attention heads.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     heads: Option<usize>,
+    /// Heads of keys and values, which the others share; for Llama.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    kv_heads: Option<usize>,
     /// Size of the feed-forward layer.
     #[arg(long, value_name = "N", value_parser = parse_size)]
     intermediate: Option<usize>,
@@ -53,6 +60,36 @@ struct Args {
 enum Model {
     BertBase,
     BertLarge,
+    Gpt2,
+    #[value(name = "llama-1.1b")]
+    Llama,
+}
+
+impl Model {
+    fn size(self) -> Size {
+        match self {
+            Self::BertBase => bert::BASE,
+            Self::BertLarge => bert::LARGE,
+            Self::Gpt2 => gpt2::SMALL,
+            Self::Llama => llama::TINY,
+        }
+    }
+
+    fn config(self, size: &Size, dtype: StorageType) -> Value {
+        match self {
+            Self::BertBase | Self::BertLarge => bert::config(size, dtype),
+            Self::Gpt2 => gpt2::config(size, dtype),
+            Self::Llama => llama::config(size, dtype),
+        }
+    }
+
+    fn tensors(self, size: &Size) -> Vec<Tensor> {
+        match self {
+            Self::BertBase | Self::BertLarge => bert::tensors(size),
+            Self::Gpt2 => gpt2::tensors(size),
+            Self::Llama => llama::tensors(size),
+        }
+    }
 }
 
 /// Sizes up to a million: the bytes of a tensor with two such dimensions still fit a `usize`.
@@ -64,24 +101,27 @@ fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 impl Args {
-    fn size(&self) -> Result<BertSize> {
-        let known = match self.model {
-            Model::BertBase => BertSize::BASE,
-            Model::BertLarge => BertSize::LARGE,
-        };
-        let size = BertSize {
+    fn size(&self) -> Result<Size> {
+        let known = self.model.size();
+        let heads = self.heads.unwrap_or(known.heads);
+        let kv_heads = self.kv_heads.unwrap_or(if known.kv_heads == known.heads { heads } else { known.kv_heads });
+        let size = Size {
             vocab: self.vocab.unwrap_or(known.vocab),
             hidden: self.hidden.unwrap_or(known.hidden),
             layers: self.layers.unwrap_or(known.layers),
-            heads: self.heads.unwrap_or(known.heads),
+            heads,
+            kv_heads,
             intermediate: self.intermediate.unwrap_or(known.intermediate),
             positions: self.positions.unwrap_or(known.positions),
         };
         ensure!(
-            size.hidden.is_multiple_of(size.heads),
-            "the hidden size {} is not a multiple of the {} heads; change --hidden or --heads",
+            size.hidden.is_multiple_of(heads),
+            "the hidden size {} is not a multiple of the {heads} heads; change --hidden or --heads",
             size.hidden,
-            size.heads
+        );
+        ensure!(
+            heads == kv_heads || matches!(self.model, Model::Llama) && heads.is_multiple_of(kv_heads),
+            "{heads} heads cannot share {kv_heads} heads of keys here; change --heads or --kv-heads",
         );
         Ok(size)
     }
@@ -93,9 +133,10 @@ fn main() -> Result<()> {
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot create the folder {}", args.dir.display()))?;
 
     let config = args.dir.join("config.json");
-    let text = serde_json::to_string_pretty(&size.config(args.dtype))? + "\n";
+    let text = serde_json::to_string_pretty(&args.model.config(&size, args.dtype))? + "\n";
     fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
 
     let model = args.dir.join("model.safetensors");
-    weights::write(&size.tensors(), args.dtype, &model).with_context(|| format!("cannot write {}", model.display()))
+    weights::write(&args.model.tensors(&size), args.dtype, &model)
+        .with_context(|| format!("cannot write {}", model.display()))
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensorError, View, serialize_to_file};
 
-/// Standard deviation of every tensor: BERT's `initializer_range`.
+/// Standard deviation of every tensor: the `initializer_range` of all configurations.
 const DEVIATION: f32 = 0.02;
 
 /// The type that weights are stored in.
@@ -61,6 +61,11 @@ impl Tensor {
 
     pub(crate) fn around_one(name: impl Into<String>, shape: impl Into<Vec<usize>>) -> Self {
         Self { mean: 1.0, ..Self::around_zero(name, shape) }
+    }
+
+    /// Weight and bias of a layer norm.
+    pub(crate) fn layer_norm(name: &str, size: usize) -> [Self; 2] {
+        [Self::around_one(format!("{name}.weight"), [size]), Self::around_zero(format!("{name}.bias"), [size])]
     }
 
     pub(crate) fn elements(&self) -> usize {

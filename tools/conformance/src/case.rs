@@ -127,8 +127,13 @@ impl Case {
         let options = Options { target: Target::Ort, opset, fusion: true };
         Pipeline::new(options).run(&mut graph, &mut |_, _| {}).context("passes")?;
         let folder = tempfile::tempdir()?;
-        let export =
-            ExportOptions { opset, placement: Placement::Copy, external_above: EXTERNAL_BYTES, progress: &|_| {} };
+        let export = ExportOptions {
+            opset,
+            placement: Placement::Copy,
+            external_above: EXTERNAL_BYTES,
+            data_suffix: "_data",
+            progress: &|_| {},
+        };
         planish_onnx::export(&graph, "model", folder.path(), &export).context("export")?;
         self.on_onnx_runtime(&folder.path().join("model.onnx"))
     }

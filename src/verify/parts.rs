@@ -1,11 +1,11 @@
 //! Comparing models of several parts, where one takes what others give: encoder-decoders.
 
 use anyhow::Result;
-use planish_eval::Tensor;
 use planish_runtimes::Session;
 
+use super::{CaseReport, Report, Tolerances, compare, named, per_token};
+use crate::chain::Tensors;
 use crate::inputs::{InputSpec, seeded_inputs};
-use crate::verify::{CaseReport, Report, Tolerances, compare, named, per_token};
 
 /// A part on the reference and on the runtime under test.
 pub struct Pair {
@@ -36,13 +36,13 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
         // What continues from a cache has the tokens of both decoders.
         let (tokens, next) = (tokens.min(longest), next.min(longest.saturating_sub(1)).max(1));
         let first = first.min(longest.saturating_sub(next)).max(1);
-        let mut given: Vec<(String, Tensor)> = Vec::new();
+        let mut given = Tensors::default();
         for (index, pair) in pairs.iter_mut().enumerate() {
             let sequence = [tokens, first, next].get(index).copied().unwrap_or(next);
             let seed = seed.wrapping_add(index as u64);
             let mut inputs = seeded_inputs(&pair.specs, batch, sequence, seed, padded && index == 0)?;
             for (name, tensor) in &mut inputs {
-                if let Some(earlier) = earlier(name, &given) {
+                if let Some(earlier) = given.input(&pair.name, name) {
                     *tensor = earlier.clone();
                 }
             }
@@ -53,21 +53,10 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
             let outputs = compare(&expected, &actual, &inputs, &per_token, tolerances);
             cases.push(CaseReport { label, outputs });
             if index == 0 {
-                given.extend(inputs);
+                given.take_inputs(&pair.name, &inputs);
             }
-            given.extend(expected);
+            given.take_outputs(&pair.name, &expected);
         }
     }
     Ok(Report { tolerances, cases })
-}
-
-/// What an input takes of the inputs of the first part and of the outputs before it.
-fn earlier<'a>(input: &str, given: &'a [(String, Tensor)]) -> Option<&'a Tensor> {
-    let name = match (input, input.strip_prefix("past_key_values.")) {
-        ("encoder_hidden_states", _) => "last_hidden_state".to_owned(),
-        ("encoder_attention_mask", _) => "attention_mask".to_owned(),
-        (_, Some(rest)) => format!("present.{rest}"),
-        _ => return None,
-    };
-    given.iter().find(|(other, _)| *other == name).map(|(_, tensor)| tensor)
 }

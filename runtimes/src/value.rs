@@ -1,0 +1,117 @@
+//! Tensors where a runtime keeps them.
+
+use planish_eval::{Data, Tensor};
+use planish_ir::DType;
+
+use crate::ort::OrtValue;
+
+/// A tensor in the memory of the runtime that gave it, or one of ours on its way there.
+///
+/// What one run gives, another run of the same runtime takes without a copy: see
+/// [`Session::run_values`](crate::Session::run_values).
+pub struct Value(pub(crate) Kept);
+
+/// Where the elements are.
+pub(crate) enum Kept {
+    Tensor(Tensor),
+    Ort(OrtValue),
+}
+
+impl From<Tensor> for Value {
+    fn from(tensor: Tensor) -> Self {
+        Self(Kept::Tensor(tensor))
+    }
+}
+
+impl Value {
+    /// The element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        match &self.0 {
+            Kept::Tensor(tensor) => tensor.dtype(),
+            Kept::Ort(value) => value.dtype(),
+        }
+    }
+
+    /// The sizes, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        match &self.0 {
+            Kept::Tensor(tensor) => tensor.shape(),
+            Kept::Ort(value) => value.shape(),
+        }
+    }
+
+    /// The elements, in row-major order, if they are f32.
+    #[must_use]
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.0 {
+            Kept::Tensor(tensor) => tensor.as_f32(),
+            Kept::Ort(value) => value.elements(),
+        }
+    }
+
+    /// A copy as a tensor; `None` where the runtime's memory cannot be read from here.
+    #[must_use]
+    pub fn to_tensor(&self) -> Option<Tensor> {
+        match &self.0 {
+            Kept::Tensor(tensor) => Some(tensor.clone()),
+            Kept::Ort(value) => value.to_tensor(),
+        }
+    }
+
+    /// Some of the outermost slices, in this order and each as often as it is named, in the same
+    /// runtime's memory; `None` where there is no such slice.
+    #[must_use]
+    pub fn take_rows(&self, rows: &[usize]) -> Option<Self> {
+        match &self.0 {
+            Kept::Tensor(tensor) => {
+                let (count, sizes) = tensor.shape().split_first()?;
+                let taken = take(tensor.data(), rows, *count)?;
+                let shape = [rows.len()].into_iter().chain(sizes.iter().copied()).collect();
+                Tensor::new(shape, taken).map(Self::from)
+            }
+            Kept::Ort(value) => value.take_rows(rows).map(|value| Self(Kept::Ort(value))),
+        }
+    }
+}
+
+fn take(data: &Data, rows: &[usize], count: usize) -> Option<Data> {
+    macro_rules! taken {
+        ($($variant:ident),*) => {
+            match data {
+                $(Data::$variant(all) => slices(all, rows, count)?.into(),)*
+            }
+        };
+    }
+    Some(taken!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64))
+}
+
+/// Some of `count` slices of equal length, one behind the other.
+pub(crate) fn slices<T: Copy>(all: &[T], rows: &[usize], count: usize) -> Option<Vec<T>> {
+    let size = all.len().checked_div(count)?;
+    if rows.iter().any(|row| *row >= count) {
+        return None;
+    }
+    let mut taken = Vec::with_capacity(size * rows.len());
+    for row in rows {
+        taken.extend_from_slice(&all[row * size..][..size]);
+    }
+    Some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_taken_in_order_and_repeated() {
+        let value = Value::from(Tensor::new(vec![3, 2], vec![0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap());
+        let taken = value.take_rows(&[2, 0, 2]).unwrap();
+        assert_eq!((taken.shape(), taken.dtype()), (&[3, 2][..], DType::F32));
+        assert_eq!(taken.as_f32(), Some(&[4.0, 5.0, 0.0, 1.0, 4.0, 5.0][..]));
+        assert!(value.take_rows(&[3]).is_none());
+        let empty = Value::from(Tensor::zeros(DType::F32, vec![2, 0, 4]).unwrap());
+        assert_eq!(empty.take_rows(&[1, 1, 0]).unwrap().shape(), [3, 0, 4]);
+    }
+}

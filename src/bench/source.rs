@@ -1,0 +1,128 @@
+//! The model that contestants were compiled from: what is run at each shape, and what is right.
+
+use planish_eval::Tensor;
+use planish_runtimes::{RuntimeError, Session};
+
+use super::document::Shape;
+use crate::chain::Tensors;
+use crate::inputs::{InputError, InputSpec, has_cache, seeded_inputs};
+use crate::verify::{continued, first_tokens, named, per_token};
+
+/// A model on the reference.
+pub struct Source {
+    /// Its parts, in the order in which one takes what others give: one, or those of an
+    /// encoder-decoder.
+    pub parts: Vec<SourcePart>,
+    /// The most tokens in a row that it takes; absent where there is no limit.
+    pub longest: Option<usize>,
+}
+
+/// A part of a model on the reference.
+pub struct SourcePart {
+    /// Its name.
+    pub name: String,
+    /// The part before any pass.
+    pub session: Box<dyn Session>,
+    /// The inputs of the part and what stands in them.
+    pub specs: Vec<InputSpec>,
+}
+
+/// What is run in some cells, one for each contestant of the part.
+pub(crate) struct Run {
+    /// The place of the part.
+    pub(crate) part: usize,
+    pub(crate) shape: Shape,
+    pub(crate) inputs: Vec<(String, Tensor)>,
+    /// What the reference gives.
+    pub(crate) expected: Result<Vec<(String, Tensor)>, RuntimeError>,
+    /// The outputs that have something for each token, and the axis of these.
+    pub(crate) per_token: Vec<(String, usize)>,
+}
+
+impl Source {
+    /// What is run for rows of `seq` tokens, [`Shape`] says which.
+    pub(crate) fn runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
+        let room = self.longest.is_none_or(|longest| seq < longest);
+        let shape = Shape { batch, seq, part: None, tokens: seq, past: 0 };
+        match self.parts.as_mut_slice() {
+            [part] if has_cache(&part.specs) => decoder(part, shape, room, seed),
+            [part] => {
+                let inputs = seeded_inputs(&part.specs, batch, seq, seed, false)?;
+                Ok(vec![part.run(0, shape, inputs)])
+            }
+            parts => encoder_decoder(parts, shape, room, seed),
+        }
+    }
+}
+
+impl SourcePart {
+    fn run(&mut self, part: usize, shape: Shape, inputs: Vec<(String, Tensor)>) -> Run {
+        let expected = self.session.run(&named(&inputs));
+        Run { part, shape, inputs, expected, per_token: per_token(self.session.as_ref()) }
+    }
+
+    /// Inputs of new tokens; what earlier parts took or gave is as they have it.
+    fn inputs(
+        &self,
+        known: &Tensors,
+        batch: usize,
+        tokens: usize,
+        seed: u64,
+    ) -> Result<Vec<(String, Tensor)>, InputError> {
+        let mut inputs = seeded_inputs(&self.specs, batch, tokens, seed, false)?;
+        for (name, tensor) in &mut inputs {
+            if let Some(known) = known.input(&self.name, name) {
+                *tensor = known.clone();
+            }
+        }
+        Ok(inputs)
+    }
+}
+
+/// A prompt, and where there is room for it the token behind.
+fn decoder(part: &mut SourcePart, shape: Shape, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
+    let inputs = seeded_inputs(&part.specs, shape.batch, shape.seq + usize::from(room), seed, false)?;
+    let prompt = Shape { part: Some("prompt".to_owned()), ..shape };
+    let step = Shape { part: Some("step".to_owned()), tokens: 1, past: shape.seq, ..shape };
+    let prompt = part.run(0, prompt, first_tokens(&inputs, shape.seq));
+    // A prompt that fails says why, and leaves nothing to continue from.
+    let step = match &prompt.expected {
+        Ok(given) if room => Some(part.run(0, step, continued(&inputs, shape.seq, given))),
+        _ => None,
+    };
+    Ok([prompt].into_iter().chain(step).collect())
+}
+
+/// Each part: the encoder on all tokens, the first decoder on one, and where there is room the second
+/// decoder on one behind as many as the encoder has.
+fn encoder_decoder(parts: &mut [SourcePart], shape: Shape, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
+    let mut known = Tensors::default();
+    let mut runs: Vec<Run> = Vec::new();
+    for (index, part) in parts.iter_mut().enumerate() {
+        let cached = has_cache(&part.specs);
+        let (tokens, past) = (if index == 0 { shape.seq } else { 1 }, if cached { shape.seq } else { 0 });
+        let seed = seed.wrapping_add(index as u64);
+        if cached && !room {
+            break;
+        }
+        let inputs = part.inputs(&known, shape.batch, tokens, seed)?;
+        let run = part.run(index, Shape { part: Some(part.name.clone()), tokens, past, ..shape.clone() }, inputs);
+        let continues = !cached && index > 0 && room;
+        let given = match continues {
+            // What the next part continues from is longer.
+            true => {
+                let inputs = part.inputs(&known, shape.batch, shape.seq, seed)?;
+                part.session.run(&named(&inputs)).ok()
+            }
+            false => run.expected.as_ref().ok().cloned(),
+        };
+        if index == 0 {
+            known.take_inputs(&part.name, &run.inputs);
+        }
+        runs.push(run);
+        // A part that fails says why, and leaves the others without inputs.
+        let Some(given) = given else { break };
+        known.take_outputs(&part.name, &given);
+    }
+    Ok(runs)
+}

@@ -1,0 +1,69 @@
+//! Keys and values of what a decoder has read, where the runtime keeps them.
+
+use anyhow::{Result, anyhow};
+use planish_eval::Tensor;
+use planish_runtimes::{Dimension, Port, Value};
+
+use super::model::output;
+use crate::chain::CACHE;
+
+/// Keys and values of layers, each [rows, heads, columns, size]: what one step gives and the next
+/// takes.
+pub(super) struct Cache {
+    entries: Vec<Entry>,
+    values: Vec<Value>,
+}
+
+/// A key or a value of a layer.
+struct Entry {
+    /// `past_key_values.N.key` or the like.
+    past: Port,
+    /// `present.N.key` or the like.
+    present: String,
+}
+
+impl Cache {
+    /// The cache among the inputs of a model, of those whose names have `part`; empty.
+    pub(super) fn new(inputs: &[Port], part: &str) -> Self {
+        let entry = |port: &Port| {
+            let suffix = port.name.strip_prefix(CACHE).filter(|suffix| suffix.contains(part))?;
+            Some(Entry { past: port.clone(), present: format!("present.{suffix}") })
+        };
+        Self { entries: inputs.iter().filter_map(entry).collect(), values: Vec::new() }
+    }
+
+    /// Forgets everything; then it has rows of no columns.
+    pub(super) fn clear(&mut self, rows: usize) -> Result<()> {
+        let empty = |entry: &Entry| {
+            let size = |(axis, dim): (usize, &Dimension)| match dim {
+                Dimension::Fixed(size) => *size,
+                // Rows, then columns.
+                Dimension::Symbolic(_) => [rows, 0][usize::from(axis != 0)],
+            };
+            let shape = entry.past.dims.iter().enumerate().map(size).collect();
+            let tensor = Tensor::zeros(entry.past.dtype, shape);
+            Ok(tensor.ok_or_else(|| anyhow!("the input `{}` is too large", entry.past))?.into())
+        };
+        self.values = self.entries.iter().map(empty).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// What a step takes.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.entries.iter().map(|entry| entry.past.name.as_str()).zip(&self.values)
+    }
+
+    /// Takes what a step gave.
+    pub(super) fn update(&mut self, outputs: &mut Vec<(String, Value)>) -> Result<()> {
+        self.values = self.entries.iter().map(|entry| output(outputs, &entry.present)).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// Keeps some of the rows, in this order and each as often as it is named.
+    pub(super) fn take_rows(&mut self, rows: &[usize]) -> Result<()> {
+        for (value, entry) in self.values.iter_mut().zip(&self.entries) {
+            *value = value.take_rows(rows).ok_or_else(|| anyhow!("`{}` has not the rows {rows:?}", entry.present))?;
+        }
+        Ok(())
+    }
+}

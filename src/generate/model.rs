@@ -1,0 +1,173 @@
+//! A model that scores the next token of rows of tokens.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow, bail};
+use planish_eval::Tensor;
+use planish_models::Task;
+use planish_runtimes::{Model, Runtime, Session, SessionOptions, Value};
+
+use super::decoder::Decoder;
+use super::encoder_decoder::EncoderDecoder;
+use crate::artifact::part_path;
+use crate::manifest::{Manifest, Part};
+
+/// A model on a runtime that scores which token comes next: rows of tokens, each with the keys and
+/// values of those it has read.
+pub trait LanguageModel {
+    /// Ids are from 0 to below this.
+    fn vocabulary(&self) -> i64;
+
+    /// What the text that is generated begins with: the prompt, or what stands for none of it yet.
+    fn beginning(&self, prompt: &[i64]) -> Vec<i64>;
+
+    /// How many tokens may follow: at least one.
+    ///
+    /// # Errors
+    /// When the prompt is empty, has an id that is not in the vocabulary, or leaves no room.
+    fn room(&self, prompt: &[i64]) -> Result<usize>;
+
+    /// Reads prompts, a row each, in place of what it has read before. Each must be one that
+    /// [`room`](Self::room) accepts.
+    ///
+    /// # Errors
+    /// When the model fails to run.
+    fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores>;
+
+    /// Goes on with some of the rows, in this order and each as often as it is named, and reads one
+    /// more token in each.
+    ///
+    /// # Errors
+    /// When the model fails to run.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores>;
+}
+
+/// How an artifact is loaded to generate.
+#[derive(Clone, Copy, Debug)]
+pub struct Loading {
+    /// Threads of the runtime; 0 leaves the number to it.
+    pub threads: usize,
+    /// Whether keys and values of tokens are kept; else each step computes all tokens again.
+    pub caching: bool,
+    /// What the text of an encoder-decoder begins with.
+    pub decoder_start_token: Option<i64>,
+}
+
+/// Loads an artifact.
+///
+/// # Errors
+/// When the folder is no artifact that generates text, or the runtime does not load it.
+pub fn load(folder: &Path, runtime: &dyn Runtime, loading: Loading) -> Result<Box<dyn LanguageModel>> {
+    let manifest = Manifest::read(folder)?;
+    let parts = Parts { folder, manifest: &manifest, runtime, loading };
+    match manifest.task.as_str() {
+        task if task == Task::TextGeneration.name() => Ok(Box::new(Decoder::load(&parts)?)),
+        task if task == Task::Text2TextGeneration.name() => Ok(Box::new(EncoderDecoder::load(&parts)?)),
+        task => bail!(
+            "{} is compiled for {task}, it cannot generate; compile a decoder for {} or an encoder-decoder for {}",
+            folder.display(),
+            Task::TextGeneration,
+            Task::Text2TextGeneration
+        ),
+    }
+}
+
+/// The parts of an artifact that is being loaded.
+pub(super) struct Parts<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) manifest: &'a Manifest,
+    runtime: &'a dyn Runtime,
+    pub(super) loading: Loading,
+}
+
+impl Parts<'_> {
+    /// A part of this name, if there is one.
+    pub(super) fn find(&self, name: &str) -> Option<&Part> {
+        self.manifest.parts.iter().find(|part| part.name == name)
+    }
+
+    /// Loads a part that must be there.
+    pub(super) fn session(&self, name: &str) -> Result<Box<dyn Session>> {
+        let (folder, all) = (self.folder.display(), &self.manifest.parts);
+        let part = self.find(name).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|part| part.name.as_str()).collect();
+            anyhow!("{folder} has no {name}, only {}; compile the model again", names.join(", "))
+        })?;
+        let options = SessionOptions { threads: self.loading.threads, ..SessionOptions::compiled() };
+        Ok(self.runtime.load(Model::Onnx(&part_path(self.folder, self.manifest, part)?), &options)?)
+    }
+
+    /// The first id from 0 on that a part does not take.
+    pub(super) fn vocabulary(&self, part: &str) -> Result<i64> {
+        let inputs = self.find(part).into_iter().flat_map(|part| &part.inputs);
+        let ids = inputs.filter(|input| input.port.name == "input_ids").find_map(|input| input.end);
+        ids.ok_or_else(|| anyhow!("{} does not say which ids its {part} takes", self.folder.display()))
+    }
+
+    /// The longest text, in tokens.
+    pub(super) fn longest(&self) -> usize {
+        self.manifest.max_sequence_length.unwrap_or(usize::MAX)
+    }
+}
+
+/// Whether a prompt has tokens, all of them in the vocabulary.
+pub(super) fn check_prompt(prompt: &[i64], vocabulary: i64) -> Result<()> {
+    if prompt.is_empty() {
+        bail!("a prompt has no tokens; the model needs at least one to go on from");
+    }
+    match prompt.iter().find(|id| !(0..vocabulary).contains(*id)) {
+        Some(id) => bail!("the prompt's id {id} is not in the vocabulary: ids are from 0 to {}", vocabulary - 1),
+        None => Ok(()),
+    }
+}
+
+/// Rows of equal length as a tensor, [rows, columns].
+pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<Value> {
+    let columns = elements.len() / rows.max(1);
+    let tensor = Tensor::new(vec![rows, columns], elements).ok_or_else(|| anyhow!("rows differ in length"))?;
+    Ok(tensor.into())
+}
+
+/// Takes an output of a run out of all of them.
+pub(super) fn output(outputs: &mut Vec<(String, Value)>, name: &str) -> Result<Value> {
+    match outputs.iter().position(|(output, _)| output == name) {
+        Some(at) => Ok(outputs.swap_remove(at).1),
+        None => Err(anyhow!("the model does not give `{name}`; compile it again")),
+    }
+}
+
+/// For each row a score of each token of the vocabulary to be the next: f32 logits, none of them
+/// NaN or infinitely large.
+pub struct Scores {
+    logits: Vec<f32>,
+    vocabulary: usize,
+}
+
+impl Scores {
+    /// Those of the last column of the output `logits`, [rows, columns, vocabulary].
+    pub(super) fn last(outputs: &mut Vec<(String, Value)>) -> Result<Self> {
+        let logits = output(outputs, "logits")?;
+        let (Some(all), &[_, columns, vocabulary]) = (logits.as_f32(), logits.shape()) else {
+            let (dtype, shape) = (logits.dtype(), logits.shape());
+            bail!("`logits` is {dtype}{shape:?}; generation takes f32[rows, columns, vocabulary]");
+        };
+        let last = all.chunks((columns * vocabulary).max(1)).flat_map(|row| &row[row.len() - vocabulary..]);
+        let scores = Self { logits: last.copied().collect(), vocabulary };
+        match scores.logits.iter().any(|score| score.is_nan() || *score == f32::INFINITY) {
+            true => bail!("the model's logits are not finite; `planish verify` says how it compares with its source"),
+            false => Ok(scores),
+        }
+    }
+
+    /// The scores of a row, by id.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.logits[row * self.vocabulary..][..self.vocabulary]
+    }
+}

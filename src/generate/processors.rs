@@ -1,0 +1,252 @@
+//! What changes scores before a token is chosen: the logits processors of the transformers library.
+
+use std::borrow::Cow;
+use std::num::NonZeroUsize;
+
+use anyhow::{Result, bail};
+
+/// Rules by which scores of the next token are changed; by default none. Those that forbid a token
+/// make its score negative infinity. They apply in the order of the fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Processors {
+    /// Divides scores above 0 of tokens that the text has, and multiplies those below, with this
+    /// (Keskar et al. 2019); 1 changes nothing.
+    pub repetition_penalty: f32,
+    /// No sequence of so many tokens stands in the text twice.
+    pub no_repeat_ngram_size: Option<NonZeroUsize>,
+    /// Sequences that the text never gets. One of a single end token does not count.
+    pub bad_words: Vec<Vec<i64>>,
+    /// A shorter text does not end.
+    pub min_length: usize,
+    /// A text with fewer new tokens does not end.
+    pub min_new_tokens: usize,
+    /// What follows a text of one token.
+    pub forced_bos: Option<i64>,
+    /// What a text ends with that gets as long as it may; nothing where it is empty.
+    pub forced_eos: Vec<i64>,
+    /// Tokens that never come.
+    pub suppress: Vec<i64>,
+    /// Tokens that do not come first, a forced one aside.
+    pub begin_suppress: Vec<i64>,
+    /// Whether beams turn scores into log probabilities again after all of this.
+    pub renormalize: bool,
+}
+
+impl Default for Processors {
+    fn default() -> Self {
+        Self {
+            repetition_penalty: 1.0,
+            no_repeat_ngram_size: None,
+            bad_words: Vec::new(),
+            min_length: 0,
+            min_new_tokens: 0,
+            forced_bos: None,
+            forced_eos: Vec::new(),
+            suppress: Vec::new(),
+            begin_suppress: Vec::new(),
+            renormalize: false,
+        }
+    }
+}
+
+/// A text that is to be continued, as ids.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// What it begins with.
+    pub beginning: &'a [i64],
+    /// What was generated.
+    pub new: &'a [i64],
+    /// How many new tokens it gets at most.
+    pub limit: usize,
+    /// What ends it.
+    pub end_tokens: &'a [i64],
+}
+
+impl Processors {
+    /// Whether all ids are in the vocabulary.
+    ///
+    /// # Errors
+    /// With the name of the setting that has one that is not.
+    pub fn check(&self, vocabulary: i64) -> Result<()> {
+        let check = |key: &str, ids: &[i64]| match ids.iter().find(|id| !(0..vocabulary).contains(*id)) {
+            Some(id) => {
+                bail!("`{key}` has the id {id}, which is not in the vocabulary: ids are from 0 to {}", vocabulary - 1)
+            }
+            None => Ok(()),
+        };
+        check("bad_words_ids", &self.bad_words.concat())?;
+        check("forced_bos_token_id", self.forced_bos.as_slice())?;
+        check("forced_eos_token_id", &self.forced_eos)
+    }
+
+    /// Whether no scores are changed, whatever the text.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self { renormalize: self.renormalize, ..Self::default() }
+    }
+
+    /// The scores of what follows a text.
+    #[must_use]
+    pub fn processed<'s>(&self, scores: &'s [f32], text: Sequence<'_>) -> Cow<'s, [f32]> {
+        if self.is_empty() {
+            return Cow::Borrowed(scores);
+        }
+        let mut scores = scores.to_vec();
+        self.apply(&mut scores, text);
+        Cow::Owned(scores)
+    }
+
+    fn apply(&self, scores: &mut [f32], text: Sequence<'_>) {
+        let ids = [text.beginning, text.new].concat();
+        self.penalize_repetition(scores, &ids);
+        if let Some(size) = self.no_repeat_ngram_size {
+            let (known, same) = (ids.windows(size.get()), &ids[(ids.len() + 1).saturating_sub(size.get())..]);
+            for ngram in known {
+                if let Some((next, _)) = ngram.split_last().filter(|(_, before)| *before == same) {
+                    forbid(scores, *next);
+                }
+            }
+        }
+        for word in self.bad_words.iter().filter(|word| !matches!(word[..], [id] if text.end_tokens.contains(&id))) {
+            if let Some((last, _)) = word.split_last().filter(|(_, before)| ids.ends_with(before)) {
+                forbid(scores, *last);
+            }
+        }
+        if ids.len() < self.min_length || text.new.len() < self.min_new_tokens {
+            text.end_tokens.iter().for_each(|&id| forbid(scores, id));
+        }
+        if let Some(first) = self.forced_bos.filter(|_| ids.len() == 1) {
+            force(scores, &[first]);
+        }
+        if !self.forced_eos.is_empty() && text.new.len() + 1 == text.limit {
+            force(scores, &self.forced_eos);
+        }
+        self.suppress.iter().for_each(|&id| forbid(scores, id));
+        let forced = usize::from(text.beginning.len() <= 1 && self.forced_bos.is_some());
+        if text.new.len() == forced {
+            self.begin_suppress.iter().for_each(|&id| forbid(scores, id));
+        }
+    }
+
+    fn penalize_repetition(&self, scores: &mut [f32], ids: &[i64]) {
+        if self.repetition_penalty == 1.0 {
+            return;
+        }
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids {
+            if let Some(score) = score(scores, id) {
+                *score = if *score < 0.0 { *score * self.repetition_penalty } else { *score / self.repetition_penalty };
+            }
+        }
+    }
+}
+
+fn score(scores: &mut [f32], id: i64) -> Option<&mut f32> {
+    scores.get_mut(usize::try_from(id).ok()?)
+}
+
+fn forbid(scores: &mut [f32], id: i64) {
+    if let Some(score) = score(scores, id) {
+        *score = f32::NEG_INFINITY;
+    }
+}
+
+/// Forbids all tokens but these.
+fn force(scores: &mut [f32], ids: &[i64]) {
+    scores.fill(f32::NEG_INFINITY);
+    for id in ids {
+        if let Some(score) = score(scores, *id) {
+            *score = 0.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO: f32 = f32::NEG_INFINITY;
+
+    /// Scores 1 to 5 of five tokens, processed; 4 ends, and the text gets at most 3 new tokens.
+    fn processed(processors: Processors, beginning: &[i64], new: &[i64]) -> Vec<f32> {
+        let text = Sequence { beginning, new, limit: 3, end_tokens: &[4] };
+        processors.processed(&[1.0, 2.0, 3.0, 4.0, 5.0], text).into_owned()
+    }
+
+    #[test]
+    fn repetition_makes_tokens_of_the_text_less_likely_once() {
+        let processors = Processors { repetition_penalty: 2.0, ..Processors::default() };
+        assert_eq!(processed(processors.clone(), &[1, 1], &[3]), [1.0, 1.0, 3.0, 2.0, 5.0]);
+        let text = Sequence { beginning: &[0, 1], new: &[], limit: 3, end_tokens: &[] };
+        assert_eq!(processors.processed(&[-1.0, 0.0, -3.0], text)[..], [-2.0, 0.0, -3.0]);
+    }
+
+    #[test]
+    fn what_would_repeat_an_ngram_is_forbidden() {
+        let size = |size| Processors { no_repeat_ngram_size: NonZeroUsize::new(size), ..Processors::default() };
+        assert_eq!(processed(size(1), &[1], &[2]), [1.0, NO, NO, 4.0, 5.0]);
+        assert_eq!(processed(size(2), &[1, 2, 3, 1], &[3, 1]), [1.0, 2.0, NO, NO, 5.0]);
+        assert_eq!(processed(size(3), &[1, 2, 3, 1], &[2]), [1.0, 2.0, 3.0, NO, 5.0]);
+        // None is complete yet.
+        assert_eq!(processed(size(3), &[1], &[]), [1.0, 2.0, 3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn bad_words_are_not_completed() {
+        let bad_words = vec![vec![0], vec![4], vec![1, 2], vec![3, 1, 3], vec![1, 2, 3, 1, 3]];
+        let processors = Processors { bad_words, ..Processors::default() };
+        assert_eq!(processed(processors.clone(), &[3], &[1]), [NO, 2.0, NO, NO, 5.0]);
+        assert_eq!(processed(processors, &[3], &[]), [NO, 2.0, 3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn a_short_text_does_not_end() {
+        let ends = |processors: &Processors, beginning: &[i64], new: &[i64]| {
+            processed(processors.clone(), beginning, new)[4] == 5.0
+        };
+        let text = Processors { min_length: 3, ..Processors::default() };
+        assert_eq!(
+            [ends(&text, &[1], &[1]), ends(&text, &[1], &[1, 1]), ends(&text, &[1; 3], &[])],
+            [false, true, true]
+        );
+        let new = Processors { min_new_tokens: 1, ..Processors::default() };
+        assert_eq!([ends(&new, &[1; 9], &[]), ends(&new, &[1; 9], &[1])], [false, true]);
+    }
+
+    #[test]
+    fn first_and_last_tokens_are_forced() {
+        let processors = Processors { forced_bos: Some(2), forced_eos: vec![4, 0], ..Processors::default() };
+        assert_eq!(processed(processors.clone(), &[1], &[]), [NO, NO, 0.0, NO, NO]);
+        assert_eq!(processed(processors.clone(), &[1], &[2]), [1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(processed(processors.clone(), &[1], &[2, 3]), [0.0, NO, NO, NO, 0.0]);
+        // A prompt of more than one token has its beginning.
+        assert_eq!(processed(processors, &[1, 3], &[]), [1.0, 2.0, 3.0, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn tokens_are_suppressed_always_or_at_first() {
+        let suppressing = |forced_bos| Processors {
+            suppress: vec![0, 99, -1],
+            begin_suppress: vec![2],
+            forced_bos,
+            ..Processors::default()
+        };
+        assert_eq!(processed(suppressing(None), &[1], &[]), [NO, 2.0, NO, 4.0, 5.0]);
+        assert_eq!(processed(suppressing(None), &[1], &[3]), [NO, 2.0, 3.0, 4.0, 5.0]);
+        // Behind a forced token is the first one to choose.
+        assert_eq!(processed(suppressing(Some(2)), &[1], &[]), [NO, NO, 0.0, NO, NO]);
+        assert_eq!(processed(suppressing(Some(2)), &[1], &[2]), [NO, 2.0, NO, 4.0, 5.0]);
+        assert_eq!(processed(suppressing(Some(2)), &[1, 1], &[]), [NO, 2.0, NO, 4.0, 5.0]);
+    }
+
+    #[test]
+    fn ids_outside_of_the_vocabulary_are_named() {
+        let processors = Processors { bad_words: vec![vec![1, 5]], forced_bos: Some(-1), ..Processors::default() };
+        let error = |vocabulary| processors.check(vocabulary).unwrap_err().to_string();
+        assert!(error(5).contains("`bad_words_ids` has the id 5"), "{}", error(5));
+        assert!(error(6).contains("`forced_bos_token_id` has the id -1"), "{}", error(6));
+        assert!(Processors::default().check(1).is_ok() && Processors::default().is_empty());
+    }
+}

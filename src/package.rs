@@ -1,0 +1,68 @@
+//! Whose names and configuration files an artifact follows.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use planish_models::{Loaded, Task};
+use serde::{Deserialize, Serialize};
+
+use crate::genai;
+
+/// The library that an artifact is laid out for. The graphs are the same for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimePackage {
+    /// As Optimum names files; ONNX Runtime alone loads that as well
+    #[default]
+    Optimum,
+    /// As onnxruntime-genai reads them, decoders only: with genai_config.json, and weights above
+    /// 1.5 GB in model.onnx.data
+    Genai,
+}
+
+impl RuntimePackage {
+    /// What follows `NAME.onnx` in the name of a file of weights.
+    pub(crate) fn data_suffix(self) -> &'static str {
+        match self {
+            Self::Optimum => "_data",
+            Self::Genai => ".data",
+        }
+    }
+
+    /// Checks that the library can load such a model.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(crate) fn check(self, model: &Loaded) -> Result<()> {
+        match (self, model.task) {
+            (Self::Optimum, _) | (Self::Genai, Task::TextGeneration) => Ok(()),
+            (Self::Genai, task) => bail!(
+                "onnxruntime-genai loads no {} for {task}: of what planish compiles it takes decoders for {} only; \
+                 leave out --runtime-package",
+                model.architecture,
+                Task::TextGeneration,
+            ),
+        }
+    }
+
+    /// What a user of the library must heed.
+    pub(crate) fn warning(self, model: &Loaded) -> Option<String> {
+        match self {
+            Self::Optimum => None,
+            Self::Genai => genai::warning(model),
+        }
+    }
+
+    /// Writes what the library needs besides the model and what was copied from the source into a
+    /// folder; returns the names of the files, and what a user must know.
+    ///
+    /// # Errors
+    /// When a configuration that was copied there cannot be honoured, or a file cannot be written.
+    pub(crate) fn configure(self, model: &Loaded, folder: &Path) -> Result<(Vec<String>, Option<String>)> {
+        match self {
+            Self::Optimum => Ok((Vec::new(), None)),
+            Self::Genai => Ok((vec![genai::CONFIG.to_owned()], genai::write(model, folder)?)),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What is compared: inputs of several shapes, and runs that continue from a cache.
+
+use planish_eval::Tensor;
+use planish_runtimes::{RuntimeError, Session};
+
+use super::compare::MASK;
+use super::named;
+use crate::chain::{CACHE, PRESENT};
+use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, seeded_inputs};
+
+/// One set of inputs to compare on.
+pub struct Case {
+    /// What it is, e.g. `2 x 16, padded`.
+    pub label: String,
+    /// Names and tensors.
+    pub inputs: Vec<(String, Tensor)>,
+    /// How many tokens are run first; the rest then continues from the keys and values of these.
+    pub before: Option<usize>,
+}
+
+impl Case {
+    /// Runs it; what the last run took and gave.
+    pub(super) fn run(&self, session: &mut dyn Session) -> Result<[Vec<(String, Tensor)>; 2], RuntimeError> {
+        let Some(before) = self.before else {
+            return Ok([self.inputs.clone(), session.run(&named(&self.inputs))?]);
+        };
+        let given = session.run(&named(&first_tokens(&self.inputs, before)))?;
+        let rest = continued(&self.inputs, before, &given);
+        let outputs = session.run(&named(&rest))?;
+        Ok([rest, outputs])
+    }
+}
+
+/// The inputs of a model with an empty cache, of their first tokens only.
+pub(crate) fn first_tokens(inputs: &[(String, Tensor)], count: usize) -> Vec<(String, Tensor)> {
+    let first = |(name, tensor): &(String, Tensor)| match name.starts_with(CACHE) {
+        true => (name.clone(), tensor.clone()),
+        false => (name.clone(), columns(tensor, 0, count)),
+    };
+    inputs.iter().map(first).collect()
+}
+
+/// The inputs of a model with an empty cache, of the tokens behind the first ones; the cache is what
+/// the run of these gave.
+pub(crate) fn continued(
+    inputs: &[(String, Tensor)],
+    count: usize,
+    given: &[(String, Tensor)],
+) -> Vec<(String, Tensor)> {
+    let rest = |(name, tensor): &(String, Tensor)| {
+        let cached = name.strip_prefix(CACHE).map(|rest| format!("{PRESENT}{rest}"));
+        let cached = cached.and_then(|cached| given.iter().find(|(output, _)| *output == cached));
+        let tensor = match (cached, name.as_str()) {
+            (Some((_, present)), _) => present.clone(),
+            // The mask covers what is cached too.
+            (None, MASK) => tensor.clone(),
+            (None, _) => columns(tensor, count, usize::MAX),
+        };
+        (name.clone(), tensor)
+    };
+    inputs.iter().map(rest).collect()
+}
+
+/// The columns of a matrix from one on, up to another.
+fn columns(tensor: &Tensor, from: usize, to: usize) -> Tensor {
+    let &[rows, width] = tensor.shape() else { return tensor.clone() };
+    let (to, size) = (to.min(width), tensor.dtype().size());
+    let bytes = tensor.to_bytes();
+    let kept: Vec<u8> =
+        (0..rows).flat_map(|row| &bytes[(row * width + from) * size..(row * width + to) * size]).copied().collect();
+    Tensor::from_bytes(tensor.dtype(), vec![rows, to - from], &kept).unwrap_or_else(|| tensor.clone())
+}
+
+/// The longest sequence that is compared of a model with a cache or without a limit: such models take
+/// sequences whose scores no reference computes in reasonable time.
+const LONGEST: usize = 512;
+
+/// Cases of several shapes from a seed: one token, a short, an odd and the longest sequence (of a
+/// model with a cache 512 tokens at most), one row and more, with padding and without; for a model
+/// with a cache, some that continue from it. For a model that takes no sequences, as those of images, one row and more.
+///
+/// # Errors
+/// When inputs cannot be made for the specs.
+pub fn cases(specs: &[InputSpec], longest: Option<usize>, seed: u64) -> Result<Vec<Case>, InputError> {
+    if !has_sequence(specs) {
+        let case = |batch: usize| {
+            let inputs = seeded_inputs(specs, batch, 1, seed, false)?;
+            Ok(Case { label: format!("batch of {batch}"), inputs, before: None })
+        };
+        return [1, 3].into_iter().map(case).collect();
+    }
+    let cached = has_cache(specs);
+    let longest = if cached { longest.unwrap_or(LONGEST).min(LONGEST) } else { longest.unwrap_or(LONGEST) };
+    let shapes = [(1, 1, false), (1, 8, false), (2, 1, false), (3, 8, true), (2, 37, true), (1, longest, false)];
+    let mut shapes = shapes.map(|(batch, sequence, padded)| (batch, longest.min(sequence), padded)).to_vec();
+    shapes.sort_unstable_by_key(|&(batch, sequence, _)| (sequence, batch));
+    shapes.dedup();
+    let case = |batch: usize, sequence: usize, padded: bool, before: Option<usize>| {
+        let after = before.map_or_else(String::new, |before| format!(", {before} of them cached"));
+        let label = format!("{batch} x {sequence}{}{after}", if padded { ", padded" } else { "" });
+        Ok(Case { label, inputs: seeded_inputs(specs, batch, sequence, seed, padded)?, before })
+    };
+    let whole = shapes.into_iter().map(|(batch, sequence, padded)| case(batch, sequence, padded, None));
+    let continued = [(2, 7, 6), (3, 9, 5)].into_iter().filter(|(_, sequence, _)| cached && *sequence <= longest);
+    whole.chain(continued.map(|(batch, sequence, before)| case(batch, sequence, true, Some(before)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::DType;
+    use planish_runtimes::{Dimension, Port};
+
+    use super::*;
+    use crate::inputs::Values;
+
+    fn labels(port: Port, longest: Option<usize>) -> Vec<String> {
+        let specs = [InputSpec { port, values: Values::Noise }];
+        cases(&specs, longest, 0).unwrap().into_iter().map(|case| case.label).collect()
+    }
+
+    fn port(name: &str, dims: &[&str]) -> Port {
+        let dims = dims.iter().map(|dim| Dimension::Symbolic((*dim).to_owned())).collect();
+        Port { name: name.to_owned(), dtype: DType::F32, dims }
+    }
+
+    #[test]
+    fn cases_reach_the_longest_sequence_and_no_further() {
+        let tokens = || port("tokens", &["batch_size", "sequence_length"]);
+        let all = ["1 x 1", "2 x 1", "1 x 8", "3 x 8, padded", "2 x 37, padded", "1 x 514"];
+        assert_eq!(labels(tokens(), Some(514)), all);
+        assert_eq!(labels(tokens(), Some(4)), ["1 x 1", "2 x 1", "1 x 4", "2 x 4, padded", "3 x 4, padded"]);
+        assert_eq!(labels(tokens(), None).last().unwrap(), "1 x 512", "a model may have no limit");
+        let cache = port("past_key_values.0.key", &["batch_size", "past_sequence_length"]);
+        assert!(labels(cache, Some(1024)).contains(&"1 x 512".to_owned()));
+        assert_eq!(labels(port("pixel_values", &["batch_size"]), None), ["batch of 1", "batch of 3"]);
+    }
+
+    #[test]
+    fn columns_are_those_of_each_row() {
+        let matrix = Tensor::new(vec![2, 3], vec![1i64, 2, 3, 4, 5, 6]).unwrap();
+        assert_eq!(columns(&matrix, 1, 2), Tensor::new(vec![2, 1], vec![2i64, 5]).unwrap());
+        assert_eq!(columns(&matrix, 1, usize::MAX), Tensor::new(vec![2, 2], vec![2i64, 3, 5, 6]).unwrap());
+        assert_eq!(columns(&matrix, 3, 9).shape(), [2, 0]);
+    }
+}

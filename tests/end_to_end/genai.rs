@@ -1,0 +1,118 @@
+//! Artifacts for onnxruntime-genai. That the library runs them is a matter of tests/compat.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{Draft, golden, names, planish_compile, scratch};
+
+const PACKAGE: &[&str] = &["--runtime-package", "genai"];
+
+fn document(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Compiles and returns what genai_config.json says.
+fn config(model: &Path, out: &Path) -> Value {
+    planish_compile(model, out, PACKAGE).succeeds();
+    document(&out.join("genai_config.json"))
+}
+
+#[test]
+fn the_configuration_of_a_decoder() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let expected = json!({
+        "model": {
+            "type": "decoder",
+            "context_length": 64,
+            "vocab_size": 139,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "pad_token_id": 2,
+            "decoder": {
+                "filename": "model.onnx",
+                "session_options": {"provider_options": []},
+                "head_size": 16,
+                "hidden_size": 64,
+                "num_attention_heads": 4,
+                "num_hidden_layers": 2,
+                "num_key_value_heads": 2,
+                "inputs": {
+                    "input_ids": "input_ids",
+                    "attention_mask": "attention_mask",
+                    "position_ids": "position_ids",
+                    "past_key_names": "past_key_values.%d.key",
+                    "past_value_names": "past_key_values.%d.value",
+                },
+                "outputs": {
+                    "logits": "logits",
+                    "present_key_names": "present.%d.key",
+                    "present_value_names": "present.%d.value",
+                },
+            },
+        },
+        "search": {"early_stopping": false, "max_length": 64, "past_present_share_buffer": false, "top_k": 50},
+    });
+    assert_eq!(config(&golden("llama"), &out), expected);
+    let files = ["config.json", "genai_config.json", "generation_config.json", "model.onnx", "planish.json"];
+    assert_eq!(names(&out), files);
+    let manifest = document(&out.join("planish.json"));
+    assert_eq!(manifest["runtime_package"], "genai");
+    assert_eq!(manifest["companions"], json!(["config.json", "generation_config.json", "genai_config.json"]));
+
+    // The file is planish's own: the folder may be replaced. The graph is the same without it.
+    let graph = fs::read(out.join("model.onnx")).unwrap();
+    planish_compile(&golden("llama"), &out, &[]).succeeds();
+    assert_eq!(names(&out), ["config.json", "generation_config.json", "model.onnx", "planish.json"]);
+    assert!(fs::read(out.join("model.onnx")).unwrap() == graph);
+    assert_eq!(document(&out.join("planish.json"))["runtime_package"], "optimum");
+}
+
+#[test]
+fn settings_come_from_the_generation_config() {
+    let folder = scratch();
+    let model = Draft::of("gpt2").write(folder.path().join("model"));
+    let out = folder.path().join("out");
+    let write = |document: Value| fs::write(model.join("generation_config.json"), document.to_string()).unwrap();
+    write(json!({"eos_token_id": [2, 7], "pad_token_id": -1, "bos_token_id": 137, "do_sample": true, "top_k": 20,
+                 "temperature": 0.5, "top_p": null, "num_beams": 1, "transformers_version": "5"}));
+    let found = config(&model, &out);
+    assert_eq!(found["model"]["eos_token_id"], json!([2, 7]));
+    assert_eq!(found["model"]["pad_token_id"], 2, "the first that ends a text");
+    assert_eq!(found["model"].get("bos_token_id"), None, "it is in no vocabulary");
+    let expected = json!({"early_stopping": false, "max_length": 64, "past_present_share_buffer": false,
+                          "do_sample": true, "num_beams": 1, "temperature": 0.5, "top_k": 20});
+    assert_eq!(found["search"], expected);
+    write(json!({"min_length": 3, "suppress_tokens": [4], "bad_words_ids": [], "max_new_tokens": 9}));
+    let lost = "onnxruntime-genai has no suppress_tokens, which";
+    planish_compile(&model, &out, PACKAGE).exits(0, &[lost]);
+    assert_eq!(document(&out.join("genai_config.json"))["search"]["min_length"], 3);
+    for (key, bad) in [("do_sample", json!(1)), ("temperature", json!("hot")), ("top_k", json!(true))] {
+        write(json!({key: bad}));
+        planish_compile(&model, &out, PACKAGE).exits(1, &[key, "generation_config.json", "onnxruntime-genai"]);
+    }
+}
+
+#[test]
+fn other_models_are_refused_by_name() {
+    let folder = scratch();
+    for (model, task) in
+        [("t5", "text2text-generation"), ("bert", "feature-extraction"), ("vit", "image-classification")]
+    {
+        planish_compile(&golden(model), &folder.path().join("out"), PACKAGE)
+            .exits(1, &[model, task, "onnxruntime-genai", "text-generation", "leave out --runtime-package"]);
+    }
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn padding_behind_a_prompt_takes_up_a_sliding_window() {
+    let folder = scratch();
+    let mut draft = Draft::of("mistral");
+    draft.config["sliding_window"] = 5.into();
+    let model = draft.write(folder.path().join("model"));
+    let done = planish_compile(&model, &folder.path().join("out"), PACKAGE).exits(0, &["sliding window", "one length"]);
+    assert!(done.stderr.starts_with("warning: onnxruntime-genai"), "{}", done.stderr);
+}
