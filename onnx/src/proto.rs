@@ -250,7 +250,7 @@ pub struct TensorProto {
     #[prost(int32, tag = "14")]
     pub data_location: i32,
     /// Not of the format: where in the file the reader left `raw_data`, which it did not read. See
-    /// [`crate::import`].
+    /// [`mod@crate::import`].
     #[prost(message, optional, tag = "60001")]
     pub left: Option<LeftBytes>,
 }

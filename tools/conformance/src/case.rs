@@ -127,8 +127,13 @@ impl Case {
         let options = Options { target: Target::Ort, opset, fusion: true };
         Pipeline::new(options).run(&mut graph, &mut |_, _| {}).context("passes")?;
         let folder = tempfile::tempdir()?;
-        let export =
-            ExportOptions { opset, placement: Placement::Copy, external_above: EXTERNAL_BYTES, progress: &|_| {} };
+        let export = ExportOptions {
+            opset,
+            placement: Placement::Copy,
+            external_above: EXTERNAL_BYTES,
+            data_suffix: "_data",
+            progress: &|_| {},
+        };
         planish_onnx::export(&graph, "model", folder.path(), &export).context("export")?;
         self.on_onnx_runtime(&folder.path().join("model.onnx"))
     }
@@ -177,7 +182,9 @@ fn kind_of(message: &str) -> String {
     for word in message.split_whitespace() {
         let ends = word.trim_end_matches([',', ':', ';', ')', '.']).ends_with('`');
         // Operators are named like this.
-        let operator = word.starts_with('`') && word[1..].starts_with(char::is_uppercase) && ends;
+        let inside = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let name = inside.len() > 1 && inside.chars().all(|c| c.is_ascii_alphanumeric());
+        let operator = ends && word.starts_with('`') && name && inside.starts_with(char::is_uppercase);
         let particular = !operator
             && (quoted || word.contains(['`', '/', '<', '\'']) || word.contains(|c: char| c.is_ascii_digit()));
         quoted = if quoted { !ends } else { word.trim_start_matches('(').starts_with('`') && !ends };

@@ -2,7 +2,7 @@
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, count, indices, of_numbers, one, position};
+use super::{Maybe, Node, count, indices, of_numbers, one, position, signed};
 use crate::Tensor;
 use crate::ops::normalize::softmax;
 use crate::strided::broadcast;
@@ -24,9 +24,9 @@ struct Heads {
 impl Heads {
     /// Of a tensor that has these dimensions, or [batch, sequence, heads * size].
     fn of(x: &Tensor, heads: i64) -> Result<Self, String> {
-        match x.shape() {
-            &[batch, heads, length, size] => Ok(Self { shape: [batch, heads, length, size], values: x.to_f64() }),
-            &[batch, length, features] => {
+        match *x.shape() {
+            [batch, heads, length, size] => Ok(Self { shape: [batch, heads, length, size], values: x.to_f64() }),
+            [batch, length, features] => {
                 let heads = usize::try_from(heads).ok().filter(|&h| h > 0 && features % h == 0);
                 let heads = heads.ok_or_else(|| format!("{} is not divided into heads", x.ty()))?;
                 let size = features / heads;
@@ -91,8 +91,8 @@ impl<'a> Mask<'a> {
         }
         let lengths = node.integers(6)?;
         let offsets = match (&lengths, node.optional(4)) {
-            (Some(lengths), None) => lengths.iter().map(|l| l - queries as i64).collect(),
-            (_, past) => vec![past.and_then(|p| p.shape().get(2).copied()).unwrap_or(0) as i64; batch],
+            (Some(lengths), None) => lengths.iter().map(|l| l - signed(queries)).collect(),
+            (_, past) => vec![signed(past.and_then(|p| p.shape().get(2).copied()).unwrap_or(0)); batch],
         };
         if offsets.len() != batch {
             return Err(format!("there are {} lengths for {batch} rows", offsets.len()));
@@ -112,11 +112,11 @@ impl<'a> Mask<'a> {
 
     fn at(&self, index: [usize; 4]) -> f64 {
         let [batch, _, query, key] = index;
-        let distance = key as i64 - query as i64 - self.offsets[batch];
+        let distance = signed(key) - signed(query) - self.offsets[batch];
         let hidden = self.causal && distance > 0
             || self.window[0].is_some_and(|w| -distance > w)
             || self.window[1].is_some_and(|w| distance > w)
-            || self.lengths.as_ref().is_some_and(|l| key as i64 >= l[batch]);
+            || self.lengths.as_ref().is_some_and(|l| signed(key) >= l[batch]);
         let Some(mask) = self.mask else { return if hidden { f64::NEG_INFINITY } else { 0.0 } };
         if hidden || key >= self.keys {
             return f64::NEG_INFINITY;

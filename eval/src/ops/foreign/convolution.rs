@@ -2,7 +2,7 @@
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, count, indices, of_integers, of_numbers, one};
+use super::{Maybe, Node, count, indices, of_integers, of_numbers, one, signed};
 use crate::Tensor;
 use crate::product::{Matrix, multiply};
 
@@ -59,7 +59,7 @@ impl Window {
             for a in 0..rank {
                 let extent = (kernel[a].max(1) - 1) * dilations[a] + 1;
                 let total = (spatial[a].div_ceil(strides[a]).max(1) - 1) * strides[a] + extent;
-                let total = total.saturating_sub(spatial[a]) as i64;
+                let total = signed(total.saturating_sub(spatial[a]));
                 let (small, large) = (total / 2, total - total / 2);
                 (pads[a], pads[a + rank]) = if mode == "SAME_UPPER" { (small, large) } else { (large, small) };
             }
@@ -74,17 +74,17 @@ impl Window {
     }
 
     fn extent(&self, a: usize) -> i64 {
-        ((self.kernel[a] - 1) * self.dilations[a] + 1) as i64
+        signed((self.kernel[a] - 1) * self.dilations[a] + 1)
     }
 
     /// How many places it has; one more, where some would be left over, if it rounds up.
     pub(super) fn places(&self, spatial: &[usize], up: bool) -> Result<Vec<usize>, String> {
         let one = |a: usize| {
-            let stride = self.strides[a] as i64;
-            let room = spatial[a] as i64 + self.before[a] + self.behind[a] - self.extent(a);
+            let stride = signed(self.strides[a]);
+            let room = signed(spatial[a]) + self.before[a] + self.behind[a] - self.extent(a);
             let mut places = room.div_euclid(stride) + 1 + i64::from(up && room.rem_euclid(stride) != 0);
             // None begins in the padding behind.
-            if up && (places - 1) * stride >= spatial[a] as i64 + self.before[a] {
+            if up && (places - 1) * stride >= signed(spatial[a]) + self.before[a] {
                 places -= 1;
             }
             usize::try_from(places)
@@ -95,7 +95,7 @@ impl Window {
 
     /// Where an element of the window lies, which may be in the padding.
     pub(super) fn at(&self, place: &[usize], offset: &[usize]) -> impl Iterator<Item = i64> {
-        (0..place.len()).map(|a| (place[a] * self.strides[a] + offset[a] * self.dilations[a]) as i64 - self.before[a])
+        (0..place.len()).map(|a| signed(place[a] * self.strides[a] + offset[a] * self.dilations[a]) - self.before[a])
     }
 
     /// The same as a position among the spatial elements, outside of the padding.
@@ -107,7 +107,7 @@ impl Window {
 }
 
 /// Batch, channels and the spatial dimensions.
-pub(super) fn image<'a>(x: &'a Tensor) -> Result<(usize, usize, &'a [usize]), String> {
+pub(super) fn image(x: &Tensor) -> Result<(usize, usize, &[usize]), String> {
     match x.shape() {
         [batch, channels, spatial @ ..] if !spatial.is_empty() => Ok((*batch, *channels, spatial)),
         _ => Err(format!("{} is no batch of images", x.ty())),
@@ -174,11 +174,11 @@ fn transposed(node: &Node<'_>) -> Result<Tensor, String> {
     let asked = node.ints("output_shape");
     let mode = node.text("auto_pad", "NOTSET");
     let mut places = Vec::new();
-    for a in 0..rank {
+    for (a, &length) in spatial.iter().enumerate() {
         let added = extra.get(a).copied().unwrap_or(0);
-        let full = ((spatial[a].max(1) - 1) * window.strides[a]) as i64 + window.extent(a) + added;
+        let full = signed((length.max(1) - 1) * window.strides[a]) + window.extent(a) + added;
         let given = asked.as_ref().and_then(|s| s.get(a + s.len().saturating_sub(rank)).copied());
-        let given = given.or_else(|| mode.starts_with("SAME").then(|| (spatial[a] * window.strides[a]) as i64));
+        let given = given.or_else(|| mode.starts_with("SAME").then(|| signed(length * window.strides[a])));
         if let Some(given) = given {
             let total = (full - given).max(0);
             window.before[a] = if mode == "SAME_UPPER" { total / 2 } else { total - total / 2 };

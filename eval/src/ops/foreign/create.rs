@@ -3,7 +3,7 @@
 use planish_ir::DType;
 use planish_ir::ops::Setting;
 
-use super::{Maybe, Node, axis, count, integers, of_integers, of_numbers, one, pick, sizes, tensor};
+use super::{Maybe, Node, axis, count, integers, of_integers, of_numbers, one, pick, signed, sizes, tensor};
 use crate::{Data, Tensor};
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
@@ -26,7 +26,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
                 return Err(format!("its operand is {}, expected a matrix", x.ty()));
             };
             let k = node.int("k", 0);
-            let on = |i: usize| (i % columns) as i64 - (i / columns) as i64 == k;
+            let on = |i: usize| signed(i % columns) - signed(i / columns) == k;
             let values: Vec<f64> = (0..rows * columns).map(|i| f64::from(u8::from(on(i)))).collect();
             one(of_numbers(result(node)?, x.shape(), &values)?)
         }
@@ -79,7 +79,7 @@ fn one_hot(node: &Node<'_>) -> Result<Tensor, String> {
     let total = count(&out)?;
     let hot = |position: usize| {
         let (rest, low) = (position / inner, position % inner);
-        let (outer, class) = (rest / depth as usize, (rest % depth as usize) as i64);
+        let (outer, class) = (rest / depth as usize, signed(rest % depth as usize));
         let number = numbers[outer * inner + low];
         Some(usize::from(if number < 0 { number + depth } else { number } == class))
     };

@@ -208,6 +208,11 @@ fn sizes(given: &[i64]) -> Result<Vec<usize>, String> {
         .collect()
 }
 
+/// A size to compute positions with that may lie outside of a tensor.
+fn signed(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
 /// Every index of a shape, row-major.
 fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let total: usize = shape.iter().product();

@@ -1,7 +1,7 @@
 //! Operators that move elements by position.
 
 use super::arith::broadcast_shape;
-use super::{Maybe, Node, axes, axis, count, indices, one, pick, position, sizes};
+use super::{Maybe, Node, axes, axis, count, indices, one, pick, position, signed, sizes};
 use crate::Tensor;
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
@@ -63,7 +63,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
                 return Err(format!("{} is no matrix", x.ty()));
             }
             one(by_index(x, None, x.shape().to_vec(), |index| {
-                let above = index[rank - 1] as i64 - index[rank - 2] as i64;
+                let above = signed(index[rank - 1]) - signed(index[rank - 2]);
                 let kept = if upper { above >= k } else { above <= k };
                 kept.then(|| index.to_vec())
             })?)
@@ -115,12 +115,12 @@ fn pad(node: &Node<'_>) -> Result<Tensor, String> {
     let (mut before, mut shape) = (vec![0i64; rank], x.shape().to_vec());
     for (i, &a) in over.iter().enumerate() {
         before[a] = given[i];
-        let size = (shape[a] as i64).saturating_add(given[i]).saturating_add(given[i + over.len()]);
+        let size = signed(shape[a]).saturating_add(given[i]).saturating_add(given[i + over.len()]);
         shape[a] = usize::try_from(size).map_err(|_| format!("{given:?} take more than {} has", x.ty()))?;
     }
     let mode = node.text("mode", "constant");
     let inside = |at: i64, size: usize| -> Option<usize> {
-        let n = size as i64;
+        let n = signed(size);
         let at = match mode.as_str() {
             "edge" => at.clamp(0, n - 1),
             "wrap" => at.rem_euclid(n.max(1)),
@@ -134,7 +134,7 @@ fn pad(node: &Node<'_>) -> Result<Tensor, String> {
         usize::try_from(at).ok().filter(|&at| at < size)
     };
     by_index(x, node.optional(2), shape, |index| {
-        index.iter().zip(&before).zip(x.shape()).map(|((&i, b), &size)| inside(i as i64 - b, size)).collect()
+        index.iter().zip(&before).zip(x.shape()).map(|((&i, b), &size)| inside(signed(i) - b, size)).collect()
     })
 }
 
@@ -151,7 +151,7 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
     let mut shape = x.shape().to_vec();
     let mut from = vec![(0i64, 1i64); shape.len()];
     for (i, &a) in over.iter().enumerate() {
-        let (size, step) = (shape[a] as i64, steps[i]);
+        let (size, step) = (signed(shape[a]), steps[i]);
         let front = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
         let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
         let (start, end) = (front(starts[i]).clamp(low, high.max(low)), front(ends[i]).clamp(low, high.max(low)));
@@ -163,7 +163,7 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
         from[a] = (start, step);
     }
     by_index(x, None, shape, |index| {
-        let own = index.iter().zip(&from).map(|(&i, (start, step))| usize::try_from(start + i as i64 * step).ok());
+        let own = index.iter().zip(&from).map(|(&i, (start, step))| usize::try_from(start + signed(i) * step).ok());
         own.collect()
     })
 }
@@ -244,14 +244,14 @@ fn center_crop_pad(node: &Node<'_>) -> Result<Tensor, String> {
     }
     let (mut shape, mut shift) = (x.shape().to_vec(), vec![0i64; x.shape().len()]);
     for (&a, &size) in over.iter().zip(&asked) {
-        let (old, new) = (x.shape()[a] as i64, size as i64);
+        let (old, new) = (signed(x.shape()[a]), signed(size));
         // Of an odd number, the smaller half goes before.
         shift[a] = if old > new { (old - new) / 2 } else { -((new - old) / 2) };
         shape[a] = size;
     }
     by_index(x, None, shape, |index| {
         let own = index.iter().zip(&shift).zip(x.shape());
-        own.map(|((&i, s), &size)| usize::try_from(i as i64 + s).ok().filter(|&i| i < size)).collect()
+        own.map(|((&i, s), &size)| usize::try_from(signed(i) + s).ok().filter(|&i| i < size)).collect()
     })
 }
 

@@ -3,7 +3,7 @@
 use planish_ir::DType;
 
 use super::convolution::{Window, image};
-use super::{Maybe, Node, count, indices, of_integers, of_numbers, one, sizes};
+use super::{Maybe, Node, count, indices, of_integers, of_numbers, one, signed, sizes};
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
     match node.name() {
@@ -87,7 +87,7 @@ fn pool(node: &Node<'_>) -> super::Results {
             // What rounding up adds behind the padding does not count.
             let padded = || {
                 let real = |o: &&Vec<usize>| {
-                    window.at(&place, o).enumerate().all(|(a, i)| i < spatial[a] as i64 + window.behind[a])
+                    window.at(&place, o).enumerate().all(|(a, i)| i < signed(spatial[a]) + window.behind[a])
                 };
                 offsets.iter().filter(real).count()
             };
