@@ -35,8 +35,16 @@ impl Rewriter<'_> {
     /// # Errors
     /// When the operands do not fit the operator.
     pub fn emit(&mut self, op: impl Into<Op>, like: ValueId) -> Result<ValueId, BuildError> {
+        Ok(self.emit_all(op, like)?[0])
+    }
+
+    /// Emits a node that stands for `like`, with its name and origin; returns its results.
+    ///
+    /// # Errors
+    /// When the operands do not fit the operator.
+    pub fn emit_all(&mut self, op: impl Into<Op>, like: ValueId) -> Result<Vec<ValueId>, BuildError> {
         let (name, origin) = (self.value(like).name.clone(), self.value(like).origin.clone());
-        Ok(self.graph.emit(op, &name, origin)?[0])
+        self.graph.emit(op, &name, origin)
     }
 
     /// Emits a node that is a part of what stands for `like`, named `LIKE/OPERATOR`; returns its

@@ -9,7 +9,7 @@ mod pipeline;
 pub mod raise;
 mod target;
 
-pub use pipeline::{PASSES, Pipeline, Stage};
+pub use pipeline::{PASSES, Pipeline, RAISING, Stage};
 pub use target::{Target, UnknownTarget};
 
 use planish_ir::{BuildError, Graph, Origin, VerifyError};

@@ -10,7 +10,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
-use crate::raise::RAISE_LINEAR;
+use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::{Options, Pass, PassError};
 
 /// Every pass, in the order of the pipeline, each once.
@@ -19,6 +19,10 @@ pub const PASSES: &[Pass] = &[
     FOLD,
     COMMON_SUBEXPRESSIONS,
     RAISE_LINEAR,
+    RAISE_ACTIVATIONS,
+    RAISE_NORMS,
+    RAISE_ROTARY,
+    RAISE_ATTENTION,
     DEAD_CODE,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
@@ -30,13 +34,31 @@ pub const PASSES: &[Pass] = &[
     CHECK_KERNELS,
 ];
 
-/// What the passes of a target are applied in.
-const ORDER: &[&Pass] = &[
+/// From what exporters write to the operators in which the meaning is plain. A second time, nothing
+/// changes.
+pub const RAISING: &[&Pass] = &[
     &IDENTITIES,
     &FOLD,
     &COMMON_SUBEXPRESSIONS,
     // Constants that exporters compute are folded, and what they compute twice is one value.
     &RAISE_LINEAR,
+    &RAISE_ACTIVATIONS,
+    &RAISE_NORMS,
+    &RAISE_ROTARY,
+    // Heads are split off what was turned.
+    &IDENTITIES,
+    &RAISE_ATTENTION,
+    // Heads that were split off and put together again.
+    &IDENTITIES,
+    &RAISE_LINEAR,
+    &FOLD,
+    // Layers share the mask.
+    &COMMON_SUBEXPRESSIONS,
+    &DEAD_CODE,
+];
+
+/// From there to what the target has kernels for.
+const LOWERING: &[&Pass] = &[
     // Sees linear layers, sums and norms as the model has them.
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.
@@ -90,7 +112,8 @@ impl Pipeline {
     /// When a pass fails or, with verification, breaks an invariant.
     pub fn run(&self, graph: &mut Graph, after: &mut dyn FnMut(&'static str, &Graph)) -> Result<Vec<Stage>, PassError> {
         let mut stages = Vec::new();
-        for pass in ORDER.iter().take(self.stop_after.unwrap_or(ORDER.len())) {
+        let order = RAISING.iter().chain(LOWERING);
+        for pass in order.take(self.stop_after.unwrap_or(usize::MAX)) {
             let start = Instant::now();
             let changed = (pass.run)(graph, &self.options)?;
             stages.push(Stage { pass: pass.name, changed, time: start.elapsed() });

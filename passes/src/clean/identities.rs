@@ -1,6 +1,6 @@
 //! Removal of operators without effect.
 
-use planish_ir::ops::{Cast, Reshape, Transpose};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose};
 use planish_ir::{Graph, NodeId, Op, Rewriter, Step, ValueId};
 
 use crate::{Example, Options, Pass, PassError, Target};
@@ -9,7 +9,7 @@ use crate::{Example, Options, Pass, PassError, Target};
 pub const IDENTITIES: Pass = Pass {
     name: "identities",
     summary: "removes operators that give back their operand (casts, reshapes, expansions, slices, transposes to what \
-              is there, concatenations of one), and merges a reshape of a reshape or a transpose of a transpose",
+              is there, concatenations of one, sums with 0, products with 1), and merges a reshape of a reshape or a transpose of a transpose",
     numerics: "none",
     example: Example {
         target: Target::Onnx,
@@ -42,6 +42,10 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
         Op::Expand(p) => p.x,
         Op::Slice(p) => p.x,
         Op::Concat(p) if p.parts.len() == 1 => p.parts[0],
+        Op::Binary(p) => match without_neutral(graph, &p) {
+            Some(x) => x,
+            None => return Ok(Step::Keep),
+        },
         Op::Reshape(Reshape { x, shape }) => match graph.producer(x).map(|n| &n.op) {
             Some(Op::Reshape(inner)) => {
                 let x = inner.x;
@@ -61,6 +65,21 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
     };
     // A slice of the operand's own shape starts at 0, and an expansion to it repeats nothing.
     Ok(if graph.ty(operand) == graph.ty(output) { Step::Replace(vec![operand]) } else { Step::Keep })
+}
+
+/// The other operand, where one has no effect.
+fn without_neutral(graph: &Graph, p: &Binary) -> Option<ValueId> {
+    let is = |value: ValueId, number: f64| {
+        let weight = graph.weight(value).filter(|weight| weight.elements() == 1);
+        weight.and_then(|weight| weight.read_numbers().ok()).is_some_and(|numbers| numbers == [number])
+    };
+    match p.kind {
+        BinaryKind::Add if is(p.a, 0.0) => Some(p.b),
+        BinaryKind::Add | BinaryKind::Sub if is(p.b, 0.0) => Some(p.a),
+        BinaryKind::Mul if is(p.a, 1.0) => Some(p.b),
+        BinaryKind::Mul | BinaryKind::Div | BinaryKind::Pow if is(p.b, 1.0) => Some(p.a),
+        _ => None,
+    }
 }
 
 /// The operator applied to `x` directly, or just `x` where that has no effect.

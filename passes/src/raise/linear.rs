@@ -35,11 +35,14 @@ pub const RAISE_LINEAR: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    apply(graph, &[&PRODUCT, &BIAS, &UNFLATTEN])
+    apply(graph, RULES)
 }
 
+/// The rules of linear layers.
+pub(super) const RULES: &[&Rule] = &[&PRODUCT, &BIAS, &UNFLATTEN];
+
 /// `matmul(x, W)` of a matrix W.
-pub(super) const PRODUCT: Rule = Rule { name: "linear", find: product };
+const PRODUCT: Rule = Rule { name: "linear", find: product };
 
 fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Op::MatMul(MatMul { a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
@@ -54,7 +57,7 @@ fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> 
 }
 
 /// `linear(x, W) + b` of a vector b.
-pub(super) const BIAS: Rule = Rule { name: "linear", find: bias };
+const BIAS: Rule = Rule { name: "linear", find: bias };
 
 fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
@@ -73,7 +76,7 @@ fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
 }
 
 /// `reshape(linear(reshape(x)))` in which both reshapes leave the features alone.
-pub(super) const UNFLATTEN: Rule = Rule { name: "linear", find: unflatten };
+const UNFLATTEN: Rule = Rule { name: "linear", find: unflatten };
 
 fn unflatten(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Op::Reshape(Reshape { x: flat, .. }) = &graph.node(node).op else { return Ok(Found::Nothing) };

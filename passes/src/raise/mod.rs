@@ -3,17 +3,26 @@
 //! A rule looks at one node and what it is computed from. It matches and says what takes the node's
 //! place, or it comes near and says what is missing: nothing is lost without a reason.
 
+mod activation;
+mod attention;
+mod count;
+mod element;
 mod linear;
+mod norm;
 mod pattern;
+mod product;
+mod rotary;
 
 use planish_ir::{BuildError, Graph, NodeId, Origin, Rewriter, Step, ValueId};
 
 use crate::PassError;
 
+pub use activation::RAISE_ACTIVATIONS;
+pub use attention::RAISE_ATTENTION;
+pub use count::raised;
 pub use linear::RAISE_LINEAR;
-
-/// The passes that raise, in their order.
-pub const RAISING: &[&crate::Pass] = &[&RAISE_LINEAR];
+pub use norm::RAISE_NORMS;
+pub use rotary::RAISE_ROTARY;
 
 /// What a rule finds at a node.
 pub(crate) enum Found {
@@ -51,7 +60,9 @@ fn apply(graph: &mut Graph, rule: &Rule) -> Result<(usize, Vec<Miss>), PassError
     let mut misses = Vec::new();
     let matched = graph.rewrite(|graph, node| match (rule.find)(graph, node)? {
         Found::Nothing => Ok::<_, PassError>(Step::Keep),
-        Found::Match(values) => Ok(Step::Replace(values)),
+        Found::Match(values) if same_types(graph, node, &values) => Ok(Step::Replace(values)),
+        // An operand with more dimensions than it needs gave them to the result.
+        Found::Match(_) => Ok(Step::Keep),
         Found::Miss(reason) => {
             let value = graph.value(graph.node(node).outputs[0]);
             let (at, origin) = (value.name.clone(), value.origin.clone());
@@ -61,6 +72,10 @@ fn apply(graph: &mut Graph, rule: &Rule) -> Result<(usize, Vec<Miss>), PassError
     })?;
     graph.compact();
     Ok((matched, misses))
+}
+
+fn same_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> bool {
+    graph.node(node).outputs.iter().map(|v| graph.ty(*v)).eq(values.iter().map(|v| graph.ty(*v)))
 }
 
 /// Applies rules one after another.
@@ -75,11 +90,11 @@ pub(crate) fn run(graph: &mut Graph, rules: &[&Rule]) -> Result<usize, PassError
 pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
     let mut graph = graph.clone();
     let mut all = Vec::new();
-    for rule in RULES {
+    for rule in RULES.iter().copied().flatten() {
         all.append(&mut apply(&mut graph, rule)?.1);
     }
     Ok(all)
 }
 
 /// Every rule.
-const RULES: &[&Rule] = &[&linear::PRODUCT, &linear::BIAS, &linear::UNFLATTEN];
+const RULES: &[&[&Rule]] = &[linear::RULES, activation::RULES, norm::RULES, rotary::RULES, attention::RULES];

@@ -1,7 +1,7 @@
 //! What rules ask of values.
 
 use planish_ir::ops::{Binary, BinaryKind, Reshape, Transpose, Unary, UnaryKind};
-use planish_ir::{Graph, Op, ValueId};
+use planish_ir::{BuildError, Dim, Graph, Op, Rewriter, Shape, ValueId};
 
 /// The operator that computes a value.
 pub(super) fn op(graph: &Graph, value: ValueId) -> Option<&Op> {
@@ -66,4 +66,66 @@ pub(super) fn scalar(graph: &Graph, value: ValueId) -> Option<f64> {
 /// Whether a number is what a constant is meant to be, which exporters round to binary32 or shorten.
 pub(super) fn is_about(number: f64, meant: f64) -> bool {
     (number - meant).abs() <= 1e-4 * meant.abs()
+}
+
+/// How many operators scaling is looked for behind.
+const DEPTH: usize = 8;
+
+/// The value without what it is multiplied with, and that number: scaling is found behind transposes
+/// and reshapes too, which are then done without it.
+pub(super) fn unscaled(graph: &mut Rewriter<'_>, value: ValueId) -> Result<(ValueId, f64), BuildError> {
+    unscaled_within(graph, value, DEPTH)
+}
+
+fn unscaled_within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<(ValueId, f64), BuildError> {
+    if depth == 0 {
+        return Ok((value, 1.0));
+    }
+    if let Some((x, factor)) = scaled(graph, value).filter(|(x, _)| graph.ty(*x) == graph.ty(value)) {
+        let (x, inner) = unscaled_within(graph, x, depth - 1)?;
+        return Ok((x, inner * factor));
+    }
+    let x = match op(graph, value) {
+        Some(Op::Transpose(p)) => p.x,
+        Some(Op::Reshape(p)) => p.x,
+        _ => return Ok((value, 1.0)),
+    };
+    let (inner, factor) = unscaled_within(graph, x, depth - 1)?;
+    if inner == x {
+        return Ok((value, 1.0));
+    }
+    let Some(mut again) = op(graph, value).cloned() else { return Ok((value, 1.0)) };
+    again.visit_operands_mut(&mut |v| *v = inner);
+    Ok((part(graph, again, value)?, factor))
+}
+
+/// x and the factor, where a value is `x * factor` or `x / (1 / factor)`.
+pub(super) fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
+    let divided = || with_scalar(graph, value, BinaryKind::Div).map(|(x, number)| (x, 1.0 / number));
+    with_scalar(graph, value, BinaryKind::Mul).or_else(divided)
+}
+
+/// Emits a part of what stands for a value; returns its one result.
+pub(super) fn part(graph: &mut Rewriter<'_>, op: impl Into<Op>, like: ValueId) -> Result<ValueId, BuildError> {
+    Ok(graph.emit_part(op, like)?[0])
+}
+
+/// Transposes a value; what it is a transpose of is transposed once.
+pub(super) fn transpose(graph: &mut Rewriter<'_>, x: ValueId, perm: &[usize]) -> Result<ValueId, BuildError> {
+    let (of, perm) = match op(graph, x) {
+        Some(Op::Transpose(inner)) => (inner.x, perm.iter().map(|&p| inner.perm[p]).collect()),
+        _ => (x, perm.to_vec()),
+    };
+    if perm.is_sorted() { Ok(of) } else { part(graph, Transpose { x: of, perm }, x) }
+}
+
+/// Reshapes a value; what it is a reshape of is reshaped once.
+pub(super) fn reshape(
+    graph: &mut Rewriter<'_>,
+    x: ValueId,
+    dims: impl IntoIterator<Item = Dim>,
+) -> Result<ValueId, BuildError> {
+    let shape = Shape::new(dims);
+    let of = reshaped(graph, x).unwrap_or(x);
+    if graph.ty(of).shape == shape { Ok(of) } else { part(graph, Reshape { x: of, shape }, x) }
 }

@@ -1,0 +1,125 @@
+//! Activation functions.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
+
+use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
+use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
+
+use super::pattern::{binary, is_about, scaled, unary, with_scalar};
+use super::product::Product;
+use super::{Found, Rule, run as apply};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Raises products to activation functions.
+pub const RAISE_ACTIVATIONS: Pass = Pass {
+    name: "raise-activations",
+    summary: "raises x / 2 * (1 + erf(x / sqrt(2))) and x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) to \
+              gelu, and x * sigmoid(x) to silu; factors stand in any order, are divided by or multiplied with, and \
+              powers may be written out",
+    numerics: "the rounding of the steps between: relative differences of 1e-7; constants that were shortened to four \
+               digits are taken for what they mean",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @half = dense([0.5]) : f32[]
+            weight @one = dense([1.0]) : f32[]
+            weight @root = dense([1.4142135]) : f32[]
+            %a = div(%x, @root) : f32[n, 2]
+            %b = erf(%a) : f32[n, 2]
+            %c = add(%b, @one) : f32[n, 2]
+            %d = mul(%x, %c) : f32[n, 2]
+            %y = mul(%d, @half) : f32[n, 2]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            %y = gelu(%x) {form = erf} : f32[n, 2]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    apply(graph, RULES)
+}
+
+/// The rules of activation functions.
+pub(super) const RULES: &[&Rule] = &[&GELU, &SILU];
+
+const GELU: Rule = Rule { name: "gelu", find: gelu };
+
+/// What `1 + f(..)` says a value is: the form of GELU, and of what, where the argument fits.
+struct Gate {
+    value: ValueId,
+    form: GeluForm,
+    of: Option<ValueId>,
+}
+
+fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let output = graph.node(node).outputs[0];
+    let mut product = Product::of(graph, output);
+    let Some(gate) = product.take(|factor| gate(graph, factor)) else { return Ok(Found::Nothing) };
+    let name = |value: ValueId| graph.value(value).name.clone();
+    let Some(x) = gate.of else {
+        let function = if gate.form == GeluForm::Erf { "erf" } else { "tanh" };
+        return Ok(Found::Miss(format!("`{}` is 1 + {function} of what is not GELU's argument", name(gate.value))));
+    };
+    if !product.is(graph, 0.5, x, 1) {
+        return Ok(Found::Miss(format!("`{}` is multiplied with something else than `{}` / 2", name(gate.value), name(x))));
+    }
+    Ok(Found::Match(vec![graph.emit(Gelu { x, form: gate.form }, output)?]))
+}
+
+fn gate(graph: &Graph, value: ValueId) -> Option<Gate> {
+    let (inner, _) = with_scalar(graph, value, BinaryKind::Add).filter(|(_, one)| *one == 1.0)?;
+    if let Some(argument) = unary(graph, inner, UnaryKind::Erf) {
+        let of = scaled_by(graph, argument, FRAC_1_SQRT_2);
+        return Some(Gate { value, form: GeluForm::Erf, of });
+    }
+    let argument = unary(graph, inner, UnaryKind::Tanh)?;
+    Some(Gate { value, form: GeluForm::Tanh, of: tanh_argument(graph, argument) })
+}
+
+/// x, where a value is about `x * factor`.
+fn scaled_by(graph: &Graph, value: ValueId, factor: f64) -> Option<ValueId> {
+    scaled(graph, value).filter(|(_, found)| is_about(*found, factor)).map(|(x, _)| x)
+}
+
+const CUBIC: f64 = 0.044715;
+
+/// x, where a value is `sqrt(2 / pi) * (x + 0.044715 * x^3)`.
+fn tanh_argument(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    let scale = FRAC_2_PI.sqrt();
+    if let Some([a, b]) = scaled_by(graph, value, scale).and_then(|sum| binary(graph, sum, BinaryKind::Add)) {
+        return [(a, b), (b, a)].into_iter().find(|(x, cube)| Product::of(graph, *cube).is(graph, CUBIC, *x, 3)).map(|p| p.0);
+    }
+    // The same with x taken out of the sum.
+    let mut product = Product::of(graph, value);
+    let square = product.take(|factor| {
+        let (square, _) = with_scalar(graph, factor, BinaryKind::Add).filter(|(_, one)| *one == 1.0)?;
+        Some(Product::of(graph, square))
+    })?;
+    let x = *product.numerator.first()?;
+    (product.is(graph, scale, x, 1) && square.is(graph, CUBIC, x, 2)).then_some(x)
+}
+
+const SILU: Rule = Rule { name: "silu", find: silu };
+
+fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let output = graph.node(node).outputs[0];
+    let Op::Binary(_) = graph.node(node).op else { return Ok(Found::Nothing) };
+    let Some([a, b]) = binary(graph, output, BinaryKind::Mul) else { return Ok(Found::Nothing) };
+    let gates = [(a, b), (b, a)].map(|(x, gate)| unary(graph, gate, UnaryKind::Sigmoid).map(|of| (x, of)));
+    match gates.into_iter().flatten().next() {
+        Some((x, of)) if x == of => {
+            Ok(Found::Match(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?]))
+        }
+        Some((x, of)) => Ok(Found::Miss(format!(
+            "`{}` is multiplied with the sigmoid of `{}`, not its own",
+            graph.value(x).name,
+            graph.value(of).name
+        ))),
+        None => Ok(Found::Nothing),
+    }
+}

@@ -1,0 +1,72 @@
+//! Queries, keys and values by head.
+
+use planish_ir::ops::{Concat, Expand, Reshape};
+use planish_ir::{BuildError, Dim, Graph, Op, Rewriter, Shape, ValueId};
+
+use super::super::pattern::{op, reshape, reshaped, transposed};
+
+/// [batch, positions, heads, size] to [batch, heads, positions, size], or back.
+pub(super) const HEADS_FIRST: &[usize] = &[0, 2, 1, 3];
+
+/// [batch, heads, keys, size] to [batch, heads, size, keys], or back.
+pub(super) const KEYS_LAST: &[usize] = &[0, 1, 3, 2];
+
+/// Heads and their size, of [batch, heads, positions, size].
+pub(super) fn sizes(shape: &Shape) -> Option<[usize; 2]> {
+    let size = |dim: &Dim| usize::try_from(dim.as_constant()?).ok().filter(|size| *size > 0);
+    match &shape[..] {
+        [_, heads, _, features] => Some([size(heads)?, size(features)?]),
+        _ => None,
+    }
+}
+
+/// The heads that keys or values have, where these are repeated for the queries' heads that share one.
+pub(super) fn unrepeated(graph: &mut Rewriter<'_>, value: ValueId) -> Result<ValueId, BuildError> {
+    let Some(expanded) = reshaped(graph, value) else { return Ok(value) };
+    let Some(Op::Expand(Expand { x, .. })) = op(graph, expanded).cloned() else { return Ok(value) };
+    let (from, to) = (graph.ty(x).shape.clone(), graph.ty(expanded).shape.clone());
+    let one = Dim::constant(1);
+    let repeats = matches!((&from[..], &to[..]), ([b, h, single, k, s], [b2, h2, _, k2, s2])
+        if *single == one && [b, h, k, s] == [b2, h2, k2, s2]);
+    if !repeats {
+        return Ok(value);
+    }
+    reshape(graph, x, [&from[0], &from[1], &from[3], &from[4]].map(Clone::clone))
+}
+
+/// The keys and values of an attention.
+pub(super) struct Keys {
+    /// Those that a cache holds.
+    pub(super) past: Option<[ValueId; 2]>,
+    /// Those behind them, as attention takes them.
+    pub(super) new: [ValueId; 2],
+}
+
+/// Keys and values as attention takes them, with those of a cache apart.
+pub(super) fn cached(graph: &Rewriter<'_>, k: ValueId, v: ValueId) -> Result<Keys, BuildError> {
+    Ok(match (behind(graph, k), behind(graph, v)) {
+        (Some([past_k, k]), Some([past_v, v])) if graph.ty(past_k).shape[2] == graph.ty(past_v).shape[2] => {
+            Keys { past: Some([past_k, past_v]), new: [side_by_side(graph, k), side_by_side(graph, v)] }
+        }
+        _ => Keys { past: None, new: [side_by_side(graph, k), side_by_side(graph, v)] },
+    })
+}
+
+/// The two parts, where positions are put behind others.
+pub(super) fn behind(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
+    match op(graph, value)? {
+        Op::Concat(Concat { parts, axis: 2 }) => parts[..].try_into().ok(),
+        _ => None,
+    }
+}
+
+/// What [batch, heads, positions, size] was split into heads from; itself where it was not.
+pub(super) fn side_by_side(graph: &Graph, value: ValueId) -> ValueId {
+    let whole = || {
+        let split = transposed(graph, value, HEADS_FIRST)?;
+        let Op::Reshape(Reshape { x, .. }) = op(graph, split)? else { return None };
+        let (from, to) = (&graph.ty(*x).shape, &graph.ty(split).shape);
+        (from.rank() == 3 && from[..2] == to[..2]).then_some(*x)
+    };
+    whole().unwrap_or(value)
+}

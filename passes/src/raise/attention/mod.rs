@@ -1,0 +1,166 @@
+//! Attention.
+
+mod cache;
+mod heads;
+mod mask;
+mod scores;
+
+use planish_ir::ops::{Attention, Binary, BinaryKind, MatMul, Real, Reshape, Transpose};
+use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Shape, ValueId};
+
+use super::pattern::{part, reshape, reshaped, transpose, transposed, unscaled};
+use super::{Found, Rule, run as apply};
+use crate::{Example, Options, Pass, PassError, Target};
+use heads::{HEADS_FIRST, KEYS_LAST, Keys};
+use scores::Scores;
+
+/// Raises products around a softmax to attention.
+pub const RAISE_ATTENTION: Pass = Pass {
+    name: "raise-attention",
+    summary: "raises softmax(scale * q * k^T + bias) * v of heads to attention. The scale may stand at queries, keys, \
+              scores or several of them; keys that heads share may be repeated; keys behind those of a cache make the \
+              cache an operand. Of what is added to the scores, numbers of -1e4 and below are a mask: from the \
+              conditions they depend on, those on positions become causality and windows, and one on the keys of a \
+              batch becomes the mask; integers that the graph takes as a mask are 0 or 1. The rest stays as the bias",
+    numerics: "scores are scaled at another place: relative differences of 1e-7. A query that every key is left out for \
+               attends to all alike, where exporters give zeros (a guard against what is not a number) or scores \
+               that were rounded away: it is a query of padding, and nothing reads its result",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %q: f32[b, 2, s, 8]
+            input %k: f32[b, 2, s, 8]
+            input %v: f32[b, 2, s, 8]
+            weight @scale = dense([0.5]) : f32[]
+            %kt = transpose(%k) {perm = [0, 1, 3, 2]} : f32[b, 2, 8, s]
+            %p = matmul(%q, %kt) : f32[b, 2, s, s]
+            %s = mul(%p, @scale) : f32[b, 2, s, s]
+            %w = softmax(%s) : f32[b, 2, s, s]
+            %y = matmul(%w, %v) : f32[b, 2, s, 8]
+            output y = %y",
+        after: "
+            input %q: f32[b, 2, s, 8]
+            input %k: f32[b, 2, s, 8]
+            input %v: f32[b, 2, s, 8]
+            %q/transpose = transpose(%q) {perm = [0, 2, 1, 3]} : f32[b, s, 2, 8]
+            %q/transpose/reshape = reshape(%q/transpose) {shape = [b, s, 16]} : f32[b, s, 16]
+            %y = attention(%q/transpose/reshape, %k, %v) {heads = 2, scale = 0.5} : f32[b, s, 16]
+            %y/reshape = reshape(%y) {shape = [b, s, 2, 8]} : f32[b, s, 2, 8]
+            %y/transpose = transpose(%y/reshape) {perm = [0, 2, 1, 3]} : f32[b, 2, s, 8]
+            output y = %y/transpose",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    Ok(apply(graph, RULES)? + cache::raise(graph)?)
+}
+
+/// The rules of attention.
+pub(super) const RULES: &[&Rule] = &[&BATCHED, &ATTENTION, &mask::MASK];
+
+/// A transpose of the matrices of a batch, whose dimensions were made one for it.
+const BATCHED: Rule = Rule { name: "attention", find: batched };
+
+fn batched(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let output = graph.node(node).outputs[0];
+    let Op::Reshape(Reshape { x, .. }) = graph.node(node).op else { return Ok(Found::Nothing) };
+    let Some(x) = transposed(graph, x, &[0, 2, 1]).and_then(|flat| reshaped(graph, flat)) else {
+        return Ok(Found::Nothing);
+    };
+    let (from, to) = (&graph.ty(x).shape, &graph.ty(output).shape);
+    let swapped = from.rank() == 4 && to[..] == [&from[0], &from[1], &from[3], &from[2]].map(Clone::clone);
+    if !swapped {
+        return Ok(Found::Nothing);
+    }
+    Ok(Found::Match(vec![graph.emit(Transpose { x, perm: KEYS_LAST.to_vec() }, output)?]))
+}
+
+/// `softmax(scores) * v`.
+const ATTENTION: Rule = Rule { name: "attention", find: attention };
+
+fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::MatMul(MatMul { a: probabilities, b: v }) = graph.node(node).op else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let Some(softmax) = scores::softmax(graph, probabilities) else { return Ok(Found::Nothing) };
+    match raised(graph, softmax, v, output)? {
+        Ok(value) => Ok(Found::Match(vec![value])),
+        Err(reason) => Ok(Found::Miss(reason)),
+    }
+}
+
+/// What takes the place of the product, or what is missing.
+fn raised(
+    graph: &mut Rewriter<'_>,
+    softmax: ValueId,
+    v: ValueId,
+    output: ValueId,
+) -> Result<Result<ValueId, String>, BuildError> {
+    let described = |graph: &Graph, value: ValueId| format!("`{}`: {}", graph.value(value).name, graph.ty(value));
+    let Scores { q, keys, mut scale, softcap, added } = match scores::read(graph, softmax)? {
+        Ok(scores) => scores,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let shape = graph.ty(output).shape.clone();
+    for value in [q, keys, v, output] {
+        if graph.ty(value).shape.rank() != 4 {
+            let found = described(graph, value);
+            return Ok(Err(format!("{found} is not of batch, heads, positions and features")));
+        }
+    }
+    let (q, factor) = unscaled(graph, q)?;
+    scale *= factor;
+    let (keys, factor) = unscaled(graph, keys)?;
+    scale *= factor;
+    let keys = transpose(graph, keys, KEYS_LAST)?;
+
+    let Some([heads, size]) = heads::sizes(&graph.ty(q).shape) else {
+        return Ok(Err(format!("the heads of {} are not known", described(graph, q))));
+    };
+    let (k, v) = (heads::unrepeated(graph, keys)?, heads::unrepeated(graph, v)?);
+    let Some([kv_heads, _]) = heads::sizes(&graph.ty(k).shape) else {
+        return Ok(Err(format!("the heads of {} are not known", described(graph, k))));
+    };
+    let Keys { past, new: [k, v] } = heads::cached(graph, k, v)?;
+
+    let dims = graph.ty(q).shape.clone();
+    let by_query = transpose(graph, q, HEADS_FIRST)?;
+    let features = dims[1].checked_mul(&dims[3]).unwrap_or_default();
+    let q = reshape(graph, by_query, [dims[0].clone(), dims[2].clone(), features])?;
+    let bias = sum(graph, &added)?;
+    let attention = Attention {
+        bias,
+        past_key: past.map(|p| p[0]),
+        past_value: past.map(|p| p[1]),
+        kv_heads: Some(kv_heads).filter(|kv| *kv != heads),
+        softcap: softcap.map(Real),
+        ..Attention::new(q, k, v, heads, Real(precise(scale, size)))
+    };
+    let result = match graph.emit(attention, output) {
+        Ok(result) => result,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let by_query = Shape::new([&shape[0], &shape[2], &shape[1], &shape[3]].map(Clone::clone));
+    let split = part(graph, Reshape { x: result, shape: by_query }, output)?;
+    Ok(Ok(part(graph, Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?))
+}
+
+/// The scale that was meant, where it was rounded: usually the inverse root of the heads' size.
+fn precise(scale: f64, size: usize) -> f64 {
+    let usual = 1.0 / (size as f64).sqrt();
+    let meant = [usual, 1.0].into_iter().find(|meant| (scale - meant).abs() <= 1e-6 * meant);
+    meant.unwrap_or(scale)
+}
+
+/// The sum of values, in order.
+fn sum(graph: &mut Rewriter<'_>, values: &[ValueId]) -> Result<Option<ValueId>, BuildError> {
+    let mut sum: Option<ValueId> = None;
+    for &b in values {
+        sum = Some(match sum {
+            Some(a) => part(graph, Binary { kind: BinaryKind::Add, a, b }, a)?,
+            None => b,
+        });
+    }
+    Ok(sum)
+}

@@ -1,0 +1,347 @@
+//! From an element to what it is computed from.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, Foreign, Gather, Select, Setting, Unary, UnaryKind};
+use planish_ir::{DType, Def, Dim, Graph, Op, Shape, ValueId, Weight};
+
+use super::{Element, Entry, Fact, Number, Truth};
+
+/// How many elements are looked at for one: values that many others use are looked at for each.
+const STEPS: usize = 4096;
+
+/// Behind how many operators.
+const DEPTH: usize = 100;
+
+/// How many elements a constant has at most that is looked at.
+const CONSTANT: usize = 1 << 16;
+
+/// The most that a number is which, added to a score, leaves a key out: far below any score.
+pub(in super::super) const MASKED: f64 = -1e4;
+
+/// Looks at elements of a graph's tensors.
+pub(in super::super) struct Elements<'g> {
+    graph: &'g Graph,
+    /// The sizes of the dimensions that symbols run over.
+    extents: Shape,
+    steps: Cell<usize>,
+    depth: Cell<usize>,
+}
+
+impl<'g> Elements<'g> {
+    /// Of tensors that broadcast to a shape.
+    pub(in super::super) fn new(graph: &'g Graph, extents: Shape) -> Self {
+        Self { graph, extents, steps: Cell::new(STEPS), depth: Cell::new(DEPTH) }
+    }
+
+    /// The index along a dimension. No dimension of a graph has such a name.
+    pub(in super::super) fn index(axis: usize) -> Dim {
+        Dim::symbol(&format!("\u{0}{axis}"))
+    }
+
+    /// The element of a tensor at the indices that run over the shape, to which it broadcasts.
+    pub(in super::super) fn at(&self, value: ValueId) -> Option<Element> {
+        let index: Vec<Dim> = (0..self.extents.rank()).map(Self::index).collect();
+        self.broadcast(value, &index)
+    }
+
+    fn broadcast(&self, value: ValueId, index: &[Dim]) -> Option<Element> {
+        let skipped = index.len().checked_sub(self.graph.ty(value).shape.rank())?;
+        self.of(value, index.get(skipped..)?.to_vec())
+    }
+
+    fn of(&self, value: ValueId, index: Vec<Dim>) -> Option<Element> {
+        self.steps.set(self.steps.get().checked_sub(1)?);
+        self.depth.set(self.depth.get().checked_sub(1)?);
+        let element = self.looked_at(value, index);
+        self.depth.set(self.depth.get() + 1);
+        element
+    }
+
+    fn looked_at(&self, value: ValueId, mut index: Vec<Dim>) -> Option<Element> {
+        let ty = self.graph.ty(value);
+        for (index, size) in index.iter_mut().zip(ty.shape.iter()) {
+            if *size == Dim::constant(1) {
+                *index = Dim::constant(0);
+            }
+        }
+        let known = match &self.graph.value(value).def {
+            Def::Weight(weight) => constant(weight, &index),
+            Def::Node { node, index: result } => self.computed(&self.graph.node(*node).op, *result, value, &index),
+            Def::Input => None,
+        };
+        let entry = || match ty.dtype {
+            DType::Bool => Some(Element::Truth(Truth::All(vec![Fact::Holds(Entry { value, index }, true)]))),
+            dtype => dtype.is_integer().then_some(Element::Entry(Entry { value, index })),
+        };
+        known.or_else(entry)
+    }
+
+    fn computed(&self, op: &Op, result: usize, value: ValueId, index: &[Dim]) -> Option<Element> {
+        let shape = |value: ValueId| &self.graph.ty(value).shape;
+        match op {
+            Op::Iota(_) => Some(Element::Integer(index[0].clone())),
+            Op::Sizes(sizes) => {
+                let at = usize::try_from(index[0].as_constant()?).ok()?;
+                Some(Element::Integer(sizes.of.get(at)?.clone()))
+            }
+            Op::Reshape(p) => self.of(p.x, self.under(shape(value), index, shape(p.x))?),
+            Op::Transpose(p) => {
+                let mut of = vec![Dim::constant(0); index.len()];
+                p.perm.iter().zip(index).for_each(|(&axis, index)| of[axis] = index.clone());
+                self.of(p.x, of)
+            }
+            Op::Expand(p) => self.broadcast(p.x, index),
+            Op::Slice(p) => self.shifted(p.x, index, p.axis, &p.start),
+            Op::Split(p) => {
+                let start: usize = p.sizes.iter().take(result).sum();
+                self.shifted(p.x, index, p.axis, &Dim::constant(i64::try_from(start).ok()?))
+            }
+            Op::Concat(p) => {
+                let mut at = index[p.axis].as_constant()?;
+                let mut parts = p.parts.iter();
+                let part = parts.find_map(|&part| {
+                    let size = shape(part)[p.axis].as_constant();
+                    match size {
+                        Some(size) if size <= at => {
+                            at -= size;
+                            None
+                        }
+                        size => Some(size.map(|_| part)),
+                    }
+                })??;
+                let mut of = index.to_vec();
+                of[p.axis] = Dim::constant(at);
+                self.of(part, of)
+            }
+            Op::Gather(p) => self.gathered(p, index),
+            Op::Foreign(p) if p.is("GatherND") => self.gathered_by_row(p, index),
+            Op::Cast(p) => self.cast(p, index),
+            Op::Unary(Unary { kind: UnaryKind::Not, x }) => match self.broadcast(*x, index)? {
+                Element::Truth(truth) => truth.not().map(Element::Truth),
+                _ => None,
+            },
+            Op::Binary(p) => self.binary(p, index),
+            Op::Select(p) => self.select(p, index),
+            _ => None,
+        }
+    }
+
+    fn shifted(&self, x: ValueId, index: &[Dim], axis: usize, by: &Dim) -> Option<Element> {
+        let mut of = index.to_vec();
+        of[axis] = of[axis].checked_add(by)?;
+        self.of(x, of)
+    }
+
+    fn gathered(&self, p: &Gather, index: &[Dim]) -> Option<Element> {
+        let rank = self.graph.ty(p.indices).shape.rank();
+        let (before, rest) = index.split_at(p.axis);
+        let (at, after) = rest.split_at(rank);
+        let Element::Integer(at) = self.of(p.indices, at.to_vec())? else { return None };
+        self.of(p.x, [before, &[at], after].concat())
+    }
+
+    /// ONNX's `GatherND`: the last dimension of the indices is an index of `x`, or the first part of one.
+    fn gathered_by_row(&self, p: &Foreign, index: &[Dim]) -> Option<Element> {
+        let [Some(x), Some(indices)] = p.inputs[..] else { return None };
+        let batched = p.setting("batch_dims").is_some_and(|dims| *dims != Setting::Int(0));
+        let shape = &self.graph.ty(indices).shape;
+        let (width, rows) = shape.split_last()?;
+        let width = width.as_constant().filter(|_| !batched)?;
+        let (row, rest) = index.split_at_checked(rows.len())?;
+        let column = |k: i64| match self.of(indices, [row, &[Dim::constant(k)]].concat())? {
+            Element::Integer(at) => Some(at),
+            _ => None,
+        };
+        let mut of = (0..width).map(column).collect::<Option<Vec<Dim>>>()?;
+        of.extend_from_slice(rest);
+        self.of(x, of)
+    }
+
+    fn cast(&self, p: &Cast, index: &[Dim]) -> Option<Element> {
+        let x = self.broadcast(p.x, index)?;
+        match (x, p.to) {
+            (Element::Truth(truth), DType::Bool) => Some(Element::Truth(truth)),
+            (Element::Entry(entry), DType::Bool) => Some(Element::Truth(Truth::All(vec![Fact::Holds(entry, true)]))),
+            (x @ (Element::Integer(_) | Element::Entry(_)), to) if to.is_integer() => Some(x),
+            (x, DType::Bool) => {
+                let (condition, numbers) = self.number(x)?.as_choice()?;
+                condition.choose(numbers.map(|n| n != 0.0)).map(Element::Truth)
+            }
+            (x, _) => self.number(x).map(Element::Number),
+        }
+    }
+
+    /// An element as a number. Integers that the graph takes as a mask are 0 or 1.
+    fn number(&self, element: Element) -> Option<Number> {
+        match element {
+            Element::Number(number) => Some(number),
+            Element::Truth(truth) => Some(Number::choice(truth, [1.0, 0.0])),
+            Element::Integer(dim) => Some(Number::constant(dim.as_constant()? as f64)),
+            Element::Entry(entry) if self.graph.value(entry.value).def == Def::Input => {
+                Some(Number::choice(Truth::All(vec![Fact::Holds(entry, true)]), [1.0, 0.0]))
+            }
+            Element::Entry(_) => None,
+        }
+    }
+
+    fn binary(&self, p: &Binary, index: &[Dim]) -> Option<Element> {
+        let (a, b) = (self.broadcast(p.a, index)?, self.broadcast(p.b, index)?);
+        match (p.kind, a, b) {
+            (BinaryKind::And, Element::Truth(a), Element::Truth(b)) => a.and(b).map(Element::Truth),
+            (BinaryKind::Or, Element::Truth(a), Element::Truth(b)) => a.or(b).map(Element::Truth),
+            (kind, Element::Integer(a), Element::Integer(b)) => match kind {
+                BinaryKind::Add => a.checked_add(&b).map(Element::Integer),
+                BinaryKind::Sub => a.checked_sub(&b).map(Element::Integer),
+                BinaryKind::Mul => a.checked_mul(&b).map(Element::Integer),
+                _ => self.compared(kind, &a, &b).map(Element::Truth),
+            },
+            (kind, a, b) => {
+                let (a, b) = (self.number(a)?, self.number(b)?);
+                match kind {
+                    BinaryKind::Add => Some(Element::Number(a.plus(b))),
+                    BinaryKind::Sub => Some(Element::Number(a.plus(b.times(-1.0)))),
+                    BinaryKind::Mul => match (a.as_constant(), b.as_constant()) {
+                        (_, Some(factor)) => Some(Element::Number(a.times(factor))),
+                        (Some(factor), _) => Some(Element::Number(b.times(factor))),
+                        _ => None,
+                    },
+                    _ => {
+                        let (condition, numbers) = a.plus(b.times(-1.0)).as_choice()?;
+                        let holds = |n: f64| n.partial_cmp(&0.0).and_then(|order| ordered(kind, order));
+                        let [then, otherwise] = numbers.map(holds);
+                        condition.choose([then?, otherwise?]).map(Element::Truth)
+                    }
+                }
+            }
+        }
+    }
+
+    fn select(&self, p: &Select, index: &[Dim]) -> Option<Element> {
+        let Element::Truth(condition) = self.broadcast(p.condition, index)? else { return None };
+        let (a, b) = (self.number(self.broadcast(p.a, index)?)?, self.number(self.broadcast(p.b, index)?)?);
+        let (a, b) = (a.given(&condition, true), b.given(&condition, false));
+        let number = match (a.as_constant(), b.as_constant()) {
+            (Some(a), Some(b)) => Number::choice(condition, [a, b]),
+            // What is left out is left out, whatever else would be added.
+            (Some(a), None) if a <= MASKED => b.plus(Number::choice(condition, [a, 0.0])),
+            (None, Some(b)) if b <= MASKED => a.plus(Number::choice(condition, [0.0, b])),
+            _ => return None,
+        };
+        Some(Element::Number(number))
+    }
+
+    fn compared(&self, kind: BinaryKind, a: &Dim, b: &Dim) -> Option<Truth> {
+        let one = Dim::constant(1);
+        let number = match kind {
+            BinaryKind::LessOrEqual => b.checked_sub(a)?,
+            BinaryKind::Less => b.checked_sub(a)?.checked_sub(&one)?,
+            BinaryKind::GreaterOrEqual => a.checked_sub(b)?,
+            BinaryKind::Greater => a.checked_sub(b)?.checked_sub(&one)?,
+            _ => return None,
+        };
+        let opposite = Dim::constant(-1).checked_sub(&number)?;
+        Some(if self.is_at_least_zero(&number) {
+            Truth::constant(true)
+        } else if self.is_at_least_zero(&opposite) {
+            Truth::constant(false)
+        } else {
+            Truth::All(vec![Fact::AtLeastZero(number)])
+        })
+    }
+
+    /// Whether a number is 0 or more whatever the indices and sizes are.
+    fn is_at_least_zero(&self, number: &Dim) -> bool {
+        let mut least = number.clone();
+        for (axis, extent) in self.extents.iter().enumerate() {
+            let index = Self::index(axis);
+            let symbol = index.as_symbol();
+            let coefficient = number.summands().find(|(_, s)| s.len() == 1 && s.first() == symbol).map_or(0, |(c, _)| c);
+            // The smallest value is at the last index where the index is subtracted.
+            let last = || extent.checked_sub(&Dim::constant(1))?.checked_sub(&index)?.checked_mul(&coefficient.into());
+            match (coefficient < 0).then(last) {
+                Some(Some(change)) => least = least.checked_add(&change).unwrap_or_else(|| Dim::constant(-1)),
+                Some(None) => return false,
+                None => {}
+            }
+        }
+        least.summands().all(|(coefficient, _)| coefficient >= 0)
+    }
+
+    /// The index under another shape of as many elements.
+    fn under(&self, from: &Shape, index: &[Dim], to: &Shape) -> Option<Vec<Dim>> {
+        let one = Dim::constant(1);
+        let mut linear = Dim::constant(0);
+        for (index, size) in index.iter().zip(from.iter()) {
+            linear = linear.checked_mul(size)?.checked_add(index)?;
+        }
+        // Where only dimensions of 1 differ, every index stays.
+        let wide = |shape: &Shape| shape.iter().filter(|d| **d != one).cloned().collect::<Vec<Dim>>();
+        if wide(from) == wide(to) {
+            let mut kept = index.iter().zip(from.iter()).filter(|(_, size)| **size != one).map(|(index, _)| index.clone());
+            return to.iter().map(|size| if *size == one { Some(Dim::constant(0)) } else { kept.next() }).collect();
+        }
+        let mut of = vec![Dim::constant(0); to.rank()];
+        for (at, size) in to.iter().enumerate().skip(1).rev() {
+            let (quotient, rest) = self.divided(&linear, size)?;
+            (linear, of[at]) = (quotient, rest);
+        }
+        *of.first_mut()? = linear;
+        Some(of)
+    }
+
+    /// Quotient and remainder, where the remainder is known to be one.
+    fn divided(&self, number: &Dim, by: &Dim) -> Option<(Dim, Dim)> {
+        let lead = |dim: &Dim| {
+            let widest = dim.summands().max_by_key(|(_, symbols)| symbols.len())?;
+            monomial(widest.0, widest.1)
+        };
+        let divisor = lead(by)?;
+        let (mut quotient, mut rest) = (Dim::constant(0), number.clone());
+        // Each round takes one summand away for good.
+        for _ in 0..Dim::MAX_PRODUCTS {
+            let step = rest.summands().find_map(|(c, s)| monomial(c, s)?.exact_div(&divisor).filter(|d| *d != Dim::constant(0)));
+            let Some(step) = step else { break };
+            quotient = quotient.checked_add(&step)?;
+            rest = rest.checked_sub(&step.checked_mul(by)?)?;
+        }
+        let room = by.checked_sub(&rest)?.checked_sub(&Dim::constant(1))?;
+        (self.is_at_least_zero(&rest) && self.is_at_least_zero(&room)).then_some((quotient, rest))
+    }
+}
+
+fn monomial(coefficient: i64, symbols: &[planish_ir::Symbol]) -> Option<Dim> {
+    symbols.iter().try_fold(Dim::constant(coefficient), |product, symbol| product.checked_mul(&Dim::symbol(symbol)))
+}
+
+/// Whether a comparison holds of two numbers in an order.
+fn ordered(kind: BinaryKind, order: Ordering) -> Option<bool> {
+    Some(match kind {
+        BinaryKind::Equal => order.is_eq(),
+        BinaryKind::Less => order.is_lt(),
+        BinaryKind::LessOrEqual => order.is_le(),
+        BinaryKind::Greater => order.is_gt(),
+        BinaryKind::GreaterOrEqual => order.is_ge(),
+        _ => return None,
+    })
+}
+
+/// The element of a constant whose elements are all the same, or count from 0.
+fn constant(weight: &Weight, index: &[Dim]) -> Option<Element> {
+    if weight.elements() > CONSTANT {
+        return None;
+    }
+    let numbers = weight.read_numbers().ok()?;
+    let first = *numbers.first()?;
+    if numbers.iter().all(|n| *n == first) {
+        return Some(match weight.dtype() {
+            DType::Bool => Element::Truth(Truth::constant(first != 0.0)),
+            dtype if dtype.is_integer() => Element::Integer(Dim::constant(first as i64)),
+            _ => Element::Number(Number::constant(first)),
+        });
+    }
+    let axis = weight.shape().iter().position(|size| *size == weight.elements())?;
+    let counts = weight.dtype().is_integer() && numbers.iter().enumerate().all(|(i, n)| *n == i as f64);
+    counts.then(|| Element::Integer(index[axis].clone()))
+}
