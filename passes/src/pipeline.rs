@@ -10,7 +10,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
-use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
+use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::{Options, Pass, PassError};
 
 /// Every pass, in the order of the pipeline, each once.
@@ -18,6 +18,7 @@ pub const PASSES: &[Pass] = &[
     IDENTITIES,
     FOLD,
     COMMON_SUBEXPRESSIONS,
+    RAISE_EMBEDDINGS,
     RAISE_LINEAR,
     RAISE_ACTIVATIONS,
     RAISE_NORMS,
@@ -41,6 +42,7 @@ pub const RAISING: &[&Pass] = &[
     &FOLD,
     &COMMON_SUBEXPRESSIONS,
     // Constants that exporters compute are folded, and what they compute twice is one value.
+    &RAISE_EMBEDDINGS,
     &RAISE_LINEAR,
     &RAISE_ACTIVATIONS,
     &RAISE_NORMS,

@@ -7,6 +7,7 @@ mod activation;
 mod attention;
 mod count;
 mod element;
+mod embedding;
 mod linear;
 mod norm;
 mod pattern;
@@ -20,6 +21,7 @@ use crate::PassError;
 pub use activation::RAISE_ACTIVATIONS;
 pub use attention::RAISE_ATTENTION;
 pub use count::raised;
+pub use embedding::RAISE_EMBEDDINGS;
 pub use linear::RAISE_LINEAR;
 pub use norm::RAISE_NORMS;
 pub use rotary::RAISE_ROTARY;
@@ -97,4 +99,4 @@ pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
 }
 
 /// Every rule.
-const RULES: &[&[&Rule]] = &[linear::RULES, activation::RULES, norm::RULES, rotary::RULES, attention::RULES];
+const RULES: &[&[&Rule]] = &[embedding::RULES, linear::RULES, activation::RULES, norm::RULES, rotary::RULES, attention::RULES];

@@ -12,17 +12,15 @@ use crate::PassError;
 /// Takes outputs that are an attention's keys and values, those of the cache and the new ones, from the
 /// attention. Returns how many attentions this changed.
 pub(super) fn raise(graph: &mut Graph) -> Result<usize, PassError> {
-    let joined = joined(graph);
+    let given_back = given_back(graph);
     let mut outputs: HashMap<ValueId, ValueId> = HashMap::new();
     let changed = graph.rewrite(|graph, node| {
         let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
-        let Attention { k, v, past_key: Some(past_key), past_value: Some(past_value), present: Flag(false), .. } =
-            attention
-        else {
+        let Attention { k, v, past_key, past_value, present: Flag(false), .. } = attention else {
             return Ok(Step::Keep);
         };
-        let keys = joined.iter().find(|(_, parts)| *parts == [past_key, k]);
-        let values = joined.iter().find(|(_, parts)| *parts == [past_value, v]);
+        let keys = given_back.iter().find(|(_, parts)| *parts == (past_key, k));
+        let values = given_back.iter().find(|(_, parts)| *parts == (past_value, v));
         let (Some((keys, _)), Some((values, _))) = (keys, values) else { return Ok(Step::Keep) };
         let result = graph.node(node).outputs[0];
         let results = graph.emit_all(Attention { present: Flag(true), ..attention }, result)?;
@@ -34,12 +32,16 @@ pub(super) fn raise(graph: &mut Graph) -> Result<usize, PassError> {
     Ok(changed)
 }
 
-/// What the graph gives back and uses nowhere else that is one part behind another: the value and the
-/// parts, the second as attention takes it.
-fn joined(graph: &Graph) -> Vec<(ValueId, [ValueId; 2])> {
+/// What the graph computes, gives back and uses nowhere else: the value, what its positions are put
+/// behind, and these as attention takes them.
+fn given_back(graph: &Graph) -> Vec<(ValueId, (Option<ValueId>, ValueId))> {
     let mut uses = graph.use_counts();
     graph.outputs().iter().for_each(|output| uses[output.value.index()] -= 1);
-    let outputs = graph.outputs().iter().map(|output| output.value).filter(|value| uses[value.index()] == 0);
-    let parts = |value| behind(graph, value).map(|[past, new]| (value, [past, side_by_side(graph, new)]));
-    outputs.filter_map(parts).collect()
+    let outputs = graph.outputs().iter().map(|output| output.value);
+    let only_outputs = outputs.filter(|value| uses[value.index()] == 0 && graph.producer(*value).is_some());
+    let parts = |value| match behind(graph, value) {
+        Some([past, new]) => (value, (Some(past), side_by_side(graph, new))),
+        None => (value, (None, side_by_side(graph, value))),
+    };
+    only_outputs.map(parts).collect()
 }

@@ -39,7 +39,7 @@ impl Truth {
         if holds { Truth::All(Vec::new()) } else { Truth::Any(Vec::new()) }
     }
 
-    fn as_constant(&self) -> Option<bool> {
+    pub(super) fn as_constant(&self) -> Option<bool> {
         match self {
             Truth::All(facts) if facts.is_empty() => Some(true),
             Truth::Any(facts) if facts.is_empty() => Some(false),
@@ -88,7 +88,8 @@ impl Truth {
     }
 }
 
-/// A sum: a constant, and for each condition one number where it holds and another where not.
+/// A sum: a constant, and for each condition one number where it holds and another where not. Where
+/// there is one condition, the constant is 0.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Number {
     pub(in super::super) constant: f64,
@@ -116,18 +117,39 @@ impl Number {
     pub(super) fn as_choice(&self) -> Option<(Truth, [f64; 2])> {
         match &self.choices[..] {
             [] => Some((Truth::constant(true), [self.constant; 2])),
-            [(condition, numbers)] => Some((condition.clone(), numbers.map(|n| n + self.constant))),
+            [(condition, numbers)] => Some((condition.clone(), *numbers)),
             _ => None,
         }
+    }
+
+    /// The difference.
+    pub(super) fn minus(self, other: Self) -> Self {
+        self.plus(other.times(-1.0))
     }
 
     pub(super) fn plus(mut self, other: Self) -> Self {
         self.constant += other.constant;
         self.choices.extend(other.choices);
+        if let [(_, numbers)] = &mut self.choices[..] {
+            *numbers = numbers.map(|n| n + self.constant);
+            self.constant = 0.0;
+        }
         self
     }
 
-    pub(super) fn times(mut self, factor: f64) -> Self {
+    /// The product, where one is constant or both are 0 unless their condition holds.
+    pub(super) fn product(self, other: Self) -> Option<Self> {
+        match (self.as_constant(), other.as_constant()) {
+            (_, Some(factor)) => Some(self.times(factor)),
+            (Some(factor), _) => Some(other.times(factor)),
+            _ => {
+                let ((a, [x, 0.0]), (b, [y, 0.0])) = (self.as_choice()?, other.as_choice()?) else { return None };
+                Some(Self::choice(a.and(b)?, [x * y, 0.0]))
+            }
+        }
+    }
+
+    fn times(mut self, factor: f64) -> Self {
         // 0 times an infinity that is not chosen is 0.
         let times = |n: f64| if n == 0.0 { 0.0 } else { n * factor };
         self.constant = times(self.constant);

@@ -117,6 +117,7 @@ impl<'g> Elements<'g> {
             }
             Op::Gather(p) => self.gathered(p, index),
             Op::Foreign(p) if p.is("GatherND") => self.gathered_by_row(p, index),
+            Op::Foreign(p) if p.is("ScatterND") => self.scattered(p, index),
             Op::Cast(p) => self.cast(p, index),
             Op::Unary(Unary { kind: UnaryKind::Not, x }) => match self.broadcast(*x, index)? {
                 Element::Truth(truth) => truth.not().map(Element::Truth),
@@ -147,16 +148,28 @@ impl<'g> Elements<'g> {
         let [Some(x), Some(indices)] = p.inputs[..] else { return None };
         let batched = p.setting("batch_dims").is_some_and(|dims| *dims != Setting::Int(0));
         let shape = &self.graph.ty(indices).shape;
-        let (width, rows) = shape.split_last()?;
-        let width = width.as_constant().filter(|_| !batched)?;
-        let (row, rest) = index.split_at_checked(rows.len())?;
-        let column = |k: i64| match self.of(indices, [row, &[Dim::constant(k)]].concat())? {
-            Element::Integer(at) => Some(at),
-            _ => None,
-        };
-        let mut of = (0..width).map(column).collect::<Option<Vec<Dim>>>()?;
+        let (row, rest) = index.split_at_checked(shape.rank().checked_sub(1).filter(|_| !batched)?)?;
+        let mut of = self.row(indices, row)?;
         of.extend_from_slice(rest);
         self.of(x, of)
+    }
+
+    /// ONNX's `ScatterND` where it replaces each element by the update of the same index.
+    fn scattered(&self, p: &Foreign, index: &[Dim]) -> Option<Element> {
+        let [Some(x), Some(indices), Some(updates)] = p.inputs[..] else { return None };
+        let (_, rows) = self.graph.ty(indices).shape.split_last()?;
+        let replaced = p.setting("reduction").is_none() && *rows == self.graph.ty(x).shape[..];
+        (replaced && self.row(indices, index)? == index).then(|| self.of(updates, index.to_vec()))?
+    }
+
+    /// A row of a tensor of integers.
+    fn row(&self, value: ValueId, at: &[Dim]) -> Option<Vec<Dim>> {
+        let width = self.graph.ty(value).shape.last()?.as_constant()?;
+        let column = |k: i64| match self.of(value, [at, &[Dim::constant(k)]].concat())? {
+            Element::Integer(number) => Some(number),
+            _ => None,
+        };
+        (0..width.min(8)).map(column).collect()
     }
 
     fn cast(&self, p: &Cast, index: &[Dim]) -> Option<Element> {
@@ -201,14 +214,10 @@ impl<'g> Elements<'g> {
                 let (a, b) = (self.number(a)?, self.number(b)?);
                 match kind {
                     BinaryKind::Add => Some(Element::Number(a.plus(b))),
-                    BinaryKind::Sub => Some(Element::Number(a.plus(b.times(-1.0)))),
-                    BinaryKind::Mul => match (a.as_constant(), b.as_constant()) {
-                        (_, Some(factor)) => Some(Element::Number(a.times(factor))),
-                        (Some(factor), _) => Some(Element::Number(b.times(factor))),
-                        _ => None,
-                    },
+                    BinaryKind::Sub => Some(Element::Number(a.minus(b))),
+                    BinaryKind::Mul => a.product(b).map(Element::Number),
                     _ => {
-                        let (condition, numbers) = a.plus(b.times(-1.0)).as_choice()?;
+                        let (condition, numbers) = a.minus(b).as_choice()?;
                         let holds = |n: f64| n.partial_cmp(&0.0).and_then(|order| ordered(kind, order));
                         let [then, otherwise] = numbers.map(holds);
                         condition.choose([then?, otherwise?]).map(Element::Truth)
@@ -220,6 +229,9 @@ impl<'g> Elements<'g> {
 
     fn select(&self, p: &Select, index: &[Dim]) -> Option<Element> {
         let Element::Truth(condition) = self.broadcast(p.condition, index)? else { return None };
+        if let Some(holds) = condition.as_constant() {
+            return self.broadcast(if holds { p.a } else { p.b }, index);
+        }
         let (a, b) = (self.number(self.broadcast(p.a, index)?)?, self.number(self.broadcast(p.b, index)?)?);
         let (a, b) = (a.given(&condition, true), b.given(&condition, false));
         let number = match (a.as_constant(), b.as_constant()) {

@@ -1,0 +1,147 @@
+//! Embeddings of positions and of patches.
+
+use planish_ir::ops::{Binary, Embedding, Foreign, Linear, Reshape, Setting, Slice, Transpose};
+use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
+
+use super::element::{Element, Elements};
+use super::pattern::{op, part, reshape, reshaped};
+use super::{Found, Rule, run as apply};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Raises embeddings that need no table or no convolution.
+pub const RAISE_EMBEDDINGS: Pass = Pass {
+    name: "raise-embeddings",
+    summary: "raises embeddings of consecutive ids to slices of the table, and convolutions whose windows are patches \
+              beside each other to linear layers of the patches; an operand of a sum loses leading dimensions of 1 that \
+              a reshape gave it",
+    numerics: "products of a patch are summed in another order: relative differences of 1e-7",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[b, s, 2]
+            weight @table = uniform(1) : f32[8, 2]
+            %ids = iota() {dtype = i64, length = s} : i64[s]
+            %row = reshape(%ids) {shape = [1, s]} : i64[1, s]
+            %positions = embedding(@table, %row) : f32[1, s, 2]
+            %y = add(%x, %positions) : f32[b, s, 2]
+            output y = %y",
+        after: "
+            input %x: f32[b, s, 2]
+            weight @table = uniform(1) : f32[8, 2]
+            %positions = slice(@table) {axis = 0, start = 0, end = s} : f32[s, 2]
+            %y = add(%x, %positions) : f32[b, s, 2]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    apply(graph, RULES)
+}
+
+/// The rules of embeddings.
+pub(super) const RULES: &[&Rule] = &[&POSITIONS, &BROADCAST, &PATCHES];
+
+/// `embedding(table, 0, 1, 2 ..)`.
+const POSITIONS: Rule = Rule { name: "positions", find: positions };
+
+fn positions(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Embedding(Embedding { weight, ids }) = graph.node(node).op else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let Some([start, end]) = consecutive(graph, ids) else { return Ok(Found::Nothing) };
+    let shape = graph.ty(output).shape.clone();
+    let slice = graph.emit(Slice { x: weight, axis: 0, start, end }, output)?;
+    if graph.ty(slice).shape == shape {
+        return Ok(Found::Match(vec![slice]));
+    }
+    Ok(Found::Match(vec![part(graph, Reshape { x: slice, shape }, output)?]))
+}
+
+/// The first of consecutive integers, and the one that would follow; of one dimension, but for such of 1.
+fn consecutive(graph: &Graph, ids: ValueId) -> Option<[Dim; 2]> {
+    let shape = &graph.ty(ids).shape;
+    let one = Dim::constant(1);
+    let mut wide = (0..shape.rank()).filter(|axis| shape[*axis] != one);
+    let (axis, None) = (wide.next()?, wide.next()) else { return None };
+    let Element::Integer(id) = Elements::new(graph, shape.clone()).at(ids)? else { return None };
+    let start = id.checked_sub(&Elements::index(axis))?;
+    let fixed = start.symbols().all(|symbol| Some(symbol) != Elements::index(axis).as_symbol());
+    let end = start.checked_add(&shape[axis])?;
+    fixed.then_some([start, end])
+}
+
+/// `x + reshape(y)` where the reshape puts dimensions of 1 in front, which sums do themselves.
+const BROADCAST: Rule = Rule { name: "positions", find: broadcast };
+
+fn broadcast(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Binary(binary) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let rank = graph.ty(output).shape.rank();
+    for (one, other) in [(binary.a, binary.b), (binary.b, binary.a)] {
+        let Some(inner) = reshaped(graph, one).filter(|_| graph.ty(other).shape.rank() == rank) else { continue };
+        let (from, to) = (&graph.ty(inner).shape, &graph.ty(one).shape);
+        let added = to.rank().saturating_sub(from.rank());
+        if added > 0 && to[..added].iter().all(|d| *d == Dim::constant(1)) && to[added..] == from[..] {
+            let replace = |value: ValueId| if value == one { inner } else { value };
+            let binary = Binary { a: replace(binary.a), b: replace(binary.b), ..binary };
+            return Ok(Found::Match(vec![graph.emit(binary, output)?]));
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+/// A convolution with windows side by side, whose positions are put in a row and before the features.
+const PATCHES: Rule = Rule { name: "patches", find: patches };
+
+fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Transpose(Transpose { x: row, perm }) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let Some(convolved) = reshaped(graph, row).filter(|_| perm == [0, 2, 1]) else { return Ok(Found::Nothing) };
+    let Some(Op::Foreign(conv)) = op(graph, convolved).filter(|op| matches!(op, Op::Foreign(p) if p.is("Conv"))).cloned()
+    else {
+        return Ok(Found::Nothing);
+    };
+    let name = graph.value(convolved).name.clone();
+    let (Some(Some(x)), Some(Some(weight))) = (conv.inputs.first().copied(), conv.inputs.get(1).copied()) else {
+        return Ok(Found::Nothing);
+    };
+    let (Some(image), Some(kernel)) = (Shape::new(graph.ty(x).shape.iter().skip(1).cloned()).as_constant(), graph.ty(weight).shape.as_constant()) else {
+        let found = graph.ty(x);
+        return Ok(Found::Miss(format!("the size of the images that `{name}` convolves is not known: {found}")));
+    };
+    let (&[channels, height, width], &[features, own, tall, wide]) = (&image[..], &kernel[..]) else {
+        return Ok(Found::Nothing);
+    };
+    if own != channels || !is_side_by_side(&conv, [tall, wide]) || height % tall != 0 || width % wide != 0 {
+        return Ok(Found::Miss(format!("the windows of `{name}` are no patches beside each other")));
+    }
+    let batch = graph.ty(x).shape[0].clone();
+    let (rows, columns, pixels) = (height / tall, width / wide, channels * tall * wide);
+    let dims = |sizes: &[i64]| sizes.iter().copied().map(Dim::constant).collect::<Vec<Dim>>();
+    let parts = Shape::new(std::iter::once(batch.clone()).chain(dims(&[channels, rows, tall, columns, wide])));
+    let parts = part(graph, Reshape { x, shape: parts }, output)?;
+    let by_patch = part(graph, Transpose { x: parts, perm: vec![0, 2, 4, 1, 3, 5] }, output)?;
+    let shape = Shape::new(std::iter::once(batch).chain(dims(&[rows * columns, pixels])));
+    let x = part(graph, Reshape { x: by_patch, shape }, output)?;
+    let weight = reshape(graph, weight, dims(&[features, pixels]))?;
+    let bias = conv.inputs.get(2).copied().flatten();
+    Ok(Found::Match(vec![graph.emit(Linear::new(x, weight, bias), output)?]))
+}
+
+/// Whether a convolution's windows touch and nothing is padded.
+fn is_side_by_side(conv: &Foreign, kernel: [i64; 2]) -> bool {
+    let ints = |name: &str, default: &[i64]| match conv.setting(name) {
+        Some(Setting::Ints(values)) => values.clone(),
+        _ => default.to_vec(),
+    };
+    let unpadded = |pad: &Setting| matches!(pad, Setting::Bytes(text) if [b"NOTSET", &b"VALID"[..]].contains(&&text[..]));
+    let padded = conv.setting("auto_pad").is_some_and(|pad| !unpadded(pad));
+    let single = conv.setting("group").is_none_or(|group| *group == Setting::Int(1));
+    single
+        && !padded
+        && kernel.iter().all(|size| *size > 0)
+        && ints("strides", &[1, 1]) == kernel
+        && ints("dilations", &[1, 1]).iter().all(|d| *d == 1)
+        && ints("pads", &[0; 4]).iter().all(|p| *p == 0)
+}
