@@ -2,7 +2,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 
-use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::pattern::{binary, is_about, scaled, unary, with_scalar};
@@ -57,6 +57,9 @@ struct Gate {
 }
 
 fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Binary(Binary { kind: BinaryKind::Mul | BinaryKind::Div, .. }) = graph.node(node).op else {
+        return Ok(Found::Nothing);
+    };
     let output = graph.node(node).outputs[0];
     let mut product = Product::of(graph, output);
     let Some(gate) = product.take(|factor| gate(graph, factor)) else { return Ok(Found::Nothing) };
@@ -108,7 +111,6 @@ const SILU: Rule = Rule { name: "silu", find: silu };
 
 fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let output = graph.node(node).outputs[0];
-    let Op::Binary(_) = graph.node(node).op else { return Ok(Found::Nothing) };
     let Some([a, b]) = binary(graph, output, BinaryKind::Mul) else { return Ok(Found::Nothing) };
     let gates = [(a, b), (b, a)].map(|(x, gate)| unary(graph, gate, UnaryKind::Sigmoid).map(|of| (x, of)));
     match gates.into_iter().flatten().next() {

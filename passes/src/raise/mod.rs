@@ -91,9 +91,13 @@ pub(crate) fn run(graph: &mut Graph, rules: &[&Rule]) -> Result<usize, PassError
 /// When a rule builds an operator whose operands do not fit: a bug in the rule.
 pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
     let mut graph = graph.clone();
-    let mut all = Vec::new();
+    let mut all: Vec<Miss> = Vec::new();
     for rule in RULES.iter().copied().flatten() {
-        all.append(&mut apply(&mut graph, rule)?.1);
+        for miss in apply(&mut graph, rule)?.1 {
+            // Of a chain, such as a product of several factors, its end stands for all.
+            all.retain(|other| (other.rule, &other.reason) != (miss.rule, &miss.reason));
+            all.push(miss);
+        }
     }
     Ok(all)
 }

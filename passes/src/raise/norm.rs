@@ -52,13 +52,16 @@ pub(super) const RULES: &[&Rule] = &[&NORM, &BIAS];
 const NORM: Rule = Rule { name: "norm", find: norm };
 
 fn norm(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Binary(Binary { kind: BinaryKind::Mul | BinaryKind::Div, .. }) = graph.node(node).op else {
+        return Ok(Found::Nothing);
+    };
     let output = graph.node(node).outputs[0];
     let mut product = Product::of(graph, output);
     let [root] = product.denominator[..] else { return Ok(Found::Nothing) };
     let Some((square, eps)) = mean_square(graph, root) else { return Ok(Found::Nothing) };
     let name = |value: ValueId| graph.value(value).name.clone();
     let Some(x) = squared(graph, square) else {
-        return Ok(Found::Miss(format!("`{}` is no square", name(square))));
+        return Ok(Found::Miss(format!("`{}`, whose mean is taken, is no square", name(square))));
     };
     let features = graph.ty(x).shape.last().cloned();
     let vector = |value: ValueId| graph.weight(value).is_some() && graph.ty(value).shape[..] == *features.as_slice();

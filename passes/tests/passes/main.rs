@@ -6,6 +6,8 @@
 mod differential;
 mod examples;
 mod filetests;
+mod misses;
 #[path = "../../../ir/tests/ir/random_graph/mod.rs"]
 mod random_graph;
+mod same;
 mod support;

@@ -1,6 +1,6 @@
 //! What is added to scores to leave keys out.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Flag, Select};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Flag, Select, Unary, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::super::element::{Element, Elements, Entry, Fact, MASKED, Truth};
@@ -31,8 +31,11 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         return Ok(missed.map_or(Found::Nothing, Found::Miss));
     }
     let mut mask = attention.mask;
-    for entry in seen.padding {
-        let given = padding(graph, &attention, entry, output)?;
+    for (entry, is) in seen.padding {
+        let mut given = padding(graph, &attention, entry, output)?;
+        if !is {
+            given = part(graph, Unary { kind: UnaryKind::Not, x: given }, output)?;
+        }
         mask = Some(match mask {
             Some(a) => part(graph, Binary { kind: BinaryKind::And, a, b: given }, output)?,
             None => given,
@@ -53,8 +56,8 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
 /// Which keys a query attends to.
 #[derive(Default, PartialEq)]
 struct Seen {
-    /// Those for which these are not 0.
-    padding: Vec<Entry>,
+    /// Those for which these are not 0, or are.
+    padding: Vec<(Entry, bool)>,
     /// Those up to its own position.
     causal: bool,
     /// Of these, the last few.
@@ -63,7 +66,7 @@ struct Seen {
 
 impl Seen {
     fn extend(&mut self, more: Seen) {
-        let new: Vec<Entry> = more.padding.into_iter().filter(|entry| !self.padding.contains(entry)).collect();
+        let new: Vec<(Entry, bool)> = more.padding.into_iter().filter(|entry| !self.padding.contains(entry)).collect();
         self.padding.extend(new);
         self.causal |= more.causal;
         self.window = [self.window, more.window].into_iter().flatten().min();
@@ -127,11 +130,10 @@ fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<S
         for fact in facts {
             match fact {
                 Fact::AtLeastZero(number) => behind.push(number),
-                Fact::Holds(entry, true) if is_padding(graph, &entry, &scores) => seen.padding.push(entry),
-                Fact::Holds(entry, is) => {
-                    let state = if is { "0" } else { "not 0" };
+                Fact::Holds(entry, is) if is_padding(graph, &entry, &scores) => seen.padding.push((entry, is)),
+                Fact::Holds(entry, _) => {
                     let (name, other) = (name(term), name(entry.value));
-                    return Err(format!("`{name}` leaves out keys where `{other}` is {state}, which is no mask of a batch's keys"));
+                    return Err(format!("`{name}` leaves out keys by `{other}`, which is no mask of a batch's keys"));
                 }
             }
         }

@@ -210,6 +210,8 @@ impl<'g> Elements<'g> {
                 BinaryKind::Mul => a.checked_mul(&b).map(Element::Integer),
                 _ => self.compared(kind, &a, &b).map(Element::Truth),
             },
+            // A condition on another tensor's element is an element itself.
+            (kind, Element::Entry(_), _) | (kind, _, Element::Entry(_)) if kind.is_predicate() => None,
             (kind, a, b) => {
                 let (a, b) = (self.number(a)?, self.number(b)?);
                 match kind {

@@ -1,0 +1,51 @@
+//! What raising says where it comes near.
+
+use planish_ir::text;
+use planish_passes::raise::misses;
+
+/// The reasons that raising gives for a graph of a filetest.
+fn reasons(graph: &str) -> Vec<String> {
+    let graph = graph.split("; ---").next().unwrap_or_default();
+    let graph = text::parse(graph.split_once('\n').unwrap().1, &text::no_files).unwrap();
+    misses(&graph).unwrap().into_iter().map(|miss| format!("{} at {}: {}", miss.rule, miss.at, miss.reason)).collect()
+}
+
+#[test]
+fn a_near_miss_names_the_condition_and_the_value() {
+    let activations = reasons(include_str!("../../../tests/filetests/raise-activations/gelu_near.ir"));
+    assert_eq!(
+        activations,
+        [
+            "gelu at of_another: `c` is multiplied with something else than `x` / 2",
+            "gelu at divided_by_two: `g` is 1 + erf of what is not GELU's argument",
+        ]
+    );
+    let norms = reasons(include_str!("../../../tests/filetests/raise-norms/near.ir"));
+    assert_eq!(
+        norms,
+        [
+            "norm at no_weights: `no_weights` is multiplied with no vector of weights",
+            "norm at of_another: what is divided by `s` is not `x` times a vector",
+            "norm at no_square: `i`, whose mean is taken, is no square",
+        ]
+    );
+    let attention = reasons(include_str!("../../../tests/filetests/raise-attention/near.ir"));
+    assert_eq!(
+        attention,
+        [
+            "attention at scaled_after_the_bias: `h` scales scores to which something was added",
+            "attention at no_scores: `e`, by `exp`, is no part of how scores are computed",
+            "attention at no_heads: `q3`: f32[b, s, 4] is not of batch, heads, positions and features",
+        ]
+    );
+    let rotary = reasons(include_str!("../../../tests/filetests/raise-rotary/near.ir"));
+    assert_eq!(rotary, ["rotary at no_angles: `free` is not of angles that stand twice beside each other"]);
+}
+
+#[test]
+fn a_mask_that_stays_a_bias_is_a_near_miss() {
+    let file = include_str!("../../../tests/filetests/raise-attention/unknown_mask_stays_a_bias.ir");
+    let (_, after) = file.split_once("; ---").unwrap();
+    let bias = reasons(&format!("; after{after}"));
+    assert_eq!(bias, ["attention at c: `mask` leaves out keys by `same`, which is no mask of a batch's keys"]);
+}

@@ -1,0 +1,82 @@
+//! Whether two graphs are the same up to names.
+
+use std::collections::{BTreeMap, HashMap};
+
+use planish_ir::handle::Handle;
+use planish_ir::ops::{Binary, Flag, Linear, Real};
+use planish_ir::{DType, Def, Graph, Op, TensorType, ValueId};
+
+/// What a value is, its operands by number.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Input(String, TensorType),
+    Weight(DType, Vec<usize>, Vec<u64>),
+    Result(Op, usize),
+}
+
+/// Numbers values: the same number is the same value, whatever it is called. Weights are the same by their
+/// elements, operands of commutative operators stand in either order, a weight that is stored transposed
+/// is its transpose, and real attributes count in 32 bits, to which exporters round them.
+#[derive(Default)]
+pub(crate) struct Numbering {
+    seen: HashMap<Key, usize>,
+}
+
+impl Numbering {
+    fn number(&mut self, key: Key) -> usize {
+        let next = self.seen.len();
+        *self.seen.entry(key).or_insert(next)
+    }
+
+    /// The numbers of a graph's outputs.
+    pub(crate) fn outputs(&mut self, graph: &Graph) -> BTreeMap<String, usize> {
+        let mut numbers: HashMap<ValueId, usize> = HashMap::new();
+        for (id, value) in graph.values() {
+            let key = match &value.def {
+                Def::Input => Key::Input(value.name.clone(), value.ty.clone()),
+                Def::Weight(_) => weight(graph, id, false),
+                Def::Node { .. } => continue,
+            };
+            numbers.insert(id, self.number(key));
+        }
+        for (_, node) in graph.nodes() {
+            let mut op = node.op.clone();
+            op.visit_operands_mut(&mut |v| *v = ValueId::from_index(numbers[v]));
+            match (&mut op, &node.op) {
+                (Op::Binary(Binary { kind, a, b }), _) if kind.is_commutative() && b.index() < a.index() => {
+                    std::mem::swap(a, b);
+                }
+                (Op::Linear(linear), Op::Linear(Linear { weight: stored, transposed: Flag(true), .. })) => {
+                    linear.weight = ValueId::from_index(self.number(weight(graph, *stored, true)));
+                    linear.transposed = Flag(false);
+                }
+                _ => {}
+            }
+            let short = |real: &mut Real| real.0 = f64::from(real.0 as f32);
+            match &mut op {
+                Op::LayerNorm(norm) => short(&mut norm.eps),
+                Op::RmsNorm(norm) => short(&mut norm.eps),
+                Op::Attention(attention) => short(&mut attention.scale),
+                _ => {}
+            }
+            for (index, output) in node.outputs.iter().enumerate() {
+                numbers.insert(*output, self.number(Key::Result(op.clone(), index)));
+            }
+        }
+        graph.outputs().iter().map(|output| (output.name.clone(), numbers[&output.value])).collect()
+    }
+}
+
+/// The elements of a weight, or of its transpose.
+fn weight(graph: &Graph, value: ValueId, transposed: bool) -> Key {
+    let weight = graph.weight(value).expect("a weight").clone();
+    let weight = if transposed { weight.transpose(&[1, 0]).expect("a matrix") } else { weight };
+    let numbers = weight.read_numbers().unwrap().into_iter().map(f64::to_bits).collect();
+    Key::Weight(weight.dtype(), weight.shape().to_vec(), numbers)
+}
+
+/// Whether two graphs compute their outputs in the same way.
+pub(crate) fn same_up_to_names(a: &Graph, b: &Graph) -> bool {
+    let mut numbering = Numbering::default();
+    numbering.outputs(a) == numbering.outputs(b)
+}
