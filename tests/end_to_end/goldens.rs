@@ -15,12 +15,12 @@ use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 use crate::support::{compiled, golden, numbered, options, repository, scratch};
 
 /// The largest error that is allowed, relative to the largest value (at least 1).
-const TOLERANCE: f64 = 1e-5;
+pub(crate) const TOLERANCE: f64 = 1e-5;
 
 /// The largest error at positions that the mask does not hide, relative to the largest value. The
 /// mask is [batch, positions], and comes with the axis of positions.
 #[track_caller]
-fn worst_error(name: &str, expected: &Tensor, actual: &Tensor, mask: Option<(&Tensor, usize)>) -> f64 {
+pub(crate) fn worst_error(name: &str, expected: &Tensor, actual: &Tensor, mask: Option<(&Tensor, usize)>) -> f64 {
     assert_eq!(actual.shape(), expected.shape(), "{name}");
     let shape = expected.shape();
     let size = |axis: usize| shape[axis + 1..].iter().product::<usize>();

@@ -13,9 +13,12 @@ mod external_data;
 mod genai;
 mod generate;
 mod goldens;
+mod graphs;
 mod output_folder;
 mod padding;
 mod parts;
 mod random_graphs;
 mod running;
+#[path = "../../passes/tests/passes/same.rs"]
+mod same;
 mod support;

@@ -69,7 +69,11 @@ fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         return Ok(Found::Miss(format!("`{}` is 1 + {function} of what is not GELU's argument", name(gate.value))));
     };
     if !product.is(graph, 0.5, x, 1) {
-        return Ok(Found::Miss(format!("`{}` is multiplied with something else than `{}` / 2", name(gate.value), name(x))));
+        return Ok(Found::Miss(format!(
+            "`{}` is multiplied with something else than `{}` / 2",
+            name(gate.value),
+            name(x)
+        )));
     }
     Ok(Found::Match(vec![graph.emit(Gelu { x, form: gate.form }, output)?]))
 }
@@ -95,7 +99,10 @@ const CUBIC: f64 = 0.044715;
 fn tanh_argument(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let scale = FRAC_2_PI.sqrt();
     if let Some([a, b]) = scaled_by(graph, value, scale).and_then(|sum| binary(graph, sum, BinaryKind::Add)) {
-        return [(a, b), (b, a)].into_iter().find(|(x, cube)| Product::of(graph, *cube).is(graph, CUBIC, *x, 3)).map(|p| p.0);
+        return [(a, b), (b, a)]
+            .into_iter()
+            .find(|(x, cube)| Product::of(graph, *cube).is(graph, CUBIC, *x, 3))
+            .map(|p| p.0);
     }
     // The same with x taken out of the sum.
     let mut product = Product::of(graph, value);
@@ -114,9 +121,7 @@ fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Some([a, b]) = binary(graph, output, BinaryKind::Mul) else { return Ok(Found::Nothing) };
     let gates = [(a, b), (b, a)].map(|(x, gate)| unary(graph, gate, UnaryKind::Sigmoid).map(|of| (x, of)));
     match gates.into_iter().flatten().next() {
-        Some((x, of)) if x == of => {
-            Ok(Found::Match(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?]))
-        }
+        Some((x, of)) if x == of => Ok(Found::Match(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?])),
         Some((x, of)) => Ok(Found::Miss(format!(
             "`{}` is multiplied with the sigmoid of `{}`, not its own",
             graph.value(x).name,

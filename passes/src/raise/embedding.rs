@@ -98,7 +98,8 @@ fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> 
     let Op::Transpose(Transpose { x: row, perm }) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
     let output = graph.node(node).outputs[0];
     let Some(convolved) = reshaped(graph, row).filter(|_| perm == [0, 2, 1]) else { return Ok(Found::Nothing) };
-    let Some(Op::Foreign(conv)) = op(graph, convolved).filter(|op| matches!(op, Op::Foreign(p) if p.is("Conv"))).cloned()
+    let Some(Op::Foreign(conv)) =
+        op(graph, convolved).filter(|op| matches!(op, Op::Foreign(p) if p.is("Conv"))).cloned()
     else {
         return Ok(Found::Nothing);
     };
@@ -106,7 +107,9 @@ fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> 
     let (Some(Some(x)), Some(Some(weight))) = (conv.inputs.first().copied(), conv.inputs.get(1).copied()) else {
         return Ok(Found::Nothing);
     };
-    let (Some(image), Some(kernel)) = (Shape::new(graph.ty(x).shape.iter().skip(1).cloned()).as_constant(), graph.ty(weight).shape.as_constant()) else {
+    let (Some(image), Some(kernel)) =
+        (Shape::new(graph.ty(x).shape.iter().skip(1).cloned()).as_constant(), graph.ty(weight).shape.as_constant())
+    else {
         let found = graph.ty(x);
         return Ok(Found::Miss(format!("the size of the images that `{name}` convolves is not known: {found}")));
     };
@@ -135,7 +138,8 @@ fn is_side_by_side(conv: &Foreign, kernel: [i64; 2]) -> bool {
         Some(Setting::Ints(values)) => values.clone(),
         _ => default.to_vec(),
     };
-    let unpadded = |pad: &Setting| matches!(pad, Setting::Bytes(text) if [b"NOTSET", &b"VALID"[..]].contains(&&text[..]));
+    let unpadded =
+        |pad: &Setting| matches!(pad, Setting::Bytes(text) if [b"NOTSET", &b"VALID"[..]].contains(&&text[..]));
     let padded = conv.setting("auto_pad").is_some_and(|pad| !unpadded(pad));
     let single = conv.setting("group").is_none_or(|group| *group == Setting::Int(1));
     single

@@ -103,4 +103,5 @@ pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
 }
 
 /// Every rule.
-const RULES: &[&[&Rule]] = &[embedding::RULES, linear::RULES, activation::RULES, norm::RULES, rotary::RULES, attention::RULES];
+const RULES: &[&[&Rule]] =
+    &[embedding::RULES, linear::RULES, activation::RULES, norm::RULES, rotary::RULES, attention::RULES];

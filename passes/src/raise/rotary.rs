@@ -1,6 +1,8 @@
 //! Rotary position embedding.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, Expand, Flag, MatMul, Reshape, Rotary, Slice, Split, UnaryKind};
+use planish_ir::ops::{
+    Binary, BinaryKind, Cast, Concat, Expand, Flag, MatMul, Reshape, Rotary, Slice, Split, UnaryKind,
+};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::pattern::{binary, op, part, reshape, reshaped, scaled, transpose, unary};
@@ -95,7 +97,10 @@ fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let one = Dim::constant(1);
     let (shape, angles) = (graph.ty(x).shape.clone(), graph.ty(cos).shape.clone());
     if shape.rank() != 4 || angles.rank() != 4 || angles != graph.ty(sin).shape {
-        return Ok(Found::Miss(format!("`{}` is turned, and not of batch, heads, positions and features", name(graph, x))));
+        return Ok(Found::Miss(format!(
+            "`{}` is turned, and not of batch, heads, positions and features",
+            name(graph, x)
+        )));
     }
     let heads_first = angles[1] == one && angles[2] == shape[2];
     let heads_last = angles[2] == one && angles[1] == shape[1];
@@ -106,10 +111,19 @@ fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     };
     let mut halves = Vec::new();
     for angle in [cos, sin] {
-        let flat = reshape(graph, angle, [angles[0].clone(), angles[if heads_first { 2 } else { 1 }].clone(), angles[3].clone()])?;
+        let flat = reshape(
+            graph,
+            angle,
+            [angles[0].clone(), angles[if heads_first { 2 } else { 1 }].clone(), angles[3].clone()],
+        )?;
         match half(graph, flat, DEPTH)? {
             Some(half) => halves.push(half),
-            None => return Ok(Found::Miss(format!("`{}` is not of angles that stand twice beside each other", name(graph, angle)))),
+            None => {
+                return Ok(Found::Miss(format!(
+                    "`{}` is not of angles that stand twice beside each other",
+                    name(graph, angle)
+                )));
+            }
         }
     }
     let to_positions = |graph: &mut Rewriter<'_>, x| if heads_first { transpose(graph, x, SWAP) } else { Ok(x) };
@@ -197,6 +211,10 @@ fn half(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Option
         let last = graph.ty(inner).shape.last().cloned().unwrap_or_default();
         p.shape = p.shape.with_dim(rank - 1, last);
     }
-    found.visit_operands_mut(&mut |v| if *v == x { *v = inner });
+    found.visit_operands_mut(&mut |v| {
+        if *v == x {
+            *v = inner
+        }
+    });
     part(graph, found, value).map(Some)
 }

@@ -10,13 +10,13 @@ use planish_ir::{DType, Def, Graph, Op, TensorType, ValueId};
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Input(String, TensorType),
-    Weight(DType, Vec<usize>, Vec<u64>),
+    Weight(DType, Vec<usize>, Vec<String>),
     Result(Op, usize),
 }
 
 /// Numbers values: the same number is the same value, whatever it is called. Weights are the same by their
 /// elements, operands of commutative operators stand in either order, a weight that is stored transposed
-/// is its transpose, and real attributes count in 32 bits, to which exporters round them.
+/// is its transpose, and numbers count to six digits: exporters compute constants in 32 bits.
 #[derive(Default)]
 pub(crate) struct Numbering {
     seen: HashMap<Key, usize>,
@@ -52,7 +52,7 @@ impl Numbering {
                 }
                 _ => {}
             }
-            let short = |real: &mut Real| real.0 = f64::from(real.0 as f32);
+            let short = |real: &mut Real| real.0 = six_digits(real.0).parse().unwrap();
             match &mut op {
                 Op::LayerNorm(norm) => short(&mut norm.eps),
                 Op::RmsNorm(norm) => short(&mut norm.eps),
@@ -71,8 +71,12 @@ impl Numbering {
 fn weight(graph: &Graph, value: ValueId, transposed: bool) -> Key {
     let weight = graph.weight(value).expect("a weight").clone();
     let weight = if transposed { weight.transpose(&[1, 0]).expect("a matrix") } else { weight };
-    let numbers = weight.read_numbers().unwrap().into_iter().map(f64::to_bits).collect();
+    let numbers = weight.read_numbers().unwrap().into_iter().map(six_digits).collect();
     Key::Weight(weight.dtype(), weight.shape().to_vec(), numbers)
+}
+
+fn six_digits(number: f64) -> String {
+    format!("{number:.5e}")
 }
 
 /// Whether two graphs compute their outputs in the same way.

@@ -145,7 +145,13 @@ fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<S
 }
 
 /// Causality and windows, where conditions on positions are these.
-fn positions(graph: &Graph, attention: &Attention, scores: &Shape, at_least_zero: Vec<Dim>, seen: &mut Seen) -> Option<()> {
+fn positions(
+    graph: &Graph,
+    attention: &Attention,
+    scores: &Shape,
+    at_least_zero: Vec<Dim>,
+    seen: &mut Seen,
+) -> Option<()> {
     // How far a key is behind the query.
     let past = scores[3].checked_sub(&scores[2])?;
     let distance = past.checked_add(&Elements::index(2))?.checked_sub(&Elements::index(3))?;
@@ -172,7 +178,12 @@ fn is_padding(graph: &Graph, entry: &Entry, scores: &Shape) -> bool {
 }
 
 /// The mask of keys, bool[batch, keys], from one of their elements.
-fn padding(graph: &mut Rewriter<'_>, attention: &Attention, entry: Entry, like: ValueId) -> Result<ValueId, BuildError> {
+fn padding(
+    graph: &mut Rewriter<'_>,
+    attention: &Attention,
+    entry: Entry,
+    like: ValueId,
+) -> Result<ValueId, BuildError> {
     let Some(scores) = scores(graph, attention) else { return Ok(entry.value) };
     let mask = reshape(graph, entry.value, [scores[0].clone(), scores[3].clone()])?;
     if graph.ty(mask).dtype == DType::Bool {

@@ -107,7 +107,11 @@ enum Step {
     /// Scores, and what is added to them.
     Added([ValueId; 2]),
     /// Scores, replaced by a number where the condition holds or does not; added is the number, or 0.
-    Filled { condition: ValueId, scores: ValueId, fill: [f64; 2] },
+    Filled {
+        condition: ValueId,
+        scores: ValueId,
+        fill: [f64; 2],
+    },
     Scaled(ValueId, f64),
 }
 

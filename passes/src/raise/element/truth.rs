@@ -161,7 +161,8 @@ impl Number {
     pub(super) fn given(self, condition: &Truth, holds: bool) -> Self {
         let opposite = condition.clone().not();
         self.choices.into_iter().fold(Self::constant(self.constant), |sum, (own, numbers)| {
-            let known = if own == *condition { Some(holds) } else { (Some(&own) == opposite.as_ref()).then_some(!holds) };
+            let known =
+                if own == *condition { Some(holds) } else { (Some(&own) == opposite.as_ref()).then_some(!holds) };
             sum.plus(match known {
                 Some(holds) => Self::constant(numbers[usize::from(!holds)]),
                 None => Self { constant: 0.0, choices: vec![(own, numbers)] },

@@ -271,7 +271,8 @@ impl<'g> Elements<'g> {
         for (axis, extent) in self.extents.iter().enumerate() {
             let index = Self::index(axis);
             let symbol = index.as_symbol();
-            let coefficient = number.summands().find(|(_, s)| s.len() == 1 && s.first() == symbol).map_or(0, |(c, _)| c);
+            let coefficient =
+                number.summands().find(|(_, s)| s.len() == 1 && s.first() == symbol).map_or(0, |(c, _)| c);
             // The smallest value is at the last index where the index is subtracted.
             let last = || extent.checked_sub(&Dim::constant(1))?.checked_sub(&index)?.checked_mul(&coefficient.into());
             match (coefficient < 0).then(last) {
@@ -293,7 +294,8 @@ impl<'g> Elements<'g> {
         // Where only dimensions of 1 differ, every index stays.
         let wide = |shape: &Shape| shape.iter().filter(|d| **d != one).cloned().collect::<Vec<Dim>>();
         if wide(from) == wide(to) {
-            let mut kept = index.iter().zip(from.iter()).filter(|(_, size)| **size != one).map(|(index, _)| index.clone());
+            let mut kept =
+                index.iter().zip(from.iter()).filter(|(_, size)| **size != one).map(|(index, _)| index.clone());
             return to.iter().map(|size| if *size == one { Some(Dim::constant(0)) } else { kept.next() }).collect();
         }
         let mut of = vec![Dim::constant(0); to.rank()];
@@ -315,7 +317,9 @@ impl<'g> Elements<'g> {
         let (mut quotient, mut rest) = (Dim::constant(0), number.clone());
         // Each round takes one summand away for good.
         for _ in 0..Dim::MAX_PRODUCTS {
-            let step = rest.summands().find_map(|(c, s)| monomial(c, s)?.exact_div(&divisor).filter(|d| *d != Dim::constant(0)));
+            let step = rest
+                .summands()
+                .find_map(|(c, s)| monomial(c, s)?.exact_div(&divisor).filter(|d| *d != Dim::constant(0)));
             let Some(step) = step else { break };
             quotient = quotient.checked_add(&step)?;
             rest = rest.checked_sub(&step.checked_mul(by)?)?;

@@ -1,0 +1,237 @@
+//! Graphs of other exporters, raised: what they hold then, what they compute, and that it is what the
+//! checkpoint itself gives.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use planish_eval::{Tensor, evaluate};
+use planish_ir::{Graph, Op, verify};
+use planish_models::{Checkpoint, LoadOptions, load};
+use planish_passes::raise::{misses, raised};
+use planish_passes::{Options, RAISING, Target};
+
+use crate::goldens::{TOLERANCE, worst_error};
+use crate::same::{Numbering, same_up_to_names};
+use crate::support::{golden, numbered, repository};
+
+const OPTIONS: Options = Options { target: Target::Onnx, opset: 20, fusion: true };
+
+fn file(name: &str) -> PathBuf {
+    repository().join("fixtures/graphs").join(name)
+}
+
+#[track_caller]
+fn raise(graph: &mut Graph) {
+    for pass in RAISING {
+        (pass.run)(graph, &OPTIONS).unwrap();
+        verify(graph).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
+    }
+}
+
+/// Imports a graph and raises it. A second time changes nothing.
+#[track_caller]
+fn imported(name: &str) -> Graph {
+    let mut graph = planish_onnx::import(&file(name)).unwrap().graph;
+    raise(&mut graph);
+    let mut again = graph.clone();
+    raise(&mut again);
+    assert_eq!(again.to_string(), graph.to_string(), "{name}");
+    graph
+}
+
+/// Checks how many operators were found, as `NAME COUNT` each, and that nothing was missed.
+#[track_caller]
+fn holds(graph: &Graph, expected: &str) {
+    let found: Vec<String> = raised(graph).into_iter().map(|(name, count)| format!("{name} {count}")).collect();
+    assert_eq!(found.join(", "), expected);
+    assert_eq!(misses(graph).unwrap(), []);
+    let left = |op: &Op| matches!(op, Op::Softmax(_) | Op::MatMul(_) | Op::Reduce(_) | Op::Foreign(_));
+    assert_eq!(graph.nodes().filter(|(_, node)| left(&node.op)).count(), 0, "{graph}");
+}
+
+type Named = Vec<(String, Tensor)>;
+
+/// Evaluates a graph, compares what is expected of its outputs, and returns all of them. What the graph
+/// does not take is left out of the inputs; a cache is empty where none is given.
+#[track_caller]
+fn computes(graph: &Graph, given: &Named, expected: &Named) -> Named {
+    let batch = given[0].1.shape()[0];
+    let input = |value: &planish_ir::ValueId| {
+        let name = graph.value(*value).name.clone();
+        let found = given.iter().find(|(n, _)| *n == name).map(|(_, tensor)| tensor.clone());
+        let tensor = found.unwrap_or_else(|| {
+            assert!(name.starts_with("past_key_values."), "{name} is not given");
+            let size = |axis: usize| usize::try_from(graph.ty(*value).shape[axis].as_constant().unwrap()).unwrap();
+            Tensor::new(vec![batch, size(1), 0, size(3)], Vec::<f32>::new()).unwrap()
+        });
+        (name, tensor)
+    };
+    let inputs: Named = graph.inputs().iter().map(input).collect();
+    let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+    let actual = evaluate(graph, &inputs).unwrap();
+    let mask = inputs.iter().find(|(name, _)| *name == "attention_mask").map(|(_, mask)| mask);
+    let mut compared = 0;
+    for (name, expected) in expected {
+        let Some((_, actual)) = actual.iter().find(|(n, _)| n == name) else { continue };
+        let error = worst_error(
+            name,
+            expected,
+            actual,
+            mask.map(|mask| (mask, if name.starts_with("present.") { 2 } else { 1 })),
+        );
+        assert!(error <= TOLERANCE, "{name}: error {error:.1e}");
+        compared += 1;
+    }
+    assert!(compared > 0, "nothing is compared");
+    actual
+}
+
+/// The same from the file of a golden.
+#[track_caller]
+fn agrees(graph: &Graph, name: &str) -> Named {
+    let io = golden(name).join("io.safetensors");
+    computes(graph, &numbered(&io, "in."), &numbered(&io, "out."))
+}
+
+/// What a decoder computes of one more token with the cache that it gave.
+#[track_caller]
+fn agrees_with_cache(graph: &Graph, name: &str) {
+    let past = cache(agrees(graph, name));
+    let io = golden(name).join("io.safetensors");
+    let step: Named = numbered(&io, "in.step.").into_iter().chain(past).collect();
+    computes(graph, &step, &numbered(&io, "out.step."));
+}
+
+fn cache(outputs: Named) -> impl Iterator<Item = (String, Tensor)> {
+    let past = |name: String| Some(format!("past_key_values.{}", name.strip_prefix("present.")?));
+    outputs.into_iter().filter_map(move |(name, tensor)| Some((past(name)?, tensor)))
+}
+
+/// The graph that a checkpoint gives.
+fn of_checkpoint(name: &str) -> Graph {
+    let loaded = load(&Checkpoint::open(&golden(name)).unwrap(), LoadOptions::default()).unwrap();
+    loaded.parts.into_iter().next().unwrap().graph
+}
+
+/// Checks that a graph is what the checkpoint gives, but for names, in the outputs that it has.
+#[track_caller]
+fn is_the_checkpoints(graph: &Graph, name: &str) {
+    let mut numbering = Numbering::default();
+    let expected = of_checkpoint(name);
+    let all = numbering.outputs(&expected);
+    for (output, number) in numbering.outputs(graph) {
+        assert_eq!(all.get(&output), Some(&number), "`{output}` of\n{graph}\nwhere the checkpoint gives\n{expected}");
+    }
+}
+
+#[test]
+fn bert_by_optimum() {
+    let graph = imported("optimum-bert/model.onnx");
+    holds(&graph, "attention 2, embedding 2, gelu 2, layer_norm 5, linear 12");
+    agrees(&graph, "bert");
+    is_the_checkpoints(&graph, "bert");
+}
+
+#[test]
+fn gpt2_by_optimum() {
+    let graph = imported("optimum-gpt2/model.onnx");
+    holds(&graph, "attention 2, embedding 2, gelu 2, layer_norm 5, linear 9");
+    agrees_with_cache(&graph, "gpt2");
+    is_the_checkpoints(&graph, "gpt2");
+}
+
+#[test]
+fn llama_by_optimum() {
+    let graph = imported("optimum-llama/model.onnx");
+    holds(&graph, "attention 2, embedding 1, linear 15, rms_norm 5, rotary 4, silu 2");
+    agrees_with_cache(&graph, "llama");
+    is_the_checkpoints(&graph, "llama");
+}
+
+#[test]
+fn t5_by_optimum() {
+    let io = golden("t5").join("io.safetensors");
+    let (given, expected) = (numbered(&io, "in."), numbered(&io, "out."));
+    let find = |named: &Named, name: &str| named.iter().find(|(n, _)| n == name).unwrap().1.clone();
+
+    let encoder = imported("optimum-t5/encoder_model.onnx");
+    holds(&encoder, "attention 2, embedding 2, linear 12, rms_norm 5");
+    let hidden = find(&expected, "encoder_last_hidden_state");
+    computes(&encoder, &given, &vec![("last_hidden_state".to_owned(), hidden.clone())]);
+
+    // Columns of the decoder's tokens, and the logits of each.
+    let (tokens, scores) = (find(&given, "decoder_input_ids"), find(&expected, "logits"));
+    let (rows, width, size) = (tokens.shape()[0], tokens.shape()[1], scores.shape()[2]);
+    let ids = |range: Range<usize>| {
+        let all = tokens.as_i64().unwrap();
+        let ids: Vec<i64> = (0..rows).flat_map(|row| &all[row * width..][range.clone()]).copied().collect();
+        ("input_ids".to_owned(), Tensor::new(vec![rows, range.len()], ids).unwrap())
+    };
+    let logits = |range: Range<usize>| {
+        let all = scores.as_f32().unwrap();
+        let part = (0..rows).flat_map(|row| &all[row * width * size..][range.start * size..range.end * size]);
+        let part: Vec<f32> = part.copied().collect();
+        vec![("logits".to_owned(), Tensor::new(vec![rows, range.len(), size], part).unwrap())]
+    };
+    let mask = ("encoder_attention_mask".to_owned(), find(&given, "attention_mask"));
+    let states = ("encoder_hidden_states".to_owned(), hidden);
+
+    let decoder = imported("optimum-t5/decoder_model.onnx");
+    holds(&decoder, "attention 4, embedding 2, linear 21, rms_norm 7");
+    computes(&decoder, &vec![mask.clone(), ids(0..width), states.clone()], &logits(0..width));
+    let last = width - 1;
+    let first = computes(&decoder, &vec![mask.clone(), ids(0..last), states], &logits(0..last));
+
+    let continued = imported("optimum-t5/decoder_with_past_model.onnx");
+    holds(&continued, "attention 4, embedding 2, linear 17, rms_norm 7");
+    let step = [mask, ids(last..width)].into_iter().chain(cache(first)).collect();
+    computes(&continued, &step, &logits(last..width));
+}
+
+#[test]
+fn vit_by_optimum() {
+    let graph = imported("optimum-vit/model.onnx");
+    let found = raised(&graph);
+    assert_eq!((found["attention"], found["layer_norm"], found["gelu"], found["linear"]), (2, 5, 2, 13));
+    // The exporter leaves the size of images open, so its convolution stays one.
+    let missed: Vec<String> = misses(&graph).unwrap().into_iter().map(|miss| miss.reason).collect();
+    let [reason] = &missed[..] else { panic!("{missed:?}") };
+    assert!(reason.starts_with("the size of the images"), "{reason}");
+}
+
+#[test]
+fn bert_by_torch() {
+    let graph = imported("torch-bert/model.onnx");
+    holds(&graph, "attention 2, embedding 2, gelu 2, layer_norm 5, linear 12");
+    agrees(&graph, "bert");
+}
+
+#[test]
+fn gpt2_by_torch() {
+    let graph = imported("torch-gpt2/model.onnx");
+    holds(&graph, "attention 2, embedding 2, gelu 2, layer_norm 5, linear 9");
+    agrees(&graph, "gpt2");
+}
+
+#[test]
+fn vit_by_torch() {
+    let graph = imported("torch-vit/model.onnx");
+    holds(&graph, "attention 2, gelu 2, layer_norm 5, linear 14");
+    agrees(&graph, "vit");
+}
+
+#[test]
+fn graphs_of_checkpoints_are_raised_already() {
+    for name in
+        ["bart", "bert", "distilbert-qa", "gpt2", "llama", "mistral", "phi3", "qwen2", "roberta-mlm", "t5", "vit"]
+    {
+        for part in load(&Checkpoint::open(&golden(name)).unwrap(), LoadOptions::default()).unwrap().parts {
+            for pass in RAISING.iter().filter(|pass| pass.name.starts_with("raise-")) {
+                let mut graph = part.graph.clone();
+                (pass.run)(&mut graph, &OPTIONS).unwrap();
+                assert!(same_up_to_names(&graph, &part.graph), "{name}: `{}` makes it\n{graph}", pass.name);
+            }
+            assert_eq!(misses(&part.graph).unwrap(), [], "{name}");
+        }
+    }
+}
