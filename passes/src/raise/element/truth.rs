@@ -150,10 +150,8 @@ impl Number {
     }
 
     fn times(mut self, factor: f64) -> Self {
-        // 0 times an infinity that is not chosen is 0.
-        let times = |n: f64| if n == 0.0 { 0.0 } else { n * factor };
-        self.constant = times(self.constant);
-        self.choices.iter_mut().for_each(|(_, numbers)| *numbers = numbers.map(times));
+        self.constant = times(self.constant, factor);
+        self.choices.iter_mut().for_each(|(_, numbers)| *numbers = numbers.map(|n| times(n, factor)));
         self
     }
 
@@ -169,4 +167,9 @@ impl Number {
             })
         })
     }
+}
+
+/// The product; 0 times an infinity that is not chosen is 0.
+fn times(number: f64, factor: f64) -> f64 {
+    if number == 0.0 { 0.0 } else { number * factor }
 }
