@@ -13,7 +13,8 @@ use crate::{Example, Options, Pass, PassError, Target};
 pub const RAISE_ROTARY: Pass = Pass {
     name: "raise-rotary",
     summary: "raises x * cos + concat(-x2, x1) * sin of heads, where x1 and x2 are the halves of x, to rotary; cosines \
-              and sines are those of angles that stand twice beside each other, of which one half is taken. A product \
+              and sines are those of angles that stand twice beside each other, of which one half is taken; where only the first features turn and the rest \
+              is put behind, that is a part of the operator. A product \
               of frequencies and positions as matrices becomes the product of each with each",
     numerics: "none",
     example: Example {
@@ -52,7 +53,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
 }
 
 /// The rules of rotary embedding.
-pub(super) const RULES: &[&Rule] = &[&ANGLES, &ROTARY];
+pub(super) const RULES: &[&Rule] = &[&ANGLES, &PART, &ROTARY];
 
 /// A product of a column and a row, transposed: the product of each with each.
 const ANGLES: Rule = Rule { name: "rotary", find: angles };
@@ -87,47 +88,72 @@ fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     Ok(Found::Match(vec![graph.emit(Binary { kind: BinaryKind::Mul, a: positions, b: weight }, output)?]))
 }
 
+/// The same of the first features of each head, with the rest put behind.
+const PART: Rule = Rule { name: "rotary", find: part_of_heads };
+
+fn part_of_heads(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Concat(Concat { parts, axis: 3 }) = &graph.node(node).op else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let [turned, rest] = parts[..] else { return Ok(Found::Nothing) };
+    let Some((first, angles)) = rotation(graph, turned) else { return Ok(Found::Nothing) };
+    let (Some((x, [start, middle])), Some((same, [again, end]))) = (range(graph, first, 3), range(graph, rest, 3))
+    else {
+        return Ok(Found::Nothing);
+    };
+    let whole = start == Dim::constant(0) && middle == again && graph.ty(x).shape[3] == end;
+    if x != same || !whole {
+        return Ok(Found::Nothing);
+    }
+    raised(graph, output, x, angles)
+}
+
 /// `x * cos + concat(-x2, x1) * sin`.
 const ROTARY: Rule = Rule { name: "rotary", find: rotary };
 
 fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let output = graph.node(node).outputs[0];
-    let Some((x, [cos, sin])) = rotation(graph, output) else { return Ok(Found::Nothing) };
+    match rotation(graph, output) {
+        Some((x, angles)) => raised(graph, output, x, angles),
+        None => Ok(Found::Nothing),
+    }
+}
+
+/// The rotation of the first features of heads, as many as the angles have.
+fn raised(
+    graph: &mut Rewriter<'_>,
+    output: ValueId,
+    x: ValueId,
+    [cos, sin]: [ValueId; 2],
+) -> Result<Found, BuildError> {
     let name = |graph: &Graph, value: ValueId| graph.value(value).name.clone();
     let one = Dim::constant(1);
     let (shape, angles) = (graph.ty(x).shape.clone(), graph.ty(cos).shape.clone());
     if shape.rank() != 4 || angles.rank() != 4 || angles != graph.ty(sin).shape {
-        return Ok(Found::Miss(format!(
-            "`{}` is turned, and not of batch, heads, positions and features",
-            name(graph, x)
-        )));
+        let reason = format!("`{}` is turned, and not of batch, heads, positions and features", name(graph, x));
+        return Ok(Found::Miss(reason));
     }
-    let heads_first = angles[1] == one && angles[2] == shape[2];
-    let heads_last = angles[2] == one && angles[1] == shape[1];
-    let [heads, length] = if heads_first { [1, 2] } else { [2, 1] };
-    let count = shape[heads].as_constant().and_then(|heads| usize::try_from(heads).ok());
-    let (Some(count), true) = (count, heads_first || heads_last) else {
-        return Ok(Found::Miss(format!("the angles `{}` are not the same for all heads", name(graph, cos))));
+    // Heads stand before positions, or behind.
+    let (heads, length) = match (angles[1] == one && angles[2] == shape[2], angles[2] == one && angles[1] == shape[1]) {
+        (true, _) => (1, 2),
+        (_, true) => (2, 1),
+        _ => return Ok(Found::Miss(format!("the angles `{}` are not the same for all heads", name(graph, cos)))),
+    };
+    let Some(count) = shape[heads].as_constant().and_then(|heads| usize::try_from(heads).ok()) else {
+        return Ok(Found::Miss(format!("the number of heads of `{}` is not known", name(graph, x))));
     };
     let mut halves = Vec::new();
     for angle in [cos, sin] {
-        let flat = reshape(
-            graph,
-            angle,
-            [angles[0].clone(), angles[if heads_first { 2 } else { 1 }].clone(), angles[3].clone()],
-        )?;
+        let flat = reshape(graph, angle, [0, length, 3].map(|axis| angles[axis].clone()))?;
         match half(graph, flat, DEPTH)? {
             Some(half) => halves.push(half),
             None => {
-                return Ok(Found::Miss(format!(
-                    "`{}` is not of angles that stand twice beside each other",
-                    name(graph, angle)
-                )));
+                let reason = format!("`{}` is not of angles that stand twice beside each other", name(graph, angle));
+                return Ok(Found::Miss(reason));
             }
         }
     }
-    let to_positions = |graph: &mut Rewriter<'_>, x| if heads_first { transpose(graph, x, SWAP) } else { Ok(x) };
-    let by_position = to_positions(graph, x)?;
+    let swap = |graph: &mut Rewriter<'_>, x| if heads == 1 { transpose(graph, x, SWAP) } else { Ok(x) };
+    let by_position = swap(graph, x)?;
     let features = shape[heads].checked_mul(&shape[3]).unwrap_or_default();
     let flat = reshape(graph, by_position, [shape[0].clone(), shape[length].clone(), features])?;
     let rotary = Rotary { x: flat, cos: halves[0], sin: halves[1], heads: count, interleaved: Flag(false) };
@@ -135,9 +161,9 @@ fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         Ok(turned) => turned,
         Err(error) => return Ok(Found::Miss(error.to_string())),
     };
-    let split = Shape::new([&shape[0], &shape[length], &shape[heads], &shape[3]].map(Clone::clone));
+    let split = Shape::new([0, length, heads, 3].map(|axis| shape[axis].clone()));
     let split = part(graph, Reshape { x: turned, shape: split }, output)?;
-    Ok(Found::Match(vec![to_positions(graph, split)?]))
+    Ok(Found::Match(vec![swap(graph, split)?]))
 }
 
 /// [batch, heads, positions, features] to [batch, positions, heads, features], or back.

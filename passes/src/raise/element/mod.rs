@@ -4,6 +4,8 @@
 //! indices amount to the position itself, conditions turned into numbers and back. All of it says
 //! something of one element; here that is worked out, symbolically, from the element's index.
 
+mod constant;
+mod index;
 mod truth;
 mod walk;
 

@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 
 use planish_ir::ops::{Binary, BinaryKind, Cast, Foreign, Gather, Select, Setting, Unary, UnaryKind};
-use planish_ir::{DType, Def, Dim, Graph, Op, Shape, ValueId, Weight};
+use planish_ir::{DType, Def, Dim, Graph, Op, Shape, ValueId};
 
-use super::{Element, Entry, Fact, Number, Truth};
+use super::index::Indices;
+use super::{Element, Entry, Fact, Number, Truth, constant};
 
 /// How many elements are looked at for one: values that many others use are looked at for each.
 const STEPS: usize = 4096;
@@ -14,17 +15,13 @@ const STEPS: usize = 4096;
 /// Behind how many operators.
 const DEPTH: usize = 100;
 
-/// How many elements a constant has at most that is looked at.
-const CONSTANT: usize = 1 << 16;
-
 /// The most that a number is which, added to a score, leaves a key out: far below any score.
 pub(in super::super) const MASKED: f64 = -1e4;
 
 /// Looks at elements of a graph's tensors.
 pub(in super::super) struct Elements<'g> {
     graph: &'g Graph,
-    /// The sizes of the dimensions that symbols run over.
-    extents: Shape,
+    indices: Indices,
     steps: Cell<usize>,
     depth: Cell<usize>,
 }
@@ -32,17 +29,17 @@ pub(in super::super) struct Elements<'g> {
 impl<'g> Elements<'g> {
     /// Of tensors that broadcast to a shape.
     pub(in super::super) fn new(graph: &'g Graph, extents: Shape) -> Self {
-        Self { graph, extents, steps: Cell::new(STEPS), depth: Cell::new(DEPTH) }
+        Self { graph, indices: Indices { extents }, steps: Cell::new(STEPS), depth: Cell::new(DEPTH) }
     }
 
-    /// The index along a dimension. No dimension of a graph has such a name.
+    /// The index along a dimension.
     pub(in super::super) fn index(axis: usize) -> Dim {
-        Dim::symbol(&format!("\u{0}{axis}"))
+        Indices::along(axis)
     }
 
     /// The element of a tensor at the indices that run over the shape, to which it broadcasts.
     pub(in super::super) fn at(&self, value: ValueId) -> Option<Element> {
-        let index: Vec<Dim> = (0..self.extents.rank()).map(Self::index).collect();
+        let index: Vec<Dim> = (0..self.indices.extents.rank()).map(Self::index).collect();
         self.broadcast(value, &index)
     }
 
@@ -67,7 +64,7 @@ impl<'g> Elements<'g> {
             }
         }
         let known = match &self.graph.value(value).def {
-            Def::Weight(weight) => constant(weight, &index),
+            Def::Weight(weight) => constant::element(weight, &index),
             Def::Node { node, index: result } => self.computed(&self.graph.node(*node).op, *result, value, &index),
             Def::Input => None,
         };
@@ -86,7 +83,7 @@ impl<'g> Elements<'g> {
                 let at = usize::try_from(index[0].as_constant()?).ok()?;
                 Some(Element::Integer(sizes.of.get(at)?.clone()))
             }
-            Op::Reshape(p) => self.of(p.x, self.under(shape(value), index, shape(p.x))?),
+            Op::Reshape(p) => self.of(p.x, self.indices.under(shape(value), index, shape(p.x))?),
             Op::Transpose(p) => {
                 let mut of = vec![Dim::constant(0); index.len()];
                 p.perm.iter().zip(index).for_each(|(&axis, index)| of[axis] = index.clone());
@@ -256,81 +253,14 @@ impl<'g> Elements<'g> {
             _ => return None,
         };
         let opposite = Dim::constant(-1).checked_sub(&number)?;
-        Some(if self.is_at_least_zero(&number) {
+        Some(if self.indices.is_at_least_zero(&number) {
             Truth::constant(true)
-        } else if self.is_at_least_zero(&opposite) {
+        } else if self.indices.is_at_least_zero(&opposite) {
             Truth::constant(false)
         } else {
             Truth::All(vec![Fact::AtLeastZero(number)])
         })
     }
-
-    /// Whether a number is 0 or more whatever the indices and sizes are.
-    fn is_at_least_zero(&self, number: &Dim) -> bool {
-        let mut least = number.clone();
-        for (axis, extent) in self.extents.iter().enumerate() {
-            let index = Self::index(axis);
-            let symbol = index.as_symbol();
-            let coefficient =
-                number.summands().find(|(_, s)| s.len() == 1 && s.first() == symbol).map_or(0, |(c, _)| c);
-            // The smallest value is at the last index where the index is subtracted.
-            let last = || extent.checked_sub(&Dim::constant(1))?.checked_sub(&index)?.checked_mul(&coefficient.into());
-            match (coefficient < 0).then(last) {
-                Some(Some(change)) => least = least.checked_add(&change).unwrap_or_else(|| Dim::constant(-1)),
-                Some(None) => return false,
-                None => {}
-            }
-        }
-        least.summands().all(|(coefficient, _)| coefficient >= 0)
-    }
-
-    /// The index under another shape of as many elements.
-    fn under(&self, from: &Shape, index: &[Dim], to: &Shape) -> Option<Vec<Dim>> {
-        let one = Dim::constant(1);
-        let mut linear = Dim::constant(0);
-        for (index, size) in index.iter().zip(from.iter()) {
-            linear = linear.checked_mul(size)?.checked_add(index)?;
-        }
-        // Where only dimensions of 1 differ, every index stays.
-        let wide = |shape: &Shape| shape.iter().filter(|d| **d != one).cloned().collect::<Vec<Dim>>();
-        if wide(from) == wide(to) {
-            let mut kept =
-                index.iter().zip(from.iter()).filter(|(_, size)| **size != one).map(|(index, _)| index.clone());
-            return to.iter().map(|size| if *size == one { Some(Dim::constant(0)) } else { kept.next() }).collect();
-        }
-        let mut of = vec![Dim::constant(0); to.rank()];
-        for (at, size) in to.iter().enumerate().skip(1).rev() {
-            let (quotient, rest) = self.divided(&linear, size)?;
-            (linear, of[at]) = (quotient, rest);
-        }
-        *of.first_mut()? = linear;
-        Some(of)
-    }
-
-    /// Quotient and remainder, where the remainder is known to be one.
-    fn divided(&self, number: &Dim, by: &Dim) -> Option<(Dim, Dim)> {
-        let lead = |dim: &Dim| {
-            let widest = dim.summands().max_by_key(|(_, symbols)| symbols.len())?;
-            monomial(widest.0, widest.1)
-        };
-        let divisor = lead(by)?;
-        let (mut quotient, mut rest) = (Dim::constant(0), number.clone());
-        // Each round takes one summand away for good.
-        for _ in 0..Dim::MAX_PRODUCTS {
-            let step = rest
-                .summands()
-                .find_map(|(c, s)| monomial(c, s)?.exact_div(&divisor).filter(|d| *d != Dim::constant(0)));
-            let Some(step) = step else { break };
-            quotient = quotient.checked_add(&step)?;
-            rest = rest.checked_sub(&step.checked_mul(by)?)?;
-        }
-        let room = by.checked_sub(&rest)?.checked_sub(&Dim::constant(1))?;
-        (self.is_at_least_zero(&rest) && self.is_at_least_zero(&room)).then_some((quotient, rest))
-    }
-}
-
-fn monomial(coefficient: i64, symbols: &[planish_ir::Symbol]) -> Option<Dim> {
-    symbols.iter().try_fold(Dim::constant(coefficient), |product, symbol| product.checked_mul(&Dim::symbol(symbol)))
 }
 
 /// Whether a comparison holds of two numbers in an order.
@@ -343,23 +273,4 @@ fn ordered(kind: BinaryKind, order: Ordering) -> Option<bool> {
         BinaryKind::GreaterOrEqual => order.is_ge(),
         _ => return None,
     })
-}
-
-/// The element of a constant whose elements are all the same, or count from 0.
-fn constant(weight: &Weight, index: &[Dim]) -> Option<Element> {
-    if weight.elements() > CONSTANT {
-        return None;
-    }
-    let numbers = weight.read_numbers().ok()?;
-    let first = *numbers.first()?;
-    if numbers.iter().all(|n| *n == first) {
-        return Some(match weight.dtype() {
-            DType::Bool => Element::Truth(Truth::constant(first != 0.0)),
-            dtype if dtype.is_integer() => Element::Integer(Dim::constant(first as i64)),
-            _ => Element::Number(Number::constant(first)),
-        });
-    }
-    let axis = weight.shape().iter().position(|size| *size == weight.elements())?;
-    let counts = weight.dtype().is_integer() && numbers.iter().enumerate().all(|(i, n)| *n == i as f64);
-    counts.then(|| Element::Integer(index[axis].clone()))
 }
