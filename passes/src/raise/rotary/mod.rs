@@ -1,21 +1,23 @@
 //! Rotary position embedding.
 
-use planish_ir::ops::{
-    Binary, BinaryKind, Cast, Concat, Expand, Flag, MatMul, Reshape, Rotary, Slice, Split, UnaryKind,
-};
+mod turns;
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, Expand, Flag, MatMul, Reshape, Rotary};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
-use super::pattern::{binary, op, part, reshape, reshaped, scaled, transpose, unary};
+use super::pattern::{op, part, reshape, reshaped, transpose};
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
+use turns::{DEPTH, half, range, rotation, turned_pair};
 
 /// Raises rotations of halves to rotary position embedding.
 pub const RAISE_ROTARY: Pass = Pass {
     name: "raise-rotary",
-    summary: "raises x * cos + concat(-x2, x1) * sin of heads, where x1 and x2 are the halves of x, to rotary; cosines \
-              and sines are those of angles that stand twice beside each other, of which one half is taken; where only the first features turn and the rest \
-              is put behind, that is a part of the operator. A product \
-              of frequencies and positions as matrices becomes the product of each with each",
+    summary: "raises x * cos + concat(-x2, x1) * sin of heads, where x1 and x2 are the halves of x, and \
+              concat(a * cos - b * sin, b * cos + a * sin) of halves or of neighbours, to rotary. Where cosines and \
+              sines are those of angles that stand twice beside each other, one half is taken; where only the first \
+              features turn and the rest is put behind, that is part of the operator. A product of frequencies and \
+              positions as matrices becomes the product of each with each",
     numerics: "none",
     example: Example {
         target: Target::Onnx,
@@ -53,7 +55,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
 }
 
 /// The rules of rotary embedding.
-pub(super) const RULES: &[&Rule] = &[&ANGLES, &PART, &ROTARY];
+pub(super) const RULES: &[&Rule] = &[&ANGLES, &PART, &ROTARY, &PAIRS];
 
 /// A product of a column and a row, transposed: the product of each with each.
 const ANGLES: Rule = Rule { name: "rotary", find: angles };
@@ -118,17 +120,36 @@ fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     }
 }
 
-/// The rotation of the first features of heads, as many as the angles have.
-fn raised(
+/// The rotation of the first features of heads, as many as the angles have, which stand twice.
+fn raised(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, angles: [ValueId; 2]) -> Result<Found, BuildError> {
+    let mut halves = Vec::new();
+    for angle in angles {
+        match half(graph, angle, DEPTH)? {
+            Some(half) => halves.push(half),
+            None => {
+                let name = &graph.value(angle).name;
+                return Ok(Found::Miss(format!("`{name}` is not of angles that stand twice beside each other")));
+            }
+        }
+    }
+    let [cos, sin] = halves[..] else { return Ok(Found::Nothing) };
+    rotated(graph, output, x, [cos, sin], false)
+}
+
+/// The rotation of pairs, by angles with a dimension of 1 where x has its heads. Pairs that are neighbours
+/// have a dimension of their own.
+fn rotated(
     graph: &mut Rewriter<'_>,
     output: ValueId,
     x: ValueId,
     [cos, sin]: [ValueId; 2],
+    interleaved: bool,
 ) -> Result<Found, BuildError> {
     let name = |graph: &Graph, value: ValueId| graph.value(value).name.clone();
     let one = Dim::constant(1);
     let (shape, angles) = (graph.ty(x).shape.clone(), graph.ty(cos).shape.clone());
-    if shape.rank() != 4 || angles.rank() != 4 || angles != graph.ty(sin).shape {
+    let rank = if interleaved { 5 } else { 4 };
+    if shape.rank() != rank || angles.rank() != rank || angles != graph.ty(sin).shape {
         let reason = format!("`{}` is turned, and not of batch, heads, positions and features", name(graph, x));
         return Ok(Found::Miss(reason));
     }
@@ -141,106 +162,49 @@ fn raised(
     let Some(count) = shape[heads].as_constant().and_then(|heads| usize::try_from(heads).ok()) else {
         return Ok(Found::Miss(format!("the number of heads of `{}` is not known", name(graph, x))));
     };
-    let mut halves = Vec::new();
-    for angle in [cos, sin] {
-        let flat = reshape(graph, angle, [0, length, 3].map(|axis| angles[axis].clone()))?;
-        match half(graph, flat, DEPTH)? {
-            Some(half) => halves.push(half),
-            None => {
-                let reason = format!("`{}` is not of angles that stand twice beside each other", name(graph, angle));
-                return Ok(Found::Miss(reason));
-            }
-        }
-    }
-    let swap = |graph: &mut Rewriter<'_>, x| if heads == 1 { transpose(graph, x, SWAP) } else { Ok(x) };
-    let by_position = swap(graph, x)?;
-    let features = shape[heads].checked_mul(&shape[3]).unwrap_or_default();
-    let flat = reshape(graph, by_position, [shape[0].clone(), shape[length].clone(), features])?;
-    let rotary = Rotary { x: flat, cos: halves[0], sin: halves[1], heads: count, interleaved: Flag(false) };
+    let by_position = |axis: usize| [0, length, axis];
+    let cos = reshape(graph, cos, by_position(3).map(|axis| angles[axis].clone()))?;
+    let sin = reshape(graph, sin, by_position(3).map(|axis| angles[axis].clone()))?;
+    let perm: Vec<usize> =
+        if heads == 1 { [0, 2, 1].into_iter().chain(3..rank).collect() } else { (0..rank).collect() };
+    let swapped = transpose(graph, x, &perm)?;
+    let features =
+        shape[3..].iter().try_fold(shape[heads].clone(), |all, dim| all.checked_mul(dim)).unwrap_or_default();
+    let flat = reshape(graph, swapped, [shape[0].clone(), shape[length].clone(), features])?;
+    let rotary = Rotary { x: flat, cos, sin, heads: count, interleaved: Flag(interleaved) };
     let turned = match graph.emit(rotary, output) {
         Ok(turned) => turned,
         Err(error) => return Ok(Found::Miss(error.to_string())),
     };
-    let split = Shape::new([0, length, heads, 3].map(|axis| shape[axis].clone()));
+    let split = Shape::new(perm.iter().map(|axis| shape[*axis].clone()));
     let split = part(graph, Reshape { x: turned, shape: split }, output)?;
-    Ok(Found::Match(vec![swap(graph, split)?]))
+    Ok(Found::Match(vec![transpose(graph, split, &perm)?]))
 }
 
-/// [batch, heads, positions, features] to [batch, positions, heads, features], or back.
-const SWAP: &[usize] = &[0, 2, 1, 3];
+/// `concat(a * cos - b * sin, b * cos + a * sin)` of the two of each pair: of halves along the features,
+/// or of neighbours along a dimension of their own.
+const PAIRS: Rule = Rule { name: "rotary", find: pairs };
 
-/// x, cosines and sines, where a value is `x * cos + concat(-x2, x1) * sin`.
-fn rotation(graph: &Graph, value: ValueId) -> Option<(ValueId, [ValueId; 2])> {
-    let [a, b] = binary(graph, value, BinaryKind::Add)?;
-    [(a, b), (b, a)].into_iter().find_map(|(straight, crossed)| {
-        let straight = binary(graph, straight, BinaryKind::Mul)?;
-        let crossed = binary(graph, crossed, BinaryKind::Mul)?;
-        [0, 1].into_iter().find_map(|i| {
-            let x = turned(graph, crossed[i])?;
-            let cos = if straight[0] == x { straight[1] } else { straight[0] };
-            straight.contains(&x).then_some((x, [cos, crossed[1 - i]]))
-        })
-    })
-}
-
-/// x, where a value is `concat(-x2, x1)` of its halves.
-fn turned(graph: &Graph, value: ValueId) -> Option<ValueId> {
-    let Op::Concat(Concat { parts, axis }) = op(graph, value)? else { return None };
-    let [negative, first] = parts[..] else { return None };
-    let second = unary(graph, negative, UnaryKind::Neg)?;
-    let (x, [start, middle]) = range(graph, first, *axis)?;
-    let (same, [again, end]) = range(graph, second, *axis)?;
-    let last = graph.ty(x).shape.rank() - 1 == *axis;
-    let halves = start == Dim::constant(0) && middle == again && graph.ty(x).shape[*axis] == end;
-    (last && halves && x == same && graph.ty(first) == graph.ty(second)).then_some(x)
-}
-
-/// What a value is a part of along an axis, and from where to where.
-fn range(graph: &Graph, value: ValueId, along: usize) -> Option<(ValueId, [Dim; 2])> {
-    let dim = |size: usize| i64::try_from(size).map(Dim::constant).ok();
-    match graph.value(value).def {
-        planish_ir::Def::Node { node, index } => match &graph.node(node).op {
-            Op::Slice(Slice { x, axis, start, end }) if *axis == along => Some((*x, [start.clone(), end.clone()])),
-            Op::Split(Split { x, axis, sizes }) if *axis == along => {
-                let start: usize = sizes.iter().take(index).sum();
-                Some((*x, [dim(start)?, dim(start + sizes.get(index)?)?]))
-            }
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Behind how many operators angles are looked for.
-const DEPTH: usize = 8;
-
-/// The first half of the last dimension, where the second is the same.
-fn half(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Option<ValueId>, BuildError> {
-    let Some(mut found) = op(graph, value).filter(|_| depth > 0).cloned() else { return Ok(None) };
-    let rank = graph.ty(value).shape.rank();
-    let x = match &found {
-        Op::Concat(Concat { parts, axis }) => {
-            let twice = parts.len() == 2 && parts[0] == parts[1] && axis + 1 == rank;
-            return Ok(twice.then(|| parts[0]));
-        }
-        Op::Unary(p) => p.x,
-        Op::Cast(p) => p.x,
-        Op::Reshape(p) if graph.ty(p.x).shape.last() == p.shape.last() => p.x,
-        Op::Binary(_) => match scaled(graph, value) {
-            Some((x, _)) => x,
-            None => return Ok(None),
-        },
-        _ => return Ok(None),
+fn pairs(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Concat(Concat { parts, axis }) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let Some((difference, rest)) = parts.split_first() else { return Ok(Found::Nothing) };
+    let Some((sum, rest)) = rest.split_first() else { return Ok(Found::Nothing) };
+    let Some(([a, b], angles)) = turned_pair(graph, *difference, *sum) else { return Ok(Found::Nothing) };
+    let (Some((x, first)), Some((same, second))) = (range(graph, a, axis), range(graph, b, axis)) else {
+        return Ok(Found::Nothing);
     };
-    let Some(inner) = half(graph, x, depth - 1)? else { return Ok(None) };
-    if let Op::Reshape(p) = &mut found {
-        let last = graph.ty(inner).shape.last().cloned().unwrap_or_default();
-        p.shape = p.shape.with_dim(rank - 1, last);
+    let end = match rest {
+        [] => second[1].clone(),
+        [behind] => match range(graph, *behind, axis) {
+            Some((whole, [start, end])) if whole == x && start == second[1] => end,
+            _ => return Ok(Found::Nothing),
+        },
+        _ => return Ok(Found::Nothing),
+    };
+    let one_after_another = first[0] == Dim::constant(0) && first[1] == second[0] && graph.ty(x).shape[axis] == end;
+    if x != same || !one_after_another || graph.ty(a) != graph.ty(b) || axis + 1 != graph.ty(x).shape.rank() {
+        return Ok(Found::Nothing);
     }
-    found.visit_operands_mut(&mut |v| {
-        if *v == x {
-            *v = inner
-        }
-    });
-    part(graph, found, value).map(Some)
+    rotated(graph, output, x, angles, axis == 4)
 }
