@@ -197,6 +197,7 @@ fn vit_by_optimum() {
     let missed: Vec<String> = misses(&graph).unwrap().into_iter().map(|miss| miss.reason).collect();
     let [reason] = &missed[..] else { panic!("{missed:?}") };
     assert!(reason.starts_with("the size of the images"), "{reason}");
+    agrees(&graph, "vit");
 }
 
 #[test]
