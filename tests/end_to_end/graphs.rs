@@ -8,7 +8,7 @@ use planish_eval::{Tensor, evaluate};
 use planish_ir::{Graph, Op, verify};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_passes::raise::{misses, raised};
-use planish_passes::{Options, RAISING, Target};
+use planish_passes::{Options, Pipeline, RAISING, Target};
 
 use crate::goldens::{TOLERANCE, worst_error};
 use crate::same::{Numbering, same_up_to_names};
@@ -197,6 +197,7 @@ fn vit_by_optimum() {
     let missed: Vec<String> = misses(&graph).unwrap().into_iter().map(|miss| miss.reason).collect();
     let [reason] = &missed[..] else { panic!("{missed:?}") };
     assert!(reason.starts_with("the size of the images"), "{reason}");
+    agrees(&graph, "vit");
 }
 
 #[test]
@@ -218,6 +219,30 @@ fn vit_by_torch() {
     let graph = imported("torch-vit/model.onnx");
     holds(&graph, "attention 2, gelu 2, layer_norm 5, linear 14");
     agrees(&graph, "vit");
+}
+
+#[test]
+fn what_targets_get_computes_the_same() {
+    let graphs = [
+        ("optimum-bert", "bert"),
+        ("optimum-gpt2", "gpt2"),
+        ("optimum-llama", "llama"),
+        ("torch-bert", "bert"),
+        ("torch-gpt2", "gpt2"),
+        ("torch-vit", "vit"),
+    ];
+    for (folder, name) in graphs {
+        let graph = planish_onnx::import(&file(folder).join("model.onnx")).unwrap().graph;
+        for target in Target::all() {
+            for fusion in [true, false] {
+                let mut pipeline = Pipeline::new(Options { target, opset: 20, fusion });
+                pipeline.verify = true;
+                let mut lowered = graph.clone();
+                pipeline.run(&mut lowered, &mut |_, _| {}).unwrap();
+                agrees(&lowered, name);
+            }
+        }
+    }
 }
 
 #[test]

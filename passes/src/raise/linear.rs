@@ -4,7 +4,7 @@ use planish_ir::ops::{Binary, BinaryKind, Flag, Linear, MatMul, Reshape};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, ValueId};
 
-use super::pattern::{op, reshaped};
+use super::pattern::{op, reshape, reshaped};
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 
@@ -47,7 +47,11 @@ const PRODUCT: Rule = Rule { name: "linear", find: product };
 fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Op::MatMul(MatMul { a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
     let output = graph.node(node).outputs[0];
-    let Some(weight) = graph.weight(b).cloned().filter(|w| w.shape().len() == 2) else { return Ok(Found::Nothing) };
+    let Some(weight) = graph.weight(b).cloned() else { return Ok(Found::Nothing) };
+    if weight.shape().len() != 2 {
+        let (name, ty) = (&graph.value(b).name, graph.ty(b));
+        return Ok(Found::Miss(format!("the weight `{name}` is {ty}, not a matrix")));
+    }
     // A transpose of what is stored is what is stored, [out, in].
     let (weight, transposed) = match weight.expr() {
         WeightExpr::Transpose(of, perm) if perm == &[1, 0] => (graph.weight_like(of.clone(), b), Flag(false)),
@@ -63,14 +67,23 @@ fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
     let output = graph.node(node).outputs[0];
     for (layer, bias) in [(a, b), (b, a)] {
-        let Some(Op::Linear(linear)) = op(graph, layer) else { continue };
-        let features = graph.ty(layer).shape.last().cloned();
-        let fits =
-            linear.bias.is_none() && graph.weight(bias).is_some() && graph.ty(bias).shape[..] == *features.as_slice();
-        if fits {
-            let linear = Linear { bias: Some(bias), ..linear.clone() };
-            return Ok(Found::Match(vec![graph.emit(linear, output)?]));
+        let Some(Op::Linear(linear)) = op(graph, layer).filter(|_| graph.weight(bias).is_some()).cloned() else {
+            continue;
+        };
+        if linear.bias.is_some() {
+            continue;
         }
+        let features: Vec<Dim> = graph.ty(layer).shape.last().cloned().into_iter().collect();
+        let vector = match graph.ty(bias).shape.split_last() {
+            Some((last, rest)) => features == [last.clone()] && rest.iter().all(|d| *d == Dim::constant(1)),
+            None => false,
+        };
+        if !vector || graph.ty(layer) != graph.ty(output) {
+            let (name, ty) = (&graph.value(bias).name, graph.ty(bias));
+            return Ok(Found::Miss(format!("`{name}`, which is added, is {ty}, not a vector of the layer's features")));
+        }
+        let bias = reshape(graph, bias, features)?;
+        return Ok(Found::Match(vec![graph.emit(Linear { bias: Some(bias), ..linear }, output)?]));
     }
     Ok(Found::Nothing)
 }

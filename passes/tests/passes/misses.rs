@@ -20,6 +20,8 @@ fn a_near_miss_names_the_condition_and_the_value() {
             "gelu at divided_by_two: `g` is 1 + erf of what is not GELU's argument",
         ]
     );
+    let linear = reasons(include_str!("../../../tests/filetests/raise-linear/no_layer.ir"));
+    assert_eq!(linear, ["linear at several: the weight `batched` is f32[2, 4, 3], not a matrix"]);
     let norms = reasons(include_str!("../../../tests/filetests/raise-norms/near.ir"));
     assert_eq!(
         norms,

@@ -1,6 +1,6 @@
 //! What is added to scores to leave keys out.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Flag, Select, Unary, UnaryKind};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Select, Unary, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::super::element::{Element, Elements, Entry, Fact, MASKED, Truth};
@@ -12,20 +12,29 @@ use super::sum;
 pub(super) const MASK: Rule = Rule { name: "attention", find: mask };
 
 fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+    let Op::Attention(mut attention) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
     let Some(bias) = attention.bias else { return Ok(Found::Nothing) };
     let output = graph.node(node).outputs[0];
-    let terms = summands(graph, bias, DEPTH);
-    let count = terms.len();
-    let (mut seen, mut rest, mut missed) = (Seen::default(), Vec::new(), None);
-    for term in terms {
-        match seen_through(graph, &attention, term) {
-            Ok(more) => seen.extend(more),
-            Err(reason) => {
-                missed = missed.or_else(|| is_mask(graph, term, DEPTH).then_some(reason));
-                rest.push(term);
+    let mut seen = Seen::default();
+    let mut rest = summands(graph, bias, DEPTH);
+    let (count, mut missed) = (rest.len(), None);
+    // A window is one once attention is known to be causal.
+    for _ in 0..2 {
+        missed = None;
+        let mut kept = Vec::new();
+        for term in rest {
+            match seen_through(graph, &attention, term) {
+                Ok(more) => {
+                    attention.causal.0 |= more.causal;
+                    seen.extend(more);
+                }
+                Err(reason) => {
+                    missed = missed.or_else(|| is_mask(graph, term, DEPTH).then_some(reason));
+                    kept.push(term);
+                }
             }
         }
+        rest = kept;
     }
     if rest.len() == count {
         return Ok(missed.map_or(Found::Nothing, Found::Miss));
@@ -41,12 +50,9 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
             None => given,
         });
     }
-    let unchanged = rest.len() == 1 && rest.first() == Some(&bias);
-    let bias = if unchanged { Some(bias) } else { sum(graph, &rest)? };
     let raised = Attention {
         mask,
-        bias,
-        causal: Flag(attention.causal.0 || seen.causal),
+        bias: sum(graph, &rest)?,
         window: [attention.window, seen.window].into_iter().flatten().min(),
         ..attention
     };
@@ -54,7 +60,7 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
 }
 
 /// Which keys a query attends to.
-#[derive(Default, PartialEq)]
+#[derive(Default)]
 struct Seen {
     /// Those for which these are not 0, or are.
     padding: Vec<(Entry, bool)>,

@@ -1,0 +1,210 @@
+//! Rotary position embedding.
+
+mod turns;
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, Expand, Flag, MatMul, Reshape, Rotary};
+use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
+
+use super::pattern::{op, part, reshape, reshaped, transpose};
+use super::{Found, Rule, run as apply};
+use crate::{Example, Options, Pass, PassError, Target};
+use turns::{DEPTH, half, range, rotation, turned_pair};
+
+/// Raises rotations of halves to rotary position embedding.
+pub const RAISE_ROTARY: Pass = Pass {
+    name: "raise-rotary",
+    summary: "raises x * cos + concat(-x2, x1) * sin of heads, where x1 and x2 are the halves of x, and \
+              concat(a * cos - b * sin, b * cos + a * sin) of halves or of neighbours, to rotary. Where cosines and \
+              sines are those of angles that stand twice beside each other, one half is taken; where only the first \
+              features turn and the rest is put behind, that is part of the operator. A product of frequencies and \
+              positions as matrices becomes the product of each with each",
+    numerics: "none",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[b, s, 6]
+            input %f: f32[b, s, 1]
+            %two = concat([%f, %f]) {axis = 2} : f32[b, s, 2]
+            %c = cos(%two) : f32[b, s, 2]
+            %d = sin(%two) : f32[b, s, 2]
+            %cos = reshape(%c) {shape = [b, s, 1, 2]} : f32[b, s, 1, 2]
+            %sin = reshape(%d) {shape = [b, s, 1, 2]} : f32[b, s, 1, 2]
+            %h = reshape(%x) {shape = [b, s, 3, 2]} : f32[b, s, 3, 2]
+            %x1, %x2 = split(%h) {axis = 3, sizes = [1, 1]} : f32[b, s, 3, 1], f32[b, s, 3, 1]
+            %n = neg(%x2) : f32[b, s, 3, 1]
+            %turned = concat([%n, %x1]) {axis = 3} : f32[b, s, 3, 2]
+            %p = mul(%h, %cos) : f32[b, s, 3, 2]
+            %q = mul(%turned, %sin) : f32[b, s, 3, 2]
+            %y = add(%p, %q) : f32[b, s, 3, 2]
+            output y = %y",
+        after: "
+            input %x: f32[b, s, 6]
+            input %f: f32[b, s, 1]
+            %c/cos = cos(%f) : f32[b, s, 1]
+            %d/sin = sin(%f) : f32[b, s, 1]
+            %y = rotary(%x, %c/cos, %d/sin) {heads = 3} : f32[b, s, 6]
+            %y/reshape = reshape(%y) {shape = [b, s, 3, 2]} : f32[b, s, 3, 2]
+            output y = %y/reshape",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    apply(graph, RULES)
+}
+
+/// The rules of rotary embedding.
+pub(super) const RULES: &[&Rule] = &[&ANGLES, &PART, &ROTARY, &PAIRS];
+
+/// A product of a column and a row, transposed: the product of each with each.
+const ANGLES: Rule = Rule { name: "rotary", find: angles };
+
+fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Transpose(p) = &graph.node(node).op else { return Ok(Found::Nothing) };
+    let Some(Op::MatMul(MatMul { a, b })) = op(graph, p.x).filter(|_| p.perm == [0, 2, 1]).cloned() else {
+        return Ok(Found::Nothing);
+    };
+    let output = graph.node(node).outputs[0];
+    let frequencies = match op(graph, a) {
+        Some(Op::Expand(Expand { x, .. })) => *x,
+        _ => a,
+    };
+    let one = Dim::constant(1);
+    let (column, row) = (graph.ty(frequencies).shape.clone(), graph.ty(b).shape.clone());
+    let fits = graph.weight(frequencies).is_some() && column.rank() == 3 && column[0] == one && column[2] == one;
+    if !fits || row.rank() != 3 || row[0] != graph.ty(output).shape[0] {
+        return Ok(Found::Nothing);
+    }
+    let weight = reshape(graph, frequencies, [column[1].clone()])?;
+    let column = [row[0].clone(), row[2].clone(), one];
+    // Positions are converted first, where they are: so models have it.
+    let positions = match op(graph, b) {
+        Some(Op::Cast(Cast { x, to })) => {
+            let (x, to) = (reshaped(graph, *x).unwrap_or(*x), *to);
+            let cast = part(graph, Cast { x, to }, b)?;
+            reshape(graph, cast, column)?
+        }
+        _ => reshape(graph, b, column)?,
+    };
+    Ok(Found::Match(vec![graph.emit(Binary { kind: BinaryKind::Mul, a: positions, b: weight }, output)?]))
+}
+
+/// The same of the first features of each head, with the rest put behind.
+const PART: Rule = Rule { name: "rotary", find: part_of_heads };
+
+fn part_of_heads(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Concat(Concat { parts, axis: 3 }) = &graph.node(node).op else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let [turned, rest] = parts[..] else { return Ok(Found::Nothing) };
+    let Some((first, angles)) = rotation(graph, turned) else { return Ok(Found::Nothing) };
+    let (Some((x, [start, middle])), Some((same, [again, end]))) = (range(graph, first, 3), range(graph, rest, 3))
+    else {
+        return Ok(Found::Nothing);
+    };
+    let whole = start == Dim::constant(0) && middle == again && graph.ty(x).shape[3] == end;
+    if x != same || !whole {
+        return Ok(Found::Nothing);
+    }
+    raised(graph, output, x, angles)
+}
+
+/// `x * cos + concat(-x2, x1) * sin`.
+const ROTARY: Rule = Rule { name: "rotary", find: rotary };
+
+fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let output = graph.node(node).outputs[0];
+    match rotation(graph, output) {
+        Some((x, angles)) => raised(graph, output, x, angles),
+        None => Ok(Found::Nothing),
+    }
+}
+
+/// The rotation of the first features of heads, as many as the angles have, which stand twice.
+fn raised(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, angles: [ValueId; 2]) -> Result<Found, BuildError> {
+    let mut halves = Vec::new();
+    for angle in angles {
+        match half(graph, angle, DEPTH)? {
+            Some(half) => halves.push(half),
+            None => {
+                let name = &graph.value(angle).name;
+                return Ok(Found::Miss(format!("`{name}` is not of angles that stand twice beside each other")));
+            }
+        }
+    }
+    let [cos, sin] = halves[..] else { return Ok(Found::Nothing) };
+    rotated(graph, output, x, [cos, sin], false)
+}
+
+/// The rotation of pairs, by angles with a dimension of 1 where x has its heads. Pairs that are neighbours
+/// have a dimension of their own.
+fn rotated(
+    graph: &mut Rewriter<'_>,
+    output: ValueId,
+    x: ValueId,
+    [cos, sin]: [ValueId; 2],
+    interleaved: bool,
+) -> Result<Found, BuildError> {
+    let name = |graph: &Graph, value: ValueId| graph.value(value).name.clone();
+    let one = Dim::constant(1);
+    let (shape, angles) = (graph.ty(x).shape.clone(), graph.ty(cos).shape.clone());
+    let rank = if interleaved { 5 } else { 4 };
+    if shape.rank() != rank || angles.rank() != rank || angles != graph.ty(sin).shape {
+        let reason = format!("`{}` is turned, and not of batch, heads, positions and features", name(graph, x));
+        return Ok(Found::Miss(reason));
+    }
+    // Heads stand before positions, or behind.
+    let (heads, length) = match (angles[1] == one && angles[2] == shape[2], angles[2] == one && angles[1] == shape[1]) {
+        (true, _) => (1, 2),
+        (_, true) => (2, 1),
+        _ => return Ok(Found::Miss(format!("the angles `{}` are not the same for all heads", name(graph, cos)))),
+    };
+    let Some(count) = shape[heads].as_constant().and_then(|heads| usize::try_from(heads).ok()) else {
+        return Ok(Found::Miss(format!("the number of heads of `{}` is not known", name(graph, x))));
+    };
+    let by_position = |axis: usize| [0, length, axis];
+    let cos = reshape(graph, cos, by_position(3).map(|axis| angles[axis].clone()))?;
+    let sin = reshape(graph, sin, by_position(3).map(|axis| angles[axis].clone()))?;
+    let perm: Vec<usize> =
+        if heads == 1 { [0, 2, 1].into_iter().chain(3..rank).collect() } else { (0..rank).collect() };
+    let swapped = transpose(graph, x, &perm)?;
+    let features =
+        shape[3..].iter().try_fold(shape[heads].clone(), |all, dim| all.checked_mul(dim)).unwrap_or_default();
+    let flat = reshape(graph, swapped, [shape[0].clone(), shape[length].clone(), features])?;
+    let rotary = Rotary { x: flat, cos, sin, heads: count, interleaved: Flag(interleaved) };
+    let turned = match graph.emit(rotary, output) {
+        Ok(turned) => turned,
+        Err(error) => return Ok(Found::Miss(error.to_string())),
+    };
+    let split = Shape::new(perm.iter().map(|axis| shape[*axis].clone()));
+    let split = part(graph, Reshape { x: turned, shape: split }, output)?;
+    Ok(Found::Match(vec![transpose(graph, split, &perm)?]))
+}
+
+/// `concat(a * cos - b * sin, b * cos + a * sin)` of the two of each pair: of halves along the features,
+/// or of neighbours along a dimension of their own.
+const PAIRS: Rule = Rule { name: "rotary", find: pairs };
+
+fn pairs(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Concat(Concat { parts, axis }) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    let Some((difference, rest)) = parts.split_first() else { return Ok(Found::Nothing) };
+    let Some((sum, rest)) = rest.split_first() else { return Ok(Found::Nothing) };
+    let Some(([a, b], angles)) = turned_pair(graph, *difference, *sum) else { return Ok(Found::Nothing) };
+    let (Some((x, first)), Some((same, second))) = (range(graph, a, axis), range(graph, b, axis)) else {
+        return Ok(Found::Nothing);
+    };
+    let end = match rest {
+        [] => second[1].clone(),
+        [behind] => match range(graph, *behind, axis) {
+            Some((whole, [start, end])) if whole == x && start == second[1] => end,
+            _ => return Ok(Found::Nothing),
+        },
+        _ => return Ok(Found::Nothing),
+    };
+    let one_after_another = first[0] == Dim::constant(0) && first[1] == second[0] && graph.ty(x).shape[axis] == end;
+    if x != same || !one_after_another || graph.ty(a) != graph.ty(b) || axis + 1 != graph.ty(x).shape.rank() {
+        return Ok(Found::Nothing);
+    }
+    rotated(graph, output, x, angles, axis == 4)
+}
