@@ -128,6 +128,12 @@ fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "warning: {text}");
 }
 
+/// Says on standard error what was taken for granted.
+fn note(text: &str) {
+    // Standard error may be closed; a note is not worth failing for.
+    let _ = writeln!(io::stderr(), "note: {text}");
+}
+
 /// A number of bytes as people read it.
 fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["B", "kB", "MB", "GB"];

@@ -107,7 +107,7 @@ fn inputs_of_several_parts_are_checked_by_their_names() {
     let refused = |inputs: &Tensors, more: &[&str], parts: &[&str]| drop(run(&out, inputs, more).0.exits(1, parts));
     let mut missing = inputs("bart", 5);
     let decoder = missing.remove("decoder_input_ids").unwrap();
-    let advice = "are input_ids, attention_mask, decoder_input_ids; --part runs";
+    let advice = "decoder_input_ids: i64[batch_size, decoder_sequence_length]; --part runs";
     refused(&missing, &[], &["`decoder_input_ids` is missing", advice]);
     missing.insert("labels".to_owned(), decoder);
     refused(&missing, &[], &["no input `labels`", advice]);
