@@ -12,11 +12,9 @@ use planish_passes::{Options, Pipeline, Stage, Target};
 
 use crate::draft::Draft;
 use crate::files::digest;
+use crate::links;
 use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
 use crate::package::RuntimePackage;
-
-/// More bytes of weights than this that were to be linked and could not be are worth a warning.
-const UNLINKED_BYTES: u64 = 1_000_000;
 
 /// How to compile.
 #[derive(Clone, Debug)]
@@ -90,10 +88,11 @@ impl Compiled {
     }
 }
 
-/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`.
+/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, and the package where
+/// it is not the usual one.
 #[must_use]
-pub fn default_folder(checkpoint: &Checkpoint, target: Target) -> PathBuf {
-    format!("{}-{target}", checkpoint.name()).into()
+pub fn default_folder(checkpoint: &Checkpoint, target: Target, package: RuntimePackage) -> PathBuf {
+    format!("{}-{target}{}", checkpoint.name(), package.folder_suffix()).into()
 }
 
 /// Loads a checkpoint and runs passes on it: the first `stop_after` of them, or all.
@@ -136,18 +135,20 @@ pub fn compile(
     if let Some(warning) = options.package.warning(&source) {
         observer.warning(&warning);
     }
+    if options.placement == Placement::Link
+        && let Some(warning) = links::warning(lowered.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w))
+    {
+        if options.strict {
+            bail!("{warning}; leave out --weights link, or --strict");
+        }
+        observer.warning(&warning);
+    }
     let draft = Draft::create(folder, options.force)?;
     let (exported, files) = write(checkpoint, &lowered, &draft, options, observer)?;
     let mut companions = copy_companions(checkpoint, draft.folder())?;
     let (configuration, warning) = options.package.configure(&source, draft.folder())?;
     companions.extend(configuration);
     warning.iter().for_each(|warning| observer.warning(warning));
-    if exported.unlinked > UNLINKED_BYTES {
-        observer.warning(&format!(
-            "{} MB of weights could not be linked: they are transformed, e.g. stored as f16 and computed as f32",
-            exported.unlinked / 1_000_000
-        ));
-    }
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let manifest = Manifest {
         schema: Manifest::schema(),
@@ -223,11 +224,10 @@ fn copy_companions(checkpoint: &Checkpoint, folder: &Path) -> Result<Vec<String>
 
 /// What several exports wrote; they link the same files.
 fn joined(exports: Vec<Exported>) -> Exported {
-    let mut all = Exported { files: Vec::new(), linked: Vec::new(), unlinked: 0 };
+    let mut all = Exported { files: Vec::new(), linked: Vec::new() };
     for export in exports {
         all.files.extend(export.files);
         all.linked.extend(export.linked);
-        all.unlinked += export.unlinked;
     }
     all.linked.sort();
     all.linked.dedup();

@@ -14,6 +14,7 @@ mod files;
 mod genai;
 pub mod generate;
 pub mod inputs;
+mod links;
 pub mod manifest;
 pub mod package;
 mod tensor_file;

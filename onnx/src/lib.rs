@@ -3,7 +3,7 @@
 pub mod export;
 pub mod proto;
 
-pub use export::{ExportError, ExportOptions, Exported, Placement, export};
+pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, Placement, export};
 
 /// The opsets of the default domain that graphs can be written for.
 pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=24;

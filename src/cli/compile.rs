@@ -26,7 +26,7 @@ use crate::verify::Report;
 pub(super) struct Arguments {
     /// A checkpoint folder, or a .safetensors file (or index of shards) with config.json beside it
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder]
+    /// The folder to write [default: NAME-TARGET in the current folder, NAME-TARGET-genai for genai]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs)
@@ -43,7 +43,8 @@ pub(super) struct Arguments {
     opset: u32,
     /// Where weights go: copied into the artifact, or linked (the artifact shares the checkpoint's
     /// weight files, on the same filesystem; ONNX Runtime loads that, the Python package onnx does
-    /// not)
+    /// not). What the graph needs in another form is copied all the same, with a warning: weights in
+    /// float16 or bfloat16 are widened
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
     /// The library to lay the artifact out for
@@ -55,7 +56,7 @@ pub(super) struct Arguments {
     /// Run the artifact and compare it with the reference interpreter; exit 3 on a miss
     #[arg(long)]
     verify: bool,
-    /// Make warnings errors: ignored config keys, unused tensors
+    /// Make warnings errors: ignored config keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
     /// Replace the output folder, deleting all that is in it, even if planish did not write it
@@ -101,7 +102,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
     }
     let checkpoint = Checkpoint::open(&arguments.model)?;
-    let folder = arguments.output.clone().unwrap_or_else(|| default_folder(&checkpoint, arguments.target));
+    let folder = arguments
+        .output
+        .clone()
+        .unwrap_or_else(|| default_folder(&checkpoint, arguments.target, arguments.runtime_package));
     let options = CompileOptions {
         task: arguments.task,
         strict: arguments.strict,
@@ -152,6 +156,7 @@ struct Written<'a> {
 
 fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
     let manifest = compiled.manifest.clone();
+    let replaced = Manifest::read(compiled.draft.target()).ok();
     let folder = compiled.publish()?;
     if json {
         return print_json(&Written { artifact: &folder, manifest: &manifest });
@@ -173,6 +178,12 @@ fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
         text += &format!("  {linked} linked\n");
     }
     text += &format!("  {} written in {:.2} s\n", bytes_text(size), took.as_secs_f64());
+    if let Some(old) = replaced {
+        text += &format!(
+            "  replaced an artifact of {}: {} for {}, target {}, opset {}\n",
+            old.source.name, old.architecture, old.task, old.target, old.opset
+        );
+    }
     if let Some(report) = &manifest.verification {
         text += &format!("  verified: {}\n", summary(report));
     }

@@ -7,6 +7,8 @@ mod nodes;
 mod reshape;
 mod write;
 
+pub use layout::INLINE_BYTES;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,8 +53,6 @@ pub struct Exported {
     pub files: Vec<(String, u64)>,
     /// Names of the weight files that were linked.
     pub linked: Vec<String>,
-    /// Bytes of weights that were to be linked and could not: transformed ones, and small ones.
-    pub unlinked: u64,
 }
 
 /// A graph could not be written.
