@@ -74,6 +74,33 @@ fn the_output_folder_is_named_after_model_and_target() {
     assert!(compile("onnx").stdout.starts_with("bert-onnx: bert for feature-extraction"));
     compile("ort");
     assert_eq!(names(folder.path()), ["bert-onnx", "bert-ort"]);
+    let genai = ["compile", golden("gpt2").to_str().unwrap(), "--runtime-package", "genai"].map(str::to_owned);
+    Done::from(command(genai).current_dir(folder.path()).output().unwrap()).exits(0, &[]);
+    assert_eq!(names(folder.path()), ["bert-onnx", "bert-ort", "gpt2-ort-genai"]);
+}
+
+#[test]
+fn what_is_replaced_is_said() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let compile = |more: &[&str]| planish_compile(&golden("bert"), &out, more).succeeds().stdout;
+    assert!(!compile(&["--target", "onnx", "--opset", "18"]).contains("replaced"));
+    let replaced = "\n  replaced an artifact of bert: bert for feature-extraction, target onnx, opset 18\n";
+    assert!(compile(&[]).contains(replaced));
+}
+
+/// As people write the names of models on the hub.
+#[test]
+fn names_of_the_hub_are_not_downloaded() {
+    let folder = scratch();
+    let compile = |model: &str| Done::from(command(["compile", model]).current_dir(folder.path()).output().unwrap());
+    for name in ["gpt2", "openai/gpt2"] {
+        compile(name).exits(1, &[name, "Hugging Face hub", "hf download"]);
+    }
+    for path in ["model.safetensors", "./gpt2", "/gpt2"] {
+        let done = compile(path).exits(1, &[path, "No such file"]);
+        assert!(!done.stderr.contains("hf download"), "{}", done.stderr);
+    }
 }
 
 #[test]
