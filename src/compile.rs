@@ -15,6 +15,7 @@ use crate::files::digest;
 use crate::links;
 use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
 use crate::package::RuntimePackage;
+use crate::sentence;
 
 /// How to compile.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct CompileOptions {
 pub trait Observer: Sync {
     /// Something was ignored or assumed.
     fn warning(&self, text: &str);
+    /// Something is right and may be taken for something else.
+    fn note(&self, text: &str);
     /// The graph of a part after a pass.
     fn graph(&self, pass: &str, graph: &Graph);
     /// Weights begin to be written: `total` bytes.
@@ -135,6 +138,9 @@ pub fn compile(
     if let Some(warning) = options.package.warning(&source) {
         observer.warning(&warning);
     }
+    if let Some(note) = sentence_note(checkpoint, &source) {
+        observer.note(&note);
+    }
     if options.placement == Placement::Link
         && let Some(warning) = links::warning(lowered.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w))
     {
@@ -171,6 +177,14 @@ pub fn compile(
         verification: None,
     };
     Ok(Compiled { draft, manifest, source })
+}
+
+/// What has to be said of embeddings of a checkpoint that pools them.
+fn sentence_note(checkpoint: &Checkpoint, source: &Loaded) -> Option<String> {
+    let folder = checkpoint.config_path();
+    let outputs = source.parts.iter().flat_map(|part| part.graph.outputs()).map(|output| output.name.as_str());
+    let embeds = source.task == Task::FeatureExtraction;
+    sentence::note(folder.parent()?, &outputs.collect::<Vec<_>>()).filter(|_| embeds)
 }
 
 /// Writes the graphs under their names, and digests the source meanwhile.

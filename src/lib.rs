@@ -17,5 +17,6 @@ pub mod inputs;
 mod links;
 pub mod manifest;
 pub mod package;
+mod sentence;
 mod tensor_file;
 pub mod verify;

@@ -14,7 +14,9 @@ use planish_passes::{Options, PASSES, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
-use super::{RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, print, print_json, short, warn};
+use super::{
+    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, note, print, print_json, short, warn,
+};
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
@@ -220,6 +222,10 @@ impl Console {
 impl Observer for Console {
     fn warning(&self, text: &str) {
         warn(text);
+    }
+
+    fn note(&self, text: &str) {
+        note(text);
     }
 
     fn graph(&self, pass: &str, graph: &Graph) {

@@ -11,7 +11,7 @@ use planish_ir::text::parse;
 use planish_models::Checkpoint;
 use serde_json::Value;
 
-use crate::support::{Done, command, golden, names, planish, planish_compile, scratch};
+use crate::support::{Done, Draft, command, golden, names, planish, planish_compile, scratch};
 
 #[test]
 fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {
@@ -87,6 +87,17 @@ fn what_is_replaced_is_said() {
     assert!(!compile(&["--target", "onnx", "--opset", "18"]).contains("replaced"));
     let replaced = "\n  replaced an artifact of bert: bert for feature-extraction, target onnx, opset 18\n";
     assert!(compile(&[]).contains(replaced));
+}
+
+#[test]
+fn pooling_that_is_left_out_is_noted() {
+    let folder = scratch();
+    let model = Draft::of("bert").write(folder.path().join("model"));
+    let pooling = r#"[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]"#;
+    std::fs::write(model.join("modules.json"), pooling).unwrap();
+    let done = planish_compile(&model, &folder.path().join("out"), &["--strict"]).exits(0, &[]);
+    let note = "note: pooling of 1_Pooling is not in the graph; pooler_output is not the sentence embedding\n";
+    assert_eq!(done.stderr, note);
 }
 
 /// As people write the names of models on the hub.

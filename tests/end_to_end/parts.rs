@@ -131,6 +131,13 @@ fn inputs_of_several_parts_are_checked_by_their_names() {
 }
 
 #[test]
+fn a_model_of_one_part_has_none_to_name() {
+    let (_folder, out) = artifact("bert");
+    let (done, _) = run(&out, &Tensors::new(), &["--part", "encoder_model"]);
+    done.exits(1, &["no part `encoder_model`: it has one model only; leave out --part"]);
+}
+
+#[test]
 fn a_cache_counts_as_tokens_of_the_row() {
     let (_folder, out) = artifact("bart");
     let before = run_tensors(
