@@ -13,12 +13,11 @@ use planish_passes::{Options, Pipeline, Stage, Target};
 
 use crate::draft::Draft;
 use crate::files::digest;
+use crate::links;
 use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
 use crate::package::RuntimePackage;
+use crate::sentence;
 use crate::source::SourceModel;
-
-/// More bytes of weights than this that were to be linked and could not be are worth a warning.
-const UNLINKED_BYTES: u64 = 1_000_000;
 
 /// How to compile.
 #[derive(Clone, Debug)]
@@ -43,6 +42,8 @@ pub struct CompileOptions {
 pub trait Observer: Sync {
     /// Something was ignored or assumed.
     fn warning(&self, text: &str);
+    /// Something is right and may be taken for something else.
+    fn note(&self, text: &str);
     /// The graph of a part after a pass.
     fn graph(&self, pass: &str, graph: &Graph);
     /// Weights begin to be written: `total` bytes.
@@ -98,10 +99,11 @@ impl Compiled {
     }
 }
 
-/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`.
+/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, and the package where
+/// it is not the usual one.
 #[must_use]
-pub fn default_folder(model: &SourceModel, target: Target) -> PathBuf {
-    format!("{}-{target}", model.name()).into()
+pub fn default_folder(model: &SourceModel, target: Target, package: RuntimePackage) -> PathBuf {
+    format!("{}-{target}{}", model.name(), package.folder_suffix()).into()
 }
 
 /// Loads a model and runs passes on it: the first `stop_after` of them, or all.
@@ -153,18 +155,23 @@ pub fn compile(
     if let Some(warning) = options.package.warning(&source) {
         observer.warning(&warning);
     }
+    if let Some(note) = sentence_note(model, &source) {
+        observer.note(&note);
+    }
+    if options.placement == Placement::Link
+        && let Some(warning) = links::warning(lowered.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w))
+    {
+        if options.strict {
+            bail!("{warning}; leave out --weights link, or --strict");
+        }
+        observer.warning(&warning);
+    }
     let draft = Draft::create(folder, options.force)?;
     let (exported, files) = write(model, &lowered, &draft, options, observer)?;
     let mut companions = copy_companions(model, draft.folder())?;
     let (configuration, warning) = options.package.configure(&source, draft.folder())?;
     companions.extend(configuration);
     warning.iter().for_each(|warning| observer.warning(warning));
-    if exported.unlinked > UNLINKED_BYTES {
-        observer.warning(&format!(
-            "{} MB of weights could not be linked: they are transformed, e.g. stored as f16 and computed as f32",
-            exported.unlinked / 1_000_000
-        ));
-    }
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let manifest = Manifest {
         schema: Manifest::schema(),
@@ -188,6 +195,13 @@ pub fn compile(
     };
     let misses = lowered.into_iter().map(|part| (part.name, part.misses)).collect();
     Ok(Compiled { draft, manifest, source, misses })
+}
+
+/// What has to be said of embeddings of a checkpoint that pools them.
+fn sentence_note(model: &SourceModel, source: &Loaded) -> Option<String> {
+    let outputs = source.parts.iter().flat_map(|part| part.graph.outputs()).map(|output| output.name.as_str());
+    let embeds = source.task == Some(Task::FeatureExtraction);
+    sentence::note(&model.folder(), &outputs.collect::<Vec<_>>()).filter(|_| embeds)
 }
 
 /// Writes the graphs under their names, and digests the source meanwhile.
@@ -241,11 +255,10 @@ fn copy_companions(model: &SourceModel, folder: &Path) -> Result<Vec<String>> {
 
 /// What several exports wrote; they link the same files.
 fn joined(exports: Vec<Exported>) -> Exported {
-    let mut all = Exported { files: Vec::new(), linked: Vec::new(), unlinked: 0 };
+    let mut all = Exported { files: Vec::new(), linked: Vec::new() };
     for export in exports {
         all.files.extend(export.files);
         all.linked.extend(export.linked);
-        all.unlinked += export.unlinked;
     }
     all.linked.sort();
     all.linked.dedup();

@@ -67,6 +67,12 @@ impl Draft {
         &self.folder
     }
 
+    /// The place that it will take.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
     /// Puts the folder in its place, in one step where the filesystem can exchange two folders;
     /// returns that place.
     ///

@@ -156,13 +156,13 @@ impl Manifest {
     /// # Errors
     /// When the folder has none, or one of another version.
     pub fn read(folder: &Path) -> Result<Self> {
+        if !folder.exists() {
+            bail!("there is no folder {}; an artifact is made with `planish compile`", folder.display());
+        }
         let path = folder.join(MANIFEST);
         let text = fs::read_to_string(&path).with_context(|| {
-            format!(
-                "cannot read {}: {} is no artifact; make one with `planish compile`",
-                path.display(),
-                folder.display()
-            )
+            let folder = folder.display();
+            format!("{folder} is no artifact, make one with `planish compile`: cannot read its {MANIFEST}")
         })?;
         let manifest: Self = serde_json::from_str(&text).with_context(|| {
             format!("{} is no manifest that this version reads; compile the model again", path.display())

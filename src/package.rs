@@ -22,6 +22,14 @@ pub enum RuntimePackage {
 }
 
 impl RuntimePackage {
+    /// What ends the name of an artifact's folder.
+    pub(crate) fn folder_suffix(self) -> &'static str {
+        match self {
+            Self::Optimum => "",
+            Self::Genai => "-genai",
+        }
+    }
+
     /// What follows `NAME.onnx` in the name of a file of weights.
     pub(crate) fn data_suffix(self) -> &'static str {
         match self {

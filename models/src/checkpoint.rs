@@ -77,9 +77,8 @@ impl Checkpoint {
     /// # Errors
     /// When a file is missing, unreadable or malformed, or shards and index disagree.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
-        let metadata = fs::metadata(path).map_err(|source| match path.components().count() {
-            // As the names of models on the Hugging Face hub are written.
-            2 if path.is_relative() && source.kind() == ErrorKind::NotFound => ModelError::File {
+        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound if may_be_hub_name(path) => ModelError::File {
                 path: path.to_owned(),
                 message: "there is no such file or folder here; a model of the Hugging Face hub is downloaded first, \
                           e.g. by `hf download`"
@@ -255,6 +254,13 @@ impl Checkpoint {
     pub fn companions(&self) -> Vec<PathBuf> {
         COMPANIONS.iter().map(|name| self.folder.join(name)).filter(|path| path.is_file()).collect()
     }
+}
+
+/// Whether a path is written as the names of models on the Hugging Face hub are: `NAME` or
+/// `OWNER/NAME`.
+fn may_be_hub_name(path: &Path) -> bool {
+    let file = path.extension().is_some_and(|extension| extension == "safetensors" || extension == "json");
+    !file && path.components().count() <= 2 && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// The weight file of a folder, or its index of shards.

@@ -29,6 +29,13 @@ pub struct Document {
 }
 
 impl Document {
+    /// The same without samples.
+    #[must_use]
+    pub fn without_samples(mut self) -> Self {
+        self.cells.iter_mut().for_each(|cell| cell.samples_ns.clear());
+        self
+    }
+
     /// The document of these cells, as of now.
     #[must_use]
     pub fn new(args: Vec<String>, env: Environment, cells: Vec<Cell>) -> Self {
@@ -61,7 +68,9 @@ pub struct Cell {
     pub options: CellOptions,
     /// The untimed runs.
     pub warmup: Warmup,
-    /// The time of each timed run, in the order in which they ran.
+    /// The time of each timed run, in the order in which they ran; absent from a document on
+    /// standard output.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples_ns: Vec<u64>,
     /// The statistics of the samples; absent where there is no speed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,13 +110,13 @@ pub struct ModelId {
 pub struct Shape {
     /// Rows.
     pub batch: usize,
-    /// The sequence length; no token is padding.
-    pub seq: usize,
+    /// The sequence length; no token is padding. Null for a model that takes no sequences.
+    pub seq: Option<usize>,
     /// Which run of several, as above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Tokens in a row that a run takes.
-    pub tokens: usize,
+    /// Tokens in a row that a run takes. Null for a model that takes no sequences.
+    pub tokens: Option<usize>,
     /// Tokens in a row that are cached.
     pub past: usize,
 }
@@ -115,7 +124,10 @@ pub struct Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = self.part.iter().map(|part| format!("{part}, ")).collect::<String>();
-        write!(f, "{part}{} x {}", self.batch, self.seq)
+        match self.seq {
+            Some(seq) => write!(f, "{part}{} x {seq}", self.batch),
+            None => write!(f, "{part}batch of {}", self.batch),
+        }
     }
 }
 
@@ -142,8 +154,8 @@ pub struct Warmup {
 pub struct Throughput {
     /// Rows a second.
     pub inf_s: f64,
-    /// Tokens a second, without those that are cached.
-    pub tok_s: f64,
+    /// Tokens a second, without those that are cached. Null for a model that takes no sequences.
+    pub tok_s: Option<f64>,
 }
 
 /// Memory, in bytes.

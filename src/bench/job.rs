@@ -119,7 +119,7 @@ impl Job {
         let latency = Latency::of(&self.samples).filter(|_| self.failure.is_none());
         let throughput = latency.as_ref().map(|latency| {
             let inf_s = shape.batch as f64 / (latency.p50 / 1e3);
-            Throughput { inf_s, tok_s: inf_s * shape.tokens as f64 }
+            Throughput { inf_s, tok_s: shape.tokens.map(|tokens| inf_s * tokens as f64) }
         });
         let warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
         Cell {

@@ -5,7 +5,7 @@ use planish_runtimes::{RuntimeError, Session};
 
 use super::document::Shape;
 use crate::chain::Tensors;
-use crate::inputs::{InputError, InputSpec, has_cache, seeded_inputs};
+use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, seeded_inputs};
 use crate::verify::{continued, first_tokens, named, per_token};
 
 /// A model on the reference.
@@ -40,17 +40,30 @@ pub(crate) struct Run {
 }
 
 impl Source {
+    /// The sequence lengths to run of those that were asked for: one where the model takes no
+    /// sequences.
+    pub(crate) fn lengths(&self, asked: &[usize]) -> Vec<usize> {
+        match self.parts.iter().any(|part| has_sequence(&part.specs)) {
+            true => asked.to_vec(),
+            false => vec![1],
+        }
+    }
+
     /// What is run for rows of `seq` tokens, [`Shape`] says which.
     pub(crate) fn runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
         let room = self.longest.is_none_or(|longest| seq < longest);
-        let shape = Shape { batch, seq, part: None, tokens: seq, past: 0 };
+        let shape = Shape { batch, seq: Some(seq), part: None, tokens: Some(seq), past: 0 };
         match self.parts.as_mut_slice() {
-            [part] if has_cache(&part.specs) => decoder(part, shape, room, seed),
+            [part] if has_cache(&part.specs) => decoder(part, shape, seq, room, seed),
             [part] => {
                 let inputs = seeded_inputs(&part.specs, batch, seq, seed, false)?;
+                let shape = match has_sequence(&part.specs) {
+                    true => shape,
+                    false => Shape { seq: None, tokens: None, ..shape },
+                };
                 Ok(vec![part.run(0, shape, inputs)])
             }
-            parts => encoder_decoder(parts, shape, room, seed),
+            parts => encoder_decoder(parts, shape, seq, room, seed),
         }
     }
 }
@@ -80,14 +93,14 @@ impl SourcePart {
 }
 
 /// A prompt, and where there is room for it the token behind.
-fn decoder(part: &mut SourcePart, shape: Shape, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
-    let inputs = seeded_inputs(&part.specs, shape.batch, shape.seq + usize::from(room), seed, false)?;
+fn decoder(part: &mut SourcePart, shape: Shape, seq: usize, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
+    let inputs = seeded_inputs(&part.specs, shape.batch, seq + usize::from(room), seed, false)?;
     let prompt = Shape { part: Some("prompt".to_owned()), ..shape };
-    let step = Shape { part: Some("step".to_owned()), tokens: 1, past: shape.seq, ..shape };
-    let prompt = part.run(0, prompt, first_tokens(&inputs, shape.seq));
+    let step = Shape { part: Some("step".to_owned()), tokens: Some(1), past: seq, ..shape };
+    let prompt = part.run(0, prompt, first_tokens(&inputs, seq));
     // A prompt that fails says why, and leaves nothing to continue from.
     let step = match &prompt.expected {
-        Ok(given) if room => Some(part.run(0, step, continued(&inputs, shape.seq, given))),
+        Ok(given) if room => Some(part.run(0, step, continued(&inputs, seq, given))),
         _ => None,
     };
     Ok([prompt].into_iter().chain(step).collect())
@@ -95,23 +108,30 @@ fn decoder(part: &mut SourcePart, shape: Shape, room: bool, seed: u64) -> Result
 
 /// Each part: the encoder on all tokens, the first decoder on one, and where there is room the second
 /// decoder on one behind as many as the encoder has.
-fn encoder_decoder(parts: &mut [SourcePart], shape: Shape, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
-    let mut known = Tensors::default();
+fn encoder_decoder(
+    parts: &mut [SourcePart],
+    shape: Shape,
+    seq: usize,
+    room: bool,
+    seed: u64,
+) -> Result<Vec<Run>, InputError> {
+    let (mut known, batch) = (Tensors::default(), shape.batch);
     let mut runs: Vec<Run> = Vec::new();
     for (index, part) in parts.iter_mut().enumerate() {
         let cached = has_cache(&part.specs);
-        let (tokens, past) = (if index == 0 { shape.seq } else { 1 }, if cached { shape.seq } else { 0 });
+        let (tokens, past) = (if index == 0 { seq } else { 1 }, if cached { seq } else { 0 });
         let seed = seed.wrapping_add(index as u64);
         if cached && !room {
             break;
         }
-        let inputs = part.inputs(&known, shape.batch, tokens, seed)?;
-        let run = part.run(index, Shape { part: Some(part.name.clone()), tokens, past, ..shape.clone() }, inputs);
+        let inputs = part.inputs(&known, batch, tokens, seed)?;
+        let shape = Shape { part: Some(part.name.clone()), tokens: Some(tokens), past, ..shape.clone() };
+        let run = part.run(index, shape, inputs);
         let continues = !cached && index > 0 && room;
         let given = match continues {
             // What the next part continues from is longer.
             true => {
-                let inputs = part.inputs(&known, shape.batch, shape.seq, seed)?;
+                let inputs = part.inputs(&known, batch, seq, seed)?;
                 part.session.run(&named(&inputs)).ok()
             }
             false => run.expected.as_ref().ok().cloned(),

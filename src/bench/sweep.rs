@@ -45,7 +45,8 @@ pub fn sweep(
     if options.iterations == 0 && options.min_time.is_zero() {
         return Err(BenchError::Nothing("neither a time nor a number of runs"));
     }
-    let of_batch = |&batch: &usize| options.sequence.iter().map(move |&seq| (batch, seq));
+    let lengths = source.lengths(&options.sequence);
+    let of_batch = |&batch: &usize| lengths.iter().map(move |&seq| (batch, seq));
     let shapes = options.batch.iter().flat_map(of_batch).filter(|&(batch, seq)| batch > 0 && seq > 0);
 
     let (mut jobs, mut inputs) = (Vec::new(), Vec::new());
@@ -177,9 +178,9 @@ mod tests {
     fn right_cells_have_a_speed_and_wrong_ones_a_reason() {
         let mut contestants = [contestant("right", "embed.onnx"), contestant("wrong", "embed_off.onnx")];
         let cells = swept(&mut contestants, 0..8);
-        let shapes: Vec<(usize, usize)> =
+        let shapes: Vec<(usize, Option<usize>)> =
             cells.iter().step_by(2).map(|cell| (cell.shape.batch, cell.shape.seq)).collect();
-        assert_eq!(shapes, [(1, 3), (1, 5), (2, 3), (2, 5)]);
+        assert_eq!(shapes, [(1, Some(3)), (1, Some(5)), (2, Some(3)), (2, Some(5))]);
         for pair in cells.chunks(2) {
             let [right, wrong] = pair else { panic!("two contestants") };
             let latency = right.latency_ms.as_ref().unwrap();
@@ -187,7 +188,8 @@ mod tests {
             assert!(right.samples_ns.iter().sum::<u64>() >= 20_000_000);
             assert!(right.warmup.n >= 3 && right.warmup.ms >= 5.0);
             let throughput = right.throughput.unwrap();
-            assert!((throughput.tok_s - throughput.inf_s * right.shape.seq as f64).abs() < 1e-6);
+            let tokens = right.shape.seq.unwrap() as f64;
+            assert!((throughput.tok_s.unwrap() - throughput.inf_s * tokens).abs() < 1e-6);
             assert_eq!(right.accuracy.unwrap().max_abs, 0.0);
             assert!(right.failure.is_none() && right.load.first_ms.is_some());
 

@@ -64,13 +64,13 @@ fn row(cell: &Cell, cells: &[Cell]) -> [String; HEADER.len()] {
         cell.precision.clone(),
         cell.shape.part.clone().unwrap_or_else(none),
         cell.shape.batch.to_string(),
-        cell.shape.seq.to_string(),
+        cell.shape.seq.map_or_else(none, |seq| seq.to_string()),
         latency.map_or_else(|| "failed".to_owned(), |l| significant(l.p50)),
         interval.unwrap_or_else(none),
         latency.and_then(|l| l.p90).map_or_else(none, significant),
         latency.and_then(|l| l.p99).map_or_else(none, significant),
         cell.throughput.map_or_else(none, |t| significant(t.inf_s)),
-        cell.throughput.map_or_else(none, |t| format!("{:.0}", t.tok_s)),
+        cell.throughput.and_then(|t| t.tok_s).map_or_else(none, |tokens| format!("{tokens:.0}")),
         format!("{:.0}", cell.load.ms),
         cell.memory.load_rss.map_or_else(none, |bytes| format!("{:.0}", bytes as f64 / 1e6)),
         cell.accuracy.map_or_else(none, |a| format!("{:.5}", a.cos)),
@@ -105,10 +105,12 @@ mod tests {
             model: ModelId { id: id.to_owned() },
             backend: "ort".to_owned(),
             precision: "f32".to_owned(),
-            shape: Shape { batch: 2, seq, part: None, tokens: seq, past: 0 },
+            shape: Shape { batch: 2, seq: Some(seq), part: None, tokens: Some(seq), past: 0 },
             options: CellOptions { threads: 1, spin: false },
             warmup: Warmup::default(),
-            throughput: latency_ms.as_ref().map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: 2e3 / l.p50 * seq as f64 }),
+            throughput: latency_ms
+                .as_ref()
+                .map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: Some(2e3 / l.p50 * seq as f64) }),
             latency_ms,
             samples_ns,
             memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: 1 },
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn runs_of_a_model_are_told_apart() {
         let step = |id, ms| {
-            let shape = Shape { batch: 1, seq: 8, part: Some("step".to_owned()), tokens: 1, past: 8 };
+            let shape = Shape { batch: 1, seq: Some(8), part: Some("step".to_owned()), tokens: Some(1), past: 8 };
             Cell { shape, ..cell(id, 8, ms) }
         };
         let cells = [cell("a", 8, Some(100)), step("a", Some(10)), step("b", Some(5)), step("c", None)];

@@ -2,6 +2,7 @@
 //! them, the tensors of the model as a whole as the transformers library does.
 
 mod check;
+mod defaults;
 mod run;
 
 use std::borrow::Cow;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
 
-use super::{DECODER_WITH_PAST, Tensors, check, input_of_model, output_of_model};
+use super::{DECODER_WITH_PAST, Tensors, check, defaults, input_of_model, output_of_model};
 use crate::manifest::{Input, Part};
 
 /// Parts of a model that are run one after another: one alone, or those that make up the model.
@@ -49,23 +49,41 @@ impl<'a> Chain<'a> {
         inputs
     }
 
+    /// Adds inputs that need not be given: an empty cache, a mask of ones, positions by the mask,
+    /// segments of zeros. Returns what was added, in words.
+    ///
+    /// # Errors
+    /// When an input is unknown, or some are missing that have to be given.
+    pub(crate) fn complete(&self, inputs: &mut Vec<(String, Tensor)>) -> Result<Vec<String>> {
+        let wanted = self.inputs();
+        let port = |(name, input): &(Cow<'_, str>, &Input)| {
+            format!("{name}: {}[{}]", input.port.dtype, input.port.shape.join(", "))
+        };
+        let all = || wanted.iter().map(port).collect::<Vec<_>>().join(", ");
+        let advice = || match self.parts.len() {
+            1 => format!("the inputs are {}", all()),
+            _ => format!("the inputs of the whole model are {}; --part runs one part alone", all()),
+        };
+        if let Some((name, _)) = inputs.iter().find(|(name, _)| wanted.iter().all(|(other, _)| other != name)) {
+            bail!("there is no input `{name}`; {}", advice());
+        }
+        let added = defaults::add(inputs, &wanted);
+        let given = |name: &str| inputs.iter().any(|(other, _)| other == name);
+        let missing: Vec<String> =
+            wanted.iter().filter(|(name, _)| !given(name)).map(|(name, _)| format!("`{name}`")).collect();
+        match missing.as_slice() {
+            [] => Ok(added),
+            [one] => bail!("the input {one} is missing; {}", advice()),
+            several => bail!("the inputs {} are missing; {}", several.join(", "), advice()),
+        }
+    }
+
     /// Checks that inputs are within what the model takes, `longest` tokens in a row at most.
     ///
     /// # Errors
-    /// When one is not; of several parts also when one is missing or unknown.
+    /// When one is not.
     pub(crate) fn check(&self, inputs: &[(String, Tensor)], longest: Option<usize>) -> Result<()> {
-        let wanted = self.inputs();
-        if self.parts.len() > 1 {
-            let names = || wanted.iter().map(|(name, _)| name.as_ref()).collect::<Vec<_>>().join(", ");
-            let advice = || format!("the inputs of the whole model are {}; --part runs one part alone", names());
-            if let Some((name, _)) = inputs.iter().find(|(name, _)| wanted.iter().all(|(other, _)| other != name)) {
-                bail!("there is no input `{name}`; {}", advice());
-            }
-            if let Some((name, _)) = wanted.iter().find(|(name, _)| inputs.iter().all(|(other, _)| name != other)) {
-                bail!("the input `{name}` is missing; {}", advice());
-            }
-        }
-        check::check(inputs, &wanted, longest)
+        check::check(inputs, &self.inputs(), longest)
     }
 
     /// Runs the parts, each by its place with inputs as it names them; what they give, of several

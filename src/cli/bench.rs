@@ -12,7 +12,7 @@ use planish_models::Loaded;
 use planish_runtimes::{Model, Reference, Runtime, SessionOptions, ort::OnnxRuntime};
 
 use super::verify::{input_specs, reference};
-use super::{RuntimeArguments, Usage, VerificationFailed, print, print_json};
+use super::{RuntimeArguments, Usage, VerificationFailed, print, print_json, warn};
 use crate::artifact::{MANIFEST, part_path};
 use crate::bench::{BenchOptions, Cell, Contestant, Document, Environment, Source, SourcePart, sweep, table};
 use crate::files;
@@ -43,7 +43,7 @@ pub(super) struct Arguments {
     /// Batch sizes
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..")]
     batch: Vec<u16>,
-    /// Sequence lengths, in tokens [default: 128, or the most that every artifact takes]
+    /// Sequence lengths, in tokens, of models that take sequences [default: 128, or the most that every artifact takes]
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seq: Vec<u32>,
     /// Where to run
@@ -64,11 +64,13 @@ pub(super) struct Arguments {
     /// The seed of inputs and order
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
-    /// The checkpoint the artifacts were compiled from [default: the one in the folder of the
-    /// artifact, beside it under its recorded name, or in the current folder, whichever it is]
+    /// The checkpoint the artifacts were compiled from; may be given several times for artifacts of
+    /// several [default: the one in the folder of the artifact, beside it under its recorded name,
+    /// or in the current folder, whichever it is]
     #[arg(long, value_name = "MODEL")]
-    reference: Option<PathBuf>,
-    /// Write all figures as JSON to a file, or in place of the table
+    reference: Vec<PathBuf>,
+    /// Write all figures as JSON to a file, with the time of each run, or without these in place of
+    /// the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -111,6 +113,11 @@ impl Artifact {
         resolved.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    fn takes_sequences(&self) -> bool {
+        let mut dims = self.manifest.parts.iter().flat_map(|part| &part.inputs).flat_map(|input| &input.port.shape);
+        dims.any(|dim| dim.contains("sequence"))
+    }
+
     /// Bytes of the files that hold a part.
     fn weights(&self, part: &Part) -> u64 {
         let file = format!("{}.onnx", part.name);
@@ -126,6 +133,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     for artifact in &artifacts {
         for part in &artifact.manifest.parts {
             part_path(&artifact.folder, &artifact.manifest, part)?;
+        }
+        if !arguments.seq.is_empty() && !artifact.takes_sequences() {
+            warn(&format!("--seq is of no use to {}: the model takes no sequences", artifact.folder.display()));
         }
         let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
         if let Some(seq) = options.sequence.iter().find(|s| **s > longest) {
@@ -147,9 +157,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(path) = &arguments.json {
         let document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
         if path == Path::new("-") {
-            print_json(&document)?;
+            print_json(&document.without_samples())?;
         } else {
-            let text = serde_json::to_string_pretty(&document)? + "\n";
+            let text = serde_json::to_string(&document)? + "\n";
             files::write(path, text.as_bytes())?;
         }
     }
@@ -207,7 +217,7 @@ fn measure(
 ) -> Result<Vec<Cell>> {
     let session = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::compiled() };
     let first = artifacts.first().ok_or_else(|| anyhow!("nothing to measure"))?;
-    let (_, source) = reference(arguments.reference.as_deref(), &first.folder, &first.manifest)?;
+    let (_, source) = reference(&arguments.reference, &first.folder, &first.manifest)?;
     let mut source = on_reference(&source, first, &session)?;
     let mut contestants = Vec::new();
     for artifact in artifacts {

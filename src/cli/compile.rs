@@ -15,7 +15,9 @@ use planish_passes::{Options, PASSES, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
-use super::{RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, print, print_json, short, warn};
+use super::{
+    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, note, print, print_json, short, warn,
+};
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
@@ -29,7 +31,7 @@ pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
     /// .onnx file
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder]
+    /// The folder to write [default: NAME-TARGET in the current folder, NAME-TARGET-genai for genai]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs)
@@ -47,7 +49,8 @@ pub(super) struct Arguments {
     opset: Option<u32>,
     /// Where weights go: copied into the artifact, or linked (the artifact shares the checkpoint's
     /// weight files, on the same filesystem; ONNX Runtime loads that, the Python package onnx does
-    /// not)
+    /// not). What the graph needs in another form is copied all the same, with a warning: weights in
+    /// float16 or bfloat16 are widened
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
     /// The library to lay the artifact out for
@@ -59,7 +62,7 @@ pub(super) struct Arguments {
     /// Run the artifact and compare it with the reference interpreter; exit 3 on a miss
     #[arg(long)]
     verify: bool,
-    /// Make warnings errors: ignored config keys, unused tensors
+    /// Make warnings errors: ignored config keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
     /// Replace the output folder, deleting all that is in it, even if planish did not write it
@@ -108,7 +111,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
     }
     let source = SourceModel::open(&arguments.model)?;
-    let folder = arguments.output.clone().unwrap_or_else(|| default_folder(&source, arguments.target));
+    let folder = arguments
+        .output
+        .clone()
+        .unwrap_or_else(|| default_folder(&source, arguments.target, arguments.runtime_package));
     let options = CompileOptions {
         task: arguments.task,
         strict: arguments.strict,
@@ -181,6 +187,7 @@ struct Written<'a> {
 
 fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
     let manifest = compiled.manifest.clone();
+    let replaced = Manifest::read(compiled.draft.target()).ok();
     let folder = compiled.publish()?;
     if json {
         return print_json(&Written { artifact: &folder, manifest: &manifest });
@@ -190,7 +197,7 @@ fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
         "{}: {}{}, {} parameters, target {}, opset {}\n",
         short(&folder).display(),
         manifest.architecture,
-        manifest.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default(),
+        purpose(&manifest),
         count_text(manifest.parameters),
         manifest.target,
         manifest.opset,
@@ -202,10 +209,25 @@ fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
         text += &format!("  {linked} linked\n");
     }
     text += &format!("  {} written in {:.2} s\n", bytes_text(size), took.as_secs_f64());
+    if let Some(old) = replaced {
+        text += &format!(
+            "  replaced an artifact of {}: {}{}, target {}, opset {}\n",
+            old.source.name,
+            old.architecture,
+            purpose(&old),
+            old.target,
+            old.opset
+        );
+    }
     if let Some(report) = &manifest.verification {
         text += &format!("  verified: {}\n", summary(report));
     }
     print(&text)
+}
+
+/// What a model is for, where that is known.
+fn purpose(manifest: &Manifest) -> String {
+    manifest.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default()
 }
 
 /// The worst figures of a report that passed.
@@ -238,6 +260,10 @@ impl Console {
 impl Observer for Console {
     fn warning(&self, text: &str) {
         warn(text);
+    }
+
+    fn note(&self, text: &str) {
+        note(text);
     }
 
     fn graph(&self, pass: &str, graph: &Graph) {

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ArgGroup;
 use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
@@ -33,10 +33,10 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "ids")]
     chat: bool,
     /// Token ids to continue, such as 1,2,3. Prints ids
-    #[arg(long, value_name = "N,..", group = "prompts", value_parser = parse_ids)]
+    #[arg(long, value_name = "N,..", group = "prompts", allow_negative_numbers = true, value_parser = parse_ids)]
     ids: Vec<Ids>,
     /// New tokens of a text at most [default: as configured, else 64]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_1)]
     max_new_tokens: Option<NonZeroUsize>,
     /// Of generation_config.json take only the tokens that begin and end a text
     #[arg(long)]
@@ -45,25 +45,25 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "beams")]
     greedy: bool,
     /// Search with so many beams
-    #[arg(long, value_name = "N")]
+    #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = at_least_1)]
     beams: Option<NonZeroUsize>,
     /// Beams: divide the log probability of a continuation by its length to this power
     #[arg(long, value_name = "X", requires = "beams", allow_negative_numbers = true, value_parser = finite)]
     length_penalty: Option<f64>,
     /// Draw tokens, their scores divided by this [default when drawing: 1]
-    #[arg(long, value_name = "X", group = "sampling", value_parser = positive)]
+    #[arg(long, value_name = "X", group = "sampling", allow_negative_numbers = true, value_parser = positive)]
     temperature: Option<f64>,
     /// Draw from the N likeliest tokens, 0 for all [default when drawing: 50]
-    #[arg(long, value_name = "N", group = "sampling")]
+    #[arg(long, value_name = "N", group = "sampling", allow_negative_numbers = true, value_parser = count)]
     top_k: Option<usize>,
     /// Draw from the fewest tokens with this probability together [default when drawing: 1]
-    #[arg(long, value_name = "P", group = "sampling", value_parser = probability)]
+    #[arg(long, value_name = "P", group = "sampling", allow_negative_numbers = true, value_parser = probability)]
     top_p: Option<f64>,
     /// The seed of the draws; prompt number n, from 0 on, draws with the seed N + n [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
     /// Make tokens that the text has less likely: divide their scores by this
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     repetition_penalty: Option<f64>,
     /// Never choose an end token, so that each text gets as long as it may
     #[arg(long)]
@@ -90,6 +90,18 @@ fn parse_ids(text: &str) -> Result<Ids, String> {
     text.split(',').map(id).collect()
 }
 
+fn at_least_1(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "not a whole number of at least 1".to_owned())
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "not a whole number of at least 0".to_owned())
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
+}
+
 fn finite(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
     number.ok_or_else(|| "not a number".to_owned())
@@ -110,7 +122,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let config = configured(&arguments)?;
     let options = config.options(arguments.seed.unwrap_or(0))?;
     if arguments.seed.is_some() && !matches!(options.search, Search::Sample(_)) {
-        bail!("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
+        warn("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
     }
     let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
     let mut model = load(&arguments.artifact, &runtime, loading)?;

@@ -9,7 +9,7 @@ mod run;
 mod runtimes;
 mod verify;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -118,14 +118,24 @@ fn print(text: &str) -> Result<()> {
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
 }
 
-/// Writes one JSON document to standard output.
+/// Writes one JSON document to standard output: for a person on a terminal, else on one line.
 fn print_json(document: &impl Serialize) -> Result<()> {
-    print(&(serde_json::to_string_pretty(document)? + "\n"))
+    let text = match io::stdout().is_terminal() {
+        true => serde_json::to_string_pretty(document)?,
+        false => serde_json::to_string(document)?,
+    };
+    print(&(text + "\n"))
 }
 
 fn warn(text: &str) {
     // Standard error may be closed; a warning is not worth failing for.
     let _ = writeln!(io::stderr(), "warning: {text}");
+}
+
+/// Says on standard error what was taken for granted.
+fn note(text: &str) {
+    // Standard error may be closed; a note is not worth failing for.
+    let _ = writeln!(io::stderr(), "note: {text}");
 }
 
 /// A number of bytes as people read it.

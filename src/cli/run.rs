@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use planish_eval::Tensor;
 use planish_runtimes::{Model, Runtime, SessionOptions, ort::OnnxRuntime};
 
-use super::{RuntimeArguments, print};
+use super::{RuntimeArguments, note, print};
 use crate::artifact::part_path;
 use crate::chain::Chain;
 use crate::manifest::Manifest;
@@ -14,6 +14,10 @@ use crate::tensor_file;
 use crate::verify::named;
 
 /// Run an artifact on inputs from a safetensors file
+///
+/// What is not in the file is taken for a prompt of full rows where it can be: the cache is empty,
+/// attention_mask all ones, position_ids count its tokens, token_type_ids are zeros. A note on
+/// standard error says so.
 ///
 /// An encoder-decoder is run as a whole on input_ids, attention_mask and decoder_input_ids: its
 /// encoder_model, then its decoder_model without a cache; it gives encoder_last_hidden_state,
@@ -42,17 +46,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let manifest = Manifest::read(&arguments.artifact)?;
     let chain = match &arguments.part {
         None => Chain::of(&manifest.parts),
-        Some(name) => Chain::alone(&manifest.parts, name).ok_or_else(|| {
-            let names: Vec<&str> = manifest.parts.iter().map(|part| part.name.as_str()).collect();
-            anyhow!("{} has no part `{name}`; it has {}", arguments.artifact.display(), names.join(", "))
-        })?,
+        Some(name) => Chain::alone(&manifest.parts, name).ok_or_else(|| no_part(&arguments, &manifest, name))?,
     };
     let file = |part| part_path(&arguments.artifact, &manifest, part);
     let files = chain.parts().iter().map(|part| file(part)).collect::<Result<Vec<_>>>()?;
-    let inputs = tensor_file::read(&arguments.inputs)?;
-    chain
-        .check(&inputs, manifest.max_sequence_length)
-        .with_context(|| format!("cannot run on {}", arguments.inputs.display()))?;
+    let mut inputs = tensor_file::read(&arguments.inputs)?;
+    let context = || format!("cannot run on {}", arguments.inputs.display());
+    let added = chain.complete(&mut inputs).with_context(context)?;
+    if !added.is_empty() {
+        note(&format!("inputs that were not given: {}", added.join(", ")));
+    }
+    chain.check(&inputs, manifest.max_sequence_length).with_context(context)?;
     let options = SessionOptions { threads: arguments.threads.unwrap_or(0).into(), ..SessionOptions::compiled() };
     let runtime = OnnxRuntime::new(arguments.runtime.ort_lib);
     let outputs = chain.run(inputs, |part, inputs| {
@@ -62,6 +66,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     match &arguments.outputs {
         Some(path) => tensor_file::write(path, &outputs),
         None => print(&outputs.iter().map(|(name, tensor)| line(name, tensor)).collect::<String>()),
+    }
+}
+
+/// The error on a part that an artifact does not have.
+fn no_part(arguments: &Arguments, manifest: &Manifest, name: &str) -> anyhow::Error {
+    let artifact = arguments.artifact.display();
+    match manifest.parts.as_slice() {
+        [_] => anyhow!("{artifact} has no part `{name}`: it has one model only; leave out --part"),
+        parts => {
+            let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+            anyhow!("{artifact} has no part `{name}`; it has {}", names.join(", "))
+        }
     }
 }
 

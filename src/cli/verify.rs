@@ -50,7 +50,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let manifest = Manifest::read(&arguments.artifact)?;
     OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
-    let (reference, source) = reference(arguments.reference.as_deref(), &arguments.artifact, &manifest)?;
+    let (reference, source) = reference(arguments.reference.as_slice(), &arguments.artifact, &manifest)?;
     let inputs = Seeded { seed: arguments.seed, max_length: arguments.max_length };
     let report = report(&source, &arguments.artifact, &manifest, inputs, &arguments.runtime, arguments.threads)?;
     if arguments.json {
@@ -130,25 +130,33 @@ pub(super) fn input_specs(ports: &[planish_runtimes::Port], part: &Part, pad: Op
     Ok(specs(ports, &known)?)
 }
 
-/// The checkpoint that an artifact was compiled from, and where it is: the one that was named, or
-/// the one of the recorded name.
-pub(super) fn reference(named: Option<&Path>, artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Loaded)> {
+/// The checkpoint that an artifact was compiled from, and where it is: the one among those that were
+/// named, or where none was the one of the recorded name.
+pub(super) fn reference(named: &[PathBuf], artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Loaded)> {
     let (path, checkpoint) = match named {
-        Some(path) => {
-            let checkpoint = SourceModel::open(path)?;
-            if let Some(file) = difference(&checkpoint, manifest)? {
-                bail!(
-                    "{} is not what the artifact was compiled from; name the right checkpoint with --reference",
-                    file.display()
-                );
-            }
-            (path.to_owned(), checkpoint)
-        }
-        None => find(artifact, manifest)?,
+        [] => find(artifact, manifest)?,
+        named => among(named, artifact, manifest)?,
     };
     let task = manifest.task.as_ref().map(|task| task.parse().map_err(anyhow::Error::msg)).transpose()?;
     let source = checkpoint.load(LoadOptions { task, strict: false })?;
     Ok((path, source))
+}
+
+/// The first checkpoint that is the source among those that were named.
+fn among(named: &[PathBuf], artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, SourceModel)> {
+    let mut others = Vec::new();
+    for path in named {
+        let checkpoint = SourceModel::open(path)?;
+        match difference(&checkpoint, manifest)? {
+            None => return Ok((path.to_owned(), checkpoint)),
+            Some(file) => others.push(file.display().to_string()),
+        }
+    }
+    bail!(
+        "{} is not what the artifact {} was compiled from; name the right checkpoint with --reference",
+        others.join(" or "),
+        artifact.display()
+    )
 }
 
 /// The first checkpoint that is the source among the places where people keep them: in the folder

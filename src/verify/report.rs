@@ -7,6 +7,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
 use super::Tolerances;
+use crate::chain::PRESENT;
 
 /// How a candidate compares with a reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,17 +72,35 @@ impl Report {
     }
 }
 
+impl CaseReport {
+    /// The outputs that a table shows, by what it calls them: of a cache in which nothing misses
+    /// only the worst keys or values.
+    fn rows(&self) -> Vec<(String, &OutputReport)> {
+        let (cache, others): (Vec<_>, Vec<_>) = self.outputs.iter().partition(|o| o.output.starts_with(PRESENT));
+        let error = |output: &OutputReport| output.figures.map_or(f64::INFINITY, |figures| figures.max_rel);
+        let worst = cache.iter().max_by(|a, b| error(a).total_cmp(&error(b)));
+        let all = || self.outputs.iter().map(|output| (output.output.clone(), output)).collect();
+        match worst {
+            Some(worst) if cache.len() > 1 && cache.iter().all(|output| output.miss.is_none()) => {
+                let shown = others.into_iter().map(|output| (output.output.clone(), output));
+                shown.chain([(format!("{}, worst of {}", worst.output, cache.len()), *worst)]).collect()
+            }
+            _ => all(),
+        }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
         table.set_header(["inputs", "output", "max abs", "max rel", "cosine", "top-1", "verdict"]);
         for case in &self.cases {
-            for output in &case.outputs {
+            for (name, output) in case.rows() {
                 let figure = |show: &dyn Fn(&Figures) -> String| output.figures.as_ref().map_or("-".to_owned(), show);
                 table.add_row([
                     case.label.clone(),
-                    output.output.clone(),
+                    name,
                     figure(&|figures| format!("{:.1e}", figures.max_abs)),
                     figure(&|figures| format!("{:.1e}", figures.max_rel)),
                     figure(&|figures| format!("{:.6}", figures.cosine)),
@@ -116,5 +135,22 @@ mod tests {
         assert!(lines[2].contains("| ok") && lines[3].contains("5.0e-1") && lines[3].contains("far off"), "{failed}");
         let json = serde_json::to_value(&failed).unwrap();
         assert_eq!(json["cases"][0]["outputs"][0]["figures"]["cosine"], 1.0);
+    }
+    #[test]
+    fn a_cache_is_one_row_unless_it_misses() {
+        let output = |name: &str, max_rel: f64, miss: Option<&str>| {
+            let figures = Some(Figures { max_abs: max_rel, max_rel, cosine: 1.0, top1: 1.0 });
+            OutputReport { output: name.to_owned(), figures, miss: miss.map(str::to_owned) }
+        };
+        let shown = |miss: Option<&str>| {
+            let cache = [output("present.0.key", 1e-7, None), output("present.0.value", 3e-6, miss)];
+            let last = output("present.1.key", 2e-6, None);
+            let outputs = [output("logits", 1e-6, None)].into_iter().chain(cache).chain([last]).collect();
+            let case = CaseReport { label: "1 x 1".to_owned(), outputs };
+            case.rows().into_iter().map(|(name, output)| format!("{name}: {}", output.output)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(None), ["logits: logits", "present.0.value, worst of 3: present.0.value"]);
+        let all = ["logits", "present.0.key", "present.0.value", "present.1.key"];
+        assert_eq!(shown(Some("far off")), all.map(|name| format!("{name}: {name}")));
     }
 }

@@ -29,6 +29,7 @@ fn artifacts_of_a_model_are_measured_together() {
     let order: Vec<&str> = cells.iter().map(|cell| cell["model"]["id"].as_str().unwrap()).collect();
     assert_eq!(order, ["a", "a2", "a", "a2", "b", "b"]);
     assert!(cells.iter().all(|cell| cell["latency_ms"]["p50"].is_f64()), "{document}");
+    assert!(cells.iter().all(|cell| cell["samples_ns"].as_array().unwrap().len() >= 3), "{document}");
     assert_eq!(names(folder.path()), ["a", "a2", "b", "bert", "bert-classify", "figures.json"]);
 }
 
@@ -74,6 +75,38 @@ fn encoder_decoders_are_measured_part_by_part() {
 #[test]
 fn encoders_are_measured_on_one_run() {
     assert_eq!(runs("bert-mlm", "7"), expected([("", 7, 0)]));
+}
+
+#[test]
+fn images_have_no_sequence_length() {
+    let (_folder, out) = artifact("vit");
+    let reference = golden("vit");
+    let bench =
+        ["bench", text(&out), "--reference", text(&reference), "--batch", "1,2", "--time", "0", "--threads", "1"];
+    let table = planish([&bench[..], &["--iterations", "3"]].concat()).succeeds().stdout;
+    let row: Vec<&str> = table.lines().nth(2).unwrap().split('|').map(str::trim).collect();
+    assert_eq!((row[4], row[5], row[11]), ("1", "-", "-"), "{table}");
+    let more = ["--iterations", "3", "--json", "--seq", "4,8"];
+    let done = planish([&bench[..], &more].concat()).exits(0, &["warning: --seq is of no use to", "no sequences"]);
+    assert_eq!(done.stdout.lines().count(), 1, "one line, where no terminal is");
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 2, "{document}");
+    for cell in cells {
+        assert!(cell["shape"]["seq"].is_null() && cell["shape"]["tokens"].is_null(), "{cell}");
+        assert!(cell["throughput"]["tok_s"].is_null() && cell["throughput"]["inf_s"].is_f64(), "{cell}");
+        assert!(cell.get("samples_ns").is_none(), "samples are for files");
+    }
+}
+
+#[test]
+fn each_artifact_is_held_against_its_own_reference() {
+    let ((_a, bert), (_b, vit)) = (artifact("bert"), artifact("vit"));
+    let [first, second] = ["bert", "vit"].map(golden);
+    let bench = ["bench", text(&bert), text(&vit), "--time", "0", "--iterations", "3", "--reference", text(&second)];
+    let quick = [&bench[..], &["--reference", text(&first)]].concat();
+    assert_eq!(planish(quick).succeeds().stdout.lines().filter(|line| line.starts_with("| out")).count(), 2);
+    planish(bench).exits(1, &["vit", "is not what the artifact", text(&bert), "--reference"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use planish_ir::text::parse;
 use planish_models::Checkpoint;
 use serde_json::Value;
 
-use crate::support::{Done, command, golden, names, planish, planish_compile, scratch};
+use crate::support::{Done, Draft, command, golden, names, planish, planish_compile, scratch};
 
 #[test]
 fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {
@@ -74,6 +74,44 @@ fn the_output_folder_is_named_after_model_and_target() {
     assert!(compile("onnx").stdout.starts_with("bert-onnx: bert for feature-extraction"));
     compile("ort");
     assert_eq!(names(folder.path()), ["bert-onnx", "bert-ort"]);
+    let genai = ["compile", golden("gpt2").to_str().unwrap(), "--runtime-package", "genai"].map(str::to_owned);
+    Done::from(command(genai).current_dir(folder.path()).output().unwrap()).exits(0, &[]);
+    assert_eq!(names(folder.path()), ["bert-onnx", "bert-ort", "gpt2-ort-genai"]);
+}
+
+#[test]
+fn what_is_replaced_is_said() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let compile = |more: &[&str]| planish_compile(&golden("bert"), &out, more).succeeds().stdout;
+    assert!(!compile(&["--target", "onnx", "--opset", "18"]).contains("replaced"));
+    let replaced = "\n  replaced an artifact of bert: bert for feature-extraction, target onnx, opset 18\n";
+    assert!(compile(&[]).contains(replaced));
+}
+
+#[test]
+fn pooling_that_is_left_out_is_noted() {
+    let folder = scratch();
+    let model = Draft::of("bert").write(folder.path().join("model"));
+    let pooling = r#"[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]"#;
+    std::fs::write(model.join("modules.json"), pooling).unwrap();
+    let done = planish_compile(&model, &folder.path().join("out"), &["--strict"]).exits(0, &[]);
+    let note = "note: pooling of 1_Pooling is not in the graph; pooler_output is not the sentence embedding\n";
+    assert_eq!(done.stderr, note);
+}
+
+/// As people write the names of models on the hub.
+#[test]
+fn names_of_the_hub_are_not_downloaded() {
+    let folder = scratch();
+    let compile = |model: &str| Done::from(command(["compile", model]).current_dir(folder.path()).output().unwrap());
+    for name in ["gpt2", "openai/gpt2"] {
+        compile(name).exits(1, &[name, "Hugging Face hub", "hf download"]);
+    }
+    for path in ["model.safetensors", "./gpt2", "/gpt2"] {
+        let done = compile(path).exits(1, &[path, "No such file"]);
+        assert!(!done.stderr.contains("hf download"), "{}", done.stderr);
+    }
 }
 
 #[test]

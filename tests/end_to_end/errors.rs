@@ -26,11 +26,12 @@ fn no_message_repeats_its_cause() {
     let (artifact, nowhere) = (text(&out), text(&place("nowhere")));
     let outputs = text(&place("nowhere/outputs"));
     planish_compile(&golden("bert"), &out, &[]).succeeds();
-    says_once(planish(["run", &nowhere, "--inputs", "x"]), missing);
+    planish(["run", &nowhere, "--inputs", "x"]).exits(1, &[&format!("error: there is no folder {nowhere};")]);
+    says_once(planish(["run", &text(&golden("bert")), "--inputs", "x"]), missing);
     says_once(planish(["run", &artifact, "--inputs", &nowhere]), missing);
     says_once(planish(["verify", &artifact, "--reference", &nowhere]), missing);
-    says_once(planish(["verify", &nowhere]), missing);
-    says_once(planish(["bench", &nowhere]), missing);
+    planish(["verify", &nowhere]).exits(1, &["there is no folder"]);
+    planish(["bench", &nowhere]).exits(1, &["there is no folder"]);
 
     let inputs = text(&place("inputs.safetensors"));
     let all = crate::support::tensors(&golden("bert").join("io.safetensors")).into_iter();

@@ -118,10 +118,20 @@ fn weights_that_cannot_be_linked_are_warned_of() {
     draft.tensors.insert("embeddings.word_embeddings.weight".to_owned(), embeddings);
     draft.config["vocab_size"] = vocabulary.into();
     let model = draft.write(folder.path().join("model"));
-    let done = planish_compile(&model, &folder.path().join("out"), &["--weights", "link"]).exits(0, &[]);
-    assert!(done.stderr.starts_with("warning: 1 MB of weights could not be linked"), "{}", done.stderr);
-    assert_eq!(done.stderr.lines().count(), 1);
-    planish_compile(&model, &folder.path().join("copied"), &[]).succeeds();
+    let warning = "of the weights are float16: widened and copied, not linked";
+    let done = planish_compile(&model, &folder.path().join("out"), &["--weights", "link"]).exits(0, &[warning]);
+    assert!(done.stderr.starts_with("warning: ") && done.stderr.lines().count() == 1, "{}", done.stderr);
+    let strict = ["--weights", "link", "--strict"];
+    planish_compile(&model, &folder.path().join("strict"), &strict).exits(1, &[warning, "leave out --weights link"]);
+    planish_compile(&model, &folder.path().join("copied"), &["--strict"]).succeeds();
+    assert_eq!(names(folder.path()), ["copied", "model", "out"]);
+    // However few they are.
+    planish_compile(
+        &golden("bert"),
+        &folder.path().join("bert"),
+        &["--weights", "link", "--strict", "--target", "onnx"],
+    )
+    .succeeds();
 }
 
 #[test]

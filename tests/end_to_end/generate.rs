@@ -343,7 +343,7 @@ fn what_cannot_be_generated_is_refused() {
     let (_folder, out) = artifact(&golden("gpt2"), &[]);
     generate(&out, &["--prompt", "Hello"]).exits(1, &["has no tokenizer.json", "--ids"]);
     generate(&out, &["--ids", "5,137"]).exits(1, &["id 137 is not in the vocabulary", "0 to 136"]);
-    generate(&out, &["--ids=-1"]).exits(1, &["id -1 is not in the vocabulary"]);
+    generate(&out, &["--ids", "-1"]).exits(1, &["id -1 is not in the vocabulary"]);
     generate(&golden("gpt2"), &["--ids", "5"]).exits(1, &["is no artifact", "planish compile"]);
     generate(&out, &["--ids", "5", "--ort-lib", "nowhere.so"]).exits(4, &["nowhere.so"]);
     std::fs::write(out.join("generation_config.json"), r#"{"eos_token_id": "end"}"#).unwrap();
@@ -366,12 +366,28 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", "5,x"], &["`x` is no token id"]);
     usage(&["--ids", "5", "--length-penalty", "1"], &["--beams"]);
     usage(&["--ids", "5", "--beams", "2", "--top-k", "3"], &["cannot be used with"]);
-    usage(&["--ids", "5", "--beams", "0"], &["--beams"]);
-    usage(&["--ids", "5", "--max-new-tokens", "0"], &["--max-new-tokens"]);
+    for number in ["0", "-1", "x"] {
+        usage(&["--ids", "5", "--beams", number], &["--beams", number, "at least 1"]);
+        usage(&["--ids", "5", "--max-new-tokens", number], &["--max-new-tokens", number, "at least 1"]);
+    }
+    usage(&["--ids", "5", "--top-k", "-1"], &["--top-k", "-1", "at least 0"]);
+    usage(&["--ids", "5", "--seed", "-1"], &["--seed", "-1", "from 0 to"]);
+    usage(&["--ids", "5", "--temperature", "-1"], &["above 0"]);
+    usage(&["--ids", "5", "--top-p", "-1"], &["from 0 to 1"]);
     usage(&["--ids", "5", "--temperature", "0"], &["above 0"]);
     usage(&["--ids", "5", "--temperature", "nan"], &["above 0"]);
     usage(&["--ids", "5", "--top-p", "1.5"], &["from 0 to 1"]);
     usage(&["--ids", "5", "--greedy", "--top-p", "0.5"], &["cannot be used with"]);
     usage(&["--ids", "5", "--greedy", "--beams", "2"], &["cannot be used with"]);
-    generate(&out, &["--ids", "5", "--seed", "1"]).exits(1, &["--seed", "--temperature"]);
+}
+
+/// Scripts give a seed at all times.
+#[test]
+fn a_seed_without_draws_is_warned_of() {
+    let (_folder, out) = artifact(&golden("gpt2"), &[]);
+    let more = ["--ids", "5,6", "--max-new-tokens", "4", "--json"];
+    let done = generate(&out, &[&more[..], &["--seed", "1"]].concat()).exits(0, &["warning: --seed", "--temperature"]);
+    assert_eq!(done.stdout, generate(&out, &more).succeeds().stdout);
+    let beams = |name: &str| generate(&out, &[&more[..], &[name, "3"]].concat()).succeeds().stdout;
+    assert_eq!(beams("--num-beams"), beams("--beams"));
 }

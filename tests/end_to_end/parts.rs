@@ -107,7 +107,7 @@ fn inputs_of_several_parts_are_checked_by_their_names() {
     let refused = |inputs: &Tensors, more: &[&str], parts: &[&str]| drop(run(&out, inputs, more).0.exits(1, parts));
     let mut missing = inputs("bart", 5);
     let decoder = missing.remove("decoder_input_ids").unwrap();
-    let advice = "are input_ids, attention_mask, decoder_input_ids; --part runs";
+    let advice = "decoder_input_ids: i64[batch_size, decoder_sequence_length]; --part runs";
     refused(&missing, &[], &["`decoder_input_ids` is missing", advice]);
     missing.insert("labels".to_owned(), decoder);
     refused(&missing, &[], &["no input `labels`", advice]);
@@ -128,6 +128,13 @@ fn inputs_of_several_parts_are_checked_by_their_names() {
     refused(&with(ids([2, 5], 127)), &[], &["`decoder_input_ids` is 127 at [0, 0]", "0 to 126"]);
     refused(&with(ids([3, 5], 1)), &[], &["`batch_size` is", "in `decoder_input_ids`"]);
     refused(&with(ids([2, 41], 1)), &[], &["`decoder_input_ids` has the shape [2, 41]", "at most 40 tokens"]);
+}
+
+#[test]
+fn a_model_of_one_part_has_none_to_name() {
+    let (_folder, out) = artifact("bert");
+    let (done, _) = run(&out, &Tensors::new(), &["--part", "encoder_model"]);
+    done.exits(1, &["no part `encoder_model`: it has one model only; leave out --part"]);
 }
 
 #[test]

@@ -110,6 +110,7 @@ struct Silent;
 
 impl Observer for Silent {
     fn warning(&self, _: &str) {}
+    fn note(&self, _: &str) {}
     fn graph(&self, _: &str, _: &Graph) {}
     fn begin_writing(&self, _: u64) {}
     fn written(&self, _: u64) {}

@@ -16,7 +16,7 @@ use crate::proto::{
 };
 
 /// Weights below this many bytes stay in the model file: shape inference reads some of them there.
-const INLINE_BYTES: u64 = 1024;
+pub const INLINE_BYTES: u64 = 1024;
 
 /// Where tensors begin in a file of their own, so that a runtime can map them.
 const ALIGNMENT: u64 = 4096;
@@ -72,16 +72,12 @@ pub(super) fn write(
     let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut data = File::default();
     let mut body = Body::default();
-    let mut unlinked = 0;
     for initializer in weights {
         let bytes = initializer.weight.bytes();
         let linked = match options.placement {
             Placement::Link if bytes >= INLINE_BYTES => linkable(initializer.weight),
             _ => None,
         };
-        if options.placement == Placement::Link && linked.is_none() {
-            unlinked += bytes;
-        }
         if let Some((path, range)) = linked {
             let location = range.source.name().to_owned();
             body.external(initializer, &location, range.offset);
@@ -107,7 +103,7 @@ pub(super) fn write(
         return Err(ExportError::TooLarge(file.length));
     }
 
-    let mut exported = Exported { files: vec![(model_name.clone(), file.length)], linked: Vec::new(), unlinked };
+    let mut exported = Exported { files: vec![(model_name.clone(), file.length)], linked: Vec::new() };
     for (link, path) in links {
         // A symbolic link, as in the cache of Hugging Face, would be linked itself.
         let file = path.canonicalize();

@@ -9,6 +9,8 @@ mod reshape;
 mod update;
 mod write;
 
+pub use layout::INLINE_BYTES;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,8 +57,6 @@ pub struct Exported {
     pub files: Vec<(String, u64)>,
     /// Names of the weight files that were linked.
     pub linked: Vec<String>,
-    /// Bytes of weights that were to be linked and could not: transformed ones, and small ones.
-    pub unlinked: u64,
 }
 
 /// A graph could not be written.
