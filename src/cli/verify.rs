@@ -135,7 +135,7 @@ pub(super) fn input_specs(ports: &[planish_runtimes::Port], part: &Part, pad: Op
 pub(super) fn reference(named: Option<&Path>, artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, Loaded)> {
     let (path, checkpoint) = match named {
         Some(path) => {
-            let checkpoint = SourceModel::open(path)?;
+            let checkpoint = SourceModel::open_with(path, &manifest.source.import)?;
             if let Some(file) = difference(&checkpoint, manifest)? {
                 bail!(
                     "{} is not what the artifact was compiled from; name the right checkpoint with --reference",
@@ -170,7 +170,7 @@ fn find(artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, SourceModel)> 
             Some(file) if file.extension().is_some_and(|e| e == "onnx") => file,
             _ => place,
         };
-        let problem = match SourceModel::open(&place) {
+        let problem = match SourceModel::open_with(&place, &manifest.source.import) {
             Ok(checkpoint) => match difference(&checkpoint, manifest)? {
                 None => return Ok((place, checkpoint)),
                 Some(file) => format!("{} is not what the artifact was compiled from", file.display()),
