@@ -176,7 +176,7 @@ pub fn compile(
     let manifest = Manifest {
         schema: Manifest::schema(),
         producer: Manifest::producer(),
-        source: Source { name: model.name(), files },
+        source: Source { name: model.name(), files, import: model.import_options() },
         architecture: source.architecture.to_owned(),
         task: source.task.map(|task| task.to_string()),
         target: options.passes.target.to_string(),

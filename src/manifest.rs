@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_onnx::ImportOptions;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
@@ -82,6 +83,9 @@ pub struct Source {
     pub name: String,
     /// The files that decide what the model is.
     pub files: Vec<File>,
+    /// What of an ONNX graph was taken, if not all as it is.
+    #[serde(skip_serializing_if = "ImportOptions::is_empty", default)]
+    pub import: ImportOptions,
 }
 
 /// A file.

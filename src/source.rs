@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{Graph, Op, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
-use planish_onnx::{DEFAULT_OPSET, Imported, OPSETS};
+use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";
@@ -24,6 +24,7 @@ pub enum SourceModel {
 /// An ONNX graph and the files that it stands in.
 pub struct OnnxModel {
     path: PathBuf,
+    options: ImportOptions,
     imported: Imported,
     /// The files of external data that it uses.
     external: Vec<PathBuf>,
@@ -35,8 +36,23 @@ impl SourceModel {
     /// # Errors
     /// When it is missing, unreadable or malformed.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, &ImportOptions::default())
+    }
+
+    /// The same, of an ONNX file with shapes fixed or a part cut out.
+    ///
+    /// # Errors
+    /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
+    pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
         if path.extension().is_some_and(|e| e == ONNX) {
-            return OnnxModel::open(path).map(Self::Onnx);
+            return OnnxModel::open(path, options).map(Self::Onnx);
+        }
+        if !options.is_empty() {
+            bail!(
+                "{} is no .onnx file: --shapes, --inputs and --outputs take parts of ONNX graphs only; compile it with \
+                 `--target onnx --no-fusion` first, and then the model.onnx of that",
+                path.display()
+            );
         }
         Ok(Self::Checkpoint(Checkpoint::open(path)?))
     }
@@ -60,6 +76,15 @@ impl SourceModel {
                 model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end())
             }
             _ => DEFAULT_OPSET,
+        }
+    }
+
+    /// What of an ONNX file is taken; all of a checkpoint is.
+    #[must_use]
+    pub fn import_options(&self) -> ImportOptions {
+        match self {
+            Self::Checkpoint(_) => ImportOptions::default(),
+            Self::Onnx(model) => model.options.clone(),
         }
     }
 
@@ -122,14 +147,14 @@ impl SourceModel {
 }
 
 impl OnnxModel {
-    fn open(path: &Path) -> Result<Self> {
-        let imported = planish_onnx::import(path)?;
+    fn open(path: &Path, options: &ImportOptions) -> Result<Self> {
+        let imported = planish_onnx::import_with(path, options)?;
         let mut external = BTreeSet::new();
         for (_, _, weight) in imported.graph.weights() {
             files_of(weight, &mut external);
         }
         external.remove(path);
-        Ok(Self { path: path.to_owned(), imported, external: external.into_iter().collect() })
+        Ok(Self { path: path.to_owned(), options: options.clone(), imported, external: external.into_iter().collect() })
     }
 
     fn folder(&self) -> &Path {

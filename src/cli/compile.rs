@@ -16,7 +16,8 @@ use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, note, print, print_json, short, warn,
+    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, import::ImportArguments, note, print,
+    print_json, short, warn,
 };
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
@@ -42,6 +43,8 @@ pub(super) struct Arguments {
     /// image-classification, as far as the architecture has it [default: what config.json says]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
+    #[command(flatten)]
+    import: ImportArguments,
     /// The ONNX opset to write, 17 to 26 [default: 20; that of an ONNX graph with operators that are
     /// left as they are]
     #[arg(long, value_name = "N",
@@ -110,7 +113,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         // Before any work that would be in vain.
         OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
     }
-    let source = SourceModel::open(&arguments.model)?;
+    let source = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
     let folder = arguments
         .output
         .clone()

@@ -4,6 +4,7 @@ mod bench;
 mod compile;
 mod completions;
 mod generate;
+mod import;
 mod passes;
 mod run;
 mod runtimes;

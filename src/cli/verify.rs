@@ -146,7 +146,7 @@ pub(super) fn reference(named: &[PathBuf], artifact: &Path, manifest: &Manifest)
 fn among(named: &[PathBuf], artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, SourceModel)> {
     let mut others = Vec::new();
     for path in named {
-        let checkpoint = SourceModel::open(path)?;
+        let checkpoint = SourceModel::open_with(path, &manifest.source.import)?;
         match difference(&checkpoint, manifest)? {
             None => return Ok((path.to_owned(), checkpoint)),
             Some(file) => others.push(file.display().to_string()),
@@ -178,7 +178,7 @@ fn find(artifact: &Path, manifest: &Manifest) -> Result<(PathBuf, SourceModel)> 
             Some(file) if file.extension().is_some_and(|e| e == "onnx") => file,
             _ => place,
         };
-        let problem = match SourceModel::open(&place) {
+        let problem = match SourceModel::open_with(&place, &manifest.source.import) {
             Ok(checkpoint) => match difference(&checkpoint, manifest)? {
                 None => return Ok((place, checkpoint)),
                 Some(file) => format!("{} is not what the artifact was compiled from", file.display()),

@@ -35,7 +35,11 @@ fn operands_and_attributes_must_fit() {
         ("%q, %k, %k, past_key: %pk", "heads = 4, kv_heads = 2", "`past_key` and `past_value` do not fit"),
         ("%q, %k, %k, past_key: %pk, past_value: %pv", "heads = 4, kv_heads = 2", "do not fit"),
         ("%q, %k, %k, mask: %m, past_key: %pk, past_value: %pk", "heads = 4, kv_heads = 2", "expected bool[b, p + s]"),
-        ("%q, %k, %k, bias: %w", "heads = 4, kv_heads = 2", "`bias` is f32[8], expected what broadcasts to f32[b, 4, s, s]"),
+        (
+            "%q, %k, %k, bias: %w",
+            "heads = 4, kv_heads = 2",
+            "`bias` is f32[8], expected what broadcasts to f32[b, 4, s, s]",
+        ),
         ("%q, %pk, %pk", "heads = 4, kv_heads = 4", "`k` is f32[b, 2, p, 2], expected f32[b, keys, features]"),
     ] {
         let error = attention(operands, attributes).expect_err("it does not fit");

@@ -119,7 +119,7 @@ fn tasks_are_inferred_from_the_class() {
         ("BertModel", Task::FeatureExtraction),
     ] {
         let model = Draft::of("bert-mlm").with("architectures", json!([class])).load(STRICT).unwrap();
-        assert_eq!(model.task, expected, "{class}");
+        assert_eq!(model.task, Some(expected), "{class}");
     }
     let class = "BertForNextSentencePrediction";
     let parts = [class, "choose one of feature-extraction, fill-mask"];
@@ -131,7 +131,7 @@ fn tasks_are_inferred_from_the_class() {
     }
     let draft = Draft::of("bert").without("architectures");
     let model = draft.load(LENIENT).unwrap();
-    assert_eq!(model.task, Task::FeatureExtraction);
+    assert_eq!(model.task, Some(Task::FeatureExtraction));
     assert_says(&model.warnings[0], &["`architectures` is missing", "feature-extraction"]);
     assert!(draft.load(LoadOptions { strict: true, ..task(Task::FeatureExtraction) }).is_ok());
 }

@@ -54,7 +54,7 @@ fn rows(tensor: &Stored, range: std::ops::Range<usize>) -> Stored {
 fn inputs_and_outputs_are_those_of_optimum() {
     for name in DECODERS {
         let model = load_path(&golden(name), STRICT).unwrap();
-        assert_eq!((model.task, model.max_positions), (Task::TextGeneration, Some(64)), "{name}");
+        assert_eq!((model.task, model.max_positions), (Some(Task::TextGeneration), Some(64)), "{name}");
         let graph = &model.parts[0].graph;
         let (kv, size) = if name == "gpt2" { (4, 12) } else { (2, 16) };
         let vocabulary = model.vocab_size.unwrap();
@@ -232,7 +232,7 @@ fn windows_slide_where_the_configuration_says() {
 fn the_task_is_the_only_one() {
     let draft = Draft::of("llama").without("architectures");
     let model = draft.load(LENIENT).unwrap();
-    assert_eq!(model.task, Task::TextGeneration);
+    assert_eq!(model.task, Some(Task::TextGeneration));
     assert_says(&model.warnings[0], &["`architectures` is missing", "text-generation"]);
     let base = Draft::of("llama").with("architectures", json!(["LlamaModel"]));
     assert_says(&base.error(LENIENT), &["`llama` has no task `feature-extraction`"]);

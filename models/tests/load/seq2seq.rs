@@ -47,7 +47,7 @@ fn inputs_and_outputs_have_the_names_and_dimensions_of_optimum() {
     ];
     for name in ["t5", "bart"] {
         let model = load_path(&golden(name), STRICT).unwrap();
-        assert_eq!(model.task, Task::Text2TextGeneration);
+        assert_eq!(model.task, Some(Task::Text2TextGeneration));
         assert_eq!(model.parts.len(), expected.len());
         for (part, (file, inputs, outputs)) in model.parts.iter().zip(&expected) {
             let graph = &part.graph;

@@ -4,25 +4,30 @@
 //! behind; operators that the IR has become those; others pass through as `foreign`, with the types
 //! that the graph declares for their results.
 
+mod cut;
 mod error;
 mod foreign;
 mod functions;
 mod infer;
 mod known;
 mod legacy;
+mod names;
 mod nodes;
 mod order;
 mod scope;
+mod shapes;
 mod skeleton;
 mod symbols;
 mod tensors;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use planish_ir::Graph;
 
 pub use error::ImportError;
+use serde::{Deserialize, Serialize};
 
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 
@@ -42,13 +47,45 @@ pub struct Imported {
     pub warnings: Vec<String>,
 }
 
-/// Reads a graph from a file. Weights are not read but by what they are ranges of, and external data
+/// What is taken from a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImportOptions {
+    /// The shapes that inputs get, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub shapes: BTreeMap<String, Vec<i64>>,
+    /// The values that become the inputs, in order, by their names in the file; empty for the graph's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<String>,
+    /// The values that become the outputs, in order; empty for the graph's own. What these do not need is
+    /// not looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
+}
+
+impl ImportOptions {
+    /// Whether a file is taken as it is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Reads a graph from a file as it is. See [`import_with`].
+///
+/// # Errors
+/// Those of [`import_with`].
+pub fn import(path: &Path) -> Result<Imported, ImportError> {
+    import_with(path, &ImportOptions::default())
+}
+
+/// Reads a graph, or a part of it, from a file. Weights are not read but by what they are ranges of, and external data
 /// only from the folder of the file.
 ///
 /// # Errors
 /// When the file cannot be read, breaks the format, or has nodes that no graph here can have: these
-/// are all named.
-pub fn import(path: &Path) -> Result<Imported, ImportError> {
+/// are all named. When the options name what the graph does not have.
+pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, ImportError> {
     let file =
         skeleton::WeightFile::open(path).map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
     let model = skeleton::read(&file)?;
@@ -57,6 +94,8 @@ pub fn import(path: &Path) -> Result<Imported, ImportError> {
     let mut graph = model.graph.ok_or_else(|| malformed("it holds no graph: is it an ONNX model?".to_owned()))?;
     functions::inline(&mut graph, &model.functions).map_err(malformed)?;
     order::check(&mut graph, &|_| false).map_err(malformed)?;
+    shapes::fix(&mut graph, &options.shapes).map_err(malformed)?;
+    cut::outputs(&mut graph, &options.outputs).map_err(malformed)?;
     let mut scope = scope::Scope::new(&graph, opsets, path, Arc::new(file));
     scope.interface(&graph).map_err(malformed)?;
     for node in &graph.node {
@@ -66,7 +105,8 @@ pub fn import(path: &Path) -> Result<Imported, ImportError> {
         return Err(ImportError::Nodes { path: path.to_owned(), nodes: scope.problems });
     }
     let warnings = std::mem::take(&mut scope.warnings);
-    let graph = scope.finish(&graph).map_err(malformed)?;
+    let given = cut::find(&mut scope, &graph, &options.inputs).map_err(malformed)?;
+    let graph = scope.finish(&graph, &given).map_err(malformed)?;
     planish_ir::verify(&graph).map_err(|e| malformed(e.to_string()))?;
     Ok(Imported { graph, opset, warnings })
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use planish_ir::ops::{Cast, Reshape, Sizes};
 use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId, Weight};
 
+use super::cut;
 use super::known::Known;
 use super::skeleton::WeightFile;
 use super::symbols::Symbols;
@@ -261,11 +262,11 @@ impl Scope {
         self.opsets.iter().find(same).map_or(1, |o| o.version)
     }
 
-    /// Ends the graph with its outputs.
+    /// Ends the graph with its outputs, and has it begin with the values that are given, if there are any.
     ///
     /// # Errors
-    /// When an output cannot be of the type that the graph declares.
-    pub(super) fn finish(mut self, graph: &GraphProto) -> Result<Graph, String> {
+    /// When an output cannot be of the type that the graph declares, or needs more than what is given.
+    pub(super) fn finish(mut self, graph: &GraphProto, given: &[(String, ValueId)]) -> Result<Graph, String> {
         for output in &graph.output {
             let value = self.value(&output.name)?;
             let found = self.graph.ty(value).clone();
@@ -284,6 +285,9 @@ impl Scope {
                 return clash(&declared);
             }
             self.graph.add_output(&output.name, value);
+        }
+        if !given.is_empty() {
+            self.graph = cut::inputs(&self.graph, given)?;
         }
         self.graph.compact();
         Ok(self.graph)

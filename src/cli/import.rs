@@ -1,0 +1,58 @@
+//! What of an ONNX graph is taken.
+
+use std::str::FromStr;
+
+use anyhow::Result;
+use planish_onnx::ImportOptions;
+
+use super::Usage;
+
+/// Options for ONNX graphs.
+#[derive(clap::Args)]
+pub(super) struct ImportArguments {
+    /// Fix the shapes of inputs of an ONNX graph, e.g. input_ids=1x128; sizes that other inputs share with
+    /// them are fixed too
+    #[arg(long, value_name = "NAME=1x128", value_delimiter = ',')]
+    shapes: Vec<InputShape>,
+    /// Cut an ONNX graph: these values, of any of its nodes, become its inputs
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    inputs: Vec<String>,
+    /// Cut an ONNX graph: these values become its outputs, and what they do not need goes
+    #[arg(long, value_name = "C,D", value_delimiter = ',')]
+    outputs: Vec<String>,
+}
+
+impl ImportArguments {
+    /// What these say.
+    ///
+    /// # Errors
+    /// When an input is given two shapes.
+    pub(super) fn options(&self) -> Result<ImportOptions> {
+        let mut options =
+            ImportOptions { inputs: self.inputs.clone(), outputs: self.outputs.clone(), ..ImportOptions::default() };
+        for InputShape { name, sizes } in &self.shapes {
+            if options.shapes.insert(name.clone(), sizes.clone()).is_some() {
+                return Err(Usage(format!("--shapes has `{name}` twice")).into());
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The shape of an input.
+#[derive(Clone)]
+struct InputShape {
+    name: String,
+    sizes: Vec<i64>,
+}
+
+impl FromStr for InputShape {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || "the form is NAME=SIZExSIZE, e.g. input_ids=1x128".to_owned();
+        let (name, sizes) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
+        let size = |size: &str| size.parse::<u32>().map(i64::from).map_err(|_| form());
+        Ok(Self { name: name.to_owned(), sizes: sizes.split('x').map(size).collect::<Result<_, _>>()? })
+    }
+}
