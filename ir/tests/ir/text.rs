@@ -138,7 +138,8 @@ fn every_operator_is_generated() {
         let graph = build(&choices().new_tree(&mut runner).unwrap().current());
         seen.extend(graph.nodes().map(|(_, node)| node.op.mnemonic()));
     }
-    for mnemonic in Op::mnemonics() {
+    // What a `foreign` operator computes is not for a graph to know.
+    for mnemonic in Op::mnemonics().filter(|mnemonic| *mnemonic != "foreign") {
         assert!(seen.contains(&mnemonic), "random graphs have no `{mnemonic}`");
     }
 }

@@ -1,7 +1,7 @@
 //! Values to build on: those that are there by what fits, and new weights and constants.
 
 use planish_ir::ops::{Binary, BinaryKind, Unary, UnaryKind};
-use planish_ir::{DType, Op, Origin, TensorType, ValueId, Weight};
+use planish_ir::{DType, Dim, Op, Origin, Shape, TensorType, ValueId, Weight};
 
 use super::{Growing, NAMES};
 
@@ -122,4 +122,10 @@ impl Growing {
         let x = self.binary_of(BinaryKind::Min, x, one)?;
         self.binary_of(BinaryKind::Max, x, zero)
     }
+}
+
+/// Whether shapes broadcast whatever their symbols stand for.
+pub(super) fn broadcast(a: &Shape, b: &Shape) -> bool {
+    let one = Dim::constant(1);
+    a.iter().rev().zip(b.iter().rev()).all(|(x, y)| x == y || *x == one || *y == one)
 }
