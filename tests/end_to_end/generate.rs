@@ -121,6 +121,26 @@ fn each_prompt_of_a_batch_is_continued_as_it_would_be_alone() {
     }
 }
 
+/// The original length of longrope is 8: from 9 tokens on all keys have other frequencies.
+#[test]
+fn a_cache_is_computed_anew_where_the_text_outgrows_the_original_length() {
+    let (_folder, out) = artifact(&golden("phi3-longrope"), &[]);
+    let common = ["--ignore-eos", "--max-new-tokens", "40"];
+    // They grow beyond it at different steps; the last is beyond from the start.
+    let prompts = [&["1,2,3,4,5,6,7,8"][..], &["9,8,7"], &["5,6", "1,2,3,4,5,6,7,8", "3,1,4,1,5,9,2,6,5,3,5,8,9,7,9"]];
+    for prompts in prompts {
+        let prompts = prompts.iter().flat_map(|prompt| ["--ids", prompt]).collect::<Vec<_>>();
+        for search in [&["--greedy"][..], &["--beams", "3"]] {
+            let ids = |more: &[&str]| ids(&out, &[&common, &prompts[..], search, more].concat());
+            assert_eq!(ids(&[]), ids(&["--no-cache"]), "{prompts:?} {search:?}");
+        }
+    }
+    // What transformers 5.23.0 generates, with its cache and without.
+    let expected = [56, 67, 107, 95, 109, 51, 24, 118, 130, 33, 0, 52, 24, 116, 21, 30, 34, 79, 91, 67];
+    let more = ["--ids", "1,2,3,4,5,6,7,8", "--ignore-eos", "--max-new-tokens", "20"];
+    assert_eq!(ids(&out, &more), json!(expected));
+}
+
 #[test]
 fn a_seed_draws_the_same_tokens() {
     let (_folder, out) = artifact(&golden("gpt2"), &[]);

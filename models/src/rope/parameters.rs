@@ -23,11 +23,14 @@ pub(crate) struct Defaults {
     pub(crate) longrope_names: &'static [&'static str],
     /// The original length where the configuration does not have it at its top level.
     pub(crate) original: Option<f64>,
+    /// Whether the transformers library computes the cache anew where a text of "longrope" outgrows the
+    /// original length.
+    pub(crate) recomputes: bool,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { theta: 10_000.0, part: 1.0, longrope_names: &[], original: None }
+        Self { theta: 10_000.0, part: 1.0, longrope_names: &[], original: None, recomputes: false }
     }
 }
 
