@@ -223,6 +223,7 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
     assert_eq!(run(json!({"max_new_tokens": 5}), &["--max-new-tokens", "3"]), greedy[..3]);
     assert_eq!(run(json!({"max_length": prompt.len() + 2}), &[]), greedy[..2]);
     assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &[]), beam4);
+    assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &["--length-penalty", "0"]), beam4);
     let drawing = json!({"max_new_tokens": count, "do_sample": true, "temperature": 2.0});
     assert_eq!(run(drawing.clone(), &["--greedy"]), greedy);
     assert_eq!(run(drawing.clone(), &["--beams", "4"]), beam4);
@@ -235,6 +236,10 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
     assert_eq!(run(drawing, &["--no-generation-config", "--max-new-tokens", "4"]), greedy[..4]);
     let suppressing = |ids: &[i64]| run(json!({"max_new_tokens": 2, "suppress_tokens": ids}), &[]);
     assert!(!suppressing(&greedy[..1]).contains(&greedy[0]));
+    // As transformers 5.23.0: the number of new tokens counts, not that of all.
+    let short = json!({"eos_token_id": 70, "min_length": 12, "min_new_tokens": 1, "max_new_tokens": 12});
+    std::fs::write(out.join("generation_config.json"), short.to_string()).unwrap();
+    assert_eq!(ids(&out, &["--ids", "1,2,3"]), json!([55, 55, 70]));
     let forced = json!({"max_new_tokens": 3, "forced_eos_token_id": 9});
     assert_eq!(run(forced.clone(), &[])[2], 9);
     assert_eq!(run(forced, &["--ignore-eos"]), greedy[..3]);
@@ -245,6 +250,13 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
         generate(&out, &["--ids", &list(&prompt)]).exits(1, parts);
     };
     refused(json!({"penalty_alpha": 0.6}), &["penalty_alpha", "--no-generation-config"]);
+    let all: Vec<i64> = (0..137).collect();
+    for search in [json!({}), json!({"num_beams": 2}), json!({"do_sample": true})] {
+        let mut settings = search;
+        settings["suppress_tokens"] = json!(all);
+        refused(settings, &["no token may follow"]);
+    }
+    refused(json!({"forced_bos_token_id": 5, "suppress_tokens": [5]}), &["forced_bos_token_id", "suppress_tokens"]);
     refused(json!({"max_length": 3}), &["max_length", "--max-new-tokens"]);
     refused(json!({"bad_words_ids": [[137]]}), &["bad_words_ids", "137", "0 to 136"]);
     std::fs::write(out.join("generation_config.json"), r#"{"chat_format": "chatml"}"#).unwrap();
@@ -385,6 +397,9 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", ""], &["`` is no token id"]);
     usage(&["--ids", "5,x"], &["`x` is no token id"]);
     usage(&["--ids", "5", "--length-penalty", "1"], &["--beams"]);
+    usage(&["--ids", "5", "--length-penalty", "1", "--beams", "1"], &["--beams"]);
+    usage(&["--ids", "5", "--repetition-penalty", "1e-300"], &["above 0"]);
+    usage(&["--ids", "5", "--repetition-penalty", "1e39"], &["above 0"]);
     usage(&["--ids", "5", "--beams", "2", "--top-k", "3"], &["cannot be used with"]);
     for number in ["0", "-1", "x"] {
         usage(&["--ids", "5", "--beams", number], &["--beams", number, "at least 1"]);
