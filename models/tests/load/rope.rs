@@ -224,6 +224,7 @@ fn rotary_embeddings_that_are_not_known_are_refused_by_name() {
     }
     let refused = |value: Value, parts: &[&str]| assert_refused("llama", "rope_parameters", value, parts);
     refused(json!({"rope_type": "linear"}), &["`rope_parameters.factor` is missing"]);
+    refused(json!({"rope_type": "linear", "factor": 1e300}), &["`rope_parameters.factor`", "float32"]);
     refused(json!({"rope_type": "linear", "factor": -1}), &["`rope_parameters.factor`", "positive number"]);
     refused(json!({"rope_type": "llama3", "factor": 8}), &["`rope_parameters.low_freq_factor` is missing"]);
     refused(json!({"mrope_section": [1, 2]}), &["`rope_parameters.mrope_section` is not supported"]);
