@@ -166,7 +166,7 @@ fn the_cache_of_phi3_is_computed_anew_behind_the_original_length() {
     // No text gets that long.
     assert_eq!(at(&Draft::of("phi3-longrope").with("original_max_position_embeddings", json!(64))), None);
     assert_eq!(at(&Draft::of("phi3")), None);
-    let parameters = json!({"rope_type": "longrope", "short_factor": [1.0; 8], "long_factor": [2.0; 8],
+    let parameters = json!({"rope_type": "longrope", "short_factor": vec![1.0; 8], "long_factor": vec![2.0; 8],
                             "original_max_position_embeddings": 16});
     assert_eq!(at(&with(parameters)), None);
 }
