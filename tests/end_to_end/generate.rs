@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{Done, Draft, golden, numbered, planish, planish_compile, scratch};
 
-const DECODERS: [&str; 15] = [
+pub(crate) const DECODERS: [&str; 15] = [
     "gemma",
     "gemma2",
     "gpt-neox",
@@ -24,7 +24,7 @@ const DECODERS: [&str; 15] = [
     "qwen2",
     "qwen3",
 ];
-const ENCODER_DECODERS: [&str; 4] = ["t5", "t5-gated-untied", "bart", "marian"];
+pub(crate) const ENCODER_DECODERS: [&str; 4] = ["t5", "t5-gated-untied", "bart", "marian"];
 
 /// Its frequencies change with each token, those of keys in a cache do not: without a cache it is
 /// another model.
