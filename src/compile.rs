@@ -135,9 +135,7 @@ pub fn compile(
     refuse_own_source(checkpoint, folder)?;
     let Lowered { source, parts: lowered } = lower(checkpoint, options, None, observer)?;
     options.package.check(&source)?;
-    if let Some(warning) = options.package.warning(&source) {
-        observer.warning(&warning);
-    }
+    options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
     if let Some(note) = sentence_note(checkpoint, &source) {
         observer.note(&note);
     }
@@ -174,6 +172,7 @@ pub fn compile(
         parts: source.parts.iter().zip(&lowered).map(|(part, lowered)| described(part, &lowered.stages)).collect(),
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
+        recompute_at: source.recompute_at,
         verification: None,
     };
     Ok(Compiled { draft, manifest, source })
