@@ -152,9 +152,7 @@ pub fn compile(
     refuse_own_source(model, folder)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     options.package.check(&source)?;
-    if let Some(warning) = options.package.warning(&source) {
-        observer.warning(&warning);
-    }
+    options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
     if let Some(note) = sentence_note(model, &source) {
         observer.note(&note);
     }
@@ -191,6 +189,7 @@ pub fn compile(
         parts: source.parts.iter().zip(&lowered).map(|(part, lowered)| described(part, lowered)).collect(),
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
+        recompute_at: source.recompute_at,
         verification: None,
     };
     let misses = lowered.into_iter().map(|part| (part.name, part.misses)).collect();

@@ -88,15 +88,23 @@ pub(crate) fn write(model: &Loaded, folder: &Path) -> Result<Option<String>> {
     Ok((!dropped.is_empty()).then(warning))
 }
 
-/// What the library gets wrong about a model: it pads on the right.
-pub(crate) fn warning(model: &Loaded) -> Option<String> {
+/// What the library gets wrong about a model: it pads on the right, and never reads a text anew.
+pub(crate) fn warnings(model: &Loaded) -> Vec<String> {
     let mut nodes = model.parts.iter().flat_map(|part| part.graph.nodes());
     let windowed = nodes.any(|(_, node)| matches!(&node.op, Op::Attention(attention) if attention.window.is_some()));
-    windowed.then(|| {
+    let padding = windowed.then(|| {
         "onnxruntime-genai pads the shorter prompts of a batch behind their last token, where padding takes up a part of \
          this model's sliding window; give it prompts of one length, or one at a time"
             .to_owned()
-    })
+    });
+    let crossing = model.recompute_at.map(|length| {
+        format!(
+            "onnxruntime-genai keeps the cache of a text that reaches {length} tokens, where the transformers library \
+             computes this model's anew: what it generates from there on is another text; let texts begin with more \
+             tokens or end with fewer, or use `planish generate`"
+        )
+    });
+    padding.into_iter().chain(crossing).collect()
 }
 
 /// What follows from the graph.

@@ -56,6 +56,10 @@ pub struct Manifest {
     /// The longest sequence, in tokens; absent where the model takes none or has no limit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_sequence_length: Option<usize>,
+    /// The length in tokens at which a text is read anew as a whole instead of going on from the cache;
+    /// absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recompute_at: Option<usize>,
     /// How the artifact compared with its source, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verification: Option<Report>,

@@ -56,10 +56,10 @@ impl RuntimePackage {
     }
 
     /// What a user of the library must heed.
-    pub(crate) fn warning(self, model: &Loaded) -> Option<String> {
+    pub(crate) fn warnings(self, model: &Loaded) -> Vec<String> {
         match self {
-            Self::Optimum => None,
-            Self::Genai => genai::warning(model),
+            Self::Optimum => Vec::new(),
+            Self::Genai => genai::warnings(model),
         }
     }
 

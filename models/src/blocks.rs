@@ -136,6 +136,7 @@ pub(crate) struct Blocks<'s> {
     s: &'s Settings,
     decoder: Decoder,
     angles: Angles,
+    recompute_at: Option<usize>,
 }
 
 impl<'s> Blocks<'s> {
@@ -144,7 +145,7 @@ impl<'s> Blocks<'s> {
         let rope = Rope::read(b.config, s.heads.size, s.positions, s.rope)?;
         let decoder = Decoder::new(b, s.vocabulary, rope.longest, s.position_source, s.heads)?;
         let angles = rope.angles(b, decoder.position_ids)?;
-        Ok(Self { s, decoder, angles })
+        Ok(Self { s, decoder, angles, recompute_at: rope.outgrown().filter(|_| s.rope.recomputes) })
     }
 
     /// The embeddings of the tokens.
@@ -255,6 +256,6 @@ impl<'s> Blocks<'s> {
 
     /// Adds the outputs.
     pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Interface {
-        self.decoder.finish(b, logits)
+        Interface { recompute_at: self.recompute_at, ..self.decoder.finish(b, logits) }
     }
 }

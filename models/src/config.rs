@@ -146,14 +146,13 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A positive finite number.
+    /// A number that is positive and finite in float32.
     pub(crate) fn positive(&self, key: &'static str, default: f64) -> Result<f64, ModelError> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        let number = value.as_f64().filter(|n| n.is_finite() && *n > 0.0);
-        number.ok_or_else(|| self.unexpected(key, value, "a positive number"))
+        positive(value).ok_or_else(|| self.unexpected(key, value, POSITIVE))
     }
 
-    /// A positive finite number, or `None` where the key is null, the default where it is missing.
+    /// The same, or `None` where the key is null, the default where it is missing.
     pub(crate) fn optional_positive(&self, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ModelError> {
         match self.get(key) {
             Some(_) => self.positive(key, 1.0).map(Some),
@@ -247,6 +246,15 @@ impl<'a> Config<'a> {
         let known = |key: &str| asked.contains(key) || irrelevant.iter().any(|list| list.contains(&key));
         self.values.iter().filter(|(k, v)| !is_off(v) && !known(k)).map(|(k, _)| k.as_str()).collect()
     }
+}
+
+/// What [`positive`] takes.
+pub(crate) const POSITIVE: &str = "a positive number that float32 has";
+
+/// A number that is positive and finite in float32, which graphs compute in.
+pub(crate) fn positive(value: &Value) -> Option<f64> {
+    let rounded = |number: &f64| *number as f32;
+    value.as_f64().filter(|number| rounded(number).is_finite() && rounded(number) > 0.0)
 }
 
 /// Whether a value says nothing: null, false or empty.

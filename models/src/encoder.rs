@@ -51,6 +51,7 @@ impl Settings {
             max_positions: Some(max_positions),
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: self.pad_token_id,
+            recompute_at: None,
         }
     }
 }

@@ -65,10 +65,13 @@ fn activation(b: &Builder<'_>, stated: Activation) -> Result<Activation, ModelEr
     }
 }
 
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
+
 /// Reads what Gemma and Gemma 2 have in common.
 pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
     let mut s = Settings::read(b, defaults)?;
-    b.config.refuse(&["use_bidirectional_attention"])?;
+    b.config.boolean(BIDIRECTIONAL, false)?;
+    b.config.refuse(&[BIDIRECTIONAL])?;
     let bias = b.config.boolean("attention_bias", false)?;
     (s.input_bias, s.output_bias) = (bias, bias);
     s.norm_weight = NormWeight::AroundOne;

@@ -54,6 +54,9 @@ pub struct Loaded {
     pub vocab_size: Option<usize>,
     /// The id that pads short sequences, where the configuration has one.
     pub pad_token_id: Option<i64>,
+    /// The length in tokens at which a text is read anew as a whole, as keys and values in the cache
+    /// are those of shorter texts; absent where they hold at all lengths.
+    pub recompute_at: Option<usize>,
 }
 
 /// Builds the graphs of a checkpoint. No tensor is read, unless a copy of a shared one is stored:
@@ -102,6 +105,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         max_positions: interface.max_positions,
         vocab_size: interface.vocab_size,
         pad_token_id: interface.pad_token_id,
+        recompute_at: interface.recompute_at,
     })
 }
 

@@ -34,7 +34,12 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     s.packed = true;
     // What checkpoints of early versions call it. Of the original length the transformers library has a
     // default, which counts before what stands among the parameters.
-    s.rope = rope::Defaults { longrope_names: &["su", "yarn"], original: Some(4096.0), ..rope::Defaults::default() };
+    s.rope = rope::Defaults {
+        longrope_names: &["su", "yarn"],
+        original: Some(4096.0),
+        recomputes: true,
+        ..rope::Defaults::default()
+    };
     b.config.refuse(&["attention_bias"])?;
     let window = b.config.optional_size("sliding_window", None)?;
     s.windows = Windows::read(b.config, s.layers, window, |_| true)?;

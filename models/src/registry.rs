@@ -76,4 +76,6 @@ pub(crate) struct Interface {
     /// The number of token ids, where it takes tokens.
     pub(crate) vocab_size: Option<usize>,
     pub(crate) pad_token_id: Option<i64>,
+    /// The length at which keys and values of a text are computed anew, where there is one.
+    pub(crate) recompute_at: Option<usize>,
 }

@@ -222,5 +222,5 @@ impl Shared {
 /// What callers need to know of the model.
 pub(crate) fn interface(b: &Builder<'_>, vocabulary: Size, max_positions: Option<usize>) -> Interface {
     let pad_token_id = b.config.any_token("pad_token_id", vocabulary);
-    Interface { max_positions, vocab_size: Some(vocabulary.value), pad_token_id }
+    Interface { max_positions, vocab_size: Some(vocabulary.value), pad_token_id, recompute_at: None }
 }

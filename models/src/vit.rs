@@ -94,7 +94,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
         }
         _ => features(b, &s, hidden)?,
     }
-    Ok(Interface { max_positions: None, vocab_size: None, pad_token_id: None })
+    Ok(Interface { max_positions: None, vocab_size: None, pad_token_id: None, recompute_at: None })
 }
 
 fn dim(size: usize) -> Dim {

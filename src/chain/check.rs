@@ -9,6 +9,9 @@ use planish_eval::Tensor;
 
 use crate::manifest::Input;
 
+/// What the names of dimensions begin with that are tokens in a cache: there may be none.
+const PAST: &str = "past_";
+
 /// Dimensions that are tokens in a row, of which there is a most; several are tokens of one row.
 const TOKENS: &[&[&str]] =
     &[&["sequence_length"], &["encoder_sequence_length"], &["past_decoder_sequence_length", "decoder_sequence_length"]];
@@ -16,7 +19,8 @@ const TOKENS: &[&[&str]] =
 /// Checks the inputs that are described, by their names.
 ///
 /// # Errors
-/// When identifiers are out of range, rows too long, or dimensions of one name of several sizes.
+/// When identifiers are out of range, rows too long or of no tokens, or dimensions of one name of several
+/// sizes.
 pub(super) fn check(
     inputs: &[(String, Tensor)],
     described: &[(Cow<'_, str>, &Input)],
@@ -30,6 +34,12 @@ pub(super) fn check(
         let tokens = |symbol: &String| TOKENS.iter().any(|symbols| symbols.contains(&symbol.as_str()));
         if symbols().any(|(symbol, size)| tokens(symbol) && *size > longest) {
             bail!("`{name}` has the shape {:?}: the model takes at most {longest} tokens in a row", tensor.shape());
+        }
+        if let Some((symbol, _)) = symbols().find(|(s, size)| **size == 0 && tokens(s) && !s.starts_with(PAST)) {
+            bail!(
+                "`{name}` has the shape {:?}: `{symbol}` is 0, and a sequence has at least one token",
+                tensor.shape()
+            );
         }
         for (symbol, &size) in symbols() {
             let (first, of) = *sizes.entry(symbol).or_insert((size, name));

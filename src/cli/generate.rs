@@ -9,7 +9,7 @@ use clap::ArgGroup;
 use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
-use super::{RuntimeArguments, print, print_json, warn};
+use super::{RuntimeArguments, Usage, print, print_json, warn};
 use crate::generate::{Chat, Generated, GenerationConfig, Loading, Search, Stop, Text, generate, load};
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = at_least_1)]
     beams: Option<NonZeroUsize>,
     /// Beams: divide the log probability of a continuation by its length to this power
-    #[arg(long, value_name = "X", requires = "beams", allow_negative_numbers = true, value_parser = finite)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite)]
     length_penalty: Option<f64>,
     /// Draw tokens, their scores divided by this [default when drawing: 1]
     #[arg(long, value_name = "X", group = "sampling", allow_negative_numbers = true, value_parser = positive)]
@@ -63,8 +63,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
     /// Make tokens that the text has less likely: divide their scores by this
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
-    repetition_penalty: Option<f64>,
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = penalty)]
+    repetition_penalty: Option<f32>,
     /// Never choose an end token, so that each text gets as long as it may
     #[arg(long)]
     ignore_eos: bool,
@@ -111,6 +111,12 @@ fn positive(text: &str) -> Result<f64, String> {
     finite(text).ok().filter(|number| *number > 0.0).ok_or_else(|| "not a number above 0".to_owned())
 }
 
+/// Scores are of this type, in which other numbers may be 0 or infinite.
+fn penalty(text: &str) -> Result<f32, String> {
+    let number = text.parse::<f32>().ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "not a number above 0 that float32 has".to_owned())
+}
+
 fn probability(text: &str) -> Result<f64, String> {
     let number = finite(text).ok().filter(|number| (0.0..=1.0).contains(number));
     number.ok_or_else(|| "not a number from 0 to 1".to_owned())
@@ -123,6 +129,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = config.options(arguments.seed.unwrap_or(0))?;
     if arguments.seed.is_some() && !matches!(options.search, Search::Sample(_)) {
         warn("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
+    }
+    if arguments.length_penalty.is_some() && !matches!(options.search, Search::Beams(_)) {
+        return Err(Usage("--length-penalty is of no use: there are no beams; search with --beams".to_owned()).into());
     }
     let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
     let mut model = load(&arguments.artifact, &runtime, loading)?;
@@ -193,7 +202,7 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
     config.top_k = arguments.top_k.map_or(config.top_k, NonZeroUsize::new);
     config.top_p = arguments.top_p.unwrap_or(config.top_p);
     if let Some(penalty) = arguments.repetition_penalty {
-        config.processors.repetition_penalty = penalty as f32;
+        config.processors.repetition_penalty = penalty;
     }
     if arguments.ignore_eos {
         config.processors.min_new_tokens = usize::MAX;

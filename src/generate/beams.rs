@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use super::top_k::{Row, top_k};
-use super::{Continuation, LanguageModel, Options, Prompt, Scores, Stop};
+use super::{Continuation, LanguageModel, Options, Prompt, Scores, Stop, nothing_follows};
 
 /// Beam search as the transformers library does it.
 #[derive(Clone, Debug, PartialEq)]
@@ -168,9 +168,7 @@ impl<'a> PromptSearch<'a> {
 
     fn best(self) -> Result<Continuation> {
         let best = self.finished.into_iter().next();
-        best.map(|finished| finished.continuation).ok_or_else(|| {
-            anyhow!("no token may follow: the settings of generation_config.json forbid all that are left")
-        })
+        best.map(|finished| finished.continuation).ok_or_else(nothing_follows)
     }
 }
 

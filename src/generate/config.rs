@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::document::Document;
+use super::document::{Document, whole};
 use super::tokens::{end_tokens, token};
 use super::{Beams, EarlyStopping, Length, Options, Processors, Sampling, Search};
 
@@ -105,7 +105,7 @@ impl GenerationConfig {
     fn with(self, mut document: Document) -> Result<Self> {
         let d = &mut document;
         let mut config = self;
-        let above_0 = |value: &Value| NonZeroUsize::new(usize::try_from(value.as_u64()?).ok()?);
+        let above_0 = |value: &Value| NonZeroUsize::new(whole(value)?);
         config.max_new_tokens = d.take("max_new_tokens", "a number above 0", above_0)?;
         config.max_length = d.count("max_length")?;
         config.do_sample = d.flag("do_sample")?.unwrap_or(config.do_sample);
@@ -123,14 +123,18 @@ impl GenerationConfig {
         };
         let stopping = d.take("early_stopping", "true, false or \"never\"", stopping)?;
         config.early_stopping = stopping.unwrap_or(config.early_stopping);
-        let penalty = |value: &Value| Some(value.as_f64()? as f32).filter(|penalty| *penalty > 0.0);
-        let penalty = d.take("repetition_penalty", "a number above 0", penalty)?;
+        let penalty =
+            |value: &Value| Some(value.as_f64()? as f32).filter(|penalty| penalty.is_finite() && *penalty > 0.0);
+        let penalty = d.take("repetition_penalty", "a number above 0 that float32 has", penalty)?;
+        let min_new_tokens = d.count("min_new_tokens")?;
+        let min_length = d.count("min_length")?;
         config.processors = Processors {
             repetition_penalty: penalty.unwrap_or(1.0),
             no_repeat_ngram_size: d.count("no_repeat_ngram_size")?.and_then(NonZeroUsize::new),
             bad_words: d.sequences("bad_words_ids")?.unwrap_or_default(),
-            min_length: d.count("min_length")?.unwrap_or(0),
-            min_new_tokens: d.count("min_new_tokens")?.unwrap_or(0),
+            // The number of new tokens counts where there are both.
+            min_length: min_length.filter(|_| min_new_tokens.is_none()).unwrap_or(0),
+            min_new_tokens: min_new_tokens.unwrap_or(0),
             forced_bos: d.take("forced_bos_token_id", "an id", Value::as_i64)?,
             forced_eos: d.ids("forced_eos_token_id")?.unwrap_or_default(),
             suppress: d.ids("suppress_tokens")?.unwrap_or_default(),
@@ -225,6 +229,8 @@ mod tests {
         let sampling = Sampling { temperature: 0.6, top_k, top_p: 0.9, min_p, seed: 3 };
         assert_eq!((options.search, options.length), (Search::Sample(sampling), Length::Total(4096)));
         assert_eq!(read(r#"{"top_k": 0}"#).unwrap().top_k, None);
+        assert_eq!(read(r#"{"top_k": 20.0}"#).unwrap().top_k, NonZeroUsize::new(20));
+        assert!(read(r#"{"top_k": 20.5}"#).is_err() && read(r#"{"top_k": -1.0}"#).is_err());
         // Without draws none of it matters.
         assert_eq!(read(r#"{"temperature": 0.0}"#).unwrap().options(0).unwrap().search, Search::Greedy);
         let error = |text: &str| read(text).unwrap().options(0).unwrap_err().to_string();
@@ -247,7 +253,7 @@ mod tests {
             repetition_penalty: 1.5,
             no_repeat_ngram_size: NonZeroUsize::new(3),
             bad_words: vec![vec![8], vec![1, 2]],
-            min_length: 4,
+            min_length: 0,
             min_new_tokens: 1,
             forced_bos: Some(2),
             forced_eos: vec![0],
@@ -256,6 +262,13 @@ mod tests {
             renormalize: true,
         };
         assert_eq!(options.processors, processors);
+        let shortest = |text: &str| {
+            let processors = read(text).unwrap().processors;
+            (processors.min_length, processors.min_new_tokens)
+        };
+        assert_eq!(shortest(r#"{"min_length": 4}"#), (4, 0));
+        assert_eq!(shortest(r#"{"min_length": 4, "min_new_tokens": null}"#), (4, 0));
+        assert_eq!(shortest(r#"{"min_length": 4, "min_new_tokens": 0}"#), (0, 0));
     }
 
     #[test]
@@ -271,7 +284,9 @@ mod tests {
         refused(r#"{"eos_token_id": "</s>"}"#, &["eos_token_id", "an id or a list"]);
         refused(r#"{"eos_token_id": [1.5]}"#, &["eos_token_id"]);
         refused(r#"{"num_beams": 0}"#, &["num_beams", "above 0"]);
-        refused(r#"{"repetition_penalty": 0}"#, &["repetition_penalty"]);
+        for penalty in ["0", "-1", "1e-300", "1e39"] {
+            refused(&format!(r#"{{"repetition_penalty": {penalty}}}"#), &["repetition_penalty", "float32"]);
+        }
         refused(r#"{"early_stopping": "soon"}"#, &["early_stopping", "never"]);
         refused("{", &["JSON"]);
         refused("[]", &["JSON"]);
@@ -280,7 +295,7 @@ mod tests {
     #[test]
     fn what_changes_nothing_is_taken_and_what_is_not_known_is_named() {
         let off = r#"{"typical_p": 1.0, "guidance_scale": 1, "num_return_sequences": 1, "num_beam_groups": 1,
-            "diversity_penalty": 0.0, "encoder_no_repeat_ngram_size": 0, "stop_strings": null, "use_cache": true,
+            "diversity_penalty": 0.0, "sequence_bias": {}, "encoder_no_repeat_ngram_size": 0, "stop_strings": null, "use_cache": true,
             "transformers_version": "5.23.0", "watermarking_config": null, "chat_format": null}"#;
         assert_eq!(read(off).unwrap().unknown, [""; 0]);
         assert_eq!(read(r#"{"chat_format": "chatml"}"#).unwrap().unknown, ["chat_format"]);

@@ -14,6 +14,8 @@ pub(super) struct Decoder {
     /// The longest text, prompt included.
     longest: usize,
     caching: bool,
+    /// The length of a row at which what is cached of it no longer holds.
+    recompute_at: Option<usize>,
     rows: Vec<Tokens>,
     cache: Cache,
 }
@@ -36,6 +38,7 @@ impl Decoder {
             longest: parts.longest(),
             session,
             caching: parts.loading.caching,
+            recompute_at: parts.manifest.recompute_at,
             rows: Vec::new(),
         })
     }
@@ -110,7 +113,9 @@ impl LanguageModel for Decoder {
             self.rows = rows.iter().map(|&row| self.rows[row].clone()).collect();
         }
         self.rows.iter_mut().zip(ids).for_each(|(row, id)| row.ids.push(*id));
-        if !self.caching {
+        // Rows that have not got there, or are beyond, are as well off.
+        let outgrown = self.rows.iter().any(|row| Some(row.ids.len()) == self.recompute_at);
+        if outgrown || !self.caching {
             return self.restart();
         }
         if !same {

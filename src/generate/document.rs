@@ -41,8 +41,8 @@ const IRRELEVANT: &[&str] = &[
     "max_matching_ngram_size",
 ];
 
-/// Keys that change what is generated in a way that is not implemented. False, 0 and an empty list
-/// turn each of them off.
+/// Keys that change what is generated in a way that is not implemented. False, 0 and what is
+/// empty turn each of them off.
 const UNSUPPORTED: &[&str] = &[
     "max_time",
     "stop_strings",
@@ -108,7 +108,7 @@ impl Document {
 
     /// A number from 0 on.
     pub(super) fn count(&mut self, key: &str) -> Result<Option<usize>> {
-        self.take(key, "a number from 0 on", |value| usize::try_from(value.as_u64()?).ok())
+        self.take(key, "a whole number from 0 on", whole)
     }
 
     pub(super) fn number(&mut self, key: &str) -> Result<Option<f64>> {
@@ -150,5 +150,15 @@ impl Document {
 
 /// Whether a value asks for anything.
 fn says(value: &Value) -> bool {
-    !(value.is_null() || *value == json!(false) || value.as_f64() == Some(0.0) || *value == json!([]))
+    !(value.is_null()
+        || *value == json!(false)
+        || value.as_f64() == Some(0.0)
+        || *value == json!([])
+        || *value == json!({}))
+}
+
+/// A whole number from 0 on; 50.0 is one.
+pub(super) fn whole(value: &Value) -> Option<usize> {
+    let real = || value.as_f64().filter(|n| (0.0..9e15).contains(n) && n.fract() == 0.0).map(|n| n as u64);
+    usize::try_from(value.as_u64().or_else(real)?).ok()
 }

@@ -23,7 +23,7 @@ mod top_k;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 
 pub use beams::{Beams, EarlyStopping};
 pub use chat::Chat;
@@ -132,6 +132,11 @@ pub fn generate(
     };
     let total = start.elapsed();
     Ok(Generated { continuations, first_token: first.unwrap_or(total), total })
+}
+
+/// The error where no token is possible.
+fn nothing_follows() -> Error {
+    anyhow!("no token may follow: the settings of generation_config.json forbid all that are left")
 }
 
 /// What is known of a prompt's text before it is generated.

@@ -63,10 +63,10 @@ pub struct Sequence<'a> {
 }
 
 impl Processors {
-    /// Whether all ids are in the vocabulary.
+    /// Whether all ids are in the vocabulary, and what is forced is not forbidden.
     ///
     /// # Errors
-    /// With the name of the setting that has one that is not.
+    /// With the name of the setting of which that is not so.
     pub fn check(&self, vocabulary: i64) -> Result<()> {
         let check = |key: &str, ids: &[i64]| match ids.iter().find(|id| !(0..vocabulary).contains(*id)) {
             Some(id) => {
@@ -76,7 +76,17 @@ impl Processors {
         };
         check("bad_words_ids", &self.bad_words.concat())?;
         check("forced_bos_token_id", self.forced_bos.as_slice())?;
-        check("forced_eos_token_id", &self.forced_eos)
+        check("forced_eos_token_id", &self.forced_eos)?;
+        for (key, ids) in
+            [("forced_bos_token_id", self.forced_bos.as_slice()), ("forced_eos_token_id", &self.forced_eos)]
+        {
+            if !ids.is_empty() && ids.iter().all(|id| self.suppress.contains(id)) {
+                bail!(
+                    "`{key}` is {ids:?}, which `suppress_tokens` forbids: no token could follow; remove one of the two"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Whether no scores are changed, whatever the text.
@@ -247,6 +257,16 @@ mod tests {
         let error = |vocabulary| processors.check(vocabulary).unwrap_err().to_string();
         assert!(error(5).contains("`bad_words_ids` has the id 5"), "{}", error(5));
         assert!(error(6).contains("`forced_bos_token_id` has the id -1"), "{}", error(6));
+        let suppress = vec![1, 2];
+        let forced_eos =
+            |ids: &[i64]| Processors { forced_eos: ids.to_vec(), suppress: suppress.clone(), ..Processors::default() };
+        let contradiction = |processors: &Processors| processors.check(9).unwrap_err().to_string();
+        assert!(
+            contradiction(&forced_eos(&[2, 1])).contains("`forced_eos_token_id` is [2, 1], which `suppress_tokens`")
+        );
+        assert!(forced_eos(&[2, 3]).check(9).is_ok());
+        let forced_bos = Processors { forced_bos: Some(1), ..forced_eos(&[]) };
+        assert!(contradiction(&forced_bos).contains("`forced_bos_token_id` is [1], which `suppress_tokens`"));
         assert!(Processors::default().check(1).is_ok() && Processors::default().is_empty());
     }
 }

@@ -32,8 +32,8 @@ impl Sampling {
         (0..).take(prompts).map(|n| Rng::with_seed(self.seed.wrapping_add(n))).collect()
     }
 
-    /// Draws a token.
-    pub(super) fn draw(&self, scores: &[f32], generator: &mut Rng) -> usize {
+    /// Draws a token, if there is one that is possible.
+    pub(super) fn draw(&self, scores: &[f32], generator: &mut Rng) -> Option<usize> {
         let choices = self.choices(scores);
         let mut left = generator.f64() * choices.iter().map(|(_, weight)| weight).sum::<f64>();
         let drawn = choices.iter().find(|(_, weight)| {
@@ -41,14 +41,15 @@ impl Sampling {
             left < 0.0
         });
         // Rounding may leave a little at the end.
-        drawn.or(choices.first()).map_or(0, |(index, _)| *index)
+        drawn.or(choices.first()).map(|(index, _)| *index)
     }
 
     /// The tokens that are considered, the likeliest first, each with a weight that is
     /// proportional to its probability.
     fn choices(&self, scores: &[f32]) -> Vec<(usize, f64)> {
         let best = top_k(&[Row { offset: 0.0, scores }], self.top_k.map_or(scores.len(), NonZeroUsize::get));
-        let Some(top) = best.first().map(|candidate| candidate.score) else { return Vec::new() };
+        let top = best.first().map(|candidate| candidate.score).filter(|score| *score > f64::NEG_INFINITY);
+        let Some(top) = top else { return Vec::new() };
         let weight = |score: f64| if score == top { 1.0 } else { ((score - top) / self.temperature).exp() };
         let mut choices: Vec<(usize, f64)> = best.iter().map(|c| (c.index, weight(c.score))).collect();
         if self.top_p < 1.0 {
@@ -68,10 +69,14 @@ impl Sampling {
     }
 }
 
-/// The place of the largest score; the first of equals.
+/// The place of the largest score, the first of equals; none where all are negative infinity.
 #[must_use]
-pub fn likeliest(scores: &[f32]) -> usize {
-    (1..scores.len()).fold(0, |best, at| if scores[at] > scores[best] { at } else { best })
+pub fn likeliest(scores: &[f32]) -> Option<usize> {
+    let better = |best: Option<usize>, at: usize| match scores[at] > best.map_or(f32::NEG_INFINITY, |at| scores[at]) {
+        true => Some(at),
+        false => best,
+    };
+    (0..scores.len()).fold(None, better)
 }
 
 #[cfg(test)]
@@ -124,7 +129,7 @@ mod tests {
         let sampling = sampling(1.0, 0, 1.0);
         let mut generator = Rng::with_seed(7);
         let mut counts = [0; 4];
-        (0..20_000).for_each(|_| counts[sampling.draw(&SCORES, &mut generator)] += 1);
+        (0..20_000).for_each(|_| counts[sampling.draw(&SCORES, &mut generator).unwrap()] += 1);
         let shares = counts.map(|count| f64::from(count) / 20_000.0);
         let near = |share: f64, probability: f64| (share - probability).abs() < 0.02;
         assert!(near(shares[1], 0.665) && near(shares[3], 0.245) && near(shares[0], 0.090), "{shares:?}");
@@ -147,10 +152,23 @@ mod tests {
     fn extreme_temperatures_stay_numbers() {
         for temperature in [1e-300, 1e300] {
             let sampling = sampling(temperature, 0, 1.0);
-            let drawn = sampling.draw(&SCORES, &mut Rng::with_seed(0));
+            let drawn = sampling.draw(&SCORES, &mut Rng::with_seed(0)).unwrap();
             assert!(SCORES[drawn].is_finite());
             assert!(sampling.choices(&SCORES).iter().all(|(_, weight)| (0.0..=1.0).contains(weight)));
         }
-        assert_eq!(likeliest(&[1.0, 2.0, 2.0]), 1);
+        assert_eq!(likeliest(&[1.0, 2.0, 2.0]), Some(1));
+    }
+
+    #[test]
+    fn of_impossible_tokens_none_is_chosen() {
+        const NO: f32 = f32::NEG_INFINITY;
+        assert_eq!(likeliest(&[NO; 3]), None);
+        assert_eq!(likeliest(&[]), None);
+        assert_eq!(likeliest(&[NO, NO, -1.0]), Some(2));
+        for top_k in [0, 2] {
+            let drawn = |scores: &[f32]| sampling(1.0, top_k, 0.5).draw(scores, &mut Rng::with_seed(0));
+            assert_eq!(drawn(&[NO; 3]), None);
+            assert_eq!(drawn(&[NO, NO, -1.0]), Some(2));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Continuation, LanguageModel, Options, Prompt, Sampling, Scores, likeliest};
+use super::{Continuation, LanguageModel, Options, Prompt, Sampling, Scores, likeliest, nothing_follows};
 
 /// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn.
 pub(super) fn search(
@@ -28,7 +28,7 @@ pub(super) fn search(
                 Some(sampling) => sampling.draw(&scores, &mut generators[prompt]),
                 None => likeliest(&scores),
             };
-            let id = i64::try_from(id)?;
+            let id = i64::try_from(id.ok_or_else(nothing_follows)?)?;
             continuation.ids.push(id);
             match prompts[prompt].limit.stops(continuation.ids.len(), id, &options.end_tokens) {
                 Some(stop) => continuation.stop = stop,

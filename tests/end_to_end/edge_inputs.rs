@@ -1,11 +1,12 @@
-//! Inputs at the edge: no rows, one token, rows that are masked out as a whole.
+//! Inputs at the edge: no rows, no tokens, one token, rows that are masked out as a whole.
 
 use planish_eval::{Tensor, evaluate};
 use planish_passes::Target;
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, Runtime, SessionOptions};
+use safetensors::tensor::Dtype;
 
-use crate::support::{compiled, golden, options, scratch};
+use crate::support::{Stored, compiled, golden, options, planish, planish_compile, scratch, text, write_tensors};
 
 const GOLDENS: &[&str] = &["bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa"];
 
@@ -41,6 +42,36 @@ fn agree(rows: usize, tokens: usize, masked: usize) {
 #[test]
 fn no_rows() {
     agree(0, 5, 0);
+}
+
+/// Refused before ONNX Runtime gets them, which would crash on some of them.
+#[test]
+fn no_tokens() {
+    let ids = |columns: usize| Stored { dtype: Dtype::I64, shape: vec![1, columns], bytes: vec![0; columns * 8] };
+    for (name, inputs) in [
+        ("bert", &["input_ids", "attention_mask", "token_type_ids"][..]),
+        ("gpt2", &["input_ids", "attention_mask", "position_ids"]),
+        ("t5", &["input_ids", "attention_mask"]),
+        ("bart", &["input_ids", "attention_mask"]),
+        ("marian", &["input_ids", "attention_mask"]),
+    ] {
+        let folder = scratch();
+        let (out, path) = (folder.path().join("out"), folder.path().join("inputs.safetensors"));
+        planish_compile(&golden(name), &out, &["--target", "ort"]).succeeds();
+        let refused = |columns: usize, decoder: Option<usize>, part: &str| {
+            let mut tensors = inputs.iter().map(|input| ((*input).to_owned(), ids(columns))).collect();
+            let decoder = decoder.map(|columns| ("decoder_input_ids".to_owned(), ids(columns)));
+            Extend::extend::<Option<_>>(&mut tensors, decoder);
+            write_tensors(&path, &tensors);
+            planish(["run", text(&out), "--inputs", text(&path)]).exits(1, &[part, "at least one token"]);
+        };
+        if matches!(name, "bert" | "gpt2") {
+            refused(0, None, "has the shape [1, 0]: `sequence_length` is 0");
+        } else {
+            refused(0, Some(1), "has the shape [1, 0]: `encoder_sequence_length` is 0");
+            refused(1, Some(0), "`decoder_input_ids` has the shape [1, 0]: `decoder_sequence_length` is 0");
+        }
+    }
 }
 
 #[test]

@@ -108,6 +108,13 @@ fn other_models_are_refused_by_name() {
 }
 
 #[test]
+fn a_cache_that_is_to_be_computed_anew_is_warned_of() {
+    let folder = scratch();
+    let parts = ["onnxruntime-genai keeps the cache of a text that reaches 9 tokens", "`planish generate`"];
+    planish_compile(&golden("phi3-longrope"), &folder.path().join("out"), PACKAGE).exits(0, &parts);
+}
+
+#[test]
 fn padding_behind_a_prompt_takes_up_a_sliding_window() {
     let folder = scratch();
     let mut draft = Draft::of("mistral");

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{Done, Draft, golden, numbered, planish, planish_compile, scratch};
 
-const DECODERS: [&str; 15] = [
+pub(crate) const DECODERS: [&str; 15] = [
     "gemma",
     "gemma2",
     "gpt-neox",
@@ -24,7 +24,7 @@ const DECODERS: [&str; 15] = [
     "qwen2",
     "qwen3",
 ];
-const ENCODER_DECODERS: [&str; 4] = ["t5", "t5-gated-untied", "bart", "marian"];
+pub(crate) const ENCODER_DECODERS: [&str; 4] = ["t5", "t5-gated-untied", "bart", "marian"];
 
 /// Its frequencies change with each token, those of keys in a cache do not: without a cache it is
 /// another model.
@@ -121,6 +121,26 @@ fn each_prompt_of_a_batch_is_continued_as_it_would_be_alone() {
     }
 }
 
+/// The original length of longrope is 8: from 9 tokens on all keys have other frequencies.
+#[test]
+fn a_cache_is_computed_anew_where_the_text_outgrows_the_original_length() {
+    let (_folder, out) = artifact(&golden("phi3-longrope"), &[]);
+    let common = ["--ignore-eos", "--max-new-tokens", "40"];
+    // They grow beyond it at different steps; the last is beyond from the start.
+    let prompts = [&["1,2,3,4,5,6,7,8"][..], &["9,8,7"], &["5,6", "1,2,3,4,5,6,7,8", "3,1,4,1,5,9,2,6,5,3,5,8,9,7,9"]];
+    for prompts in prompts {
+        let prompts = prompts.iter().flat_map(|prompt| ["--ids", prompt]).collect::<Vec<_>>();
+        for search in [&["--greedy"][..], &["--beams", "3"]] {
+            let ids = |more: &[&str]| ids(&out, &[&common, &prompts[..], search, more].concat());
+            assert_eq!(ids(&[]), ids(&["--no-cache"]), "{prompts:?} {search:?}");
+        }
+    }
+    // What transformers 5.23.0 generates, with its cache and without.
+    let expected = [56, 67, 107, 95, 109, 51, 24, 118, 130, 33, 0, 52, 24, 116, 21, 30, 34, 79, 91, 67];
+    let more = ["--ids", "1,2,3,4,5,6,7,8", "--ignore-eos", "--max-new-tokens", "20"];
+    assert_eq!(ids(&out, &more), json!(expected));
+}
+
 #[test]
 fn a_seed_draws_the_same_tokens() {
     let (_folder, out) = artifact(&golden("gpt2"), &[]);
@@ -203,6 +223,7 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
     assert_eq!(run(json!({"max_new_tokens": 5}), &["--max-new-tokens", "3"]), greedy[..3]);
     assert_eq!(run(json!({"max_length": prompt.len() + 2}), &[]), greedy[..2]);
     assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &[]), beam4);
+    assert_eq!(run(json!({"max_new_tokens": count, "num_beams": 4}), &["--length-penalty", "0"]), beam4);
     let drawing = json!({"max_new_tokens": count, "do_sample": true, "temperature": 2.0});
     assert_eq!(run(drawing.clone(), &["--greedy"]), greedy);
     assert_eq!(run(drawing.clone(), &["--beams", "4"]), beam4);
@@ -215,6 +236,10 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
     assert_eq!(run(drawing, &["--no-generation-config", "--max-new-tokens", "4"]), greedy[..4]);
     let suppressing = |ids: &[i64]| run(json!({"max_new_tokens": 2, "suppress_tokens": ids}), &[]);
     assert!(!suppressing(&greedy[..1]).contains(&greedy[0]));
+    // As transformers 5.23.0: the number of new tokens counts, not that of all.
+    let short = json!({"eos_token_id": 70, "min_length": 12, "min_new_tokens": 1, "max_new_tokens": 12});
+    std::fs::write(out.join("generation_config.json"), short.to_string()).unwrap();
+    assert_eq!(ids(&out, &["--ids", "1,2,3"]), json!([55, 55, 70]));
     let forced = json!({"max_new_tokens": 3, "forced_eos_token_id": 9});
     assert_eq!(run(forced.clone(), &[])[2], 9);
     assert_eq!(run(forced, &["--ignore-eos"]), greedy[..3]);
@@ -225,6 +250,13 @@ fn settings_of_the_generation_config_are_honoured_unless_others_are_given() {
         generate(&out, &["--ids", &list(&prompt)]).exits(1, parts);
     };
     refused(json!({"penalty_alpha": 0.6}), &["penalty_alpha", "--no-generation-config"]);
+    let all: Vec<i64> = (0..137).collect();
+    for search in [json!({}), json!({"num_beams": 2}), json!({"do_sample": true})] {
+        let mut settings = search;
+        settings["suppress_tokens"] = json!(all);
+        refused(settings, &["no token may follow"]);
+    }
+    refused(json!({"forced_bos_token_id": 5, "suppress_tokens": [5]}), &["forced_bos_token_id", "suppress_tokens"]);
     refused(json!({"max_length": 3}), &["max_length", "--max-new-tokens"]);
     refused(json!({"bad_words_ids": [[137]]}), &["bad_words_ids", "137", "0 to 136"]);
     std::fs::write(out.join("generation_config.json"), r#"{"chat_format": "chatml"}"#).unwrap();
@@ -365,6 +397,9 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&["--ids", ""], &["`` is no token id"]);
     usage(&["--ids", "5,x"], &["`x` is no token id"]);
     usage(&["--ids", "5", "--length-penalty", "1"], &["--beams"]);
+    usage(&["--ids", "5", "--length-penalty", "1", "--beams", "1"], &["--beams"]);
+    usage(&["--ids", "5", "--repetition-penalty", "1e-300"], &["above 0"]);
+    usage(&["--ids", "5", "--repetition-penalty", "1e39"], &["above 0"]);
     usage(&["--ids", "5", "--beams", "2", "--top-k", "3"], &["cannot be used with"]);
     for number in ["0", "-1", "x"] {
         usage(&["--ids", "5", "--beams", number], &["--beams", number, "at least 1"]);

@@ -1,5 +1,8 @@
-//! Padding before a prompt never changes what a decoder says of it, also when it goes on from the
-//! cache.
+//! Padding never changes what a model says of a prompt: before that of a decoder, behind that of an
+//! encoder-decoder, also when it goes on from the cache.
+
+use std::cell::RefCell;
+use std::path::Path;
 
 use planish_eval::Tensor;
 use planish_passes::Target;
@@ -8,68 +11,130 @@ use planish_runtimes::{Dimension, Model, Runtime, Session, SessionOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::support::{Draft, compiled, options, scratch};
+use crate::generate::{DECODERS, ENCODER_DECODERS};
+use crate::support::{Draft, compiled, golden, options, scratch};
 
 /// Logits differ by rounding only: products of other sizes add up in another order.
 const TOLERANCE: f64 = 1e-5;
 
-/// The logits of a prompt's last token and of one more, the prompt being the last row of a batch
-/// and behind `padding` padded positions.
-fn logits(session: &mut dyn Session, prompt: &[i64], next: i64, rows: usize, padding: usize) -> [Vec<f64>; 2] {
-    let width = padding + prompt.len();
-    let matrix = |last: Vec<i64>, filler: i64| {
-        let width = last.len();
-        let mut elements = vec![filler; (rows - 1) * width];
-        elements.extend(last);
-        Tensor::new(vec![rows, width], elements).unwrap()
-    };
-    let mask: Vec<i64> = (0..=width).map(|at| i64::from(at >= padding)).collect();
-    let positions: Vec<i64> = (0..=width).map(|at| i64::try_from(at.saturating_sub(padding)).unwrap()).collect();
-    let past: Vec<(String, Tensor)> = session
-        .inputs()
-        .iter()
-        .filter(|port| port.name.starts_with("past_key_values."))
-        .map(|port| {
-            let [_, Dimension::Fixed(heads), _, Dimension::Fixed(size)] = port.dims[..] else { panic!("{port:?}") };
-            (port.name.clone(), Tensor::new(vec![rows, heads, 0, size], Vec::<f32>::new()).unwrap())
-        })
-        .collect();
-    let mut run = |ids: Tensor, mask: &[i64], positions: &[i64], past: &[(String, Tensor)]| {
-        let (mask, positions) = (matrix(mask.to_vec(), 1), matrix(positions.to_vec(), 0));
-        let tokens = [("input_ids", ids), ("attention_mask", mask), ("position_ids", positions)];
-        let past = past.iter().map(|(name, tensor)| (name.as_str(), tensor.clone()));
-        session.run(&tokens.into_iter().chain(past).collect::<Vec<_>>()).unwrap()
-    };
-    let last = |outputs: &[(String, Tensor)]| {
-        let logits = &outputs.iter().find(|(name, _)| name == "logits").unwrap().1;
-        let numbers = logits.to_f64();
-        numbers[numbers.len() - logits.shape()[2]..].to_vec()
-    };
-    let ids = matrix([&vec![7; padding][..], prompt].concat(), 3);
-    let first = run(ids, &mask[..width], &positions[..width], &past);
-    let present = first.iter().filter_map(|(name, tensor)| {
-        Some((format!("past_key_values.{}", name.strip_prefix("present.")?), tensor.clone()))
-    });
-    let present: Vec<(String, Tensor)> = present.collect();
-    let second = run(matrix(vec![next], 3), &mask, &positions[width..], &present);
-    [last(&first), last(&second)]
+/// ONNX operators of attention and rotation are there in the second.
+const OPSETS: [u32; 2] = [20, 24];
+
+type Named = Vec<(String, Tensor)>;
+
+/// The logits of two tokens of a case: one that a prompt gives, and one from the cache.
+type Logits = fn(&mut [Box<dyn Session>], &Case) -> [Vec<f64>; 2];
+
+fn named<const N: usize>(tensors: [(&str, Tensor); N]) -> Named {
+    tensors.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect()
 }
 
-fn assert_padding_is_no_matter(draft: &Draft) {
+/// Runs a model on those of some tensors that it takes.
+fn run(session: &mut dyn Session, known: &Named) -> Named {
+    let names: Vec<String> = session.inputs().iter().map(|port| port.name.clone()).collect();
+    let of = |name: &str| known.iter().find(|(other, _)| other == name).unwrap().1.clone();
+    session.run(&names.iter().map(|name| (name.as_str(), of(name))).collect::<Vec<_>>()).unwrap()
+}
+
+/// The outputs that are a cache, as the next step takes them.
+fn cache(outputs: &Named) -> Named {
+    let past = |name: &str| Some(format!("past_key_values.{}", name.strip_prefix("present.")?));
+    outputs.iter().filter_map(|(name, tensor)| Some((past(name)?, tensor.clone()))).collect()
+}
+
+/// The logits of the last token of the last row.
+fn last(outputs: &Named) -> Vec<f64> {
+    let logits = &outputs.iter().find(|(name, _)| name == "logits").unwrap().1;
+    let numbers = logits.to_f64();
+    numbers[numbers.len() - logits.shape()[2]..].to_vec()
+}
+
+/// Rows of which the last is given and the others are of one number.
+fn matrix(rows: usize, last: Vec<i64>, filler: i64) -> Tensor {
+    let width = last.len();
+    let mut elements = vec![filler; (rows - 1) * width];
+    elements.extend(last);
+    Tensor::new(vec![rows, width], elements).unwrap()
+}
+
+/// A prompt, one more token, and what is around the prompt: it is the last row of a batch, and padded.
+#[derive(Clone, Debug)]
+struct Case {
+    prompt: Vec<i64>,
+    next: i64,
+    rows: usize,
+    padding: usize,
+}
+
+impl Case {
+    fn alone(&self) -> Self {
+        Self { rows: 1, padding: 0, ..self.clone() }
+    }
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    (prop::collection::vec(0i64..127, 1..12), 0i64..127, 1usize..4, 1usize..9)
+        .prop_map(|(prompt, next, rows, padding)| Case { prompt, next, rows, padding })
+}
+
+/// The logits of a prompt's last token and of one more, behind padding.
+fn of_decoder(sessions: &mut [Box<dyn Session>], case: &Case) -> [Vec<f64>; 2] {
+    let [session] = sessions else { panic!("a decoder is one model") };
+    let Case { rows, padding, .. } = *case;
+    let width = padding + case.prompt.len();
+    let mask: Vec<i64> = (0..=width).map(|at| i64::from(at >= padding)).collect();
+    let positions: Vec<i64> = (0..=width).map(|at| i64::try_from(at.saturating_sub(padding)).unwrap()).collect();
+    let tokens = |ids: Vec<i64>, mask: &[i64], positions: &[i64]| {
+        named([
+            ("input_ids", matrix(rows, ids, 3)),
+            ("attention_mask", matrix(rows, mask.to_vec(), 1)),
+            ("position_ids", matrix(rows, positions.to_vec(), 0)),
+        ])
+    };
+    let mut prompt = tokens([&vec![7; padding][..], &case.prompt].concat(), &mask[..width], &positions[..width]);
+    for port in session.inputs().iter().filter(|port| port.name.starts_with("past_key_values.")) {
+        let [_, Dimension::Fixed(heads), _, Dimension::Fixed(size)] = port.dims[..] else { panic!("{port:?}") };
+        prompt.push((port.name.clone(), Tensor::new(vec![rows, heads, 0, size], Vec::<f32>::new()).unwrap()));
+    }
+    let first = run(session.as_mut(), &prompt);
+    let mut step = tokens(vec![case.next], &mask, &positions[width..]);
+    step.extend(cache(&first));
+    [last(&first), last(&run(session.as_mut(), &step))]
+}
+
+/// The logits of a text's last token and of one more, the prompt being before padding.
+fn of_encoder_decoder(sessions: &mut [Box<dyn Session>], case: &Case) -> [Vec<f64>; 2] {
+    let [encoder, decoder, with_past] = sessions else { panic!("an encoder-decoder is three models") };
+    let Case { rows, padding, .. } = *case;
+    let padded = |ids: Vec<i64>, with: i64| [ids, vec![with; padding]].concat();
+    let mask = matrix(rows, padded(vec![1; case.prompt.len()], 0), 1);
+    let prompt = [("input_ids", matrix(rows, padded(case.prompt.clone(), 7), 3)), ("attention_mask", mask.clone())];
+    let encoded = run(encoder.as_mut(), &named(prompt)).swap_remove(0).1;
+    let text = matrix(rows, vec![2, 9, 4], 3);
+    let beginning = [("input_ids", text), ("encoder_attention_mask", mask.clone()), ("encoder_hidden_states", encoded)];
+    let first = run(decoder.as_mut(), &named(beginning));
+    let mut step = named([("input_ids", matrix(rows, vec![case.next], 3)), ("encoder_attention_mask", mask)]);
+    step.extend(cache(&first));
+    [last(&first), last(&run(with_past.as_mut(), &step))]
+}
+
+/// Compares prompts alone with the same among others and padded, on all targets.
+fn assert_padding_is_no_matter(model: &Path, opset: u32, logits: Logits, count: u32) {
     let folder = scratch();
-    let model = draft.write(folder.path().join("model"));
     for target in Target::all() {
-        let compiled = compiled(&model, &folder.path().join(target.name()), &options(target));
-        let file = compiled.draft.folder().join("model.onnx");
-        let options = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-        let session = OnnxRuntime::new(None).load(Model::Onnx(&file), &options).unwrap();
-        let session = std::cell::RefCell::new(session);
-        let cases = (prop::collection::vec(0i64..130, 1..12), 0i64..130, 1usize..4, 1usize..9);
-        let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
-        let result = TestRunner::new(config).run(&cases, |(prompt, next, rows, padding)| {
-            let mut session = session.borrow_mut();
-            let alone = logits(session.as_mut(), &prompt, next, 1, 0);
-            let padded = logits(session.as_mut(), &prompt, next, rows, padding);
+        let mut options = options(target);
+        options.passes.opset = opset;
+        let compiled = compiled(model, &folder.path().join(target.name()), &options);
+        let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
+        let load = |part: &planish_models::Part| {
+            let file = compiled.draft.folder().join(format!("{}.onnx", part.name));
+            OnnxRuntime::new(None).load(Model::Onnx(&file), &session).unwrap()
+        };
+        let sessions = RefCell::new(compiled.source.parts.iter().map(load).collect::<Vec<_>>());
+        let config = Config { cases: count, failure_persistence: None, ..Config::default() };
+        let result = TestRunner::new(config).run(&cases(), |case| {
+            let sessions = &mut sessions.borrow_mut()[..];
+            let (alone, padded) = (logits(sessions, &case.alone()), logits(sessions, &case));
             for (alone, padded) in alone.iter().zip(&padded) {
                 let largest = alone.iter().fold(1.0, |largest: f64, v| largest.max(v.abs()));
                 let close = |(a, b): (&f64, &f64)| (a - b).abs() <= TOLERANCE * largest;
@@ -77,23 +142,29 @@ fn assert_padding_is_no_matter(draft: &Draft) {
             }
             Ok(())
         });
-        result.unwrap_or_else(|e| panic!("{target}: {e}"));
+        result.unwrap_or_else(|e| panic!("{} on {target}, opset {opset}: {e}", model.display()));
     }
 }
 
 #[test]
-fn of_gpt2() {
-    assert_padding_is_no_matter(&Draft::of("gpt2"));
+fn of_all_decoders() {
+    for name in DECODERS {
+        OPSETS.iter().for_each(|&opset| assert_padding_is_no_matter(&golden(name), opset, of_decoder, 6));
+    }
 }
 
 #[test]
-fn of_llama() {
-    assert_padding_is_no_matter(&Draft::of("llama"));
+fn of_all_encoder_decoders() {
+    for name in ENCODER_DECODERS {
+        OPSETS.iter().for_each(|&opset| assert_padding_is_no_matter(&golden(name), opset, of_encoder_decoder, 6));
+    }
 }
 
 #[test]
 fn of_mistral_with_a_window() {
+    let folder = scratch();
     let mut draft = Draft::of("mistral");
     draft.config["sliding_window"] = 4.into();
-    assert_padding_is_no_matter(&draft);
+    let model = draft.write(folder.path().join("model"));
+    OPSETS.iter().for_each(|&opset| assert_padding_is_no_matter(&model, opset, of_decoder, 48));
 }

@@ -53,6 +53,15 @@ enum Frequencies {
 }
 
 impl Rope {
+    /// The length from which on a text has other frequencies than shorter ones, where the model takes
+    /// texts of that length.
+    pub(crate) fn outgrown(&self) -> Option<usize> {
+        match self.frequencies {
+            Frequencies::Chosen { original, .. } if original < self.longest.value as f64 => Some(original as usize + 1),
+            _ => None,
+        }
+    }
+
     /// Adds the angles of positions, i64[batch_size, sequence_length].
     pub(crate) fn angles(&self, b: &mut Builder<'_>, position_ids: ValueId) -> Result<Angles, ModelError> {
         let positions = b.emit(Cast { x: position_ids, to: DType::F32 }, &at("position_ids"))?;

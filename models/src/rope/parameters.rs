@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{Frequencies, Rope, scaling};
 use crate::ModelError;
-use crate::config::{Config, MAX_SIZE, Size};
+use crate::config::{Config, MAX_SIZE, POSITIVE, Size, positive};
 
 /// Keys that are read elsewhere or say nothing of the frequencies.
 const OTHER_KEYS: &[&str] = &["rope_type", "type", "rope_theta", "partial_rotary_factor", "max_position_embeddings"];
@@ -23,11 +23,14 @@ pub(crate) struct Defaults {
     pub(crate) longrope_names: &'static [&'static str],
     /// The original length where the configuration does not have it at its top level.
     pub(crate) original: Option<f64>,
+    /// Whether the transformers library computes the cache anew where a text of "longrope" outgrows the
+    /// original length.
+    pub(crate) recomputes: bool,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { theta: 10_000.0, part: 1.0, longrope_names: &[], original: None }
+        Self { theta: 10_000.0, part: 1.0, longrope_names: &[], original: None, recomputes: false }
     }
 }
 
@@ -64,8 +67,7 @@ impl<'a> Parameters<'a> {
     /// A positive number, where it is given.
     fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let number = value.as_f64().filter(|n| n.is_finite() && *n > 0.0);
-        number.map(Some).ok_or_else(|| self.unexpected(key, value, "a positive number"))
+        positive(value).map(Some).ok_or_else(|| self.unexpected(key, value, POSITIVE))
     }
 
     fn missing(&self, key: &str) -> ModelError {
@@ -79,7 +81,6 @@ impl<'a> Parameters<'a> {
     /// A positive number for each pair.
     fn each(&self, key: &str, pairs: usize) -> Result<Vec<f64>, ModelError> {
         let value = self.get(key).ok_or_else(|| self.missing(key))?;
-        let positive = |v: &Value| v.as_f64().filter(|n| n.is_finite() && *n > 0.0);
         let numbers: Option<Vec<f64>> = value.as_array().and_then(|list| list.iter().map(positive).collect());
         numbers
             .filter(|numbers| numbers.len() == pairs)

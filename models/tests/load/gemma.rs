@@ -49,6 +49,11 @@ fn scores_are_as_the_configuration_says() {
     assert_eq!(attentions(&gemma2())[0].scale.0, 1.0 / 24f64.sqrt());
     assert_eq!(attentions(&gemma2().without("query_pre_attn_scalar"))[0].scale.0, 1.0 / 16.0);
     assert_refused("gemma2", "attn_logit_softcapping", json!(-1), &["expected a positive number"]);
+    for value in [json!(1e300), json!(1e-300), json!(3.5e38)] {
+        for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            assert_refused("gemma2", key, value.clone(), &["expected a positive number that float32 has"]);
+        }
+    }
     assert_refused("gemma2", "query_pre_attn_scalar", json!(0), &["expected a positive number"]);
     assert_refused("gemma2", "sliding_window", Value::Null, &["expected an integer"]);
 }
@@ -88,6 +93,9 @@ fn what_else_they_have() {
     for name in ["gemma", "gemma2"] {
         assert_refused(name, "use_bidirectional_attention", json!(true), &["not supported"]);
         assert_same(&Draft::of(name).with("use_bidirectional_attention", json!(false)), name);
+        for value in [json!([]), json!({}), json!("all")] {
+            assert_refused(name, "use_bidirectional_attention", value, &["expected true or false"]);
+        }
         assert_same(&Draft::of(name).without("tie_word_embeddings"), name);
         assert!(!meaning(&graph(&Draft::of(name))).1.contains_key("lm_head.weight"));
         let message = Draft::of(name).with("attention_bias", json!(true)).error(LENIENT);

@@ -157,6 +157,20 @@ fn longrope_chooses_by_the_length_of_each_row() {
     refused("original_max_position_embeddings", json!(1), &["`original_max_position_embeddings` is 1, expected more"]);
 }
 
+/// As the transformers library does for Phi-3 alone.
+#[test]
+fn the_cache_of_phi3_is_computed_anew_behind_the_original_length() {
+    let at = |draft: &Draft| draft.load(LENIENT).unwrap().recompute_at;
+    assert_eq!(at(&Draft::of("phi3-longrope")), Some(9));
+    assert_eq!(at(&Draft::of("phi3-longrope").with("original_max_position_embeddings", json!(63))), Some(64));
+    // No text gets that long.
+    assert_eq!(at(&Draft::of("phi3-longrope").with("original_max_position_embeddings", json!(64))), None);
+    assert_eq!(at(&Draft::of("phi3")), None);
+    let parameters = json!({"rope_type": "longrope", "short_factor": vec![1.0; 8], "long_factor": vec![2.0; 8],
+                            "original_max_position_embeddings": 16});
+    assert_eq!(at(&with(parameters)), None);
+}
+
 #[test]
 fn early_names_of_longrope_are_those_of_phi3() {
     let original = Draft::of("phi3-longrope");
@@ -210,6 +224,7 @@ fn rotary_embeddings_that_are_not_known_are_refused_by_name() {
     }
     let refused = |value: Value, parts: &[&str]| assert_refused("llama", "rope_parameters", value, parts);
     refused(json!({"rope_type": "linear"}), &["`rope_parameters.factor` is missing"]);
+    refused(json!({"rope_type": "linear", "factor": 1e300}), &["`rope_parameters.factor`", "float32"]);
     refused(json!({"rope_type": "linear", "factor": -1}), &["`rope_parameters.factor`", "positive number"]);
     refused(json!({"rope_type": "llama3", "factor": 8}), &["`rope_parameters.low_freq_factor` is missing"]);
     refused(json!({"mrope_section": [1, 2]}), &["`rope_parameters.mrope_section` is not supported"]);

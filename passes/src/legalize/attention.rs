@@ -20,7 +20,8 @@ pub const LOWER_ATTENTION: Pass = Pass {
               23 on, attention with a cache stays whole, in float32, without a softcap and where each head has keys of \
               its own: there is an operator for it, which takes what is left out as an addend",
     numerics: "scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 \
-               both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums",
+               both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums. \
+               ONNX Runtime's operator gives zeros where the mask leaves out every key of a query, which are padding",
     example: Example {
         target: Target::Onnx,
         fusion: true,
