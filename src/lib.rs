@@ -14,6 +14,7 @@ mod files;
 mod genai;
 pub mod generate;
 pub mod inputs;
+pub mod inspect;
 pub mod manifest;
 pub mod package;
 pub mod source;
