@@ -11,7 +11,7 @@ use super::operator;
 #[derive(Debug, Default)]
 pub struct Picture {
     pub(super) boxes: Vec<Shape>,
-    /// From one box to a later one, each pair once.
+    /// From one box to a later one, each pair once, in the order of the later ones.
     pub(super) arrows: Vec<(usize, usize)>,
 }
 

@@ -78,7 +78,7 @@ const LONGEST: usize = 512;
 /// Cases of several shapes from a seed: one token, a short, an odd and the longest sequence (of a
 /// model with a cache 512 tokens at most), one row and more, with padding and without; for a model
 /// with a cache, some that continue from it. For a model that takes no sequences, as those of images, one row and more;
-/// for one of fixed shapes, these.
+/// where ids have a fixed shape, that one, and no run that continues.
 ///
 /// # Errors
 /// When inputs cannot be made for the specs.
@@ -113,20 +113,20 @@ pub fn cases(specs: &[InputSpec], longest: Option<usize>, seed: u64) -> Result<V
     whole.chain(continued.map(|(batch, sequence, before)| case(batch, sequence, true, Some(before)))).collect()
 }
 
-/// Rows and tokens of a model whose shapes are all fixed: those of its ids or mask, where it has one.
+/// Rows and tokens of a model whose ids have a fixed shape, or that has no size left open.
 fn fixed(specs: &[InputSpec]) -> Option<(usize, usize)> {
     let size = |dim: &Dimension| match dim {
         Dimension::Fixed(size) => Some(*size),
         Dimension::Symbolic(_) => None,
     };
     let shape = |spec: &InputSpec| spec.port.dims.iter().map(size).collect::<Option<Vec<usize>>>();
-    let shapes = specs.iter().map(shape).collect::<Option<Vec<_>>>()?;
-    let tokens = specs.iter().zip(&shapes).filter_map(|(spec, shape)| match shape.as_slice() {
-        &[batch, sequence] if spec.values != Values::Noise => Some((batch, sequence)),
+    let tokens = specs.iter().filter(|spec| spec.values != Values::Noise).filter_map(|spec| match shape(spec)?[..] {
+        [batch, sequence] => Some((batch, sequence)),
         _ => None,
     });
-    // The mask of a model with a cache is longer than the ids.
-    Some(tokens.max_by_key(|(_, sequence)| *sequence).unwrap_or((1, 1)))
+    // The mask of a model with a cache may be longer than the ids.
+    let longest = tokens.max_by_key(|(_, sequence)| *sequence);
+    longest.or_else(|| specs.iter().all(|spec| shape(spec).is_some()).then_some((1, 1)))
 }
 
 #[cfg(test)]

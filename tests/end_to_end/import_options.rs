@@ -46,6 +46,8 @@ fn sums_of_known_sizes_are_known() {
     let llama = interface("optimum-llama", &["--shapes", "input_ids=1x4,past_key_values.0.key=1x2x5x16"]);
     assert!(llama.contains(&"attention_mask [1, 9]".to_owned()), "{llama:?}");
     assert!(llama.contains(&"past_key_values.1.value [1, 2, 5, 16]".to_owned()), "{llama:?}");
+    let gpt2 = interface("optimum-gpt2", &["--shapes", "input_ids=2x4"]);
+    assert!(gpt2.contains(&"attention_mask [2, past_sequence_length + 4]".to_owned()), "{gpt2:?}");
     // Of a sum with one known part the rest stays open.
     let shapes = [("past_key_values.0.key".to_owned(), vec![1, 2, 5, 16])].into();
     let options = ImportOptions { shapes, ..ImportOptions::default() };
