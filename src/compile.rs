@@ -308,7 +308,8 @@ fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
     }
 }
 
-fn port(graph: &Graph, name: &str, value: planish_ir::ValueId) -> Port {
+/// Name and type of a value.
+pub(crate) fn port(graph: &Graph, name: &str, value: planish_ir::ValueId) -> Port {
     let ty = graph.ty(value);
     Port {
         name: name.to_owned(),

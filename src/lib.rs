@@ -14,6 +14,7 @@ mod files;
 mod genai;
 pub mod generate;
 pub mod inputs;
+pub mod inspect;
 mod links;
 pub mod manifest;
 pub mod package;

@@ -88,6 +88,15 @@ impl SourceModel {
         }
     }
 
+    /// The opset that an ONNX graph is written in.
+    #[must_use]
+    pub fn opset(&self) -> Option<u32> {
+        match self {
+            Self::Checkpoint(_) => None,
+            Self::Onnx(model) => Some(model.imported.opset),
+        }
+    }
+
     /// The model's graphs.
     ///
     /// # Errors

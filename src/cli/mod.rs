@@ -5,6 +5,7 @@ mod compile;
 mod completions;
 mod generate;
 mod import;
+mod inspect;
 mod passes;
 mod run;
 mod runtimes;
@@ -35,6 +36,7 @@ const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 usage; 3 verification 
 #[derive(Subcommand)]
 enum Command {
     Compile(compile::Arguments),
+    Inspect(inspect::Arguments),
     Verify(verify::Arguments),
     Run(run::Arguments),
     Generate(generate::Arguments),
@@ -59,6 +61,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Compile(arguments) => compile::run(arguments),
+        Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),

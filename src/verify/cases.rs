@@ -1,12 +1,12 @@
 //! What is compared: inputs of several shapes, and runs that continue from a cache.
 
 use planish_eval::Tensor;
-use planish_runtimes::{RuntimeError, Session};
+use planish_runtimes::{Dimension, RuntimeError, Session};
 
 use super::compare::MASK;
 use super::named;
 use crate::chain::{CACHE, PRESENT};
-use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, seeded_inputs};
+use crate::inputs::{InputError, InputSpec, Values, has_cache, has_sequence, seeded_inputs};
 
 /// One set of inputs to compare on.
 pub struct Case {
@@ -77,11 +77,19 @@ const LONGEST: usize = 512;
 
 /// Cases of several shapes from a seed: one token, a short, an odd and the longest sequence (of a
 /// model with a cache 512 tokens at most), one row and more, with padding and without; for a model
-/// with a cache, some that continue from it. For a model that takes no sequences, as those of images, one row and more.
+/// with a cache, some that continue from it. For a model that takes no sequences, as those of images, one row and more;
+/// where ids have a fixed shape, that one, and no run that continues.
 ///
 /// # Errors
 /// When inputs cannot be made for the specs.
 pub fn cases(specs: &[InputSpec], longest: Option<usize>, seed: u64) -> Result<Vec<Case>, InputError> {
+    if let Some((batch, sequence)) = fixed(specs) {
+        let case = |padded: bool| {
+            let inputs = seeded_inputs(specs, batch, sequence, seed, padded)?;
+            Ok(Case { label: format!("fixed shapes{}", if padded { ", padded" } else { "" }), inputs, before: None })
+        };
+        return [false, true].into_iter().filter(|padded| !padded || batch > 1).map(case).collect();
+    }
     if !has_sequence(specs) {
         let case = |batch: usize| {
             let inputs = seeded_inputs(specs, batch, 1, seed, false)?;
@@ -105,13 +113,28 @@ pub fn cases(specs: &[InputSpec], longest: Option<usize>, seed: u64) -> Result<V
     whole.chain(continued.map(|(batch, sequence, before)| case(batch, sequence, true, Some(before)))).collect()
 }
 
+/// Rows and tokens of a model whose ids have a fixed shape, or that has no size left open.
+fn fixed(specs: &[InputSpec]) -> Option<(usize, usize)> {
+    let size = |dim: &Dimension| match dim {
+        Dimension::Fixed(size) => Some(*size),
+        Dimension::Symbolic(_) => None,
+    };
+    let shape = |spec: &InputSpec| spec.port.dims.iter().map(size).collect::<Option<Vec<usize>>>();
+    let tokens = specs.iter().filter(|spec| spec.values != Values::Noise).filter_map(|spec| match shape(spec)?[..] {
+        [batch, sequence] => Some((batch, sequence)),
+        _ => None,
+    });
+    // The mask of a model with a cache may be longer than the ids.
+    let longest = tokens.max_by_key(|(_, sequence)| *sequence);
+    longest.or_else(|| specs.iter().all(|spec| shape(spec).is_some()).then_some((1, 1)))
+}
+
 #[cfg(test)]
 mod tests {
     use planish_ir::DType;
-    use planish_runtimes::{Dimension, Port};
+    use planish_runtimes::Port;
 
     use super::*;
-    use crate::inputs::Values;
 
     fn labels(port: Port, longest: Option<usize>) -> Vec<String> {
         let specs = [InputSpec { port, values: Values::Noise }];
@@ -133,6 +156,25 @@ mod tests {
         let cache = port("past_key_values.0.key", &["batch_size", "past_sequence_length"]);
         assert!(labels(cache, Some(1024)).contains(&"1 x 512".to_owned()));
         assert_eq!(labels(port("pixel_values", &["batch_size"]), None), ["batch of 1", "batch of 3"]);
+    }
+
+    #[test]
+    fn fixed_shapes_are_one_case_with_padding_where_there_are_rows() {
+        let mask = |batch: usize| InputSpec {
+            port: Port {
+                name: "attention_mask".to_owned(),
+                dtype: DType::I64,
+                dims: vec![Dimension::Fixed(batch), Dimension::Fixed(7)],
+            },
+            values: Values::Mask,
+        };
+        let made = |batch: usize| cases(&[mask(batch)], Some(512), 0).unwrap();
+        assert_eq!(made(1).len(), 1);
+        assert_eq!(made(1)[0].inputs[0].1, Tensor::new(vec![1, 7], vec![1i64; 7]).unwrap());
+        assert_eq!(
+            made(2).iter().map(|c| c.label.as_str()).collect::<Vec<_>>(),
+            ["fixed shapes", "fixed shapes, padded"]
+        );
     }
 
     #[test]

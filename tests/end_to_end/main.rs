@@ -14,6 +14,8 @@ mod genai;
 mod generate;
 mod goldens;
 mod graphs;
+mod import_options;
+mod inspect;
 mod output_folder;
 mod padding;
 mod parts;

@@ -60,7 +60,7 @@ pub(super) fn find(scope: &mut Scope, proto: &GraphProto, names: &[String]) -> R
     let mut found: Vec<(String, ValueId)> = Vec::new();
     for name in names {
         if !values(proto).any(|value| value == name) {
-            return Err(unknown("value that the outputs need", name, values(proto)));
+            return Err(unknown("value", name, values(proto)));
         }
         if scope.weight(name).is_some() || scope.known(name).is_some() {
             return Err(format!("`{name}` cannot be an input: it is a constant, or made of sizes alone"));

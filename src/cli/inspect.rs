@@ -1,0 +1,86 @@
+//! `planish inspect`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::import::ImportArguments;
+use super::{bytes_text, count_text, print, print_json};
+use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, svg};
+use crate::manifest::Port;
+
+/// Say what a model or an artifact is: inputs, outputs, weights, operators; draw its graph
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// An artifact's folder, an .onnx file, or a checkpoint
+    model: PathBuf,
+    #[command(flatten)]
+    import: ImportArguments,
+    /// Raise operators to those in which the meaning is plain, such as attention, before looking
+    #[arg(long)]
+    raised: bool,
+    /// Write the graph as text for Graphviz, without constants
+    #[arg(long, value_name = "FILE")]
+    dot: Option<PathBuf>,
+    /// Draw the graph, without constants
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let mut opened = Opened::open(&arguments.model, &arguments.import.options()?)?;
+    if arguments.raised {
+        opened.raise()?;
+    }
+    let picture = Picture::of(&opened.graphs);
+    if let Some(path) = &arguments.dot {
+        write(path, &dot(&picture))?;
+    }
+    if let Some(path) = &arguments.svg {
+        write(path, &svg(&picture))?;
+    }
+    let inspection = opened.inspect();
+    if arguments.json { print_json(&inspection) } else { print(&text(&arguments.model, &inspection)) }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn text(path: &Path, inspection: &Inspection) -> String {
+    let task = inspection.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default();
+    let opset = inspection.opset.map(|opset| format!(", opset {opset}")).unwrap_or_default();
+    let head = format!("{}: {}{task}{opset}\n", path.display(), inspection.architecture);
+    head + &inspection.parts.iter().map(part).collect::<String>()
+}
+
+fn part(part: &PartInspection) -> String {
+    let mut text = format!("{}\n", part.name);
+    let mut line = |label: &str, what: &str| text += &format!("  {label:9}  {what}\n");
+    for port in &part.inputs {
+        line("input", &typed(port));
+    }
+    for port in &part.outputs {
+        line("output", &typed(port));
+    }
+    for (dtype, amount) in &part.weights {
+        let elements = count_text(amount.elements);
+        line("weights", &format!("{dtype}: {elements} in {} tensors, {}", amount.tensors, bytes_text(amount.bytes)));
+    }
+    for weight in &part.largest {
+        line("large", &format!("{} {}", typed(&weight.port), bytes_text(weight.bytes)));
+    }
+    let mut operators: Vec<(&String, &usize)> = part.operators.iter().collect();
+    operators.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let operators: Vec<String> = operators.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    line("operators", &operators.join(", "));
+    text
+}
+
+fn typed(port: &Port) -> String {
+    format!("{} {}[{}]", port.name, port.dtype, port.shape.join(", "))
+}

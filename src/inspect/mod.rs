@@ -1,0 +1,182 @@
+//! What a model is: its interface, its weights, its operators, and drawings of its graphs.
+
+mod dot;
+mod picture;
+mod svg;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use planish_ir::{Graph, Op};
+use planish_models::LoadOptions;
+use planish_onnx::{DEFAULT_OPSET, ImportOptions, import_with};
+use planish_passes::{Options, RAISING, Target};
+use serde::Serialize;
+
+use crate::artifact::{MANIFEST, part_path};
+use crate::compile::port;
+use crate::manifest::{Manifest, Port};
+use crate::source::SourceModel;
+
+pub use dot::dot;
+pub use picture::Picture;
+pub use svg::svg;
+
+/// How many of the largest weights are named.
+const LARGEST: usize = 5;
+
+/// The graphs of a model and where they are from.
+pub struct Opened {
+    /// The architecture's `model_type`, or `onnx`.
+    pub architecture: String,
+    /// The task, where it is known.
+    pub task: Option<String>,
+    /// The opset that the graphs are written in; a checkpoint has none.
+    pub opset: Option<u32>,
+    /// The graphs by the names of their parts.
+    pub graphs: Vec<(String, Graph)>,
+}
+
+impl Opened {
+    /// Opens an artifact, an ONNX file or a checkpoint.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has not what the options name.
+    pub fn open(path: &Path, options: &ImportOptions) -> Result<Self> {
+        if path.join(MANIFEST).is_file() {
+            return Self::artifact(path, options);
+        }
+        let source = SourceModel::open_with(path, options)?;
+        let loaded = source.load(LoadOptions { task: None, strict: false })?;
+        Ok(Self {
+            architecture: loaded.architecture.to_owned(),
+            task: loaded.task.map(|task| task.to_string()),
+            opset: source.opset(),
+            graphs: loaded.parts.into_iter().map(|part| (part.name.to_owned(), part.graph)).collect(),
+        })
+    }
+
+    fn artifact(folder: &Path, options: &ImportOptions) -> Result<Self> {
+        let manifest = Manifest::read(folder)?;
+        let one = |part| -> Result<(String, Graph)> {
+            let path = part_path(folder, &manifest, part)?;
+            Ok((part.name.clone(), import_with(&path, options)?.graph))
+        };
+        let graphs = manifest.parts.iter().map(one).collect::<Result<_>>()?;
+        Ok(Self { architecture: manifest.architecture, task: manifest.task, opset: Some(manifest.opset), graphs })
+    }
+
+    /// Raises operators of the graphs to those in which the meaning is plain.
+    ///
+    /// # Errors
+    /// When a pass fails.
+    pub fn raise(&mut self) -> Result<()> {
+        let options = Options { target: Target::Onnx, opset: self.opset.unwrap_or(DEFAULT_OPSET), fusion: true };
+        for (_, graph) in &mut self.graphs {
+            for pass in RAISING {
+                (pass.run)(graph, &options)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What there is to say about each part.
+    #[must_use]
+    pub fn inspect(&self) -> Inspection {
+        Inspection {
+            architecture: self.architecture.clone(),
+            task: self.task.clone(),
+            opset: self.opset,
+            parts: self.graphs.iter().map(|(name, graph)| part(name, graph)).collect(),
+        }
+    }
+}
+
+/// What a model is.
+#[derive(Debug, Serialize)]
+pub struct Inspection {
+    /// The architecture's `model_type`, or `onnx`.
+    pub architecture: String,
+    /// The task, where it is known.
+    pub task: Option<String>,
+    /// The opset that the graphs are written in; a checkpoint has none.
+    pub opset: Option<u32>,
+    /// Its graphs.
+    pub parts: Vec<PartInspection>,
+}
+
+/// What a graph of a model is.
+#[derive(Debug, Serialize)]
+pub struct PartInspection {
+    /// The name of the part.
+    pub name: String,
+    /// The inputs, in order.
+    pub inputs: Vec<Port>,
+    /// The outputs, in order.
+    pub outputs: Vec<Port>,
+    /// The constants by their element type.
+    pub weights: BTreeMap<String, Amount>,
+    /// How many of each operator there are, those of ONNX that are left as they came by their own names.
+    pub operators: BTreeMap<String, usize>,
+    /// The largest constants.
+    pub largest: Vec<LargeWeight>,
+}
+
+/// How much there is of constants.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Amount {
+    /// How many tensors.
+    pub tensors: usize,
+    /// Their elements.
+    pub elements: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A constant.
+#[derive(Debug, Serialize)]
+pub struct LargeWeight {
+    /// Its name and type.
+    #[serde(flatten)]
+    pub port: Port,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+fn part(name: &str, graph: &Graph) -> PartInspection {
+    let mut weights: BTreeMap<String, Amount> = BTreeMap::new();
+    for (_, _, weight) in graph.weights() {
+        let amount = weights.entry(weight.dtype().to_string()).or_default();
+        amount.tensors += 1;
+        amount.elements += weight.elements() as u64;
+        amount.bytes += weight.bytes();
+    }
+    let mut operators = BTreeMap::new();
+    for (_, node) in graph.nodes() {
+        *operators.entry(operator(&node.op)).or_insert(0) += 1;
+    }
+    let mut largest: Vec<LargeWeight> = graph
+        .weights()
+        .map(|(id, value, weight)| LargeWeight { port: port(graph, &value.name, id), bytes: weight.bytes() })
+        .collect();
+    largest.sort_by_key(|weight| Reverse(weight.bytes));
+    largest.truncate(LARGEST);
+    PartInspection {
+        name: name.to_owned(),
+        inputs: graph.inputs().iter().map(|v| port(graph, &graph.value(*v).name, *v)).collect(),
+        outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
+        weights,
+        operators,
+        largest,
+    }
+}
+
+/// The name of an operator; of one that is left as it came, its own.
+fn operator(op: &Op) -> String {
+    match op {
+        Op::Foreign(foreign) => foreign.op.0.to_string(),
+        _ => op.mnemonic().to_owned(),
+    }
+}
