@@ -189,6 +189,7 @@ impl OnnxModel {
             task: options.task.or_else(|| task(&graph)),
             architecture: ONNX,
             warnings,
+            recompute_at: None,
             max_positions: max_positions(&graph, &id_ranges),
             vocab_size,
             pad_token_id: None,
