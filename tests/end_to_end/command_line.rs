@@ -24,7 +24,7 @@ fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {
     usage(&["--target", "tpu"], &["`tpu`", "onnx, ort"]);
     usage(&["--task", "transcription"], &["`transcription`", "fill-mask", "question-answering"]);
     usage(&["--opset", "16"], &["16", "17..=26"]);
-    usage(&["--opset", "25"], &["25", "17..=24"]);
+    usage(&["--opset", "27"], &["27", "17..=26"]);
     usage(&["--weights", "symlink"], &["symlink", "copy, link"]);
     usage(&["--print-ir-after", "polish"], &["no pass `polish`", "planish passes"]);
     usage(&["--stop-after", "some"], &["some"]);
