@@ -7,7 +7,7 @@
 //!
 //! let checkpoint = Checkpoint::open("bert-base-uncased".as_ref())?;
 //! let model = load(&checkpoint, LoadOptions::default())?;
-//! println!("{} for {}", model.architecture, model.task);
+//! println!("{}", model.architecture);
 //! for part in &model.parts {
 //!     println!("{}:\n{}", part.name, part.graph);
 //! }
