@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
+use planish_passes::RAISING;
 use planish_passes::raise::{Miss, misses, raised};
 use planish_passes::{Options, Pipeline, Stage, Target};
 
@@ -32,6 +33,8 @@ pub struct CompileOptions {
     pub placement: Placement,
     /// The library that the artifact is laid out for.
     pub package: RuntimePackage,
+    /// Whether to look for where raising came near.
+    pub explain_fusion: bool,
     /// Whether the graph is verified after each pass.
     pub verify_passes: bool,
     /// Whether a folder that holds what planish did not write may be replaced.
@@ -72,7 +75,7 @@ pub struct LoweredPart {
     pub stages: Vec<Stage>,
     /// How many of each operator that raising finds the graph had when it was raised.
     pub raised: BTreeMap<&'static str, usize>,
-    /// Where raising came near.
+    /// Where raising came near, where that was asked for.
     pub misses: Vec<Miss>,
 }
 
@@ -123,16 +126,17 @@ pub fn lower(
     pipeline.verify = options.verify_passes;
     let one = |part: &planish_models::Part| {
         let mut graph = part.graph.clone();
-        let mut canonical = None;
+        let (mut seen, mut canonical) = (0, None);
         let stages = pipeline.run(&mut graph, &mut |pass, graph| {
             observer.graph(pass, graph);
-            // What the last pass that raises leaves is in the canonical form.
-            if pass.starts_with("raise-") {
+            seen += 1;
+            if seen == RAISING.len() {
                 canonical = Some(graph.clone());
             }
         })?;
         let canonical = canonical.as_ref().unwrap_or(&graph);
-        let (raised, misses) = (raised(canonical), misses(canonical)?);
+        let misses = if options.explain_fusion { misses(canonical)? } else { Vec::new() };
+        let raised = raised(canonical);
         Ok(LoweredPart { name: part.name, graph, stages, raised, misses })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;

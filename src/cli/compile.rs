@@ -131,6 +131,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             Weights::Link => Placement::Link,
         },
         package: arguments.runtime_package,
+        explain_fusion: arguments.explain_fusion,
         verify_passes: arguments.verify_passes,
         force: arguments.force,
     };

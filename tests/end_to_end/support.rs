@@ -96,6 +96,7 @@ pub(crate) fn options(target: Target) -> CompileOptions {
         passes: Options { target, opset: planish_onnx::DEFAULT_OPSET, fusion: true },
         placement: Placement::Copy,
         package: RuntimePackage::Optimum,
+        explain_fusion: false,
         verify_passes: true,
         force: false,
     }
