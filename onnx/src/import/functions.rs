@@ -14,6 +14,24 @@ const MAX_DEPTH: usize = 32;
 const MAX_GROWTH: usize = 8;
 const MIN_LIMIT: usize = 64 << 20;
 
+/// Checks that functions are written in the opset of the model, whose rules their nodes are read by.
+///
+/// # Errors
+/// Which one is not.
+pub(super) fn check(functions: &[FunctionProto], opset: u32) -> Result<(), String> {
+    for function in functions {
+        let own = function.opset_import.iter().find(|o| super::is_default(&o.domain)).map(|o| o.version);
+        if own.is_some_and(|own| own != i64::from(opset)) {
+            return Err(format!(
+                "the function `{}` is written in opset {}, the model in {opset}: convert the model to one opset",
+                function.name,
+                own.unwrap_or_default()
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Replaces calls by what they call, also in the graphs of nodes.
 ///
 /// # Errors

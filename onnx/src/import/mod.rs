@@ -92,6 +92,7 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     let malformed = |message: String| ImportError::File { path: path.to_owned(), message };
     let (opsets, opset) = opsets(&model).map_err(malformed)?;
     let mut graph = model.graph.ok_or_else(|| malformed("it holds no graph: is it an ONNX model?".to_owned()))?;
+    functions::check(&model.functions, opset).map_err(malformed)?;
     functions::inline(&mut graph, &model.functions).map_err(malformed)?;
     order::check(&mut graph, &|_| false).map_err(malformed)?;
     shapes::fix(&mut graph, &options.shapes).map_err(malformed)?;

@@ -180,6 +180,16 @@ fn with_functions(functions: Vec<FunctionProto>) -> ModelProto {
 }
 
 #[test]
+fn functions_of_another_opset() {
+    let mut f = function("F0", vec![node("r = Relu(a)", vec![])]);
+    f.opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
+    import(&with_functions(vec![f.clone()])).unwrap();
+    f.opset_import[0].version = 12;
+    let error = import(&with_functions(vec![f])).err().unwrap();
+    assert!(error.contains("the function `F0` is written in opset 12, the model in 17: convert"), "{error}");
+}
+
+#[test]
 fn functions_that_expand_without_bound() {
     let doubling = |i: usize| {
         let next = if i == 29 { node("m = Relu(a)", vec![]) } else { call(&format!("m = F{}(a)", i + 1)) };

@@ -62,6 +62,13 @@ fn conversions() {
     );
     let same = vec![node("a = Cast(x)", vec![int("to", 1)]), node("y = Relu(a)", vec![])];
     assert_nodes(17, graph(vec![f32("x", "2")], vec![], same, &["y"]), &["%y = relu(%x) : f32[2]"]);
+    // What does not fit the narrower type keeps its low bits, which the operator knows to do.
+    let narrow = vec![node("y = Cast(n)", vec![int("to", DataType::Int32 as i64)])];
+    assert_nodes(
+        17,
+        graph(vec![], vec![integers("n", &[1], &[i64::MAX])], narrow, &["y"]),
+        &["%y = cast(@n) {to = i32} : i32[1]"],
+    );
     refused(
         graph(vec![f32("x", "2")], vec![], vec![node("y = Cast(x)", vec![int("to", 8)])], &["y"]),
         "elements of type string",

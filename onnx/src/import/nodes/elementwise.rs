@@ -243,7 +243,8 @@ fn select(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
 fn cast(scope: &mut Scope, node: &Node<'_>, to: DType) -> Result<bool, String> {
     let x = node.input(0)?;
     // Dimensions fit 64 bits; a narrower type is for constants.
-    let known = scope.known(x).filter(|k| to == DType::I64 || to == k.dtype || to == DType::I32);
+    let fits = |k: &Known| k.elements.iter().all(|d| d.as_constant().is_none_or(|v| i32::try_from(v).is_ok()));
+    let known = scope.known(x).filter(|k| to == DType::I64 || to == k.dtype || to == DType::I32 && fits(k));
     if let Some(known) = known {
         scope.set_known(node.output()?, Known { dtype: to, ..known });
         return Ok(true);
