@@ -121,7 +121,7 @@ pub fn lower(
 ) -> Result<Lowered> {
     let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
-    let mut pipeline = Pipeline::new(options.passes);
+    let mut pipeline = Pipeline::new(options.passes.clone());
     pipeline.stop_after = stop_after;
     pipeline.verify = options.verify_passes;
     let one = |part: &planish_models::Part| {

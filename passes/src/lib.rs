@@ -15,7 +15,7 @@ pub use target::{Target, UnknownTarget};
 use planish_ir::{BuildError, Graph, Origin, VerifyError};
 
 /// What passes may depend on besides the graph.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// What the graph is compiled for.
     pub target: Target,
@@ -24,6 +24,14 @@ pub struct Options {
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
     /// lowered to plain arithmetic: the baseline that a bench compares with.
     pub fusion: bool,
+}
+
+impl Options {
+    /// With fusion.
+    #[must_use]
+    pub fn new(target: Target, opset: u32) -> Self {
+        Self { target, opset, fusion: true }
+    }
 }
 
 /// A rewrite of graphs, and what it documents of itself.

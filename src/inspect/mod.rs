@@ -73,7 +73,7 @@ impl Opened {
     /// # Errors
     /// When a pass fails.
     pub fn raise(&mut self) -> Result<()> {
-        let options = Options { target: Target::Onnx, opset: self.opset.unwrap_or(DEFAULT_OPSET), fusion: true };
+        let options = Options::new(Target::Onnx, self.opset.unwrap_or(DEFAULT_OPSET));
         for (_, graph) in &mut self.graphs {
             for pass in RAISING {
                 (pass.run)(graph, &options)?;

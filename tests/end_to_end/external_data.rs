@@ -151,7 +151,7 @@ fn many_weights_go_to_a_file_of_their_own() {
     options.verify_passes = false;
     let source = compiled(&golden("bert"), &folder.path().join("out"), &options).source.parts.remove(0).graph;
     let mut graph = source.clone();
-    Pipeline::new(options.passes).run(&mut graph, &mut |_, _| ()).unwrap();
+    Pipeline::new(options.passes.clone()).run(&mut graph, &mut |_, _| ()).unwrap();
     let total: u64 = graph.weights().map(|(_, _, w)| w.bytes()).sum();
     let files = |external_above: u64| {
         let folder = folder.path().join(external_above.to_string());

@@ -60,7 +60,7 @@ impl<'a> Pair<'a> {
         let pair = |part: &'a Part| {
             let file = compiled.draft.folder().join(format!("{}.onnx", part.name));
             let session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session_options).unwrap();
-            Self { graph: &part.graph, session, passes: options.passes }
+            Self { graph: &part.graph, session, passes: options.passes.clone() }
         };
         compiled.source.parts.iter().map(pair).collect()
     }

@@ -14,7 +14,9 @@ use crate::goldens::{TOLERANCE, worst_error};
 use crate::same::{Numbering, same_up_to_names};
 use crate::support::{golden, numbered, repository};
 
-const OPTIONS: Options = Options { target: Target::Onnx, opset: 20, fusion: true };
+fn options() -> Options {
+    Options::new(Target::Onnx, 20)
+}
 
 fn file(name: &str) -> PathBuf {
     repository().join("fixtures/graphs").join(name)
@@ -23,7 +25,7 @@ fn file(name: &str) -> PathBuf {
 #[track_caller]
 fn raise(graph: &mut Graph) {
     for pass in RAISING {
-        (pass.run)(graph, &OPTIONS).unwrap();
+        (pass.run)(graph, &options()).unwrap();
         verify(graph).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
     }
 }
@@ -235,7 +237,7 @@ fn what_targets_get_computes_the_same() {
         let graph = planish_onnx::import(&file(folder).join("model.onnx")).unwrap().graph;
         for target in Target::all() {
             for fusion in [true, false] {
-                let mut pipeline = Pipeline::new(Options { target, opset: 20, fusion });
+                let mut pipeline = Pipeline::new(Options { fusion, ..Options::new(target, 20) });
                 pipeline.verify = true;
                 let mut lowered = graph.clone();
                 pipeline.run(&mut lowered, &mut |_, _| {}).unwrap();
@@ -253,7 +255,7 @@ fn graphs_of_checkpoints_are_raised_already() {
         for part in load(&Checkpoint::open(&golden(name)).unwrap(), LoadOptions::default()).unwrap().parts {
             for pass in RAISING.iter().filter(|pass| pass.name.starts_with("raise-")) {
                 let mut graph = part.graph.clone();
-                (pass.run)(&mut graph, &OPTIONS).unwrap();
+                (pass.run)(&mut graph, &options()).unwrap();
                 assert!(same_up_to_names(&graph, &part.graph), "{name}: `{}` makes it\n{graph}", pass.name);
             }
             assert_eq!(misses(&part.graph).unwrap(), [], "{name}");

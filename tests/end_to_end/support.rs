@@ -93,7 +93,7 @@ pub(crate) fn options(target: Target) -> CompileOptions {
     CompileOptions {
         task: None,
         strict: true,
-        passes: Options { target, opset: planish_onnx::DEFAULT_OPSET, fusion: true },
+        passes: Options::new(target, planish_onnx::DEFAULT_OPSET),
         placement: Placement::Copy,
         package: RuntimePackage::Optimum,
         explain_fusion: false,

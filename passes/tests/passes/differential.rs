@@ -11,7 +11,9 @@ const OPSETS: [u32; 3] = [17, 20, 24];
 
 fn options() -> impl Iterator<Item = Options> {
     Target::all().flat_map(|target| {
-        OPSETS.into_iter().flat_map(move |opset| [true, false].map(|fusion| Options { target, opset, fusion }))
+        OPSETS
+            .into_iter()
+            .flat_map(move |opset| [true, false].map(|fusion| Options { fusion, ..Options::new(target, opset) }))
     })
 }
 
@@ -58,7 +60,7 @@ fn passes(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
 /// Applies a pipeline, verifying after each pass.
 fn pipeline(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
     let mut after = graph.clone();
-    let mut pipeline = Pipeline::new(options);
+    let mut pipeline = Pipeline::new(options.clone());
     pipeline.verify = true;
     let fail = |e: String, after: &Graph| format!("the pipeline with {options:?}: {e}\n{after}");
     pipeline.run(&mut after, &mut |_, _| {}).map_err(|e| fail(e.to_string(), &after))?;

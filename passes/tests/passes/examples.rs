@@ -15,7 +15,7 @@ fn every_pass_does_what_it_documents() {
     for pass in PASSES {
         let example = &pass.example;
         let mut rewritten = graph(example.before);
-        let options = Options { target: example.target, opset: 20, fusion: example.fusion };
+        let options = Options { fusion: example.fusion, ..Options::new(example.target, 20) };
         (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         assert!(!example.after.trim().is_empty(), "`{}` gives\n{rewritten}", pass.name);

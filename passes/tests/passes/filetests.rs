@@ -50,11 +50,11 @@ impl Subject {
         }
     }
 
-    fn run(&self, graph: &mut Graph, options: Options) -> Result<(), PassError> {
+    fn run(&self, graph: &mut Graph, options: &Options) -> Result<(), PassError> {
         match self {
-            Subject::Pass(pass) => (pass.run)(graph, &options).map(drop),
+            Subject::Pass(pass) => (pass.run)(graph, options).map(drop),
             Subject::Pipeline => {
-                let mut pipeline = Pipeline::new(options);
+                let mut pipeline = Pipeline::new(options.clone());
                 pipeline.verify = true;
                 pipeline.run(graph, &mut |_, _| {}).map(drop)
             }
@@ -98,14 +98,12 @@ fn read(content: &str) -> Result<Filetest, String> {
         _ => return Err("one header of `pass` and `pipeline` is needed".to_owned()),
     };
     let opset = headers.remove("opset").unwrap_or("20");
-    let options = Options {
-        target: target.parse::<Target>().map_err(|e| e.to_string())?,
-        opset: opset.parse().map_err(|e| format!("opset `{opset}`: {e}"))?,
-        fusion: match headers.remove("fusion") {
-            None | Some("on") => true,
-            Some("off") => false,
-            Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
-        },
+    let target = target.parse::<Target>().map_err(|e| e.to_string())?;
+    let mut options = Options::new(target, opset.parse().map_err(|e| format!("opset `{opset}`: {e}"))?);
+    options.fusion = match headers.remove("fusion") {
+        None | Some("on") => true,
+        Some("off") => false,
+        Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
     };
     let error = headers.remove("error").map(str::to_owned);
     match headers.keys().next() {
@@ -129,7 +127,7 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
     }
     let before = parse(&test.before)?;
     let mut after = before.clone();
-    match (test.subject.run(&mut after, test.options), &test.error) {
+    match (test.subject.run(&mut after, &test.options), &test.error) {
         (Err(error), Some(expected)) if error.to_string().contains(expected) && test.after.is_none() => return Ok(()),
         (Err(error), Some(expected)) => {
             return Err(format!("no graph and `{expected}` are expected, the error is {error}"));
@@ -140,7 +138,7 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
     }
     verify(&after).map_err(|e| format!("afterwards: {e}\n{after}"))?;
     let mut again = after.clone();
-    test.subject.run(&mut again, test.options).map_err(|e| format!("run again: {e}"))?;
+    test.subject.run(&mut again, &test.options).map_err(|e| format!("run again: {e}"))?;
     let same = match test.subject {
         Subject::Pass(_) => again.to_string() == after.to_string(),
         // What was lowered is raised and lowered again.
