@@ -76,6 +76,16 @@ impl DType {
         matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }
 
+    /// Whether all numbers of this floating-point type are numbers of another floating-point type too.
+    #[must_use]
+    pub fn widens_to(self, other: DType) -> bool {
+        match self {
+            DType::F16 | DType::Bf16 => matches!(other, DType::F32 | DType::F64) || other == self,
+            DType::F32 => matches!(other, DType::F32 | DType::F64),
+            _ => self == DType::F64 && other == DType::F64,
+        }
+    }
+
     /// The most negative finite number of a floating-point type: what a masked attention
     /// score is set to.
     #[must_use]

@@ -238,6 +238,15 @@ impl Graph {
         }
     }
 
+    /// Changes how a weight comes about. Does nothing where the value is no weight of that type and shape.
+    pub fn set_weight(&mut self, id: ValueId, weight: Weight) {
+        if let Def::Weight(old) = &mut self.values[id].def
+            && (old.dtype(), old.shape()) == (weight.dtype(), weight.shape())
+        {
+            *old = weight;
+        }
+    }
+
     /// The weights, in the order they were added.
     pub fn weights(&self) -> impl Iterator<Item = (ValueId, &Value, &Weight)> {
         self.values.iter().filter_map(|(id, value)| match &value.def {

@@ -6,12 +6,17 @@ pub mod clean;
 pub mod fold;
 pub mod legalize;
 mod pipeline;
+pub mod precision;
 pub mod raise;
 mod target;
 
 pub use pipeline::{PASSES, Pipeline, RAISING, Stage};
+pub use precision::{Half, Precision};
 pub use target::{Target, UnknownTarget};
 
+use std::sync::Arc;
+
+use planish_ir::weight::WeightError;
 use planish_ir::{BuildError, Graph, Origin, VerifyError};
 
 /// What passes may depend on besides the graph.
@@ -24,13 +29,15 @@ pub struct Options {
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
     /// lowered to plain arithmetic: the baseline that a bench compares with.
     pub fusion: bool,
+    /// The half precision that is asked for.
+    pub precision: Option<Arc<Precision>>,
 }
 
 impl Options {
-    /// With fusion.
+    /// With fusion, in the model's own precision.
     #[must_use]
     pub fn new(target: Target, opset: u32) -> Self {
-        Self { target, opset, fusion: true }
+        Self { target, opset, fusion: true, precision: None }
     }
 }
 
@@ -75,6 +82,16 @@ pub enum PassError {
         origin: Origin,
         /// What went wrong.
         message: String,
+    },
+    /// A weight could not be read.
+    #[error("cannot read the weight `{name}` ({origin})")]
+    Weight {
+        /// The weight.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// What went wrong.
+        source: WeightError,
     },
     /// Operators that the target has no kernel for; all of them are listed.
     #[error("target `{target}` cannot run {} of the graph's operators at opset {opset}:{}", .operators.len(), .operators.concat())]

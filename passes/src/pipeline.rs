@@ -10,6 +10,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
+use crate::precision::{HALVE, STORE_HALF};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::{Options, Pass, PassError};
 
@@ -25,6 +26,7 @@ pub const PASSES: &[Pass] = &[
     RAISE_ROTARY,
     RAISE_ATTENTION,
     DEAD_CODE,
+    HALVE,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
     FLATTEN_TOKENS,
@@ -32,6 +34,7 @@ pub const PASSES: &[Pass] = &[
     LOWER_LINEAR,
     LOWER_ROTARY,
     LOWER_ATTENTION,
+    STORE_HALF,
     CHECK_KERNELS,
 ];
 
@@ -61,6 +64,8 @@ pub const RAISING: &[&Pass] = &[
 
 /// From there to what the target has kernels for.
 const LOWERING: &[&Pass] = &[
+    // Sees what operators mean, and leaves to their lowering what they compute in float32 inside.
+    &HALVE,
     // Sees linear layers, sums and norms as the model has them.
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.
@@ -79,6 +84,8 @@ const LOWERING: &[&Pass] = &[
     &FOLD,
     &COMMON_SUBEXPRESSIONS,
     &DEAD_CODE,
+    // Behind all folding, which would undo it.
+    &STORE_HALF,
     &CHECK_KERNELS,
 ];
 

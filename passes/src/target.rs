@@ -48,6 +48,12 @@ impl Target {
         }
     }
 
+    /// Whether it computes in float32 whatever the weights are stored in: it has no half kernels worth using.
+    #[must_use]
+    pub fn computes_in_float32(self) -> bool {
+        self == Target::Ort
+    }
+
     /// A line about it.
     #[must_use]
     pub fn summary(self) -> &'static str {

@@ -26,7 +26,8 @@ payload! {
             v: ValueId,
             /// Booleans, [batch, keys]: which keys take part; all of them when absent.
             mask: Option<ValueId>,
-            /// Floats that broadcast to [batch, heads, queries, keys], added to scaled scores.
+            /// Floats that broadcast to [batch, heads, queries, keys], added to scaled scores; of the type of `q`,
+            /// or float32, in which scores are computed where that type is shorter.
             bias: Option<ValueId>,
             /// [batch, kv heads, past keys, size].
             past_key: Option<ValueId>,
@@ -115,7 +116,7 @@ impl TypeRule for Attention {
         }
         if let Some(bias) = self.bias {
             let (bias, scores) = (types.of(bias), Shape::new([batch, &heads, &q.shape[1], &total].map(Dim::clone)));
-            let fits = bias.dtype == q.dtype && broadcast(&bias.shape, &scores)? == scores;
+            let fits = [q.dtype, DType::F32].contains(&bias.dtype) && broadcast(&bias.shape, &scores)? == scores;
             ensure(fits, || format!("`bias` is {bias}, expected what broadcasts to {}{scores}", q.dtype))?;
         }
         ensure(!self.causal.0 || keys == q.shape[1], || {

@@ -157,11 +157,16 @@ impl Weight {
         Some(Self::build(self.dtype(), shape, WeightExpr::Transpose(of, perm)))
     }
 
-    /// The elements converted.
+    /// The elements converted; from what they were widened from, where they were.
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Self {
         if dtype == self.dtype() {
             return self.clone();
+        }
+        if let WeightExpr::Cast(of) = self.expr()
+            && of.dtype().widens_to(self.dtype())
+        {
+            return of.cast(dtype);
         }
         Self::build(dtype, self.shape().to_vec(), WeightExpr::Cast(self.clone()))
     }

@@ -9,7 +9,7 @@ use crate::{Example, Options, Pass, PassError, Target};
 pub const IDENTITIES: Pass = Pass {
     name: "identities",
     summary: "removes operators that give back their operand (casts, reshapes, expansions, slices, transposes to what \
-              is there, concatenations of one, sums with 0, products with 1), and merges a reshape of a reshape or a transpose of a transpose",
+              is there, concatenations of one, sums with 0, products with 1), and merges a reshape of a reshape, a transpose of a transpose, and a cast of what a cast widened",
     numerics: "none",
     example: Example {
         target: Target::Onnx,
@@ -38,7 +38,13 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
 fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
     let output = graph.node(node).outputs[0];
     let operand = match graph.node(node).op.clone() {
-        Op::Cast(Cast { x, .. }) => x,
+        Op::Cast(Cast { x, to }) => match graph.producer(x).map(|n| &n.op) {
+            Some(Op::Cast(inner)) if graph.ty(inner.x).dtype.widens_to(graph.ty(x).dtype) => {
+                let x = inner.x;
+                return merged(graph, x, Cast { x, to }.into(), output);
+            }
+            _ => x,
+        },
         Op::Expand(p) => p.x,
         Op::Slice(p) => p.x,
         Op::Concat(p) if p.parts.len() == 1 => p.parts[0],

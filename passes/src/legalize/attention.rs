@@ -14,7 +14,8 @@ pub const LOWER_ATTENTION: Pass = Pass {
     summary: "lowers attention to matrix products and a softmax; a key that takes no part has the most negative finite \
               number of its type added to its scores, so that no row becomes NaN. Queries are scaled before the \
               product; in float16 and bfloat16 queries and keys are, each by the square root, so that neither operand \
-              leaves the range of the type further than it must. Keys that are results stay as they are. Queries' heads \
+              leaves the range of the type further than it must, and from the scores to the softmax all is computed in \
+              float32, in which a row of which every key is left out stays uniform. Keys that are results stay as they are. Queries' heads \
               that share a head of keys are multiplied with it as one matrix, without repeating it. Where the operands \
               are transposed from [sequence, batch, features], heads are split off that form. For target ort, from opset \
               23 on, attention with a cache stays whole, in float32, without a softcap and where each head has keys of \
@@ -103,7 +104,7 @@ fn addend_is_whole(l: &Lowering<'_, '_>, attention: &Attention) -> bool {
 
 /// The same attention, where what causality, window and mask leave out is left out by its bias.
 fn with_bias(l: &mut Lowering<'_, '_>, attention: Attention) -> Result<Vec<ValueId>, BuildError> {
-    let mut bias = mask::added(l, &attention)?;
+    let mut bias = mask::added(l, &attention, attention.q)?;
     if let (Some(mask), Some(own)) = (bias, attention.bias) {
         bias = Some(l.binary(BinaryKind::Add, own, mask)?);
     }
@@ -155,19 +156,23 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
 
     let q = grouped(l, q, size)?;
     let products = l.emit(MatMul { a: q, b: k })?;
-    let mut scores = apart(l, products, keys.clone())?;
+    let products = apart(l, products, keys.clone())?;
+    let dtype = l.graph.ty(products).dtype;
+    let mut scores = l.widened(products)?;
     if let Some(cap) = attention.softcap {
         let part = l.with_scalar(BinaryKind::Div, scores, cap.0)?;
         let capped = l.unary(UnaryKind::Tanh, part)?;
         scores = l.with_scalar(BinaryKind::Mul, capped, cap.0)?;
     }
     if let Some(bias) = attention.bias {
+        let bias = l.widened(bias)?;
         scores = l.binary(BinaryKind::Add, scores, bias)?;
     }
-    if let Some(mask) = mask::added(l, attention)? {
+    if let Some(mask) = mask::added(l, attention, scores)? {
         scores = l.binary(BinaryKind::Add, scores, mask)?;
     }
     let weights = l.emit(Softmax { x: scores })?;
+    let weights = l.cast(weights, dtype)?;
     let weights = grouped(l, weights, keys)?;
     let mixed = l.emit(MatMul { a: weights, b: v })?;
     let mixed = apart(l, mixed, value_size.clone())?;

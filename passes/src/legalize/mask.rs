@@ -10,9 +10,13 @@ pub(super) fn is_needed(attention: &Attention) -> bool {
     attention.mask.is_some() || attention.causal.0
 }
 
-/// What is added to scores [batch, heads, queries, keys]: 0, or the finite minimum where a key takes
-/// no part. `None` where all do. It depends on sizes and the mask only, so that layers share it.
-pub(super) fn added(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<Option<ValueId>, BuildError> {
+/// What is added to `scores`, [batch, heads, queries, keys]: 0, or the finite minimum of their type where a
+/// key takes no part. `None` where all do. It depends on sizes and the mask only, so that layers share it.
+pub(super) fn added(
+    l: &mut Lowering<'_, '_>,
+    attention: &Attention,
+    scores: ValueId,
+) -> Result<Option<ValueId>, BuildError> {
     let given = match attention.mask {
         Some(mask) => {
             let shape = l.graph.ty(mask).shape.clone();
@@ -30,8 +34,8 @@ pub(super) fn added(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<O
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => return Ok(None),
     };
-    let minimum = l.graph.ty(attention.q).dtype.finite_min().unwrap_or(f64::from(f32::MIN));
-    let (a, b) = (l.scalar(attention.q, 0.0), l.scalar(attention.q, minimum));
+    let minimum = l.graph.ty(scores).dtype.finite_min().unwrap_or(f64::from(f32::MIN));
+    let (a, b) = (l.scalar(scores, 0.0), l.scalar(scores, minimum));
     l.emit(Select { condition, a, b }).map(Some)
 }
 

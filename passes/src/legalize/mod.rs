@@ -19,8 +19,8 @@ pub use linear::LOWER_LINEAR;
 pub use norm::LOWER_NORMS;
 pub use rotary::LOWER_ROTARY;
 
-use planish_ir::ops::{Binary, BinaryKind, Reshape, Transpose, Unary, UnaryKind};
-use planish_ir::{BuildError, Dim, Op, Rewriter, Shape, ValueId, Weight};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose, Unary, UnaryKind};
+use planish_ir::{BuildError, DType, Dim, Op, Rewriter, Shape, ValueId, Weight};
 
 /// Swaps the first two dimensions of [batch, sequence, features].
 const SWAP_TOKENS: &[usize] = &[1, 0, 2];
@@ -65,6 +65,19 @@ impl Lowering<'_, '_> {
     fn scalar(&mut self, of: ValueId, value: f64) -> ValueId {
         let dtype = self.graph.ty(of).dtype;
         self.graph.weight_part(Weight::scalar(dtype, value), self.like)
+    }
+
+    /// In another element type, if it is not in it.
+    fn cast(&mut self, x: ValueId, to: DType) -> Result<ValueId, BuildError> {
+        if self.graph.ty(x).dtype == to { Ok(x) } else { self.emit(Cast { x, to }) }
+    }
+
+    /// In float32, if it is in half precision.
+    fn widened(&mut self, x: ValueId) -> Result<ValueId, BuildError> {
+        match self.graph.ty(x).dtype {
+            DType::F16 | DType::Bf16 => self.cast(x, DType::F32),
+            _ => Ok(x),
+        }
     }
 
     fn reshape(&mut self, x: ValueId, dims: impl IntoIterator<Item = Dim>) -> Result<ValueId, BuildError> {

@@ -11,8 +11,10 @@ pub const LOWER_NORMS: Pass = Pass {
     name: "lower-norms",
     summary: "lowers norms to means, squares and a square root: layer normalization without fusion, every opset that is \
               written having an operator for it; root mean square normalization without fusion and before opset 23, in \
-              the form that ONNX Runtime recognises and fuses when it loads a graph",
-    numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7",
+              the form that ONNX Runtime recognises and fuses when it loads a graph. In float16 and bfloat16 all up to the \
+              weight is computed in float32",
+    numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7; in float16 \
+               and bfloat16 the normalized value, its product with the weight and the sum with the bias round",
     example: Example {
         target: Target::Onnx,
         fusion: false,
@@ -61,13 +63,16 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
 fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
     let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
     let mean = |x| Reduce { kind: ReduceKind::Mean, x, axes: axes.clone(), keep: true };
-    let center = l.emit(mean(norm.x))?;
-    let shifted = l.binary(BinaryKind::Sub, norm.x, center)?;
+    let dtype = l.graph.ty(norm.x).dtype;
+    let x = l.widened(norm.x)?;
+    let center = l.emit(mean(x))?;
+    let shifted = l.binary(BinaryKind::Sub, x, center)?;
     let square = l.binary(BinaryKind::Mul, shifted, shifted)?;
     let variance = l.emit(mean(square))?;
     let positive = l.with_scalar(BinaryKind::Add, variance, norm.eps.0)?;
     let deviation = l.unary(UnaryKind::Sqrt, positive)?;
     let normal = l.binary(BinaryKind::Div, shifted, deviation)?;
+    let normal = l.cast(normal, dtype)?;
     let scaled = l.binary(BinaryKind::Mul, normal, norm.weight)?;
     match norm.bias {
         Some(bias) => l.binary(BinaryKind::Add, scaled, bias),
@@ -77,10 +82,13 @@ fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, Bui
 
 fn rms_norm(l: &mut Lowering<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildError> {
     let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
-    let square = l.with_scalar(BinaryKind::Pow, norm.x, 2.0)?;
+    let dtype = l.graph.ty(norm.x).dtype;
+    let x = l.widened(norm.x)?;
+    let square = l.with_scalar(BinaryKind::Pow, x, 2.0)?;
     let mean = l.emit(Reduce { kind: ReduceKind::Mean, x: square, axes, keep: true })?;
     let positive = l.with_scalar(BinaryKind::Add, mean, norm.eps.0)?;
     let root = l.unary(UnaryKind::Sqrt, positive)?;
-    let normal = l.binary(BinaryKind::Div, norm.x, root)?;
+    let normal = l.binary(BinaryKind::Div, x, root)?;
+    let normal = l.cast(normal, dtype)?;
     l.binary(BinaryKind::Mul, normal, norm.weight)
 }

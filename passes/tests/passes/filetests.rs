@@ -5,6 +5,11 @@
 //! ; target: ort               with `pass`; onnx where absent
 //! ; opset: 17                 20 where absent
 //! ; fusion: off               on where absent
+//! ; precision: fp16           or bf16; the graph's own where absent. With it:
+//! ; keep-fp32: PATTERN        what stays in float32
+//! ; max-abs: 100              the limit of activations
+//! ; observed: %y 1e5, %z 3    the largest magnitudes of values
+//! ; io: half                  inputs and outputs in half precision
 //! ; error: no kernel for f16  the pass fails with this in its message, and no graph follows
 //! graph "before" { ... }
 //! ; ---
@@ -21,11 +26,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use planish_ir::{Graph, text, verify};
-use planish_passes::{Options, PASSES, Pass, PassError, Pipeline, Target};
+use planish_eval::Tensor;
+use planish_ir::{DType, Graph, text, verify};
+use planish_passes::{Half, Options, PASSES, Pass, PassError, Pipeline, Precision, Target};
 
 use crate::same::same_up_to_names;
-use crate::support::{difference, inputs, outputs, tolerance};
+use crate::support::{allowed, difference, inputs, outputs, tolerance};
 
 const SEPARATOR: &str = "; ---";
 
@@ -105,11 +111,40 @@ fn read(content: &str) -> Result<Filetest, String> {
         Some("off") => false,
         Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
     };
+    options.precision = precision(&mut headers)?.map(Into::into);
     let error = headers.remove("error").map(str::to_owned);
     match headers.keys().next() {
         Some(key) => Err(format!("unknown header `{key}`")),
         None => Ok(Filetest { subject, options, error, given: given.to_owned(), before, after }),
     }
+}
+
+/// The headers that say how to halve a graph.
+fn precision(headers: &mut BTreeMap<&str, &str>) -> Result<Option<Precision>, String> {
+    let half = match headers.remove("precision") {
+        None => return Ok(None),
+        Some("fp16") => Half::F16,
+        Some("bf16") => Half::Bf16,
+        Some(other) => return Err(format!("precision is fp16 or bf16, not `{other}`")),
+    };
+    let number = |text: &str| text.parse::<f64>().map_err(|e| format!("`{text}`: {e}"));
+    let mut precision = Precision::new(half);
+    if let Some(pattern) = headers.remove("keep-fp32") {
+        precision.keep.push(pattern.parse().map_err(|e| format!("{e}"))?);
+    }
+    if let Some(limit) = headers.remove("max-abs") {
+        precision.max_abs = number(limit)?;
+    }
+    precision.half_io = match headers.remove("io") {
+        None => false,
+        Some("half") => true,
+        Some(other) => return Err(format!("io is half, not `{other}`")),
+    };
+    for item in headers.remove("observed").into_iter().flat_map(|items| items.split(", ")) {
+        let (name, magnitude) = item.split_once(' ').ok_or_else(|| format!("`{item}` is no name and number"))?;
+        precision.observed.insert(name.trim_start_matches('%').to_owned(), number(magnitude)?);
+    }
+    Ok(Some(precision))
 }
 
 fn parse(text: &str) -> Result<Graph, String> {
@@ -149,9 +184,15 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
     }
     for seed in [0b1, 0b1000_0010, 0b1_0110_1101] {
         let inputs = inputs(&before, seed);
-        if let Some(difference) =
-            difference(tolerance(&before), 0.0, &outputs(&before, &inputs)?, &outputs(&after, &inputs)?)
-        {
+        let expected = outputs(&before, &inputs)?;
+        let given = outputs(&after, &typed_as(&after, inputs))?;
+        let given = match &test.options.precision {
+            Some(precision) if precision.half_io => typed_alike(given, &expected),
+            _ => given,
+        };
+        let shortest = test.options.precision.as_ref().map(|p| p.half.dtype());
+        let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before));
+        if let Some(difference) = difference(tolerance, 0.0, &expected, &given) {
             return Err(format!("it changes the meaning: {difference}\n{after}"));
         }
     }
@@ -166,6 +207,28 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
         Some(expected) => Err(format!("expected\n{expected}found\n{found}BLESS=1 takes it over")),
         None => Err("the graph after is missing; BLESS=1 adds it".to_owned()),
     }
+}
+
+/// Inputs in the types that a graph takes.
+fn typed_as(graph: &Graph, inputs: BTreeMap<String, Tensor>) -> BTreeMap<String, Tensor> {
+    let dtype = |name: &str| {
+        let input = graph.inputs().iter().find(|input| graph.value(**input).name == name);
+        input.map(|input| graph.ty(*input).dtype)
+    };
+    inputs.into_iter().map(|(name, tensor)| (name.clone(), cast(&tensor, dtype(&name)))).collect()
+}
+
+/// Outputs in the types of others.
+fn typed_alike(outputs: Vec<(String, Tensor)>, others: &[(String, Tensor)]) -> Vec<(String, Tensor)> {
+    let of = |((name, tensor), (_, other)): ((String, Tensor), &(String, Tensor))| {
+        (name, cast(&tensor, Some(other.dtype())))
+    };
+    outputs.into_iter().zip(others).map(of).collect()
+}
+
+fn cast(tensor: &Tensor, dtype: Option<DType>) -> Tensor {
+    let dtype = dtype.unwrap_or(tensor.dtype());
+    Tensor::from_f64(dtype, tensor.shape().to_vec(), &tensor.to_f64()).unwrap()
 }
 
 /// Every file, in order.

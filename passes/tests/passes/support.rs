@@ -38,13 +38,17 @@ pub(crate) fn outputs(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> Resul
 /// How far floats may be off, relative to the largest of their tensor: what the shortest type that
 /// a graph computes with allows.
 pub(crate) fn tolerance(graph: &Graph) -> f64 {
-    let of = |dtype| match dtype {
+    graph.values().map(|(_, value)| allowed(value.ty.dtype)).fold(0.0, f64::max)
+}
+
+/// How far floats that were computed in a type may be off.
+pub(crate) fn allowed(dtype: DType) -> f64 {
+    match dtype {
         DType::Bf16 => 3e-2,
         DType::F16 => 4e-3,
         DType::F32 => 1e-5,
         _ => 1e-12,
-    };
-    graph.values().map(|(_, value)| of(value.ty.dtype)).fold(0.0, f64::max)
+    }
 }
 
 /// Where outputs differ in name, type or by more than a tolerance, which is relative to the largest

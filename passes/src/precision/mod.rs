@@ -1,0 +1,156 @@
+//! Precision: weights and arithmetic in float16 or bfloat16, and float32 only where range or a
+//! kernel demands it.
+
+mod losses;
+mod plan;
+mod rebuild;
+mod report;
+mod store;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use planish_ir::{DType, Graph};
+use regex::Regex;
+
+use crate::{Example, Options, Pass, PassError, Target};
+
+pub use losses::Loss;
+pub use plan::{Kept, Reason};
+pub use report::Report;
+pub use store::STORE_HALF;
+
+/// A floating-point type of 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// IEEE 754 binary16: 11 bits of precision, magnitudes up to 65504.
+    F16,
+    /// bfloat16: 8 bits of precision, the range of float32.
+    Bf16,
+}
+
+impl Half {
+    /// The element type.
+    #[must_use]
+    pub fn dtype(self) -> DType {
+        match self {
+            Half::F16 => DType::F16,
+            Half::Bf16 => DType::Bf16,
+        }
+    }
+
+    /// The largest finite number.
+    #[must_use]
+    pub fn max(self) -> f64 {
+        self.dtype().finite_min().map_or(0.0, f64::abs)
+    }
+
+    /// The largest relative error of rounding a number of the normal range (unit roundoff).
+    #[must_use]
+    pub fn roundoff(self) -> f64 {
+        match self {
+            Half::F16 => 2f64.powi(-11),
+            Half::Bf16 => 2f64.powi(-8),
+        }
+    }
+
+    /// The magnitude beyond which an activation that was observed is kept in float32: an eighth of the
+    /// largest number, so that unseen data may be eight times as large.
+    #[must_use]
+    pub fn default_max_abs(self) -> f64 {
+        self.max() / 8.0
+    }
+}
+
+impl fmt::Display for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Half::F16 => "fp16",
+            Half::Bf16 => "bf16",
+        })
+    }
+}
+
+/// How a float32 graph is brought to half precision.
+#[derive(Clone, Debug)]
+pub struct Precision {
+    /// The type that takes the place of float32.
+    pub half: Half,
+    /// What stays in float32 whatever its range: nodes whose name or origin, or a weight of which,
+    /// matches.
+    pub keep: Vec<Regex>,
+    /// Activations that exceed this stay in float32.
+    pub max_abs: f64,
+    /// Whether inputs and outputs of the graph are in half precision too.
+    pub half_io: bool,
+    /// The largest magnitude of values of the canonical graph that were observed, by name. The scores
+    /// of an attention go by the name of its result and `/scores`.
+    pub observed: BTreeMap<String, f64>,
+}
+
+impl Precision {
+    /// With inputs and outputs in float32, and nothing known of activations.
+    #[must_use]
+    pub fn new(half: Half) -> Self {
+        Self { half, keep: Vec::new(), max_abs: half.default_max_abs(), half_io: false, observed: BTreeMap::new() }
+    }
+}
+
+/// Brings a float32 graph to half precision.
+pub const HALVE: Pass = Pass {
+    name: "halve",
+    summary: "brings a float32 graph to float16 or bfloat16, where one is asked for: weights are cast lazily, products, \
+              norms, rotations, activations and sums compute in it. In float32 stay: (positions) what is computed from \
+              integers alone, such as angles and masks; (reductions) sums, means, running sums, softmax, powers, \
+              exponentials, logarithms, roots and trigonometric functions on their own; (sole-use) what only such \
+              operators use, the bias of an attention included; (weights) operators with a weight that the type cannot \
+              hold, because elements overflow or so much underflows that the weight's relative error exceeds four units \
+              of roundoff; (activations) operators one of whose values was observed to exceed the limit; (asked) what \
+              was named; and inputs and outputs of the graph, unless they are to be halved too. Norms compute their \
+              statistics and attention its softmax in float32 in any case. One value is cast once. On target ort, which \
+              has no half kernels, weights are stored in half precision instead (store-half)",
+    numerics: "weights and each result round to 11 (float16) or 8 (bfloat16) bits",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = uniform(1) : f32[3, 2]
+            %y = linear(%x, @w) : f32[n, 3]
+            %z = gelu(%y) {form = erf} : f32[n, 3]
+            output z = %z",
+        after: "
+            input %x: f32[n, 2]
+            weight @w = cast(uniform(1) : f32[3, 2]) : f16[3, 2]
+            %x/cast = cast(%x) {to = f16} : f16[n, 2]
+            %y = linear(%x/cast, @w) : f16[n, 3]
+            %z = gelu(%y) {form = erf} : f16[n, 3]
+            %z/cast = cast(%z) {to = f32} : f32[n, 3]
+            output z = %z/cast",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    Ok(halve(graph, options)?.map_or(0, |report| report.changed))
+}
+
+/// Brings a graph to the half precision that is asked for, if any is; says what came of it.
+///
+/// # Errors
+/// When a weight cannot be read.
+pub fn halve(graph: &mut Graph, options: &Options) -> Result<Option<Report>, PassError> {
+    let Some(precision) = &options.precision else { return Ok(None) };
+    let losses = losses::losses(graph, precision.half)?;
+    let (changed, kept, matched) = if options.target.computes_in_float32() {
+        let mut matched = vec![false; precision.keep.len()];
+        let (changed, kept) = store::round_weights(graph, precision, &losses, &mut matched);
+        (changed, kept, matched)
+    } else {
+        let plan = plan::plan(graph, precision, &losses);
+        let changed = plan.halved();
+        *graph = rebuild::rebuild(graph, precision, &plan)?;
+        (changed, plan.kept, plan.matched)
+    };
+    Ok(Some(Report::new(graph, precision.half, changed, kept, losses, matched)))
+}

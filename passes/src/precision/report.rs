@@ -1,0 +1,100 @@
+//! What came of half precision.
+
+use planish_ir::{Bindings, DType, Graph, Node, Op, ValueId};
+
+use super::plan::Kept;
+use super::{Half, Loss};
+
+/// The size that symbolic dimensions are taken for where operations are counted.
+const NOMINAL_SIZE: i64 = 128;
+
+/// What came of bringing a graph to half precision.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The type.
+    pub half: Half,
+    /// How many operators compute in it, or where the target computes in float32, how many weights
+    /// are stored in it.
+    pub changed: usize,
+    /// The share of floating-point operations in products that compute in it, all symbolic
+    /// dimensions being 128.
+    pub flops: f64,
+    /// The share of the weights' bytes that are in it.
+    pub bytes: f64,
+    /// What is kept in float32 and would not be by its kind.
+    pub kept: Vec<Kept>,
+    /// Weights elements of which overflow or underflow.
+    pub losses: Vec<Loss>,
+    /// For each pattern of what is to be kept, whether anything matched.
+    pub matched: Vec<bool>,
+}
+
+impl Report {
+    pub(super) fn new(
+        graph: &Graph,
+        half: Half,
+        changed: usize,
+        kept: Vec<Kept>,
+        losses: Vec<(ValueId, Loss)>,
+        matched: Vec<bool>,
+    ) -> Self {
+        let (flops, bytes) = (flops_share(graph, half.dtype()), bytes_share(graph, half.dtype()));
+        let losses = losses.into_iter().map(|(_, loss)| loss).collect();
+        Self { half, changed, flops, bytes, kept, losses, matched }
+    }
+}
+
+/// The share of the operations of products that compute in a type.
+fn flops_share(graph: &Graph, dtype: DType) -> f64 {
+    let (mut all, mut half) = (0.0, 0.0);
+    for (_, node) in graph.nodes() {
+        let operations = operations(graph, node).unwrap_or(0.0);
+        all += operations;
+        if graph.ty(node.outputs[0]).dtype == dtype {
+            half += operations;
+        }
+    }
+    if all == 0.0 { 0.0 } else { half / all }
+}
+
+/// Floating-point operations of a product, two a multiplication and addition.
+fn operations(graph: &Graph, node: &Node) -> Option<f64> {
+    let size = |value: ValueId, axis: Option<usize>| -> Option<f64> {
+        let shape = &graph.ty(value).shape;
+        let dims = match axis {
+            Some(axis) => &shape[axis..=axis],
+            None => &shape[..],
+        };
+        let mut bindings = Bindings::new();
+        for symbol in dims.iter().flat_map(|dim| dim.symbols()) {
+            bindings.insert(symbol.clone(), NOMINAL_SIZE);
+        }
+        dims.iter().try_fold(1.0, |product, dim| Some(product * dim.evaluate(&bindings)? as f64))
+    };
+    let last = |value: ValueId| size(value, Some(graph.ty(value).shape.rank().checked_sub(1)?));
+    let result = node.outputs[0];
+    match &node.op {
+        Op::Linear(p) => Some(2.0 * size(result, None)? * last(p.x)?),
+        Op::MatMul(p) => Some(2.0 * size(result, None)? * last(p.a)?),
+        Op::Attention(p) => {
+            let keys = p.past_key.map_or(Some(0.0), |past| size(past, Some(2)))?
+                + size(p.k, Some(if graph.ty(p.k).shape.rank() == 4 { 2 } else { 1 }))?;
+            Some(2.0 * keys * (size(p.q, None)? + size(result, None)?))
+        }
+        _ => None,
+    }
+}
+
+/// The share of the weights' bytes that are stored in a type.
+fn bytes_share(graph: &Graph, dtype: DType) -> f64 {
+    let (mut all, mut half) = (0.0, 0.0);
+    for (_, _, weight) in graph.weights() {
+        let stored = super::store::narrow(weight, dtype);
+        let bytes = stored.as_ref().unwrap_or(weight).bytes() as f64;
+        all += bytes;
+        if stored.is_some() || weight.dtype() == dtype {
+            half += bytes;
+        }
+    }
+    if all == 0.0 { 0.0 } else { half / all }
+}

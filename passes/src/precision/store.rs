@@ -1,0 +1,120 @@
+//! Weights in half precision for targets that compute in float32.
+
+use std::collections::HashMap;
+
+use planish_ir::ops::Cast;
+use planish_ir::weight::WeightExpr;
+use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
+
+use super::Precision;
+use super::losses::Loss;
+use super::plan::{Kept, Reason, is_named};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Stores weights that were rounded to a half type in it.
+pub const STORE_HALF: Pass = Pass {
+    name: "store-half",
+    summary: "stores weights that were rounded to half precision in it and casts them when the model is loaded, for \
+              targets that compute in float32: the file is half as large, and a runtime that folds constants computes \
+              as before. Only where half precision is asked for",
+    numerics: "none: the weights were rounded before",
+    example: Example {
+        target: Target::Ort,
+        fusion: true,
+        before: "
+            input %x: f32[n, 16]
+            weight @w = transpose(cast(cast(uniform(1) : f32[32, 16]) : f16[32, 16]) : f32[32, 16], [1, 0]) : f32[16, 32]
+            %y = matmul(%x, @w) : f32[n, 32]
+            output y = %y",
+        after: "
+            input %x: f32[n, 16]
+            weight @w = transpose(cast(uniform(1) : f32[32, 16]) : f16[32, 16], [1, 0]) : f16[16, 32]
+            %w/cast = cast(@w) {to = f32} : f32[16, 32]
+            %y = matmul(%x, %w/cast) : f32[n, 32]
+            output y = %y",
+    },
+    run,
+};
+
+/// Weights of fewer elements stay in float32: there is little to gain.
+const MIN_ELEMENTS: usize = 256;
+
+/// Rounds the weights of a float32 graph to half precision, which leaves their type; what it cannot hold,
+/// and what is asked for, stays. Returns how many were rounded, and what stays.
+pub(super) fn round_weights(
+    graph: &mut Graph,
+    precision: &Precision,
+    losses: &[(ValueId, Loss)],
+    matched: &mut [bool],
+) -> (usize, Vec<Kept>) {
+    let (mut rounded, mut kept) = (Vec::new(), Vec::new());
+    for (id, value, weight) in graph.weights() {
+        if weight.dtype() != DType::F32 || weight.elements() < MIN_ELEMENTS {
+            continue;
+        }
+        let mut asked = None;
+        for (pattern, matched) in precision.keep.iter().zip(&mut *matched) {
+            if is_named(graph, id, pattern) {
+                *matched = true;
+                asked = asked.or_else(|| Some(Reason::Asked(pattern.to_string())));
+            }
+        }
+        let loss = losses.iter().find(|(of, loss)| *of == id && loss.is_unfit(precision.half));
+        match asked.or_else(|| loss.map(|(_, loss)| Reason::Weight(loss.clone()))) {
+            Some(reason) => {
+                kept.push(Kept { name: value.name.clone(), operator: "weight", origin: value.origin.clone(), reason });
+            }
+            None => rounded.push((id, weight.cast(precision.half.dtype()).cast(DType::F32))),
+        }
+    }
+    let count = rounded.len();
+    for (id, weight) in rounded {
+        graph.set_weight(id, weight);
+    }
+    (count, kept)
+}
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let Some(precision) = options.precision.as_ref().filter(|_| options.target.computes_in_float32()) else {
+        return Ok(0);
+    };
+    let half = precision.half.dtype();
+    let stored = |graph: &Graph, value: ValueId| match &graph.value(value).def {
+        Def::Weight(weight) if weight.elements() >= MIN_ELEMENTS => narrow(weight, half),
+        _ => None,
+    };
+    let mut casts: HashMap<ValueId, ValueId> = HashMap::new();
+    let changed = graph.rewrite(|graph, node| {
+        let mut op = graph.node(node).op.clone();
+        let mut operands = op.operands();
+        operands.retain(|operand| casts.contains_key(operand) || stored(graph, *operand).is_some());
+        if operands.is_empty() {
+            return Ok::<_, PassError>(Step::Keep);
+        }
+        for operand in operands {
+            if let (false, Some(weight)) = (casts.contains_key(&operand), stored(graph, operand)) {
+                let x = graph.weight_like(weight, operand);
+                let cast = graph.emit_part(Cast { x, to: DType::F32 }, operand)?[0];
+                casts.insert(operand, cast);
+            }
+        }
+        op.visit_operands_mut(&mut |v| *v = casts.get(v).copied().unwrap_or(*v));
+        let like = graph.node(node).outputs[0];
+        Ok(Step::Replace(graph.emit_all(op, like)?))
+    })?;
+    graph.compact();
+    Ok(changed)
+}
+
+/// A float32 weight in the half type that it was widened from.
+pub(super) fn narrow(weight: &Weight, half: DType) -> Option<Weight> {
+    match weight.expr() {
+        WeightExpr::Cast(of) if of.dtype() == half && weight.dtype() == DType::F32 => Some(of.clone()),
+        WeightExpr::Transpose(of, perm) => narrow(of, half)?.transpose(perm),
+        WeightExpr::Reshape(of) => narrow(of, half)?.reshape(weight.shape()),
+        WeightExpr::Concat(parts, axis) => {
+            Weight::concat(&parts.iter().map(|part| narrow(part, half)).collect::<Option<Vec<_>>>()?, *axis)
+        }
+        _ => None,
+    }
+}
