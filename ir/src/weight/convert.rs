@@ -1,5 +1,6 @@
 //! Conversion of element bytes between types.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use crate::DType;
@@ -99,6 +100,9 @@ pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
 
 /// Converts element bytes. Between floating-point types rounding is to nearest even, once.
 pub(super) fn convert(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
+    if let Some(out) = through_f32(from, to, bytes) {
+        return out;
+    }
     with_float!(from, |A| with_float!(to, |B| {
         let mut out = Vec::with_capacity(bytes.len() / size_of::<A>() * size_of::<B>());
         for b in bytes.chunks_exact(size_of::<A>()) {
@@ -106,6 +110,38 @@ pub(super) fn convert(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
         }
         out
     }, else encode(to, &decode(from, bytes))), else encode(to, &decode(from, bytes)))
+}
+
+/// Converts between types of at most 32 bits, with the processor's instructions where there are any:
+/// widening to `f32` is exact, so that rounding what comes of it is rounding once.
+fn through_f32(from: DType, to: DType, bytes: &[u8]) -> Option<Vec<u8>> {
+    let single: Vec<f32> = match from {
+        DType::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        DType::F16 => {
+            let halves: Vec<f16> = bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
+            let mut single = vec![0.0; halves.len()];
+            halves.convert_to_f32_slice(&mut single);
+            single
+        }
+        DType::Bf16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+        _ => return None,
+    };
+    Some(match to {
+        DType::F32 => flattened(single.iter().map(|v| v.to_le_bytes())),
+        DType::F16 => {
+            let mut halves = vec![f16::ZERO; single.len()];
+            halves.convert_from_f32_slice(&single);
+            flattened(halves.iter().map(|v| v.to_le_bytes()))
+        }
+        DType::Bf16 => flattened(single.iter().map(|v| bf16::from_f32(*v).to_le_bytes())),
+        _ => return None,
+    })
+}
+
+fn flattened<const N: usize>(elements: impl ExactSizeIterator<Item = [u8; N]>) -> Vec<u8> {
+    let mut out = vec![0; elements.len() * N];
+    out.as_chunks_mut().0.iter_mut().zip(elements).for_each(|(to, from)| *to = from);
+    out
 }
 
 fn integer(dtype: DType, bytes: &[u8]) -> i128 {
@@ -135,6 +171,21 @@ mod tests {
         );
         assert!(decode(DType::Bf16, &encode(DType::Bf16, &[f64::NAN]))[0].is_nan());
         assert_eq!(decode(DType::Bf16, &encode(DType::Bf16, &[f64::MAX])), [f64::INFINITY]);
+    }
+
+    /// Both ways of converting agree on every upper half of a binary32, and beside it.
+    #[test]
+    fn through_f32_gives_what_f64_gives() {
+        let numbers = (0..=0xffff_u32).flat_map(|high| [0, 1, 0x0fff, 0x1000, 0x8000, 0x8001].map(|low| high << 16 | low));
+        let numbers: Vec<f32> = numbers.map(f32::from_bits).filter(|v| !v.is_nan()).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|v| v.to_le_bytes()).collect();
+        for to in [DType::F16, DType::Bf16] {
+            let short = through_f32(DType::F32, to, &bytes).unwrap();
+            assert!(short == encode(to, &decode(DType::F32, &bytes)), "{to}");
+            assert!(through_f32(to, DType::F32, &short).unwrap() == encode(DType::F32, &decode(to, &short)), "{to}");
+        }
+        let nan = decode(DType::F16, &through_f32(DType::F32, DType::F16, &f32::NAN.to_le_bytes()).unwrap());
+        assert!(nan[0].is_nan());
     }
 
     #[test]
