@@ -1,8 +1,6 @@
 //! The one place that orders passes.
 
-use std::time::{Duration, Instant};
-
-use planish_ir::{Graph, verify};
+use planish_ir::Graph;
 
 use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES};
 use crate::fold::FOLD;
@@ -11,6 +9,7 @@ use crate::legalize::{
     LOWER_ROTARY,
 };
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
+use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
 
 /// Every pass, in the order of the pipeline, each once.
@@ -35,8 +34,8 @@ pub const PASSES: &[Pass] = &[
     CHECK_KERNELS,
 ];
 
-/// From what exporters write to the operators in which the meaning is plain. A second time, nothing
-/// changes.
+/// From what exporters write to the operators in which the meaning is plain: a round, which is repeated
+/// until nothing changes.
 pub const RAISING: &[&Pass] = &[
     &IDENTITIES,
     &FOLD,
@@ -74,27 +73,15 @@ const LOWERING: &[&Pass] = &[
     &LOWER_ROTARY,
     // Sees in which order `flatten-tokens` put the tokens.
     &LOWER_ATTENTION,
-    // Lowering repeats masks and shapes in each layer and transposes weights.
-    &IDENTITIES,
-    &FOLD,
-    &COMMON_SUBEXPRESSIONS,
-    &DEAD_CODE,
-    &CHECK_KERNELS,
 ];
 
-/// One application of a pass.
-pub struct Stage {
-    /// The pass.
-    pub pass: &'static str,
-    /// How many places it changed.
-    pub changed: usize,
-    /// How long it took.
-    pub time: Duration,
-}
+/// Lowering repeats masks and shapes in each layer and transposes weights: a round, which is repeated until
+/// nothing changes.
+pub const CLEANING: &[&Pass] = &[&IDENTITIES, &FOLD, &COMMON_SUBEXPRESSIONS, &DEAD_CODE];
 
 /// The passes for a target.
 pub struct Pipeline {
-    options: Options,
+    pub(crate) options: Options,
     /// Only this many passes run; all of them when absent. For finding the one that breaks a graph.
     pub stop_after: Option<usize>,
     /// Whether the graph is verified after each pass.
@@ -108,22 +95,44 @@ impl Pipeline {
         Self { options, stop_after: None, verify: false }
     }
 
-    /// Applies the passes; `after` sees the graph after each.
+    /// Raises a graph and lowers it; `after` sees the graph after each pass. Returns the passes that ran.
     ///
     /// # Errors
-    /// When a pass fails or, with verification, breaks an invariant.
+    /// Those of [`Pipeline::raise`] and [`Pipeline::lower`].
     pub fn run(&self, graph: &mut Graph, after: &mut dyn FnMut(&'static str, &Graph)) -> Result<Vec<Stage>, PassError> {
         let mut stages = Vec::new();
-        let order = RAISING.iter().chain(LOWERING);
-        for pass in order.take(self.stop_after.unwrap_or(usize::MAX)) {
-            let start = Instant::now();
-            let changed = (pass.run)(graph, &self.options)?;
-            stages.push(Stage { pass: pass.name, changed, time: start.elapsed() });
-            if self.verify {
-                verify(graph).map_err(|source| PassError::Broken { pass: pass.name, source })?;
-            }
-            after(pass.name, graph);
-        }
+        self.raise(graph, &mut stages, after)?;
+        self.lower(graph, &mut stages, after)?;
         Ok(stages)
+    }
+
+    /// Repeats [`RAISING`] until nothing changes. The passes that run are put behind `stages`.
+    ///
+    /// # Errors
+    /// When a pass fails or, with verification, breaks an invariant; when there is no end of changes.
+    pub fn raise(
+        &self,
+        graph: &mut Graph,
+        stages: &mut Vec<Stage>,
+        after: &mut dyn FnMut(&'static str, &Graph),
+    ) -> Result<(), PassError> {
+        Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
+    }
+
+    /// Lowers a graph that has been raised to what the target has kernels for. The passes that run are put
+    /// behind `stages`.
+    ///
+    /// # Errors
+    /// Those of [`Pipeline::raise`], and when the target has no kernel for an operator.
+    pub fn lower(
+        &self,
+        graph: &mut Graph,
+        stages: &mut Vec<Stage>,
+        after: &mut dyn FnMut(&'static str, &Graph),
+    ) -> Result<(), PassError> {
+        let mut run = Run { pipeline: self, graph, stages, after };
+        run.once(LOWERING)?;
+        run.until_nothing_changes(CLEANING)?;
+        run.once(&[&CHECK_KERNELS])
     }
 }

@@ -30,6 +30,9 @@ pub(super) const OVERFLOW: &str = "a dimension of the result does not fit 64 bit
 /// # Errors
 /// When two dimensions differ and none is 1.
 pub fn broadcast(a: &Shape, b: &Shape) -> Result<Shape, String> {
+    if a == b {
+        return Ok(a.clone());
+    }
     let rank = a.rank().max(b.rank());
     let one = Dim::constant(1);
     let dim = |s: &'_ Shape, i: usize| (i + s.rank()).checked_sub(rank).map(|k| s[k].clone());

@@ -1,9 +1,14 @@
 //! Elimination of common subexpressions.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use planish_ir::handle::Handle;
-use planish_ir::{Graph, Op, Step, ValueId, Weight};
+use planish_ir::ops::Binary;
+use planish_ir::{Graph, NodeId, Op, Step, ValueId, Weight};
 
 use crate::{Example, Options, Pass, PassError, Target};
 
@@ -45,19 +50,20 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     }
     graph.substitute(&repeated);
 
-    let mut seen: HashMap<Op, Vec<ValueId>> = HashMap::new();
-    let merged = graph.rewrite(|graph, node| {
-        let node = graph.node(node);
+    let hasher = RandomState::new();
+    let mut seen: HashTable<NodeId> = HashTable::new();
+    let merged = graph.rewrite(|graph, id| {
+        let node = graph.node(id);
         // Operators that draw random numbers are among these.
         if matches!(node.op, Op::Foreign(_)) {
             return Ok::<_, PassError>(Step::Keep);
         }
-        let mut key = node.op.clone();
-        order_operands(&mut key);
-        match seen.get(&key) {
-            Some(first) => Ok(Step::Replace(first.clone())),
-            None => {
-                seen.insert(key, node.outputs.clone());
+        let op = ordered(&node.op);
+        let hash = |id: &NodeId| hasher.hash_one(&*ordered(&graph.node(*id).op));
+        match seen.entry(hasher.hash_one(&*op), |other| ordered(&graph.node(*other).op) == op, hash) {
+            Entry::Occupied(first) => Ok(Step::Replace(graph.node(*first.get()).outputs.clone())),
+            Entry::Vacant(entry) => {
+                entry.insert(id);
                 Ok(Step::Keep)
             }
         }
@@ -66,12 +72,12 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     Ok(merged + repeated.len())
 }
 
-/// Puts the operands of commutative operators in a fixed order.
-fn order_operands(op: &mut Op) {
-    if let Op::Binary(binary) = op
-        && binary.kind.is_commutative()
-        && binary.b.index() < binary.a.index()
-    {
-        std::mem::swap(&mut binary.a, &mut binary.b);
+/// The operator with the operands in a fixed order, where that order is free.
+fn ordered(op: &Op) -> Cow<'_, Op> {
+    match op {
+        Op::Binary(p) if p.kind.is_commutative() && p.b.index() < p.a.index() => {
+            Cow::Owned(Binary { a: p.b, b: p.a, ..p.clone() }.into())
+        }
+        _ => Cow::Borrowed(op),
     }
 }
