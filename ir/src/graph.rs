@@ -108,18 +108,28 @@ impl Graph {
     /// # Errors
     /// When the operands do not fit the operator.
     pub fn emit(&mut self, op: impl Into<Op>, name: &str, origin: Origin) -> Result<Vec<ValueId>, BuildError> {
-        let op = op.into();
+        self.emit_named(op.into(), name.to_owned(), origin)
+    }
+
+    pub(crate) fn emit_named(&mut self, op: Op, name: String, origin: Origin) -> Result<Vec<ValueId>, BuildError> {
         let types = op.infer(&Types::new(&|v| &self.values[v].ty)).map_err(|message| {
             let mut text = format!("`{}` at `{name}` ({origin}): {message}", op.mnemonic());
             op.visit_operands(&mut |v| text.push_str(&self.operand_origin(v)));
             BuildError(text)
         })?;
+        self.is_compact = false;
         let node = NodeId::from_index(self.nodes.len());
-        let outputs: Vec<ValueId> = types
-            .into_iter()
-            .enumerate()
-            .map(|(index, ty)| self.add_value(name, ty, Def::Node { node, index }, origin.clone()))
-            .collect();
+        let mut outputs = Vec::with_capacity(types.len());
+        // Most operators have one result, which takes name and origin as they are.
+        let last = types.len().saturating_sub(1);
+        let (mut name, mut origin) = (name, origin);
+        for (index, ty) in types.into_iter().enumerate() {
+            let (name, origin) = match index == last {
+                true => (std::mem::take(&mut name), std::mem::take(&mut origin)),
+                false => (name.clone(), origin.clone()),
+            };
+            outputs.push(self.push_value(name, ty, Def::Node { node, index }, origin));
+        }
         self.nodes.push(Node { op, outputs: outputs.clone() });
         self.order.push(node);
         Ok(outputs)
@@ -140,19 +150,17 @@ impl Graph {
 
     /// Adds a value; it takes the name where that is free, and else with a number behind it.
     pub(crate) fn push_value(&mut self, name: String, ty: TensorType, def: Def, origin: Origin) -> ValueId {
-        let (name, given) = self.names.unique(name, &self.values);
-        let value = self.values.push(Value { name, given, ty, def, origin });
-        self.names.insert(value, &self.values);
-        value
+        let value = ValueId::from_index(self.values.len());
+        let (name, given) = self.names.take(name, value, &self.values);
+        self.values.push(Value { name, given, ty, def, origin })
     }
 
     /// Gives a value another name, made unique.
     pub fn rename(&mut self, value: ValueId, name: &str) {
         self.is_compact = false;
-        self.names.remove(value, &self.values);
-        let (name, given) = self.names.unique(name.to_owned(), &self.values);
+        self.names.free(value, &self.values[value].name);
+        let (name, given) = self.names.take(name.to_owned(), value, &self.values);
         (self.values[value].name, self.values[value].given) = (name, given);
-        self.names.insert(value, &self.values);
     }
 
     /// Makes a value a result of the graph.
@@ -221,7 +229,7 @@ impl Graph {
     }
 
     /// The nodes in program order: operands come before their users.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
         self.order.iter().map(|&id| (id, &self.nodes[id]))
     }
 

@@ -1,19 +1,25 @@
 //! The names of a graph's values, each taken once.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+use crate::ValueId;
 use crate::graph::Value;
 use crate::handle::Arena;
-use crate::ValueId;
 
-/// Which names are taken, and by which value. The names themselves stand in the values alone.
+/// A name that is taken: its hash, and the value that has it. The name itself stands in the value alone.
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u64,
+    value: ValueId,
+}
+
+/// Which names are taken, and by which value.
 #[derive(Clone, Default)]
 pub(crate) struct Names {
-    taken: HashTable<ValueId>,
-    hasher: RandomState,
+    taken: HashTable<Entry>,
+    hasher: DefaultHashBuilder,
     /// The last suffix that was tried for a name that is taken.
     suffixes: HashMap<String, usize>,
 }
@@ -24,16 +30,22 @@ impl Names {
         Self { taken: HashTable::with_capacity(names), ..Self::default() }
     }
 
-    /// The name itself where it is free, and else with a number behind it, followed by the name itself.
-    pub(crate) fn unique(&mut self, name: String, values: &Arena<ValueId, Value>) -> (String, Option<Box<str>>) {
-        if self.is_free(&name, values) {
+    /// Enters `value`, which comes next. Returns the name itself where it is free, and else the name with a number
+    /// behind it, followed by the name itself.
+    pub(crate) fn take(
+        &mut self,
+        name: String,
+        value: ValueId,
+        values: &Arena<ValueId, Value>,
+    ) -> (String, Option<Box<str>>) {
+        if self.enter(&name, value, values) {
             return (name, None);
         }
         let mut suffix = self.suffixes.get(&name).copied().unwrap_or(0);
         let unique = loop {
             suffix += 1;
             let unique = format!("{name}_{suffix}");
-            if self.is_free(&unique, values) {
+            if self.enter(&unique, value, values) {
                 break unique;
             }
         };
@@ -42,20 +54,20 @@ impl Names {
         (unique, Some(given))
     }
 
-    fn is_free(&self, name: &str, values: &Arena<ValueId, Value>) -> bool {
-        self.taken.find(self.hasher.hash_one(name), |&other| values[other].name == name).is_none()
-    }
-
-    /// Enters the name of a value, which is free.
-    pub(crate) fn insert(&mut self, value: ValueId, values: &Arena<ValueId, Value>) {
-        let hash = |value: &ValueId| self.hasher.hash_one(values[*value].name.as_str());
-        self.taken.insert_unique(hash(&value), value, hash);
+    /// Enters a name where it is free; answers whether it was.
+    fn enter(&mut self, name: &str, value: ValueId, values: &Arena<ValueId, Value>) -> bool {
+        let hash = self.hasher.hash_one(name);
+        let same = |other: &Entry| other.hash == hash && values[other.value].name == name;
+        if self.taken.find(hash, same).is_some() {
+            return false;
+        }
+        self.taken.insert_unique(hash, Entry { hash, value }, |entry| entry.hash);
+        true
     }
 
     /// Frees the name of a value.
-    pub(crate) fn remove(&mut self, value: ValueId, values: &Arena<ValueId, Value>) {
-        let hash = self.hasher.hash_one(values[value].name.as_str());
-        if let Ok(entry) = self.taken.find_entry(hash, |&other| other == value) {
+    pub(crate) fn free(&mut self, value: ValueId, name: &str) {
+        if let Ok(entry) = self.taken.find_entry(self.hasher.hash_one(name), |other| other.value == value) {
             entry.remove();
         }
     }

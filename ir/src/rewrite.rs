@@ -44,7 +44,7 @@ impl Rewriter<'_> {
     /// When the operands do not fit the operator.
     pub fn emit_all(&mut self, op: impl Into<Op>, like: ValueId) -> Result<Vec<ValueId>, BuildError> {
         let (name, origin) = (self.value(like).name.clone(), self.value(like).origin.clone());
-        self.graph.emit(op, &name, origin)
+        self.graph.emit_named(op.into(), name, origin)
     }
 
     /// Emits a node that is a part of what stands for `like`, named `LIKE/OPERATOR`; returns its
@@ -55,7 +55,7 @@ impl Rewriter<'_> {
     pub fn emit_part(&mut self, op: impl Into<Op>, like: ValueId) -> Result<Vec<ValueId>, BuildError> {
         let (op, value) = (op.into(), self.value(like));
         let (name, origin) = (format!("{}/{}", value.name, op.mnemonic()), value.origin.clone());
-        self.graph.emit(op, &name, origin)
+        self.graph.emit_named(op, name, origin)
     }
 
     /// Adds a weight that stands for `like`, with its name and origin.

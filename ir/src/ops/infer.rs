@@ -30,8 +30,12 @@ pub(super) const OVERFLOW: &str = "a dimension of the result does not fit 64 bit
 /// # Errors
 /// When two dimensions differ and none is 1.
 pub fn broadcast(a: &Shape, b: &Shape) -> Result<Shape, String> {
-    if a == b {
-        return Ok(a.clone());
+    for (whole, part) in [(a, b), (b, a)] {
+        if let Some(leading) = whole.rank().checked_sub(part.rank())
+            && part.iter().zip(&whole[leading..]).all(|(x, y)| x == y || x.as_constant() == Some(1))
+        {
+            return Ok(whole.clone());
+        }
     }
     let rank = a.rank().max(b.rank());
     let one = Dim::constant(1);

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use planish_ir::handle::Handle;
 use planish_ir::ops::Binary;
 use planish_ir::{Graph, NodeId, Op, Step, ValueId, Weight};
@@ -40,18 +40,12 @@ pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    let mut first: HashMap<&Weight, ValueId> = HashMap::new();
-    let mut repeated: HashMap<ValueId, ValueId> = HashMap::new();
-    for (id, _, weight) in graph.weights() {
-        let first = *first.entry(weight).or_insert(id);
-        if first != id {
-            repeated.insert(id, first);
-        }
-    }
+    let repeated = repeated_weights(graph);
     graph.substitute(&repeated);
 
-    let hasher = RandomState::new();
-    let mut seen: HashTable<NodeId> = HashTable::new();
+    let hasher = DefaultHashBuilder::default();
+    // The first node of each kind, with its hash.
+    let mut seen: HashTable<(u64, NodeId)> = HashTable::with_capacity(graph.nodes().len());
     let merged = graph.rewrite(|graph, id| {
         let node = graph.node(id);
         // Operators that draw random numbers are among these.
@@ -59,17 +53,25 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
             return Ok::<_, PassError>(Step::Keep);
         }
         let op = ordered(&node.op);
-        let hash = |id: &NodeId| hasher.hash_one(&*ordered(&graph.node(*id).op));
-        match seen.entry(hasher.hash_one(&*op), |other| ordered(&graph.node(*other).op) == op, hash) {
-            Entry::Occupied(first) => Ok(Step::Replace(graph.node(*first.get()).outputs.clone())),
+        let hash = hasher.hash_one(&*op);
+        let same = |(other, first): &(u64, NodeId)| *other == hash && ordered(&graph.node(*first).op) == op;
+        match seen.entry(hash, same, |(hash, _)| *hash) {
+            Entry::Occupied(first) => Ok(Step::Replace(graph.node(first.get().1).outputs.clone())),
             Entry::Vacant(entry) => {
-                entry.insert(id);
+                entry.insert((hash, id));
                 Ok(Step::Keep)
             }
         }
     })?;
     graph.compact();
     Ok(merged + repeated.len())
+}
+
+/// Weights that are equal to one before, and that one.
+fn repeated_weights(graph: &Graph) -> HashMap<ValueId, ValueId> {
+    let mut first: hashbrown::HashMap<&Weight, ValueId> = hashbrown::HashMap::new();
+    let weights = graph.weights().map(|(id, _, weight)| (id, *first.entry(weight).or_insert(id)));
+    weights.filter(|(id, first)| id != first).collect()
 }
 
 /// The operator with the operands in a fixed order, where that order is free.
