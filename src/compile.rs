@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
-use planish_passes::RAISING;
 use planish_passes::raise::{Miss, misses, raised};
 use planish_passes::{Options, Pipeline, Stage, Target};
 
@@ -126,17 +125,12 @@ pub fn lower(
     pipeline.verify = options.verify_passes;
     let one = |part: &planish_models::Part| {
         let mut graph = part.graph.clone();
-        let (mut seen, mut canonical) = (0, None);
-        let stages = pipeline.run(&mut graph, &mut |pass, graph| {
-            observer.graph(pass, graph);
-            seen += 1;
-            if seen == RAISING.len() {
-                canonical = Some(graph.clone());
-            }
-        })?;
-        let canonical = canonical.as_ref().unwrap_or(&graph);
-        let misses = if options.explain_fusion { misses(canonical)? } else { Vec::new() };
-        let raised = raised(canonical);
+        let mut stages = Vec::new();
+        let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
+        pipeline.raise(&mut graph, &mut stages, &mut after)?;
+        let misses = if options.explain_fusion { misses(&graph)? } else { Vec::new() };
+        let raised = raised(&graph);
+        pipeline.lower(&mut graph, &mut stages, &mut after)?;
         Ok(LoweredPart { name: part.name, graph, stages, raised, misses })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;

@@ -214,9 +214,10 @@ impl fmt::Display for Dim {
     }
 }
 
-/// The dimensions of a tensor, outermost first; a scalar has none.
+/// The dimensions of a tensor, outermost first; a scalar has none. Cheap to clone: most results have the
+/// shape of an operand.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shape(Vec<Dim>);
+pub struct Shape(Arc<[Dim]>);
 
 impl Shape {
     /// A shape of these dimensions.
@@ -257,9 +258,9 @@ impl Shape {
     /// The same shape with dimension `axis` replaced.
     #[must_use]
     pub fn with_dim(&self, axis: usize, dim: Dim) -> Self {
-        let mut dims = self.0.clone();
+        let mut dims = self.0.to_vec();
         dims[axis] = dim;
-        Self(dims)
+        Self::new(dims)
     }
 }
 

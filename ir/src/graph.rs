@@ -1,8 +1,7 @@
 //! The graph: values and nodes in arenas, nodes in an order in which operands come first.
 
-use std::collections::{HashMap, HashSet};
-
 use crate::handle::{Arena, Handle};
+use crate::names::Names;
 use crate::ops::Types;
 use crate::{DType, NodeId, Op, Origin, Shape, TensorType, ValueId, Weight};
 
@@ -27,8 +26,9 @@ pub enum Def {
 pub struct Value {
     /// Unique in the graph: the name it was given, with a number behind it where that was taken.
     pub name: String,
-    /// The name it was given; [`Graph::compact`] returns to it where it has become free.
-    given: String,
+    /// The name it was given, where that was taken; [`Graph::compact`] returns to it where it has
+    /// become free.
+    pub(crate) given: Option<Box<str>>,
     /// Element type and shape.
     pub ty: TensorType,
     /// What defines it.
@@ -66,14 +66,14 @@ pub struct BuildError(String);
 pub struct Graph {
     /// The model's name.
     pub name: String,
-    values: Arena<ValueId, Value>,
-    nodes: Arena<NodeId, Node>,
+    pub(crate) values: Arena<ValueId, Value>,
+    pub(crate) nodes: Arena<NodeId, Node>,
     pub(crate) order: Vec<NodeId>,
-    inputs: Vec<ValueId>,
-    outputs: Vec<Output>,
-    names: HashSet<String>,
-    /// The next suffix to try for a name that is taken.
-    suffixes: HashMap<String, usize>,
+    pub(crate) inputs: Vec<ValueId>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) names: Names,
+    /// Whether nothing has changed since [`Graph::compact`].
+    pub(crate) is_compact: bool,
 }
 
 impl Graph {
@@ -108,18 +108,28 @@ impl Graph {
     /// # Errors
     /// When the operands do not fit the operator.
     pub fn emit(&mut self, op: impl Into<Op>, name: &str, origin: Origin) -> Result<Vec<ValueId>, BuildError> {
-        let op = op.into();
+        self.emit_named(op.into(), name.to_owned(), origin)
+    }
+
+    pub(crate) fn emit_named(&mut self, op: Op, name: String, origin: Origin) -> Result<Vec<ValueId>, BuildError> {
         let types = op.infer(&Types::new(&|v| &self.values[v].ty)).map_err(|message| {
             let mut text = format!("`{}` at `{name}` ({origin}): {message}", op.mnemonic());
             op.visit_operands(&mut |v| text.push_str(&self.operand_origin(v)));
             BuildError(text)
         })?;
+        self.is_compact = false;
         let node = NodeId::from_index(self.nodes.len());
-        let outputs: Vec<ValueId> = types
-            .into_iter()
-            .enumerate()
-            .map(|(index, ty)| self.add_value(name, ty, Def::Node { node, index }, origin.clone()))
-            .collect();
+        let mut outputs = Vec::with_capacity(types.len());
+        // Most operators have one result, which takes name and origin as they are.
+        let last = types.len().saturating_sub(1);
+        let (mut name, mut origin) = (name, origin);
+        for (index, ty) in types.into_iter().enumerate() {
+            let (name, origin) = match index == last {
+                true => (std::mem::take(&mut name), std::mem::take(&mut origin)),
+                false => (name.clone(), origin.clone()),
+            };
+            outputs.push(self.push_value(name, ty, Def::Node { node, index }, origin));
+        }
         self.nodes.push(Node { op, outputs: outputs.clone() });
         self.order.push(node);
         Ok(outputs)
@@ -134,30 +144,23 @@ impl Graph {
     }
 
     fn add_value(&mut self, name: &str, ty: TensorType, def: Def, origin: Origin) -> ValueId {
-        let given = name.to_owned();
-        let name = self.unique(name);
-        self.values.push(Value { name, given, ty, def, origin })
+        self.is_compact = false;
+        self.push_value(name.to_owned(), ty, def, origin)
     }
 
-    /// The name itself where it is free, and else with a number behind it.
-    fn unique(&mut self, name: &str) -> String {
-        let mut unique = name.to_owned();
-        while !self.names.insert(unique.clone()) {
-            let suffix = self.suffixes.entry(name.to_owned()).or_insert(0);
-            *suffix += 1;
-            unique = format!("{name}_{suffix}");
-        }
-        unique
+    /// Adds a value; it takes the name where that is free, and else with a number behind it.
+    pub(crate) fn push_value(&mut self, name: String, ty: TensorType, def: Def, origin: Origin) -> ValueId {
+        let value = ValueId::from_index(self.values.len());
+        let (name, given) = self.names.take(name, value, &self.values);
+        self.values.push(Value { name, given, ty, def, origin })
     }
 
     /// Gives a value another name, made unique.
     pub fn rename(&mut self, value: ValueId, name: &str) {
-        if self.values[value].name != name {
-            let old = std::mem::take(&mut self.values[value].name);
-            self.names.remove(&old);
-            self.values[value].name = self.unique(name);
-        }
-        self.values[value].given = name.to_owned();
+        self.is_compact = false;
+        self.names.free(value, &self.values[value].name);
+        let (name, given) = self.names.take(name.to_owned(), value, &self.values);
+        (self.values[value].name, self.values[value].given) = (name, given);
     }
 
     /// Makes a value a result of the graph.
@@ -220,12 +223,13 @@ impl Graph {
         &self.nodes[id]
     }
 
+    /// A node to be changed; see that [`Graph::is_compact`] is right afterwards.
     pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
         &mut self.nodes[id]
     }
 
     /// The nodes in program order: operands come before their users.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
         self.order.iter().map(|&id| (id, &self.nodes[id]))
     }
 
@@ -275,61 +279,5 @@ impl Graph {
             counts[output.value.index()] += 1;
         }
         counts
-    }
-
-    /// Rebuilds the arenas with only what the outputs need; inputs stay with their names, and other
-    /// names that were given twice are made unique anew. Returns how many nodes and weights were
-    /// dropped.
-    pub fn compact(&mut self) -> usize {
-        let mut live = vec![false; self.values.len()];
-        self.outputs.iter().for_each(|o| live[o.value.index()] = true);
-        let mut kept = Vec::new();
-        for &id in self.order.iter().rev() {
-            let node = &self.nodes[id];
-            if node.outputs.iter().any(|v| live[v.index()]) {
-                node.op.visit_operands(&mut |v| live[v.index()] = true);
-                node.outputs.iter().for_each(|v| live[v.index()] = true);
-                kept.push(id);
-            }
-        }
-        kept.reverse();
-
-        let mut dropped = self.order.len() - kept.len();
-        let old = std::mem::take(self);
-        let mut moved: Vec<Option<ValueId>> = vec![None; old.values.len()];
-        for &id in &old.inputs {
-            let Value { name, ty, origin, .. } = &old.values[id];
-            moved[id.index()] = Some(self.add_input(name, ty.clone(), origin.clone()));
-        }
-        for (id, value) in old.values.iter().filter(|(_, value)| matches!(value.def, Def::Weight(_))) {
-            if live[id.index()] {
-                moved[id.index()] = Some(self.move_value(value, value.def.clone()));
-            } else {
-                dropped += 1;
-            }
-        }
-        for id in kept {
-            let Node { mut op, outputs } = old.nodes[id].clone();
-            op.visit_operands_mut(&mut |v| *v = moved[v.index()].unwrap_or(*v));
-            let node = NodeId::from_index(self.nodes.len());
-            let outputs = outputs
-                .iter()
-                .enumerate()
-                .map(|(index, v)| {
-                    let new = self.move_value(&old.values[*v], Def::Node { node, index });
-                    moved[v.index()] = Some(new);
-                    new
-                })
-                .collect();
-            self.order.push(self.nodes.push(Node { op, outputs }));
-        }
-        self.outputs = old.outputs;
-        self.outputs.iter_mut().for_each(|o| o.value = moved[o.value.index()].unwrap_or(o.value));
-        self.name = old.name;
-        dropped
-    }
-
-    fn move_value(&mut self, value: &Value, def: Def) -> ValueId {
-        self.add_value(&value.given, value.ty.clone(), def, value.origin.clone())
     }
 }

@@ -63,6 +63,18 @@ impl<H: Handle, T> Arena<H, T> {
         handle
     }
 
+    /// An arena with room for so many items.
+    #[must_use]
+    pub fn with_capacity(items: usize) -> Self {
+        Self { items: Vec::with_capacity(items), handle: PhantomData }
+    }
+
+    /// The items, in order.
+    #[must_use]
+    pub fn into_items(self) -> Vec<T> {
+        self.items
+    }
+
     /// The number of items.
     #[must_use]
     pub fn len(&self) -> usize {

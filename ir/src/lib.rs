@@ -17,10 +17,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod compact;
 mod dim;
 mod dtype;
 mod graph;
 pub mod handle;
+mod names;
 pub mod ops;
 mod origin;
 mod rewrite;

@@ -44,7 +44,7 @@ impl Rewriter<'_> {
     /// When the operands do not fit the operator.
     pub fn emit_all(&mut self, op: impl Into<Op>, like: ValueId) -> Result<Vec<ValueId>, BuildError> {
         let (name, origin) = (self.value(like).name.clone(), self.value(like).origin.clone());
-        self.graph.emit(op, &name, origin)
+        self.graph.emit_named(op.into(), name, origin)
     }
 
     /// Emits a node that is a part of what stands for `like`, named `LIKE/OPERATOR`; returns its
@@ -55,7 +55,7 @@ impl Rewriter<'_> {
     pub fn emit_part(&mut self, op: impl Into<Op>, like: ValueId) -> Result<Vec<ValueId>, BuildError> {
         let (op, value) = (op.into(), self.value(like));
         let (name, origin) = (format!("{}/{}", value.name, op.mnemonic()), value.origin.clone());
-        self.graph.emit(op, &name, origin)
+        self.graph.emit_named(op, name, origin)
     }
 
     /// Adds a weight that stands for `like`, with its name and origin.
@@ -89,18 +89,21 @@ impl Graph {
         let mut replaced: Vec<Option<ValueId>> = vec![None; self.value_count()];
         let mut count = 0;
         for id in old {
-            self.node_mut(id).op.visit_operands_mut(&mut |v| {
-                if let Some(Some(new)) = replaced.get(v.index()) {
-                    *v = *new;
-                }
-            });
+            if count > 0 {
+                self.node_mut(id).op.visit_operands_mut(&mut |v| {
+                    if let Some(Some(new)) = replaced.get(v.index()) {
+                        *v = *new;
+                    }
+                });
+            }
             match rule(&mut Rewriter { graph: self }, id)? {
                 Step::Keep => self.order.push(id),
                 Step::Replace(values) => {
                     count += 1;
-                    let outputs = self.node(id).outputs.clone();
+                    self.is_compact = false;
+                    let outputs = &self.node(id).outputs;
                     assert_eq!(outputs.len(), values.len(), "a rule replaces all results of a node");
-                    for (output, value) in outputs.into_iter().zip(values) {
+                    for (&output, value) in outputs.iter().zip(values) {
                         assert_eq!(self.ty(output), self.ty(value), "a rule keeps types");
                         replaced[output.index()] = Some(value);
                     }
@@ -115,9 +118,13 @@ impl Graph {
 
     /// Replaces values by others of the same type wherever nodes or outputs use them.
     pub fn substitute(&mut self, with: &HashMap<ValueId, ValueId>) {
+        if with.is_empty() {
+            return;
+        }
+        self.is_compact = false;
         let replace = |v: &mut ValueId| *v = with.get(v).copied().unwrap_or(*v);
-        for id in self.order.clone() {
-            self.node_mut(id).op.visit_operands_mut(&mut |v| replace(v));
+        for index in 0..self.order.len() {
+            self.node_mut(self.order[index]).op.visit_operands_mut(&mut |v| replace(v));
         }
         self.outputs_mut().iter_mut().for_each(|o| replace(&mut o.value));
     }

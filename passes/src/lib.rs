@@ -8,10 +8,12 @@ pub mod legalize;
 mod pipeline;
 pub mod precision;
 pub mod raise;
+mod rounds;
 mod target;
 
-pub use pipeline::{PASSES, Pipeline, RAISING, Stage};
+pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, Precision};
+pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{Target, UnknownTarget};
 
 use std::sync::Arc;
@@ -102,6 +104,14 @@ pub enum PassError {
         opset: u32,
         /// A line for each.
         operators: Vec<String>,
+    },
+    /// Passes that are repeated until nothing changes do not come to an end: a bug in those that are named.
+    #[error("passes still change the graph after {rounds} rounds; please report it with the model:{}", .passes.concat())]
+    NoFixedPoint {
+        /// How often each ran.
+        rounds: usize,
+        /// A line for each that changed something in the last round, and how much.
+        passes: Vec<String>,
     },
     /// A graph broke an invariant: a bug in the pass.
     #[error("pass `{pass}` broke the graph")]

@@ -1,8 +1,6 @@
 //! The one place that orders passes.
 
-use std::time::{Duration, Instant};
-
-use planish_ir::{Graph, verify};
+use planish_ir::Graph;
 
 use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES};
 use crate::fold::FOLD;
@@ -10,8 +8,9 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
-use crate::precision::{HALVE, STORE_HALF};
+use crate::precision::{HALVE, Report, STORE_HALF, halve};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
+use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
 
 /// Every pass, in the order of the pipeline, each once.
@@ -38,8 +37,8 @@ pub const PASSES: &[Pass] = &[
     CHECK_KERNELS,
 ];
 
-/// From what exporters write to the operators in which the meaning is plain. A second time, nothing
-/// changes.
+/// From what exporters write to the operators in which the meaning is plain: a round, which is repeated
+/// until nothing changes.
 pub const RAISING: &[&Pass] = &[
     &IDENTITIES,
     &FOLD,
@@ -64,8 +63,6 @@ pub const RAISING: &[&Pass] = &[
 
 /// From there to what the target has kernels for.
 const LOWERING: &[&Pass] = &[
-    // Sees what operators mean, and leaves to their lowering what they compute in float32 inside.
-    &HALVE,
     // Sees linear layers, sums and norms as the model has them.
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.
@@ -79,29 +76,15 @@ const LOWERING: &[&Pass] = &[
     &LOWER_ROTARY,
     // Sees in which order `flatten-tokens` put the tokens.
     &LOWER_ATTENTION,
-    // Lowering repeats masks and shapes in each layer and transposes weights.
-    &IDENTITIES,
-    &FOLD,
-    &COMMON_SUBEXPRESSIONS,
-    &DEAD_CODE,
-    // Behind all folding, which would undo it.
-    &STORE_HALF,
-    &CHECK_KERNELS,
 ];
 
-/// One application of a pass.
-pub struct Stage {
-    /// The pass.
-    pub pass: &'static str,
-    /// How many places it changed.
-    pub changed: usize,
-    /// How long it took.
-    pub time: Duration,
-}
+/// Lowering repeats masks and shapes in each layer and transposes weights: a round, which is repeated until
+/// nothing changes.
+pub const CLEANING: &[&Pass] = &[&IDENTITIES, &FOLD, &COMMON_SUBEXPRESSIONS, &DEAD_CODE];
 
 /// The passes for a target.
 pub struct Pipeline {
-    options: Options,
+    pub(crate) options: Options,
     /// Only this many passes run; all of them when absent. For finding the one that breaks a graph.
     pub stop_after: Option<usize>,
     /// Whether the graph is verified after each pass.
@@ -115,22 +98,70 @@ impl Pipeline {
         Self { options, stop_after: None, verify: false }
     }
 
-    /// Applies the passes; `after` sees the graph after each.
+    /// Raises a graph, halves it where that is asked for, and lowers it; `after` sees the graph after each
+    /// pass. Returns the passes that ran.
     ///
     /// # Errors
-    /// When a pass fails or, with verification, breaks an invariant.
+    /// Those of [`Pipeline::raise`], [`Pipeline::halve`] and [`Pipeline::lower`].
     pub fn run(&self, graph: &mut Graph, after: &mut dyn FnMut(&'static str, &Graph)) -> Result<Vec<Stage>, PassError> {
         let mut stages = Vec::new();
-        let order = RAISING.iter().chain(LOWERING);
-        for pass in order.take(self.stop_after.unwrap_or(usize::MAX)) {
-            let start = Instant::now();
-            let changed = (pass.run)(graph, &self.options)?;
-            stages.push(Stage { pass: pass.name, changed, time: start.elapsed() });
-            if self.verify {
-                verify(graph).map_err(|source| PassError::Broken { pass: pass.name, source })?;
-            }
-            after(pass.name, graph);
-        }
+        self.raise(graph, &mut stages, after)?;
+        self.halve(graph, &mut stages, after)?;
+        self.lower(graph, &mut stages, after)?;
         Ok(stages)
+    }
+
+    /// Repeats [`RAISING`] until nothing changes. The passes that run are put behind `stages`.
+    ///
+    /// # Errors
+    /// When a pass fails or, with verification, breaks an invariant; when there is no end of changes.
+    pub fn raise(
+        &self,
+        graph: &mut Graph,
+        stages: &mut Vec<Stage>,
+        after: &mut dyn FnMut(&'static str, &Graph),
+    ) -> Result<(), PassError> {
+        Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
+    }
+
+    /// Brings a graph that has been raised to the half precision that is asked for, if any is; says what
+    /// came of it. The pass is put behind `stages`.
+    ///
+    /// # Errors
+    /// When a weight cannot be read or, with verification, an invariant is broken.
+    pub fn halve(
+        &self,
+        graph: &mut Graph,
+        stages: &mut Vec<Stage>,
+        after: &mut dyn FnMut(&'static str, &Graph),
+    ) -> Result<Option<Report>, PassError> {
+        if self.options.precision.is_none() {
+            return Ok(None);
+        }
+        let mut report = None;
+        let mut run = Run { pipeline: self, graph, stages, after };
+        run.once_as(&HALVE, &mut |graph, options| {
+            report = halve(graph, options)?;
+            Ok(report.as_ref().map_or(0, |report| report.changed))
+        })?;
+        Ok(report)
+    }
+
+    /// Lowers a graph that has been raised to what the target has kernels for. The passes that run are put
+    /// behind `stages`.
+    ///
+    /// # Errors
+    /// Those of [`Pipeline::raise`], and when the target has no kernel for an operator.
+    pub fn lower(
+        &self,
+        graph: &mut Graph,
+        stages: &mut Vec<Stage>,
+        after: &mut dyn FnMut(&'static str, &Graph),
+    ) -> Result<(), PassError> {
+        let mut run = Run { pipeline: self, graph, stages, after };
+        run.once(LOWERING)?;
+        run.until_nothing_changes(CLEANING)?;
+        // Behind all folding, which would undo it.
+        run.once(&[&STORE_HALF, &CHECK_KERNELS])
     }
 }

@@ -12,7 +12,7 @@ use anyhow::Result;
 use planish_ir::{Graph, Op};
 use planish_models::LoadOptions;
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, import_with};
-use planish_passes::{Options, RAISING, Target};
+use planish_passes::{Options, Pipeline, Target};
 use serde::Serialize;
 
 use crate::artifact::{MANIFEST, part_path};
@@ -73,11 +73,9 @@ impl Opened {
     /// # Errors
     /// When a pass fails.
     pub fn raise(&mut self) -> Result<()> {
-        let options = Options::new(Target::Onnx, self.opset.unwrap_or(DEFAULT_OPSET));
+        let pipeline = Pipeline::new(Options::new(Target::Onnx, self.opset.unwrap_or(DEFAULT_OPSET)));
         for (_, graph) in &mut self.graphs {
-            for pass in RAISING {
-                (pass.run)(graph, &options)?;
-            }
+            pipeline.raise(graph, &mut Vec::new(), &mut |_, _| {})?;
         }
         Ok(())
     }

@@ -30,6 +30,13 @@ pub(super) const OVERFLOW: &str = "a dimension of the result does not fit 64 bit
 /// # Errors
 /// When two dimensions differ and none is 1.
 pub fn broadcast(a: &Shape, b: &Shape) -> Result<Shape, String> {
+    for (whole, part) in [(a, b), (b, a)] {
+        if let Some(leading) = whole.rank().checked_sub(part.rank())
+            && part.iter().zip(&whole[leading..]).all(|(x, y)| x == y || x.as_constant() == Some(1))
+        {
+            return Ok(whole.clone());
+        }
+    }
     let rank = a.rank().max(b.rank());
     let one = Dim::constant(1);
     let dim = |s: &'_ Shape, i: usize| (i + s.rank()).checked_sub(rank).map(|k| s[k].clone());

@@ -11,10 +11,11 @@ mod write;
 
 pub use layout::INLINE_BYTES;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use planish_ir::handle::Handle;
 use planish_ir::weight::WeightError;
 use planish_ir::{DType, Def, Dim, Graph, Op, Origin, TensorType, ValueId};
 
@@ -148,7 +149,7 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
     let weights: Vec<layout::Initializer<'_>> = graph
         .weights()
         .map(|(id, value, weight)| layout::Initializer {
-            name: emitter.names[&id].clone(),
+            name: emitter.names[id.index()].clone(),
             weight,
             origin: &value.origin,
         })
@@ -219,7 +220,8 @@ fn value_info(name: &str, ty: &TensorType) -> ValueInfoProto {
 struct Emitter<'g> {
     graph: &'g Graph,
     opset: u32,
-    names: HashMap<ValueId, String>,
+    /// By index of the values.
+    names: Vec<String>,
     taken: HashSet<String>,
     nodes: Vec<NodeProto>,
     initializers: Vec<crate::proto::TensorProto>,
@@ -233,7 +235,7 @@ impl<'g> Emitter<'g> {
         let mut emitter = Self {
             graph,
             opset,
-            names: HashMap::new(),
+            names: vec![String::new(); graph.value_count()],
             taken: graph.outputs().iter().map(|o| o.name.clone()).collect(),
             nodes: Vec::new(),
             initializers: Vec::new(),
@@ -247,17 +249,17 @@ impl<'g> Emitter<'g> {
         // By invariant V04 the two do not collide, unless an output is an input as it came.
         for &input in graph.inputs() {
             emitter.taken.insert(graph.value(input).name.clone());
-            emitter.names.insert(input, graph.value(input).name.clone());
+            emitter.names[input.index()].clone_from(&graph.value(input).name);
         }
         for output in graph.outputs() {
-            if matches!(graph.value(output.value).def, Def::Node { .. }) {
-                emitter.names.entry(output.value).or_insert_with(|| output.name.clone());
+            let name = &mut emitter.names[output.value.index()];
+            if name.is_empty() && matches!(graph.value(output.value).def, Def::Node { .. }) {
+                name.clone_from(&output.name);
             }
         }
         for (id, value) in graph.values() {
-            if !emitter.names.contains_key(&id) {
-                let name = emitter.fresh(&value.name);
-                emitter.names.insert(id, name);
+            if emitter.names[id.index()].is_empty() {
+                emitter.names[id.index()] = emitter.fresh(&value.name);
             }
         }
         emitter
@@ -275,13 +277,13 @@ impl<'g> Emitter<'g> {
     }
 
     fn name(&self, value: ValueId) -> &str {
-        &self.names[&value]
+        &self.names[value.index()]
     }
 
     /// Gives outputs that are no node's result, or the second name of one, a node of their own.
     fn pass_through(&mut self) {
         for output in self.graph.outputs() {
-            let source = self.names[&output.value].clone();
+            let source = self.names[output.value.index()].clone();
             if source != output.name {
                 self.nodes.push(NodeProto {
                     input: vec![source],

@@ -1,6 +1,7 @@
 //! Cutting a part out of a graph: its outputs before anything is imported, so that what they do not need
 //! may be anything; its inputs in the imported graph, where the types of all values are known.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::handle::Handle;
@@ -35,7 +36,7 @@ pub(super) fn outputs(graph: &mut GraphProto, names: &[String]) -> Result<(), St
     let mut kept = Vec::new();
     while let Some(node) = graph.node.pop() {
         if node.output.iter().any(|o| needed.contains(o)) {
-            needed.extend(used(&node));
+            needed.extend(used(&node).map(Cow::into_owned));
             kept.push(node);
         }
     }

@@ -1,5 +1,6 @@
 //! The structure of a graph: each name defined once and before it is used.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
@@ -25,7 +26,7 @@ pub(super) fn check(graph: &mut GraphProto, around: &dyn Fn(&str) -> bool) -> Re
     }
     given.extend(constants);
 
-    let mut makers: HashMap<&str, usize> = HashMap::new();
+    let mut makers: HashMap<&str, usize> = HashMap::with_capacity(graph.node.len());
     for (index, node) in graph.node.iter().enumerate() {
         for output in node.output.iter().filter(|o| !o.is_empty()) {
             if given.contains(output.as_str()) || makers.insert(output, index).is_some() {
@@ -63,13 +64,16 @@ fn sorted(
     for node in nodes {
         let mut from = Vec::new();
         for name in used(node) {
-            match makers.get(name.as_str()) {
+            match makers.get(&*name) {
                 Some(&maker) => from.push(maker),
                 None if given(&name) => {}
                 None => return Err(format!("`{name}`, used by {}, is not defined", label(node))),
             }
         }
         operands.push(from);
+    }
+    if operands.iter().enumerate().all(|(index, from)| from.iter().all(|maker| *maker < index)) {
+        return Ok((0..nodes.len()).collect());
     }
     let mut states = vec![State::New; nodes.len()];
     let mut order = Vec::with_capacity(nodes.len());
@@ -101,9 +105,9 @@ fn sorted(
 }
 
 /// The names of the graph that a node uses, those in its graphs included.
-pub(super) fn used(node: &NodeProto) -> Vec<String> {
-    let inputs = node.input.iter().filter(|n| !n.is_empty()).cloned();
-    inputs.chain(node.attribute.iter().flat_map(captured)).collect()
+pub(super) fn used(node: &NodeProto) -> impl Iterator<Item = Cow<'_, str>> {
+    let inputs = node.input.iter().filter(|n| !n.is_empty()).map(|n| Cow::from(n.as_str()));
+    inputs.chain(node.attribute.iter().flat_map(captured).map(Cow::from))
 }
 
 /// The names of the graph around it that an attribute's graph uses, each once, in the order of their use.
@@ -114,7 +118,7 @@ pub(super) fn captured(attribute: &AttributeProto) -> Vec<String> {
     own.extend(graph.node.iter().flat_map(|n| &n.output).map(String::as_str));
     let mut seen = HashSet::new();
     let results = graph.output.iter().map(|o| o.name.clone());
-    let names = graph.node.iter().flat_map(used).chain(results);
+    let names = graph.node.iter().flat_map(used).map(Cow::into_owned).chain(results);
     names.filter(|name| !own.contains(name.as_str()) && seen.insert(name.clone())).collect()
 }
 
@@ -168,6 +172,6 @@ mod tests {
 
     #[test]
     fn names_that_a_graph_defines_are_not_captured() {
-        assert_eq!(used(&around("a", &["x", "y", "x"], &[])), ["x", "y"]);
+        assert_eq!(used(&around("a", &["x", "y", "x"], &[])).collect::<Vec<_>>(), ["x", "y"]);
     }
 }

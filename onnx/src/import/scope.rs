@@ -54,7 +54,7 @@ impl Scope {
             problems: Vec::new(),
             warnings: Vec::new(),
             opsets,
-            slots: HashMap::new(),
+            slots: HashMap::with_capacity(graph.node.len() + graph.initializer.len()),
             declared: HashMap::new(),
             file: name.into(),
         }

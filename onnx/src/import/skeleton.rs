@@ -178,13 +178,28 @@ impl Walk<'_> {
     fn varint(&mut self, end: u64) -> Result<u64, ImportError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
-            let byte = self.take(1, end)?[0];
+            let byte = self.byte(end)?;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(value);
             }
         }
         Err(self.malformed(format!("this is no ONNX model: a number of more than 64 bits at byte {}", self.at)))
+    }
+
+    /// The next byte.
+    fn byte(&mut self, end: u64) -> Result<u8, ImportError> {
+        if self.at >= end {
+            return Err(self.cut_short(1));
+        }
+        let buffered = self.at.checked_sub(self.start).and_then(|from| self.buffer.get(usize::try_from(from).ok()?));
+        match buffered {
+            Some(byte) => {
+                self.at += 1;
+                Ok(*byte)
+            }
+            None => Ok(self.take(1, end)?[0]),
+        }
     }
 
     /// The next bytes.

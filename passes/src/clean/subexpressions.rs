@@ -1,9 +1,14 @@
 //! Elimination of common subexpressions.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use planish_ir::handle::Handle;
-use planish_ir::{Graph, Op, Step, ValueId, Weight};
+use planish_ir::ops::Binary;
+use planish_ir::{Graph, NodeId, Op, Step, ValueId, Weight};
 
 use crate::{Example, Options, Pass, PassError, Target};
 
@@ -35,29 +40,25 @@ pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    let mut first: HashMap<&Weight, ValueId> = HashMap::new();
-    let mut repeated: HashMap<ValueId, ValueId> = HashMap::new();
-    for (id, _, weight) in graph.weights() {
-        let first = *first.entry(weight).or_insert(id);
-        if first != id {
-            repeated.insert(id, first);
-        }
-    }
+    let repeated = repeated_weights(graph);
     graph.substitute(&repeated);
 
-    let mut seen: HashMap<Op, Vec<ValueId>> = HashMap::new();
-    let merged = graph.rewrite(|graph, node| {
-        let node = graph.node(node);
+    let hasher = DefaultHashBuilder::default();
+    // The first node of each kind, with its hash.
+    let mut seen: HashTable<(u64, NodeId)> = HashTable::with_capacity(graph.nodes().len());
+    let merged = graph.rewrite(|graph, id| {
+        let node = graph.node(id);
         // Operators that draw random numbers are among these.
         if matches!(node.op, Op::Foreign(_)) {
             return Ok::<_, PassError>(Step::Keep);
         }
-        let mut key = node.op.clone();
-        order_operands(&mut key);
-        match seen.get(&key) {
-            Some(first) => Ok(Step::Replace(first.clone())),
-            None => {
-                seen.insert(key, node.outputs.clone());
+        let op = ordered(&node.op);
+        let hash = hasher.hash_one(&*op);
+        let same = |(other, first): &(u64, NodeId)| *other == hash && ordered(&graph.node(*first).op) == op;
+        match seen.entry(hash, same, |(hash, _)| *hash) {
+            Entry::Occupied(first) => Ok(Step::Replace(graph.node(first.get().1).outputs.clone())),
+            Entry::Vacant(entry) => {
+                entry.insert((hash, id));
                 Ok(Step::Keep)
             }
         }
@@ -66,12 +67,19 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     Ok(merged + repeated.len())
 }
 
-/// Puts the operands of commutative operators in a fixed order.
-fn order_operands(op: &mut Op) {
-    if let Op::Binary(binary) = op
-        && binary.kind.is_commutative()
-        && binary.b.index() < binary.a.index()
-    {
-        std::mem::swap(&mut binary.a, &mut binary.b);
+/// Weights that are equal to one before, and that one.
+fn repeated_weights(graph: &Graph) -> HashMap<ValueId, ValueId> {
+    let mut first: hashbrown::HashMap<&Weight, ValueId> = hashbrown::HashMap::new();
+    let weights = graph.weights().map(|(id, _, weight)| (id, *first.entry(weight).or_insert(id)));
+    weights.filter(|(id, first)| id != first).collect()
+}
+
+/// The operator with the operands in a fixed order, where that order is free.
+fn ordered(op: &Op) -> Cow<'_, Op> {
+    match op {
+        Op::Binary(p) if p.kind.is_commutative() && p.b.index() < p.a.index() => {
+            Cow::Owned(Binary { a: p.b, b: p.a, ..p.clone() }.into())
+        }
+        _ => Cow::Borrowed(op),
     }
 }

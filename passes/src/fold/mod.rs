@@ -86,15 +86,23 @@ fn lazily(graph: &Graph, node: &Node) -> Option<Weight> {
     }
 }
 
+fn depends_on_weights_alone(graph: &Graph, node: &Node) -> bool {
+    let mut known = true;
+    node.op.visit_operands(&mut |v| known &= graph.weight(v).is_some());
+    known
+}
+
 /// Whether a node depends on weights alone, is no transform of them, and is within the budget.
 fn is_evaluated(graph: &Graph, node: &Node) -> bool {
+    if !depends_on_weights_alone(graph, node) {
+        return false;
+    }
     let operands = node.op.operands();
     // What the bounds of a slice or the elements of a vector of sizes are can depend on symbols that the
     // shape of the result does not depend on.
     let mut symbolic = false;
     node.op.visit_dims(&mut |dim| symbolic |= dim.as_constant().is_none());
-    let known = operands.iter().all(|v| graph.weight(*v).is_some())
-        && node.outputs.iter().all(|v| graph.ty(*v).shape.as_constant().is_some())
+    let known = node.outputs.iter().all(|v| graph.ty(*v).shape.as_constant().is_some())
         && !symbolic
         && !matches!(node.op, Op::Foreign(_));
     known && lazily(graph, node).is_none() && {

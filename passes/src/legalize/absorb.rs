@@ -101,9 +101,15 @@ struct Plan {
 
 impl Plan {
     fn of(graph: &Graph) -> Self {
-        let mut users: HashMap<ValueId, Vec<&Node>> = HashMap::new();
+        // By index, of norms alone: other users are not asked for.
+        let mut users: Vec<Vec<&Node>> = vec![Vec::new(); graph.value_count()];
+        let of_norm = |v: ValueId| matches!(graph.producer(v).map(|n| &n.op), Some(Op::LayerNorm(_)));
         for (_, node) in graph.nodes() {
-            node.op.visit_operands(&mut |v| users.entry(v).or_default().push(node));
+            node.op.visit_operands(&mut |v| {
+                if of_norm(v) {
+                    users[v.index()].push(node);
+                }
+            });
         }
         let uses = graph.use_counts();
         let mut plan = Self::default();
@@ -111,7 +117,7 @@ impl Plan {
             match &node.op {
                 Op::LayerNorm(LayerNorm { bias: Some(own), .. }) if graph.weight(*own).is_some() => {
                     let x = node.outputs[0];
-                    let users = users.get(&x).map_or(&[][..], Vec::as_slice);
+                    let users = &users[x.index()];
                     if users.len() == uses[x.index()] {
                         plan.consider_norm(graph, x, users, &uses);
                     }

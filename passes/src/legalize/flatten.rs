@@ -1,7 +1,6 @@
 //! Flattening of batch and sequence into one dimension of tokens.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, RmsNorm, Unary};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
@@ -89,8 +88,10 @@ impl Tokens {
     fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
         let output = graph.node(node).outputs[0];
         let rank = graph.ty(output).shape.rank();
+        let mut may_be_flat = matches!(graph.node(node).op, Op::Linear(_));
+        graph.node(node).op.visit_operands(&mut |v| may_be_flat |= self.is_flat(v));
         // A number of tokens beyond 64 bits fits nowhere else either.
-        if rank <= 2 || graph.ty(output).shape.elements().is_none() {
+        if rank <= 2 || !may_be_flat || graph.ty(output).shape.elements().is_none() {
             return Ok(Step::Keep);
         }
         let order = match self.sequence_major[output.index()] && rank == 3 {

@@ -124,7 +124,7 @@ pub(super) fn axes(given: &[i64], rank: usize) -> Result<Vec<usize>, String> {
 /// Imports a node; what cannot be imported is noted.
 pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
     // Only the first reason of a chain is of interest.
-    if super::order::used(node).iter().any(|name| scope.failed(name)) {
+    if !scope.problems.is_empty() && super::order::used(node).any(|name| scope.failed(&name)) {
         return scope.fail(node);
     }
     let version = scope.version(&node.domain);
