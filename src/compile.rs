@@ -9,7 +9,7 @@ use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Miss, misses, raised};
-use planish_passes::{Options, Pipeline, Stage, Target};
+use planish_passes::{Half, Options, Pipeline, Stage, Target, precision};
 
 use crate::draft::Draft;
 use crate::files::digest;
@@ -76,6 +76,8 @@ pub struct LoweredPart {
     pub raised: BTreeMap<&'static str, usize>,
     /// Where raising came near, where that was asked for.
     pub misses: Vec<Miss>,
+    /// What came of half precision, where that was asked for.
+    pub precision: Option<precision::Report>,
 }
 
 /// A compiled model that is not in its place yet.
@@ -101,11 +103,12 @@ impl Compiled {
     }
 }
 
-/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, and the package where
-/// it is not the usual one.
+/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, the precision where it is not
+/// float32, and the package where it is not the usual one.
 #[must_use]
-pub fn default_folder(model: &SourceModel, target: Target, package: RuntimePackage) -> PathBuf {
-    format!("{}-{target}{}", model.name(), package.folder_suffix()).into()
+pub fn default_folder(model: &SourceModel, target: Target, half: Option<Half>, package: RuntimePackage) -> PathBuf {
+    let precision = half.map(|half| format!("-{half}")).unwrap_or_default();
+    format!("{}-{target}{precision}{}", model.name(), package.folder_suffix()).into()
 }
 
 /// Loads a model and runs passes on it: the first `stop_after` of them, or all.
@@ -130,11 +133,28 @@ pub fn lower(
         pipeline.raise(&mut graph, &mut stages, &mut after)?;
         let misses = if options.explain_fusion { misses(&graph)? } else { Vec::new() };
         let raised = raised(&graph);
+        let precision = pipeline.halve(&mut graph, &mut stages, &mut after)?;
         pipeline.lower(&mut graph, &mut stages, &mut after)?;
-        Ok(LoweredPart { name: part.name, graph, stages, raised, misses })
+        Ok(LoweredPart { name: part.name, graph, stages, raised, misses, precision })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
+    check_patterns(options, &parts)?;
     Ok(Lowered { source, parts })
+}
+
+/// Each pattern of what is to be kept in float32 has to match something.
+fn check_patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
+    let patterns = options.passes.precision.iter().flat_map(|precision| &precision.keep);
+    for (at, pattern) in patterns.enumerate() {
+        let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
+        if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {
+            bail!(
+                "nothing is named as --keep-fp32 `{pattern}` says; `planish compile --stop-after 0` prints the graph \
+                 with the names of its nodes and weights"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Compiles a model into a draft of an artifact at `folder`.
@@ -177,7 +197,7 @@ pub fn compile(
         task: source.task.map(|task| task.to_string()),
         target: options.passes.target.to_string(),
         opset: options.passes.opset,
-        precision: "f32".to_owned(),
+        precision: options.passes.precision.as_ref().map_or_else(|| "f32".to_owned(), |p| p.half.to_string()),
         fusion: options.passes.fusion,
         runtime_package: options.package,
         files: exported.files.iter().map(file).collect(),
@@ -291,7 +311,7 @@ fn parameters(source: &Loaded) -> u64 {
 
 /// What the manifest says of a part.
 fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
-    let graph = &part.graph;
+    let graph = &lowered.graph;
     let input = |&value| {
         let name = &graph.value(value).name;
         let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
@@ -302,6 +322,7 @@ fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
         inputs: graph.inputs().iter().map(input).collect(),
         outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        precision: lowered.precision.as_ref().map(Into::into),
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
     }
 }

@@ -18,6 +18,7 @@ pub mod inspect;
 mod links;
 pub mod manifest;
 pub mod package;
+pub mod precision;
 mod sentence;
 pub mod source;
 mod tensor_file;

@@ -30,7 +30,7 @@ pub(crate) fn warning<'a>(weights: impl Iterator<Item = &'a Weight>) -> Option<S
     let names: Vec<String> = widened.into_iter().map(name).collect();
     Some(match names.as_slice() {
         [] => format!("{share} are transposed or joined for the graph: copied, not linked"),
-        names => format!("{share} are {}: widened and copied, not linked", names.join(", ")),
+        names => format!("{share} are {}: converted and copied, not linked", names.join(", ")),
     })
 }
 
@@ -81,9 +81,9 @@ mod tests {
         let computed = Weight::numbers(DType::F32, vec![512], &[0.5; 512]).unwrap();
         assert_eq!(warned(&[plain.clone(), computed]), None);
         let both = warned(&[half.clone(), half.transpose(&[1, 0]).unwrap()]);
-        assert_eq!(both.unwrap(), "weights are bfloat16: widened and copied, not linked");
+        assert_eq!(both.unwrap(), "weights are bfloat16: converted and copied, not linked");
         let some = warned(&[plain.clone(), half]).unwrap();
-        assert_eq!(some, "25% of the weights are bfloat16: widened and copied, not linked");
+        assert_eq!(some, "25% of the weights are bfloat16: converted and copied, not linked");
         let turned = warned(&[plain.transpose(&[1, 0]).unwrap()]).unwrap();
         assert_eq!(turned, "weights are transposed or joined for the graph: copied, not linked");
     }

@@ -7,10 +7,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_onnx::ImportOptions;
+use planish_passes::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
 use crate::package::RuntimePackage;
+use crate::precision::PartPrecision;
 use crate::verify::Report;
 
 /// The version of this format.
@@ -33,7 +35,7 @@ pub struct Manifest {
     pub target: String,
     /// The ONNX opset.
     pub opset: u32,
-    /// The type that weights are stored and computed in.
+    /// The type that weights are stored in, and where the target has kernels computed in: `f32`, `fp16`, `bf16`.
     pub precision: String,
     /// Whether operators were kept whole where the target has fused kernels.
     pub fusion: bool,
@@ -76,6 +78,9 @@ pub struct Part {
     pub outputs: Vec<Port>,
     /// The passes that ran, in order.
     pub passes: Vec<AppliedPass>,
+    /// How it was brought to half precision, where it was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub precision: Option<PartPrecision>,
     /// How many of each operator that raising finds the graph has, before it is lowered.
     pub raised: BTreeMap<String, usize>,
 }
@@ -147,6 +152,13 @@ pub struct AppliedPass {
 }
 
 impl Manifest {
+    /// Whether the artifact computes in half precision, and not only stores weights in it.
+    #[must_use]
+    pub fn computes_in_half(&self) -> bool {
+        let half = self.target.parse::<Target>().is_ok_and(|target| !target.computes_in_float32());
+        half && self.precision != "f32"
+    }
+
     /// The version of this format.
     #[must_use]
     pub fn schema() -> u32 {

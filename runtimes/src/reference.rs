@@ -9,8 +9,8 @@ use crate::{Description, Dimension, Model, Port, Runtime, RuntimeError, Session,
 
 const NAME: &str = "reference";
 
-/// The reference interpreter. It takes graphs, not files; of the session's options only the
-/// number of threads concerns it.
+/// The reference interpreter. An ONNX file is imported, and its operators computed in the types that
+/// it gives; of the session's options only the number of threads concerns it.
 pub struct Reference;
 
 impl Runtime for Reference {
@@ -25,8 +25,9 @@ impl Runtime for Reference {
     fn load(&self, model: Model<'_>, options: &SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         let failed =
             |reason: String| RuntimeError::Failed { runtime: NAME, action: "load", model: model.to_string(), reason };
-        let Model::Graph(graph) = model else {
-            return Err(failed("it interprets graphs; an ONNX file runs on `ort`".to_owned()));
+        let graph = match model {
+            Model::Graph(graph) => graph.clone(),
+            Model::Onnx(path) => planish_onnx::import(path).map_err(|e| failed(e.to_string()))?.graph,
         };
         let pool = match options.threads {
             0 => None,
@@ -37,7 +38,7 @@ impl Runtime for Reference {
         Ok(Box::new(ReferenceSession {
             inputs: inputs.collect(),
             outputs: outputs.collect(),
-            graph: graph.clone(),
+            graph,
             pool,
             bound: None,
         }))

@@ -77,7 +77,8 @@ impl Job {
         inputs: &[(String, Tensor)],
         options: &BenchOptions,
     ) -> Result<(), RuntimeError> {
-        session.bind(&named(inputs))?;
+        let fitted = named(session, inputs);
+        session.bind(&fitted)?;
         wait_until_idle();
         if self.warmup.n == 0 {
             self.warm_up(session, options)?;

@@ -70,7 +70,7 @@ impl Source {
 
 impl SourcePart {
     fn run(&mut self, part: usize, shape: Shape, inputs: Vec<(String, Tensor)>) -> Run {
-        let expected = self.session.run(&named(&inputs));
+        let expected = self.session.run(&named(self.session.as_ref(), &inputs));
         Run { part, shape, inputs, expected, per_token: per_token(self.session.as_ref()) }
     }
 
@@ -132,7 +132,7 @@ fn encoder_decoder(
             // What the next part continues from is longer.
             true => {
                 let inputs = part.inputs(&known, batch, seq, seed)?;
-                part.session.run(&named(&inputs)).ok()
+                part.session.run(&named(part.session.as_ref(), &inputs)).ok()
             }
             false => run.expected.as_ref().ok().cloned(),
         };

@@ -92,7 +92,8 @@ pub fn sweep(
 fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<String>) {
     let inputs = &run.inputs;
     let first = |session: &mut dyn Session| {
-        session.bind(&named(inputs))?;
+        let fitted = named(session, inputs);
+        session.bind(&fitted)?;
         let start = Instant::now();
         session.run_bound()?;
         Ok::<_, RuntimeError>(start.elapsed().as_secs_f64() * 1e3)
@@ -100,7 +101,8 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
     if contestant.load.first_ms.is_none() {
         contestant.load.first_ms = first(contestant.session.as_mut()).ok();
     }
-    let actual = match contestant.session.run(&named(inputs)) {
+    let fitted = named(contestant.session.as_ref(), inputs);
+    let actual = match contestant.session.run(&fitted) {
         Ok(actual) => actual,
         Err(error) => return (None, Some(error.to_string())),
     };

@@ -226,7 +226,7 @@ fn measure(
             let file = part_path(&artifact.folder, &artifact.manifest, part)?;
             let (label, precision) = (artifact.label(), &artifact.manifest.precision);
             let (weights, model) = (artifact.weights(part), Model::Onnx(&file));
-            let tolerances = Tolerances::F32;
+            let tolerances = Tolerances::of(precision);
             let loaded = Contestant::load(&label, precision, runtime, model, &session, weights, tolerances)?;
             contestants.push(loaded.of_part(index));
         }

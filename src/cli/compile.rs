@@ -16,8 +16,8 @@ use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, import::ImportArguments, note, print,
-    print_json, short, warn,
+    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, import::ImportArguments, note,
+    precision::PrecisionArguments, print, print_json, short, warn,
 };
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
@@ -32,7 +32,8 @@ pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
     /// .onnx file
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder, NAME-TARGET-genai for genai]
+    /// The folder to write [default: NAME-TARGET in the current folder, NAME-TARGET-fp16 and the like in another
+    /// precision, with -genai behind for genai]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs)
@@ -50,6 +51,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
+    #[command(flatten)]
+    precision: PrecisionArguments,
     /// Where weights go: copied into the artifact, or linked (the artifact shares the checkpoint's
     /// weight files, on the same filesystem; ONNX Runtime loads that, the Python package onnx does
     /// not). What the graph needs in another form is copied all the same, with a warning: weights in
@@ -113,18 +116,20 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         // Before any work that would be in vain.
         OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
     }
+    let precision = arguments.precision.precision(arguments.target)?;
     let source = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
+    let half = precision.as_ref().map(|precision| precision.half);
     let folder = arguments
         .output
         .clone()
-        .unwrap_or_else(|| default_folder(&source, arguments.target, arguments.runtime_package));
+        .unwrap_or_else(|| default_folder(&source, arguments.target, half, arguments.runtime_package));
     let options = CompileOptions {
         task: arguments.task,
         strict: arguments.strict,
         passes: Options {
-            target: arguments.target,
-            opset: arguments.opset.unwrap_or_else(|| source.default_opset()),
             fusion: !arguments.no_fusion,
+            precision: precision.map(Into::into),
+            ..Options::new(arguments.target, arguments.opset.unwrap_or_else(|| source.default_opset()))
         },
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
@@ -208,6 +213,11 @@ fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
     );
     for file in &manifest.files {
         text += &format!("  {} {}\n", file.name, bytes_text(file.bytes));
+    }
+    for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
+        let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
+        let lines = precision.lines(manifest.computes_in_half());
+        text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
     }
     for linked in &manifest.linked {
         text += &format!("  {linked} linked\n");

@@ -7,6 +7,7 @@ mod generate;
 mod import;
 mod inspect;
 mod passes;
+mod precision;
 mod run;
 mod runtimes;
 mod verify;
@@ -17,9 +18,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use planish_runtimes::Unavailable;
+use planish_runtimes::ort::OnnxRuntime;
+use planish_runtimes::{Reference, Runtime, Unavailable};
 use serde::Serialize;
 
+use crate::manifest::Manifest;
 use crate::verify::Report;
 
 /// Compiles transformer checkpoints into verified ONNX graphs, without Python.
@@ -53,6 +56,20 @@ struct RuntimeArguments {
     /// .deps/, the system]
     #[arg(long, value_name = "PATH", global = true)]
     ort_lib: Option<PathBuf>,
+}
+
+impl RuntimeArguments {
+    /// What runs an artifact: ONNX Runtime, but the reference interpreter where its CPU provider has no
+    /// kernels for what the artifact computes in.
+    fn runtime(&self, manifest: &Manifest) -> Box<dyn Runtime> {
+        if manifest.computes_in_half() && manifest.precision == "bf16" {
+            note(
+                "ONNX Runtime has no bfloat16 kernels for CPUs: the artifact runs on the reference interpreter, slowly",
+            );
+            return Box::new(Reference);
+        }
+        Box::new(OnnxRuntime::new(self.ort_lib.clone()))
+    }
 }
 
 /// Runs the command line of this process.

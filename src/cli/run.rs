@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use planish_eval::Tensor;
-use planish_runtimes::{Model, Runtime, SessionOptions, ort::OnnxRuntime};
+use planish_runtimes::{Model, SessionOptions};
 
 use super::{RuntimeArguments, note, print};
 use crate::artifact::part_path;
@@ -58,10 +58,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     chain.check(&inputs, manifest.max_sequence_length).with_context(context)?;
     let options = SessionOptions { threads: arguments.threads.unwrap_or(0).into(), ..SessionOptions::compiled() };
-    let runtime = OnnxRuntime::new(arguments.runtime.ort_lib);
+    let runtime = arguments.runtime.runtime(&manifest);
     let outputs = chain.run(inputs, |part, inputs| {
         let mut session = runtime.load(Model::Onnx(&files[part]), &options)?;
-        Ok(session.run(&named(inputs))?)
+        Ok(session.run(&named(session.as_ref(), inputs))?)
     })?;
     match &arguments.outputs {
         Some(path) => tensor_file::write(path, &outputs),

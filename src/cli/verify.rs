@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_models::{LoadOptions, Loaded};
-use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, ort::OnnxRuntime};
+use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions};
 
 use super::{RuntimeArguments, VerificationFailed, compile::summary, print, print_json};
 use crate::artifact::{MANIFEST, part_path};
@@ -49,10 +49,11 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let manifest = Manifest::read(&arguments.artifact)?;
-    OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
+    let runtime = arguments.runtime.runtime(&manifest);
+    runtime.check()?;
     let (reference, source) = reference(arguments.reference.as_slice(), &arguments.artifact, &manifest)?;
     let inputs = Seeded { seed: arguments.seed, max_length: arguments.max_length };
-    let report = report(&source, &arguments.artifact, &manifest, inputs, &arguments.runtime, arguments.threads)?;
+    let report = report(&source, &arguments.artifact, &manifest, inputs, runtime.as_ref(), arguments.threads)?;
     if arguments.json {
         print_json(&report)?;
     } else {
@@ -68,7 +69,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 /// The report on an artifact in the making.
 pub(super) fn draft(compiled: &Compiled, runtime: &RuntimeArguments, threads: Option<u16>) -> Result<Report> {
     let inputs = Seeded { seed: 0, max_length: None };
-    report(&compiled.source, compiled.draft.folder(), &compiled.manifest, inputs, runtime, threads)
+    let runtime = runtime.runtime(&compiled.manifest);
+    report(&compiled.source, compiled.draft.folder(), &compiled.manifest, inputs, runtime.as_ref(), threads)
 }
 
 /// Which inputs are made.
@@ -83,14 +85,14 @@ fn report(
     folder: &Path,
     manifest: &Manifest,
     inputs: Seeded,
-    runtime: &RuntimeArguments,
+    runtime: &dyn Runtime,
     threads: Option<u16>,
 ) -> Result<Report> {
     let Seeded { seed, max_length } = inputs;
     let max_length = max_length.map(usize::try_from).transpose()?;
+    let tolerances = Tolerances::of(&manifest.precision);
     let longest = source.max_positions.into_iter().chain(max_length).min();
     let options = SessionOptions { threads: threads.unwrap_or(0).into(), ..SessionOptions::compiled() };
-    let runtime = OnnxRuntime::new(runtime.ort_lib.clone());
     let pair = |part: &planish_models::Part| -> Result<Pair> {
         let described = manifest.parts.iter().find(|p| p.name == part.name).with_context(|| {
             format!("{} has no {}: compile the model again", folder.join(MANIFEST).display(), part.name)
@@ -108,9 +110,9 @@ fn report(
     match pairs.as_mut_slice() {
         [Pair { specs, reference, candidate, .. }] => {
             let cases = cases(specs, longest, seed)?;
-            Ok(verify(reference.as_mut(), candidate.as_mut(), &cases, Tolerances::F32)?)
+            Ok(verify(reference.as_mut(), candidate.as_mut(), &cases, tolerances)?)
         }
-        pairs => verify_parts(pairs, longest, seed, Tolerances::F32),
+        pairs => verify_parts(pairs, longest, seed, tolerances),
     }
 }
 

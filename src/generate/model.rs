@@ -1,5 +1,6 @@
 //! A model that scores the next token of rows of tokens.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
@@ -140,7 +141,7 @@ pub(super) fn output(outputs: &mut Vec<(String, Value)>, name: &str) -> Result<V
     }
 }
 
-/// For each row a score of each token of the vocabulary to be the next: f32 logits, none of them
+/// For each row a score of each token of the vocabulary to be the next: logits, none of them
 /// NaN or infinitely large.
 pub struct Scores {
     logits: Vec<f32>,
@@ -151,9 +152,16 @@ impl Scores {
     /// Those of the last column of the output `logits`, [rows, columns, vocabulary].
     pub(super) fn last(outputs: &mut Vec<(String, Value)>) -> Result<Self> {
         let logits = output(outputs, "logits")?;
-        let (Some(all), &[_, columns, vocabulary]) = (logits.as_f32(), logits.shape()) else {
+        let (true, &[_, columns, vocabulary]) = (logits.dtype().is_float(), logits.shape()) else {
             let (dtype, shape) = (logits.dtype(), logits.shape());
-            bail!("`logits` is {dtype}{shape:?}; generation takes f32[rows, columns, vocabulary]");
+            bail!("`logits` is {dtype}{shape:?}; generation takes floats, [rows, columns, vocabulary]");
+        };
+        let all: Cow<'_, [f32]> = match logits.as_f32() {
+            Some(all) => all.into(),
+            None => {
+                let tensor = logits.to_tensor().ok_or_else(|| anyhow!("`logits` cannot be read from the runtime"))?;
+                tensor.to_f64().into_iter().map(|v| v as f32).collect()
+            }
         };
         let last = all.chunks((columns * vocabulary).max(1)).flat_map(|row| &row[row.len() - vocabulary..]);
         let scores = Self { logits: last.copied().collect(), vocabulary };

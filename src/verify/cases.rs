@@ -22,11 +22,11 @@ impl Case {
     /// Runs it; what the last run took and gave.
     pub(super) fn run(&self, session: &mut dyn Session) -> Result<[Vec<(String, Tensor)>; 2], RuntimeError> {
         let Some(before) = self.before else {
-            return Ok([self.inputs.clone(), session.run(&named(&self.inputs))?]);
+            return Ok([self.inputs.clone(), session.run(&named(session, &self.inputs))?]);
         };
-        let given = session.run(&named(&first_tokens(&self.inputs, before)))?;
+        let given = session.run(&named(session, &first_tokens(&self.inputs, before)))?;
         let rest = continued(&self.inputs, before, &given);
-        let outputs = session.run(&named(&rest))?;
+        let outputs = session.run(&named(session, &rest))?;
         Ok([rest, outputs])
     }
 }

@@ -5,10 +5,6 @@ use planish_runtimes::{Dimension, Port, Session};
 
 use super::{Figures, OutputReport, Tolerances};
 
-/// Top values of the reference this close to each other, relative to the largest value, may
-/// change places without counting as a disagreement.
-const TIE: f64 = 1e-5;
-
 /// The input that says which positions hold a token.
 pub(super) const MASK: &str = "attention_mask";
 
@@ -48,7 +44,7 @@ pub fn compare(
         let actual = actual.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
         let figures = match actual {
             None => Err("the candidate does not give it".to_owned()),
-            Some(actual) => figures(expected, actual, mask),
+            Some(actual) => figures(expected, actual, mask, 2.0 * tolerances.max_relative),
         };
         let miss = figures.as_ref().map_or_else(|miss| Some(miss.clone()), |figures| figures.miss(tolerances));
         OutputReport { output: name.clone(), figures: figures.ok(), miss }
@@ -69,8 +65,9 @@ impl Figures {
     }
 }
 
-/// How two tensors differ at the positions that count, or why they cannot be compared.
-fn figures(expected: &Tensor, actual: &Tensor, mask: Option<(&Tensor, usize)>) -> Result<Figures, String> {
+/// How two tensors differ at the positions that count, or why they cannot be compared. Elements of the
+/// reference that are apart by `tie` at most, relative to the largest, may change places.
+fn figures(expected: &Tensor, actual: &Tensor, mask: Option<(&Tensor, usize)>, tie: f64) -> Result<Figures, String> {
     if expected.shape() != actual.shape() {
         return Err(format!("shape {:?}, the reference has {:?}", actual.shape(), expected.shape()));
     }
@@ -88,7 +85,7 @@ fn figures(expected: &Tensor, actual: &Tensor, mask: Option<(&Tensor, usize)>) -
     // Two zero vectors agree; one alone does not.
     let (dot, norms) = (pairs().map(|(w, g)| w * g).sum::<f64>(), (norm(&want), norm(&got)));
     let cosine = if norms == (0.0, 0.0) { 1.0 } else { dot / (norms.0 * norms.1).max(f64::MIN_POSITIVE) };
-    let agree = want.iter().zip(&got).filter(|(w, g)| w[top(g)] >= w[top(w)] - TIE * largest).count();
+    let agree = want.iter().zip(&got).filter(|(w, g)| w[top(g)] >= w[top(w)] - tie * largest).count();
     let top1 = if want.is_empty() { 1.0 } else { agree as f64 / want.len() as f64 };
     Ok(Figures { max_abs, max_rel: max_abs / largest, cosine, top1 })
 }

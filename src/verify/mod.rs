@@ -23,13 +23,29 @@ pub struct Tolerances {
     /// The least cosine of the angle between the two outputs.
     pub cosine: f64,
     /// The least share of rows along the last dimension whose largest element is at the same
-    /// place.
+    /// place, or as large but for twice the largest error.
     pub top1: f64,
 }
 
 impl Tolerances {
     /// For graphs that compute in float32: only the order of summation may differ.
     pub const F32: Self = Self { max_relative: 1e-5, cosine: 0.999_99, top1: 1.0 };
+
+    /// For weights and results of 11 bits, rounded anew in each layer.
+    pub const F16: Self = Self { max_relative: 2e-2, cosine: 0.999, top1: 1.0 };
+
+    /// For weights and results of 8 bits.
+    pub const BF16: Self = Self { max_relative: 1e-1, cosine: 0.999, top1: 1.0 };
+
+    /// Those of a precision by its name in a manifest.
+    #[must_use]
+    pub fn of(precision: &str) -> Self {
+        match precision {
+            "fp16" => Self::F16,
+            "bf16" => Self::BF16,
+            _ => Self::F32,
+        }
+    }
 }
 
 /// Runs both on every case and compares their outputs.
@@ -52,9 +68,16 @@ pub fn verify(
     Ok(Report { tolerances, cases })
 }
 
-/// Inputs in the form in which sessions take them.
-pub(crate) fn named(inputs: &[(String, Tensor)]) -> Vec<(&str, Tensor)> {
-    inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect()
+/// Inputs in the form in which a session takes them: floating-point numbers in the type of its input.
+pub(crate) fn named<'a>(session: &dyn Session, inputs: &'a [(String, Tensor)]) -> Vec<(&'a str, Tensor)> {
+    let fitted = |name: &str, tensor: &Tensor| {
+        let port = session.inputs().iter().find(|port| port.name == name);
+        let other =
+            port.filter(|port| port.dtype != tensor.dtype() && port.dtype.is_float() && tensor.dtype().is_float());
+        let cast = other.and_then(|port| Tensor::from_f64(port.dtype, tensor.shape().to_vec(), &tensor.to_f64()));
+        cast.unwrap_or_else(|| tensor.clone())
+    };
+    inputs.iter().map(|(name, tensor)| (name.as_str(), fitted(name, tensor))).collect()
 }
 
 #[cfg(test)]

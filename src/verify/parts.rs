@@ -46,8 +46,8 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
                     *tensor = earlier.clone();
                 }
             }
-            let expected = pair.reference.run(&named(&inputs))?;
-            let actual = pair.candidate.run(&named(&inputs))?;
+            let expected = pair.reference.run(&named(pair.reference.as_ref(), &inputs))?;
+            let actual = pair.candidate.run(&named(pair.candidate.as_ref(), &inputs))?;
             let label = format!("{}, {batch} x {sequence}{}", pair.name, if padded { ", padded" } else { "" });
             let per_token = per_token(pair.reference.as_ref());
             let outputs = compare(&expected, &actual, &inputs, &per_token, tolerances);

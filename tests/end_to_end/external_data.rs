@@ -118,7 +118,7 @@ fn weights_that_cannot_be_linked_are_warned_of() {
     draft.tensors.insert("embeddings.word_embeddings.weight".to_owned(), embeddings);
     draft.config["vocab_size"] = vocabulary.into();
     let model = draft.write(folder.path().join("model"));
-    let warning = "of the weights are float16: widened and copied, not linked";
+    let warning = "of the weights are float16: converted and copied, not linked";
     let done = planish_compile(&model, &folder.path().join("out"), &["--weights", "link"]).exits(0, &[warning]);
     assert!(done.stderr.starts_with("warning: ") && done.stderr.lines().count() == 1, "{}", done.stderr);
     let strict = ["--weights", "link", "--strict"];

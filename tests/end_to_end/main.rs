@@ -19,6 +19,7 @@ mod inspect;
 mod output_folder;
 mod padding;
 mod parts;
+mod precision;
 mod random_graphs;
 mod running;
 #[path = "../../passes/tests/passes/same.rs"]

@@ -1,0 +1,68 @@
+//! The arguments that say how a model is brought to half precision.
+
+use anyhow::Result;
+use clap::ValueEnum;
+use planish_passes::{Half, Precision, Target};
+use regex::Regex;
+
+use super::Usage;
+
+/// How a model is brought to half precision.
+#[derive(clap::Args)]
+pub(super) struct PrecisionArguments {
+    /// Bring weights and arithmetic to float16. Norms' statistics, softmax, positions and masks stay in
+    /// float32, and so does what float16 cannot hold. Target ort, which has no half kernels, stores
+    /// weights in it and computes in float32
+    #[arg(long, group = "half")]
+    fp16: bool,
+    /// The same in bfloat16: the range of float32, 8 bits of precision
+    #[arg(long, group = "half")]
+    bf16: bool,
+    /// Keep in float32 what has a name that this regular expression matches: nodes, weights, modules
+    /// of the checkpoint; may be given several times
+    #[arg(long, value_name = "PATTERN", requires = "half")]
+    keep_fp32: Vec<String>,
+    /// Keep in float32 what computes a value that was measured to exceed this (see --calibrate)
+    /// [default: 8188 for float16, an eighth of its largest number]
+    #[arg(long, value_name = "X", requires = "half")]
+    max_abs: Option<f64>,
+    /// The type of inputs and outputs: f32, or half for that of the weights [default: f32]
+    #[arg(long, value_name = "TYPE", requires = "half")]
+    keep_io: Option<Io>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Io {
+    F32,
+    Half,
+}
+
+impl PrecisionArguments {
+    /// What was asked for, of a model that is compiled for `target`.
+    pub(super) fn precision(&self, target: Target) -> Result<Option<Precision>> {
+        let half = match (self.fp16, self.bf16) {
+            (false, false) => return Ok(None),
+            (true, _) => Half::F16,
+            (false, true) => Half::Bf16,
+        };
+        let mut precision = Precision::new(half);
+        if target.computes_in_float32() && (self.keep_io == Some(Io::Half) || self.max_abs.is_some()) {
+            let option = if self.max_abs.is_some() { "--max-abs" } else { "--keep-io half" };
+            let why = format!(
+                "target {target} computes in float32, for it has no half kernels worth using: with --{half} it only \
+                 stores weights in half precision; leave out {option}, or choose --target onnx"
+            );
+            return Err(Usage(why).into());
+        }
+        let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-fp32: {e}")));
+        precision.keep = self.keep_fp32.iter().map(pattern).collect::<Result<_, _>>()?;
+        if let Some(limit) = self.max_abs {
+            if !(limit > 0.0) {
+                return Err(Usage("--max-abs is a positive number".to_owned()).into());
+            }
+            precision.max_abs = limit;
+        }
+        precision.half_io = self.keep_io == Some(Io::Half);
+        Ok(Some(precision))
+    }
+}

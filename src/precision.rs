@@ -1,0 +1,108 @@
+//! What is said of half precision: in `planish.json`, and to a person.
+
+use planish_passes::precision::{Kept, Loss, Report};
+use serde::{Deserialize, Serialize};
+
+/// How a graph was brought to half precision.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartPrecision {
+    /// The share of floating-point operations in products that compute in half precision, all symbolic
+    /// dimensions being 128.
+    pub flops: f64,
+    /// The share of the weights' bytes that are stored in it.
+    pub bytes: f64,
+    /// What is kept in float32 and would not be by its kind.
+    pub kept: Vec<KeptInFloat32>,
+    /// Weights elements of which overflow or underflow.
+    pub losses: Vec<WeightLoss>,
+}
+
+/// Something that is kept in float32.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptInFloat32 {
+    /// The name of an operator's first result, or of a weight.
+    pub name: String,
+    /// The operator, or `weight`.
+    pub operator: String,
+    /// Where it came from.
+    pub origin: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a weight loses in half precision.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WeightLoss {
+    /// Its name.
+    pub name: String,
+    /// Its largest magnitude.
+    pub max_abs: f64,
+    /// How many of its elements overflow to infinity.
+    pub overflows: u64,
+    /// How many of its elements other than 0 become 0.
+    pub underflows: u64,
+    /// How many elements it has.
+    pub elements: u64,
+}
+
+impl From<&Report> for PartPrecision {
+    fn from(report: &Report) -> Self {
+        let kept = |kept: &Kept| KeptInFloat32 {
+            name: kept.name.clone(),
+            operator: kept.operator.to_owned(),
+            origin: kept.origin.to_string(),
+            reason: kept.reason.to_string(),
+        };
+        let loss = |loss: &Loss| WeightLoss {
+            name: loss.name.clone(),
+            max_abs: loss.max_abs,
+            overflows: loss.overflows,
+            underflows: loss.underflows,
+            elements: loss.elements,
+        };
+        Self {
+            flops: report.flops,
+            bytes: report.bytes,
+            kept: report.kept.iter().map(kept).collect(),
+            losses: report.losses.iter().map(loss).collect(),
+        }
+    }
+}
+
+/// The most lines of one kind; planish.json has them all.
+const MAX_LINES: usize = 12;
+
+impl PartPrecision {
+    /// Lines for a person, the first without the name of the precision; `computed` says whether the target
+    /// computes in it.
+    #[must_use]
+    pub fn lines(&self, computed: bool) -> Vec<String> {
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let mut lines = vec![match computed {
+            true => format!("{} of operations, {} of the weights' bytes", percent(self.flops), percent(self.bytes)),
+            false => format!("{} of the weights' bytes are stored in it; computed in float32", percent(self.bytes)),
+        }];
+        let kept = |kept: &KeptInFloat32| {
+            format!("  float32: {} `{}` ({}): {}", kept.operator, kept.name, kept.origin, kept.reason)
+        };
+        lines.extend(self.kept.iter().take(MAX_LINES).map(kept));
+        rest(&mut lines, self.kept.len(), "operators are kept in float32");
+        // Those that overflow are kept, and named above.
+        let small: Vec<&WeightLoss> = self.losses.iter().filter(|loss| loss.underflows > 0).collect();
+        let underflow = |loss: &&WeightLoss| {
+            format!(
+                "  underflow: {} of {} elements of `{}` become 0; its largest is {:.1e}",
+                loss.underflows, loss.elements, loss.name, loss.max_abs
+            )
+        };
+        lines.extend(small.iter().take(MAX_LINES).map(underflow));
+        rest(&mut lines, small.len(), "weights underflow");
+        lines
+    }
+}
+
+fn rest(lines: &mut Vec<String>, count: usize, what: &str) {
+    if count > MAX_LINES {
+        lines.push(format!("  {} more {what}; planish.json has them all", count - MAX_LINES));
+    }
+}

@@ -1,0 +1,166 @@
+//! Half precision from the command line to the numbers that come out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use planish_ir::{DType, Op};
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+
+use crate::support::{
+    Draft, Stored, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
+};
+
+/// The manifest of an artifact.
+fn manifest(folder: &Path) -> Value {
+    serde_json::from_slice(&fs::read(folder.join("planish.json")).unwrap()).unwrap()
+}
+
+/// Compiles a golden, verifies it, and runs it on the golden's inputs, which have padding: within the
+/// tolerances, and finite at padded rows too.
+fn holds(name: &str, half: &str) {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden(name), &out, &["--target", "onnx", half, "--verify", "--verify-passes"]).exits(0, &[]);
+    let manifest = manifest(&out);
+    assert_eq!(manifest["precision"], half[2..], "{name}");
+    for part in manifest["parts"].as_array().unwrap() {
+        let (part, precision) = (part["name"].as_str().unwrap(), &part["precision"]);
+        assert_eq!(precision["kept"], Value::Array(Vec::new()), "{name} {part}");
+        assert_eq!(precision["flops"], 1.0, "{name} {part}");
+        assert!(precision["bytes"].as_f64().unwrap() > 0.97, "{name} {part}: {precision}");
+        let graph = planish_onnx::import(&out.join(format!("{part}.onnx"))).unwrap().graph;
+        let products = graph.nodes().filter(|(_, node)| matches!(node.op, Op::MatMul(_) | Op::Linear(_)));
+        let types: Vec<DType> = products.map(|(_, node)| graph.ty(node.outputs[0]).dtype).collect();
+        let dtype = if half == "--fp16" { DType::F16 } else { DType::Bf16 };
+        assert!(!types.is_empty() && types.iter().all(|ty| *ty == dtype), "{name} {part}: {types:?}");
+    }
+    let run = |inputs: BTreeMap<String, Stored>| {
+        let (given, taken) = (folder.path().join("in.safetensors"), folder.path().join("out.safetensors"));
+        write_tensors(&given, &inputs);
+        planish(["run", text(&out), "--inputs", text(&given), "--outputs", text(&taken)]).exits(0, &[]);
+        tensors(&taken)
+    };
+    let inputs = tensors(&golden(name).join("io.safetensors")).into_iter();
+    let inputs = inputs.filter_map(|(name, t)| Some((name.strip_prefix("in.")?.to_owned(), t)));
+    let taken: Vec<&str> = manifest["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|part| part["inputs"].as_array().unwrap())
+        .map(|input| input["name"].as_str().unwrap())
+        .collect();
+    let inputs = inputs.filter(|(name, _)| taken.contains(&name.as_str()) || name == "decoder_input_ids").collect();
+    for (output, stored) in run(inputs) {
+        assert_eq!(stored.dtype, Dtype::F32, "{name}: {output}");
+        let finite = stored.bytes.as_chunks().0.iter().all(|b| f32::from_le_bytes(*b).is_finite());
+        assert!(finite, "{name}: {output} is not finite");
+    }
+}
+
+fn each_golden_holds(half: &str, of: usize) {
+    let all = names(&repository().join("fixtures/goldens"));
+    let all: Vec<&String> = all.iter().filter(|name| golden(name).join("io.safetensors").is_file()).collect();
+    assert!(all.len() >= 25);
+    all.iter().skip(of).step_by(2).for_each(|name| holds(name, half));
+}
+
+#[test]
+fn goldens_hold_in_float16() {
+    each_golden_holds("--fp16", 0);
+}
+
+#[test]
+fn more_goldens_hold_in_float16() {
+    each_golden_holds("--fp16", 1);
+}
+
+#[test]
+fn goldens_hold_in_bfloat16() {
+    each_golden_holds("--bf16", 0);
+}
+
+#[test]
+fn more_goldens_hold_in_bfloat16() {
+    each_golden_holds("--bf16", 1);
+}
+
+#[test]
+fn target_ort_stores_half_and_computes_float32() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let done = planish_compile(&golden("gpt2"), &out, &["--fp16", "--verify"]).exits(0, &[]);
+    assert!(done.stdout.contains("are stored in it; computed in float32"), "{}", done.stdout);
+    let graph = planish_onnx::import(&out.join("model.onnx")).unwrap().graph;
+    let large = graph.weights().filter(|(_, _, weight)| weight.elements() >= 256);
+    assert!(large.into_iter().all(|(_, value, _)| [DType::F16, DType::I64].contains(&value.ty.dtype)));
+    let more = |more: &[&str]| planish_compile(&golden("gpt2"), &folder.path().join("other"), more);
+    more(&["--fp16", "--keep-io", "half"]).exits(2, &["target ort computes in float32", "--target onnx"]);
+    more(&["--fp16", "--max-abs", "100"]).exits(2, &["target ort computes in float32", "leave out --max-abs"]);
+}
+
+#[test]
+fn inputs_and_outputs_are_halved_on_request() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("llama"), &out, &["--target", "onnx", "--fp16", "--keep-io", "half", "--verify"])
+        .succeeds();
+    let manifest = manifest(&out);
+    let part = &manifest["parts"][0];
+    let types = |ports: &Value| -> Vec<String> {
+        let ports = ports.as_array().unwrap().iter();
+        ports.map(|port| port["dtype"].as_str().unwrap().to_owned()).filter(|dtype| dtype != "i64").collect()
+    };
+    assert_eq!(types(&part["inputs"]), vec!["f16"; 4]);
+    assert_eq!(types(&part["outputs"]), vec!["f16"; 5]);
+    let generate = |folder: &Path| {
+        let done = planish(["generate", text(folder), "--ids", "5,6,7", "--max-new-tokens", "5", "--greedy", "--json"]);
+        serde_json::from_str::<Value>(&done.succeeds().stdout).unwrap()["ids"].clone()
+    };
+    let single = folder.path().join("single");
+    planish_compile(&golden("llama"), &single, &["--target", "onnx"]).succeeds();
+    assert_eq!(generate(&out), generate(&single));
+}
+
+#[test]
+fn what_is_named_stays_in_float32() {
+    let folder = scratch();
+    let compile = |more: &[&str]| {
+        let arguments = [&["--target", "onnx", "--force"], more].concat();
+        planish_compile(&golden("bert"), &folder.path().join("out"), &arguments)
+    };
+    let done = compile(&["--fp16", "--keep-fp32", r"layer\.0\.output\.dense", "--verify"]).succeeds();
+    assert!(done.stdout.contains("float32: linear"), "{}", done.stdout);
+    assert!(done.stdout.contains(r"asked for by `layer\.0\.output\.dense`"), "{}", done.stdout);
+    compile(&["--fp16", "--keep-fp32", "nothing"]).exits(1, &["nothing is named as --keep-fp32 `nothing` says"]);
+    compile(&["--fp16", "--keep-fp32", "("]).exits(2, &["--keep-fp32", "unclosed group"]);
+    compile(&["--keep-fp32", "x"]).exits(2, &["--fp16"]);
+    compile(&["--fp16", "--bf16"]).exits(2, &["cannot be used with"]);
+    compile(&["--fp16", "--max-abs", "-1"]).exits(2, &["max-abs"]);
+}
+
+/// The elements of a float32 tensor, scaled.
+fn scale(stored: &mut Stored, by: f32) {
+    assert_eq!(stored.dtype, Dtype::F32);
+    for bytes in stored.bytes.as_chunks_mut().0 {
+        *bytes = (f32::from_le_bytes(*bytes) * by).to_le_bytes();
+    }
+}
+
+/// A weight that overflows float16 stays, and is named.
+#[test]
+fn weights_that_overflow_stay_in_float32() {
+    let folder = scratch();
+    let mut draft = Draft::of("bert");
+    // Layer normalization of the sum takes the factor out again.
+    let embeddings = draft.tensors.iter_mut().filter(|(name, _)| name.ends_with("_embeddings.weight"));
+    embeddings.for_each(|(_, stored)| scale(stored, 4e6));
+    let model = draft.write(folder.path().join("model"));
+    let out = folder.path().join("out");
+    let done = planish_compile(&model, &out, &["--target", "onnx", "--fp16", "--verify"]).exits(0, &[]);
+    for name in ["word_embeddings", "position_embeddings", "token_type_embeddings"] {
+        let line = done.stdout.lines().find(|line| line.contains("float32:") && line.contains(name));
+        assert!(line.is_some_and(|line| line.contains("overflow")), "{name}: {}", done.stdout);
+    }
+}
