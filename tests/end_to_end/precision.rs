@@ -137,7 +137,7 @@ fn what_is_named_stays_in_float32() {
     compile(&["--fp16", "--keep-fp32", "("]).exits(2, &["--keep-fp32", "unclosed group"]);
     compile(&["--keep-fp32", "x"]).exits(2, &["--fp16"]);
     compile(&["--fp16", "--bf16"]).exits(2, &["cannot be used with"]);
-    compile(&["--fp16", "--max-abs", "-1"]).exits(2, &["max-abs"]);
+    compile(&["--fp16", "--max-abs=-1"]).exits(2, &["--max-abs is a positive number"]);
 }
 
 /// The elements of a float32 tensor, scaled.

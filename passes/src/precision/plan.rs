@@ -70,6 +70,8 @@ pub enum Reason {
         /// The limit.
         limit: f64,
     },
+    /// A value of unknown range, which comes from a weight that overflows.
+    Unbounded(String),
     /// It was asked for by this pattern.
     Asked(String),
 }
@@ -90,6 +92,10 @@ impl fmt::Display for Reason {
             Reason::Activation { name, magnitude, limit } => {
                 write!(f, "`{name}` reaches {magnitude:.3e}; at most {limit:.3e} is computed in half precision")
             }
+            Reason::Unbounded(name) => write!(
+                f,
+                "`{name}` comes from a weight that overflows; --calibrate with data says how large it really is"
+            ),
             Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
         }
     }
@@ -110,6 +116,7 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
     let mut plan = Plan { matched: vec![false; precision.keep.len()], ..Plan::default() };
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
+    let mut unbounded = vec![false; graph.value_count()];
     let mut sources = vec![Source::Weights; graph.value_count()];
     graph.inputs().iter().for_each(|id| sources[id.index()] = Source::Data);
     for (id, node) in graph.nodes() {
@@ -121,9 +128,16 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
         let mut ty = by_kind(graph, node, source);
         let asked = asked(graph, node, precision, &mut plan.matched);
         if ty == Type::Half
-            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit))
+            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &unbounded))
         {
             ty = Type::Single;
+            let overflows = match &reason {
+                Reason::Weight(loss) => loss.overflows > 0,
+                Reason::Unbounded(_) => !is_bounded(&node.op),
+                Reason::Activation { .. } | Reason::Asked(_) => false,
+            };
+            let seen = |output: &&ValueId| precision.observed.contains_key(&graph.value(**output).name);
+            node.outputs.iter().filter(|v| !seen(v)).for_each(|v| unbounded[v.index()] = overflows);
             let value = graph.value(node.outputs[0]);
             let (name, origin) = (value.name.clone(), value.origin.clone());
             plan.kept.push(Kept { name, operator: node.op.mnemonic(), origin, reason });
@@ -210,8 +224,17 @@ pub(super) fn is_named(graph: &Graph, value: ValueId, pattern: &regex::Regex) ->
 }
 
 /// What speaks against half precision.
-fn evidence(graph: &Graph, node: &Node, precision: &Precision, unfit: &HashMap<ValueId, &Loss>) -> Option<Reason> {
+fn evidence(
+    graph: &Graph,
+    node: &Node,
+    precision: &Precision,
+    unfit: &HashMap<ValueId, &Loss>,
+    unbounded: &[bool],
+) -> Option<Reason> {
     let operands = node.op.operands();
+    if let Some(operand) = operands.iter().find(|operand| unbounded[operand.index()]) {
+        return Some(Reason::Unbounded(graph.value(*operand).name.clone()));
+    }
     if let Some(loss) = operands.iter().find_map(|operand| unfit.get(operand)) {
         return Some(Reason::Weight((*loss).clone()));
     }
@@ -223,6 +246,16 @@ fn evidence(graph: &Graph, node: &Node, precision: &Precision, unfit: &HashMap<V
         // What is not a number exceeds every limit.
         (!(magnitude <= limit)).then_some(Reason::Activation { name, magnitude, limit })
     })
+}
+
+/// Whether results are of moderate size, or as far as can be said so, whatever the size of the operands: those
+/// that normalize, mix or bound them, and products, whose weights are small as a rule.
+fn is_bounded(op: &Op) -> bool {
+    match op {
+        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Softmax(_) | Op::Linear(_) | Op::MatMul(_) => true,
+        Op::Unary(p) => matches!(p.kind, UnaryKind::Tanh | UnaryKind::Sigmoid | UnaryKind::Cos | UnaryKind::Sin),
+        _ => false,
+    }
 }
 
 /// The name under which the scores of an attention are observed.
