@@ -2,7 +2,7 @@
 
 use planish_ir::Graph;
 
-use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES};
+use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES, SHARE_WEIGHTS};
 use crate::fold::FOLD;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
@@ -17,6 +17,7 @@ use crate::{Options, Pass, PassError};
 pub const PASSES: &[Pass] = &[
     IDENTITIES,
     FOLD,
+    SHARE_WEIGHTS,
     COMMON_SUBEXPRESSIONS,
     RAISE_EMBEDDINGS,
     RAISE_LINEAR,
@@ -42,6 +43,8 @@ pub const PASSES: &[Pass] = &[
 pub const RAISING: &[&Pass] = &[
     &IDENTITIES,
     &FOLD,
+    // Sees transposes of stored weights as such.
+    &SHARE_WEIGHTS,
     &COMMON_SUBEXPRESSIONS,
     // Constants that exporters compute are folded, and what they compute twice is one value.
     &RAISE_EMBEDDINGS,

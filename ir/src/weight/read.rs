@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Weight, WeightExpr, convert};
+use super::{StoredRange, Weight, WeightExpr, convert};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -37,6 +37,22 @@ pub enum WeightError {
 
 type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
 
+impl StoredRange {
+    /// Fills `buffer` from the byte `at` of the range on.
+    ///
+    /// # Errors
+    /// When the bytes cannot be read.
+    pub fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<(), WeightError> {
+        let offset = self.offset.saturating_add(at);
+        self.source.read_at(offset, buffer).map_err(|cause| WeightError::Read {
+            file: self.source.name().to_owned(),
+            offset,
+            bytes: buffer.len(),
+            cause,
+        })
+    }
+}
+
 impl Weight {
     /// Hands the weight's bytes to `sink`, first to last, in pieces of at most [`CHUNK_BYTES`]
     /// where no transform needs the whole.
@@ -47,16 +63,11 @@ impl Weight {
         match self.expr() {
             WeightExpr::Stored(range) => {
                 let mut buffer = vec![0; usize::try_from(self.bytes()).unwrap_or(usize::MAX).min(CHUNK_BYTES)];
-                let (mut offset, end) = (range.offset, range.offset + self.bytes());
+                let (mut offset, end) = (0, self.bytes());
                 while offset < end {
                     let n = buffer.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
                     let piece = &mut buffer[..n];
-                    range.source.read_at(offset, piece).map_err(|cause| WeightError::Read {
-                        file: range.source.name().to_owned(),
-                        offset,
-                        bytes: n,
-                        cause,
-                    })?;
+                    range.read_at(offset, piece)?;
                     sink(piece)?;
                     offset += n as u64;
                 }

@@ -1,0 +1,134 @@
+//! The elements of weights, read and compared piece by piece.
+
+use planish_ir::weight::{CHUNK_BYTES, StoredRange, WeightExpr};
+use planish_ir::{Value, Weight};
+
+use crate::PassError;
+
+/// How many elements are compared before all are.
+pub(super) const SAMPLES: usize = 8;
+
+/// Rows and columns of the tiles in which a matrix is compared with another's transpose: two tiles stay
+/// in a core's cache.
+const TILE: usize = 256;
+
+/// A weight whose elements can be read where they stand.
+pub(super) struct Elements<'a> {
+    pub(super) weight: &'a Weight,
+    /// What errors name.
+    value: &'a Value,
+    bytes: Bytes<'a>,
+}
+
+enum Bytes<'a> {
+    Stored(&'a StoredRange),
+    Inline(&'a [u8]),
+}
+
+impl<'a> Elements<'a> {
+    /// The elements of a weight that is bytes of a file or in memory, and in which value it was found.
+    pub(super) fn of(weight: &'a Weight, value: &'a Value) -> Option<Self> {
+        let bytes = match weight.expr() {
+            WeightExpr::Stored(range) => Bytes::Stored(range),
+            WeightExpr::Inline(bytes) => Bytes::Inline(bytes),
+            _ => return None,
+        };
+        Some(Self { weight, value, bytes })
+    }
+
+    fn size(&self) -> usize {
+        self.weight.dtype().size()
+    }
+
+    /// Fills `buffer` from an element on.
+    fn read(&self, element: usize, buffer: &mut [u8]) -> Result<(), PassError> {
+        let at = element * self.size();
+        match self.bytes {
+            Bytes::Stored(range) => range.read_at(at as u64, buffer).map_err(|source| PassError::Weight {
+                name: self.value.name.clone(),
+                origin: self.value.origin.clone(),
+                source,
+            })?,
+            Bytes::Inline(bytes) => buffer.copy_from_slice(&bytes[at..at + buffer.len()]),
+        }
+        Ok(())
+    }
+
+    /// One of a few elements, zeros behind it; the same one of a matrix and of its transpose.
+    pub(super) fn sample(&self, sample: usize) -> Result<[u8; 8], PassError> {
+        let place = |length: usize| (2 * sample + 1) * length / (2 * SAMPLES);
+        let element = match self.weight.shape() {
+            &[rows, columns] => place(rows) * columns + place(columns),
+            _ => place(self.weight.elements()),
+        };
+        let mut bytes = [0; 8];
+        self.read(element, &mut bytes[..self.size()])?;
+        Ok(bytes)
+    }
+
+    /// The other weight or its transpose, where that is what this one holds.
+    pub(super) fn in_terms_of(&self, other: &Self) -> Result<Option<Weight>, PassError> {
+        if self.weight.shape() == other.weight.shape() && self.is_same(other)? {
+            return Ok(Some(other.weight.clone()));
+        }
+        let transposes = match (self.weight.shape(), other.weight.shape()) {
+            (&[rows, columns], &[a, b]) => [rows, columns] == [b, a] && self.is_transpose(other, [rows, columns])?,
+            _ => false,
+        };
+        Ok(if transposes { other.weight.transpose(&[1, 0]) } else { None })
+    }
+
+    fn is_same(&self, other: &Self) -> Result<bool, PassError> {
+        let (count, piece) = (self.weight.elements(), CHUNK_BYTES / self.size());
+        let [mut a, mut b] = [(); 2].map(|()| vec![0; piece.min(count) * self.size()]);
+        for first in (0..count).step_by(piece) {
+            let bytes = piece.min(count - first) * self.size();
+            self.read(first, &mut a[..bytes])?;
+            other.read(first, &mut b[..bytes])?;
+            if a[..bytes] != b[..bytes] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_transpose(&self, other: &Self, [rows, columns]: [usize; 2]) -> Result<bool, PassError> {
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        for row in (0..rows).step_by(TILE) {
+            for column in (0..columns).step_by(TILE) {
+                let size = [TILE.min(rows - row), TILE.min(columns - column)];
+                self.tile(columns, [row, column], size, &mut a)?;
+                other.tile(rows, [column, row], [size[1], size[0]], &mut b)?;
+                let same = match self.size() {
+                    1 => transposes::<1>(&a, &b, size),
+                    2 => transposes::<2>(&a, &b, size),
+                    4 => transposes::<4>(&a, &b, size),
+                    _ => transposes::<8>(&a, &b, size),
+                };
+                if !same {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// A tile of a matrix of this width, row by row.
+    fn tile(
+        &self,
+        width: usize,
+        [row, column]: [usize; 2],
+        [height, length]: [usize; 2],
+        tile: &mut Vec<u8>,
+    ) -> Result<(), PassError> {
+        tile.resize(height * length * self.size(), 0);
+        let pieces = tile.chunks_exact_mut(length * self.size());
+        pieces.enumerate().try_for_each(|(i, piece)| self.read((row + i) * width + column, piece))
+    }
+}
+
+/// Whether a matrix of elements of `N` bytes is the transpose of another.
+fn transposes<const N: usize>(a: &[u8], b: &[u8], [rows, columns]: [usize; 2]) -> bool {
+    let (a, b) = (a.as_chunks::<N>().0, b.as_chunks::<N>().0);
+    (0..rows).all(|i| (0..columns).all(|j| a[i * columns + j] == b[j * rows + i]))
+}
