@@ -10,4 +10,5 @@ mod misses;
 #[path = "../../../ir/tests/ir/random_graph/mod.rs"]
 mod random_graph;
 mod same;
+mod share;
 mod support;
