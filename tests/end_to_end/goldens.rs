@@ -22,21 +22,25 @@ pub(crate) const TOLERANCE: f64 = 1e-5;
 #[track_caller]
 pub(crate) fn worst_error(name: &str, expected: &Tensor, actual: &Tensor, mask: Option<(&Tensor, usize)>) -> f64 {
     assert_eq!(actual.shape(), expected.shape(), "{name}");
-    let shape = expected.shape();
-    let size = |axis: usize| shape[axis + 1..].iter().product::<usize>();
-    let mask = mask.filter(|(mask, axis)| shape.len() > *axis && [shape[0], shape[*axis]] == mask.shape());
-    let mask = mask.map(|(mask, axis)| (mask.to_f64(), axis));
-    let (expected, actual) = (expected.to_f64(), actual.to_f64());
-    let counts = |at: &usize| {
-        mask.as_ref()
-            .is_none_or(|(mask, axis)| mask[at / size(0) * shape[*axis] + at / size(*axis) % shape[*axis]] != 0.0)
-    };
-    let kept: Vec<usize> = (0..expected.len()).filter(counts).collect();
+    let kept = seen(expected.shape(), mask);
     assert!(!kept.is_empty(), "{name} is not compared");
+    let (expected, actual) = (expected.to_f64(), actual.to_f64());
     let largest = kept.iter().fold(1.0, |largest: f64, &at| largest.max(expected[at].abs()));
     // A NaN is an error: `max` would drop it.
     assert!(kept.iter().all(|&at| actual[at].is_finite()), "{name} is not finite");
     kept.iter().fold(0.0, |worst: f64, &at| worst.max((actual[at] - expected[at]).abs())) / largest
+}
+
+/// The elements of a tensor at positions that the mask does not hide.
+pub(crate) fn seen(shape: &[usize], mask: Option<(&Tensor, usize)>) -> Vec<usize> {
+    let size = |axis: usize| shape[axis + 1..].iter().product::<usize>();
+    let mask = mask.filter(|(mask, axis)| shape.len() > *axis && [shape[0], shape[*axis]] == mask.shape());
+    let mask = mask.map(|(mask, axis)| (mask.to_f64(), axis));
+    let counts = |at: &usize| {
+        mask.as_ref()
+            .is_none_or(|(mask, axis)| mask[at / size(0) * shape[*axis] + at / size(*axis) % shape[*axis]] != 0.0)
+    };
+    (0..shape.iter().product()).filter(counts).collect()
 }
 
 /// A part of a compiled model on ONNX Runtime, and the graph that it was compiled from.

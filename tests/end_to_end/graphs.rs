@@ -18,7 +18,7 @@ fn options() -> Options {
     Options::new(Target::Onnx, 20)
 }
 
-fn file(name: &str) -> PathBuf {
+pub(crate) fn file(name: &str) -> PathBuf {
     repository().join("fixtures/graphs").join(name)
 }
 
@@ -32,7 +32,7 @@ fn raise(graph: &mut Graph) {
 
 /// Imports a graph and raises it. A second time changes nothing.
 #[track_caller]
-fn imported(name: &str) -> Graph {
+pub(crate) fn imported(name: &str) -> Graph {
     let mut graph = planish_onnx::import(&file(name)).unwrap().graph;
     raise(&mut graph);
     let mut again = graph.clone();
@@ -43,7 +43,7 @@ fn imported(name: &str) -> Graph {
 
 /// Checks how many operators were found, as `NAME COUNT` each, and that nothing was missed.
 #[track_caller]
-fn holds(graph: &Graph, expected: &str) {
+pub(crate) fn holds(graph: &Graph, expected: &str) {
     let found: Vec<String> = raised(graph).into_iter().map(|(name, count)| format!("{name} {count}")).collect();
     assert_eq!(found.join(", "), expected);
     assert_eq!(misses(graph).unwrap(), []);
@@ -115,7 +115,8 @@ fn of_checkpoint(name: &str) -> Graph {
     loaded.parts.into_iter().next().unwrap().graph
 }
 
-/// Checks that a graph is what the checkpoint gives, but for names, in the outputs that it has.
+/// Checks that a graph is what the checkpoint gives, but for names, in the outputs that it has, and that
+/// what the checkpoint ties is one weight.
 #[track_caller]
 fn is_the_checkpoints(graph: &Graph, name: &str) {
     let mut numbering = Numbering::default();
@@ -123,6 +124,10 @@ fn is_the_checkpoints(graph: &Graph, name: &str) {
     let all = numbering.outputs(&expected);
     for (output, number) in numbering.outputs(graph) {
         assert_eq!(all.get(&output), Some(&number), "`{output}` of\n{graph}\nwhere the checkpoint gives\n{expected}");
+    }
+    let matrices = |graph: &Graph| graph.weights().filter(|(_, _, weight)| weight.shape().len() > 1).count();
+    if all.len() == graph.outputs().len() {
+        assert_eq!(matrices(graph), matrices(&expected), "{name}");
     }
 }
 

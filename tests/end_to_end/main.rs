@@ -14,6 +14,7 @@ mod genai;
 mod generate;
 mod goldens;
 mod graphs;
+mod half_graphs;
 mod import_options;
 mod inspect;
 mod output_folder;

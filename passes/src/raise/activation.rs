@@ -5,6 +5,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 use planish_ir::ops::{Binary, BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
 
+use super::narrow::NARROW;
 use super::pattern::{binary, is_about, scaled, unary, with_scalar};
 use super::product::Product;
 use super::{Found, Rule, run as apply};
@@ -15,9 +16,9 @@ pub const RAISE_ACTIVATIONS: Pass = Pass {
     name: "raise-activations",
     summary: "raises x / 2 * (1 + erf(x / sqrt(2))) and x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) to \
               gelu, and x * sigmoid(x) to silu; factors stand in any order, are divided by or multiplied with, and \
-              powers may be written out",
+              powers may be written out. Between casts from and to a half type they are raised in that type",
     numerics: "the rounding of the steps between: relative differences of 1e-7; constants that were shortened to four \
-               digits are taken for what they mean",
+               digits, or rounded to a half type, are taken for what they mean",
     example: Example {
         target: Target::Onnx,
         fusion: true,
@@ -45,7 +46,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
 }
 
 /// The rules of activation functions.
-pub(super) const RULES: &[&Rule] = &[&GELU, &SILU];
+pub(super) const RULES: &[&Rule] = &[&GELU, &SILU, &NARROW];
 
 const GELU: Rule = Rule { name: "gelu", find: gelu };
 
@@ -90,7 +91,7 @@ fn gate(graph: &Graph, value: ValueId) -> Option<Gate> {
 
 /// x, where a value is about `x * factor`.
 fn scaled_by(graph: &Graph, value: ValueId, factor: f64) -> Option<ValueId> {
-    scaled(graph, value).filter(|(_, found)| is_about(*found, factor)).map(|(x, _)| x)
+    scaled(graph, value).filter(|(_, found)| is_about(*found, factor, graph.ty(value).dtype)).map(|(x, _)| x)
 }
 
 const CUBIC: f64 = 0.044715;

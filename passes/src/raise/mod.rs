@@ -9,6 +9,7 @@ mod count;
 mod element;
 mod embedding;
 mod linear;
+mod narrow;
 mod norm;
 mod pattern;
 mod product;

@@ -1,9 +1,10 @@
 //! Norms.
 
-use planish_ir::ops::{Binary, BinaryKind, LayerNorm, Real, Reduce, ReduceKind, RmsNorm, UnaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, Reduce, ReduceKind, RmsNorm, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
 
-use super::pattern::{binary, op, unary, with_scalar};
+use super::narrow::NARROW;
+use super::pattern::{binary, narrowed, op, part, unary, with_scalar};
 use super::product::Product;
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
@@ -13,8 +14,11 @@ pub const RAISE_NORMS: Pass = Pass {
     name: "raise-norms",
     summary: "raises x / sqrt(mean(x^2) + eps) * weight over the last axis to rms_norm, the same of x - mean(x) to \
               layer_norm, and the sum of that with a vector to its bias; the root may be divided by or its inverse \
-              multiplied with, and factors stand in any order",
-    numerics: "the rounding of the steps between: relative differences of a few 1e-7",
+              multiplied with, and factors stand in any order. What is normalized may be cast to a half type before it is \
+              multiplied, and a norm between casts from and to a half type is raised in that type",
+    numerics: "the rounding of the steps between: relative differences of a few 1e-7. What was normalized in float32 is rounded \
+               to a half type once instead of before each factor, and float32 weights of a norm between casts before \
+               they are multiplied: relative differences of a half type's precision",
     example: Example {
         target: Target::Onnx,
         fusion: true,
@@ -45,8 +49,8 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     apply(graph, RULES)
 }
 
-/// The rules of norms.
-pub(super) const RULES: &[&Rule] = &[&NORM, &BIAS];
+/// The rules of norms. Biases are added before a cast to a half type or behind it.
+pub(super) const RULES: &[&Rule] = &[&NORM, &BIAS, &NARROW, &BIAS];
 
 /// `x / sqrt(mean(x^2) + eps) * weight`.
 const NORM: Rule = Rule { name: "norm", find: norm };
@@ -56,7 +60,7 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         return Ok(Found::Nothing);
     };
     let output = graph.node(node).outputs[0];
-    let mut product = Product::of(graph, output);
+    let mut product = factors(graph, output);
     let [root] = product.denominator[..] else { return Ok(Found::Nothing) };
     let Some((square, eps)) = mean_square(graph, root) else { return Ok(Found::Nothing) };
     let name = |value: ValueId| graph.value(value).name.clone();
@@ -73,12 +77,34 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Some(weight) = weight else {
         return Ok(Found::Miss(format!("`{}` is multiplied with no vector of weights", name(output))));
     };
+    let [wide, dtype] = [x, output].map(|value| graph.ty(value).dtype);
+    let weight = match graph.weight(weight).map(|weight| weight.cast(wide)) {
+        Some(cast) if wide != dtype => graph.weight_like(cast, weight),
+        _ => weight,
+    };
     let eps = Real(eps);
     let raised: Op = match centered(graph, x) {
         Some(x) => LayerNorm { x, weight, bias: None, eps }.into(),
         None => RmsNorm { x, weight, eps }.into(),
     };
-    Ok(Found::Match(vec![graph.emit(raised, output)?]))
+    if wide == dtype {
+        return Ok(Found::Match(vec![graph.emit(raised, output)?]));
+    }
+    let x = part(graph, raised, output)?;
+    Ok(Found::Match(vec![graph.emit(Cast { x, to: dtype }, output)?]))
+}
+
+/// The factors of a value, with those of a factor that was cast to a half type.
+fn factors(graph: &Graph, value: ValueId) -> Product {
+    let mut outer = Product::of(graph, value);
+    if !outer.denominator.is_empty() {
+        return outer;
+    }
+    let Some(inner) = outer.take(|factor| narrowed(graph, factor)) else { return outer };
+    let mut product = Product::of(graph, inner);
+    product.coefficient *= outer.coefficient;
+    product.numerator.extend(outer.numerator);
+    product
 }
 
 /// `s` and `eps`, where a value is `sqrt(mean(s) + eps)`, the mean over the last axis.

@@ -1,7 +1,7 @@
 //! What rules ask of values.
 
-use planish_ir::ops::{Binary, BinaryKind, Reshape, Transpose, Unary, UnaryKind};
-use planish_ir::{BuildError, Dim, Graph, Op, Rewriter, Shape, ValueId};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose, Unary, UnaryKind};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Rewriter, Shape, ValueId};
 
 /// The operator that computes a value.
 pub(super) fn op(graph: &Graph, value: ValueId) -> Option<&Op> {
@@ -63,9 +63,48 @@ pub(super) fn scalar(graph: &Graph, value: ValueId) -> Option<f64> {
     weight.read_numbers().ok()?.first().copied()
 }
 
-/// Whether a number is what a constant is meant to be, which exporters round to binary32 or shorten.
-pub(super) fn is_about(number: f64, meant: f64) -> bool {
-    (number - meant).abs() <= 1e-4 * meant.abs()
+/// Whether a number of this type is what a constant is meant to be, which exporters round or shorten.
+pub(super) fn is_about(number: f64, meant: f64, dtype: DType) -> bool {
+    (number - meant).abs() <= rounding(dtype).max(1e-4) * meant.abs()
+}
+
+/// The largest relative error of a number that a few steps in this type gave.
+pub(super) fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2e-3,
+        DType::Bf16 => 1.6e-2,
+        _ => 1e-6,
+    }
+}
+
+/// Whether a type has half the bits of float32.
+pub(super) fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::Bf16)
+}
+
+/// The operand, where a value is a cast from a half type to a wider one.
+pub(super) fn widened(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    let (x, [from, to]) = cast(graph, value)?;
+    (is_half(from) && matches!(to, DType::F32 | DType::F64)).then_some(x)
+}
+
+/// The operand, where a value is a cast to a half type from a wider one.
+pub(super) fn narrowed(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    let (x, [from, to]) = cast(graph, value)?;
+    (is_half(to) && matches!(from, DType::F32 | DType::F64)).then_some(x)
+}
+
+/// The operand and the types, where a value is a cast.
+fn cast(graph: &Graph, value: ValueId) -> Option<(ValueId, [DType; 2])> {
+    match op(graph, value)? {
+        Op::Cast(Cast { x, to }) => Some((*x, [graph.ty(*x).dtype, *to])),
+        _ => None,
+    }
+}
+
+/// A value of another type, unless it has it.
+pub(super) fn cast_to(graph: &mut Rewriter<'_>, x: ValueId, to: DType) -> Result<ValueId, BuildError> {
+    if graph.ty(x).dtype == to { Ok(x) } else { part(graph, Cast { x, to }, x) }
 }
 
 /// How many operators scaling is looked for behind.

@@ -3,7 +3,7 @@
 use planish_ir::ops::{Binary, BinaryKind};
 use planish_ir::{Graph, Op, ValueId};
 
-use super::pattern::{op, scalar, with_scalar};
+use super::pattern::{is_about, op, scalar, with_scalar};
 
 /// How deep products are taken apart.
 const DEPTH: usize = 6;
@@ -58,6 +58,7 @@ impl Product {
 
     /// Whether it is `coefficient * x^n`, whatever x itself is a product of.
     pub(super) fn is(&self, graph: &Graph, coefficient: f64, x: ValueId, n: usize) -> bool {
+        let dtype = graph.ty(x).dtype;
         let x = Product::of(graph, x);
         let repeat = |factors: &[ValueId]| {
             let mut all = factors.repeat(n);
@@ -65,7 +66,7 @@ impl Product {
             all
         };
         let expected = coefficient * (0..n).fold(1.0, |power, _| power * x.coefficient);
-        super::pattern::is_about(self.coefficient, expected)
+        is_about(self.coefficient, expected, dtype)
             && self.numerator == repeat(&x.numerator)
             && self.denominator == repeat(&x.denominator)
     }

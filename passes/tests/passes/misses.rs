@@ -31,6 +31,14 @@ fn a_near_miss_names_the_condition_and_the_value() {
             "norm at no_square: `i`, whose mean is taken, is no square",
         ]
     );
+    let casts = reasons(include_str!("../../../tests/filetests/raise-norms/casts_near.ir"));
+    assert_eq!(
+        casts,
+        [
+            "norm at square_in_half: `f`, whose mean is taken, is no square",
+            "half precision at weights_beyond_half: `large` does not fit f16",
+        ]
+    );
     let attention = reasons(include_str!("../../../tests/filetests/raise-attention/near.ir"));
     assert_eq!(
         attention,

@@ -5,10 +5,11 @@ mod heads;
 mod mask;
 mod scores;
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, MatMul, Real, Reshape, Transpose};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, MatMul, Real, Reshape, Transpose};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
-use super::pattern::{part, reshape, reshaped, transpose, transposed, unscaled};
+use super::narrow::NARROW;
+use super::pattern::{cast_to, part, reshape, reshaped, rounding, transpose, transposed, unscaled, widened};
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
@@ -21,8 +22,11 @@ pub const RAISE_ATTENTION: Pass = Pass {
               scores or several of them; keys that heads share may be repeated; keys behind those of a cache make the \
               cache an operand. Of what is added to the scores, numbers of -1e4 and below are a mask: from the \
               conditions they depend on, those on positions become causality and windows, and one on the keys of a \
-              batch becomes the mask; integers that the graph takes as a mask are 0 or 1. The rest stays as the bias",
-    numerics: "scores are scaled at another place: relative differences of 1e-7. A query that every key is left out for \
+              batch becomes the mask; integers that the graph takes as a mask are 0 or 1. The rest stays as the bias. \
+              The softmax may be cast to float32 and back, and attention between casts from and to a half type is raised \
+              in that type",
+    numerics: "scores are scaled at another place: relative differences of 1e-7. Between casts, products \
+               that were rounded to a half type are not. A query that every key is left out for \
                attends to all alike, where exporters give zeros (a guard against what is not a number) or scores \
                that were rounded away: it is a query of padding, and nothing reads its result",
     example: Example {
@@ -58,7 +62,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
 }
 
 /// The rules of attention.
-pub(super) const RULES: &[&Rule] = &[&BATCHED, &ATTENTION, &mask::MASK];
+pub(super) const RULES: &[&Rule] = &[&BATCHED, &ATTENTION, &mask::MASK, &NARROW];
 
 /// A transpose of the matrices of a batch, whose dimensions were made one for it.
 const BATCHED: Rule = Rule { name: "attention", find: batched };
@@ -109,6 +113,9 @@ fn raised(
             return Ok(Err(format!("{found} is not of batch, heads, positions and features")));
         }
     }
+    let dtype = graph.ty(softmax).dtype;
+    let [q, keys, v] = [q, keys, v].map(|value| widened(graph, value).unwrap_or(value));
+    let rounding = rounding(graph.ty(q).dtype);
     let (q, factor) = unscaled(graph, q)?;
     scale *= factor;
     let (keys, factor) = unscaled(graph, keys)?;
@@ -128,28 +135,33 @@ fn raised(
     let by_query = transpose(graph, q, HEADS_FIRST)?;
     let features = dims[1].checked_mul(&dims[3]).unwrap_or_default();
     let q = reshape(graph, by_query, [dims[0].clone(), dims[2].clone(), features])?;
-    let bias = sum(graph, &added)?;
+    let mut wide = |value: ValueId| cast_to(graph, value, dtype);
+    let [q, k, v] = [wide(q)?, wide(k)?, wide(v)?];
+    let past = past.map(|[k, v]| Ok([wide(k)?, wide(v)?])).transpose()?;
+    let added = added.into_iter().map(wide).collect::<Result<Vec<ValueId>, BuildError>>()?;
     let attention = Attention {
-        bias,
+        bias: sum(graph, &added)?,
         past_key: past.map(|p| p[0]),
         past_value: past.map(|p| p[1]),
         kv_heads: Some(kv_heads).filter(|kv| *kv != heads),
         softcap: softcap.map(Real),
-        ..Attention::new(q, k, v, heads, Real(precise(scale, size)))
+        ..Attention::new(q, k, v, heads, Real(precise(scale, size, rounding)))
     };
     let result = match graph.emit(attention, output) {
         Ok(result) => result,
         Err(error) => return Ok(Err(error.to_string())),
     };
+    let to = graph.ty(output).dtype;
+    let result = if to == dtype { result } else { part(graph, Cast { x: result, to }, output)? };
     let by_query = Shape::new([&shape[0], &shape[2], &shape[1], &shape[3]].map(Clone::clone));
     let split = part(graph, Reshape { x: result, shape: by_query }, output)?;
     Ok(Ok(part(graph, Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?))
 }
 
 /// The scale that was meant, where it was rounded: usually the inverse root of the heads' size.
-fn precise(scale: f64, size: usize) -> f64 {
+fn precise(scale: f64, size: usize, rounding: f64) -> f64 {
     let usual = 1.0 / (size as f64).sqrt();
-    let meant = [usual, 1.0].into_iter().find(|meant| (scale - meant).abs() <= 1e-6 * meant);
+    let meant = [usual, 1.0].into_iter().find(|meant| (scale - meant).abs() <= rounding * meant);
     meant.unwrap_or(scale)
 }
 

@@ -3,10 +3,10 @@
 use planish_ir::ops::{Binary, BinaryKind, MatMul, Select, Softmax, UnaryKind};
 use planish_ir::{BuildError, Graph, Op, Rewriter, ValueId, Weight};
 
-use super::super::pattern::{op, part, scalar, scaled, unary};
+use super::super::pattern::{narrowed, op, part, scalar, scaled, unary, widened};
 use crate::raise::element::MASKED;
 
-/// `softcap(scale * q * keys) + added`.
+/// `softcap(scale * q * keys) + added`. Operands may be of a half type where a cast to a wider one comes behind.
 pub(super) struct Scores {
     /// [batch, heads, queries, size].
     pub(super) q: ValueId,
@@ -17,9 +17,10 @@ pub(super) struct Scores {
     pub(super) added: Vec<ValueId>,
 }
 
-/// The operand of the softmax that gives probabilities. What is not a number may be made 0: that comes
+/// The operand of the softmax that gives probabilities, which may be cast to a half type. What is not a number may be made 0: that comes
 /// from queries that every key is left out for.
 pub(super) fn softmax(graph: &Graph, probabilities: ValueId) -> Option<ValueId> {
+    let probabilities = narrowed(graph, probabilities).unwrap_or(probabilities);
     let guarded = match op(graph, probabilities)? {
         Op::Select(Select { condition, a, b })
             if scalar(graph, *a) == Some(0.0) && unary(graph, *condition, UnaryKind::IsNan) == Some(*b) =>
@@ -62,9 +63,10 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Resu
                 _ => return Ok(Err(unknown(graph, value))),
             }
         }
-        _ => match scaled(graph, value) {
-            Some((x, factor)) => Step::Scaled(x, factor),
-            None => return Ok(Err(unknown(graph, value))),
+        _ => match (widened(graph, value), scaled(graph, value)) {
+            (Some(half), _) => return within(graph, half, depth - 1),
+            (None, Some((x, factor))) => Step::Scaled(x, factor),
+            (None, None) => return Ok(Err(unknown(graph, value))),
         },
     };
     match step {
@@ -132,7 +134,7 @@ fn leads_to_product(graph: &Graph, value: ValueId, depth: usize) -> bool {
         Op::Binary(Binary { kind: BinaryKind::Add, a, b }) | Op::Select(Select { a, b, .. }) => leads(a) || leads(b),
         _ => {
             let inner = scaled(graph, value).map(|(x, _)| unary(graph, x, UnaryKind::Tanh).unwrap_or(x));
-            inner.is_some_and(|x| leads(&x))
+            inner.or_else(|| widened(graph, value)).is_some_and(|x| leads(&x))
         }
     }
 }
