@@ -10,7 +10,7 @@ payload! {
     /// projected queries, keys and values: head `h` takes features `h*size .. (h+1)*size`, and
     /// `softmax(scale * q * k^T) * v` of all heads stand side by side in the result. With fewer
     /// heads of keys and values than of queries, consecutive queries' heads share one (Ainslie et
-    /// al. 2023, arXiv:2305.13245).
+    /// al. 2023, arXiv:2305.13245). Of half types too, the softmax is computed in float32.
     ///
     /// The keys are those of the past followed by the new ones, and queries stand at the positions
     /// of the new ones. A key that the mask or causality

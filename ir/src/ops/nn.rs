@@ -106,7 +106,8 @@ impl TypeRule for Softmax {
 
 payload! {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last axis (Ba et al. 2016,
-    /// arXiv:1607.06450), with the biased variance.
+    /// arXiv:1607.06450), with the biased variance. Of half types too, mean, variance and all up to the
+    /// result are computed in float32.
     LayerNorm = "layer_norm" {
         operands {
             /// Floats, [.., features].
@@ -138,7 +139,7 @@ impl TypeRule for LayerNorm {
 
 payload! {
     /// `x / sqrt(mean(x^2) + eps) * weight` over the last axis (Zhang and Sennrich 2019,
-    /// arXiv:1910.07467).
+    /// arXiv:1910.07467). Of half types too, the mean and all up to the result are computed in float32.
     RmsNorm = "rms_norm" {
         operands {
             /// Floats, [.., features].
@@ -173,7 +174,8 @@ kinds! {
 }
 
 payload! {
-    /// The Gaussian error linear unit (Hendrycks and Gimpel 2016, arXiv:1606.08415).
+    /// The Gaussian error linear unit (Hendrycks and Gimpel 2016, arXiv:1606.08415). The result is that of
+    /// float32, rounded, also of half types, within a few roundings of these.
     Gelu = "gelu" {
         operands {
             /// Floats.

@@ -33,7 +33,8 @@ fn narrow(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         operands.push((operand, half));
     }
     let mut narrowed = inner;
-    narrowed.visit_operands_mut(&mut |v| *v = operands.iter().find(|(wide, _)| wide == v).map_or(*v, |(_, half)| *half));
+    narrowed
+        .visit_operands_mut(&mut |v| *v = operands.iter().find(|(wide, _)| wide == v).map_or(*v, |(_, half)| *half));
     Ok(Found::Match(vec![graph.emit(narrowed, output)?]))
 }
 
