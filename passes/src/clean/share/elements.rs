@@ -2,15 +2,18 @@
 
 use planish_ir::weight::{CHUNK_BYTES, StoredRange, WeightExpr};
 use planish_ir::{Value, Weight};
+use rayon::prelude::*;
 
 use crate::PassError;
 
 /// How many elements are compared before all are.
 pub(super) const SAMPLES: usize = 8;
 
-/// Rows and columns of the tiles in which a matrix is compared with another's transpose: two tiles stay
-/// in a core's cache.
-const TILE: usize = 256;
+/// The most elements of the tiles in which a matrix is compared with another's transpose.
+const TILE: usize = 1 << 17;
+
+/// The most columns of these tiles.
+const COLUMNS: usize = 1024;
 
 /// A weight whose elements can be read where they stand.
 pub(super) struct Elements<'a> {
@@ -72,7 +75,10 @@ impl<'a> Elements<'a> {
             return Ok(Some(other.weight.clone()));
         }
         let transposes = match (self.weight.shape(), other.weight.shape()) {
-            (&[rows, columns], &[a, b]) => [rows, columns] == [b, a] && self.is_transpose(other, [rows, columns])?,
+            (&[rows, columns], &[a, b]) if [rows, columns] != [b, a] => false,
+            // Rows of a tall matrix are read several at once.
+            (&[rows, columns], _) if rows < columns => other.is_transpose(self, [columns, rows])?,
+            (&[rows, columns], _) => self.is_transpose(other, [rows, columns])?,
             _ => false,
         };
         Ok(if transposes { other.weight.transpose(&[1, 0]) } else { None })
@@ -93,24 +99,22 @@ impl<'a> Elements<'a> {
     }
 
     fn is_transpose(&self, other: &Self, [rows, columns]: [usize; 2]) -> Result<bool, PassError> {
-        let (mut a, mut b) = (Vec::new(), Vec::new());
-        for row in (0..rows).step_by(TILE) {
-            for column in (0..columns).step_by(TILE) {
-                let size = [TILE.min(rows - row), TILE.min(columns - column)];
-                self.tile(columns, [row, column], size, &mut a)?;
-                other.tile(rows, [column, row], [size[1], size[0]], &mut b)?;
-                let same = match self.size() {
-                    1 => transposes::<1>(&a, &b, size),
-                    2 => transposes::<2>(&a, &b, size),
-                    4 => transposes::<4>(&a, &b, size),
-                    _ => transposes::<8>(&a, &b, size),
-                };
-                if !same {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
+        let width = columns.clamp(1, COLUMNS);
+        let height = TILE / width;
+        let tiles = (0..rows).step_by(height).flat_map(|row| (0..columns).step_by(width).map(move |c| [row, c]));
+        let tiles: Vec<[usize; 2]> = tiles.collect();
+        let compared = tiles.into_par_iter().map_init(Default::default, |(a, b), [row, column]| {
+            let size = [height.min(rows - row), width.min(columns - column)];
+            self.tile(columns, [row, column], size, a)?;
+            other.tile(rows, [column, row], [size[1], size[0]], b)?;
+            Ok(match self.size() {
+                1 => transposes::<1>(a, b, size),
+                2 => transposes::<2>(a, b, size),
+                4 => transposes::<4>(a, b, size),
+                _ => transposes::<8>(a, b, size),
+            })
+        });
+        compared.find_any(|same| !matches!(same, Ok(true))).unwrap_or(Ok(true))
     }
 
     /// A tile of a matrix of this width, row by row.
@@ -122,6 +126,9 @@ impl<'a> Elements<'a> {
         tile: &mut Vec<u8>,
     ) -> Result<(), PassError> {
         tile.resize(height * length * self.size(), 0);
+        if length == width {
+            return self.read(row * width, tile);
+        }
         let pieces = tile.chunks_exact_mut(length * self.size());
         pieces.enumerate().try_for_each(|(i, piece)| self.read((row + i) * width + column, piece))
     }
