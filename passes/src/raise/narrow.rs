@@ -4,7 +4,7 @@ use planish_ir::ops::{Attention, Cast, Flag, Unary, UnaryKind};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{BuildError, DType, NodeId, Op, Rewriter, Weight};
 
-use super::pattern::{is_half, op, widened};
+use super::pattern::{op, widened};
 use super::{Found, Rule};
 
 /// `cast(norm(cast(x)))`, and the same of activations and attention, which compute in float32 whatever
@@ -13,7 +13,8 @@ pub(super) const NARROW: Rule = Rule { name: "half precision", find: narrow };
 
 fn narrow(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Op::Cast(Cast { x, to }) = graph.node(node).op else { return Ok(Found::Nothing) };
-    let Some(inner) = op(graph, x).filter(|op| is_half(to) && is_wide_inside(op)).cloned() else {
+    let Some(inner) = op(graph, x).filter(|op| matches!(to, DType::F16 | DType::Bf16) && is_wide_inside(op)).cloned()
+    else {
         return Ok(Found::Nothing);
     };
     let output = graph.node(node).outputs[0];

@@ -77,21 +77,16 @@ pub(super) fn rounding(dtype: DType) -> f64 {
     }
 }
 
-/// Whether a type has half the bits of float32.
-pub(super) fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::Bf16)
-}
-
-/// The operand, where a value is a cast from a half type to a wider one.
+/// The operand, where a value is a cast to a wider type.
 pub(super) fn widened(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let (x, [from, to]) = cast(graph, value)?;
-    (is_half(from) && matches!(to, DType::F32 | DType::F64)).then_some(x)
+    (from != to && from.widens_to(to)).then_some(x)
 }
 
-/// The operand, where a value is a cast to a half type from a wider one.
+/// The operand, where a value is a cast from a wider type.
 pub(super) fn narrowed(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let (x, [from, to]) = cast(graph, value)?;
-    (is_half(to) && matches!(from, DType::F32 | DType::F64)).then_some(x)
+    (from != to && to.widens_to(from)).then_some(x)
 }
 
 /// The operand and the types, where a value is a cast.

@@ -131,7 +131,7 @@ fn what_cannot_be_read_is_named() {
     let error = chain(cut.share().unwrap_err());
     assert_eq!(
         error,
-        "cannot read `w1` (tensor `w1` of noted.bin): cannot read 262144 bytes at offset 262144 of noted.bin: \
+        "cannot read the weight `w1` (tensor `w1` of noted.bin): cannot read 262144 bytes at offset 262144 of noted.bin: \
          unexpected end of file"
     );
 }
