@@ -29,6 +29,12 @@ fn narrow(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
                 Some(weight) => graph.weight_like(weight, operand),
                 None => return Ok(Found::Miss(format!("`{}` does not fit {to}", graph.value(operand).name))),
             },
+            // A bias may stay in float32.
+            _ if graph.ty(operand).dtype == DType::F32
+                && matches!(&inner, Op::Attention(p) if p.bias == Some(operand)) =>
+            {
+                continue;
+            }
             _ => return Ok(Found::Nothing),
         };
         operands.push((operand, half));
