@@ -129,6 +129,10 @@ bench-compile: build bench-models ## time and peak memory of compiling BENCH_MOD
 	  python3 tools/bench_compile.py $(PLANISH) .bench/$$model --target $(TARGET) --runs $(RUNS) --check; \
 	done
 
+.PHONY: bench-nodes
+bench-nodes: ## time of import, passes and export by the number of nodes, of graphs of 10k, 30k and 100k
+	cargo run --release $(CARGO_FLAGS) -p planish-bench-nodes -- --runs $(RUNS) --target $(TARGET)
+
 .PHONY: bench-latency
 bench-latency: build $(BERT_BASE)/model.safetensors $(COMPAT)/.installed ## latency of BERT-base next to PEER, another exporter's graph of .bench/bert-base
 	@test -f "$(PEER)" || { echo 'name the other graph, say: make bench-latency PEER=optimum/model.onnx' >&2; exit 2; }

@@ -10,6 +10,7 @@ mod edge_inputs;
 mod errors;
 mod export;
 mod external_data;
+mod fixed_point;
 mod genai;
 mod generate;
 mod goldens;

@@ -1,0 +1,68 @@
+//! Passes that are repeated until nothing changes leave what they gave alone, pass by pass.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use planish_ir::Graph;
+use planish_models::{Checkpoint, LoadOptions, load};
+use planish_passes::{CLEANING, Options, Pass, Pipeline, RAISING, Target};
+
+use crate::support::repository;
+
+/// What a folder holds, in order.
+fn list(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The graphs of every checkpoint and of every other exporter, by name.
+fn graphs() -> Vec<(String, Graph)> {
+    let mut graphs = Vec::new();
+    let fixtures = repository().join("fixtures");
+    for folder in list(&fixtures.join("goldens")).into_iter().filter(|path| path.is_dir()) {
+        for part in load(&Checkpoint::open(&folder).unwrap(), LoadOptions::default()).unwrap().parts {
+            graphs.push((format!("{} {}", folder.display(), part.name), part.graph));
+        }
+    }
+    for file in list(&fixtures.join("graphs")).iter().filter(|path| path.is_dir()).flat_map(|folder| list(folder)) {
+        graphs.push((file.display().to_string(), planish_onnx::import(&file).unwrap().graph));
+    }
+    graphs
+}
+
+/// Runs passes on what they gave: each reports that it changes nothing, and changes nothing.
+fn changes(graph: &Graph, passes: &[&Pass], options: &Options) -> Vec<String> {
+    let text = graph.to_string();
+    let mut again = graph.clone();
+    let mut changes = Vec::new();
+    for pass in passes {
+        let changed = (pass.run)(&mut again, options).unwrap();
+        if changed > 0 || again.to_string() != text {
+            changes.push(format!("`{}` reports {changed} changes, to\n{again}", pass.name));
+            again = graph.clone();
+        }
+    }
+    changes
+}
+
+#[test]
+fn a_second_run_changes_nothing() {
+    let graphs = graphs();
+    assert!(graphs.len() > 30, "{} graphs", graphs.len());
+    for (name, graph) in graphs {
+        for (target, fusion) in Target::all().flat_map(|target| [(target, true), (target, false)]) {
+            let options = Options { fusion, ..Options::new(target, 20) };
+            let pipeline = Pipeline::new(options.clone());
+            let mut graph = graph.clone();
+            let mut stages = Vec::new();
+            pipeline.raise(&mut graph, &mut stages, &mut |_, _| {}).unwrap();
+            let rounds = stages.len() / RAISING.len();
+            assert!(stages.len().is_multiple_of(RAISING.len()) && rounds <= 4, "{name}: {rounds} rounds");
+            assert_eq!(changes(&graph, RAISING, &options), [""; 0], "{name}, {options:?}, raised");
+
+            pipeline.lower(&mut graph, &mut stages, &mut |_, _| {}).unwrap();
+            assert_eq!(changes(&graph, CLEANING, &options), [""; 0], "{name}, {options:?}, lowered");
+        }
+    }
+}
