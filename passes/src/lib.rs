@@ -5,10 +5,12 @@
 pub mod clean;
 pub mod fold;
 pub mod legalize;
+pub mod pad;
 mod pipeline;
 pub mod raise;
 mod target;
 
+pub use pad::{Logits, Padding};
 pub use pipeline::{PASSES, Pipeline, RAISING, Stage};
 pub use target::{Target, UnknownTarget};
 
@@ -24,13 +26,15 @@ pub struct Options {
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
     /// lowered to plain arithmetic: the baseline that a bench compares with.
     pub fusion: bool,
+    /// What is padded.
+    pub padding: Padding,
 }
 
 impl Options {
-    /// With fusion.
+    /// With fusion, and padded as the target wants it.
     #[must_use]
     pub fn new(target: Target, opset: u32) -> Self {
-        Self { target, opset, fusion: true }
+        Self { target, opset, fusion: true, padding: Padding::of(target) }
     }
 }
 
@@ -48,7 +52,7 @@ pub struct Pass {
     pub run: fn(&mut Graph, &Options) -> Result<usize, PassError>,
 }
 
-/// A documented application of a pass.
+/// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4.
 pub struct Example {
     /// The target it is run for, at opset 20.
     pub target: Target,
@@ -75,6 +79,16 @@ pub enum PassError {
         origin: Origin,
         /// What went wrong.
         message: String,
+    },
+    /// A weight cannot be as large as it should be padded.
+    #[error("`{name}` ({origin}) cannot be padded to a multiple of {multiple}: it would be too large")]
+    TooLarge {
+        /// The weight.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// What was asked for.
+        multiple: usize,
     },
     /// Operators that the target has no kernel for; all of them are listed.
     #[error("target `{target}` cannot run {} of the graph's operators at opset {opset}:{}", .operators.len(), .operators.concat())]

@@ -10,6 +10,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
+use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::{Options, Pass, PassError};
 
@@ -25,6 +26,8 @@ pub const PASSES: &[Pass] = &[
     RAISE_ROTARY,
     RAISE_ATTENTION,
     DEAD_CODE,
+    PAD_VOCAB,
+    PAD_LINEAR,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
     FLATTEN_TOKENS,
@@ -57,6 +60,13 @@ pub const RAISING: &[&Pass] = &[
     // Layers share the mask.
     &COMMON_SUBEXPRESSIONS,
     &DEAD_CODE,
+];
+
+/// Sizes that the target has faster kernels for.
+const PADDING: &[&Pass] = &[
+    // What the first has padded is aligned for the second, which would slice it once more.
+    &PAD_VOCAB,
+    &PAD_LINEAR,
 ];
 
 /// From there to what the target has kernels for.
@@ -114,7 +124,7 @@ impl Pipeline {
     /// When a pass fails or, with verification, breaks an invariant.
     pub fn run(&self, graph: &mut Graph, after: &mut dyn FnMut(&'static str, &Graph)) -> Result<Vec<Stage>, PassError> {
         let mut stages = Vec::new();
-        let order = RAISING.iter().chain(LOWERING);
+        let order = RAISING.iter().chain(PADDING).chain(LOWERING);
         for pass in order.take(self.stop_after.unwrap_or(usize::MAX)) {
             let start = Instant::now();
             let changed = (pass.run)(graph, &self.options)?;

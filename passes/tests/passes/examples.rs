@@ -1,5 +1,5 @@
 use planish_ir::{Graph, text, verify};
-use planish_passes::{Options, PASSES};
+use planish_passes::{Options, PASSES, Padding};
 
 /// The graph of a pass's example.
 fn graph(statements: &str) -> Graph {
@@ -15,7 +15,8 @@ fn every_pass_does_what_it_documents() {
     for pass in PASSES {
         let example = &pass.example;
         let mut rewritten = graph(example.before);
-        let options = Options { fusion: example.fusion, ..Options::new(example.target, 20) };
+        let padding = Padding { vocabulary: Some(4), features: Some(4), ..Padding::default() };
+        let options = Options { fusion: example.fusion, padding, ..Options::new(example.target, 20) };
         (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         assert!(!example.after.trim().is_empty(), "`{}` gives\n{rewritten}", pass.name);

@@ -5,6 +5,10 @@
 //! ; target: ort               with `pass`; onnx where absent
 //! ; opset: 17                 20 where absent
 //! ; fusion: off               on where absent
+//! ; pad-vocab: 8              what vocabularies are padded to a multiple of; they stay where absent
+//! ; logits: padded            sliced where absent
+//! ; pad-features: 8           what features of linear layers are padded to a multiple of; as the target
+//!                             wants them where absent
 //! ; error: no kernel for f16  the pass fails with this in its message, and no graph follows
 //! graph "before" { ... }
 //! ; ---
@@ -22,10 +26,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use planish_ir::{Graph, text, verify};
-use planish_passes::{Options, PASSES, Pass, PassError, Pipeline, Target};
+use planish_passes::{Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Target};
 
 use crate::same::same_up_to_names;
-use crate::support::{difference, inputs, outputs, tolerance};
+use crate::support::{difference, inputs, of_tokens, outputs, tolerance};
 
 const SEPARATOR: &str = "; ---";
 
@@ -105,6 +109,12 @@ fn read(content: &str) -> Result<Filetest, String> {
         Some("off") => false,
         Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
     };
+    let number = |text: &str| text.parse::<usize>().map_err(|e| format!("`{text}`: {e}"));
+    options.padding = Padding {
+        vocabulary: headers.remove("pad-vocab").map(number).transpose()?,
+        logits: headers.remove("logits").unwrap_or("sliced").parse()?,
+        features: headers.remove("pad-features").map(number).transpose()?,
+    };
     let error = headers.remove("error").map(str::to_owned);
     match headers.keys().next() {
         Some(key) => Err(format!("unknown header `{key}`")),
@@ -149,9 +159,11 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
     }
     for seed in [0b1, 0b1000_0010, 0b1_0110_1101] {
         let inputs = inputs(&before, seed);
-        if let Some(difference) =
-            difference(tolerance(&before), 0.0, &outputs(&before, &inputs)?, &outputs(&after, &inputs)?)
-        {
+        let (expected, mut given) = (outputs(&before, &inputs)?, outputs(&after, &inputs)?);
+        if test.options.padding.logits == Logits::Padded {
+            given = of_tokens(&expected, given)?;
+        }
+        if let Some(difference) = difference(tolerance(&before), 0.0, &expected, &given) {
             return Err(format!("it changes the meaning: {difference}\n{after}"));
         }
     }
