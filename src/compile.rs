@@ -9,13 +9,14 @@ use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::RAISING;
+use planish_passes::pad;
 use planish_passes::raise::{Miss, misses, raised};
-use planish_passes::{Options, Pipeline, Stage, Target};
+use planish_passes::{Logits, Options, Padding, Pipeline, Stage, Target};
 
 use crate::draft::Draft;
 use crate::files::digest;
 use crate::links;
-use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
+use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source, Vocabulary};
 use crate::package::RuntimePackage;
 use crate::sentence;
 use crate::source::SourceModel;
@@ -77,6 +78,8 @@ pub struct LoweredPart {
     pub raised: BTreeMap<&'static str, usize>,
     /// Where raising came near, where that was asked for.
     pub misses: Vec<Miss>,
+    /// The vocabulary and what it was padded to, where that was asked for.
+    pub vocabulary: Option<Vocabulary>,
 }
 
 /// A compiled model that is not in its place yet.
@@ -137,7 +140,8 @@ pub fn lower(
         let canonical = canonical.as_ref().unwrap_or(&graph);
         let misses = if options.explain_fusion { misses(canonical)? } else { Vec::new() };
         let raised = raised(canonical);
-        Ok(LoweredPart { name: part.name, graph, stages, raised, misses })
+        let vocabulary = vocabulary(canonical, options.passes.padding);
+        Ok(LoweredPart { name: part.name, graph, stages, raised, misses, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     Ok(Lowered { source, parts })
@@ -157,6 +161,10 @@ pub fn compile(
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     options.package.check(&source)?;
     options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
+    let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
+    if options.passes.padding.logits == Logits::Padded && widened.is_none() {
+        bail!("{} scores no tokens whose logits could be padded; leave out --logits padded", model.name());
+    }
     if let Some(note) = sentence_note(model, &source) {
         observer.note(&note);
     }
@@ -171,7 +179,8 @@ pub fn compile(
     let draft = Draft::create(folder, options.force)?;
     let (exported, files) = write(model, &lowered, &draft, options, observer)?;
     let mut companions = copy_companions(model, draft.folder())?;
-    let (configuration, warning) = options.package.configure(&source, draft.folder())?;
+    let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
+    let (configuration, warning) = options.package.configure(&source, scored, draft.folder())?;
     companions.extend(configuration);
     warning.iter().for_each(|warning| observer.warning(warning));
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
@@ -306,10 +315,19 @@ fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
     Part {
         name: part.name.to_owned(),
         inputs: graph.inputs().iter().map(input).collect(),
-        outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
+        outputs: lowered.graph.outputs().iter().map(|o| port(&lowered.graph, &o.name, o.value)).collect(),
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        vocabulary: lowered.vocabulary.clone(),
     }
+}
+
+/// The vocabulary of a graph before it is padded, and what becomes of it.
+fn vocabulary(canonical: &Graph, padding: Padding) -> Option<Vocabulary> {
+    let multiple = padding.vocabulary?;
+    let pad::Vocabulary { size, scored } = pad::vocabulary(canonical)?;
+    let padded = size.checked_next_multiple_of(multiple)?;
+    Some(Vocabulary { size, padded, logits: scored.then(|| padding.logits.to_string()) })
 }
 
 /// Name and type of a value.

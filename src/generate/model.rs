@@ -108,6 +108,12 @@ impl Parts<'_> {
         ids.ok_or_else(|| anyhow!("{} does not say which ids its {part} takes", self.folder.display()))
     }
 
+    /// How many of a part's scores are of tokens: fewer than it gives where its vocabulary is padded.
+    pub(super) fn scored(&self, part: &str) -> usize {
+        let padded = self.find(part).and_then(Part::padded_logits);
+        padded.map_or(usize::MAX, |vocabulary| vocabulary.size)
+    }
+
     /// The longest text, in tokens.
     pub(super) fn longest(&self) -> usize {
         self.manifest.max_sequence_length.unwrap_or(usize::MAX)
@@ -148,14 +154,16 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// Those of the last column of the output `logits`, [rows, columns, vocabulary].
-    pub(super) fn last(outputs: &mut Vec<(String, Value)>) -> Result<Self> {
+    /// Those of the last column of the output `logits`, [rows, columns, vocabulary]; the first `scored`
+    /// where there are more.
+    pub(super) fn last(outputs: &mut Vec<(String, Value)>, scored: usize) -> Result<Self> {
         let logits = output(outputs, "logits")?;
-        let (Some(all), &[_, columns, vocabulary]) = (logits.as_f32(), logits.shape()) else {
+        let (Some(all), &[_, columns, width]) = (logits.as_f32(), logits.shape()) else {
             let (dtype, shape) = (logits.dtype(), logits.shape());
             bail!("`logits` is {dtype}{shape:?}; generation takes f32[rows, columns, vocabulary]");
         };
-        let last = all.chunks((columns * vocabulary).max(1)).flat_map(|row| &row[row.len() - vocabulary..]);
+        let vocabulary = width.min(scored);
+        let last = all.chunks((columns * width).max(1)).flat_map(|row| &row[row.len() - width..][..vocabulary]);
         let scores = Self { logits: last.copied().collect(), vocabulary };
         match scores.logits.iter().any(|score| score.is_nan() || *score == f32::INFINITY) {
             true => bail!("the model's logits are not finite; `planish verify` says how it compares with its source"),

@@ -124,7 +124,7 @@ impl Case {
         let mut graph = imported.graph;
         let opset = if OPSETS.contains(&imported.opset) { imported.opset } else { DEFAULT_OPSET.min(*OPSETS.end()) };
         let opset = if imported.opset < *OPSETS.start() { *OPSETS.start() } else { opset };
-        let options = Options { target: Target::Ort, opset, fusion: true };
+        let options = Options::new(Target::Ort, opset);
         Pipeline::new(options).run(&mut graph, &mut |_, _| {}).context("passes")?;
         let folder = tempfile::tempdir()?;
         let export = ExportOptions {
