@@ -8,6 +8,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
+use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, Report, STORE_HALF, halve};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::rounds::{Run, Stage};
@@ -26,6 +27,8 @@ pub const PASSES: &[Pass] = &[
     RAISE_ROTARY,
     RAISE_ATTENTION,
     DEAD_CODE,
+    PAD_VOCAB,
+    PAD_LINEAR,
     HALVE,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
@@ -62,6 +65,13 @@ pub const RAISING: &[&Pass] = &[
     // Layers share the mask.
     &COMMON_SUBEXPRESSIONS,
     &DEAD_CODE,
+];
+
+/// Sizes that the target has faster kernels for.
+const PADDING: &[&Pass] = &[
+    // What the first has padded is aligned for the second, which would slice it once more.
+    &PAD_VOCAB,
+    &PAD_LINEAR,
 ];
 
 /// From there to what the target has kernels for.
@@ -101,15 +111,15 @@ impl Pipeline {
         Self { options, stop_after: None, verify: false }
     }
 
-    /// Raises a graph, halves it where that is asked for, and lowers it; `after` sees the graph after each
+    /// Raises a graph, pads and halves it where that is asked for, and lowers it; `after` sees the graph after each
     /// pass. Returns the passes that ran.
     ///
     /// # Errors
-    /// Those of [`Pipeline::raise`], [`Pipeline::halve`] and [`Pipeline::lower`].
+    /// Those of [`Pipeline::raise`], [`Pipeline::prepare`] and [`Pipeline::lower`].
     pub fn run(&self, graph: &mut Graph, after: &mut dyn FnMut(&'static str, &Graph)) -> Result<Vec<Stage>, PassError> {
         let mut stages = Vec::new();
         self.raise(graph, &mut stages, after)?;
-        self.halve(graph, &mut stages, after)?;
+        self.prepare(graph, &mut stages, after)?;
         self.lower(graph, &mut stages, after)?;
         Ok(stages)
     }
@@ -127,22 +137,23 @@ impl Pipeline {
         Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
     }
 
-    /// Brings a graph that has been raised to the half precision that is asked for, if any is; says what
-    /// came of it. The pass is put behind `stages`.
+    /// Pads a graph that has been raised, and brings it to the half precision that is asked for, if any is; says
+    /// what came of that. The passes that run are put behind `stages`.
     ///
     /// # Errors
-    /// When a weight cannot be read or, with verification, an invariant is broken.
-    pub fn halve(
+    /// When a weight cannot be read or padded or, with verification, an invariant is broken.
+    pub fn prepare(
         &self,
         graph: &mut Graph,
         stages: &mut Vec<Stage>,
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<Option<Report>, PassError> {
+        let mut run = Run { pipeline: self, graph, stages, after };
+        run.once(PADDING)?;
+        let mut report = None;
         if self.options.precision.is_none() {
             return Ok(None);
         }
-        let mut report = None;
-        let mut run = Run { pipeline: self, graph, stages, after };
         run.once_as(&HALVE, &mut |graph, options| {
             report = halve(graph, options)?;
             Ok(report.as_ref().map_or(0, |report| report.changed))

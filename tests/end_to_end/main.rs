@@ -19,6 +19,7 @@ mod half_graphs;
 mod import_options;
 mod inspect;
 mod output_folder;
+mod padded_vocabulary;
 mod padding;
 mod parts;
 mod precision;

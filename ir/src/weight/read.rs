@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{StoredRange, Weight, WeightExpr, convert};
+use super::{StoredRange, Weight, WeightExpr, convert, pad};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -35,7 +35,7 @@ pub enum WeightError {
     Sink(#[from] io::Error),
 }
 
-type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
+pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
 
 impl StoredRange {
     /// Fills `buffer` from the byte `at` of the range on.
@@ -83,6 +83,7 @@ impl Weight {
                 let bytes = of.read()?;
                 Ok(sink(&transpose(&bytes, of.shape(), perm, self.dtype().size()))?)
             }
+            WeightExpr::Pad(of, value) => pad::stream(of, self.shape(), value.0, sink),
             WeightExpr::Concat(parts, 0) => parts.iter().try_for_each(|part| part.stream(sink)),
             WeightExpr::Concat(parts, axis) => {
                 let read: Vec<(Vec<u8>, usize)> = parts

@@ -10,6 +10,10 @@
 //! ; max-abs: 100              the limit of activations
 //! ; observed: %y 1e5, %z 3    the largest magnitudes of values
 //! ; io: half                  inputs and outputs in half precision
+//! ; pad-vocab: 8              what vocabularies are padded to a multiple of; they stay where absent
+//! ; logits: padded            sliced where absent
+//! ; pad-features: 8           what features of linear layers are padded to a multiple of; as the target
+//!                             wants them where absent
 //! ; error: no kernel for f16  the pass fails with this in its message, and no graph follows
 //! graph "before" { ... }
 //! ; ---
@@ -28,7 +32,7 @@ use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
-use planish_passes::{Half, Options, PASSES, Pass, PassError, Pipeline, Precision, Target};
+use planish_passes::{Half, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target};
 
 use crate::same::same_up_to_names;
 use crate::support::{allowed, difference, inputs, outputs, tolerance};
@@ -114,6 +118,12 @@ fn read(content: &str) -> Result<Filetest, String> {
         Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
     };
     options.precision = precision(&mut headers)?.map(Into::into);
+    let number = |text: &str| text.parse::<usize>().map_err(|e| format!("`{text}`: {e}"));
+    options.padding = Padding {
+        vocabulary: headers.remove("pad-vocab").map(number).transpose()?,
+        logits: headers.remove("logits").unwrap_or("sliced").parse()?,
+        features: headers.remove("pad-features").map(number).transpose()?,
+    };
     let error = headers.remove("error").map(str::to_owned);
     match headers.keys().next() {
         Some(key) => Err(format!("unknown header `{key}`")),
@@ -187,11 +197,13 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
     for seed in [0b1, 0b1000_0010, 0b1_0110_1101] {
         let inputs = inputs(&before, seed);
         let expected = outputs(&before, &inputs)?;
-        let given = outputs(&after, &typed_as(&after, inputs))?;
-        let given = match &test.options.precision {
-            Some(precision) if precision.half_io => typed_alike(given, &expected),
-            _ => given,
-        };
+        let mut given = outputs(&after, &typed_as(&after, inputs))?;
+        if test.options.precision.as_ref().is_some_and(|precision| precision.half_io) {
+            given = typed_alike(given, &expected);
+        }
+        if test.options.padding.logits == Logits::Padded {
+            given = of_tokens(&expected, given)?;
+        }
         let shortest = test.options.precision.as_ref().map(|p| p.half.dtype());
         let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before));
         if let Some(difference) = difference(tolerance, 0.0, &expected, &given) {
@@ -231,6 +243,30 @@ fn typed_alike(outputs: Vec<(String, Tensor)>, others: &[(String, Tensor)]) -> V
 fn cast(tensor: &Tensor, dtype: Option<DType>) -> Tensor {
     let dtype = dtype.unwrap_or(tensor.dtype());
     Tensor::from_f64(dtype, tensor.shape().to_vec(), &tensor.to_f64()).unwrap()
+}
+
+/// Outputs of which those that are wider than expected are cut to the columns of tokens.
+///
+/// # Errors
+/// When one of the other columns holds anything but the finite minimum.
+fn of_tokens(expected: &[(String, Tensor)], given: Vec<(String, Tensor)>) -> Result<Vec<(String, Tensor)>, String> {
+    let cut = |(expected, (name, given)): (&(String, Tensor), (String, Tensor))| {
+        let (Some(&width), Some(&wide)) = (expected.1.shape().last(), given.shape().last()) else {
+            return Ok((name, given));
+        };
+        if wide <= width {
+            return Ok((name, given));
+        }
+        let numbers = given.to_f64();
+        let lowest = given.dtype().finite_min().unwrap_or(f64::NAN);
+        if let Some(other) = numbers.chunks(wide).flat_map(|row| &row[width..]).find(|v| **v != lowest) {
+            return Err(format!("`{name}` has {other:e} in a column of no token"));
+        }
+        let kept: Vec<f64> = numbers.chunks(wide).flat_map(|row| &row[..width]).copied().collect();
+        let shape = expected.1.shape().to_vec();
+        Ok((name, Tensor::from_f64(given.dtype(), shape, &kept).expect("columns were cut off")))
+    };
+    expected.iter().zip(given).map(cut).collect()
 }
 
 /// Every file, in order.
