@@ -34,6 +34,7 @@ use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
 use planish_passes::{Half, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target};
 
+use crate::padded::of_tokens;
 use crate::same::same_up_to_names;
 use crate::support::{allowed, difference, inputs, outputs, tolerance};
 
@@ -243,30 +244,6 @@ fn typed_alike(outputs: Vec<(String, Tensor)>, others: &[(String, Tensor)]) -> V
 fn cast(tensor: &Tensor, dtype: Option<DType>) -> Tensor {
     let dtype = dtype.unwrap_or(tensor.dtype());
     Tensor::from_f64(dtype, tensor.shape().to_vec(), &tensor.to_f64()).unwrap()
-}
-
-/// Outputs of which those that are wider than expected are cut to the columns of tokens.
-///
-/// # Errors
-/// When one of the other columns holds anything but the finite minimum.
-fn of_tokens(expected: &[(String, Tensor)], given: Vec<(String, Tensor)>) -> Result<Vec<(String, Tensor)>, String> {
-    let cut = |(expected, (name, given)): (&(String, Tensor), (String, Tensor))| {
-        let (Some(&width), Some(&wide)) = (expected.1.shape().last(), given.shape().last()) else {
-            return Ok((name, given));
-        };
-        if wide <= width {
-            return Ok((name, given));
-        }
-        let numbers = given.to_f64();
-        let lowest = given.dtype().finite_min().unwrap_or(f64::NAN);
-        if let Some(other) = numbers.chunks(wide).flat_map(|row| &row[width..]).find(|v| **v != lowest) {
-            return Err(format!("`{name}` has {other:e} in a column of no token"));
-        }
-        let kept: Vec<f64> = numbers.chunks(wide).flat_map(|row| &row[..width]).copied().collect();
-        let shape = expected.1.shape().to_vec();
-        Ok((name, Tensor::from_f64(given.dtype(), shape, &kept).expect("columns were cut off")))
-    };
-    expected.iter().zip(given).map(cut).collect()
 }
 
 /// Every file, in order.
