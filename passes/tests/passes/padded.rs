@@ -1,5 +1,6 @@
 //! Models of any size give the same whether they are padded or not, after all passes.
 
+use planish_eval::Tensor;
 use planish_ir::{Graph, text, verify};
 use planish_passes::{Logits, Options, Padding, Pipeline, Target};
 use proptest::prelude::*;
