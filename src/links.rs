@@ -29,7 +29,7 @@ pub(crate) fn warning<'a>(weights: impl Iterator<Item = &'a Weight>) -> Option<S
     };
     let names: Vec<String> = widened.into_iter().map(name).collect();
     Some(match names.as_slice() {
-        [] => format!("{share} are transposed or joined for the graph: copied, not linked"),
+        [] => format!("{share} are transposed, joined or padded for the graph: copied, not linked"),
         names => format!("{share} are {}: converted and copied, not linked", names.join(", ")),
     })
 }
@@ -39,9 +39,10 @@ fn stored_types(weight: &Weight, types: &mut BTreeSet<DType>) {
     match weight.expr() {
         WeightExpr::Stored(_) => drop(types.insert(weight.dtype())),
         WeightExpr::Inline(_) | WeightExpr::Uniform(_) => {}
-        WeightExpr::Transpose(inner, _) | WeightExpr::Cast(inner) | WeightExpr::Reshape(inner) => {
-            stored_types(inner, types);
-        }
+        WeightExpr::Transpose(inner, _)
+        | WeightExpr::Cast(inner)
+        | WeightExpr::Reshape(inner)
+        | WeightExpr::Pad(inner, _) => stored_types(inner, types),
         WeightExpr::Concat(parts, _) => parts.iter().for_each(|part| stored_types(part, types)),
     }
 }
@@ -85,6 +86,8 @@ mod tests {
         let some = warned(&[plain.clone(), half]).unwrap();
         assert_eq!(some, "25% of the weights are bfloat16: converted and copied, not linked");
         let turned = warned(&[plain.transpose(&[1, 0]).unwrap()]).unwrap();
-        assert_eq!(turned, "weights are transposed or joined for the graph: copied, not linked");
+        let larger = warned(&[plain.pad(&[32, 64], 0.0).unwrap()]).unwrap();
+        assert_eq!(larger, turned);
+        assert_eq!(turned, "weights are transposed, joined or padded for the graph: copied, not linked");
     }
 }

@@ -202,7 +202,9 @@ impl OnnxModel {
 fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
     match weight.expr() {
         WeightExpr::Stored(range) => files.extend(range.source.file_path().map(Path::to_owned)),
-        WeightExpr::Transpose(of, _) | WeightExpr::Cast(of) | WeightExpr::Reshape(of) => files_of(of, files),
+        WeightExpr::Transpose(of, _) | WeightExpr::Cast(of) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => {
+            files_of(of, files);
+        }
         WeightExpr::Concat(parts, _) => parts.iter().for_each(|part| files_of(part, files)),
         WeightExpr::Inline(_) | WeightExpr::Uniform(_) => {}
     }

@@ -164,6 +164,7 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
             Weight::concat(&parts, number(axis)?)
         }
+        ("pad", [w, value]) => of(w)?.pad(&shape, number(value)?),
         _ => return Err(format!("`{call}` is no weight")),
     };
     let fits = |w: &Weight| {

@@ -64,6 +64,7 @@ fn expression(weight: &Weight) -> String {
             let parts: Vec<String> = parts.iter().map(typed).collect();
             format!("concat([{}], {axis})", parts.join(", "))
         }
+        WeightExpr::Pad(of, value) => format!("pad({}, {value})", typed(of)),
     }
 }
 

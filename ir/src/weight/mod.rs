@@ -4,6 +4,7 @@
 //! piece by piece where the expression allows, so that memory follows the largest tensor at most.
 
 mod convert;
+mod pad;
 mod read;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub use read::{CHUNK_BYTES, WeightError};
 
 use crate::DType;
+use crate::ops::Real;
 
 /// Bytes that weights are ranges of: a weight file, or a buffer in tests.
 pub trait WeightSource: fmt::Debug + Send + Sync {
@@ -72,6 +74,9 @@ pub enum WeightExpr {
     Reshape(Weight),
     /// Weights put after each other along an axis.
     Concat(Vec<Weight>, usize),
+    /// Another weight, with elements of one number appended at the end of each dimension that is
+    /// larger here.
+    Pad(Weight, Real),
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -157,7 +162,8 @@ impl Weight {
         Some(Self::build(self.dtype(), shape, WeightExpr::Transpose(of, perm)))
     }
 
-    /// The elements converted; from what they were widened from, where they were.
+    /// The elements converted; from what they were widened from, where they were. Those that
+    /// [`pad`](Self::pad) appended stay finite where they are.
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Self {
         if dtype == self.dtype() {
@@ -167,6 +173,10 @@ impl Weight {
             && of.dtype().widens_to(self.dtype())
         {
             return of.cast(dtype);
+        }
+        if let WeightExpr::Pad(of, value) = self.expr() {
+            let padded = WeightExpr::Pad(of.cast(dtype), Real(pad::nearest(dtype, value.0)));
+            return Self::build(dtype, self.shape().to_vec(), padded);
         }
         Self::build(dtype, self.shape().to_vec(), WeightExpr::Cast(self.clone()))
     }
@@ -203,6 +213,24 @@ impl Weight {
         }
         bytes_of(first.dtype(), &shape)?;
         Some(Self::build(first.dtype(), shape, WeightExpr::Concat(parts.to_vec(), axis)))
+    }
+
+    /// Elements of one number appended at the end of each dimension, up to `shape`. The number is
+    /// rounded to the element type; a finite one stays finite, as the nearest that the type has.
+    /// `None` where the rank differs, a dimension would shrink, or the size in bytes leaves `u64`.
+    #[must_use]
+    pub fn pad(&self, shape: &[usize], value: f64) -> Option<Self> {
+        let grows = shape.len() == self.shape().len() && shape.iter().zip(self.shape()).all(|(new, old)| new >= old);
+        bytes_of(self.dtype(), shape).filter(|_| grows)?;
+        if shape == self.shape() {
+            return Some(self.clone());
+        }
+        let value = Real(pad::nearest(self.dtype(), value));
+        let of = match self.expr() {
+            WeightExpr::Pad(of, same) if *same == value => of,
+            _ => self,
+        };
+        Some(Self::build(self.dtype(), shape.to_vec(), WeightExpr::Pad(of.clone(), value)))
     }
 
     /// Element type.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Weight, WeightExpr, convert};
+use super::{Weight, WeightExpr, convert, pad};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -35,7 +35,7 @@ pub enum WeightError {
     Sink(#[from] io::Error),
 }
 
-type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
+pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
 
 impl Weight {
     /// Hands the weight's bytes to `sink`, first to last, in pieces of at most [`CHUNK_BYTES`]
@@ -72,6 +72,7 @@ impl Weight {
                 let bytes = of.read()?;
                 Ok(sink(&transpose(&bytes, of.shape(), perm, self.dtype().size()))?)
             }
+            WeightExpr::Pad(of, value) => pad::stream(of, self.shape(), value.0, sink),
             WeightExpr::Concat(parts, 0) => parts.iter().try_for_each(|part| part.stream(sink)),
             WeightExpr::Concat(parts, axis) => {
                 let read: Vec<(Vec<u8>, usize)> = parts

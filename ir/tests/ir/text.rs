@@ -32,6 +32,7 @@ const SAMPLE: &str = r#"graph "a \"name\"\\" {
   weight @w/3 = transpose(uniform(7) : f32[4, 2], [1, 0]) : f32[2, 4]
   weight @w4 = concat([cast(uniform(8) : f16[1, 4]) : f32[1, 4], uniform(9) : f32[1, 4]], 0) : f32[2, 4]
   weight @w5 = reshape(transpose(uniform(1) : f32[2, 4], [1, 0]) : f32[4, 2]) : f32[2, 4]
+  weight @w6 = pad(cast(uniform(8) : f16[1, 3]) : f32[1, 3], -3.4028234663852886e38) : f32[2, 4]
   weight @flags = dense([1, 0]) : bool[2]
   weight @none = dense([]) : i64[0]
   %s = slice(%x) {axis = 1, start = 2*m, end = 2*m + 4} : f32[n, 4]

@@ -77,7 +77,7 @@ fn transformed(dims: &[usize], dtype: DType, choices: &[(u8, usize)]) -> (Weight
     let mut naive = Naive { shape: dims.to_vec(), elements: values };
     for &(kind, choice) in choices {
         let rank = naive.shape.len();
-        match kind % 4 {
+        match kind % 5 {
             0 => {
                 let mut perm: Vec<usize> = (0..rank).collect();
                 perm.rotate_left(choice % rank);
@@ -102,6 +102,15 @@ fn transformed(dims: &[usize], dtype: DType, choices: &[(u8, usize)]) -> (Weight
                     let mut from = index.to_vec();
                     from[axis] %= size.max(1);
                     naive.at(&from)
+                });
+            }
+            3 => {
+                let shape: Vec<usize> = naive.shape.iter().enumerate().map(|(i, d)| d + (choice >> i & 1)).collect();
+                let value = (choice % 3) as f64;
+                weight = weight.pad(&shape, value).unwrap();
+                naive = Naive::from(&shape, |index| {
+                    let inside = index.iter().zip(&naive.shape).all(|(i, size)| i < size);
+                    if inside { naive.at(index) } else { value }
                 });
             }
             _ => {
@@ -163,6 +172,9 @@ fn pieces_are_bounded() {
         half.cast(DType::F64),
         Weight::concat(&[large.clone(), large.clone()], 0).unwrap(),
         Weight::uniform(DType::F64, vec![elements], 3).unwrap(),
+        large.pad(&[2 * elements], 1.0).unwrap(),
+        large.reshape(&[1, elements]).unwrap().transpose(&[1, 0]).unwrap().pad(&[elements + 5, 3], 1.0).unwrap(),
+        half.cast(DType::F32).pad(&[elements * 3], 0.0).unwrap().cast(DType::F64),
     ];
     for weight in &weights {
         let pieces = pieces(weight);
@@ -187,6 +199,40 @@ fn transforms_across_pieces() {
     let column = weight.reshape(&[elements, 1]).unwrap();
     let both = Weight::concat(&[column.clone(), column], 1).unwrap().transpose(&[1, 0]).unwrap();
     assert_eq!(both.read_numbers().unwrap(), [numbers.clone(), numbers].concat());
+}
+
+#[test]
+fn what_is_appended() {
+    let weight = Weight::numbers(DType::F32, vec![2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap();
+    let padded = weight.pad(&[3, 3], 9.0).unwrap();
+    assert_eq!(padded.read_numbers().unwrap(), [1.0, 2.0, 9.0, 3.0, 4.0, 9.0, 9.0, 9.0, 9.0]);
+    let turned = weight.transpose(&[1, 0]).unwrap().pad(&[2, 3], 0.0).unwrap();
+    assert_eq!(turned.read_numbers().unwrap(), [1.0, 3.0, 0.0, 2.0, 4.0, 0.0]);
+    let empty = Weight::numbers(DType::F32, vec![0, 2], &[]).unwrap().pad(&[1, 3], 5.0).unwrap();
+    assert_eq!(empty.read_numbers().unwrap(), [5.0; 3]);
+
+    assert_eq!(weight.pad(&[2, 2], 9.0).unwrap(), weight);
+    assert_eq!(padded.pad(&[5, 3], 9.0), weight.pad(&[5, 3], 9.0), "one padding instead of two");
+    for shape in [&[2][..], &[1, 2], &[2, 2, 1], &[usize::MAX, 2]] {
+        assert!(weight.pad(shape, 0.0).is_none(), "{shape:?}");
+    }
+}
+
+/// What stands for the lowest number of a type does so in every type.
+#[test]
+fn finite_padding_stays_finite() {
+    let column = |dtype: DType, value: f64| Weight::scalar(dtype, 1.0).reshape(&[1]).unwrap().pad(&[2], value).unwrap();
+    let last = |weight: &Weight| weight.read_numbers().unwrap()[1];
+    for dtype in [DType::F16, DType::Bf16, DType::F32, DType::F64] {
+        let least = dtype.finite_min().unwrap();
+        assert_eq!(last(&column(DType::F64, f64::MIN).cast(dtype)), least);
+        assert_eq!(last(&column(dtype, f64::MIN)), least);
+        assert_eq!(last(&column(dtype, f64::NEG_INFINITY)), f64::NEG_INFINITY);
+        assert!(last(&column(dtype, f64::NAN)).is_nan());
+    }
+    // Rounded to each type in turn, as what is stored is.
+    let twice = column(DType::F32, 0.1).cast(DType::F16);
+    assert_eq!(last(&twice), last(&Weight::numbers(DType::F32, vec![2], &[1.0, 0.1]).unwrap().cast(DType::F16)));
 }
 
 #[test]
