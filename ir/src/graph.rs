@@ -168,6 +168,14 @@ impl Graph {
         self.outputs.push(Output { name: name.to_owned(), value });
     }
 
+    /// Makes another value, also one of another type, the result of the graph at a place among its
+    /// outputs; the name stays. Nothing happens where there is no such place.
+    pub fn set_output(&mut self, at: usize, value: ValueId) {
+        if let Some(output) = self.outputs.get_mut(at) {
+            output.value = value;
+        }
+    }
+
     /// The inputs, in order.
     #[must_use]
     pub fn inputs(&self) -> &[ValueId] {

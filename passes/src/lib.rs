@@ -5,12 +5,14 @@
 pub mod clean;
 pub mod fold;
 pub mod legalize;
+pub mod pad;
 mod pipeline;
 pub mod precision;
 pub mod raise;
 mod rounds;
 mod target;
 
+pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
@@ -33,13 +35,15 @@ pub struct Options {
     pub fusion: bool,
     /// The half precision that is asked for.
     pub precision: Option<Arc<Precision>>,
+    /// What is padded.
+    pub padding: Padding,
 }
 
 impl Options {
-    /// With fusion, in the model's own precision.
+    /// With fusion, in the model's own precision, and padded as the target wants it.
     #[must_use]
     pub fn new(target: Target, opset: u32) -> Self {
-        Self { target, opset, fusion: true, precision: None }
+        Self { target, opset, fusion: true, precision: None, padding: Padding::of(target) }
     }
 }
 
@@ -57,7 +61,7 @@ pub struct Pass {
     pub run: fn(&mut Graph, &Options) -> Result<usize, PassError>,
 }
 
-/// A documented application of a pass.
+/// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4.
 pub struct Example {
     /// The target it is run for, at opset 20.
     pub target: Target,
@@ -84,6 +88,16 @@ pub enum PassError {
         origin: Origin,
         /// What went wrong.
         message: String,
+    },
+    /// A weight cannot be as large as it should be padded.
+    #[error("`{name}` ({origin}) cannot be padded to a multiple of {multiple}: it would be too large")]
+    TooLarge {
+        /// The weight.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// What was asked for.
+        multiple: usize,
     },
     /// A weight could not be read.
     #[error("cannot read the weight `{name}` ({origin})")]

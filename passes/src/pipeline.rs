@@ -8,6 +8,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
+use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, Report, STORE_HALF, halve};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::rounds::{Run, Stage};
@@ -26,6 +27,8 @@ pub const PASSES: &[Pass] = &[
     RAISE_ATTENTION,
     DEAD_CODE,
     HALVE,
+    PAD_VOCAB,
+    PAD_LINEAR,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
     FLATTEN_TOKENS,
@@ -59,6 +62,13 @@ pub const RAISING: &[&Pass] = &[
     // Layers share the mask.
     &COMMON_SUBEXPRESSIONS,
     &DEAD_CODE,
+];
+
+/// Sizes that the target has faster kernels for, which depends on the element type: it is settled before.
+const PADDING: &[&Pass] = &[
+    // What the first has padded is aligned for the second, which would slice it once more.
+    &PAD_VOCAB,
+    &PAD_LINEAR,
 ];
 
 /// From there to what the target has kernels for.
@@ -147,7 +157,7 @@ impl Pipeline {
         Ok(report)
     }
 
-    /// Lowers a graph that has been raised to what the target has kernels for. The passes that run are put
+    /// Pads a graph that has been raised, and lowers it to what the target has kernels for. The passes that run are put
     /// behind `stages`.
     ///
     /// # Errors
@@ -159,6 +169,7 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
+        run.once(PADDING)?;
         run.once(LOWERING)?;
         run.until_nothing_changes(CLEANING)?;
         // Behind all folding, which would undo it.

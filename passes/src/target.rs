@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use planish_ir::DType;
+
 /// A consumer of compiled graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
@@ -58,6 +60,24 @@ impl Target {
     #[must_use]
     pub fn summary(self) -> &'static str {
         TARGETS.iter().find(|t| t.1 == self).map_or("", |t| t.2)
+    }
+}
+
+impl Target {
+    /// What vocabularies are padded to a multiple of, where nothing else is asked for.
+    #[must_use]
+    pub fn vocabulary_multiple(self) -> Option<usize> {
+        match self {
+            Target::Onnx | Target::Ort => None,
+        }
+    }
+
+    /// What the features of linear layers should be a multiple of, for the kernels of an element type.
+    #[must_use]
+    pub fn alignment(self, dtype: DType) -> usize {
+        match (self, dtype) {
+            (Target::Onnx | Target::Ort, _) => 1,
+        }
     }
 }
 

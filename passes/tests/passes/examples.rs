@@ -1,5 +1,5 @@
 use planish_ir::{Graph, text, verify};
-use planish_passes::{Half, Options, PASSES, Precision};
+use planish_passes::{Half, Options, PASSES, Padding, Precision};
 
 /// The graph of a pass's example.
 fn graph(statements: &str) -> Graph {
@@ -15,9 +15,10 @@ fn every_pass_does_what_it_documents() {
     for pass in PASSES {
         let example = &pass.example;
         let mut rewritten = graph(example.before);
-        // Only the passes of precision look at it.
+        // Only the passes of precision and of padding look at these.
         let precision = Some(Precision::new(Half::F16).into());
-        let options = Options { fusion: example.fusion, precision, ..Options::new(example.target, 20) };
+        let padding = Padding { vocabulary: Some(4), features: Some(4), ..Padding::default() };
+        let options = Options { fusion: example.fusion, precision, padding, ..Options::new(example.target, 20) };
         (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         assert!(!example.after.trim().is_empty(), "`{}` gives\n{rewritten}", pass.name);

@@ -10,6 +10,10 @@
 //! ; max-abs: 100              the limit of activations
 //! ; observed: %y 1e5, %z 3    the largest magnitudes of values
 //! ; io: half                  inputs and outputs in half precision
+//! ; pad-vocab: 8              what vocabularies are padded to a multiple of; they stay where absent
+//! ; logits: padded            sliced where absent
+//! ; pad-features: 8           what features of linear layers are padded to a multiple of; as the target
+//!                             wants them where absent
 //! ; error: no kernel for f16  the pass fails with this in its message, and no graph follows
 //! graph "before" { ... }
 //! ; ---
@@ -28,10 +32,10 @@ use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
-use planish_passes::{Half, Options, PASSES, Pass, PassError, Pipeline, Precision, Target};
+use planish_passes::{Half, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target};
 
 use crate::same::same_up_to_names;
-use crate::support::{allowed, difference, inputs, outputs, tolerance};
+use crate::support::{allowed, difference, inputs, of_tokens, outputs, tolerance};
 
 const SEPARATOR: &str = "; ---";
 
@@ -112,6 +116,12 @@ fn read(content: &str) -> Result<Filetest, String> {
         Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
     };
     options.precision = precision(&mut headers)?.map(Into::into);
+    let number = |text: &str| text.parse::<usize>().map_err(|e| format!("`{text}`: {e}"));
+    options.padding = Padding {
+        vocabulary: headers.remove("pad-vocab").map(number).transpose()?,
+        logits: headers.remove("logits").unwrap_or("sliced").parse()?,
+        features: headers.remove("pad-features").map(number).transpose()?,
+    };
     let error = headers.remove("error").map(str::to_owned);
     match headers.keys().next() {
         Some(key) => Err(format!("unknown header `{key}`")),
@@ -189,6 +199,10 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
         let given = match &test.options.precision {
             Some(precision) if precision.half_io => typed_alike(given, &expected),
             _ => given,
+        };
+        let given = match test.options.padding.logits {
+            Logits::Padded => of_tokens(&expected, given)?,
+            Logits::Sliced => given,
         };
         let shortest = test.options.precision.as_ref().map(|p| p.half.dtype());
         let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before));

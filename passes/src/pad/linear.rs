@@ -1,0 +1,160 @@
+//! Padding of linear layers.
+
+use planish_ir::handle::Handle;
+use planish_ir::ops::{Binary, BinaryKind, Gelu, Linear, Slice, Unary, UnaryKind};
+use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Step, ValueId};
+
+use super::enlarged;
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Pads the features of linear layers to sizes that the target's kernels are aligned to.
+pub const PAD_LINEAR: Pass = Pass {
+    name: "pad-linear",
+    summary: "pads the features of linear layers to a multiple that the target's kernels are faster at. Features \
+              between linear layers, with only activations that keep zeros (gelu, relu, silu, tanh) and products \
+              between, are padded on both sides, which costs nothing at run time. Other layers whose results are not \
+              aligned are padded and their results sliced; but those with fewer results than the multiple stay, as \
+              classifiers have: they would compute more padding than results. So do layers whose inputs alone are not \
+              aligned: padding these at run time would copy them. Weights with other uses stay, and so does all \
+              without fusion",
+    numerics: "none, but that a product of another size may add up in another order",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 4]
+            weight @up = uniform(1) : f32[6, 4]
+            weight @down = uniform(2) : f32[4, 6]
+            %u = linear(%x, @up) : f32[n, 6]
+            %r = relu(%u) : f32[n, 6]
+            %y = linear(%r, @down) : f32[n, 4]
+            output y = %y",
+        after: "
+            input %x: f32[n, 4]
+            weight @up = pad(uniform(1) : f32[6, 4], 0.0) : f32[8, 4]
+            weight @down = pad(uniform(2) : f32[4, 6], 0.0) : f32[4, 8]
+            %u = linear(%x, @up) : f32[n, 8]
+            %r = relu(%u) : f32[n, 8]
+            %y = linear(%r, @down) : f32[n, 4]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    if !options.fusion {
+        return Ok(0);
+    }
+    let alignment = Alignment(options);
+    let mut changed = 0;
+    // A layer that ends one pair may begin another.
+    loop {
+        let uses = graph.use_counts();
+        let paired = graph.rewrite(|graph, node| alignment.pair(graph, node, &uses))?;
+        graph.compact();
+        changed += paired;
+        if paired == 0 {
+            break;
+        }
+    }
+    let uses = graph.use_counts();
+    changed += graph.rewrite(|graph, node| alignment.sliced(graph, node, &uses))?;
+    graph.compact();
+    Ok(changed)
+}
+
+/// What features are padded to a multiple of.
+struct Alignment<'a>(&'a Options);
+
+impl Alignment<'_> {
+    fn of(&self, graph: &Graph, value: ValueId) -> usize {
+        let dtype = graph.ty(value).dtype;
+        self.0.padding.features.unwrap_or_else(|| self.0.target.alignment(dtype)).max(1)
+    }
+
+    /// Pads the features that a linear layer takes, where they are made of linear layers alone.
+    fn pair(&self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
+        let like = graph.node(node).outputs[0];
+        let Some(linear) = own_linear(graph, &graph.node(node).op, uses) else { return Ok(Step::Keep) };
+        let multiple = self.of(graph, like);
+        let aligned = features(graph, linear.x).is_none_or(|features| features.is_multiple_of(multiple));
+        if aligned || !keeps_zeros(graph, uses, linear.x) {
+            return Ok(Step::Keep);
+        }
+        let x = rebuilt(graph, linear.x, multiple)?;
+        let weight = padded(graph, linear.weight, usize::from(!linear.transposed.0), multiple)?;
+        Ok(Step::Replace(vec![graph.emit(Linear { x, weight, ..linear }, like)?]))
+    }
+
+    /// Pads the features that a linear layer gives, and slices them.
+    fn sliced(&self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
+        let like = graph.node(node).outputs[0];
+        let Some(linear) = own_linear(graph, &graph.node(node).op, uses) else { return Ok(Step::Keep) };
+        let multiple = self.of(graph, like);
+        let unaligned = features(graph, like).filter(|n| *n > multiple && !n.is_multiple_of(multiple));
+        let (Some(_), Some(end)) = (unaligned, graph.ty(like).shape.last().cloned()) else { return Ok(Step::Keep) };
+        let axis = graph.ty(like).shape.rank() - 1;
+        let wider = padded_linear(graph, linear, multiple)?;
+        let x = graph.emit(wider, like)?;
+        let slice = Slice { x, axis, start: Dim::constant(0), end };
+        Ok(Step::Replace(vec![graph.emit_part(slice, like)?[0]]))
+    }
+}
+
+/// The last dimension, where it is known.
+fn features(graph: &Graph, value: ValueId) -> Option<usize> {
+    graph.ty(value).shape.last()?.as_constant().and_then(|n| usize::try_from(n).ok())
+}
+
+/// The layer, where nothing else uses its weight, and its bias is known.
+fn own_linear(graph: &Graph, op: &Op, uses: &[usize]) -> Option<Linear> {
+    let Op::Linear(linear) = op else { return None };
+    let known = |weight: ValueId| graph.weight(weight).is_some();
+    let own = known(linear.weight) && uses.get(linear.weight.index()) == Some(&1);
+    let tokens = graph.ty(linear.x).shape.rank() > 1;
+    (own && tokens && linear.bias.is_none_or(known)).then(|| linear.clone())
+}
+
+/// Whether a value is made of linear layers, by operators that make zeros of zeros and that nothing else
+/// uses the results of.
+fn keeps_zeros(graph: &Graph, uses: &[usize], value: ValueId) -> bool {
+    let Some(node) = graph.producer(value).filter(|_| uses.get(value.index()) == Some(&1)) else { return false };
+    match &node.op {
+        Op::Linear(_) => own_linear(graph, &node.op, uses).is_some(),
+        Op::Gelu(Gelu { x, .. }) => keeps_zeros(graph, uses, *x),
+        Op::Unary(Unary { kind: UnaryKind::Relu | UnaryKind::Silu | UnaryKind::Tanh, x }) => {
+            keeps_zeros(graph, uses, *x)
+        }
+        Op::Binary(Binary { kind: BinaryKind::Mul, a, b }) => {
+            let same = graph.ty(*a).shape == graph.ty(*b).shape;
+            same && keeps_zeros(graph, uses, *a) && keeps_zeros(graph, uses, *b)
+        }
+        _ => false,
+    }
+}
+
+/// A value that [`keeps_zeros`] with its features padded.
+fn rebuilt(graph: &mut Rewriter<'_>, value: ValueId, multiple: usize) -> Result<ValueId, PassError> {
+    let Some(mut op) = graph.producer(value).map(|node| node.op.clone()) else { return Ok(value) };
+    if let Op::Linear(linear) = op {
+        let linear = padded_linear(graph, linear, multiple)?;
+        return Ok(graph.emit(linear, value)?);
+    }
+    let operands = op.operands().into_iter().map(|operand| rebuilt(graph, operand, multiple));
+    let mut operands = operands.collect::<Result<Vec<_>, _>>()?.into_iter();
+    op.visit_operands_mut(&mut |v| *v = operands.next().unwrap_or(*v));
+    Ok(graph.emit(op, value)?)
+}
+
+/// The layer with more results, all zero.
+fn padded_linear(graph: &mut Rewriter<'_>, linear: Linear, multiple: usize) -> Result<Linear, PassError> {
+    let weight = padded(graph, linear.weight, usize::from(linear.transposed.0), multiple)?;
+    let bias = linear.bias.map(|bias| padded(graph, bias, 0, multiple)).transpose()?;
+    Ok(Linear { weight, bias, ..linear })
+}
+
+/// A weight with zeros appended along an axis.
+fn padded(graph: &mut Rewriter<'_>, weight: ValueId, axis: usize, multiple: usize) -> Result<ValueId, PassError> {
+    let larger = enlarged(graph, weight, axis, multiple, 0.0)?;
+    Ok(graph.weight_like(larger, weight))
+}

@@ -1,0 +1,181 @@
+//! Padding of vocabularies.
+
+use std::collections::HashMap;
+
+use planish_ir::ops::{Binary, BinaryKind, Embedding, Linear, Slice};
+use planish_ir::{Dim, Graph, Op, Step, ValueId, Weight};
+
+use super::find::{Found, Head};
+use super::{Logits, enlarged};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Pads tables of tokens and the heads that score them.
+pub const PAD_VOCAB: Pass = Pass {
+    name: "pad-vocab",
+    summary: "pads the tables that token ids are looked up in, and the linear layers that score tokens with their \
+              biases, to a multiple of rows (--pad-vocab): kernels for matrix products are faster at sizes that are \
+              aligned. A table that scores too stays one tensor. No id reaches the new rows of zeros; the new columns \
+              of scores are sliced off behind the layer, or with --logits padded hold the finite minimum of the \
+              element type. A head is the linear layer that an output comes from element by element, if its weight is \
+              such a table, or if the output is called `logits` and is as wide as a table has rows; ids are of tokens \
+              if they come from an input whose name ends with `input_ids`",
+    numerics: "none in the columns of tokens, but that a product of another size may add up in another order",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %input_ids: i64[b, s]
+            weight @table = uniform(1) : f32[6, 2]
+            %x = embedding(@table, %input_ids) : f32[b, s, 2]
+            %y = linear(%x, @table) : f32[b, s, 6]
+            output logits = %y",
+        after: "
+            input %input_ids: i64[b, s]
+            weight @table = pad(uniform(1) : f32[6, 2], 0.0) : f32[8, 2]
+            %x = embedding(@table, %input_ids) : f32[b, s, 2]
+            %y = linear(%x, @table) : f32[b, s, 8]
+            %y/slice = slice(%y) {axis = 2, start = 0, end = 6} : f32[b, s, 6]
+            output logits = %y/slice",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let Some(multiple) = options.padding.vocabulary.filter(|multiple| *multiple > 1) else { return Ok(0) };
+    let Found { mut tables, mut heads } = Found::of(graph);
+    tables.retain(|table| graph.weight(*table).is_some_and(|table| !table.shape()[0].is_multiple_of(multiple)));
+    heads.retain(|head| !head.size.is_multiple_of(multiple));
+    let mut larger = HashMap::new();
+    for table in tables {
+        larger.insert(table, padded(graph, table, 0, multiple, 0.0)?);
+    }
+    for head in &heads {
+        let Linear { weight, transposed, .. } = head.linear;
+        if !larger.contains_key(&weight) {
+            larger.insert(weight, padded(graph, weight, usize::from(transposed.0), multiple, 0.0)?);
+        }
+        let weight = larger[&weight];
+        let scores = match options.padding.logits {
+            Logits::Sliced => sliced(graph, head, weight, multiple)?,
+            Logits::Padded => whole(graph, head, weight, multiple)?,
+        };
+        graph.set_output(head.output, scores);
+    }
+    if larger.is_empty() {
+        return Ok(0);
+    }
+    graph.rewrite(|graph, node| {
+        let like = graph.node(node).outputs[0];
+        match graph.node(node).op.clone() {
+            Op::Embedding(Embedding { weight, ids }) if larger.contains_key(&weight) => {
+                Ok::<_, PassError>(Step::Replace(vec![graph.emit(Embedding { weight: larger[&weight], ids }, like)?]))
+            }
+            _ => Ok(Step::Keep),
+        }
+    })?;
+    graph.compact();
+    Ok(larger.len())
+}
+
+/// The output of a head with a larger weight, as it was before.
+fn sliced(graph: &mut Graph, head: &Head, weight: ValueId, multiple: usize) -> Result<ValueId, PassError> {
+    let bias = head.linear.bias.map(|bias| padded(graph, bias, 0, multiple, 0.0)).transpose()?;
+    let scores = again(graph, Linear { weight, bias, ..head.linear.clone() }, head.scores)?;
+    let (name, origin) = (graph.value(head.scores).name.clone(), graph.value(head.scores).origin.clone());
+    let shape = &graph.ty(head.scores).shape;
+    let (axis, end) = (shape.rank().saturating_sub(1), shape.last().cloned().unwrap_or_default());
+    let slice = Slice { x: scores, axis, start: Dim::constant(0), end };
+    let mut value = graph.emit(slice, &format!("{name}/slice"), origin)?[0];
+    let mut before = head.scores;
+    for &step in &head.behind {
+        value = reapplied(graph, step, before, value, |_, other| Ok(other))?;
+        before = step;
+    }
+    Ok(value)
+}
+
+/// The output of a head with a larger weight, in all its width.
+fn whole(graph: &mut Graph, head: &Head, weight: ValueId, multiple: usize) -> Result<ValueId, PassError> {
+    let output = graph.outputs()[head.output].value;
+    // Zeros of the weight leave what is in the bias; what is applied behind would change it.
+    let alone = head.behind.is_empty();
+    let lowest = graph.ty(output).dtype.finite_min().unwrap_or(f64::MIN);
+    let bias = match head.linear.bias {
+        Some(bias) => Some(padded(graph, bias, 0, multiple, if alone { lowest } else { 0.0 })?),
+        None if alone => Some(columns(graph, head, multiple, lowest)?),
+        None => None,
+    };
+    let mut value = again(graph, Linear { weight, bias, ..head.linear.clone() }, head.scores)?;
+    let mut before = head.scores;
+    for &step in &head.behind {
+        value = reapplied(graph, step, before, value, |graph, other| {
+            let width = graph.weight(other).and_then(|weight| weight.shape().last().copied());
+            match width.filter(|width| *width == head.size && head.size > 1) {
+                // One neither overflows nor divides by zero.
+                Some(_) => padded(graph, other, graph.ty(other).shape.rank() - 1, multiple, 1.0),
+                None => Ok(other),
+            }
+        })?;
+        before = step;
+    }
+    if alone {
+        return Ok(value);
+    }
+    let (name, origin) = (graph.value(output).name.clone(), graph.value(output).origin.clone());
+    let b = columns(graph, head, multiple, lowest)?;
+    Ok(graph.emit(Binary { kind: BinaryKind::Add, a: value, b }, &format!("{name}/columns"), origin)?[0])
+}
+
+/// Zero for each token, and `lowest` for the columns of none: of the output's element type.
+fn columns(graph: &mut Graph, head: &Head, multiple: usize, lowest: f64) -> Result<ValueId, PassError> {
+    let output = graph.outputs()[head.output].value;
+    let none = Weight::numbers(graph.ty(output).dtype, vec![0], &[]);
+    let zeros = none.and_then(|none| none.pad(&[head.size], 0.0));
+    let value = graph.value(head.scores);
+    let (name, origin) = (format!("{}.columns", value.name), value.origin.clone());
+    match zeros {
+        Some(zeros) => {
+            let zeros = graph.add_weight(&name, zeros, origin);
+            padded(graph, zeros, 0, multiple, lowest)
+        }
+        None => Err(PassError::TooLarge { name, origin, multiple }),
+    }
+}
+
+/// Emits an operator that stands for `like`.
+fn again(graph: &mut Graph, op: impl Into<Op>, like: ValueId) -> Result<ValueId, PassError> {
+    let (name, origin) = (graph.value(like).name.clone(), graph.value(like).origin.clone());
+    Ok(graph.emit(op, &name, origin)?[0])
+}
+
+/// Emits what gives `step` from `before` again, applied to `value`; its other operands as `other` has them.
+fn reapplied(
+    graph: &mut Graph,
+    step: ValueId,
+    before: ValueId,
+    value: ValueId,
+    mut other: impl FnMut(&mut Graph, ValueId) -> Result<ValueId, PassError>,
+) -> Result<ValueId, PassError> {
+    let Some(mut op) = graph.producer(step).map(|node| node.op.clone()) else { return Ok(value) };
+    let mut operands = Vec::new();
+    for operand in op.operands() {
+        operands.push(if operand == before { value } else { other(graph, operand)? });
+    }
+    let mut operands = operands.into_iter();
+    op.visit_operands_mut(&mut |v| *v = operands.next().unwrap_or(*v));
+    again(graph, op, step)
+}
+
+/// A weight larger along one axis, filled up with `value`, with the name and the origin of the one
+/// that it stands for.
+fn padded(
+    graph: &mut Graph,
+    weight: ValueId,
+    axis: usize,
+    multiple: usize,
+    value: f64,
+) -> Result<ValueId, PassError> {
+    let larger = enlarged(graph, weight, axis, multiple, value)?;
+    let (name, origin) = (graph.value(weight).name.clone(), graph.value(weight).origin.clone());
+    Ok(graph.add_weight(&name, larger, origin))
+}
