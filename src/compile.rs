@@ -8,13 +8,14 @@ use anyhow::{Context, Result, bail};
 use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
+use planish_passes::pad;
 use planish_passes::raise::{Miss, misses, raised};
-use planish_passes::{Half, Options, Pipeline, Stage, Target, precision};
+use planish_passes::{Half, Logits, Options, Padding, Pipeline, Stage, Target, precision};
 
 use crate::draft::Draft;
 use crate::files::digest;
 use crate::links;
-use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source};
+use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source, Vocabulary};
 use crate::package::RuntimePackage;
 use crate::sentence;
 use crate::source::SourceModel;
@@ -78,6 +79,8 @@ pub struct LoweredPart {
     pub misses: Vec<Miss>,
     /// What came of half precision, where that was asked for.
     pub precision: Option<precision::Report>,
+    /// The vocabulary and what it was padded to, where that was asked for.
+    pub vocabulary: Option<Vocabulary>,
 }
 
 /// A compiled model that is not in its place yet.
@@ -134,8 +137,9 @@ pub fn lower(
         let misses = if options.explain_fusion { misses(&graph)? } else { Vec::new() };
         let raised = raised(&graph);
         let precision = pipeline.halve(&mut graph, &mut stages, &mut after)?;
+        let vocabulary = vocabulary(&graph, options.passes.padding);
         pipeline.lower(&mut graph, &mut stages, &mut after)?;
-        Ok(LoweredPart { name: part.name, graph, stages, raised, misses, precision })
+        Ok(LoweredPart { name: part.name, graph, stages, raised, misses, precision, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     check_patterns(options, &parts)?;
@@ -171,6 +175,10 @@ pub fn compile(
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     options.package.check(&source)?;
     options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
+    let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
+    if options.passes.padding.logits == Logits::Padded && widened.is_none() {
+        bail!("{} scores no tokens whose logits could be padded; leave out --logits padded", model.name());
+    }
     if let Some(note) = sentence_note(model, &source) {
         observer.note(&note);
     }
@@ -185,7 +193,8 @@ pub fn compile(
     let draft = Draft::create(folder, options.force)?;
     let (exported, files) = write(model, &lowered, &draft, options, observer)?;
     let mut companions = copy_companions(model, draft.folder())?;
-    let (configuration, warning) = options.package.configure(&source, draft.folder())?;
+    let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
+    let (configuration, warning) = options.package.configure(&source, scored, draft.folder())?;
     companions.extend(configuration);
     warning.iter().for_each(|warning| observer.warning(warning));
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
@@ -320,11 +329,20 @@ fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
     Part {
         name: part.name.to_owned(),
         inputs: graph.inputs().iter().map(input).collect(),
-        outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
+        outputs: lowered.graph.outputs().iter().map(|o| port(&lowered.graph, &o.name, o.value)).collect(),
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         precision: lowered.precision.as_ref().map(Into::into),
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        vocabulary: lowered.vocabulary.clone(),
     }
+}
+
+/// The vocabulary of a graph before it is padded, and what becomes of it.
+fn vocabulary(canonical: &Graph, padding: Padding) -> Option<Vocabulary> {
+    let multiple = padding.vocabulary?;
+    let pad::Vocabulary { size, scored } = pad::vocabulary(canonical)?;
+    let padded = size.checked_next_multiple_of(multiple)?;
+    Some(Vocabulary { size, padded, logits: scored.then(|| padding.logits.to_string()) })
 }
 
 /// Name and type of a value.

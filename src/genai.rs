@@ -55,12 +55,13 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 /// Writes the file into the folder of an artifact with one model, a decoder, and with the
-/// configuration files of its source; returns what the library will not do that they say.
+/// configuration files of its source; `scored` is how wide logits are, if not as in the source. Returns what
+/// the library will not do that those files say.
 ///
 /// # Errors
 /// When the model is no decoder, a configuration file does not say what it should, or the file
 /// cannot be written.
-pub(crate) fn write(model: &Loaded, folder: &Path) -> Result<Option<String>> {
+pub(crate) fn write(model: &Loaded, scored: Option<usize>, folder: &Path) -> Result<Option<String>> {
     let mut document = document(model)?;
     let ids = &mut document["model"];
     // The library refuses ids that are in no vocabulary; configurations say by them that there is none.
@@ -79,6 +80,10 @@ pub(crate) fn write(model: &Loaded, folder: &Path) -> Result<Option<String>> {
     // Where no token is for padding, the first that ends a text is, as in the transformers library.
     if let Some(id) = token("pad_token_id")?.or(ends.first().copied()) {
         ids["pad_token_id"] = id.into();
+    }
+    // The library takes logits of as many columns, and finds none of the padded ones to be the best.
+    if let Some(scored) = scored {
+        ids["vocab_size"] = scored.into();
     }
     let dropped = search_settings(folder, &mut document["search"])?;
     let path = folder.join(CONFIG);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_onnx::ImportOptions;
-use planish_passes::Target;
+use planish_passes::{Logits, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
@@ -83,6 +83,29 @@ pub struct Part {
     pub precision: Option<PartPrecision>,
     /// How many of each operator that raising finds the graph has, before it is lowered.
     pub raised: BTreeMap<String, usize>,
+    /// Its vocabulary, where that was to be padded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub vocabulary: Option<Vocabulary>,
+}
+
+/// A vocabulary and what was made of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vocabulary {
+    /// The number of tokens.
+    pub size: usize,
+    /// The rows of the tables of tokens and of the head in the graph.
+    pub padded: usize,
+    /// What the scores of tokens look like outside, `sliced` or `padded`; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub logits: Option<String>,
+}
+
+impl Part {
+    /// The vocabulary, where scores are given for all of its rows.
+    #[must_use]
+    pub fn padded_logits(&self) -> Option<&Vocabulary> {
+        self.vocabulary.as_ref().filter(|v| v.logits.as_deref() == Some(Logits::Padded.name()))
+    }
 }
 
 /// What was compiled.

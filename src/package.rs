@@ -64,14 +64,20 @@ impl RuntimePackage {
     }
 
     /// Writes what the library needs besides the model and what was copied from the source into a
-    /// folder; returns the names of the files, and what a user must know.
+    /// folder; returns the names of the files, and what a user must know. `scored` is how wide logits
+    /// are, if not as in the source.
     ///
     /// # Errors
     /// When a configuration that was copied there cannot be honoured, or a file cannot be written.
-    pub(crate) fn configure(self, model: &Loaded, folder: &Path) -> Result<(Vec<String>, Option<String>)> {
+    pub(crate) fn configure(
+        self,
+        model: &Loaded,
+        scored: Option<usize>,
+        folder: &Path,
+    ) -> Result<(Vec<String>, Option<String>)> {
         match self {
             Self::Optimum => Ok((Vec::new(), None)),
-            Self::Genai => Ok((vec![genai::CONFIG.to_owned()], genai::write(model, folder)?)),
+            Self::Genai => Ok((vec![genai::CONFIG.to_owned()], genai::write(model, scored, folder)?)),
         }
     }
 }

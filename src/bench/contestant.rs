@@ -6,6 +6,7 @@ use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::Serialize;
 
 use super::environment::memory;
+use crate::manifest::Vocabulary;
 use crate::verify::Tolerances;
 
 /// A loaded artifact, or a part of one.
@@ -22,6 +23,8 @@ pub struct Contestant {
     pub weights: u64,
     /// How far its outputs may be from the reference's.
     pub tolerances: Tolerances,
+    /// Its vocabulary, where it gives logits for all rows of that.
+    pub vocabulary: Option<Vocabulary>,
     pub(crate) session: Box<dyn Session>,
     pub(crate) load: Load,
     pub(crate) resident: Option<u64>,
@@ -65,15 +68,17 @@ impl Contestant {
             precision: precision.to_owned(),
             weights,
             tolerances,
+            vocabulary: None,
             session,
             load: Load { ms, first_ms: None },
             resident,
         })
     }
 
-    /// The same, for the part at another place.
+    /// The same, for the part at another place, with its vocabulary where it gives logits for all rows
+    /// of that.
     #[must_use]
-    pub fn of_part(self, part: usize) -> Self {
-        Self { part, ..self }
+    pub fn of_part(self, part: usize, vocabulary: Option<Vocabulary>) -> Self {
+        Self { part, vocabulary, ..self }
     }
 }

@@ -228,7 +228,7 @@ fn measure(
             let (weights, model) = (artifact.weights(part), Model::Onnx(&file));
             let tolerances = Tolerances::of(precision);
             let loaded = Contestant::load(&label, precision, runtime, model, &session, weights, tolerances)?;
-            contestants.push(loaded.of_part(index));
+            contestants.push(loaded.of_part(index, part.padded_logits().cloned()));
         }
     }
     let bar = progress_bar();

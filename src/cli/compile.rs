@@ -11,7 +11,7 @@ use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::raise::Miss;
-use planish_passes::{Options, PASSES, Target};
+use planish_passes::{Logits, Options, PASSES, Padding, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
@@ -62,6 +62,14 @@ pub(super) struct Arguments {
     /// The library to lay the artifact out for
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
+    /// Pad tables of tokens, and the layers that score them, to a multiple of N rows; `off` or 0 leaves
+    /// them [default: as the target is fastest with: off for onnx and ort]
+    #[arg(long, value_name = "N", value_parser = multiple)]
+    pad_vocab: Option<usize>,
+    /// What logits look like where the vocabulary is padded: sliced (one for each token), padded (as many
+    /// as rows, those of no token at the lowest finite number)
+    #[arg(long, default_value = "sliced", value_name = "HOW")]
+    logits: Logits,
     /// Lower everything to plain arithmetic: the baseline to compare with
     #[arg(long)]
     no_fusion: bool,
@@ -102,6 +110,28 @@ enum Weights {
     Link,
 }
 
+/// What follows `--pad-vocab`.
+fn multiple(text: &str) -> Result<usize, String> {
+    match text {
+        "off" => Ok(0),
+        _ => text.parse().map_err(|_| "expected a number of rows, or off".to_owned()),
+    }
+}
+
+/// What is padded: what was asked for, or what the target is fastest with.
+fn padding(arguments: &Arguments) -> Result<Padding> {
+    let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target) };
+    if let Some(multiple) = arguments.pad_vocab {
+        padding.vocabulary = Some(multiple).filter(|multiple| *multiple > 0);
+    }
+    match (padding.logits, padding.vocabulary) {
+        (Logits::Padded, None) => {
+            Err(Usage("--logits padded needs a vocabulary that is padded; add --pad-vocab 64".to_owned()).into())
+        }
+        _ => Ok(padding),
+    }
+}
+
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
     if let Some(pass) = &arguments.print_ir_after
@@ -128,6 +158,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         strict: arguments.strict,
         passes: Options {
             fusion: !arguments.no_fusion,
+            padding: padding(&arguments)?,
             precision: precision.map(Into::into),
             ..Options::new(arguments.target, arguments.opset.unwrap_or_else(|| source.default_opset()))
         },
@@ -158,6 +189,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
     let written = start.elapsed();
+    let padded = compiled.manifest.parts.iter().any(|part| part.vocabulary.is_some());
+    if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
+        warn("nothing was padded: no input of token ids and no layer that scores tokens was found");
+    }
     if arguments.verify {
         let report = super::verify::draft(&compiled, &arguments.runtime, arguments.threads)?;
         VerificationFailed::check(&report)?;

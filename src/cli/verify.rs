@@ -104,13 +104,14 @@ fn report(
             specs: input_specs(candidate.inputs(), described, manifest.pad_token_id)?,
             reference: Reference.load(Model::Graph(&part.graph), &options)?,
             candidate,
+            vocabulary: described.padded_logits().cloned(),
         })
     };
     let mut pairs = source.parts.iter().map(pair).collect::<Result<Vec<_>>>()?;
     match pairs.as_mut_slice() {
-        [Pair { specs, reference, candidate, .. }] => {
+        [Pair { specs, reference, candidate, vocabulary, .. }] => {
             let cases = cases(specs, longest, seed)?;
-            Ok(verify(reference.as_mut(), candidate.as_mut(), &cases, tolerances)?)
+            Ok(verify(reference.as_mut(), candidate.as_mut(), &cases, vocabulary.as_ref(), tolerances)?)
         }
         pairs => verify_parts(pairs, longest, seed, tolerances),
     }

@@ -11,6 +11,8 @@ pub(super) struct Decoder {
     session: Box<dyn Session>,
     takes_positions: bool,
     vocabulary: i64,
+    /// How many of the scores that the model gives are of tokens.
+    scored: usize,
     /// The longest text, prompt included.
     longest: usize,
     caching: bool,
@@ -35,6 +37,7 @@ impl Decoder {
             cache: Cache::new(session.inputs(), ""),
             takes_positions: session.inputs().iter().any(|port| port.name == "position_ids"),
             vocabulary: parts.vocabulary("model")?,
+            scored: parts.scored("model"),
             longest: parts.longest(),
             session,
             caching: parts.loading.caching,
@@ -76,7 +79,7 @@ impl Decoder {
         if self.caching {
             self.cache.update(&mut outputs)?;
         }
-        Scores::last(&mut outputs)
+        Scores::last(&mut outputs, self.scored)
     }
 }
 

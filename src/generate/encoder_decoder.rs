@@ -21,6 +21,8 @@ pub(super) struct EncoderDecoder {
     start_token: i64,
     /// Of the prompts, then of the texts: ids are from 0 to below these.
     vocabularies: [i64; 2],
+    /// How many of the scores that the decoders give are of tokens.
+    scored: usize,
     /// The longest prompt and the longest text.
     longest: usize,
     /// The text of each row, all of the same length.
@@ -68,6 +70,7 @@ impl EncoderDecoder {
             with_past,
             start_token,
             vocabularies,
+            scored: parts.scored(DECODER),
             longest: parts.longest(),
             rows: Vec::new(),
             prompts: Vec::new(),
@@ -100,7 +103,7 @@ impl EncoderDecoder {
             with_past.cross.update(&mut outputs)?;
             self.hidden = None;
         }
-        Scores::last(&mut outputs)
+        Scores::last(&mut outputs, self.scored)
     }
 
     /// Keeps some of the rows. What depends on the prompt alone stays where rows only change places
@@ -180,6 +183,6 @@ impl LanguageModel for EncoderDecoder {
         let inputs: Vec<(&str, &Value)> = tokens.into_iter().chain(cached).collect();
         let mut outputs = with_past.session.run_values(&inputs)?;
         with_past.own.update(&mut outputs)?;
-        Scores::last(&mut outputs)
+        Scores::last(&mut outputs, self.scored)
     }
 }

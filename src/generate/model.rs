@@ -109,6 +109,12 @@ impl Parts<'_> {
         ids.ok_or_else(|| anyhow!("{} does not say which ids its {part} takes", self.folder.display()))
     }
 
+    /// How many of a part's scores are of tokens: fewer than it gives where its vocabulary is padded.
+    pub(super) fn scored(&self, part: &str) -> usize {
+        let padded = self.find(part).and_then(Part::padded_logits);
+        padded.map_or(usize::MAX, |vocabulary| vocabulary.size)
+    }
+
     /// The longest text, in tokens.
     pub(super) fn longest(&self) -> usize {
         self.manifest.max_sequence_length.unwrap_or(usize::MAX)
@@ -149,10 +155,11 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// Those of the last column of the output `logits`, [rows, columns, vocabulary].
-    pub(super) fn last(outputs: &mut Vec<(String, Value)>) -> Result<Self> {
+    /// Those of the last column of the output `logits`, [rows, columns, vocabulary]; the first `scored`
+    /// where there are more.
+    pub(super) fn last(outputs: &mut Vec<(String, Value)>, scored: usize) -> Result<Self> {
         let logits = output(outputs, "logits")?;
-        let (true, &[_, columns, vocabulary]) = (logits.dtype().is_float(), logits.shape()) else {
+        let (true, &[_, columns, width]) = (logits.dtype().is_float(), logits.shape()) else {
             let (dtype, shape) = (logits.dtype(), logits.shape());
             bail!("`logits` is {dtype}{shape:?}; generation takes floats, [rows, columns, vocabulary]");
         };
@@ -163,7 +170,8 @@ impl Scores {
                 tensor.to_f64().into_iter().map(|v| v as f32).collect()
             }
         };
-        let last = all.chunks((columns * vocabulary).max(1)).flat_map(|row| &row[row.len() - vocabulary..]);
+        let vocabulary = width.min(scored);
+        let last = all.chunks((columns * width).max(1)).flat_map(|row| &row[row.len() - width..][..vocabulary]);
         let scores = Self { logits: last.copied().collect(), vocabulary };
         match scores.logits.iter().any(|score| score.is_nan() || *score == f32::INFINITY) {
             true => bail!("the model's logits are not finite; `planish verify` says how it compares with its source"),

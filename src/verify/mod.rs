@@ -2,12 +2,15 @@
 
 mod cases;
 mod compare;
+mod padded;
 mod parts;
 mod report;
 
 use planish_eval::Tensor;
 use planish_runtimes::{RuntimeError, Session};
 use serde::{Deserialize, Serialize};
+
+use crate::manifest::Vocabulary;
 
 pub use cases::{Case, cases};
 pub(crate) use cases::{continued, first_tokens};
@@ -48,7 +51,8 @@ impl Tolerances {
     }
 }
 
-/// Runs both on every case and compares their outputs.
+/// Runs both on every case and compares their outputs; `vocabulary` is the candidate's, where it gives
+/// logits for all its rows.
 ///
 /// # Errors
 /// When either fails to run.
@@ -56,12 +60,13 @@ pub fn verify(
     reference: &mut dyn Session,
     candidate: &mut dyn Session,
     cases: &[Case],
+    vocabulary: Option<&Vocabulary>,
     tolerances: Tolerances,
 ) -> Result<Report, RuntimeError> {
     let per_token = per_token(reference);
     let run = |case: &Case| {
         let ([inputs, expected], [_, actual]) = (case.run(reference)?, case.run(candidate)?);
-        let outputs = compare(&expected, &actual, &inputs, &per_token, tolerances);
+        let outputs = compare(&expected, &actual, &inputs, &per_token, vocabulary, tolerances);
         Ok(CaseReport { label: case.label.clone(), outputs })
     };
     let cases = cases.iter().map(run).collect::<Result<Vec<_>, RuntimeError>>()?;
@@ -118,8 +123,8 @@ mod tests {
         assert_eq!(labels[labels.len() - 2..], continued);
         assert!(labels.contains(&"1 x 64"));
         let mut again = session(&model.parts[0].graph);
-        assert!(verify(reference.as_mut(), again.as_mut(), &cases, Tolerances::F32).unwrap().passed());
-        let report = verify(reference.as_mut(), broken.as_mut(), &cases, Tolerances::F32).unwrap();
+        assert!(verify(reference.as_mut(), again.as_mut(), &cases, None, Tolerances::F32).unwrap().passed());
+        let report = verify(reference.as_mut(), broken.as_mut(), &cases, None, Tolerances::F32).unwrap();
         assert!(!report.passed() && report.misses().iter().all(|miss| miss.contains("cached: ")), "{report}");
         let shifted = cases.iter().find(|case| case.before.is_some()).unwrap();
         let [inputs, outputs] = shifted.run(reference.as_mut()).unwrap();
@@ -142,7 +147,7 @@ mod tests {
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..8, pad: Some(0) })]);
         let cases = cases(&specs(reference.inputs(), &ids).unwrap(), Some(16), 1).unwrap();
         let mut verified =
-            |candidate: &str| verify(reference.as_mut(), load(candidate).as_mut(), &cases, Tolerances::F32).unwrap();
+            |candidate: &str| verify(reference.as_mut(), load(candidate).as_mut(), &cases, None, Tolerances::F32).unwrap();
         let same = verified("embed.onnx");
         assert!(same.passed() && same.cases.len() == cases.len(), "{same}");
         let off = verified("embed_off.onnx");

@@ -6,6 +6,7 @@ use planish_runtimes::Session;
 use super::{CaseReport, Report, Tolerances, compare, named, per_token};
 use crate::chain::Tensors;
 use crate::inputs::{InputSpec, seeded_inputs};
+use crate::manifest::Vocabulary;
 
 /// A part on the reference and on the runtime under test.
 pub struct Pair {
@@ -17,6 +18,8 @@ pub struct Pair {
     pub reference: Box<dyn Session>,
     /// What was made of it.
     pub candidate: Box<dyn Session>,
+    /// The candidate's vocabulary, where it gives logits for all its rows.
+    pub vocabulary: Option<Vocabulary>,
 }
 
 /// Batch, tokens of the first part, tokens of each other part, and whether there is padding.
@@ -50,7 +53,7 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
             let actual = pair.candidate.run(&named(pair.candidate.as_ref(), &inputs))?;
             let label = format!("{}, {batch} x {sequence}{}", pair.name, if padded { ", padded" } else { "" });
             let per_token = per_token(pair.reference.as_ref());
-            let outputs = compare(&expected, &actual, &inputs, &per_token, tolerances);
+            let outputs = compare(&expected, &actual, &inputs, &per_token, pair.vocabulary.as_ref(), tolerances);
             cases.push(CaseReport { label, outputs });
             if index == 0 {
                 given.take_inputs(&pair.name, &inputs);
