@@ -110,7 +110,8 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
         Ok(expected) => expected,
         Err(error) => return (None, Some(format!("there is nothing to compare with: {error}"))),
     };
-    let reports = compare(expected, &actual, inputs, &run.per_token, contestant.vocabulary.as_ref(), contestant.tolerances);
+    let reports =
+        compare(expected, &actual, inputs, &run.per_token, contestant.vocabulary.as_ref(), contestant.tolerances);
     let miss = reports.iter().find_map(|report| Some(format!("{}: {}", report.output, report.miss.as_ref()?)));
     (worst(&reports), miss)
 }

@@ -239,7 +239,10 @@ mod tests {
         let tolerances = Tolerances { max_relative: 1.0, cosine: 0.0, top1: 1.0 };
         let top1 = |want: &[f32], got: &[f32]| {
             let n = want.len();
-            compare(&outputs(&[1, n], want), &outputs(&[1, n], got), &[], &[], None, tolerances)[0].figures.unwrap().top1
+            compare(&outputs(&[1, n], want), &outputs(&[1, n], got), &[], &[], None, tolerances)[0]
+                .figures
+                .unwrap()
+                .top1
         };
         assert_eq!(top1(&[8.0, 8.000_01, 1.0], &[8.000_01, 8.0, 1.0]), 1.0);
         assert_eq!(top1(&[8.0, 8.1, 1.0], &[8.1, 8.0, 1.0]), 0.0);

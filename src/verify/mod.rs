@@ -146,8 +146,9 @@ mod tests {
         let mut reference = load("embed.onnx");
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..8, pad: Some(0) })]);
         let cases = cases(&specs(reference.inputs(), &ids).unwrap(), Some(16), 1).unwrap();
-        let mut verified =
-            |candidate: &str| verify(reference.as_mut(), load(candidate).as_mut(), &cases, None, Tolerances::F32).unwrap();
+        let mut verified = |candidate: &str| {
+            verify(reference.as_mut(), load(candidate).as_mut(), &cases, None, Tolerances::F32).unwrap()
+        };
         let same = verified("embed.onnx");
         assert!(same.passed() && same.cases.len() == cases.len(), "{same}");
         let off = verified("embed_off.onnx");

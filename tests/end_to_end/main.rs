@@ -17,6 +17,7 @@ mod graphs;
 mod import_options;
 mod inspect;
 mod output_folder;
+mod padded_vocabulary;
 mod padding;
 mod parts;
 mod precision;

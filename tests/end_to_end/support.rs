@@ -107,7 +107,8 @@ pub(crate) fn compiled(model: &Path, folder: &Path, options: &CompileOptions) ->
     compile(&SourceModel::open(model).unwrap(), folder, options, &Silent).unwrap()
 }
 
-struct Silent;
+/// Sees nothing.
+pub(crate) struct Silent;
 
 impl Observer for Silent {
     fn warning(&self, _: &str) {}

@@ -45,6 +45,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     if !options.fusion {
         return Ok(0);
     }
+    // Dead users of a weight or a result would count.
+    graph.compact();
     let alignment = Alignment(options);
     let mut changed = 0;
     // A layer that ends one pair may begin another.

@@ -74,13 +74,7 @@ impl FromStr for Logits {
 }
 
 /// A weight larger along one axis, filled up with `value`.
-fn enlarged(
-    graph: &Graph,
-    weight: ValueId,
-    axis: usize,
-    multiple: usize,
-    value: f64,
-) -> Result<Weight, PassError> {
+fn enlarged(graph: &Graph, weight: ValueId, axis: usize, multiple: usize, value: f64) -> Result<Weight, PassError> {
     let larger = graph.weight(weight).and_then(|weight| {
         let mut shape = weight.shape().to_vec();
         let size = shape.get_mut(axis)?;

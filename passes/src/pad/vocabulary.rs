@@ -42,6 +42,8 @@ pub const PAD_VOCAB: Pass = Pass {
 
 fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     let Some(multiple) = options.padding.vocabulary.filter(|multiple| *multiple > 1) else { return Ok(0) };
+    // Dead users of a table or of scores would count.
+    graph.compact();
     let Found { mut tables, mut heads } = Found::of(graph);
     tables.retain(|table| graph.weight(*table).is_some_and(|table| !table.shape()[0].is_multiple_of(multiple)));
     heads.retain(|head| !head.size.is_multiple_of(multiple));
@@ -168,13 +170,7 @@ fn reapplied(
 
 /// A weight larger along one axis, filled up with `value`, with the name and the origin of the one
 /// that it stands for.
-fn padded(
-    graph: &mut Graph,
-    weight: ValueId,
-    axis: usize,
-    multiple: usize,
-    value: f64,
-) -> Result<ValueId, PassError> {
+fn padded(graph: &mut Graph, weight: ValueId, axis: usize, multiple: usize, value: f64) -> Result<ValueId, PassError> {
     let larger = enlarged(graph, weight, axis, multiple, value)?;
     let (name, origin) = (graph.value(weight).name.clone(), graph.value(weight).origin.clone());
     Ok(graph.add_weight(&name, larger, origin))

@@ -1,7 +1,7 @@
 //! Random graphs mean the same after every pass and after every pipeline.
 
 use planish_ir::{Graph, verify};
-use planish_passes::{Options, PASSES, PassError, Pipeline, Target};
+use planish_passes::{Options, PASSES, Padding, PassError, Pipeline, Target};
 use proptest::prelude::*;
 
 use crate::random_graph::{build, choices};
@@ -10,10 +10,11 @@ use crate::support::{difference, inputs, outputs, tolerance};
 const OPSETS: [u32; 3] = [17, 20, 24];
 
 fn options() -> impl Iterator<Item = Options> {
-    Target::all().flat_map(|target| {
-        OPSETS
-            .into_iter()
-            .flat_map(move |opset| [true, false].map(|fusion| Options { fusion, ..Options::new(target, opset) }))
+    let padding = Padding { vocabulary: Some(3), features: Some(4), ..Padding::default() };
+    Target::all().flat_map(move |target| {
+        OPSETS.into_iter().flat_map(move |opset| {
+            [true, false].map(|fusion| Options { fusion, padding, ..Options::new(target, opset) })
+        })
     })
 }
 

@@ -1,0 +1,192 @@
+//! `--pad-vocab`: aligned inside, the same outside; and `--logits padded`, where the padding shows.
+
+use std::fs;
+use std::path::Path;
+
+use onnx_protobuf::{Message, ModelProto, TensorProto};
+use planish::compile::{Compiled, lower};
+use planish::manifest::{Manifest, Vocabulary};
+use planish::source::SourceModel;
+use planish_eval::Tensor;
+use planish_passes::{Logits, Padding, Target};
+use planish_runtimes::ort::OnnxRuntime;
+use planish_runtimes::{Model, Runtime, SessionOptions};
+use serde_json::Value;
+
+use crate::goldens::worst_error;
+use crate::support::{
+    Draft, Silent, compiled, golden, numbered, options, planish, planish_compile, repository, scratch, text,
+};
+
+const MULTIPLE: usize = 64;
+
+fn padding(logits: Logits) -> Padding {
+    Padding { vocabulary: Some(MULTIPLE), logits, ..Padding::default() }
+}
+
+/// GPT-2 compiled with padding, or without.
+fn gpt2(folder: &Path, target: Target, padding: Padding) -> Compiled {
+    let mut options = options(target);
+    options.passes.padding = padding;
+    compiled(&golden("gpt2"), folder, &options)
+}
+
+/// The weights in a model's file.
+fn initializers(compiled: &Compiled) -> Vec<TensorProto> {
+    let bytes = fs::read(compiled.draft.folder().join("model.onnx")).unwrap();
+    ModelProto::parse_from_bytes(&bytes).unwrap().graph.initializer.clone()
+}
+
+/// `logits` of a batch of prompts on ONNX Runtime.
+fn logits(compiled: &Compiled) -> Tensor {
+    let file = compiled.draft.folder().join("model.onnx");
+    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
+    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session).unwrap();
+    let mut inputs = numbered(&golden("gpt2").join("io.safetensors"), "in.");
+    inputs.retain(|(name, _)| session.inputs().iter().any(|port| port.name == *name));
+    let batch = inputs[0].1.shape()[0];
+    for port in session.inputs().iter().filter(|port| port.name.starts_with("past_key_values.")) {
+        inputs.push((port.name.clone(), Tensor::new(vec![batch, 4, 0, 12], Vec::<f32>::new()).unwrap()));
+    }
+    let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+    session.run(&inputs).unwrap().into_iter().find(|(name, _)| name == "logits").unwrap().1
+}
+
+#[test]
+fn a_tied_vocabulary_is_larger_inside_and_the_same_outside() {
+    let folder = scratch();
+    for target in Target::all() {
+        let plain = gpt2(&folder.path().join("plain"), target, Padding::default());
+        let sliced = gpt2(&folder.path().join("sliced"), target, padding(Logits::Sliced));
+        let whole = gpt2(&folder.path().join("whole"), target, padding(Logits::Padded));
+        for padded in [&sliced, &whole] {
+            let rows = |size: i64| initializers(padded).iter().filter(|t| t.dims.contains(&size)).count();
+            let tables = initializers(padded).iter().filter(|t| t.dims == [192, 48]).count();
+            assert_eq!((tables, rows(137)), (1, 0), "{target}: tied, and none left as it was");
+        }
+        let (plain, sliced, whole) = (logits(&plain), logits(&sliced), logits(&whole));
+        assert_eq!(sliced.shape().last(), Some(&137));
+        assert!(worst_error("logits", &plain, &sliced, None) < 1e-6, "{target}");
+
+        assert_eq!(whole.shape().last(), Some(&192));
+        let (rows, wide) = (plain.to_f64(), whole.to_f64());
+        let tokens: Vec<f64> = wide.chunks(192).flat_map(|row| &row[..137]).copied().collect();
+        let largest = rows.iter().fold(1.0, |largest: f64, v| largest.max(v.abs()));
+        assert!(rows.iter().zip(&tokens).all(|(a, b)| (a - b).abs() < 1e-6 * largest), "{target}");
+        assert!(wide.chunks(192).flat_map(|row| &row[137..]).all(|v| *v == f64::from(f32::MIN)), "{target}");
+    }
+}
+
+/// Every golden that has token ids, on every target.
+#[test]
+fn all_models_verify_with_a_padded_vocabulary() {
+    let folder = scratch();
+    let mut scored = 0;
+    for entry in fs::read_dir(repository().join("fixtures/goldens")).unwrap() {
+        let model = entry.unwrap().path();
+        let name = model.file_name().unwrap().to_string_lossy().into_owned();
+        if !model.is_dir() || name == "vit" {
+            continue;
+        }
+        for target in Target::all() {
+            let out = folder.path().join(format!("{name}-{target}"));
+            let more = ["--target", target.name(), "--pad-vocab", "64", "--verify", "--verify-passes"];
+            planish_compile(&model, &out, &more).exits(0, &[]);
+            let manifest = Manifest::read(&out).unwrap();
+            for part in &manifest.parts {
+                let Some(Vocabulary { size, padded, logits }) = &part.vocabulary else {
+                    panic!("{name}: {}", part.name)
+                };
+                assert!(padded > size && padded.is_multiple_of(MULTIPLE), "{name}: {size} and {padded}");
+                assert!(logits.is_none() || logits.as_deref() == Some("sliced"), "{name}");
+            }
+            let scores = manifest.parts.iter().any(|part| part.vocabulary.as_ref().unwrap().logits.is_some());
+            let language = ["text-generation", "text2text-generation", "fill-mask"];
+            assert_eq!(scores, language.contains(&manifest.task.as_deref().unwrap()), "{name}");
+            if scores {
+                scored += 1;
+                let more = [&more[..], &["--logits", "padded", "--force"]].concat();
+                planish_compile(&model, &out, &more).exits(0, &[]);
+            }
+        }
+    }
+    assert!(scored >= 2 * 20, "{scored}");
+}
+
+#[test]
+fn padded_logits_are_declared_and_never_generated() {
+    let folder = scratch();
+    for name in ["gpt2", "gemma2", "t5", "bart"] {
+        let (plain, padded) = (folder.path().join(name), folder.path().join(format!("{name}-padded")));
+        planish_compile(&golden(name), &plain, &[]).exits(0, &[]);
+        planish_compile(&golden(name), &padded, &["--pad-vocab", "64", "--logits", "padded"]).exits(0, &[]);
+        let part = Manifest::read(&padded).unwrap().parts.pop().unwrap();
+        let logits = part.outputs.iter().find(|port| port.name == "logits").unwrap();
+        let vocabulary = part.vocabulary.unwrap();
+        assert_eq!(logits.shape[2], vocabulary.padded.to_string());
+        planish(["verify", text(&padded), "--reference", text(&golden(name))]).exits(0, &[]);
+
+        let generate = |artifact: &Path, more: &[&str]| {
+            let arguments = [&["generate", text(artifact), "--ids", "5,9,2", "--max-new-tokens", "20", "--json"], more];
+            let document: Value = serde_json::from_str(&planish(arguments.concat()).exits(0, &[]).stdout).unwrap();
+            document["ids"].clone()
+        };
+        for more in [&["--greedy"][..], &["--beams", "4"], &["--seed", "3", "--temperature", "9", "--top-k", "0"]] {
+            assert_eq!(generate(&plain, more), generate(&padded, more), "{name} {more:?}");
+        }
+    }
+}
+
+#[test]
+fn the_vocabulary_of_gpt2_becomes_a_multiple_of_64() {
+    let folder = scratch();
+    let mut draft = Draft::of("gpt2");
+    let (size, hidden) = (50257, 48);
+    draft.config["vocab_size"] = size.into();
+    let table = draft.tensors.get_mut("transformer.wte.weight").unwrap();
+    (table.shape, table.bytes) = (vec![size, hidden], vec![0; size * hidden * 4]);
+    let model = SourceModel::open(&draft.write(folder.path().join("model"))).unwrap();
+    let mut options = options(Target::Ort);
+    options.passes.padding = padding(Logits::Sliced);
+    let part = lower(&model, &options, None, &Silent).unwrap().parts.pop().unwrap();
+    let sizes = Vocabulary { size, padded: 50304, logits: Some("sliced".to_owned()) };
+    assert_eq!(part.vocabulary, Some(sizes));
+    let table = part.graph.weights().find(|(_, _, weight)| weight.elements() > size * hidden).unwrap().2;
+    assert_eq!(table.shape(), [50304, hidden]);
+}
+
+#[test]
+fn what_cannot_be_padded_is_said() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let compile = |name: &str, more: &[&str]| planish_compile(&golden(name), &out, &[more, &["--force"]].concat());
+    compile("gpt2", &["--logits", "padded"]).exits(2, &["--logits padded needs a vocabulary", "--pad-vocab 64"]);
+    let off = ["--logits", "padded", "--pad-vocab", "off"];
+    compile("gpt2", &off).exits(2, &["--logits padded needs a vocabulary"]);
+    compile("gpt2", &["--pad-vocab", "many"]).exits(2, &["expected a number of rows, or off"]);
+    compile("gpt2", &["--logits", "cut"]).exits(2, &["logits are sliced or padded, not `cut`"]);
+    let classifier = ["--logits", "padded", "--pad-vocab", "64"];
+    compile("bert-classify", &classifier).exits(1, &["scores no tokens", "leave out --logits padded"]);
+    compile("vit", &["--pad-vocab", "64"]).exits(0, &["nothing was padded"]);
+    let model = Draft::of("gpt2").write(folder.path().join("model"));
+    let linked = planish_compile(&model, &out, &["--pad-vocab", "64", "--weights", "link", "--force"]);
+    linked.exits(0, &["transposed, joined or padded for the graph: copied, not linked"]);
+    let manifest = |more: &[&str]| {
+        compile("gpt2", more).succeeds();
+        Manifest::read(&out).unwrap().parts.pop().unwrap().vocabulary
+    };
+    assert_eq!((manifest(&[]), manifest(&["--pad-vocab", "0"])), (None, None));
+}
+
+#[test]
+fn onnxruntime_genai_is_told_how_wide_logits_are() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let size = |more: &[&str]| {
+        let more = [&["--runtime-package", "genai", "--pad-vocab", "64", "--force"], more].concat();
+        planish_compile(&golden("gpt2"), &out, &more).exits(0, &[]);
+        let config: Value = serde_json::from_slice(&fs::read(out.join("genai_config.json")).unwrap()).unwrap();
+        config["model"]["vocab_size"].clone()
+    };
+    assert_eq!((size(&[]), size(&["--logits", "padded"])), (137.into(), 192.into()));
+}
