@@ -93,12 +93,12 @@ fn rows(graph: &Graph, weight: ValueId) -> usize {
 }
 
 /// Whether ids are those of an input of tokens.
-fn are_tokens(graph: &Graph, ids: ValueId) -> bool {
-    match graph.producer(ids).map(|node| &node.op) {
-        Some(Op::Cast(Cast { x, .. }) | Op::Reshape(Reshape { x, .. })) => are_tokens(graph, *x),
-        Some(_) => false,
-        None => graph.inputs().contains(&ids) && graph.value(ids).name.ends_with(TOKEN_IDS),
+fn are_tokens(graph: &Graph, mut ids: ValueId) -> bool {
+    while let Some(Op::Cast(Cast { x, .. }) | Op::Reshape(Reshape { x, .. })) = graph.producer(ids).map(|node| &node.op)
+    {
+        ids = *x;
     }
+    graph.inputs().contains(&ids) && graph.value(ids).name.ends_with(TOKEN_IDS)
 }
 
 /// The linear layer of known weights that an output comes from, element by element. What is between

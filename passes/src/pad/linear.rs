@@ -65,6 +65,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     Ok(changed)
 }
 
+/// How many operators are looked at between linear layers.
+const DEPTH: usize = 8;
+
 /// What features are padded to a multiple of.
 struct Alignment<'a>(&'a Options);
 
@@ -80,7 +83,7 @@ impl Alignment<'_> {
         let Some(linear) = own_linear(graph, &graph.node(node).op, uses) else { return Ok(Step::Keep) };
         let multiple = self.of(graph, like);
         let aligned = features(graph, linear.x).is_none_or(|features| features.is_multiple_of(multiple));
-        if aligned || !keeps_zeros(graph, uses, linear.x) {
+        if aligned || !keeps_zeros(graph, uses, linear.x, DEPTH) {
             return Ok(Step::Keep);
         }
         let x = rebuilt(graph, linear.x, multiple)?;
@@ -119,17 +122,17 @@ fn own_linear(graph: &Graph, op: &Op, uses: &[usize]) -> Option<Linear> {
 
 /// Whether a value is made of linear layers, by operators that make zeros of zeros and that nothing else
 /// uses the results of.
-fn keeps_zeros(graph: &Graph, uses: &[usize], value: ValueId) -> bool {
-    let Some(node) = graph.producer(value).filter(|_| uses.get(value.index()) == Some(&1)) else { return false };
+fn keeps_zeros(graph: &Graph, uses: &[usize], value: ValueId, depth: usize) -> bool {
+    let own = depth > 0 && uses.get(value.index()) == Some(&1);
+    let Some(node) = graph.producer(value).filter(|_| own) else { return false };
+    let keeps_zeros = |x: &ValueId| keeps_zeros(graph, uses, *x, depth - 1);
     match &node.op {
         Op::Linear(_) => own_linear(graph, &node.op, uses).is_some(),
-        Op::Gelu(Gelu { x, .. }) => keeps_zeros(graph, uses, *x),
-        Op::Unary(Unary { kind: UnaryKind::Relu | UnaryKind::Silu | UnaryKind::Tanh, x }) => {
-            keeps_zeros(graph, uses, *x)
-        }
+        Op::Gelu(Gelu { x, .. }) => keeps_zeros(x),
+        Op::Unary(Unary { kind: UnaryKind::Relu | UnaryKind::Silu | UnaryKind::Tanh, x }) => keeps_zeros(x),
         Op::Binary(Binary { kind: BinaryKind::Mul, a, b }) => {
             let same = graph.ty(*a).shape == graph.ty(*b).shape;
-            same && keeps_zeros(graph, uses, *a) && keeps_zeros(graph, uses, *b)
+            same && keeps_zeros(a) && keeps_zeros(b)
         }
         _ => false,
     }
