@@ -34,8 +34,9 @@ use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
 use planish_passes::{Half, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target};
 
+use crate::padded::of_tokens;
 use crate::same::same_up_to_names;
-use crate::support::{allowed, difference, inputs, of_tokens, outputs, tolerance};
+use crate::support::{allowed, difference, inputs, outputs, tolerance};
 
 const SEPARATOR: &str = "; ---";
 

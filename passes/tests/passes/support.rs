@@ -75,30 +75,3 @@ pub(crate) fn difference(
         })
     })
 }
-
-/// Outputs of which those that are wider than expected are cut to the columns of tokens.
-///
-/// # Errors
-/// When one of the other columns holds anything but the finite minimum.
-pub(crate) fn of_tokens(
-    expected: &[(String, Tensor)],
-    given: Vec<(String, Tensor)>,
-) -> Result<Vec<(String, Tensor)>, String> {
-    let cut = |(expected, (name, given)): (&(String, Tensor), (String, Tensor))| {
-        let (Some(&width), Some(&wide)) = (expected.1.shape().last(), given.shape().last()) else {
-            return Ok((name, given));
-        };
-        if wide <= width {
-            return Ok((name, given));
-        }
-        let numbers = given.to_f64();
-        let lowest = given.dtype().finite_min().unwrap_or(f64::NAN);
-        if let Some(other) = numbers.chunks(wide).flat_map(|row| &row[width..]).find(|v| **v != lowest) {
-            return Err(format!("`{name}` has {other:e} in a column of no token"));
-        }
-        let kept: Vec<f64> = numbers.chunks(wide).flat_map(|row| &row[..width]).copied().collect();
-        let shape = expected.1.shape().to_vec();
-        Ok((name, Tensor::from_f64(given.dtype(), shape, &kept).expect("columns were cut off")))
-    };
-    expected.iter().zip(given).map(cut).collect()
-}
