@@ -27,7 +27,7 @@ impl Runtime for Reference {
             |reason: String| RuntimeError::Failed { runtime: NAME, action: "load", model: model.to_string(), reason };
         let graph = match model {
             Model::Graph(graph) => graph.clone(),
-            Model::Onnx(path) => planish_onnx::import(path).map_err(|e| failed(e.to_string()))?.graph,
+            Model::Onnx(path) => planish_onnx::import(path).map_err(|e| failed(with_causes(&e)))?.graph,
         };
         let pool = match options.threads {
             0 => None,
@@ -116,4 +116,10 @@ impl Session for ReferenceSession {
         self.bound = Some(inputs.into_iter().map(|(_, tensor)| tensor).collect());
         result
     }
+}
+
+/// An error with what caused it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -52,6 +52,10 @@ fn a_second_run_changes_nothing() {
     assert!(graphs.len() > 30, "{} graphs", graphs.len());
     for (name, graph) in graphs {
         for (target, fusion) in Target::all().flat_map(|target| [(target, true), (target, false)]) {
+            if target == Target::Ort && name.contains("-half") {
+                // No kernels.
+                continue;
+            }
             let options = Options { fusion, ..Options::new(target, 20) };
             let pipeline = Pipeline::new(options.clone());
             let mut graph = graph.clone();

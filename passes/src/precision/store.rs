@@ -49,7 +49,8 @@ pub(super) fn round_weights(
 ) -> (usize, Vec<Kept>) {
     let (mut rounded, mut kept) = (Vec::new(), Vec::new());
     for (id, value, weight) in graph.weights() {
-        if weight.dtype() != DType::F32 || weight.elements() < MIN_ELEMENTS {
+        let is_rounded = narrow(weight, precision.half.dtype()).is_some();
+        if weight.dtype() != DType::F32 || weight.elements() < MIN_ELEMENTS || is_rounded {
             continue;
         }
         let mut asked = None;
