@@ -164,8 +164,8 @@ fn what_grows() {
     assert_eq!(computed(graph, &x()), [(vec![8], twice), (vec![2, 1], vec![2.0, 4.0])]);
 }
 
-/// The operator stays where there is no telling how often it runs, where that is too often, and where a node of
-/// the body is none that a graph can have.
+/// The operator stays where there is no telling how often it runs, where that is too often, where a node of the
+/// body is none that a graph can have, and where an operand is missing.
 #[test]
 fn loops_that_stay() {
     let mut unknown = summing(3, None, "c");
@@ -178,7 +178,9 @@ fn loops_that_stay() {
     refused.node.push(NodeProto { domain: "own".to_owned(), ..node("p = F(s)", vec![]) });
     let mut foreign = summing(3, None, "c");
     foreign.node[0].attribute = vec![graph_attribute("body", refused)];
-    for mut graph in [unknown, depends, foreign, summing(1 << 62, None, "c"), summing(2000, None, "c")] {
+    let mut missing = summing(3, None, "c");
+    missing.node[0].input[2].clear();
+    for mut graph in [unknown, depends, foreign, missing, summing(1 << 62, None, "c"), summing(2000, None, "c")] {
         graph.output = vec![f32("y", "2"), f32("z", "m, 2")];
         let body = graph.node[0].attribute[0].g.as_mut().unwrap();
         (body.output[1], body.output[2]) = (f32("next", "2"), f32("r", "2"));

@@ -89,8 +89,11 @@ impl Body {
     /// of the results.
     ///
     /// # Errors
-    /// When a node cannot be imported.
+    /// When an operand is missing or a node cannot be imported.
     pub(super) fn instance(&self, scope: &mut Scope, part: &str, operands: &[String]) -> Result<Vec<String>, String> {
+        if let Some(missing) = operands.iter().find(|name| !scope.is_defined(name)) {
+            return Err(format!("its operand `{missing}` is missing"));
+        }
         let mut graph = self.graph.clone();
         let name = |own: &str| scope.unused(&format!("{}/{part}/{own}", self.prefix));
         rename(&mut graph, &name, &|name| self.shared.get(name).cloned());

@@ -26,10 +26,13 @@ fn branch(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let body = Body::new(scope, node, name)?;
     body.expect(0, node.proto.output.len())?;
     let results = body.instance(scope, name, &[])?;
-    for (outside, result) in node.proto.output.iter().zip(&results) {
-        if !outside.is_empty() {
-            scope.alias(outside, result);
-        }
-    }
+    give(scope, &node.proto.output, &results);
     Ok(true)
+}
+
+/// Makes results of a node stand for what its graph gave.
+fn give(scope: &mut Scope, outside: &[String], inside: &[String]) {
+    for (outside, inside) in outside.iter().zip(inside).filter(|(outside, _)| !outside.is_empty()) {
+        scope.alias(outside, inside);
+    }
 }

@@ -3,6 +3,7 @@
 use super::super::super::scope::Scope;
 use super::super::{Node, axis};
 use super::body::Body;
+use super::give;
 use super::stack::{Pieces, blank_stack, stack};
 
 /// Writes out the rounds. Operands are what a round passes on to the next, and tensors that are cut along an axis,
@@ -21,10 +22,10 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let (state, cut) = node.proto.input.split_at(carried);
     let pieces = pieces(scope, node, cut)?;
     let Some(rounds) = length(&pieces)? else { return Ok(false) };
+    body.share_constants(scope)?;
     if !body.takes(scope, rounds) {
         return Ok(false);
     }
-    body.share_constants(scope)?;
     let axes = integers(node, "scan_output_axes", gathered)?;
     let backward = integers(node, "scan_output_directions", gathered)?;
     let mut state = state.to_vec();
@@ -47,7 +48,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         }
     }
     let (carried, stacked) = node.proto.output.split_at(carried);
-    for (index, name) in stacked.iter().enumerate() {
+    for (index, name) in stacked.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
         let column = rows.iter().map(|row| &row[index]);
         match (rounds, backward[index]) {
             (0, _) => blank_stack(scope, name, &rows[0][index], axes[index])?,
@@ -55,9 +56,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
             _ => stack(scope, name, column.rev(), axes[index])?,
         }
     }
-    for (name, last) in carried.iter().zip(&state) {
-        scope.alias(name, last);
-    }
+    give(scope, carried, &state);
     Ok(true)
 }
 

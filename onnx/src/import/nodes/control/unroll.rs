@@ -6,6 +6,7 @@ use super::super::super::known::Known;
 use super::super::super::scope::Scope;
 use super::super::Node;
 use super::body::Body;
+use super::give;
 use super::stack::{blank_stack, stack};
 
 /// Writes out the rounds. Operands are the number of rounds, a condition, and what a round passes on to the next;
@@ -22,10 +23,10 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let mut state = node.proto.input.get(2..).unwrap_or_default().to_vec();
     let mut body = Body::new(scope, node, "body")?;
     body.expect(2 + state.len(), 1 + node.proto.output.len())?;
+    body.share_constants(scope)?;
     if !body.takes(scope, rounds) {
         return Ok(false);
     }
-    body.share_constants(scope)?;
     // What a round gives: whether another one follows, what it passes on, and the rest.
     let run = |scope: &mut Scope, round: i64, state: &[String]| {
         let given = [("round", DType::I64, round), ("condition", DType::Bool, 1)].map(|(of, dtype, value)| {
@@ -52,16 +53,14 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let (carried, stacked) = node.proto.output.split_at(state.len());
     if rounds == 0 && !stacked.is_empty() {
         // Only its types are of interest.
-        let (_, _, like) = run(scope, 0, &state)?;
-        for (name, like) in stacked.iter().zip(&like) {
-            blank_stack(scope, name, like, 0)?;
+        rows.push(run(scope, 0, &state)?.2);
+    }
+    for (index, name) in stacked.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+        match rounds {
+            0 => blank_stack(scope, name, &rows[0][index], 0)?,
+            _ => stack(scope, name, rows.iter().map(|row| &row[index]), 0)?,
         }
     }
-    for (index, name) in stacked.iter().enumerate().filter(|_| rounds > 0) {
-        stack(scope, name, rows.iter().map(|row| &row[index]), 0)?;
-    }
-    for (name, last) in carried.iter().zip(&state) {
-        scope.alias(name, last);
-    }
+    give(scope, carried, &state);
     Ok(true)
 }
