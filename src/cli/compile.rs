@@ -122,9 +122,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         task: arguments.task,
         strict: arguments.strict,
         passes: Options {
-            target: arguments.target,
-            opset: arguments.opset.unwrap_or_else(|| source.default_opset()),
             fusion: !arguments.no_fusion,
+            ..Options::new(arguments.target, arguments.opset.unwrap_or_else(|| source.default_opset()))
         },
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
