@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
-use planish_passes::raise::{Miss, misses, raised};
+use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{Half, Logits, Options, Padding, Pipeline, Stage, Target, pad, precision};
 
 use crate::draft::Draft;
@@ -32,7 +32,7 @@ pub struct CompileOptions {
     pub placement: Placement,
     /// The library that the artifact is laid out for.
     pub package: RuntimePackage,
-    /// Whether to look for where raising came near.
+    /// Whether to say what raising found, and where it came near.
     pub explain_fusion: bool,
     /// Whether the graph is verified after each pass.
     pub verify_passes: bool,
@@ -74,8 +74,8 @@ pub struct LoweredPart {
     pub stages: Vec<Stage>,
     /// How many of each operator that raising finds the graph had when it was raised.
     pub raised: BTreeMap<&'static str, usize>,
-    /// Where raising came near, where that was asked for.
-    pub misses: Vec<Miss>,
+    /// What raising found, where that was asked for.
+    pub explanation: Option<Explanation>,
     /// What came of half precision, where that was asked for.
     pub precision: Option<precision::Report>,
     /// The vocabulary and what it was padded to, where that was asked for.
@@ -90,8 +90,8 @@ pub struct Compiled {
     pub manifest: Manifest,
     /// The model before any pass: the reference of verification.
     pub source: Loaded,
-    /// Where raising came near, by part.
-    pub misses: Vec<(&'static str, Vec<Miss>)>,
+    /// What raising found, by part, where that was asked for.
+    pub explanations: Vec<(&'static str, Explanation)>,
 }
 
 impl Compiled {
@@ -133,12 +133,12 @@ pub fn lower(
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline.raise(&mut graph, &mut stages, &mut after)?;
-        let misses = if options.explain_fusion { misses(&graph)? } else { Vec::new() };
+        let explanation = options.explain_fusion.then(|| explain(&graph)).transpose()?;
         let raised = raised(&graph);
         let vocabulary = vocabulary(&graph, options.passes.padding);
         let precision = pipeline.prepare(&mut graph, &mut stages, &mut after)?;
         pipeline.lower(&mut graph, &mut stages, &mut after)?;
-        Ok(LoweredPart { name: part.name, graph, stages, raised, misses, precision, vocabulary })
+        Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     check_patterns(options, &parts)?;
@@ -218,8 +218,8 @@ pub fn compile(
         recompute_at: source.recompute_at,
         verification: None,
     };
-    let misses = lowered.into_iter().map(|part| (part.name, part.misses)).collect();
-    Ok(Compiled { draft, manifest, source, misses })
+    let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
+    Ok(Compiled { draft, manifest, source, explanations })
 }
 
 /// What has to be said of embeddings of a checkpoint that pools them.

@@ -10,14 +10,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::raise::Miss;
 use planish_passes::{Logits, Options, PASSES, Padding, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, import::ImportArguments, note,
-    precision::PrecisionArguments, print, print_json, short, warn,
+    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, explain::Explained, import::ImportArguments,
+    note, precision::PrecisionArguments, print, print_json, short, warn,
 };
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::draft::remove_unfinished;
@@ -97,7 +96,8 @@ pub(super) struct Arguments {
     /// Threads to use [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print JSON: {"artifact": its folder, "manifest": what its planish.json holds}
+    /// Print JSON: {"artifact": its folder, "manifest": what its planish.json holds}, and with
+    /// --explain-fusion "fusion": for each part how many operators were raised and missed, and each of them
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -198,25 +198,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         VerificationFailed::check(&report)?;
         compiled.manifest.verification = Some(report);
     }
-    if arguments.explain_fusion {
-        explain(&compiled);
-    }
     finish(compiled, arguments.json, written)
-}
-
-/// Says what was raised and where a rule came near, beside the command's own output.
-fn explain(compiled: &Compiled) {
-    let mut text = String::new();
-    for (part, (name, misses)) in compiled.manifest.parts.iter().zip(&compiled.misses) {
-        let counts: Vec<String> = part.raised.iter().map(|(operator, count)| format!("{count} {operator}")).collect();
-        text +=
-            &format!("{name}: {}\n", if counts.is_empty() { "nothing raised".to_owned() } else { counts.join(", ") });
-        for Miss { rule, at, origin, reason } in misses {
-            text += &format!("  not {rule} at `{at}` ({origin}): {reason}\n");
-        }
-    }
-    // Standard error may be closed.
-    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// The exit code of a process that a signal ended, as shells have it for SIGINT.
@@ -227,15 +209,22 @@ const INTERRUPTED: i32 = 130;
 struct Written<'a> {
     artifact: &'a Path,
     manifest: &'a Manifest,
+    /// By part; absent where nobody asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fusion: Vec<Explained<'a>>,
 }
 
-fn finish(compiled: Compiled, json: bool, took: Duration) -> Result<()> {
+fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
     let manifest = compiled.manifest.clone();
+    let explanations = std::mem::take(&mut compiled.explanations);
+    let fusion: Vec<Explained<'_>> = explanations.iter().map(|(part, found)| Explained::new(part, found)).collect();
     let replaced = Manifest::read(compiled.draft.target()).ok();
     let folder = compiled.publish()?;
     if json {
-        return print_json(&Written { artifact: &folder, manifest: &manifest });
+        return print_json(&Written { artifact: &folder, manifest: &manifest, fusion });
     }
+    // Beside the command's own output. Standard error may be closed.
+    let _ = io::stderr().write_all(fusion.iter().map(Explained::to_string).collect::<String>().as_bytes());
     let size = manifest.files.iter().map(|f| f.bytes).sum();
     let mut text = format!(
         "{}: {}{}, {} parameters, target {}, opset {}\n",

@@ -3,6 +3,7 @@
 mod bench;
 mod compile;
 mod completions;
+mod explain;
 mod generate;
 mod import;
 mod inspect;

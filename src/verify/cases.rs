@@ -31,9 +31,13 @@ impl Case {
     }
 }
 
+/// What the names of inputs begin with that are of an encoder's tokens, not of those that a run adds. They, and
+/// the keys and values made of them, are the same in each run.
+const OF_ENCODER: &str = "encoder_";
+
 /// The inputs of a model with an empty cache, of their first tokens only.
 pub(crate) fn first_tokens(inputs: &[(String, Tensor)], count: usize) -> Vec<(String, Tensor)> {
-    let first = |(name, tensor): &(String, Tensor)| match name.starts_with(CACHE) {
+    let first = |(name, tensor): &(String, Tensor)| match name.starts_with(CACHE) || name.starts_with(OF_ENCODER) {
         true => (name.clone(), tensor.clone()),
         false => (name.clone(), columns(tensor, 0, count)),
     };
@@ -54,6 +58,7 @@ pub(crate) fn continued(
             (Some((_, present)), _) => present.clone(),
             // The mask covers what is cached too.
             (None, MASK) => tensor.clone(),
+            (None, name) if name.starts_with(OF_ENCODER) => tensor.clone(),
             (None, _) => columns(tensor, count, usize::MAX),
         };
         (name.clone(), tensor)
@@ -178,6 +183,24 @@ mod tests {
             made(2).iter().map(|c| c.label.as_str()).collect::<Vec<_>>(),
             ["fixed shapes", "fixed shapes, padded"]
         );
+    }
+
+    /// A decoder that continues has the encoder's mask and keys whole in both runs.
+    #[test]
+    fn what_is_of_the_encoder_is_not_cut() {
+        let tensor = |shape: &[usize]| Tensor::zeros(DType::F32, shape.to_vec()).unwrap();
+        let given = |name: &str, shape: &[usize]| (name.to_owned(), tensor(shape));
+        let inputs = [
+            given("encoder_attention_mask", &[1, 7]),
+            given("input_ids", &[1, 7]),
+            given("past_key_values.0.decoder.key", &[1, 2, 0, 4]),
+            given("past_key_values.0.encoder.key", &[1, 2, 7, 4]),
+        ];
+        let shapes = |inputs: &[(String, Tensor)]| inputs.iter().map(|(_, t)| t.shape().to_vec()).collect::<Vec<_>>();
+        let first = first_tokens(&inputs, 5);
+        assert_eq!(shapes(&first), [&[1, 7][..], &[1, 5], &[1, 2, 0, 4], &[1, 2, 7, 4]]);
+        let rest = continued(&inputs, 5, &[given("present.0.decoder.key", &[1, 2, 5, 4])]);
+        assert_eq!(shapes(&rest), [&[1, 7][..], &[1, 2], &[1, 2, 5, 4], &[1, 2, 7, 4]]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use planish_passes::{Options, Pipeline, RAISING, Target};
 
 use crate::goldens::{TOLERANCE, worst_error};
 use crate::same::{Numbering, same_up_to_names};
-use crate::support::{golden, numbered, repository};
+use crate::support::{golden, numbered, planish_compile, repository, scratch};
 
 fn options() -> Options {
     Options::new(Target::Onnx, 20)
@@ -184,6 +184,56 @@ fn t5_by_optimum() {
     holds(&continued, "attention 4, embedding 2, linear 17, rms_norm 7");
     let step = [mask, ids(last..width)].into_iter().chain(cache(first)).collect();
     computes(&continued, &step, &logits(last..width));
+}
+
+/// Each of an encoder-decoder's graphs is a model of its own to whoever has no other.
+#[test]
+fn parts_of_t5_are_verified_alone() {
+    for part in ["encoder_model", "decoder_model", "decoder_with_past_model"] {
+        let folder = scratch();
+        let graph = file(&format!("optimum-t5/{part}.onnx"));
+        let done = planish_compile(&graph, &folder.path().join("out"), &["--verify"]).succeeds();
+        assert!(done.stdout.contains("  verified: "), "{part}: {}", done.stdout);
+    }
+}
+
+/// What was raised and what was not, as text and as part of the one document of `--json`.
+#[test]
+fn fusion_is_explained() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let compile = |more: &[&str]| planish_compile(&file("optimum-vit/model.onnx"), &out, more).exits(0, &[]);
+    let text = compile(&["--explain-fusion"]).stderr;
+    assert!(text.contains("model: 2 attention, 2 gelu, 5 layer_norm, 13 linear\n"), "{text}");
+    let missed = "  not patches at `";
+    assert_eq!(text.matches(missed).count(), 1, "{text}");
+
+    let done = compile(&["--explain-fusion", "--json"]);
+    assert_eq!(done.stderr, "");
+    let document: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    let [part] = document["fusion"].as_array().unwrap().as_slice() else { panic!("{document}") };
+    assert_eq!((&part["part"], &part["missed"]), (&"model".into(), &serde_json::json!({"patches": 1})));
+    assert_eq!(part["raised"], document["manifest"]["parts"][0]["raised"]);
+    let matches = part["matches"].as_array().unwrap();
+    let attention: Vec<_> = matches.iter().filter(|m| m["operator"] == "attention").collect();
+    assert_eq!(attention.len(), 2);
+    for found in attention {
+        let (at, origin) = (found["at"].as_str().unwrap(), found["origin"].as_str().unwrap());
+        assert!(
+            at.contains("attention") && origin.starts_with("node `") && origin.contains(" of model.onnx"),
+            "{found}"
+        );
+    }
+    let miss = &part["misses"][0];
+    assert!(text.contains(&format!(
+        "  not {} at `{}` ({}): {}\n",
+        miss["rule"].as_str().unwrap(),
+        miss["at"].as_str().unwrap(),
+        miss["origin"].as_str().unwrap(),
+        miss["reason"].as_str().unwrap()
+    )));
+    let plain: serde_json::Value = serde_json::from_str(&compile(&["--json"]).stdout).unwrap();
+    assert_eq!(plain["fusion"], serde_json::Value::Null);
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Scope {
     /// Nodes that cannot be imported, a line each.
     pub(super) problems: Vec<String>,
     pub(super) warnings: Vec<String>,
+    /// The nodes that loops were unrolled to.
+    pub(super) unrolled: usize,
     opsets: Vec<OperatorSetIdProto>,
     slots: HashMap<String, Slot>,
     /// The types that the graph declares for results.
@@ -53,6 +55,7 @@ impl Scope {
             files: Files::new(file, path),
             problems: Vec::new(),
             warnings: Vec::new(),
+            unrolled: 0,
             opsets,
             slots: HashMap::with_capacity(graph.node.len() + graph.initializer.len()),
             declared: HashMap::new(),

@@ -1,6 +1,8 @@
 use planish_onnx::proto::{DataType, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
 
-use crate::build::{assert_nodes, f32, floats, graph, graph_attribute, import, int, lines, model, node, typed};
+use crate::build::{
+    assert_nodes, f32, floats, graph, graph_attribute, import, int, integers, lines, model, node, typed,
+};
 
 fn branch(op: &str) -> GraphProto {
     graph(vec![], vec![floats("k", &[1], &[2.0])], vec![node(&format!("b = {op}(x, k)"), vec![])], &["b"])
@@ -30,6 +32,42 @@ fn a_condition_that_is_known() {
             "%z/else_branch/b = mul(%x, @z/else_branch/k) : f32[n, 2]",
         ],
     );
+}
+
+/// Also where it is computed as a number.
+#[test]
+fn a_condition_that_is_converted() {
+    let nodes = vec![
+        node("s = Shape(x)", vec![]),
+        node("n = Gather(s, one)", vec![]),
+        node("c = Cast(n)", vec![int("to", 9)]),
+        choice("c"),
+    ];
+    let inputs = |dims: &str| vec![f32("x", dims)];
+    let one = || vec![integers("one", &[], &[1])];
+    let added = ["%y/then_branch/b = add(%x, @y/then_branch/k) : f32[n, 2]"];
+    assert_nodes(17, graph(inputs("n, 2"), one(), nodes.clone(), &["y"]), &added);
+    let multiplied = ["%y/else_branch/b = mul(%x, @y/else_branch/k) : f32[n, 0]"];
+    assert_nodes(17, graph(inputs("n, 0"), one(), nodes, &["y"]), &multiplied);
+}
+
+/// A branch that is taken and cannot be imported stays in the operator, which declares its result.
+#[test]
+fn a_branch_that_cannot_be_part_of_the_graph() {
+    let own = NodeProto { domain: "own".to_owned(), ..node("h = F(x)", vec![]) };
+    let branch = |dims: &str| {
+        let nodes = vec![own.clone(), node("b = Neg(h)", vec![])];
+        GraphProto { output: vec![f32("b", dims)], ..graph(vec![], vec![], nodes, &[]) }
+    };
+    let choice = node(
+        "y = If(c)",
+        vec![graph_attribute("then_branch", branch("2")), graph_attribute("else_branch", branch("2"))],
+    );
+    let mut condition = integers("c", &[], &[1]);
+    condition.data_type = DataType::Bool.into();
+    condition.int32_data = vec![1];
+    let text = lines(17, graph(vec![f32("x", "2")], vec![condition], vec![choice], &["y"])).join("\n");
+    assert!(text.contains("op = \"If\"") && text.contains(": f32[2]"), "{text}");
 }
 
 /// Otherwise the operator passes through, with what its branches use of the graph.

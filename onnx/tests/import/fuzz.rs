@@ -11,6 +11,10 @@ fn sample() -> Vec<u8> {
     let branch = |op: &str| {
         graph(vec![], vec![floats("k", &[1], &[2.0])], vec![node(&format!("b = {op}(h, k)"), vec![])], &["b"])
     };
+    let repeated = |inputs: &[&str], results: &[&str]| {
+        let inputs = inputs.iter().map(|name| f32(name, "2, 2")).collect();
+        graph(inputs, vec![], vec![node("t = Neg(s)", vec![])], results)
+    };
     let nodes = vec![
         node("s = Shape(x)", vec![]),
         node("n = Gather(s, zero)", vec![int("axis", 0)]),
@@ -26,6 +30,11 @@ fn sample() -> Vec<u8> {
             vec![graph_attribute("then_branch", branch("Add")), graph_attribute("else_branch", branch("Mul"))],
         ),
         node("l = Slice(h, axes, two, axes)", vec![]),
+        node("q = Loop(two, __, w)", vec![graph_attribute("body", repeated(&["i", "go", "s"], &["go", "t"]))]),
+        node(
+            "a, d = Scan(v2, w)",
+            vec![graph_attribute("body", repeated(&["s", "p"], &["s", "t"])), int("num_scan_inputs", 1)],
+        ),
     ];
     let constants = vec![
         integers("zero", &[], &[0]),
@@ -34,9 +43,10 @@ fn sample() -> Vec<u8> {
         integers("two", &[1], &[2]),
         integers("pads", &[4], &[0, 1, 0, 1]),
         floats("w", &[2, 2], &[1.0, 2.0, 3.0, 4.0]),
+        floats("v2", &[2], &[1.0, 2.0]),
     ];
     let inputs = vec![f32("x", "batch, 2"), typed("c", DataType::Bool, "")];
-    let mut graph = graph(inputs, constants, nodes, &["t", "v", "i", "p", "z", "l"]);
+    let mut graph = graph(inputs, constants, nodes, &["t", "v", "i", "p", "z", "l", "q", "a", "d"]);
     graph.value_info = vec![f32("h", "batch, 2"), f32("z", "?, 2")];
     graph.output[4] = f32("z", "?, 2");
     model(17, graph).encode_to_vec()

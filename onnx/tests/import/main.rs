@@ -9,6 +9,7 @@ mod elementwise;
 mod files;
 mod foreign;
 mod fuzz;
+mod loops;
 mod movement;
 mod nn;
 mod shape;

@@ -21,7 +21,7 @@ use crate::PassError;
 
 pub use activation::RAISE_ACTIVATIONS;
 pub use attention::RAISE_ATTENTION;
-pub use count::raised;
+pub use count::{Match, matches, raised};
 pub use embedding::RAISE_EMBEDDINGS;
 pub use linear::RAISE_LINEAR;
 pub use norm::RAISE_NORMS;
@@ -56,6 +56,23 @@ pub struct Miss {
     pub origin: Origin,
     /// What is missing, and at which value.
     pub reason: String,
+}
+
+/// What raising found in a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The operators.
+    pub matches: Vec<Match>,
+    /// Where it came near.
+    pub misses: Vec<Miss>,
+}
+
+/// What raising found in a graph that has been raised.
+///
+/// # Errors
+/// Those of [`misses`].
+pub fn explain(graph: &Graph) -> Result<Explanation, PassError> {
+    Ok(Explanation { matches: matches(graph), misses: misses(graph)? })
 }
 
 /// Applies a rule everywhere; returns how often it matched and where it came near.

@@ -249,6 +249,11 @@ fn cast(scope: &mut Scope, node: &Node<'_>, to: DType) -> Result<bool, String> {
         scope.set_known(node.output()?, Known { dtype: to, ..known });
         return Ok(true);
     }
+    let truth = |x: &Known| Known::map(to, [x], |[x]| Some(Dim::constant(i64::from(x.as_constant()? != 0))));
+    if let Some(known) = scope.known(x).filter(|_| to == DType::Bool).and_then(|x| truth(&x)) {
+        scope.set_known(node.output()?, known);
+        return Ok(true);
+    }
     let x = scope.value(x)?;
     if scope.graph.ty(x).dtype == to {
         scope.set(node.output()?, x);
