@@ -1,6 +1,8 @@
 //! Operators that pass through: they are written as they came, in the form that the opset has that is
 //! written.
 
+use std::collections::HashSet;
+
 use planish_ir::DType;
 use planish_ir::ops::{Foreign, Setting};
 use prost::Message;
@@ -8,6 +10,7 @@ use prost::Message;
 use super::nodes::size;
 use super::update::update;
 use super::{Emitter, data_type};
+use crate::import::bodies;
 use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 
 /// The operator as a node without name, and the results that it has by position.
@@ -126,21 +129,13 @@ fn rename(graph: &mut GraphProto, renamed: &dyn Fn(&str) -> Option<String>) {
 }
 
 /// The names that graphs of operators give to values of their own.
-pub(super) fn inner_names(op: &Foreign) -> Vec<String> {
-    fn collect(graph: &GraphProto, names: &mut Vec<String>) {
-        names.extend(graph.input.iter().map(|i| i.name.clone()));
-        names.extend(graph.initializer.iter().map(|t| t.name.clone()));
-        for node in &graph.node {
-            names.extend(node.output.iter().cloned());
-            node.attribute.iter().filter_map(|a| a.g.as_ref()).for_each(|g| collect(g, names));
-        }
-    }
-    let mut names = Vec::new();
+pub(super) fn inner_names(op: &Foreign) -> HashSet<String> {
+    let mut names = HashSet::new();
     for (_, setting) in &op.settings.0 {
         if let Setting::Graph(bytes) = setting
             && let Ok(graph) = GraphProto::decode(&bytes[..])
         {
-            collect(&graph, &mut names);
+            bodies::names(&graph, &mut names);
         }
     }
     names

@@ -162,12 +162,15 @@ fn domains(graph: &Graph, opset: u32) -> Vec<OperatorSetIdProto> {
     let mut domains = vec![OperatorSetIdProto { domain: String::new(), version: opset.into() }];
     for (_, node) in graph.nodes() {
         let Op::Foreign(foreign) = &node.op else { continue };
-        if foreign.is_standard() || domains.iter().any(|d| d.domain == foreign.domain.0) {
-            continue;
+        let own = (!foreign.is_standard()).then_some((&foreign.domain.0, foreign.version));
+        let inner = foreign.inner.0.iter().map(|inner| (&inner.domain, inner.version));
+        for (domain, version) in own.into_iter().chain(inner) {
+            // A graph comes with one version of a domain.
+            if !domains.iter().any(|d| d.domain == *domain) {
+                let version = i64::try_from(version).unwrap_or(i64::MAX);
+                domains.push(OperatorSetIdProto { domain: domain.clone(), version });
+            }
         }
-        // A graph comes with one version of a domain.
-        let version = i64::try_from(foreign.version).unwrap_or(i64::MAX);
-        domains.push(OperatorSetIdProto { domain: foreign.domain.0.clone(), version });
     }
     domains
 }

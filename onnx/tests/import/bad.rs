@@ -157,6 +157,37 @@ fn repeats_of_gigabytes_take_no_memory() {
     .unwrap();
 }
 
+/// The length of an operand that decides how many dimensions a result has is a number that a file makes up.
+#[test]
+fn results_of_more_dimensions_than_memory_has() {
+    for length in [65, 1i64 << 31, i64::MAX / 2] {
+        let sizes = typed("s", DataType::Int64, &length.to_string());
+        for call in [
+            "Expand(x, s)",
+            "Reshape(x, s)",
+            "Unsqueeze(x, s)",
+            "Slice(x, s, s)",
+            "ConstantOfShape(s)",
+            "AffineGrid(x, s)",
+            "Col2Im(x, s, s)",
+            "ReduceSum(x, s)",
+            "Tile(x, s)",
+            "Squeeze(x, s)",
+            "Pad(x, s)",
+        ] {
+            let call = node(&format!("y = {call}"), vec![]);
+            let graph = graph(vec![f32("x", "3, 1, 4"), sizes.clone()], vec![], vec![call], &["y"]);
+            // What is left open need not depend on it.
+            if let Err(error) = import(&model(20, graph)) {
+                assert!(error.contains("`y`"), "{error}");
+            }
+        }
+    }
+    let sizes = typed("s", DataType::Int64, "65");
+    let expand = vec![node("y = Expand(x, s)", vec![])];
+    refused(graph(vec![f32("x", "3"), sizes], vec![], expand, &["y"]), "is not known or above 64");
+}
+
 fn function(name: &str, body: Vec<NodeProto>) -> FunctionProto {
     FunctionProto {
         name: name.to_owned(),

@@ -74,6 +74,35 @@ fn ranges_count_along_dimensions() {
     );
 }
 
+/// A range to a size that may lie before its start is of a length that only a run knows.
+#[test]
+fn ranges_between_sizes() {
+    let nodes = vec![
+        node("s = Shape(x)", vec![]),
+        node("n = Gather(s, zero)", vec![]),
+        node("m = Gather(s, one)", vec![]),
+        node("y = Range(n, m, one)", vec![]),
+    ];
+    let constants = vec![integers("zero", &[], &[0]), integers("one", &[], &[1])];
+    let lines = lines(17, of_x(constants, nodes));
+    assert!(lines.last().unwrap().ends_with(": i64[y_dim_0]"), "{lines:?}");
+}
+
+/// Integers of 32 bits are left to a run where they leave these.
+#[test]
+fn products_beyond_32_bits() {
+    let of_32 = |name: &str, value: i32| TensorProto {
+        data_type: DataType::Int32.into(),
+        int32_data: vec![value],
+        int64_data: vec![],
+        ..integers(name, &[], &[])
+    };
+    let nodes = vec![node("p = Mul(a, b)", vec![]), node("y = Cast(p)", vec![int("to", 7)])];
+    let of = |b: i32| lines(17, of_x(vec![of_32("a", 1 << 30), of_32("b", b)], nodes.clone()));
+    assert_eq!(of(4)[2..], ["%p = mul(@a, @b) : i32[]", "%y = cast(%p) {to = i64} : i64[]"]);
+    assert!(of(1).iter().all(|line| line.starts_with("weight")), "{:?}", of(1));
+}
+
 #[test]
 fn squeezing_and_flattening() {
     let nodes = vec![

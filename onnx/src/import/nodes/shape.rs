@@ -3,7 +3,7 @@
 use planish_ir::ops::{Binary, BinaryKind, Expand, Iota, Reshape};
 use planish_ir::{DType, Dim, Shape, Weight};
 
-use super::super::known::{Known, MAX_ELEMENTS};
+use super::super::known::{Known, MAX_ELEMENTS, is_length};
 use super::super::scope::Scope;
 use super::super::tensors;
 use super::{Node, axis};
@@ -121,12 +121,14 @@ fn range(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         return Ok(false);
     }
     let length = limit.checked_sub(start).ok_or("its length does not fit 64 bits")?;
+    // With a limit before the start there would be no element.
+    if !is_length(&length) {
+        return Ok(false);
+    }
     let mut value = scope.emit(Iota { dtype, length }, name)?;
     if start.as_constant() != Some(0) {
         let known = Known { dtype, shape: Vec::new(), elements: vec![start.clone()] };
-        let first = format!("{name}/start");
-        scope.set_known(&first, known);
-        let b = scope.value(&first)?;
+        let b = scope.tensor(&format!("{name}/start"), &known)?;
         value = scope.emit(Binary { kind: BinaryKind::Add, a: value, b }, name)?;
     }
     scope.set(name, value);

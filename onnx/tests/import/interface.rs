@@ -1,0 +1,34 @@
+//! Inputs, constants and what they are called.
+
+use planish_onnx::ImportOptions;
+use planish_onnx::proto::ModelProto;
+
+use crate::build::{f32, floats, graph, import_with, model, node};
+
+/// `x + w` where `w` has a value and is an input too.
+fn with_default(ir_version: i64) -> ModelProto {
+    let constants = vec![floats("w", &[2], &[1.0, 2.0])];
+    let sum = graph(vec![f32("x", "n, 2"), f32("w", "2")], constants, vec![node("y = Add(x, w)", vec![])], &["y"]);
+    ModelProto { ir_version, ..model(17, sum) }
+}
+
+fn inputs(model: &ModelProto, names: &[&str]) -> (Vec<String>, Vec<String>) {
+    let inputs = names.iter().map(|name| (*name).to_owned()).collect();
+    let (graph, warnings) = import_with(model, &ImportOptions { inputs, ..ImportOptions::default() }).unwrap();
+    (graph.inputs().iter().map(|v| graph.value(*v).name.clone()).collect(), warnings)
+}
+
+#[test]
+fn inputs_with_a_value_become_constants_with_a_warning() {
+    let (names, warnings) = inputs(&with_default(8), &[]);
+    assert_eq!(names, ["x"]);
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.starts_with("1 of its inputs have values in the file and become constants: `w`; "), "{warning}");
+    // In the first versions of the format each constant was an input.
+    assert_eq!(inputs(&with_default(3), &[]), (vec!["x".to_owned()], vec![]));
+}
+
+#[test]
+fn inputs_with_a_value_stay_where_they_are_named() {
+    assert_eq!(inputs(&with_default(8), &["x", "w"]), (vec!["x".to_owned(), "w".to_owned()], vec![]));
+}
