@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use planish_ir::ops::Inner;
 
+use super::foreign::exists;
 use super::is_default;
 use super::order::label;
 use super::scope::Scope;
@@ -71,8 +72,11 @@ impl<'a> Body<'a> {
     }
 
     fn node(&mut self, scope: &mut Scope, node: &mut NodeProto) -> Result<(), String> {
-        if !is_default(&node.domain) {
-            let version = usize::try_from(scope.version(&node.domain)).unwrap_or(1);
+        let version = scope.version(&node.domain);
+        if is_default(&node.domain) {
+            exists(&node.op_type, version)?;
+        } else {
+            let version = usize::try_from(version).unwrap_or(1);
             let inner = Inner { domain: node.domain.clone(), op: node.op_type.clone(), version };
             if !self.inner.contains(&inner) {
                 self.inner.push(inner);

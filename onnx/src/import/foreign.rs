@@ -11,6 +11,7 @@ use super::nodes::Node;
 use super::order::captured;
 use super::scope::Scope;
 use super::tensors::{dtype, is_elsewhere};
+use crate::export::changes;
 use crate::proto::{AttributeProto, AttributeType};
 
 /// Lets a node pass.
@@ -18,6 +19,10 @@ use crate::proto::{AttributeProto, AttributeType};
 /// # Errors
 /// When the type of a result is not known, or an attribute is of a kind that graphs do not hold.
 pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), String> {
+    let is_standard = is_default(&node.proto.domain);
+    if is_standard {
+        exists(&node.proto.op_type, node.version)?;
+    }
     let mut found = infer::results(scope, node)?.into_iter();
     let mut results: Vec<Option<TensorType>> = Vec::new();
     for name in &node.proto.output {
@@ -48,7 +53,7 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
             setting(attribute).map_err(|e| format!("attribute `{}`: {e}", attribute.name))?,
         ));
     }
-    let domain = if is_default(&node.proto.domain) { Foreign::STANDARD } else { &node.proto.domain };
+    let domain = if is_standard { Foreign::STANDARD } else { &node.proto.domain };
     let op = Foreign {
         inputs,
         captured: values,
@@ -68,6 +73,18 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
         scope.set(name, value);
     }
     Ok(())
+}
+
+/// Checks that an opset has an operator of the default domain.
+///
+/// # Errors
+/// When it has none of this name.
+pub(super) fn exists(op: &str, opset: i64) -> Result<(), String> {
+    let first = changes(op)?.first().map_or(1, |(since, _)| *since);
+    match usize::try_from(opset).is_ok_and(|opset| first <= opset) {
+        true => Ok(()),
+        false => Err(format!("it came with opset {first}, and the graph is of opset {opset}")),
+    }
 }
 
 /// The type of a result: as the operator has it, and what that leaves open as declared.

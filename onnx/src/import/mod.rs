@@ -144,7 +144,7 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
 }
 
 /// Whether a domain is that of ONNX's own operators.
-fn is_default(domain: &str) -> bool {
+pub(crate) fn is_default(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }
 

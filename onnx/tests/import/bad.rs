@@ -253,7 +253,19 @@ fn operators_without_a_form_are_all_named() {
     let error = import(&model(17, graph(vec![f32("x", "2")], vec![], nodes, &["y"]))).err().unwrap();
     assert!(error.contains("2 nodes cannot be imported"), "{error}");
     assert!(error.contains("Strange `a`") && error.contains("Stranger `b`"), "{error}");
-    assert!(error.contains("infer_shapes"), "{error}");
+    assert!(error.contains("it is no operator of ONNX"), "{error}");
+}
+
+/// What the model declares of its results does not make it one.
+#[test]
+fn operators_that_the_opset_does_not_have() {
+    let of = |op: &str| {
+        let mut graph = graph(vec![f32("x", "2")], vec![], vec![node(&format!("y = {op}(x)"), vec![])], &["y"]);
+        graph.output = vec![f32("y", "2")];
+        graph
+    };
+    refused(of("Nope"), "Nope `y`: it is no operator of ONNX");
+    refused(of("Swish"), "Swish `y`: it came with opset 24, and the graph is of opset 17");
 }
 
 #[test]

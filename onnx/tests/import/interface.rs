@@ -1,7 +1,7 @@
 //! Inputs, constants and what they are called.
 
 use planish_onnx::ImportOptions;
-use planish_onnx::proto::ModelProto;
+use planish_onnx::proto::{DimensionValue, ModelProto};
 
 use crate::build::{f32, floats, graph, import_with, model, node};
 
@@ -31,4 +31,31 @@ fn inputs_with_a_value_become_constants_with_a_warning() {
 #[test]
 fn inputs_with_a_value_stay_where_they_are_named() {
     assert_eq!(inputs(&with_default(8), &["x", "w"]), (vec!["x".to_owned(), "w".to_owned()], vec![]));
+}
+
+fn types(dims: &[&str]) -> Vec<String> {
+    let names = ["a", "b", "c"];
+    let inputs = names.iter().zip(dims).map(|(name, dims)| f32(name, dims)).collect();
+    let model = model(17, graph(inputs, vec![], vec![], &names[..dims.len()]));
+    let (graph, _) = import_with(&model, &ImportOptions::default()).unwrap();
+    graph.inputs().iter().map(|v| graph.ty(*v).to_string()).collect()
+}
+
+/// A size of -1 is an open one, and a text that is a number is a name.
+#[test]
+fn sizes_that_are_open() {
+    assert_eq!(types(&["-1, 3", "-1"]), ["f32[a_dim_0, 3]", "f32[b_dim_0]"]);
+    let named = |text: &str| {
+        let mut model = with_default(3);
+        let input = &mut model.graph.as_mut().unwrap().input[0];
+        let shape = input.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape.as_mut().unwrap();
+        shape.dim[0].value = Some(DimensionValue::DimParam(text.to_owned()));
+        let shapes = [("x".to_owned(), vec![5, 2])].into();
+        let (open, _) = import_with(&model, &ImportOptions::default()).unwrap();
+        let (fixed, _) = import_with(&model, &ImportOptions { shapes, ..ImportOptions::default() }).unwrap();
+        [open, fixed].map(|graph| graph.ty(graph.inputs()[0]).to_string())
+    };
+    assert_eq!(named("-1"), ["f32[dim_1, 2]", "f32[5, 2]"]);
+    assert_eq!(named("0"), ["f32[dim_0, 2]", "f32[5, 2]"]);
+    assert_eq!(named("2"), ["f32[dim_2, 2]", "f32[5, 2]"]);
 }

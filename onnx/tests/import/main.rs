@@ -11,6 +11,7 @@ mod files;
 mod foreign;
 mod fuzz;
 mod interface;
+mod later;
 mod loops;
 mod movement;
 mod nn;

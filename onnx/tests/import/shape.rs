@@ -1,6 +1,7 @@
+use planish_onnx::ImportOptions;
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, f32, graph, int, integers, lines, node, refused, typed};
+use crate::build::{assert_nodes, f32, graph, import_with, int, integers, lines, model, node, refused, typed};
 
 /// A graph of one input `x` [n, m, 4].
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>) -> GraphProto {
@@ -120,6 +121,38 @@ fn squeezing_and_flattening() {
         ],
     );
     refused(of_x(vec![], vec![node("y = Squeeze(x)", vec![])]), "it squeezes what is 1");
+}
+
+/// The first token, as TensorFlow's exporter writes it: an axis of open size has a first and a last element.
+#[test]
+fn squeezing_a_slice() {
+    let of = |from: i64, to: i64| {
+        let constants = vec![
+            integers("from", &[1], &[from]),
+            integers("to", &[1], &[to]),
+            integers("axis", &[1], &[1]),
+            integers("step", &[1], &[2]),
+        ];
+        let slice = if to == 2 { "a = Slice(x, from, to, axis, step)" } else { "a = Slice(x, from, to, axis)" };
+        lines(17, of_x(constants, vec![node(slice, vec![]), node("y = Squeeze(a, axis)", vec![])])).pop().unwrap()
+    };
+    for (from, to) in [(0, 1), (-1, i64::MAX)] {
+        assert_eq!(of(from, to), "%y = reshape(%a) {shape = [n, 4]} : f32[n, 4]");
+    }
+    // How many these are is not known, but which axis goes.
+    assert!(of(0, 2).ends_with(": f32[n, 4]"), "{}", of(0, 2));
+}
+
+/// Without axes those go that are known to be 1.
+#[test]
+fn squeezing_without_axes() {
+    let of = |dims: &str| {
+        let squeeze = graph(vec![f32("x", dims)], vec![], vec![node("y = Squeeze(x)", vec![])], &["y"]);
+        let (graph, warnings) = import_with(&model(17, squeeze), &ImportOptions::default()).unwrap();
+        (graph.ty(graph.outputs()[0].value).to_string(), warnings.len())
+    };
+    assert_eq!(of("n, 1, 4"), ("f32[n, 4]".to_owned(), 1));
+    assert_eq!(of("2, 1, 4"), ("f32[2, 4]".to_owned(), 0));
 }
 
 /// Known integers become a tensor where they are used as one.

@@ -68,7 +68,8 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "Col2Im" => {
             let x = ty(0)?;
             let [batch, columns, _] = &x.shape[..] else { return Err(format!("{x} has not three dimensions")) };
-            let rank = super::length(scope, node.input(1)?).ok_or("its image shape has no known length, or a large one")?;
+            let rank =
+                super::length(scope, node.input(1)?).ok_or("its image shape has no known length, or a large one")?;
             let image = numbers(scope, node, 1);
             let block = numbers(scope, node, 2).and_then(|b| b.into_iter().try_fold(1i64, i64::checked_mul));
             let channels = block.and_then(|b| columns.exact_div(&Dim::constant(b)));
