@@ -1,14 +1,16 @@
 //! Compaction: a graph without what is dead.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::graph::{Def, Node, Value};
 use crate::handle::{Arena, Handle};
 use crate::names::Names;
-use crate::{Graph, NodeId, ValueId};
+use crate::{Dim, Graph, NodeId, Op, Symbol, ValueId};
 
 impl Graph {
-    /// Rebuilds the arenas with only what the outputs need; inputs stay with their names, and other
-    /// names that were given twice are made unique anew. Returns how many nodes and weights were
-    /// dropped. Where nothing has changed since the last time, it does nothing.
+    /// Rebuilds the arenas with only what the outputs need, operators that determine sizes included;
+    /// inputs stay with their names, and other names that were given twice are made unique anew.
+    /// Returns how many nodes and weights were dropped. Where nothing has changed since the last time, it does nothing.
     pub fn compact(&mut self) -> usize {
         if self.is_compact {
             return 0;
@@ -64,17 +66,38 @@ impl Graph {
     fn live(&self) -> (Vec<bool>, Vec<NodeId>) {
         let mut live = vec![false; self.values.len()];
         self.outputs.iter().for_each(|o| live[o.value.index()] = true);
+        let determined = self.determined();
+        let mut sizes: HashSet<Symbol> = HashSet::new();
         let mut kept = Vec::with_capacity(self.order.len());
         for &id in self.order.iter().rev() {
             let node = &self.nodes[id];
-            if node.outputs.iter().any(|v| live[v.index()]) {
+            let own = determined.get(&id).is_some_and(|symbols| symbols.iter().any(|s| sizes.contains(s)));
+            if own || node.outputs.iter().any(|v| live[v.index()]) {
                 node.op.visit_operands(&mut |v| live[v.index()] = true);
+                if !determined.is_empty() {
+                    node.op.visit_dims(&mut |dim| sizes.extend(dim.symbols().cloned()));
+                }
                 node.outputs.iter().for_each(|v| live[v.index()] = true);
                 kept.push(id);
             }
         }
         kept.reverse();
         (live, kept)
+    }
+
+    /// The sizes that operators determine, each at the first that has it.
+    fn determined(&self) -> HashMap<NodeId, Vec<Symbol>> {
+        let dims = self.inputs.iter().flat_map(|v| self.values[*v].ty.shape.iter());
+        let mut seen: HashSet<Symbol> = dims.flat_map(Dim::symbols).cloned().collect();
+        let mut determined = HashMap::new();
+        for &id in &self.order {
+            let Op::Foreign(foreign) = &self.nodes[id].op else { continue };
+            let new: Vec<Symbol> = foreign.result_symbols().filter(|s| seen.insert((*s).clone())).cloned().collect();
+            if !new.is_empty() {
+                determined.insert(id, new);
+            }
+        }
+        determined
     }
 
     fn move_value(&mut self, value: Value) -> ValueId {

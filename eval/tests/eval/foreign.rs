@@ -1,7 +1,7 @@
 //! Operators of ONNX that pass through, each at a few elements.
 
 use planish_eval::{Tensor, evaluate};
-use planish_ir::ops::{Foreign, Real, Results, Setting, Settings, Text};
+use planish_ir::ops::{Foreign, InnerOperators, Real, Results, Setting, Settings, Text};
 use planish_ir::{DType, Graph, Origin, Shape, TensorType};
 
 use crate::{assert_close, numbers, tensor};
@@ -30,6 +30,7 @@ fn try_run(
         version: 18,
         settings: Settings(settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()),
         captures: Vec::new(),
+        inner: InnerOperators::default(),
         results: Results(types.iter().cloned().map(Some).collect()),
     };
     let results = graph.emit(foreign, "r", Origin::Unknown).unwrap();

@@ -30,6 +30,8 @@ payload! {
             settings: Settings,
             /// The names by which graphs in `settings` call the captured values, in order.
             captures: Vec<Text>,
+            /// The operators of other domains that graphs in `settings` have.
+            inner: InnerOperators,
             /// The types of the results; none for one that is left out.
             results: Results,
         }
@@ -108,6 +110,40 @@ impl Attribute for Results {
     fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
         self.0.iter().flatten().flat_map(|ty| ty.shape.iter()).for_each(f);
     }
+}
+
+/// An operator of another domain than the default one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Inner {
+    /// The domain.
+    pub domain: String,
+    /// The operator.
+    pub op: String,
+    /// The opset of the domain that the graph came with.
+    pub version: usize,
+}
+
+/// Operators, written `[["com.microsoft", "Gelu", 1]]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InnerOperators(pub Vec<Inner>);
+
+impl Attribute for InnerOperators {
+    fn print(&self) -> Option<String> {
+        let one = |i: &Inner| format!("[{}, {}, {}]", syntax::quote(&i.domain), syntax::quote(&i.op), i.version);
+        (!self.0.is_empty()).then(|| format!("[{}]", self.0.iter().map(one).collect::<Vec<_>>().join(", ")))
+    }
+    fn parse(text: Option<&str>) -> Result<Self, String> {
+        let one = |text: &String| match syntax::list(text)?.as_slice() {
+            [domain, op, version] => Ok(Inner {
+                domain: syntax::string(domain)?,
+                op: syntax::string(op)?,
+                version: usize::parse(Some(version))?,
+            }),
+            _ => Err(format!("`{text}` is no domain, operator and version")),
+        };
+        text.map_or_else(|| Ok(Vec::new()), |text| syntax::list(text)?.iter().map(one).collect()).map(Self)
+    }
+    fn visit_dims(&self, _: &mut dyn FnMut(&Dim)) {}
 }
 
 /// The value of an attribute of ONNX.

@@ -16,7 +16,7 @@ mod tensor;
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
 pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
-pub use foreign::{Foreign, Results, Setting, Settings, Text};
+pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, Settings, Text};
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};

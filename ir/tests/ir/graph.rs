@@ -65,6 +65,25 @@ fn compaction_drops_what_is_dead_and_restores_names() {
     verify(&graph).unwrap();
 }
 
+/// Something may be computed for its size alone.
+#[test]
+fn compaction_keeps_what_determines_sizes() {
+    let foreign = |name: &str| {
+        format!(
+            "%{name} = foreign([%x], []) {{domain = \"ai.onnx\", op = \"NonZero\", version = 17, captures = [], \
+             results = [i64[1, {name}_count]]}} : i64[1, {name}_count]"
+        )
+    };
+    let mut graph = parse(&format!(
+        "input %x: f32[n]\n{}\n{}\n%y = sizes() {{of = [a_count]}} : i64[1]\noutput y = %y",
+        foreign("a"),
+        foreign("b")
+    ));
+    assert_eq!(graph.compact(), 1);
+    verify(&graph).unwrap();
+    assert!(statements(&graph)[1].starts_with("%a = foreign"), "{graph}");
+}
+
 #[test]
 fn compaction_keeps_the_names_of_inputs() {
     let mut graph = Graph::new("g");

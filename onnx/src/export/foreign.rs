@@ -1,33 +1,39 @@
 //! Operators that pass through: they are written as they came, in the form that the opset has that is
 //! written.
 
+use std::collections::HashSet;
+
 use planish_ir::DType;
 use planish_ir::ops::{Foreign, Setting};
 use prost::Message;
 
 use super::nodes::size;
-use super::update::update;
+use super::update::{Operand, update};
 use super::{Emitter, data_type};
+use crate::import::bodies;
 use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 
-/// The operator as a node without name, and the results that it has by position.
+/// The operator as nodes, the last of which has no name and the results that it has by position.
 ///
 /// # Errors
 /// When the opset that is written has another operator of this name than the one that it came from.
-pub(super) fn node(e: &mut Emitter<'_>, op: &Foreign, output: Vec<String>) -> Result<NodeProto, String> {
+pub(super) fn nodes(
+    e: &mut Emitter<'_>,
+    op: &Foreign,
+    output: Vec<String>,
+) -> Result<(Vec<NodeProto>, NodeProto), String> {
     let mut proto = as_it_came(e, op)?;
     proto.output = output;
+    let mut before = Vec::new();
     if op.is_standard() {
         let written = usize::try_from(e.opset).unwrap_or(usize::MAX);
-        let dtype = op.inputs.first().copied().flatten().map_or(DType::F32, |v| e.graph.ty(v).dtype);
-        update(e, &mut proto, dtype, op.version, written).map_err(|why| {
-            format!(
-                "{why}, the graph is of opset {}, and opset {written} is written; --opset chooses another",
-                op.version
-            )
-        })?;
+        let ty = op.inputs.first().copied().flatten().map(|v| e.graph.ty(v));
+        let operand =
+            Operand { dtype: ty.map_or(Some(DType::F32), |ty| Some(ty.dtype)), rank: ty.map(|ty| ty.shape.rank()) };
+        before = update(e, &mut proto, operand, op.version, written)
+            .map_err(|why| format!("the graph is of opset {}, {written} is written; {why}", op.version))?;
     }
-    Ok(proto)
+    Ok((before, proto))
 }
 
 fn as_it_came(e: &Emitter<'_>, op: &Foreign) -> Result<NodeProto, String> {
@@ -126,21 +132,13 @@ fn rename(graph: &mut GraphProto, renamed: &dyn Fn(&str) -> Option<String>) {
 }
 
 /// The names that graphs of operators give to values of their own.
-pub(super) fn inner_names(op: &Foreign) -> Vec<String> {
-    fn collect(graph: &GraphProto, names: &mut Vec<String>) {
-        names.extend(graph.input.iter().map(|i| i.name.clone()));
-        names.extend(graph.initializer.iter().map(|t| t.name.clone()));
-        for node in &graph.node {
-            names.extend(node.output.iter().cloned());
-            node.attribute.iter().filter_map(|a| a.g.as_ref()).for_each(|g| collect(g, names));
-        }
-    }
-    let mut names = Vec::new();
+pub(super) fn inner_names(op: &Foreign) -> HashSet<String> {
+    let mut names = HashSet::new();
     for (_, setting) in &op.settings.0 {
         if let Setting::Graph(bytes) = setting
             && let Ok(graph) = GraphProto::decode(&bytes[..])
         {
-            collect(&graph, &mut names);
+            bodies::names(&graph, &mut names);
         }
     }
     names

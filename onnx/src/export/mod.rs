@@ -60,25 +60,34 @@ pub struct Exported {
     pub linked: Vec<String>,
 }
 
+/// An operator that has no form in ONNX.
+#[derive(Debug, thiserror::Error)]
+#[error("`{op}` at `{name}` ({origin}): {reason}")]
+pub struct NoForm {
+    /// The operator.
+    pub op: String,
+    /// Its result.
+    pub name: String,
+    /// Where it came from.
+    pub origin: Origin,
+    /// What is missing.
+    pub reason: String,
+}
+
 /// A graph could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The opset is not supported.
     #[error("opset {0} is not supported: choose one from {first} to {last}", first = OPSETS.start(), last = OPSETS.end())]
     Opset(u32),
-    /// An operator has no form in ONNX; the graph was not legalized for the target.
-    #[error("`{op}` at `{name}` ({origin}) has no form in ONNX at opset {opset}: {reason}")]
+    /// Operators have no form in ONNX: the graph was not legalized for the target, or operators that pass through are
+    /// of another opset.
+    #[error("no form in ONNX at opset {opset} for:{}", operators.iter().map(|o| format!("\n  {o}")).collect::<String>())]
     NoForm {
-        /// The operator.
-        op: &'static str,
-        /// Its result.
-        name: String,
-        /// Where it came from.
-        origin: Origin,
         /// The opset.
         opset: u32,
-        /// What is missing.
-        reason: String,
+        /// All of them.
+        operators: Vec<NoForm>,
     },
     /// The model file would exceed what protobuf can hold.
     #[error("the model file would take {0} bytes, beyond the 2 GiB that protobuf allows")]
@@ -125,8 +134,9 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
         return Err(ExportError::Opset(options.opset));
     }
     let mut emitter = Emitter::new(graph, options.opset);
-    for (_, node) in graph.nodes() {
-        nodes::emit(&mut emitter, node)?;
+    let operators: Vec<NoForm> = graph.nodes().filter_map(|(_, node)| nodes::emit(&mut emitter, node).err()).collect();
+    if !operators.is_empty() {
+        return Err(ExportError::NoForm { opset: options.opset, operators });
     }
     emitter.pass_through();
     let value_info = |name: &str, id: ValueId| value_info(name, graph.ty(id));
@@ -162,12 +172,15 @@ fn domains(graph: &Graph, opset: u32) -> Vec<OperatorSetIdProto> {
     let mut domains = vec![OperatorSetIdProto { domain: String::new(), version: opset.into() }];
     for (_, node) in graph.nodes() {
         let Op::Foreign(foreign) = &node.op else { continue };
-        if foreign.is_standard() || domains.iter().any(|d| d.domain == foreign.domain.0) {
-            continue;
+        let own = (!foreign.is_standard()).then_some((&foreign.domain.0, foreign.version));
+        let inner = foreign.inner.0.iter().map(|inner| (&inner.domain, inner.version));
+        for (domain, version) in own.into_iter().chain(inner) {
+            // A graph comes with one version of a domain.
+            if !domains.iter().any(|d| d.domain == *domain) {
+                let version = i64::try_from(version).unwrap_or(i64::MAX);
+                domains.push(OperatorSetIdProto { domain: domain.clone(), version });
+            }
         }
-        // A graph comes with one version of a domain.
-        let version = i64::try_from(foreign.version).unwrap_or(i64::MAX);
-        domains.push(OperatorSetIdProto { domain: foreign.domain.0.clone(), version });
     }
     domains
 }

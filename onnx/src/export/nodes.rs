@@ -6,7 +6,7 @@ use planish_ir::{DType, Node, Op, ValueId};
 
 use super::dims::indices;
 use super::reshape::reshape;
-use super::{Emitter, ExportError, data_type, foreign};
+use super::{Emitter, NoForm, data_type, foreign};
 use crate::proto::{AttributeProto, AttributeType, NodeProto};
 
 /// An integer attribute.
@@ -47,7 +47,7 @@ pub(super) fn form(op: &'static str, inputs: Vec<String>, attributes: Vec<Attrib
 }
 
 /// Appends the node for an operator.
-pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), ExportError> {
+pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), NoForm> {
     if let Op::Foreign(foreign) = &node.op {
         return pass_through(emitter, node, foreign);
     }
@@ -66,19 +66,20 @@ pub(super) fn emit(emitter: &mut Emitter<'_>, node: &Node) -> Result<(), ExportE
     Ok(())
 }
 
-fn no_form(emitter: &Emitter<'_>, op: &'static str, result: ValueId, reason: String) -> ExportError {
+fn no_form(emitter: &Emitter<'_>, op: &str, result: ValueId, reason: String) -> NoForm {
     let value = emitter.graph.value(result);
-    ExportError::NoForm { op, name: value.name.clone(), origin: value.origin.clone(), opset: emitter.opset, reason }
+    NoForm { op: op.to_owned(), name: value.name.clone(), origin: value.origin.clone(), reason }
 }
 
 /// Appends the node for an operator that passes through, results that are left out included.
-fn pass_through(emitter: &mut Emitter<'_>, node: &Node, op: &Foreign) -> Result<(), ExportError> {
+fn pass_through(emitter: &mut Emitter<'_>, node: &Node, op: &Foreign) -> Result<(), NoForm> {
     let mut given = node.outputs.iter().map(|v| emitter.name(*v).to_owned());
     let output = op.results.0.iter().map(|ty| ty.as_ref().and_then(|_| given.next()).unwrap_or_default()).collect();
     let first = node.outputs[0];
-    let mut proto =
-        foreign::node(emitter, op, output).map_err(|reason| no_form(emitter, node.op.mnemonic(), first, reason))?;
+    let (before, mut proto) =
+        foreign::nodes(emitter, op, output).map_err(|reason| no_form(emitter, &op.op.0, first, reason))?;
     proto.name = emitter.name(node.outputs[0]).to_owned();
+    emitter.nodes.extend(before);
     emitter.nodes.push(proto);
     Ok(())
 }

@@ -5,23 +5,32 @@ use planish_ir::DType;
 
 use super::Emitter;
 use super::nodes::{int, string};
+use crate::import::is_default;
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 
 /// The opsets at which each operator of the default domain came or changed, `+` where only optional parts
 /// were added (tools/onnx_versions.py).
 const VERSIONS: &str = include_str!("../versions.csv");
 
-/// Gives a node of the default domain, and those in its graphs, the form of another opset.
+/// What is known of a node's first operand: nothing in graphs of nodes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Operand {
+    pub(super) dtype: Option<DType>,
+    pub(super) rank: Option<usize>,
+}
+
+/// Gives a node of the default domain, and those in its graphs, the form of another opset; returns nodes that come
+/// before it.
 ///
 /// # Errors
 /// When that has another operator of this name, and no form is known that means the same.
 pub(super) fn update(
     e: &mut Emitter<'_>,
     node: &mut NodeProto,
-    dtype: DType,
+    operand: Operand,
     from: usize,
     to: usize,
-) -> Result<(), String> {
+) -> Result<Vec<NodeProto>, String> {
     for graph in node.attribute.iter_mut().filter_map(|a| a.g.as_mut()) {
         update_graph(e, graph, from, to)?;
     }
@@ -29,24 +38,31 @@ pub(super) fn update(
     if let Some((v, _)) = changes.iter().find(|(v, _)| *v > to && *v <= from) {
         return Err(came(*v));
     }
+    let mut before = Vec::new();
     for (since, added) in changes.into_iter().filter(|(v, _)| *v > from && *v <= to) {
-        let known = step(e, node, dtype, since)?;
+        let known = step(e, node, operand, since, &mut before)?;
         if !known && !added {
             return Err(came(since));
         }
     }
     replaced(node, to);
-    Ok(())
+    Ok(before)
 }
 
+/// An operator that another opset has another form of, and whether one can be chosen that helps.
 fn came(since: usize) -> String {
-    format!("it came or changed with opset {since}")
+    let helps = since > usize::try_from(*crate::OPSETS.start()).unwrap_or(0);
+    let hint = if helps { "; --opset chooses another" } else { "" };
+    format!("it came or changed with opset {since}{hint}")
 }
 
 fn update_graph(e: &mut Emitter<'_>, graph: &mut GraphProto, from: usize, to: usize) -> Result<(), String> {
-    for node in graph.node.iter_mut().filter(|n| n.domain.is_empty() || n.domain == "ai.onnx") {
-        // Element types inside are not known; no operator there depends on them but Pad.
-        update(e, node, DType::F32, from, to).map_err(|why| format!("{} in its graph: {why}", node.op_type))?;
+    for mut node in std::mem::take(&mut graph.node) {
+        if is_default(&node.domain) {
+            let before = update(e, &mut node, Operand::default(), from, to);
+            graph.node.extend(before.map_err(|why| format!("{} in its graph: {why}", node.op_type))?);
+        }
+        graph.node.push(node);
     }
     Ok(())
 }
@@ -60,7 +76,13 @@ pub(crate) fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
 }
 
 /// Takes a change; `false` where it is not known how.
-fn step(e: &mut Emitter<'_>, node: &mut NodeProto, dtype: DType, since: usize) -> Result<bool, String> {
+fn step(
+    e: &mut Emitter<'_>,
+    node: &mut NodeProto,
+    operand_type: Operand,
+    since: usize,
+    before: &mut Vec<NodeProto>,
+) -> Result<bool, String> {
     let op = node.op_type.clone();
     match (op.as_str(), since) {
         ("Slice", 10) => {
@@ -70,11 +92,18 @@ fn step(e: &mut Emitter<'_>, node: &mut NodeProto, dtype: DType, since: usize) -
         }
         ("Pad", 11) => {
             operand(e, node, "pads", 1);
-            if let Some(value) = take(node, "value") {
-                let name = e.number(dtype, f64::from(value.f)).ok_or("its `value` is no number")?;
-                place(node, 2, name);
-            }
+            number(e, node, operand_type, "value", 2, before)?;
         }
+        ("Clip", 11) => {
+            number(e, node, operand_type, "min", 1, before)?;
+            number(e, node, operand_type, "max", 2, before)?;
+        }
+        // Nothing is dropped when a model runs. What the second result holds has changed.
+        ("Dropout", 12) => {
+            take(node, "ratio");
+            return Ok(node.output.iter().skip(1).all(String::is_empty));
+        }
+        ("Softmax" | "LogSoftmax" | "Hardmax", 13) => along_last(e, node, operand_type.rank, before)?,
         ("TopK", 10) => {
             if let Some(k) = take(node, "k") {
                 let name = e.constant(&[k.i]);
@@ -123,10 +152,69 @@ fn step(e: &mut Emitter<'_>, node: &mut NodeProto, dtype: DType, since: usize) -
         ("BatchNormalization", 9) => return Ok(!node.attribute.iter().any(|a| a.name == "spatial" && a.i == 0)),
         // Further results are of training.
         ("BatchNormalization", 14) => return Ok(node.output.iter().skip(1).all(String::is_empty)),
-        ("Gemm", 11) => {}
+        ("Gemm" | "Constant", 11) => {}
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Makes an attribute that is a number an operand of the first one's type.
+fn number(
+    e: &mut Emitter<'_>,
+    node: &mut NodeProto,
+    like: Operand,
+    name: &str,
+    index: usize,
+    before: &mut Vec<NodeProto>,
+) -> Result<(), String> {
+    let Some(attribute) = take(node, name) else { return Ok(()) };
+    let value = e.number(like.dtype.unwrap_or(DType::F32), f64::from(attribute.f));
+    let mut value = value.ok_or_else(|| format!("its `{name}` is no number of its type"))?;
+    if like.dtype.is_none() {
+        let x = node.input.first().cloned().ok_or("it has no operand")?;
+        let of_type = e.fresh(&value);
+        before.push(called(&of_type, "CastLike", vec![value, x], vec![]));
+        value = of_type;
+    }
+    place(node, index, value);
+    Ok(())
+}
+
+/// Before opset 13 softmax and its like were along all axes from one on; later along that one.
+fn along_last(
+    e: &mut Emitter<'_>,
+    node: &mut NodeProto,
+    rank: Option<usize>,
+    before: &mut Vec<NodeProto>,
+) -> Result<(), String> {
+    let axis = take(node, "axis").map_or(1, |a| a.i);
+    node.attribute.push(int("axis", -1));
+    if axis == -1 || rank.is_some_and(|rank| axis + 1 == super::nodes::size(rank)) {
+        return Ok(());
+    }
+    let ([x], [result]) = (node.input.as_slice(), node.output.as_slice()) else {
+        return Err("it has not one operand and one result".to_owned());
+    };
+    let [flat, along, shape] = ["flat", "along", "shape"].map(|part| e.fresh(&format!("{result}/{part}")));
+    // A size of 0 is one.
+    let mut back = called(result, "Reshape", vec![along.clone(), shape.clone()], vec![int("allowzero", 1)]);
+    back.name.clone_from(&node.name);
+    before.push(called(&flat, "Flatten", vec![x.clone()], vec![int("axis", axis)]));
+    before.push(called(&shape, "Shape", vec![x.clone()], vec![]));
+    before.push(called(&along, &node.op_type, vec![flat], std::mem::take(&mut node.attribute)));
+    *node = back;
+    Ok(())
+}
+
+fn called(name: &str, op: &str, input: Vec<String>, attribute: Vec<AttributeProto>) -> NodeProto {
+    NodeProto {
+        name: name.to_owned(),
+        op_type: op.to_owned(),
+        input,
+        output: vec![name.to_owned()],
+        attribute,
+        ..NodeProto::default()
+    }
 }
 
 /// Operators that later opsets do not have.

@@ -7,10 +7,32 @@ use std::collections::{HashMap, HashSet};
 use planish_ir::handle::Handle;
 use planish_ir::{Def, Dim, Graph, Op, Symbol, ValueId};
 
-use super::names::unknown;
+use super::names::{LISTED, unknown};
 use super::order::used;
 use super::scope::Scope;
 use crate::proto::{GraphProto, ValueInfoProto};
+
+/// Makes inputs of those that the graph also has a value for.
+pub(super) fn keep(graph: &mut GraphProto, names: &[String]) {
+    let GraphProto { initializer, input, .. } = graph;
+    initializer.retain(|tensor| !(names.contains(&tensor.name) && input.iter().any(|i| i.name == tensor.name)));
+}
+
+/// Says which inputs are constants from here on, for the graph has a value for them.
+pub(super) fn defaults(graph: &GraphProto) -> Option<String> {
+    let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let names: Vec<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().filter(|name| constants.contains(name)).collect();
+    let first: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{name}`")).collect();
+    let more = if names.len() > LISTED { ", ..." } else { "" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} of its inputs have values in the file and become constants: {}{more}; --inputs keeps those that it names",
+            names.len(),
+            first.join(", ")
+        )
+    })
+}
 
 /// Makes values the outputs of a graph, in this order, and drops the nodes and inputs that they do not need.
 ///

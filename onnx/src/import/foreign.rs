@@ -1,15 +1,17 @@
 //! Nodes that the IR has no counterpart of: they pass through with the types of their results.
 
-use planish_ir::ops::{Foreign, Real, Results, Setting, Settings, Text};
+use planish_ir::ops::{Foreign, InnerOperators, Real, Results, Setting, Settings, Text};
 use planish_ir::{TensorType, ValueId};
 use prost::Message;
 
+use super::bodies::Body;
 use super::infer::{self, Partial};
 use super::is_default;
 use super::nodes::Node;
 use super::order::captured;
 use super::scope::Scope;
-use super::tensors::dtype;
+use super::tensors::{dtype, is_elsewhere};
+use crate::export::changes;
 use crate::proto::{AttributeProto, AttributeType};
 
 /// Lets a node pass.
@@ -17,6 +19,10 @@ use crate::proto::{AttributeProto, AttributeType};
 /// # Errors
 /// When the type of a result is not known, or an attribute is of a kind that graphs do not hold.
 pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), String> {
+    let is_standard = is_default(&node.proto.domain);
+    if is_standard {
+        exists(&node.proto.op_type, node.version)?;
+    }
     let mut found = infer::results(scope, node)?.into_iter();
     let mut results: Vec<Option<TensorType>> = Vec::new();
     for name in &node.proto.output {
@@ -27,8 +33,15 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
         node.proto.input.iter().map(|name| if name.is_empty() { Ok(None) } else { scope.value(name).map(Some) });
     let inputs = inputs.collect::<Result<Vec<Option<ValueId>>, String>>()?;
     let mut settings = Vec::new();
-    let (mut names, mut values) = (Vec::new(), Vec::new());
+    let (mut names, mut values, mut inner) = (Vec::new(), Vec::new(), Vec::new());
+    let prefix = node.proto.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
     for attribute in &node.proto.attribute {
+        let mut attribute = attribute.clone();
+        if let Some(graph) = &mut attribute.g {
+            let body = Body::lift(scope, graph, prefix);
+            inner.extend(body.map_err(|e| format!("its graph `{}`: {e}", attribute.name))?.inner);
+        }
+        let attribute = &attribute;
         for name in captured(attribute) {
             if !names.contains(&Text(name.clone())) {
                 values.push(scope.value(&name)?);
@@ -40,7 +53,7 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
             setting(attribute).map_err(|e| format!("attribute `{}`: {e}", attribute.name))?,
         ));
     }
-    let domain = if is_default(&node.proto.domain) { Foreign::STANDARD } else { &node.proto.domain };
+    let domain = if is_standard { Foreign::STANDARD } else { &node.proto.domain };
     let op = Foreign {
         inputs,
         captured: values,
@@ -49,6 +62,7 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
         version: usize::try_from(node.version).unwrap_or(1),
         settings: Settings(settings),
         captures: names,
+        inner: InnerOperators(inner),
         results: Results(results),
     };
     let outputs: Vec<&String> = node.proto.output.iter().filter(|n| !n.is_empty()).collect();
@@ -59,6 +73,18 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
         scope.set(name, value);
     }
     Ok(())
+}
+
+/// Checks that an opset has an operator of the default domain.
+///
+/// # Errors
+/// When it has none of this name.
+pub(super) fn exists(op: &str, opset: i64) -> Result<(), String> {
+    let first = changes(op)?.first().map_or(1, |(since, _)| *since);
+    match usize::try_from(opset).is_ok_and(|opset| first <= opset) {
+        true => Ok(()),
+        false => Err(format!("it came with opset {first}, and the graph is of opset {opset}")),
+    }
 }
 
 /// The type of a result: as the operator has it, and what that leaves open as declared.
@@ -86,15 +112,12 @@ fn setting(attribute: &AttributeProto) -> Result<Setting, String> {
         AttributeType::Strings => Setting::Strings(attribute.strings.iter().map(|s| s.to_vec().into()).collect()),
         AttributeType::Graph => {
             let graph = attribute.g.as_ref().ok_or("it has no graph")?;
-            if graph.initializer.iter().any(|t| t.left.is_some() || t.data_location == 1) {
-                return Err("its graph has a large constant".to_owned());
-            }
             Setting::Graph(graph.encode_to_vec().into())
         }
         AttributeType::Tensor => {
             let tensor = attribute.t.as_ref().ok_or("it has no tensor")?;
             let dtype = dtype(tensor.data_type)?;
-            if tensor.left.is_some() || tensor.data_location == 1 {
+            if is_elsewhere(tensor) {
                 return Err("its tensor is large".to_owned());
             }
             let weight = super::tensors::inline(tensor, dtype)?;

@@ -16,9 +16,12 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// A tensor, where it is small enough to be followed.
+    /// A tensor, where it is small enough to be followed, and its elements are of its type: those of 32 bits that leave
+    /// them are what a run makes of them.
     pub(super) fn new(dtype: DType, shape: Vec<usize>, elements: Vec<Dim>) -> Option<Self> {
+        let in_range = |d: &Dim| d.as_constant().is_none_or(|v| dtype != DType::I32 || i32::try_from(v).is_ok());
         let fits = count(&shape) == Some(elements.len()) && elements.len() <= MAX_ELEMENTS;
+        let fits = fits && elements.iter().all(in_range);
         (fits && matches!(dtype, DType::I64 | DType::I32 | DType::Bool)).then_some(Self { dtype, shape, elements })
     }
 
@@ -121,6 +124,12 @@ pub(super) fn is_size(dim: &Dim) -> bool {
     dim.summands().all(|(coefficient, _)| coefficient >= 0)
 }
 
+/// Whether a dimension is zero or more as soon as one of its symbols is not zero, as of what a model computes on.
+pub(super) fn is_length(dim: &Dim) -> bool {
+    let least = if dim.as_constant().is_some() { 0 } else { -1 };
+    dim.summands().all(|(coefficient, symbols)| coefficient >= if symbols.is_empty() { least } else { 0 })
+}
+
 /// Whether two dimensions are equal, where that does not depend on symbols.
 pub(super) fn equal(a: &Dim, b: &Dim) -> Option<bool> {
     if a == b {
@@ -176,5 +185,9 @@ mod tests {
         assert_eq!(less(&minus, &n), Some(true));
         assert_eq!(less(&n, &zero), Some(false));
         assert_eq!(less(&zero, &n), None);
+        let lengths = ["n", "n - 1", "n + m - 1", "2", "0"].map(|t| is_length(&t.parse().unwrap()));
+        assert_eq!(lengths, [true; 5]);
+        let others = ["n - 2", "m - n", "n - m + 4", "-1"].map(|t| is_length(&t.parse().unwrap()));
+        assert_eq!(others, [false; 4]);
     }
 }

@@ -4,6 +4,7 @@
 //! behind; operators that the IR has become those; others pass through as `foreign`, with the types
 //! that the graph declares for their results.
 
+pub(crate) mod bodies;
 mod cut;
 mod error;
 mod foreign;
@@ -37,6 +38,9 @@ pub const OPSETS: std::ops::RangeInclusive<i64> = 1..=26;
 /// The newest version of the format that is known.
 const IR_VERSION: i64 = 13;
 
+/// The first version of the format in which a constant need not be an input: one that is can be given another value.
+const OVERRIDABLE: i64 = 4;
+
 /// An imported graph.
 pub struct Imported {
     /// Verified.
@@ -54,7 +58,8 @@ pub struct ImportOptions {
     /// The shapes that inputs get, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub shapes: BTreeMap<String, Vec<i64>>,
-    /// The values that become the inputs, in order, by their names in the file; empty for the graph's own.
+    /// The values that become the inputs, in order, by their names in the file; empty for the graph's own, without
+    /// those that the file has a value for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
     /// The values that become the outputs, in order; empty for the graph's own. What these do not need is
@@ -95,10 +100,14 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     functions::check(&model.functions, opset).map_err(malformed)?;
     functions::inline(&mut graph, &model.functions).map_err(malformed)?;
     order::check(&mut graph, &|_| false).map_err(malformed)?;
+    cut::keep(&mut graph, &options.inputs);
     shapes::fix(&mut graph, &options.shapes).map_err(malformed)?;
     cut::outputs(&mut graph, &options.outputs).map_err(malformed)?;
     let mut scope = scope::Scope::new(&graph, opsets, path, Arc::new(file));
     scope.interface(&graph).map_err(malformed)?;
+    if model.ir_version >= OVERRIDABLE {
+        scope.warnings.extend(cut::defaults(&graph));
+    }
     for node in &graph.node {
         nodes::import(&mut scope, node);
     }
@@ -135,7 +144,7 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
 }
 
 /// Whether a domain is that of ONNX's own operators.
-fn is_default(domain: &str) -> bool {
+pub(crate) fn is_default(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }
 

@@ -1,7 +1,7 @@
 //! Names that were asked for and are not there.
 
-/// How many names an error lists.
-const LISTED: usize = 5;
+/// How many names a message lists.
+pub(super) const LISTED: usize = 5;
 
 /// Says that a name is not there, and which ones are closest to it.
 pub(super) fn unknown<'a>(kind: &str, name: &str, names: impl Iterator<Item = &'a str>) -> String {

@@ -227,8 +227,8 @@ impl Scope {
         Ok(value)
     }
 
-    /// Integers as a tensor.
-    fn tensor(&mut self, name: &str, known: &Known) -> Result<ValueId, String> {
+    /// Integers as a tensor, which no name of the file stands for.
+    pub(super) fn tensor(&mut self, name: &str, known: &Known) -> Result<ValueId, String> {
         if let Some(weight) = known.weight() {
             return Ok(self.graph.add_weight(name, weight, Origin::Unknown));
         }

@@ -67,7 +67,7 @@ fn fix_input(input: &mut ValueInfoProto, wanted: &[i64], sizes: &mut Sizes, sums
         let place = format!("dimension {axis} of the input `{name}`");
         match &dim.value {
             Some(DimensionValue::DimValue(found)) if *found == size => {}
-            Some(DimensionValue::DimValue(found)) => {
+            Some(DimensionValue::DimValue(found)) if *found >= 0 => {
                 return Err(format!("{place} is {found} in the graph, and cannot be {size}"));
             }
             Some(DimensionValue::DimParam(text)) if sizes.is_sum(text) => {
@@ -113,7 +113,8 @@ impl Sizes {
     /// A text that is made of several names, each of which stands alone at some input.
     fn sum(&self, text: &str) -> Option<Dim> {
         let dim = text.parse::<Dim>().ok()?;
-        (dim.as_symbol().is_none() && dim.symbols().all(|s| self.symbols.contains(&**s))).then_some(dim)
+        let is_sum = dim.as_symbol().is_none() && dim.as_constant().is_none();
+        (is_sum && dim.symbols().all(|s| self.symbols.contains(&**s))).then_some(dim)
     }
 
     fn is_sum(&self, text: &str) -> bool {
@@ -127,7 +128,7 @@ impl Sizes {
         }
         let sum = self.sum(text)?;
         if !sum.symbols().any(|s| self.known.contains_key(&**s)) {
-            return sum.as_constant().map(Dim::constant);
+            return None;
         }
         sum.summands().try_fold(Dim::constant(0), |total, (coefficient, symbols)| {
             let factor = |s: &planish_ir::Symbol| {

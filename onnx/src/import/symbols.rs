@@ -33,7 +33,8 @@ impl Symbols {
             if self.dims.contains_key(text) {
                 continue;
             }
-            let sum = text.parse::<Dim>().ok().filter(|dim| dim.symbols().all(|s| self.taken.contains(&**s)));
+            let is_sum = |dim: &Dim| dim.as_constant().is_none() && dim.symbols().all(|s| self.taken.contains(&**s));
+            let sum = text.parse::<Dim>().ok().filter(is_sum);
             let dim = sum.unwrap_or_else(|| self.fresh(text));
             self.dims.insert(text.to_owned(), dim);
         }
@@ -65,19 +66,20 @@ impl Symbols {
         Dim::symbol(&name)
     }
 
-    /// The shape of a declared type; dimensions without size or text are symbols named after `value`.
+    /// The shape of a declared type; dimensions without size or text are symbols named after `value`, and so are those
+    /// of size -1, as some exporters write them.
     ///
     /// # Errors
-    /// When a size is negative. `Ok(None)` where no shape is declared.
+    /// When another size is negative. `Ok(None)` where no shape is declared.
     pub(super) fn shape(&mut self, ty: &TypeProto, value: &str) -> Result<Option<Shape>, String> {
         let Some(shape) = ty.tensor_type.as_ref().and_then(|t| t.shape.as_ref()) else { return Ok(None) };
         let mut dims = Vec::new();
         for (axis, dim) in shape.dim.iter().enumerate() {
             dims.push(match &dim.value {
-                Some(DimensionValue::DimValue(size)) if *size < 0 => {
+                Some(DimensionValue::DimValue(size)) if *size < -1 => {
                     return Err(format!("dimension {axis} of `{value}` is {size}"));
                 }
-                Some(DimensionValue::DimValue(size)) => Dim::constant(*size),
+                Some(DimensionValue::DimValue(size)) if *size >= 0 => Dim::constant(*size),
                 Some(DimensionValue::DimParam(text)) if !text.trim().is_empty() => self.dim(text),
                 _ => self.fresh(&format!("{value}_dim_{axis}")),
             });
@@ -99,6 +101,9 @@ mod tests {
         let mut symbols = Symbols::default();
         symbols.declare(["past + new", "new", "past", "other + new", "2"].into_iter());
         assert_eq!(texts(&mut symbols, &["past + new", "other + new"]), ["new + past", "other___new"]);
+        // Numbers are made of no names.
+        symbols.declare(["2", "-1"].into_iter());
+        assert_eq!(texts(&mut symbols, &["2", "-1"]), ["dim_2", "dim_1"]);
     }
 
     #[test]

@@ -33,6 +33,11 @@ pub(super) fn dtype(number: i32) -> Result<DType, String> {
     })
 }
 
+/// Whether the elements of a constant were left in its file, or are in another.
+pub(super) fn is_elsewhere(tensor: &TensorProto) -> bool {
+    tensor.left.is_some() || tensor.data_location == 1
+}
+
 /// The files that constants stand in.
 pub(super) struct Files {
     model: Arc<WeightFile>,

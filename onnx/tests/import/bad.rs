@@ -157,6 +157,37 @@ fn repeats_of_gigabytes_take_no_memory() {
     .unwrap();
 }
 
+/// The length of an operand that decides how many dimensions a result has is a number that a file makes up.
+#[test]
+fn results_of_more_dimensions_than_memory_has() {
+    for length in [65, 1i64 << 31, i64::MAX / 2] {
+        let sizes = typed("s", DataType::Int64, &length.to_string());
+        for call in [
+            "Expand(x, s)",
+            "Reshape(x, s)",
+            "Unsqueeze(x, s)",
+            "Slice(x, s, s)",
+            "ConstantOfShape(s)",
+            "AffineGrid(x, s)",
+            "Col2Im(x, s, s)",
+            "ReduceSum(x, s)",
+            "Tile(x, s)",
+            "Squeeze(x, s)",
+            "Pad(x, s)",
+        ] {
+            let call = node(&format!("y = {call}"), vec![]);
+            let graph = graph(vec![f32("x", "3, 1, 4"), sizes.clone()], vec![], vec![call], &["y"]);
+            // What is left open need not depend on it.
+            if let Err(error) = import(&model(20, graph)) {
+                assert!(error.contains("`y`"), "{error}");
+            }
+        }
+    }
+    let sizes = typed("s", DataType::Int64, "65");
+    let expand = vec![node("y = Expand(x, s)", vec![])];
+    refused(graph(vec![f32("x", "3"), sizes], vec![], expand, &["y"]), "is not known or above 64");
+}
+
 fn function(name: &str, body: Vec<NodeProto>) -> FunctionProto {
     FunctionProto {
         name: name.to_owned(),
@@ -222,7 +253,19 @@ fn operators_without_a_form_are_all_named() {
     let error = import(&model(17, graph(vec![f32("x", "2")], vec![], nodes, &["y"]))).err().unwrap();
     assert!(error.contains("2 nodes cannot be imported"), "{error}");
     assert!(error.contains("Strange `a`") && error.contains("Stranger `b`"), "{error}");
-    assert!(error.contains("infer_shapes"), "{error}");
+    assert!(error.contains("it is no operator of ONNX"), "{error}");
+}
+
+/// What the model declares of its results does not make it one.
+#[test]
+fn operators_that_the_opset_does_not_have() {
+    let of = |op: &str| {
+        let mut graph = graph(vec![f32("x", "2")], vec![], vec![node(&format!("y = {op}(x)"), vec![])], &["y"]);
+        graph.output = vec![f32("y", "2")];
+        graph
+    };
+    refused(of("Nope"), "Nope `y`: it is no operator of ONNX");
+    refused(of("Swish"), "Swish `y`: it came with opset 24, and the graph is of opset 17");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use planish_ir::Graph;
+use planish_onnx::ImportOptions;
 use planish_onnx::proto::{
     AttributeProto, AttributeType, DataType, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -128,6 +129,15 @@ pub(crate) fn import_in(folder: &Path, bytes: &[u8]) -> Result<Graph, String> {
 
 pub(crate) fn import(model: &ModelProto) -> Result<Graph, String> {
     import_bytes(&model.encode_to_vec())
+}
+
+/// Imports a model with options; the graph and the warnings.
+pub(crate) fn import_with(model: &ModelProto, options: &ImportOptions) -> Result<(Graph, Vec<String>), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    fs::write(&path, model.encode_to_vec()).unwrap();
+    let imported = planish_onnx::import_with(&path, options).map_err(|e| e.to_string())?;
+    Ok((imported.graph, imported.warnings))
 }
 
 /// The nodes of an imported graph in the text form, a line each, and its weights.

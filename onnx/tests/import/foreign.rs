@@ -1,8 +1,8 @@
 //! Operators that pass through: the types of their results.
 
-use planish_onnx::proto::{DataType, NodeProto, TensorProto, ValueInfoProto};
+use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::build::{f32, floats, graph, import, int, integers, ints, model, node, text, typed};
+use crate::build::{f32, floats, graph, graph_attribute, import, int, integers, ints, model, node, text, typed};
 
 /// The types of the results `y`, `z`, ... of a node of operands `x`, `u`, ... and constants.
 #[track_caller]
@@ -126,4 +126,26 @@ fn sums_of_products() {
     one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "bik, bkj -> bij")]), "f32[b, i, j]");
     one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "...ik,...kj")]), "f32[b, i, j]");
     one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "bik,bkj->")]), "f32[]");
+}
+
+/// A scan of a number of rounds that is not known.
+#[test]
+fn rounds_of_a_scan() {
+    let body = GraphProto {
+        output: vec![f32("t", "2"), f32("v", "2, 3")],
+        ..graph(vec![f32("s", "2"), f32("p", "2")], vec![], vec![], &[])
+    };
+    let body = GraphProto {
+        initializer: vec![floats("v", &[2, 3], &[0.0; 6])],
+        node: vec![node("t = Add(s, p)", vec![])],
+        ..body
+    };
+    let scan = |axes: &[i64]| {
+        let attributes = vec![graph_attribute("body", body.clone()), int("num_scan_inputs", 1)];
+        let axes = if axes.is_empty() { vec![] } else { vec![ints("scan_output_axes", axes)] };
+        let operands = vec![f32("x", "2"), f32("u", "n, 2")];
+        results(operands, vec![], node("y, z = Scan(x, u)", [attributes, axes].concat()))
+    };
+    assert_eq!(scan(&[]), ["f32[y_dim_0]", "f32[z_dim_0, 2, 3]"]);
+    assert_eq!(scan(&[-1]), ["f32[y_dim_0]", "f32[2, 3, z_dim_2]"]);
 }

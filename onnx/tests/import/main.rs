@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad;
+mod bodies;
 mod build;
 mod control;
 mod elementwise;
 mod files;
 mod foreign;
 mod fuzz;
+mod interface;
+mod later;
 mod loops;
 mod movement;
 mod nn;

@@ -1,6 +1,7 @@
+use planish_ir::Op;
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, f32, floats, graph, int, integers, ints, node, typed};
+use crate::build::{assert_nodes, f32, floats, graph, import, int, integers, ints, lines, model, node, typed};
 
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     graph(vec![f32("x", "n, 4")], constants, nodes, outputs)
@@ -78,6 +79,41 @@ fn a_slice_from_a_negated_dimension() {
     );
 }
 
+/// Where a bound may lie outside of the axis, only a run knows how many elements there are.
+#[test]
+fn slices_that_may_reach_beyond_the_axis() {
+    let of = |start: i64, end: i64| {
+        let constants =
+            vec![integers("from", &[1], &[start]), integers("to", &[1], &[end]), integers("axis", &[1], &[0])];
+        let nodes = vec![node("a = Slice(x, from, to, axis)", vec![]), node("y = Shape(a)", vec![])];
+        lines(17, of_x(constants, nodes, &["y"])).pop().unwrap()
+    };
+    for (start, end) in [(-5, i64::MAX), (0, -5), (2, i64::MAX), (0, 2), (-1, 1)] {
+        assert_eq!(of(start, end), "%y = sizes() {of = [a_dim_0, 4]} : i64[2]", "{start}..{end}");
+    }
+    assert_eq!(of(0, -1), "%y = sizes() {of = [n - 1, 4]} : i64[2]");
+    for (start, end) in [(0, 1), (-1, i64::MAX)] {
+        assert!(of(start, end).starts_with("weight @y"), "{start}..{end}: {}", of(start, end));
+    }
+}
+
+/// An axis is as long as it is, not as another one is that it is cut to.
+#[test]
+fn slices_to_a_size_of_something_else() {
+    let nodes = vec![
+        node("s = Shape(z)", vec![int("start", 0), int("end", 1)]),
+        node("a = Slice(x, k, s, k)", vec![]),
+        node("y = Relu(a)", vec![]),
+    ];
+    let of = |dims: &str| {
+        let inputs = vec![f32("x", dims), f32("z", "m, 4"), f32("u", "k")];
+        lines(17, graph(inputs, vec![integers("k", &[1], &[0])], nodes.clone(), &["y"])).pop().unwrap()
+    };
+    assert_eq!(of("n, 4"), "%y = relu(%a) : f32[a_dim_0, 4]");
+    assert_eq!(of("m + k, 4"), "%y = relu(%a) : f32[m, 4]");
+    assert_eq!(of("512, 4"), "%y = relu(%a) : f32[m, 4]", "a table of positions");
+}
+
 #[test]
 fn splits_with_and_without_sizes() {
     let even = vec![node("a, b = Split(x)", vec![int("axis", 1)])];
@@ -113,6 +149,22 @@ fn rows_of_a_table_are_an_embedding() {
         of_x(vec![integers("last", &[], &[-1])], vec![node("y = Gather(x, last)", vec![])], &["y"]),
         &["%y = slice(%x) {axis = 0, start = n - 1, end = n} : f32[1, 4]", "%y_1 = reshape(%y) {shape = [4]} : f32[4]"],
     );
+}
+
+/// Names that are made up here stand for nothing in the file.
+#[test]
+fn made_up_names_are_not_those_of_the_file() {
+    let constants = vec![integers("i", &[2], &[-1, -2]), integers("i/from_front", &[2], &[0, 0])];
+    let nodes =
+        vec![node("a = Gather(x, i)", vec![int("axis", 1)]), node("y = Gather(x, i/from_front)", vec![int("axis", 1)])];
+    let graph = import(&model(17, of_x(constants, nodes, &["a", "y"]))).unwrap();
+    let elements = |name: &str| {
+        let value = graph.outputs().iter().find(|o| o.name == name).unwrap().value;
+        let Op::Gather(gather) = &graph.producer(value).unwrap().op else { unreachable!() };
+        let bytes = graph.weight(gather.indices).unwrap().read().unwrap();
+        bytes.chunks(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!((elements("a"), elements("y")), (vec![3, 2], vec![0, 0]));
 }
 
 #[test]

@@ -1,6 +1,7 @@
+use planish_onnx::ImportOptions;
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, f32, graph, int, integers, lines, node, refused, typed};
+use crate::build::{assert_nodes, f32, graph, import_with, int, integers, lines, model, node, refused, typed};
 
 /// A graph of one input `x` [n, m, 4].
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>) -> GraphProto {
@@ -74,6 +75,35 @@ fn ranges_count_along_dimensions() {
     );
 }
 
+/// A range to a size that may lie before its start is of a length that only a run knows.
+#[test]
+fn ranges_between_sizes() {
+    let nodes = vec![
+        node("s = Shape(x)", vec![]),
+        node("n = Gather(s, zero)", vec![]),
+        node("m = Gather(s, one)", vec![]),
+        node("y = Range(n, m, one)", vec![]),
+    ];
+    let constants = vec![integers("zero", &[], &[0]), integers("one", &[], &[1])];
+    let lines = lines(17, of_x(constants, nodes));
+    assert!(lines.last().unwrap().ends_with(": i64[y_dim_0]"), "{lines:?}");
+}
+
+/// Integers of 32 bits are left to a run where they leave these.
+#[test]
+fn products_beyond_32_bits() {
+    let of_32 = |name: &str, value: i32| TensorProto {
+        data_type: DataType::Int32.into(),
+        int32_data: vec![value],
+        int64_data: vec![],
+        ..integers(name, &[], &[])
+    };
+    let nodes = vec![node("p = Mul(a, b)", vec![]), node("y = Cast(p)", vec![int("to", 7)])];
+    let of = |b: i32| lines(17, of_x(vec![of_32("a", 1 << 30), of_32("b", b)], nodes.clone()));
+    assert_eq!(of(4)[2..], ["%p = mul(@a, @b) : i32[]", "%y = cast(%p) {to = i64} : i64[]"]);
+    assert!(of(1).iter().all(|line| line.starts_with("weight")), "{:?}", of(1));
+}
+
 #[test]
 fn squeezing_and_flattening() {
     let nodes = vec![
@@ -91,6 +121,38 @@ fn squeezing_and_flattening() {
         ],
     );
     refused(of_x(vec![], vec![node("y = Squeeze(x)", vec![])]), "it squeezes what is 1");
+}
+
+/// The first token, as TensorFlow's exporter writes it: an axis of open size has a first and a last element.
+#[test]
+fn squeezing_a_slice() {
+    let of = |from: i64, to: i64| {
+        let constants = vec![
+            integers("from", &[1], &[from]),
+            integers("to", &[1], &[to]),
+            integers("axis", &[1], &[1]),
+            integers("step", &[1], &[2]),
+        ];
+        let slice = if to == 2 { "a = Slice(x, from, to, axis, step)" } else { "a = Slice(x, from, to, axis)" };
+        lines(17, of_x(constants, vec![node(slice, vec![]), node("y = Squeeze(a, axis)", vec![])])).pop().unwrap()
+    };
+    for (from, to) in [(0, 1), (-1, i64::MAX)] {
+        assert_eq!(of(from, to), "%y = reshape(%a) {shape = [n, 4]} : f32[n, 4]");
+    }
+    // How many these are is not known, but which axis goes.
+    assert!(of(0, 2).ends_with(": f32[n, 4]"), "{}", of(0, 2));
+}
+
+/// Without axes those go that are known to be 1.
+#[test]
+fn squeezing_without_axes() {
+    let of = |dims: &str| {
+        let squeeze = graph(vec![f32("x", dims)], vec![], vec![node("y = Squeeze(x)", vec![])], &["y"]);
+        let (graph, warnings) = import_with(&model(17, squeeze), &ImportOptions::default()).unwrap();
+        (graph.ty(graph.outputs()[0].value).to_string(), warnings.len())
+    };
+    assert_eq!(of("n, 1, 4"), ("f32[n, 4]".to_owned(), 1));
+    assert_eq!(of("2, 1, 4"), ("f32[2, 4]".to_owned(), 0));
 }
 
 /// Known integers become a tensor where they are used as one.

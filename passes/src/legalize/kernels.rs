@@ -129,22 +129,18 @@ fn missing(graph: &Graph, op: &Op, result: ValueId, target: Target) -> Option<St
     (!kernels.contains(&dtype)).then(|| format!("no kernel for {dtype}"))
 }
 
-/// Why the target cannot run an operator that passes through. Those of the default domain are the
+/// Why the target cannot run an operator that passes through, or one in its graphs. Those of the default domain are the
 /// export's to check: they are what they are at the opset that it writes.
 fn missing_foreign(foreign: &Foreign, target: Target) -> Option<String> {
     let domains: &[&str] = match target {
         Target::Onnx => &[Foreign::STANDARD],
         Target::Ort => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
     };
-    let known = domains.contains(&foreign.domain.0.as_str());
-    (!known).then(|| {
-        format!(
-            "operator {} of the domain {}: target {target} has those of {}",
-            foreign.op.0,
-            foreign.domain.0,
-            domains.join(", ")
-        )
-    })
+    let inner = foreign.inner.0.iter().map(|inner| (&inner.op, &inner.domain));
+    let (op, domain) = std::iter::once((&foreign.op.0, &foreign.domain.0))
+        .chain(inner)
+        .find(|(_, domain)| !domains.contains(&domain.as_str()))?;
+    Some(format!("operator {op} of the domain {domain}: target {target} has those of {}", domains.join(", ")))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Operators with graphs of their own: as these declare their results.
 
-use super::super::nodes::Node;
+use super::super::nodes::{Node, axis};
 use super::super::scope::Scope;
 use super::super::tensors::dtype;
 use super::{Found, Partial};
@@ -29,8 +29,28 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Found {
             });
             Ok(types.collect())
         }
+        "Scan" if node.version >= 9 => scan(node),
         _ => Ok(Vec::new()),
     }
+}
+
+/// What is passed on keeps its number of dimensions; the rest has one more, along which there is one of each round.
+fn scan(node: &Node<'_>) -> Found {
+    let body = body(node, "body")?;
+    let cut = node.int("num_scan_inputs")?.and_then(|n| usize::try_from(n).ok());
+    let carried = cut.and_then(|cut| node.proto.input.len().checked_sub(cut));
+    let carried = carried.ok_or("its `num_scan_inputs` is not among its operands")?;
+    let along = node.ints("scan_output_axes")?.unwrap_or_default();
+    let results = body.output.iter().map_while(|r| result(r).ok()).enumerate();
+    let types = results.map(|(i, ty)| match i.checked_sub(carried) {
+        None => Ok(Partial::open(ty.dtype, ty.dims.len())),
+        Some(i) => {
+            let mut dims = ty.dims;
+            dims.insert(axis(along.get(i).copied().unwrap_or(0), dims.len() + 1)?, None);
+            Ok(Partial::new(ty.dtype, dims))
+        }
+    });
+    types.collect()
 }
 
 fn body<'a>(node: &Node<'a>, name: &str) -> Result<&'a GraphProto, String> {

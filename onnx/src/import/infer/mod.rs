@@ -190,14 +190,20 @@ fn numbers(scope: &Scope, node: &Node<'_>, index: usize) -> Option<Vec<i64>> {
     scope.known(node.input(index).ok()?)?.constants()
 }
 
-/// The number of elements of a vector, where it is known.
+/// The most dimensions that a result has whose number an operand's length decides; runtimes have far fewer.
+const MAX_RANK: usize = 64;
+
+/// The number of elements of a vector with one for a dimension, where it is known and not beyond [`MAX_RANK`].
 fn length(scope: &Scope, name: &str) -> Option<usize> {
     let ty = scope.ty(name).ok()?;
     let [length] = &ty.shape[..] else { return None };
-    usize::try_from(length.as_constant()?).ok()
+    usize::try_from(length.as_constant()?).ok().filter(|&n| n <= MAX_RANK)
 }
 
 /// What an operand lacks that a result's number of dimensions depends on.
 fn no_rank(of: &str) -> String {
-    format!("the number of elements of its operand `{of}` is not known, on which the dimensions of its result depend")
+    format!(
+        "the number of elements of its operand `{of}`, on which the dimensions of its result depend, is not known or \
+         above {MAX_RANK}"
+    )
 }

@@ -2,7 +2,7 @@
 
 use planish_ir::{DType, Dim, Shape};
 
-use super::super::nodes::{Node, axis};
+use super::super::nodes::{Node, axes, axis};
 use super::super::scope::Scope;
 use super::elementwise::broadcast;
 use super::{Partial, length, no_rank, numbers};
@@ -22,6 +22,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
             let added = length(scope, axes).ok_or_else(|| no_rank(axes))?;
             Partial::open(x.dtype, x.dims.len() + added)
         }
+        "Squeeze" => squeeze(scope, node)?,
         "Concat" => concat(scope, node)?,
         "Split" => return split(scope, node).map(Some),
         "Gather" => {
@@ -152,6 +153,8 @@ fn taken(size: &Dim, start: i64, end: i64, step: i64) -> Result<Option<Dim>, Str
     match size.as_constant() {
         _ if step == 0 => Err("its step is 0".to_owned()),
         _ if whole => Ok(Some(size.clone())),
+        // The first or the last one, which an axis of any size is taken to have.
+        None if step == 1 && (start == 0 && end == 1 || start == -1 && end >= far) => Ok(Some(Dim::constant(1))),
         None => Ok(None),
         Some(size) => {
             let from_front = |value: i64| if value < 0 { value.saturating_add(size) } else { value };
@@ -162,6 +165,22 @@ fn taken(size: &Dim, start: i64, end: i64, step: i64) -> Result<Option<Dim>, Str
             Ok(i64::try_from(count).ok().map(Dim::constant))
         }
     }
+}
+
+/// Without the axes that are named.
+fn squeeze(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
+    let x = first(scope, node)?;
+    let given = if node.version < 13 { node.ints("axes")? } else { numbers(scope, node, 1) };
+    let Some(given) = given else {
+        let name = node.input(1).map_err(|_| format!("it squeezes what is 1 of {x}, which is not known"))?;
+        let count = length(scope, name).and_then(|n| x.dims.len().checked_sub(n)).ok_or_else(|| no_rank(name))?;
+        return Ok(Partial::open(x.dtype, count));
+    };
+    let axes = axes(&given, x.dims.len())?;
+    if let Some(size) = axes.iter().filter_map(|&a| x.dims[a].as_ref()?.as_constant()).find(|size| *size != 1) {
+        return Err(format!("it squeezes an axis of size {size}"));
+    }
+    Ok(Partial::new(x.dtype, x.dims.into_iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| d)))
 }
 
 fn concat(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {

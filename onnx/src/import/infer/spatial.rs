@@ -58,7 +58,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         }
         "AffineGrid" => {
             let theta = ty(0)?;
-            let rank = super::length(scope, node.input(1)?).ok_or("its size has no known length")?;
+            let rank = super::length(scope, node.input(1)?).ok_or("its size has no known length, or a large one")?;
             let sizes = numbers(scope, node, 1);
             let spatial = (2..rank).map(|i| sizes.as_ref().and_then(|s| s.get(i).copied()).map(Dim::constant));
             let coordinates = i64::try_from(rank).unwrap_or(0).saturating_sub(2);
@@ -68,7 +68,8 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "Col2Im" => {
             let x = ty(0)?;
             let [batch, columns, _] = &x.shape[..] else { return Err(format!("{x} has not three dimensions")) };
-            let rank = super::length(scope, node.input(1)?).ok_or("its image shape has no known length")?;
+            let rank =
+                super::length(scope, node.input(1)?).ok_or("its image shape has no known length, or a large one")?;
             let image = numbers(scope, node, 1);
             let block = numbers(scope, node, 2).and_then(|b| b.into_iter().try_fold(1i64, i64::checked_mul));
             let channels = block.and_then(|b| columns.exact_div(&Dim::constant(b)));

@@ -5,7 +5,7 @@ use planish_ir::ops::{
 };
 use planish_ir::{DType, Dim, Op, Shape};
 
-use super::super::known::{Known, is_size};
+use super::super::known::{Known, is_length, is_size};
 use super::super::scope::Scope;
 use super::{Node, axis};
 
@@ -157,6 +157,9 @@ fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         let axis = axis(at, shape.rank())?;
         let size = &shape[axis];
         let (Some(start), Some(end)) = (bound(start, size), bound(end, size)) else { return Ok(false) };
+        if size.as_constant().is_none() && !end.checked_sub(&start).is_some_and(|taken| is_length(&taken)) {
+            return Ok(false);
+        }
         if start != Dim::constant(0) || end != *size {
             cuts.push((axis, start, end));
         }
@@ -168,9 +171,9 @@ fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Where a slice begins or ends: counted from the end where negative, and at most the size. A bound
-/// that is symbolic, or a start or distance from the end that is constant, is taken to lie inside: a
-/// model that slices a cache or a table of positions asks for what is there, and for some of it.
+/// Where a slice begins or ends: counted from the end where negative, and at most the size. `None` where that depends on
+/// what only a run knows. An axis of no known size is taken to have its first and last element, and one of a known
+/// size, as a table of positions has, those up to a bound that is symbolic.
 fn bound(given: &Dim, size: &Dim) -> Option<Dim> {
     match (given.as_constant(), size.as_constant()) {
         (Some(given), Some(size)) => {
@@ -179,11 +182,12 @@ fn bound(given: &Dim, size: &Dim) -> Option<Dim> {
         // Beyond any size that a run can have.
         (Some(given), None) if given >= i64::from(i32::MAX) => Some(size.clone()),
         (Some(given), None) if given <= -i64::from(i32::MAX) => Some(Dim::constant(0)),
-        (Some(given), None) if given < 0 => size.checked_add(&Dim::constant(given)),
-        (Some(0), None) => Some(Dim::constant(0)),
-        (Some(_), None) => None,
-        (None, _) if is_size(&Dim::constant(0).checked_sub(given)?) => size.checked_add(given),
-        (None, _) => Some(given.clone()),
+        _ => {
+            let from_end = is_size(&Dim::constant(0).checked_sub(given)?) && *given != Dim::constant(0);
+            let at = if from_end { size.checked_add(given)? } else { given.clone() };
+            let inside = is_length(&at) && is_length(&size.checked_sub(&at)?);
+            (inside || size.as_constant().is_some()).then_some(at)
+        }
     }
 }
 
@@ -196,9 +200,8 @@ fn gather(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let ids = match (known, ty.shape[axis].as_constant()) {
         (Some((shape, picked)), Some(size)) if picked.iter().any(|&i| i < 0) => {
             let front = picked.iter().map(|&i| Dim::constant(if i < 0 { i + size } else { i })).collect();
-            let name = format!("{indices}/from_front");
-            scope.set_known(&name, Known::new(DType::I64, shape, front).ok_or("its indices are too many")?);
-            scope.value(&name)?
+            let front = Known::new(DType::I64, shape, front).ok_or("its indices are too many")?;
+            scope.tensor(&format!("{indices}/from_front"), &front)?
         }
         // Counted from an end that is not known.
         (Some((shape, picked)), None) if picked.iter().any(|&i| i < 0) => {
@@ -236,9 +239,8 @@ fn trilu(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let mut rows_at = scope.emit(Reshape { x: rows_at, shape: Shape::new([rows.clone(), Dim::constant(1)]) }, name)?;
     let columns_at = scope.emit(Iota { dtype: DType::I64, length: columns.clone() }, name)?;
     if diagonal != Dim::constant(0) {
-        let key = format!("{name}/diagonal");
-        scope.set_known(&key, Known { dtype: DType::I64, shape: Vec::new(), elements: vec![diagonal] });
-        let b = scope.value(&key)?;
+        let diagonal = Known { dtype: DType::I64, shape: Vec::new(), elements: vec![diagonal] };
+        let b = scope.tensor(&format!("{name}/diagonal"), &diagonal)?;
         rows_at = scope.emit(Binary { kind: BinaryKind::Add, a: rows_at, b }, name)?;
     }
     let kind = if node.int_or("upper", 1)? == 1 { BinaryKind::GreaterOrEqual } else { BinaryKind::LessOrEqual };

@@ -3,7 +3,8 @@
 use planish_ir::ops::{Binary, BinaryKind, Expand, Iota, Reshape};
 use planish_ir::{DType, Dim, Shape, Weight};
 
-use super::super::known::{Known, MAX_ELEMENTS};
+use super::super::known::{Known, MAX_ELEMENTS, is_length};
+use super::super::order::label;
 use super::super::scope::Scope;
 use super::super::tensors;
 use super::{Node, axis};
@@ -121,12 +122,14 @@ fn range(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         return Ok(false);
     }
     let length = limit.checked_sub(start).ok_or("its length does not fit 64 bits")?;
+    // With a limit before the start there would be no element.
+    if !is_length(&length) {
+        return Ok(false);
+    }
     let mut value = scope.emit(Iota { dtype, length }, name)?;
     if start.as_constant() != Some(0) {
         let known = Known { dtype, shape: Vec::new(), elements: vec![start.clone()] };
-        let first = format!("{name}/start");
-        scope.set_known(&first, known);
-        let b = scope.value(&first)?;
+        let b = scope.tensor(&format!("{name}/start"), &known)?;
         value = scope.emit(Binary { kind: BinaryKind::Add, a: value, b }, name)?;
     }
     scope.set(name, value);
@@ -190,7 +193,10 @@ fn reshaped(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let x = node.input(0)?;
     let from = scope.ty(x)?.shape;
     let to = match node.proto.op_type.as_str() {
-        "Squeeze" => squeezed(scope, node, &from)?,
+        "Squeeze" => match squeezed(scope, node, &from)? {
+            Some(shape) => shape,
+            None => return Ok(false),
+        },
         "Unsqueeze" => unsqueezed(scope, node, &from)?,
         "Flatten" => flattened(node, &from)?,
         _ => match target(scope, node, &from)? {
@@ -213,16 +219,27 @@ fn reshaped(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     Ok(true)
 }
 
-fn squeezed(scope: &Scope, node: &Node<'_>, from: &Shape) -> Result<Shape, String> {
-    let is_one = |d: &Dim| d.as_constant() == Some(1);
+/// Without axes what is 1 goes; a size that is not known is taken to be another. `None` where an axis that is named is of
+/// such a size.
+fn squeezed(scope: &mut Scope, node: &Node<'_>, from: &Shape) -> Result<Option<Shape>, String> {
+    let is_one = |a: &usize| from[*a].as_constant() == Some(1);
     let axes = match node.parameter(scope, "axes", 1, 13)? {
         Some(axes) => super::axes(&axes, from.rank())?,
-        None if from.iter().all(|d| d.as_constant().is_some()) => {
-            (0..from.rank()).filter(|&a| is_one(&from[a])).collect()
+        None => {
+            let axes: Vec<usize> = (0..from.rank()).filter(is_one).collect();
+            let open = from.iter().any(|d| d.as_constant().is_none());
+            if open && axes.is_empty() {
+                return Err(format!("it squeezes what is 1 of {from}, which is not known"));
+            }
+            if open {
+                let what = format!("{} squeezes what is 1 of {from}", label(node.proto));
+                scope.warnings.push(format!("{what}: taken to be the axes {axes:?}, whatever the sizes are"));
+            }
+            axes
         }
-        None => return Err(format!("it squeezes what is 1 of {from}, which is not known")),
     };
-    Ok(Shape::new(from.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| d.clone())))
+    let rest = from.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| d.clone());
+    Ok(axes.iter().all(is_one).then(|| Shape::new(rest)))
 }
 
 fn unsqueezed(scope: &Scope, node: &Node<'_>, from: &Shape) -> Result<Shape, String> {

@@ -1,0 +1,61 @@
+//! Inputs, constants and what they are called.
+
+use planish_onnx::ImportOptions;
+use planish_onnx::proto::{DimensionValue, ModelProto};
+
+use crate::build::{f32, floats, graph, import_with, model, node};
+
+/// `x + w` where `w` has a value and is an input too.
+fn with_default(ir_version: i64) -> ModelProto {
+    let constants = vec![floats("w", &[2], &[1.0, 2.0])];
+    let sum = graph(vec![f32("x", "n, 2"), f32("w", "2")], constants, vec![node("y = Add(x, w)", vec![])], &["y"]);
+    ModelProto { ir_version, ..model(17, sum) }
+}
+
+fn inputs(model: &ModelProto, names: &[&str]) -> (Vec<String>, Vec<String>) {
+    let inputs = names.iter().map(|name| (*name).to_owned()).collect();
+    let (graph, warnings) = import_with(model, &ImportOptions { inputs, ..ImportOptions::default() }).unwrap();
+    (graph.inputs().iter().map(|v| graph.value(*v).name.clone()).collect(), warnings)
+}
+
+#[test]
+fn inputs_with_a_value_become_constants_with_a_warning() {
+    let (names, warnings) = inputs(&with_default(8), &[]);
+    assert_eq!(names, ["x"]);
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.starts_with("1 of its inputs have values in the file and become constants: `w`; "), "{warning}");
+    // In the first versions of the format each constant was an input.
+    assert_eq!(inputs(&with_default(3), &[]), (vec!["x".to_owned()], vec![]));
+}
+
+#[test]
+fn inputs_with_a_value_stay_where_they_are_named() {
+    assert_eq!(inputs(&with_default(8), &["x", "w"]), (vec!["x".to_owned(), "w".to_owned()], vec![]));
+}
+
+fn types(dims: &[&str]) -> Vec<String> {
+    let names = ["a", "b", "c"];
+    let inputs = names.iter().zip(dims).map(|(name, dims)| f32(name, dims)).collect();
+    let model = model(17, graph(inputs, vec![], vec![], &names[..dims.len()]));
+    let (graph, _) = import_with(&model, &ImportOptions::default()).unwrap();
+    graph.inputs().iter().map(|v| graph.ty(*v).to_string()).collect()
+}
+
+/// A size of -1 is an open one, and a text that is a number is a name.
+#[test]
+fn sizes_that_are_open() {
+    assert_eq!(types(&["-1, 3", "-1"]), ["f32[a_dim_0, 3]", "f32[b_dim_0]"]);
+    let named = |text: &str| {
+        let mut model = with_default(3);
+        let input = &mut model.graph.as_mut().unwrap().input[0];
+        let shape = input.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape.as_mut().unwrap();
+        shape.dim[0].value = Some(DimensionValue::DimParam(text.to_owned()));
+        let shapes = [("x".to_owned(), vec![5, 2])].into();
+        let (open, _) = import_with(&model, &ImportOptions::default()).unwrap();
+        let (fixed, _) = import_with(&model, &ImportOptions { shapes, ..ImportOptions::default() }).unwrap();
+        [open, fixed].map(|graph| graph.ty(graph.inputs()[0]).to_string())
+    };
+    assert_eq!(named("-1"), ["f32[dim_1, 2]", "f32[5, 2]"]);
+    assert_eq!(named("0"), ["f32[dim_0, 2]", "f32[5, 2]"]);
+    assert_eq!(named("2"), ["f32[dim_2, 2]", "f32[5, 2]"]);
+}
