@@ -27,9 +27,9 @@ pub const PASSES: &[Pass] = &[
     RAISE_ROTARY,
     RAISE_ATTENTION,
     DEAD_CODE,
+    HALVE,
     PAD_VOCAB,
     PAD_LINEAR,
-    HALVE,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
     FLATTEN_TOKENS,
@@ -67,7 +67,7 @@ pub const RAISING: &[&Pass] = &[
     &DEAD_CODE,
 ];
 
-/// Sizes that the target has faster kernels for.
+/// Sizes that the target has faster kernels for, which depends on the element type.
 const PADDING: &[&Pass] = &[
     // What the first has padded is aligned for the second, which would slice it once more.
     &PAD_VOCAB,
@@ -111,7 +111,7 @@ impl Pipeline {
         Self { options, stop_after: None, verify: false }
     }
 
-    /// Raises a graph, pads and halves it where that is asked for, and lowers it; `after` sees the graph after each
+    /// Raises a graph, halves and pads it where that is asked for, and lowers it; `after` sees the graph after each
     /// pass. Returns the passes that ran.
     ///
     /// # Errors
@@ -137,8 +137,8 @@ impl Pipeline {
         Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
     }
 
-    /// Pads a graph that has been raised, and brings it to the half precision that is asked for, if any is; says
-    /// what came of that. The passes that run are put behind `stages`.
+    /// Brings a graph that has been raised to the half precision that is asked for, if any is, and pads it; says
+    /// what came of the former. The passes that run are put behind `stages`.
     ///
     /// # Errors
     /// When a weight cannot be read or padded or, with verification, an invariant is broken.
@@ -149,15 +149,14 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<Option<Report>, PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
-        run.once(PADDING)?;
         let mut report = None;
-        if self.options.precision.is_none() {
-            return Ok(None);
+        if self.options.precision.is_some() {
+            run.once_as(&HALVE, &mut |graph, options| {
+                report = halve(graph, options)?;
+                Ok(report.as_ref().map_or(0, |report| report.changed))
+            })?;
         }
-        run.once_as(&HALVE, &mut |graph, options| {
-            report = halve(graph, options)?;
-            Ok(report.as_ref().map_or(0, |report| report.changed))
-        })?;
+        run.once(PADDING)?;
         Ok(report)
     }
 

@@ -139,6 +139,19 @@ fn inputs_and_outputs_are_halved_on_request() {
 }
 
 #[test]
+fn padded_vocabularies_are_halved() {
+    let folder = scratch();
+    for (name, target) in [("gpt2", "onnx"), ("gpt2", "ort"), ("bert-mlm", "onnx"), ("bert-mlm", "ort"), ("t5", "onnx")]
+    {
+        for logits in ["sliced", "padded"] {
+            let arguments =
+                ["--target", target, "--fp16", "--pad-vocab", "64", "--logits", logits, "--verify", "--force"];
+            planish_compile(&golden(name), &folder.path().join("out"), &arguments).exits(0, &[]);
+        }
+    }
+}
+
+#[test]
 fn what_is_named_stays_in_float32() {
     let folder = scratch();
     let compile = |more: &[&str]| {

@@ -103,7 +103,8 @@ fn loss(name: &str, weight: &Weight, half: Half) -> Result<Loss, WeightError> {
 /// Adds up what counts of the elements of a weight, in any order.
 fn measure(weight: &Weight, half: Half, sums: &mut Sums) -> Result<(), WeightError> {
     match weight.expr() {
-        WeightExpr::Transpose(of, _) | WeightExpr::Reshape(of) => measure(of, half, sums),
+        // What is appended saturates.
+        WeightExpr::Transpose(of, _) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => measure(of, half, sums),
         WeightExpr::Concat(parts, _) => parts.iter().try_for_each(|part| measure(part, half, sums)),
         WeightExpr::Cast(of) if of.dtype() == half.dtype() => Ok(()),
         _ => {

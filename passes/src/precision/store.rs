@@ -113,6 +113,7 @@ pub(super) fn narrow(weight: &Weight, half: DType) -> Option<Weight> {
         WeightExpr::Cast(of) if of.dtype() == half && weight.dtype() == DType::F32 => Some(of.clone()),
         WeightExpr::Transpose(of, perm) => narrow(of, half)?.transpose(perm),
         WeightExpr::Reshape(of) => narrow(of, half)?.reshape(weight.shape()),
+        WeightExpr::Pad(of, value) => narrow(of, half)?.pad(weight.shape(), value.0),
         WeightExpr::Concat(parts, axis) => {
             Weight::concat(&parts.iter().map(|part| narrow(part, half)).collect::<Option<Vec<_>>>()?, *axis)
         }
