@@ -2,7 +2,7 @@
 #
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER, BENCH_MODELS (what
-# bench-compile takes), TARGET.
+# bench-compile takes), TARGET, PRECISION (fp16, bf16).
 
 CARGO_FLAGS ?=
 export PROPTEST_RNG_SEED ?= 1
@@ -12,6 +12,7 @@ PEER ?=
 DECODER ?=
 BENCH_MODELS ?= bert-base gpt2 llama-1.1b
 TARGET ?= ort
+PRECISION ?=
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish
@@ -126,7 +127,7 @@ bench-models: $(BENCH_MODELS:%=.bench/%/model.safetensors) ## write BENCH_MODELS
 .PHONY: bench-compile
 bench-compile: build bench-models ## time and peak memory of compiling BENCH_MODELS for TARGET, next to cp of what is written
 	set -e; for model in $(BENCH_MODELS); do \
-	  python3 tools/bench_compile.py $(PLANISH) .bench/$$model --target $(TARGET) --runs $(RUNS) --check; \
+	  python3 tools/bench_compile.py $(PLANISH) .bench/$$model --target $(TARGET) $(PRECISION:%=--precision %) --runs $(RUNS) --check; \
 	done
 
 .PHONY: bench-nodes

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Time and peak memory of `planish compile` next to `cp` of as many bytes as it writes.
 
-    tools/bench_compile.py PLANISH MODEL [--target ort] [--runs 7] [--check] [--scratch DIR]
+    tools/bench_compile.py PLANISH MODEL [--target ort] [--precision fp16] [--runs 7] [--check] [--scratch DIR]
 
 What `cp` copies is the model that a first compilation wrote; weights that are stored in 16 bits are
-twice as large there. Such weights cannot be linked, so there `--weights link` is not measured.
+twice as large there. Such weights cannot be linked, so there `--weights link` is not measured. With a
+precision `cp` copies what is compiled, which is the larger.
 
 The contestants take turns, so that a drift of the machine hits all of them; the first round warms the
 page cache and is not counted. Wall time and peak resident memory are what the kernel reports for the
@@ -75,6 +76,8 @@ def contestants(args: argparse.Namespace, scratch: Path) -> List[Contestant]:
         sys.exit(f"{args.model} has no config.json; `make bench-models` writes models to measure")
     stored = json.loads(config.read_text()).get("dtype", "float32")
     compile_ = [str(args.planish), "compile", str(args.model), "--target", args.target]
+    if args.precision:
+        compile_.append(f"--{args.precision}")
 
     def planish(weights_mode: str, **limits: float) -> Contestant:
         folder = scratch / weights_mode
@@ -83,11 +86,12 @@ def contestants(args: argparse.Namespace, scratch: Path) -> List[Contestant]:
 
     written = scratch / "written"
     run(Contestant("what cp copies", [*compile_, "-o", str(written / "model")], written))
-    files = sorted(map(str, (written / "model").glob("*.onnx*")))
+    folder, pattern = (args.model, "*.safetensors") if args.precision else (written / "model", "*.onnx*")
+    files = sorted(map(str, folder.glob(pattern)))
     # Blocks shared with the source would make a copy that measures nothing.
     copy = ["cp", "--reflink=never", *files, str(scratch / "cp")]
     field = [Contestant("cp", copy, scratch / "cp"), planish("copy", max_ratio=2.0, max_peak_mb=150)]
-    if stored == "float32":
+    if stored == "float32" and not args.precision:
         field.append(planish("link", max_seconds=0.2, max_peak_mb=150, max_written_mb=2))
     return field
 
@@ -125,6 +129,7 @@ def main() -> int:
     parser.add_argument("planish", type=Path, help="the binary")
     parser.add_argument("model", type=Path, help="a checkpoint folder")
     parser.add_argument("--target", default="ort")
+    parser.add_argument("--precision", choices=["fp16", "bf16"], help="compile to half precision")
     parser.add_argument("--runs", type=int, default=7, help="counted rounds")
     parser.add_argument("--check", action="store_true", help="exit 1 when a limit is missed")
     parser.add_argument("--scratch", type=Path, default=ROOT / ".bench", help="outputs go below it; the disk matters")
@@ -142,7 +147,7 @@ def main() -> int:
                 shutil.rmtree(contestant.folder)  # Models of many gigabytes do not lie there side by side.
                 if round_ > 0:
                     results[contestant.name].append(measured)
-        print(f"{args.model}, target {args.target}, {args.runs} runs each, interleaved")
+        print(f"{args.model}, target {args.target}, {args.precision or 'its own precision'}, {args.runs} runs each, interleaved")
         missed = report(field, results)
     for line in missed:
         print(f"missed: {line}", file=sys.stderr)

@@ -107,15 +107,10 @@ fn measure(weight: &Weight, half: Half, sums: &mut Sums) -> Result<(), WeightErr
         WeightExpr::Transpose(of, _) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => measure(of, half, sums),
         WeightExpr::Concat(parts, _) => parts.iter().try_for_each(|part| measure(part, half, sums)),
         WeightExpr::Cast(of) if of.dtype() == half.dtype() => Ok(()),
-        _ => {
-            let mut elements = Vec::new();
-            weight.stream(&mut |bytes| {
-                elements.clear();
-                elements.extend(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)));
-                sums.add(&elements, half);
-                Ok(())
-            })
-        }
+        _ => weight.stream(&mut |bytes| {
+            sums.add(bytes, half);
+            Ok(())
+        }),
     }
 }
 
@@ -134,7 +129,8 @@ struct Sums {
 const LANES: usize = 16;
 
 impl Sums {
-    fn add(&mut self, elements: &[f32], half: Half) {
+    /// Adds the elements that stand in some bytes.
+    fn add(&mut self, bytes: &[u8], half: Half) {
         let (overflow, normal, least) = (half.overflow(), half.least_normal(), half.half_of_least());
         let (mut max, mut square) = ([0f32; LANES], [0f32; LANES]);
         let (mut over, mut under, mut small) = ([0u32; LANES], [0u32; LANES], [0u32; LANES]);
@@ -148,13 +144,13 @@ impl Sums {
             under[at] += u32::from(x <= least) & u32::from(x > 0.0);
             small[at] += u32::from(x < normal) & u32::from(x > 0.0);
         };
-        let (chunks, rest) = elements.as_chunks::<LANES>();
+        let (chunks, rest) = bytes.as_chunks::<4>().0.as_chunks::<LANES>();
         for chunk in chunks {
             for (at, x) in chunk.iter().enumerate() {
-                lanes(at, *x);
+                lanes(at, f32::from_le_bytes(*x));
             }
         }
-        rest.iter().enumerate().for_each(|(at, x)| lanes(at, *x));
+        rest.iter().enumerate().for_each(|(at, x)| lanes(at, f32::from_le_bytes(*x)));
         self.max = max.into_iter().fold(self.max, f32::max);
         self.square += square.into_iter().map(f64::from).sum::<f64>();
         let sum = |counts: [u32; LANES]| counts.into_iter().map(u64::from).sum::<u64>();
