@@ -9,7 +9,7 @@ use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Miss, misses, raised};
-use planish_passes::{Half, Options, Pipeline, Stage, Target, precision};
+use planish_passes::{CalibrationTable, Half, Options, Pipeline, Precision, Stage, Target, precision};
 
 use crate::draft::Draft;
 use crate::files::digest;
@@ -38,6 +38,19 @@ pub struct CompileOptions {
     pub verify_passes: bool,
     /// Whether a folder that holds what planish did not write may be replaced.
     pub force: bool,
+    /// Where the model's values lie, if data was run: what half precision is chosen by.
+    pub calibration: Option<CalibrationTable>,
+}
+
+impl CompileOptions {
+    /// The options of passes over a part of a model, with what was observed of its values.
+    fn passes_for(&self, part: &str) -> Options {
+        let values = self.calibration.as_ref().and_then(|table| table.part(part));
+        let (Some(precision), Some(values)) = (&self.passes.precision, values) else { return self.passes.clone() };
+        let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
+        let precision = Precision { observed, ..Precision::clone(precision) };
+        Options { precision: Some(precision.into()), ..self.passes.clone() }
+    }
 }
 
 /// What a caller sees while a model is compiled.
@@ -123,10 +136,10 @@ pub fn lower(
 ) -> Result<Lowered> {
     let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
-    let mut pipeline = Pipeline::new(options.passes.clone());
-    pipeline.stop_after = stop_after;
-    pipeline.verify = options.verify_passes;
     let one = |part: &planish_models::Part| {
+        let mut pipeline = Pipeline::new(options.passes_for(part.name));
+        pipeline.stop_after = stop_after;
+        pipeline.verify = options.verify_passes;
         let mut graph = part.graph.clone();
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
@@ -311,7 +324,16 @@ fn parameters(source: &Loaded) -> u64 {
 
 /// What the manifest says of a part.
 fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
-    let graph = &lowered.graph;
+    Part {
+        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        precision: lowered.precision.as_ref().map(Into::into),
+        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        ..interface(part, &lowered.graph)
+    }
+}
+
+/// What a part takes and gives by a graph of it.
+pub(crate) fn interface(part: &planish_models::Part, graph: &Graph) -> Part {
     let input = |&value| {
         let name = &graph.value(value).name;
         let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
@@ -321,9 +343,9 @@ fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
         name: part.name.to_owned(),
         inputs: graph.inputs().iter().map(input).collect(),
         outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
-        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-        precision: lowered.precision.as_ref().map(Into::into),
-        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        raised: BTreeMap::new(),
+        precision: None,
+        passes: Vec::new(),
     }
 }
 

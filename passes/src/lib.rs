@@ -2,15 +2,18 @@
 //! that orders them. After every pass the graph means the same, within what the pass's `numerics`
 //! state.
 
+mod calibration;
 pub mod clean;
 pub mod fold;
 pub mod legalize;
+pub mod observe;
 mod pipeline;
 pub mod precision;
 pub mod raise;
 mod rounds;
 mod target;
 
+pub use calibration::{CalibrationTable, Range};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};

@@ -5,7 +5,7 @@ use planish_runtimes::{Dimension, RuntimeError, Session};
 
 use super::compare::MASK;
 use super::named;
-use crate::chain::{CACHE, PRESENT};
+use crate::chain::{CACHE, PRESENT, columns};
 use crate::inputs::{InputError, InputSpec, Values, has_cache, has_sequence, seeded_inputs};
 
 /// One set of inputs to compare on.
@@ -59,16 +59,6 @@ pub(crate) fn continued(
         (name.clone(), tensor)
     };
     inputs.iter().map(rest).collect()
-}
-
-/// The columns of a matrix from one on, up to another.
-fn columns(tensor: &Tensor, from: usize, to: usize) -> Tensor {
-    let &[rows, width] = tensor.shape() else { return tensor.clone() };
-    let (to, size) = (to.min(width), tensor.dtype().size());
-    let bytes = tensor.to_bytes();
-    let kept: Vec<u8> =
-        (0..rows).flat_map(|row| &bytes[(row * width + from) * size..(row * width + to) * size]).copied().collect();
-    Tensor::from_bytes(tensor.dtype(), vec![rows, to - from], &kept).unwrap_or_else(|| tensor.clone())
 }
 
 /// The longest sequence that is compared of a model with a cache or without a limit: such models take
@@ -178,13 +168,5 @@ mod tests {
             made(2).iter().map(|c| c.label.as_str()).collect::<Vec<_>>(),
             ["fixed shapes", "fixed shapes, padded"]
         );
-    }
-
-    #[test]
-    fn columns_are_those_of_each_row() {
-        let matrix = Tensor::new(vec![2, 3], vec![1i64, 2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(columns(&matrix, 1, 2), Tensor::new(vec![2, 1], vec![2i64, 5]).unwrap());
-        assert_eq!(columns(&matrix, 1, usize::MAX), Tensor::new(vec![2, 2], vec![2i64, 3, 5, 6]).unwrap());
-        assert_eq!(columns(&matrix, 3, 9).shape(), [2, 0]);
     }
 }
