@@ -276,10 +276,36 @@ fn what_cannot_be_run_says_why() {
 }
 
 #[test]
-fn compile_takes_ranges_only_for_a_precision() {
+fn compile_takes_ranges_for_half_precision() {
     let folder = scratch();
     let out = folder.path().join("out");
-    let done = planish(["compile", text(&golden("bert")), "-o", text(&out), "--calibrate", "table.json"]);
-    done.exits(2, &["--calibrate", "other than float32"]);
+    let bert = with_tokenizer("bert", 131, folder.path());
+    let data = folder.path().join("lines.txt");
+    fs::write(&data, "w5 w7 w9\nw3\n").unwrap();
+    let (done, table) = planish_calibrate(&bert, &data, &[]);
+    done.exits(0, &[]);
+    let compile = |ranges: &Path, more: &[&str]| {
+        let fixed = ["compile", text(&bert), "-o", text(&out), "--calibrate", text(ranges)];
+        planish(fixed.into_iter().chain(more.iter().copied()))
+    };
+    compile(&table, &[]).exits(2, &["--calibrate", "it needs --fp16 or --bf16"]);
+    compile(&table, &["--fp16"]).exits(2, &["target ort only stores weights in half precision"]);
     assert!(!out.exists());
+
+    let half = ["--target", "onnx", "--fp16", "--max-abs", "0.5"];
+    let model = |ranges: &Path| {
+        compile(ranges, &half).exits(0, &[]);
+        fs::read(out.join("model.onnx")).unwrap()
+    };
+    let of_table = model(&table);
+    assert_eq!(of_table, model(&data), "data shows what a table of it holds");
+    planish(["compile", text(&bert), "-o", text(&out)].into_iter().chain(half)).exits(0, &[]);
+    assert_ne!(of_table, fs::read(out.join("model.onnx")).unwrap(), "what exceeds the limit stays in float32");
+
+    let vit = stored_inputs("vit", &["pixel_values"], folder.path());
+    let (done, other) = planish_calibrate(&golden("vit"), &vit, &[]);
+    done.exits(0, &[]);
+    compile(&other, &half).exits(1, &["does not fit", "the table is of vit"]);
+    fs::write(&other, "{}").unwrap();
+    compile(&other, &half).exits(1, &["is no calibration table of this version"]);
 }
