@@ -32,11 +32,11 @@ const FIELD: &str = "text";
 /// How a data set is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataOptions {
-    /// The member of each line's object that holds the text; [`FIELD`] where absent.
+    /// The member of each line's object that holds the text; `text` where absent.
     pub field: Option<String>,
     /// How many samples at most, from the beginning.
     pub samples: NonZeroUsize,
-    /// How many samples a batch has; [`BATCH`], or as many as the model fixes, where absent.
+    /// How many samples a batch has; 8, or as many as the model fixes, where absent.
     pub batch: Option<NonZeroUsize>,
     /// How many tokens a text is cut to, special ones included; where absent as many as the model
     /// takes, 512 at most.
