@@ -9,7 +9,9 @@ use planish_ir::{Graph, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Explanation, explain, raised};
-use planish_passes::{Half, Logits, Options, Padding, Pipeline, Stage, Target, pad, precision};
+use planish_passes::{
+    CalibrationTable, Half, Logits, Options, Padding, Pipeline, Precision, Stage, Target, pad, precision,
+};
 
 use crate::draft::Draft;
 use crate::files::digest;
@@ -38,6 +40,19 @@ pub struct CompileOptions {
     pub verify_passes: bool,
     /// Whether a folder that holds what planish did not write may be replaced.
     pub force: bool,
+    /// Where the model's values lie, if data was run: what half precision is chosen by.
+    pub calibration: Option<CalibrationTable>,
+}
+
+impl CompileOptions {
+    /// The options of passes over a part of a model, with what was observed of its values.
+    fn passes_for(&self, part: &str) -> Options {
+        let values = self.calibration.as_ref().and_then(|table| table.part(part));
+        let (Some(precision), Some(values)) = (&self.passes.precision, values) else { return self.passes.clone() };
+        let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
+        let precision = Precision { observed, ..Precision::clone(precision) };
+        Options { precision: Some(precision.into()), ..self.passes.clone() }
+    }
 }
 
 /// What a caller sees while a model is compiled.
@@ -125,10 +140,10 @@ pub fn lower(
 ) -> Result<Lowered> {
     let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
-    let mut pipeline = Pipeline::new(options.passes.clone());
-    pipeline.stop_after = stop_after;
-    pipeline.verify = options.verify_passes;
     let one = |part: &planish_models::Part| {
+        let mut pipeline = Pipeline::new(options.passes_for(part.name));
+        pipeline.stop_after = stop_after;
+        pipeline.verify = options.verify_passes;
         let mut graph = part.graph.clone();
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
@@ -319,7 +334,17 @@ fn parameters(source: &Loaded) -> u64 {
 
 /// What the manifest says of a part.
 fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
-    let graph = &lowered.graph;
+    Part {
+        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        precision: lowered.precision.as_ref().map(Into::into),
+        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        vocabulary: lowered.vocabulary.clone(),
+        ..interface(part, &lowered.graph)
+    }
+}
+
+/// What a part takes and gives by a graph of it.
+pub(crate) fn interface(part: &planish_models::Part, graph: &Graph) -> Part {
     let input = |&value| {
         let name = &graph.value(value).name;
         let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
@@ -328,11 +353,11 @@ fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
     Part {
         name: part.name.to_owned(),
         inputs: graph.inputs().iter().map(input).collect(),
-        outputs: lowered.graph.outputs().iter().map(|o| port(&lowered.graph, &o.name, o.value)).collect(),
-        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-        precision: lowered.precision.as_ref().map(Into::into),
-        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
-        vocabulary: lowered.vocabulary.clone(),
+        outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
+        raised: BTreeMap::new(),
+        precision: None,
+        passes: Vec::new(),
+        vocabulary: None,
     }
 }
 

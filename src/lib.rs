@@ -6,9 +6,11 @@
 
 pub mod artifact;
 pub mod bench;
+pub mod calibrate;
 mod chain;
 pub mod cli;
 pub mod compile;
+pub mod data;
 pub mod draft;
 mod files;
 mod genai;

@@ -16,7 +16,7 @@ pub enum Step {
 }
 
 /// The graph during [`Graph::rewrite`]: reads see what has been rewritten so far, new nodes go
-/// before the node under consideration.
+/// before the node under consideration; or after it, see [`Graph::append`].
 pub struct Rewriter<'a> {
     graph: &'a mut Graph,
 }
@@ -114,6 +114,11 @@ impl Graph {
             output.value = replaced.get(output.value.index()).copied().flatten().unwrap_or(output.value);
         }
         Ok(count)
+    }
+
+    /// A rewriter whose new nodes go behind all others.
+    pub fn append(&mut self) -> Rewriter<'_> {
+        Rewriter { graph: self }
     }
 
     /// Replaces values by others of the same type wherever nodes or outputs use them.

@@ -2,9 +2,11 @@
 //! that orders them. After every pass the graph means the same, within what the pass's `numerics`
 //! state.
 
+mod calibration;
 pub mod clean;
 pub mod fold;
 pub mod legalize;
+pub mod observe;
 pub mod pad;
 mod pipeline;
 pub mod precision;
@@ -12,6 +14,7 @@ pub mod raise;
 mod rounds;
 mod target;
 
+pub use calibration::{CalibrationTable, Range};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, Precision};

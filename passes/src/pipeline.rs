@@ -8,13 +8,14 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_ROTARY,
 };
+use crate::observe::OBSERVE;
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, Report, STORE_HALF, halve};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
 
-/// Every pass, in the order of the pipeline, each once.
+/// Every pass, in the order of the pipeline, each once; [`OBSERVE`] runs for calibration only.
 pub const PASSES: &[Pass] = &[
     IDENTITIES,
     FOLD,
@@ -27,6 +28,7 @@ pub const PASSES: &[Pass] = &[
     RAISE_ROTARY,
     RAISE_ATTENTION,
     DEAD_CODE,
+    OBSERVE,
     HALVE,
     PAD_VOCAB,
     PAD_LINEAR,

@@ -2,11 +2,13 @@
 //! them, the tensors of the model as a whole as the transformers library does.
 
 mod check;
+mod columns;
 mod defaults;
 mod run;
 
 use std::borrow::Cow;
 
+pub(crate) use columns::columns;
 use planish_eval::Tensor;
 pub(crate) use run::Chain;
 

@@ -31,7 +31,7 @@ impl<'a> Chain<'a> {
 
     /// What has to be given, by the names that it is given under: those of the part where there is
     /// one, else those of the model.
-    fn inputs(&self) -> Vec<(Cow<'a, str>, &'a Input)> {
+    pub(crate) fn inputs(&self) -> Vec<(Cow<'a, str>, &'a Input)> {
         if let [part] = self.parts.as_slice() {
             return part.inputs.iter().map(|input| (input.port.name.as_str().into(), input)).collect();
         }

@@ -10,16 +10,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::{Logits, Options, PASSES, Padding, Target};
+use planish_passes::{CalibrationTable, Half, Logits, Options, PASSES, Padding, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
 use super::{
     RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, explain::Explained, import::ImportArguments,
-    note, precision::PrecisionArguments, print, print_json, short, warn,
+    note, precision::PrecisionArguments, print, print_json, remove_drafts_on_signals, short, warn,
 };
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
-use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
 use crate::package::RuntimePackage;
 use crate::source::SourceModel;
@@ -45,6 +44,10 @@ pub(super) struct Arguments {
     task: Option<Task>,
     #[command(flatten)]
     import: ImportArguments,
+    /// Where the model's values lie: a table of `planish calibrate`, or data as that takes it (.txt,
+    /// .jsonl with the member text, .npz, .safetensors). With --fp16 or --bf16, what exceeds --max-abs stays in float32
+    #[arg(long, value_name = "DATA_OR_TABLE")]
+    calibrate: Option<PathBuf>,
     /// The ONNX opset to write, 17 to 26 [default: 20; that of an ONNX graph with operators that are
     /// left as they are]
     #[arg(long, value_name = "N",
@@ -153,6 +156,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         .output
         .clone()
         .unwrap_or_else(|| default_folder(&source, arguments.target, half, arguments.runtime_package));
+    remove_drafts_on_signals();
     let options = CompileOptions {
         task: arguments.task,
         strict: arguments.strict,
@@ -170,13 +174,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         explain_fusion: arguments.explain_fusion,
         verify_passes: arguments.verify_passes,
         force: arguments.force,
+        calibration: calibration(&arguments, half, &source)?,
     };
-    // A signal ends the process without leaving what was begun. Where that cannot be arranged, the
-    // next run cleans up.
-    let _ = ctrlc::set_handler(|| {
-        remove_unfinished();
-        std::process::exit(INTERRUPTED);
-    });
     let console = Console::new(arguments.print_ir_after.clone());
     let context = || format!("cannot compile {}", arguments.model.display());
     if arguments.stop_after.is_some() {
@@ -201,8 +200,20 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     finish(compiled, arguments.json, written)
 }
 
-/// The exit code of a process that a signal ended, as shells have it for SIGINT.
-const INTERRUPTED: i32 = 130;
+/// The ranges that half precision is chosen by, where they were asked for.
+fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<CalibrationTable>> {
+    let Some(path) = &arguments.calibrate else { return Ok(None) };
+    let target = arguments.target;
+    if half.is_none() || target.computes_in_float32() {
+        let message = format!(
+            "--calibrate says where values lie, so that what would overflow in half precision stays in float32: it needs \
+             --fp16 or --bf16 and a target that computes in them; target {target} {}",
+            if half.is_none() { "is to compute in float32 here" } else { "only stores weights in half precision" }
+        );
+        return Err(Usage(message).into());
+    }
+    super::calibrate::table(source, path, arguments.task, &arguments.runtime, arguments.threads).map(Some)
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]

@@ -1,6 +1,7 @@
 //! The command line: a file a subcommand, arguments and printing only.
 
 mod bench;
+mod calibrate;
 mod compile;
 mod completions;
 mod explain;
@@ -23,6 +24,7 @@ use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Reference, Runtime, Unavailable};
 use serde::Serialize;
 
+use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
 use crate::verify::Report;
 
@@ -40,6 +42,7 @@ const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 usage; 3 verification 
 #[derive(Subcommand)]
 enum Command {
     Compile(compile::Arguments),
+    Calibrate(calibrate::Arguments),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
     Run(run::Arguments),
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Compile(arguments) => compile::run(arguments),
+        Command::Calibrate(arguments) => calibrate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Run(arguments) => run::run(arguments),
@@ -117,6 +121,18 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     use planish_runtimes::RuntimeError;
     matches!(error.downcast_ref::<RuntimeError>(), Some(RuntimeError::Unavailable(_)))
+}
+
+/// The exit code of a process that a signal ended, as shells have it for SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// Has a signal end the process without leaving what was begun. Where that cannot be arranged, the
+/// next run cleans up.
+fn remove_drafts_on_signals() {
+    let _ = ctrlc::set_handler(|| {
+        remove_unfinished();
+        std::process::exit(INTERRUPTED);
+    });
 }
 
 /// The command line asks for something that does not exist.

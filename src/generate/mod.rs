@@ -31,6 +31,7 @@ pub use config::GenerationConfig;
 pub use model::{LanguageModel, Loading, Scores, load};
 pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};
+pub(crate) use text::TOKENIZER;
 pub use text::Text;
 pub use tokens::end_tokens;
 pub(crate) use tokens::token;

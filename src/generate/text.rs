@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
-use tokenizers::Tokenizer;
+use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
 
-/// The name of the tokenizer's file in an artifact.
-const FILE: &str = "tokenizer.json";
+/// The name of the tokenizer's file in an artifact or checkpoint.
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
 /// An artifact's tokenizer.
 pub struct Text {
@@ -20,12 +20,28 @@ impl Text {
     /// # Errors
     /// When there is none or it cannot be read.
     pub fn open(artifact: &Path) -> Result<Self> {
-        let path = artifact.join(FILE);
+        let path = artifact.join(TOKENIZER);
         if !path.exists() {
-            bail!("{} has no {FILE}, so text cannot become token ids; give those with --ids", artifact.display());
+            bail!("{} has no {TOKENIZER}, so text cannot become token ids; give those with --ids", artifact.display());
         }
         let tokenizer = Tokenizer::from_file(&path).map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?;
         Ok(Self { tokenizer, path: path.display().to_string() })
+    }
+
+    /// The same for texts of so many tokens at most: what is longer is cut at the end, special tokens
+    /// stay, and nothing is padded, whatever `tokenizer.json` says.
+    ///
+    /// # Errors
+    /// When special tokens leave no room.
+    pub(crate) fn cut_to(mut self, length: usize) -> Result<Self> {
+        let special = self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        if length <= special {
+            bail!("{length} tokens leave no room for a text beside the {special} special ones of {}", self.path);
+        }
+        let truncation = TruncationParams { max_length: length, ..TruncationParams::default() };
+        self.tokenizer.with_truncation(Some(truncation)).map_err(|e| anyhow!("{}: {e}", self.path))?;
+        self.tokenizer.with_padding(None);
+        Ok(self)
     }
 
     /// The ids of a text, with the special tokens that the tokenizer puts around it or, where

@@ -5,7 +5,7 @@ use planish_runtimes::{Dimension, RuntimeError, Session};
 
 use super::compare::MASK;
 use super::named;
-use crate::chain::{CACHE, PRESENT};
+use crate::chain::{CACHE, PRESENT, columns};
 use crate::inputs::{InputError, InputSpec, Values, has_cache, has_sequence, seeded_inputs};
 
 /// One set of inputs to compare on.
@@ -64,16 +64,6 @@ pub(crate) fn continued(
         (name.clone(), tensor)
     };
     inputs.iter().map(rest).collect()
-}
-
-/// The columns of a matrix from one on, up to another.
-fn columns(tensor: &Tensor, from: usize, to: usize) -> Tensor {
-    let &[rows, width] = tensor.shape() else { return tensor.clone() };
-    let (to, size) = (to.min(width), tensor.dtype().size());
-    let bytes = tensor.to_bytes();
-    let kept: Vec<u8> =
-        (0..rows).flat_map(|row| &bytes[(row * width + from) * size..(row * width + to) * size]).copied().collect();
-    Tensor::from_bytes(tensor.dtype(), vec![rows, to - from], &kept).unwrap_or_else(|| tensor.clone())
 }
 
 /// The longest sequence that is compared of a model with a cache or without a limit: such models take
@@ -201,13 +191,5 @@ mod tests {
         assert_eq!(shapes(&first), [&[1, 7][..], &[1, 5], &[1, 2, 0, 4], &[1, 2, 7, 4]]);
         let rest = continued(&inputs, 5, &[given("present.0.decoder.key", &[1, 2, 5, 4])]);
         assert_eq!(shapes(&rest), [&[1, 7][..], &[1, 2], &[1, 2, 5, 4], &[1, 2, 7, 4]]);
-    }
-
-    #[test]
-    fn columns_are_those_of_each_row() {
-        let matrix = Tensor::new(vec![2, 3], vec![1i64, 2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(columns(&matrix, 1, 2), Tensor::new(vec![2, 1], vec![2i64, 5]).unwrap());
-        assert_eq!(columns(&matrix, 1, usize::MAX), Tensor::new(vec![2, 2], vec![2i64, 3, 5, 6]).unwrap());
-        assert_eq!(columns(&matrix, 3, 9).shape(), [2, 0]);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Done, Draft, golden, numbered, planish, planish_compile, scratch};
+use crate::support::{Done, Draft, golden, numbered, planish, planish_compile, scratch, word, write_tokenizer};
 
 pub(crate) const DECODERS: [&str; 15] = [
     "gemma",
@@ -308,34 +308,10 @@ fn an_encoder_decoder_needs_its_decoder_with_a_cache() {
     generate(&out, &["--ids", "5", "--no-cache"]).exits(0, &[]);
 }
 
-/// What the tokenizer puts before a text.
-const BEGIN: &str = "<s>";
-
-fn word(id: i64) -> String {
-    if id == 1 { BEGIN.to_owned() } else { format!("w{id}") }
-}
-
 /// A decoder with a tokenizer whose tokens are words.
 fn with_tokenizer(folder: &Path) -> PathBuf {
-    let vocabulary: serde_json::Map<String, Value> = (0..137).map(|id| (word(id), json!(id))).collect();
-    let special = json!({
-        "id": 1, "content": BEGIN, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
-        "special": true,
-    });
-    let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [special], "normalizer": null,
-        "pre_tokenizer": {"type": "Whitespace"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": BEGIN, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {BEGIN: {"id": BEGIN, "ids": [1], "tokens": [BEGIN]}},
-        },
-        "decoder": null,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
-    });
     let model = Draft::of("gpt2").write(folder.join("model"));
-    std::fs::write(model.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    write_tokenizer(&model, 137);
     let out = folder.join("out");
     planish_compile(&model, &out, &[]).succeeds();
     out

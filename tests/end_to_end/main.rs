@@ -4,6 +4,7 @@
 
 mod bad_models;
 mod bench;
+mod calibrate;
 mod command_line;
 mod determinism;
 mod edge_inputs;

@@ -15,7 +15,7 @@ use planish_ir::{DType, Graph};
 use planish_onnx::Placement;
 use planish_passes::{Options, Target};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The folder of the repository.
@@ -99,6 +99,7 @@ pub(crate) fn options(target: Target) -> CompileOptions {
         explain_fusion: false,
         verify_passes: true,
         force: false,
+        calibration: None,
     }
 }
 
@@ -208,4 +209,34 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
 /// The files of a folder and what stands in them.
 pub(crate) fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     names(folder).into_iter().map(|name| (name.clone(), fs::read(folder.join(name)).unwrap())).collect()
+}
+
+/// The token that a text begins with, of id 1.
+const BEGIN: &str = "<s>";
+
+/// The word of a token of [`write_tokenizer`].
+pub(crate) fn word(id: i64) -> String {
+    if id == 1 { BEGIN.to_owned() } else { format!("w{id}") }
+}
+
+/// Writes a tokenizer of so many tokens, which are words, into a folder. Words that it does not know are `w0`.
+pub(crate) fn write_tokenizer(folder: &Path, tokens: i64) {
+    let vocabulary: serde_json::Map<String, Value> = (0..tokens).map(|id| (word(id), json!(id))).collect();
+    let special = json!({
+        "id": 1, "content": BEGIN, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true,
+    });
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [special], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": BEGIN, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {BEGIN: {"id": BEGIN, "ids": [1], "tokens": [BEGIN]}},
+        },
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+    });
+    fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }

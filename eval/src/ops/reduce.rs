@@ -10,16 +10,16 @@ use crate::{Data, Tensor};
 
 impl Kernel for Reduce {
     /// The mean of integers truncates towards zero. The maximum and the minimum of numbers of which one is
-    /// not-a-number are not-a-number. Of no elements, the sum is 0, the mean of floats is
-    /// not-a-number, and the mean of integers and every maximum and minimum is an error.
+    /// not-a-number are not-a-number. Of no elements, the sum is 0, and of floats the mean is not-a-number,
+    /// the maximum -inf and the minimum inf (onnx/docs/Operators.md, ReduceMax); of integers these three are
+    /// errors.
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
         let x = call.operand(self.x);
         let count: usize = self.axes.iter().map(|&axis| x.shape()[axis]).product();
         let of_none = count == 0 && call.shape().iter().all(|&d| d > 0);
         let undefined = match self.kind {
             ReduceKind::Sum => false,
-            ReduceKind::Mean => x.dtype().is_integer(),
-            ReduceKind::Max | ReduceKind::Min => true,
+            ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min => x.dtype().is_integer(),
         };
         if of_none && undefined {
             return Err(format!("is not defined for no elements, along axes {:?} of {}", self.axes, x.ty()));

@@ -45,9 +45,11 @@ fn of_no_elements() {
     assert_eq!(reduce(ReduceKind::Sum, &none, &[1], false), tensor(&[2], vec![0f32, 0.0]));
     assert!(reduce(ReduceKind::Mean, &none, &[1], false).to_f64().iter().all(|v| v.is_nan()));
     assert_eq!(reduce(ReduceKind::Max, &none, &[0], false).shape(), [0]);
-    let max = fails(&[&none], |v| Reduce { kind: ReduceKind::Max, x: v[0], axes: vec![1], keep: false });
-    assert!(max.contains("`reduce_max`: is not defined for no elements, along axes [1] of f32[2, 0]"), "{max}");
+    assert_eq!(reduce(ReduceKind::Max, &none, &[1], false), tensor(&[2], vec![f32::NEG_INFINITY; 2]));
+    assert_eq!(reduce(ReduceKind::Min, &none, &[1], false), tensor(&[2], vec![f32::INFINITY; 2]));
     let none = tensor(&[0], Vec::<i64>::new());
+    let max = fails(&[&none], |v| Reduce { kind: ReduceKind::Max, x: v[0], axes: vec![0], keep: false });
+    assert!(max.contains("`reduce_max`: is not defined for no elements, along axes [0] of i64[0]"), "{max}");
     let mean = fails(&[&none], |v| Reduce { kind: ReduceKind::Mean, x: v[0], axes: vec![0], keep: false });
     assert!(mean.contains("is not defined for no elements"), "{mean}");
 }

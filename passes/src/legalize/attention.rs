@@ -121,42 +121,9 @@ fn swapped(op: &Op) -> Option<ValueId> {
 
 /// The results of an attention. `swap` says that the first is wanted as [queries, batch, features] too.
 fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<Vec<ValueId>, BuildError> {
-    let (heads, kv_heads) = (attention.heads, attention.kv_heads());
-    // [batch, heads, queries, size], [batch, kv heads, size, keys], [batch, kv heads, keys, size].
-    let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
-    let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
-    let q = l.with_scalar(BinaryKind::Mul, q, q_scale)?;
-    let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
-    let (k, v, present) = if whole {
-        let k = cached(l, attention.k, attention.past_key, kv_heads)?;
-        let v = cached(l, attention.v, attention.past_value, kv_heads)?;
-        (l.transpose(k, &[0, 1, 3, 2])?, v, attention.present.0.then_some([k, v]))
-    } else {
-        let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
-        (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
-    };
-    let k = match k_scale {
-        Some(scale) => l.with_scalar(BinaryKind::Mul, k, scale)?,
-        None => k,
-    };
-
-    // Heads that share keys are rows of one matrix, [batch, kv heads, group * queries, ...].
-    let q_shape = l.graph.ty(q).shape.clone();
-    let [batch, queries, size] = [0, 2, 3].map(|i: usize| q_shape[i].clone());
-    let (keys, value_size) = (l.graph.ty(k).shape[3].clone(), l.graph.ty(v).shape[3].clone());
-    let rows = dim(heads / kv_heads).checked_mul(&queries).unwrap_or_default();
-    let grouped = |l: &mut Lowering<'_, '_>, x: ValueId, last: Dim| match heads == kv_heads {
-        true => Ok(x),
-        false => l.reshape(x, [batch.clone(), dim(kv_heads), rows.clone(), last]),
-    };
-    let apart = |l: &mut Lowering<'_, '_>, x: ValueId, last: Dim| match heads == kv_heads {
-        true => Ok(x),
-        false => l.reshape(x, [batch.clone(), dim(heads), queries.clone(), last]),
-    };
-
-    let q = grouped(l, q, size)?;
-    let products = l.emit(MatMul { a: q, b: k })?;
-    let products = apart(l, products, keys.clone())?;
+    let heads = Heads::split(l, attention)?;
+    let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
+    let products = heads.scores(l)?;
     let dtype = l.graph.ty(products).dtype;
     let mut scores = l.widened(products)?;
     if let Some(cap) = attention.softcap {
@@ -173,11 +140,12 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
     }
     let weights = l.emit(Softmax { x: scores })?;
     let weights = l.cast(weights, dtype)?;
-    let weights = grouped(l, weights, keys)?;
-    let mixed = l.emit(MatMul { a: weights, b: v })?;
-    let mixed = apart(l, mixed, value_size.clone())?;
+    let weights = heads.grouped(l, weights, keys)?;
+    let mixed = l.emit(MatMul { a: weights, b: heads.v })?;
+    let mixed = heads.apart(l, mixed, value_size.clone())?;
 
-    let features = dim(heads).checked_mul(&value_size).unwrap_or_default();
+    let features = dim(attention.heads).checked_mul(&value_size).unwrap_or_default();
+    let Heads { batch, queries, present, .. } = heads;
     let result = if swap {
         let side_by_side = l.transpose(mixed, &[2, 0, 1, 3])?;
         let merged = l.reshape(side_by_side, [queries, batch, features])?;
@@ -187,6 +155,76 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
         l.reshape(side_by_side, [batch, queries, features])?
     };
     Ok(std::iter::once(result).chain(present.into_iter().flatten()).collect())
+}
+
+/// The scaled scores of an attention, before softcap, bias and mask: [batch, heads, queries, keys].
+pub(crate) fn scores(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
+    Heads::split(l, attention)?.scores(l)
+}
+
+/// The operands of an attention in heads.
+struct Heads {
+    /// Scaled queries, [batch, heads, queries, size].
+    q: ValueId,
+    /// Keys, scaled where the queries are by the root only: [batch, kv heads, size, keys].
+    k: ValueId,
+    /// [batch, kv heads, keys, size].
+    v: ValueId,
+    /// Keys and values as caches hold them, where they are results.
+    present: Option<[ValueId; 2]>,
+    heads: usize,
+    kv_heads: usize,
+    batch: Dim,
+    queries: Dim,
+}
+
+impl Heads {
+    fn split(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<Self, BuildError> {
+        let (heads, kv_heads) = (attention.heads, attention.kv_heads());
+        let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
+        let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
+        let q = l.with_scalar(BinaryKind::Mul, q, q_scale)?;
+        let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
+        let (k, v, present) = if whole {
+            let k = cached(l, attention.k, attention.past_key, kv_heads)?;
+            let v = cached(l, attention.v, attention.past_value, kv_heads)?;
+            (l.transpose(k, &[0, 1, 3, 2])?, v, attention.present.0.then_some([k, v]))
+        } else {
+            let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
+            (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
+        };
+        let k = match k_scale {
+            Some(scale) => l.with_scalar(BinaryKind::Mul, k, scale)?,
+            None => k,
+        };
+        let [batch, queries] = [0, 2].map(|axis: usize| l.graph.ty(q).shape[axis].clone());
+        Ok(Self { q, k, v, present, heads, kv_heads, batch, queries })
+    }
+
+    /// Scaled products of queries and keys: [batch, heads, queries, keys].
+    fn scores(&self, l: &mut Lowering<'_, '_>) -> Result<ValueId, BuildError> {
+        let (size, keys) = (l.graph.ty(self.q).shape[3].clone(), l.graph.ty(self.k).shape[3].clone());
+        let q = self.grouped(l, self.q, size)?;
+        let products = l.emit(MatMul { a: q, b: self.k })?;
+        self.apart(l, products, keys)
+    }
+
+    /// Heads that share keys as rows of one matrix, [batch, kv heads, group * queries, ...].
+    fn grouped(&self, l: &mut Lowering<'_, '_>, x: ValueId, last: Dim) -> Result<ValueId, BuildError> {
+        if self.heads == self.kv_heads {
+            return Ok(x);
+        }
+        let rows = dim(self.heads / self.kv_heads).checked_mul(&self.queries).unwrap_or_default();
+        l.reshape(x, [self.batch.clone(), dim(self.kv_heads), rows, last])
+    }
+
+    /// Such rows as heads again, [batch, heads, queries, ...].
+    fn apart(&self, l: &mut Lowering<'_, '_>, x: ValueId, last: Dim) -> Result<ValueId, BuildError> {
+        if self.heads == self.kv_heads {
+            return Ok(x);
+        }
+        l.reshape(x, [self.batch.clone(), dim(self.heads), self.queries.clone(), last])
+    }
 }
 
 /// What queries and keys are multiplied with so that their products are scaled; keys by 1 when absent.

@@ -13,6 +13,7 @@ mod rotary;
 pub use absorb::ABSORB_BIASES;
 pub use activation::LOWER_ACTIVATIONS;
 pub use attention::LOWER_ATTENTION;
+pub(crate) use attention::scores;
 pub use flatten::FLATTEN_TOKENS;
 pub use kernels::CHECK_KERNELS;
 pub use linear::LOWER_LINEAR;
@@ -31,15 +32,15 @@ fn dim(size: usize) -> Dim {
     Dim::constant(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
-/// Emits the parts of what takes the place of a value.
-struct Lowering<'a, 'g> {
-    graph: &'a mut Rewriter<'g>,
-    like: ValueId,
+/// Emits the parts of what takes the place of a value, or is said of it.
+pub(crate) struct Lowering<'a, 'g> {
+    pub(crate) graph: &'a mut Rewriter<'g>,
+    pub(crate) like: ValueId,
 }
 
 impl Lowering<'_, '_> {
     /// The first result, which every operator has.
-    fn emit(&mut self, op: impl Into<Op>) -> Result<ValueId, BuildError> {
+    pub(crate) fn emit(&mut self, op: impl Into<Op>) -> Result<ValueId, BuildError> {
         Ok(self.emit_all(op)?[0])
     }
 
@@ -47,7 +48,7 @@ impl Lowering<'_, '_> {
         self.graph.emit_part(op, self.like)
     }
 
-    fn unary(&mut self, kind: UnaryKind, x: ValueId) -> Result<ValueId, BuildError> {
+    pub(crate) fn unary(&mut self, kind: UnaryKind, x: ValueId) -> Result<ValueId, BuildError> {
         self.emit(Unary { kind, x })
     }
 
@@ -68,7 +69,7 @@ impl Lowering<'_, '_> {
     }
 
     /// In another element type, if it is not in it.
-    fn cast(&mut self, x: ValueId, to: DType) -> Result<ValueId, BuildError> {
+    pub(crate) fn cast(&mut self, x: ValueId, to: DType) -> Result<ValueId, BuildError> {
         if self.graph.ty(x).dtype == to { Ok(x) } else { self.emit(Cast { x, to }) }
     }
 
@@ -80,7 +81,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn reshape(&mut self, x: ValueId, dims: impl IntoIterator<Item = Dim>) -> Result<ValueId, BuildError> {
+    pub(crate) fn reshape(&mut self, x: ValueId, dims: impl IntoIterator<Item = Dim>) -> Result<ValueId, BuildError> {
         self.emit(Reshape { x, shape: Shape::new(dims) })
     }
 

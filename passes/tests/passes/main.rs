@@ -7,6 +7,7 @@ mod differential;
 mod examples;
 mod filetests;
 mod misses;
+mod observe;
 mod padded;
 #[path = "../../../ir/tests/ir/random_graph/mod.rs"]
 mod random_graph;

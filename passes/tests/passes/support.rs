@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use planish_eval::{Tensor, evaluate};
 use planish_ir::{Bindings, DType, Graph, Symbol, Weight};
+use planish_passes::observe::observed;
 
 /// A size for each symbol of the inputs, from a seed: 1 to 4, and not all alike.
 fn sizes(graph: &Graph, seed: u64) -> Bindings {
@@ -29,10 +30,12 @@ pub(crate) fn inputs(graph: &Graph, seed: u64) -> BTreeMap<String, Tensor> {
     graph.inputs().iter().enumerate().map(input).collect()
 }
 
-/// The outputs of a graph.
+/// The outputs of a graph, without those of observers.
 pub(crate) fn outputs(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> Result<Vec<(String, Tensor)>, String> {
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
-    evaluate(graph, &inputs).map_err(|e| e.to_string())
+    let mut outputs = evaluate(graph, &inputs).map_err(|e| e.to_string())?;
+    outputs.retain(|(name, _)| observed(name).is_none());
+    Ok(outputs)
 }
 
 /// How far floats may be off, relative to the largest of their tensor: what the shortest type that

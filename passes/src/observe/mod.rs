@@ -1,0 +1,123 @@
+//! Observers: outputs that say where the elements of a graph's values lie.
+
+mod names;
+
+use planish_ir::ops::{Reduce, ReduceKind, UnaryKind};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
+
+use crate::legalize::{Lowering, scores};
+use crate::{Example, Options, Pass, PassError, Target};
+
+pub use names::{Observed, observed};
+
+/// Adds outputs with the range of each float.
+pub const OBSERVE: Pass = Pass {
+    name: "observe",
+    summary: "adds outputs for calibration, which compiling leaves out: of each floating-point input and result of a \
+              node the least and the largest element, and whether one is not a number, which a runtime's extremes may \
+              not show; of each attention the same of its scaled scores, before softcap, bias and mask, under \
+              RESULT/scores. Outputs are scalars, named after the value, and computed right behind it, so that no \
+              tensor lives longer; for target ort at the end, the last value first, which is the order that ONNX \
+              Runtime runs interleaved. A graph that has observers stays as it is",
+    numerics: "none: what the graph computed stays as it was",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            %y = relu(%x) : f32[n, 2]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            %x/reduce_min = reduce_min(%x) {axes = [0, 1], keep = false} : f32[]
+            %x/reduce_max = reduce_max(%x) {axes = [0, 1], keep = false} : f32[]
+            %x/is_nan = is_nan(%x) : bool[n, 2]
+            %x/cast = cast(%x/is_nan) {to = f32} : f32[n, 2]
+            %x/reduce_max_1 = reduce_max(%x/cast) {axes = [0, 1], keep = false} : f32[]
+            %y = relu(%x) : f32[n, 2]
+            %y/reduce_min = reduce_min(%y) {axes = [0, 1], keep = false} : f32[]
+            %y/reduce_max = reduce_max(%y) {axes = [0, 1], keep = false} : f32[]
+            %y/is_nan = is_nan(%y) : bool[n, 2]
+            %y/cast = cast(%y/is_nan) {to = f32} : f32[n, 2]
+            %y/reduce_max_1 = reduce_max(%y/cast) {axes = [0, 1], keep = false} : f32[]
+            output y = %y
+            output observed/min/x = %x/reduce_min
+            output observed/max/x = %x/reduce_max
+            output observed/nan/x = %x/reduce_max_1
+            output observed/min/y = %y/reduce_min
+            output observed/max/y = %y/reduce_max
+            output observed/nan/y = %y/reduce_max_1",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    if graph.outputs().iter().any(|output| observed(&output.name).is_some()) {
+        return Ok(0);
+    }
+    // ONNX Runtime goes back from the last node that nothing reads, and runs first what it meets last.
+    let reversed = options.target == Target::Ort;
+    let inputs = graph.inputs().iter().copied();
+    // What exists, and is not observed yet.
+    let mut pending: Vec<(String, ValueId)> =
+        inputs.filter(|v| is_float(graph, *v)).map(|v| (graph.value(v).name.clone(), v)).collect();
+    let mut outputs = Vec::new();
+    graph.rewrite(|graph, node| {
+        for (name, value) in pending.drain(..if reversed { 0 } else { pending.len() }) {
+            observe(&mut Lowering { graph, like: value }, name, value, &mut outputs)?;
+        }
+        let results = graph.node(node).outputs.clone();
+        if let Op::Attention(attention) = graph.node(node).op.clone() {
+            let l = &mut Lowering { graph, like: results[0] };
+            let name = format!("{}/scores", l.graph.value(l.like).name);
+            pending.push((name, scores(l, &attention)?));
+        }
+        pending.extend(results.into_iter().filter(|v| is_float(graph, *v)).map(|v| (graph.value(v).name.clone(), v)));
+        Ok::<_, PassError>(Step::Keep)
+    })?;
+    if reversed {
+        pending.reverse();
+    }
+    let mut end = graph.append();
+    for (name, value) in pending {
+        observe(&mut Lowering { graph: &mut end, like: value }, name, value, &mut outputs)?;
+    }
+    if reversed {
+        outputs.reverse();
+    }
+    let count = outputs.len();
+    for (name, statistics) in outputs {
+        for (kind, value) in Observed::ALL.into_iter().zip(statistics) {
+            graph.add_output(&kind.output(&name), value);
+        }
+    }
+    graph.compact();
+    Ok(count)
+}
+
+fn is_float(graph: &Graph, value: ValueId) -> bool {
+    graph.ty(value).dtype.is_float()
+}
+
+/// A value's name with what is observed of it, in the order of [`Observed::ALL`].
+type Statistics = (String, [ValueId; 3]);
+
+fn observe(
+    l: &mut Lowering<'_, '_>,
+    name: String,
+    value: ValueId,
+    outputs: &mut Vec<Statistics>,
+) -> Result<(), BuildError> {
+    let x = match l.graph.ty(value).shape.rank() {
+        0 => l.reshape(value, [Dim::constant(1)])?,
+        _ => value,
+    };
+    let axes: Vec<usize> = (0..l.graph.ty(x).shape.rank()).collect();
+    let reduce = |l: &mut Lowering<'_, '_>, kind, x| l.emit(Reduce { kind, x, axes: axes.clone(), keep: false });
+    let (min, max) = (reduce(l, ReduceKind::Min, x)?, reduce(l, ReduceKind::Max, x)?);
+    let is_nan = l.unary(UnaryKind::IsNan, x)?;
+    let as_number = l.cast(is_nan, DType::F32)?;
+    let nan = reduce(l, ReduceKind::Max, as_number)?;
+    outputs.push((name, [min, max, nan]));
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! `planish calibrate`.
+
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_models::Task;
+use planish_passes::CalibrationTable;
+use serde::Serialize;
+
+use super::{RuntimeArguments, import::ImportArguments, print, print_json, remove_drafts_on_signals, short, warn};
+use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, CalibrationRuntime, calibrate, is_table};
+use crate::data::{DataOptions, SAMPLES};
+use crate::source::SourceModel;
+
+/// Run a model on data and write where its values lie: a table for `planish compile --calibrate`
+///
+/// Of each floating-point value that the model computes, and of the scaled scores of each attention,
+/// the least and the largest element over all samples, padding included: what is computed of it must be
+/// finite too. The model runs in float32 as its checkpoint means it; a value that is not a number is an
+/// error that names the first one.
+///
+/// Texts are read by the tokenizer.json beside the model and padded as `generate` pads prompts. The
+/// decoder of an encoder-decoder takes the tokens of the same text behind its start token: the first half
+/// goes to decoder_model, the rest with the cache of these to decoder_with_past_model. Tensors have the names
+/// of the model's inputs, of an encoder-decoder as `run` takes them.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
+    /// .onnx file
+    model: PathBuf,
+    /// Texts, .txt (one a line) or .jsonl (an object a line), or tensors, .npz or .safetensors (samples along the
+    /// first axis of each)
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// The member of each line's object that holds the text, of .jsonl [default: text]
+    #[arg(long, value_name = "NAME")]
+    field: Option<String>,
+    /// How many samples to run at most, from the beginning
+    #[arg(long, default_value_t = SAMPLES, value_name = "N")]
+    samples: NonZeroUsize,
+    /// How many tokens texts are cut to [default: as many as the model takes, 512 at most]
+    #[arg(long, value_name = "N")]
+    max_length: Option<NonZeroUsize>,
+    /// How many samples to run at once [default: 8, or as many as the model fixes]
+    #[arg(long, value_name = "N")]
+    batch: Option<NonZeroUsize>,
+    /// The table to write [default: NAME-calibration.json in the current folder]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What the model is for, as for `compile` [default: what config.json says]
+    #[arg(long, value_name = "TASK")]
+    task: Option<Task>,
+    #[command(flatten)]
+    import: ImportArguments,
+    /// Make warnings errors
+    #[arg(long)]
+    strict: bool,
+    /// Where to run
+    #[arg(long, default_value = "ort", value_name = "NAME")]
+    runtime: RuntimeName,
+    /// Threads of the runtime [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print JSON: {"table": its path, "calibration": what it holds}
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    library: RuntimeArguments,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RuntimeName {
+    /// ONNX Runtime's CPU provider
+    Ort,
+    /// The reference interpreter: slow
+    Reference,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Written<'a> {
+    table: &'a Path,
+    calibration: &'a Calibration,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let options = CalibrateOptions {
+        task: arguments.task,
+        strict: arguments.strict,
+        data: DataOptions {
+            field: arguments.field,
+            samples: arguments.samples,
+            batch: arguments.batch,
+            max_length: arguments.max_length,
+        },
+        runtime: match arguments.runtime {
+            RuntimeName::Ort => CalibrationRuntime::Ort(arguments.library.ort_lib),
+            RuntimeName::Reference => CalibrationRuntime::Reference,
+        },
+        threads: arguments.threads,
+    };
+    let model = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
+    remove_drafts_on_signals();
+    let calibration = measured(&model, &arguments.data, &options)?;
+    let path = arguments.output.unwrap_or_else(|| format!("{}-calibration.json", model.name()).into());
+    calibration.write(&path)?;
+    if arguments.json {
+        return print_json(&Written { table: &path, calibration: &calibration });
+    }
+    print(&summary(&path, &calibration))
+}
+
+/// The ranges for compiling a model: those of a table that is one of this model, or what data shows.
+pub(super) fn table(
+    model: &SourceModel,
+    path: &Path,
+    task: Option<Task>,
+    runtime: &RuntimeArguments,
+    threads: Option<u16>,
+) -> Result<CalibrationTable> {
+    if is_table(path) {
+        let calibration = Calibration::read(path)?;
+        calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
+        return Ok(calibration.table());
+    }
+    let runtime = CalibrationRuntime::Ort(runtime.ort_lib.clone());
+    let options = CalibrateOptions { task, runtime, threads, ..CalibrateOptions::default() };
+    Ok(measured(model, path, &options)?.table())
+}
+
+fn measured(model: &SourceModel, data: &Path, options: &CalibrateOptions) -> Result<Calibration> {
+    let console = Console::new();
+    let calibration = calibrate(model, data, options, &console);
+    console.bar.finish_and_clear();
+    calibration.with_context(|| format!("cannot calibrate {}", model.name()))
+}
+
+/// The largest finite number of float16, beyond which a value cannot be stored in it.
+const FLOAT16_MAX: f64 = 65504.0;
+
+fn summary(path: &Path, calibration: &Calibration) -> String {
+    let table = calibration.table();
+    let (samples, data) = (calibration.samples, &calibration.data.name);
+    let mut text = format!("{}: {samples} samples of {data}\n", short(path).display());
+    for (part, values) in table.parts() {
+        let beyond = values.values().filter(|range| range.magnitude() > FLOAT16_MAX).count();
+        let largest = values.iter().max_by(|a, b| a.1.magnitude().total_cmp(&b.1.magnitude()));
+        let largest = largest.map_or_else(String::new, |(value, range)| {
+            format!(", the largest magnitude {:.4e} in {value}", range.magnitude())
+        });
+        text += &format!("  {part}: {} values, {beyond} of them beyond float16{largest}\n", values.len());
+    }
+    text
+}
+
+/// Warnings and progress for a person; nothing of the progress in a pipe.
+struct Console {
+    bar: ProgressBar,
+}
+
+impl Console {
+    fn new() -> Self {
+        let terminal = io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        if let Ok(style) = ProgressStyle::with_template("calibrating {bar:30} {pos}/{len} samples, {eta}") {
+            bar.set_style(style);
+        }
+        Self { bar }
+    }
+}
+
+impl CalibrationObserver for Console {
+    fn warning(&self, text: &str) {
+        warn(text);
+    }
+
+    fn progress(&self, done: usize, total: usize) {
+        self.bar.set_length(total as u64);
+        self.bar.set_position(done as u64);
+    }
+}

@@ -1,0 +1,93 @@
+//! Arrays in NumPy's format (numpy.lib.format): a header with type and shape, then the elements.
+
+use std::io::Read;
+
+use anyhow::{Context, Result, bail};
+use planish_ir::DType;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The most bytes of a header.
+const MAX_HEADER: usize = 1 << 16;
+
+/// The element types that are read, by NumPy's names.
+const DTYPES: &[(&str, DType)] =
+    &[("<f4", DType::F32), ("<f2", DType::F16), ("<i8", DType::I64), ("<i4", DType::I32), ("|b1", DType::Bool)];
+
+/// The first rows of an array.
+pub(super) struct Rows {
+    pub(super) dtype: DType,
+    /// The sizes that are left, the first with them.
+    pub(super) shape: Vec<usize>,
+    /// Little-endian elements in row-major order.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Reads at most so many slices along the first axis.
+pub(super) fn read(reader: &mut impl Read, most: usize) -> Result<Rows> {
+    let header = header(reader)?;
+    let descr = quoted(value(&header, "descr")?)?;
+    let Some((_, dtype)) = DTYPES.iter().find(|(name, _)| *name == descr) else {
+        bail!("its type is {descr}; float32, float16, int64, int32 and bool are read: convert it by .astype");
+    };
+    let mut shape = shape(value(&header, "shape")?)?;
+    if value(&header, "fortran_order")?.starts_with("True") {
+        bail!("it is stored column by column; store np.ascontiguousarray of it");
+    }
+    if let Some(rows) = shape.first_mut() {
+        *rows = most.min(*rows);
+    }
+    let too_large = || format!("{shape:?} elements are more than memory holds");
+    let bytes = shape.iter().try_fold(dtype.size(), |bytes, size| bytes.checked_mul(*size)).with_context(too_large)?;
+    let mut elements = Vec::new();
+    reader.take(bytes as u64).read_to_end(&mut elements)?;
+    if elements.len() < bytes {
+        bail!("it ends after {} bytes of elements; its shape needs {bytes}", elements.len());
+    }
+    Ok(Rows { dtype: *dtype, shape, bytes: elements })
+}
+
+/// The dictionary of the header, as Python writes it.
+fn header(reader: &mut impl Read) -> Result<String> {
+    let mut start = [0; 8];
+    reader.read_exact(&mut start).context("it is no NumPy array")?;
+    if !start.starts_with(MAGIC) {
+        bail!("it is no NumPy array: it does not begin with \\x93NUMPY");
+    }
+    let length = match start[6] {
+        1 => {
+            let mut length = [0; 2];
+            reader.read_exact(&mut length)?;
+            usize::from(u16::from_le_bytes(length))
+        }
+        2 | 3 => {
+            let mut length = [0; 4];
+            reader.read_exact(&mut length)?;
+            usize::try_from(u32::from_le_bytes(length))?
+        }
+        version => bail!("it is of version {version} of NumPy's format; 1 to 3 are read"),
+    };
+    if length > MAX_HEADER {
+        bail!("its header has {length} bytes, more than an array's ever has");
+    }
+    let mut text = vec![0; length];
+    reader.read_exact(&mut text)?;
+    String::from_utf8(text).context("its header is no text")
+}
+
+/// What follows a key of the dictionary.
+fn value<'a>(header: &'a str, key: &str) -> Result<&'a str> {
+    let rest = header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
+    rest.with_context(|| format!("its header has no `{key}`"))
+}
+
+fn quoted(text: &str) -> Result<&str> {
+    let inside = text.strip_prefix('\'').and_then(|rest| rest.split_once('\''));
+    inside.map(|(inside, _)| inside).context("it has elements of several fields; give each an array of its own")
+}
+
+fn shape(text: &str) -> Result<Vec<usize>> {
+    let inside = text.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(inside, _)| inside);
+    let sizes = inside.context("its header has no shape")?.split(',').map(str::trim).filter(|size| !size.is_empty());
+    sizes.map(|size| size.parse().with_context(|| format!("its shape has the size `{size}`"))).collect()
+}

@@ -1,0 +1,169 @@
+use std::fs;
+use std::io::Write;
+
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::*;
+
+/// A file of a name in a folder of its own.
+fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
+fn open(name: &str, bytes: &[u8], options: &DataOptions) -> Result<Dataset, String> {
+    let (_folder, path) = file(name, bytes);
+    Dataset::open(&path, options).map_err(|e| format!("{e:#}"))
+}
+
+#[track_caller]
+fn fails(name: &str, bytes: &[u8], options: &DataOptions, parts: &[&str]) {
+    let Err(message) = open(name, bytes, options) else { panic!("{name} is read") };
+    parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+}
+
+fn texts(dataset: &Dataset) -> &[String] {
+    match &dataset.content {
+        Content::Texts(texts) => texts,
+        Content::Arrays(_) => panic!("texts"),
+    }
+}
+
+fn rows(dataset: &Dataset, samples: Range<usize>) -> Vec<(String, Tensor)> {
+    match &dataset.content {
+        Content::Arrays(arrays) => arrays.rows(samples).unwrap(),
+        Content::Texts(_) => panic!("arrays"),
+    }
+}
+
+fn most(samples: usize) -> DataOptions {
+    DataOptions { samples: NonZeroUsize::new(samples).unwrap(), ..DataOptions::default() }
+}
+
+#[test]
+fn lines_are_texts() {
+    let all = open("a.txt", "one\r\n\n  \ntwo  words\nthree".as_bytes(), &DataOptions::default()).unwrap();
+    assert_eq!(texts(&all), ["one", "two  words", "three"]);
+    let some = open("a.txt", b"one\n\ntwo\nthree\n", &most(2)).unwrap();
+    assert_eq!((texts(&some), some.samples()), (&["one".to_owned(), "two".to_owned()][..], 2));
+}
+
+#[test]
+fn members_of_objects_are_texts() {
+    let lines = b"{\"text\": \"one\\n\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"text\": \"two\"}\n";
+    assert_eq!(texts(&open("a.jsonl", lines, &DataOptions::default()).unwrap()), ["one\n", "two"]);
+    let body = DataOptions { field: Some("body".to_owned()), ..DataOptions::default() };
+    assert_eq!(texts(&open("a.jsonl", b"{\"body\": \"x\"}", &body).unwrap()), ["x"]);
+    fails("a.jsonl", lines, &body, &["a.jsonl, line 1", "there is no `body`, but `text`, `id`", "--field"]);
+    let plain = DataOptions::default();
+    fails("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}", &plain, &["line 2", "`text` is no string"]);
+    fails("a.jsonl", b"\n{\"text\": ", &plain, &["line 2", "this is no JSON"]);
+    fails("a.jsonl", b"[\"text\"]", &plain, &["line 1", "this is no JSON object"]);
+}
+
+#[test]
+fn files_without_texts_are_errors() {
+    let plain = DataOptions::default();
+    fails("a.txt", b"", &plain, &["a.txt holds no text"]);
+    fails("a.txt", b" \n\t\n", &plain, &["a.txt holds no text"]);
+    fails("a.txt", b"ok\n\xff\xfe\n", &plain, &["a.txt, line 2", "UTF-8"]);
+    fails("a.csv", b"x", &plain, &["a.csv is no data set", ".jsonl (an object a line)"]);
+    let field = DataOptions { field: Some("x".to_owned()), ..DataOptions::default() };
+    fails("a.txt", b"x", &field, &["--field is for .jsonl files"]);
+    let length = DataOptions { max_length: NonZeroUsize::new(4), ..DataOptions::default() };
+    fails("a.npz", b"x", &length, &["--max-length is for texts"]);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.txt", "a.jsonl", "a.npz", "a.safetensors"] {
+        let message = Dataset::open(&folder.path().join(name), &plain).err().map(|e| format!("{e:#}")).unwrap();
+        assert!(message.contains("cannot read") && message.contains(name), "{message}");
+    }
+}
+
+/// An array as NumPy writes it.
+fn npy(descr: &str, order: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n");
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), elements].concat()
+}
+
+fn npz(arrays: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut writer = ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (index, (name, bytes)) in arrays.iter().enumerate() {
+        // As savez and as savez_compressed.
+        let method = [CompressionMethod::Stored, CompressionMethod::Deflated][index % 2];
+        writer.start_file(*name, SimpleFileOptions::default().compression_method(method)).unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+#[test]
+fn arrays_are_samples_of_inputs() {
+    let ids: Vec<u8> = (0..6i64).flat_map(i64::to_le_bytes).collect();
+    let floats: Vec<u8> = (0..3).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let halves: Vec<u8> = [0x3c00u16, 0x4000, 0x4200].into_iter().flat_map(u16::to_le_bytes).collect();
+    let small: Vec<u8> = (0..3i32).flat_map(i32::to_le_bytes).collect();
+    let bytes = npz(&[
+        ("ids.npy", npy("<i8", "False", "(3, 2)", &ids)),
+        ("x.npy", npy("<f4", "False", "(3, 1, 1)", &floats)),
+        ("half.npy", npy("<f2", "False", "(3,)", &halves)),
+        ("small.npy", npy("<i4", "False", "(3,)", &small)),
+        ("mask.npy", npy("|b1", "False", "(3,)", &[1, 0, 1])),
+    ]);
+    let all = open("a.npz", &bytes, &DataOptions::default()).unwrap();
+    assert_eq!(all.samples(), 3);
+    let rows = |range| rows(&all, range).into_iter().collect::<std::collections::BTreeMap<_, _>>();
+    let last = rows(1..3);
+    assert_eq!(last["ids"], Tensor::new(vec![2, 2], vec![2i64, 3, 4, 5]).unwrap());
+    assert_eq!(last["x"], Tensor::new(vec![2, 1, 1], vec![1f32, 2.0]).unwrap());
+    assert_eq!((last["half"].to_f64(), last["small"].to_f64()), (vec![2.0, 3.0], vec![1.0, 2.0]));
+    assert_eq!(last["mask"], Tensor::new(vec![2], vec![false, true]).unwrap());
+    let one = open("a.npz", &bytes, &most(1)).unwrap();
+    assert_eq!((one.samples(), super::tests::rows(&one, 0..1)[0].1.shape()), (1, &[1, 2][..]));
+}
+
+#[test]
+fn arrays_that_are_no_samples_are_errors() {
+    let plain = DataOptions::default();
+    let one = |array: Vec<u8>| npz(&[("x.npy", array)]);
+    let four = [0u8; 4];
+    fails("a.npz", b"text", &plain, &["a.npz is no .npz file"]);
+    fails("a.npz", &npz(&[]), &plain, &["a.npz holds no array"]);
+    fails("a.npz", &npz(&[("x.bin", vec![1])]), &plain, &["holds `x.bin`, which is no .npy array"]);
+    fails("a.npz", &one(b"\x93NUM".to_vec()), &plain, &["the array `x` of", "it is no NumPy array"]);
+    fails("a.npz", &one(b"PK3456789".to_vec()), &plain, &["it is no NumPy array"]);
+    fails("a.npz", &one(npy("<f8", "False", "(1,)", &[0; 8])), &plain, &["its type is <f8", ".astype"]);
+    fails("a.npz", &one(npy(">f4", "False", "(1,)", &four)), &plain, &["its type is >f4"]);
+    fails("a.npz", &one(npy("<f4", "True", "(1, 1)", &four)), &plain, &["np.ascontiguousarray"]);
+    fails("a.npz", &one(npy("<f4", "False", "(2,)", &four)), &plain, &["it ends after 4 bytes", "needs 8"]);
+    fails("a.npz", &one(npy("<f4", "False", "(1, x)", &four)), &plain, &["its shape has the size `x`"]);
+    fails("a.npz", &one(npy("<f4", "False", "()", &four)), &plain, &["`x` of", "has no axis"]);
+    fails("a.npz", &one(npy("<f4", "False", "(0, 3)", &[])), &plain, &["holds no samples"]);
+    let huge = npy("<f4", "False", "(1, 4611686018427387904, 4)", &four);
+    fails("a.npz", &one(huge), &plain, &["more than memory holds"]);
+    let two = npz(&[("x.npy", npy("<f4", "False", "(1,)", &four)), ("y.npy", npy("|b1", "False", "(2,)", &[0, 1]))]);
+    fails("a.npz", &two, &plain, &["`x` of", "has 1 samples and `y` 2"]);
+    fails("a.safetensors", b"text", &plain, &["a.safetensors is no safetensors file"]);
+}
+
+#[test]
+fn types_and_ranks_are_those_of_the_model() {
+    let port = |dtype: &str, shape: &[&str]| Input {
+        port: crate::manifest::Port {
+            name: "x".to_owned(),
+            dtype: dtype.to_owned(),
+            shape: shape.iter().map(ToString::to_string).collect(),
+        },
+        end: None,
+    };
+    let given = [("x".to_owned(), Tensor::new(vec![1, 2], vec![0f32; 2]).unwrap())];
+    let check = |input: Input| check_types(&given, &[("x".into(), &input)]).map_err(|e| e.to_string());
+    assert_eq!(check(port("f32", &["batch_size", "2"])), Ok(()));
+    let wrong = |takes: &str| Err(format!("`x` is f32[1, 2], a batch included; the model takes {takes}"));
+    assert_eq!(check(port("i64", &["batch_size", "2"])), wrong("i64[batch_size, 2]"));
+    assert_eq!(check(port("f32", &["batch_size", "3"])), wrong("f32[batch_size, 3]"));
+    assert_eq!(check(port("f32", &["batch_size"])), wrong("f32[batch_size]"));
+}

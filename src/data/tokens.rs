@@ -1,0 +1,139 @@
+//! Texts as inputs of a model.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use planish_eval::Tensor;
+use planish_ir::DType;
+use planish_models::Loaded;
+
+use super::DataOptions;
+use crate::chain::CACHE;
+use crate::generate::{GenerationConfig, TOKENIZER, Text};
+use crate::manifest::Input;
+
+/// The most tokens of a text where neither the model nor the user says less.
+const LONGEST: usize = 512;
+
+const IDS: &str = "input_ids";
+const MASK: &str = "attention_mask";
+const DECODER_IDS: &str = "decoder_input_ids";
+
+/// What makes inputs of texts.
+pub(super) struct Tokens {
+    tokenizer: Text,
+    ids: Port,
+    mask: Option<Port>,
+    /// That of the decoder, with the token that its text begins with.
+    decoder: Option<(Port, i64)>,
+    pad: i64,
+    /// Whether padding comes before the tokens.
+    left: bool,
+    longest: usize,
+}
+
+/// What is needed of an input.
+#[derive(Clone, Copy)]
+struct Port {
+    dtype: DType,
+    /// The number of columns, where the model fixes it.
+    width: Option<usize>,
+}
+
+impl Tokens {
+    /// For a model that takes these inputs. Texts before a cache are padded on the left, others on the right.
+    pub(super) fn new(
+        wanted: &[(Cow<'_, str>, &Input)],
+        model: &Loaded,
+        folder: &Path,
+        options: &DataOptions,
+    ) -> Result<Self> {
+        let port = |name: &str| -> Result<Option<Port>> {
+            let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { return Ok(None) };
+            let dtype = input.port.dtype.parse().map_err(anyhow::Error::msg)?;
+            Ok(Some(Port { dtype, width: input.port.shape.get(1).and_then(|size| size.parse().ok()) }))
+        };
+        let Some(ids) = port(IDS)? else {
+            let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_ref()).collect();
+            bail!("the model takes no text: its inputs are {}; give them as .npz or .safetensors", names.join(", "));
+        };
+        let most = model.max_positions.unwrap_or(usize::MAX).min(ids.width.unwrap_or(usize::MAX));
+        let longest = match options.max_length.map(usize::from) {
+            Some(asked) if asked > most => bail!("--max-length {asked} is more than the {most} tokens of the model"),
+            Some(asked) => asked,
+            None => LONGEST.min(most),
+        };
+        if !folder.join(TOKENIZER).is_file() {
+            bail!(
+                "{} has no {TOKENIZER}, so texts cannot become token ids; add it, or give ids as .npz or .safetensors",
+                folder.display()
+            );
+        }
+        let decoder = match port(DECODER_IDS)? {
+            Some(port) => {
+                let start = GenerationConfig::read_tokens(folder)?.decoder_start_token;
+                let start = start.with_context(|| {
+                    format!(
+                        "neither generation_config.json nor config.json of {} has `decoder_start_token_id`, which the \
+                         decoder's text begins with; add it, or give {DECODER_IDS} as .npz or .safetensors",
+                        folder.display()
+                    )
+                })?;
+                Some((port, start))
+            }
+            None => None,
+        };
+        let vocabulary = wanted.iter().find(|(name, _)| name == IDS).and_then(|(_, input)| input.end);
+        Ok(Self {
+            tokenizer: Text::open(folder)?.cut_to(longest)?,
+            ids,
+            mask: port(MASK)?,
+            decoder,
+            // The mask hides it: any id does.
+            pad: model.pad_token_id.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
+            left: wanted.iter().any(|(name, _)| name.starts_with(CACHE)),
+            longest,
+        })
+    }
+
+    /// Whether padding can be told from tokens.
+    pub(super) fn masked(&self) -> bool {
+        self.mask.is_some()
+    }
+
+    /// The inputs that follow from texts, a row each. A decoder behind an encoder takes the same tokens
+    /// as the encoder, behind the one that its text begins with.
+    pub(super) fn inputs(&self, texts: &[String]) -> Result<Vec<(String, Tensor)>> {
+        let mut rows = texts.iter().map(|text| self.tokenizer.encode(text, false)).collect::<Result<Vec<_>>>()?;
+        // A text that the tokenizer makes nothing of is one of padding.
+        rows.iter_mut().filter(|row| row.is_empty()).for_each(|row| row.push(self.pad));
+        let mut inputs = vec![(IDS.to_owned(), self.matrix(self.ids, &rows, self.pad, self.left)?)];
+        if let Some(mask) = self.mask {
+            let ones: Vec<Vec<i64>> = rows.iter().map(|row| vec![1; row.len()]).collect();
+            let mask = Port { width: mask.width.or(self.ids.width), ..mask };
+            inputs.push((MASK.to_owned(), self.matrix(mask, &ones, 0, self.left)?));
+        }
+        if let Some((port, start)) = self.decoder {
+            let behind = |row: &Vec<i64>| [start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
+            let rows: Vec<Vec<i64>> = rows.iter().map(behind).collect();
+            inputs.push((DECODER_IDS.to_owned(), self.matrix(port, &rows, self.pad, false)?));
+        }
+        Ok(inputs)
+    }
+
+    /// Rows of one length: that of the longest, or the model's.
+    fn matrix(&self, port: Port, rows: &[Vec<i64>], pad: i64, left: bool) -> Result<Tensor> {
+        let width = port.width.unwrap_or_else(|| rows.iter().map(Vec::len).max().unwrap_or(0));
+        let mut numbers = Vec::with_capacity(rows.len() * width);
+        for row in rows {
+            let padding = std::iter::repeat_n(pad as f64, width.saturating_sub(row.len()));
+            let ids = row.iter().take(width).map(|id| *id as f64);
+            match left {
+                true => numbers.extend(padding.chain(ids)),
+                false => numbers.extend(ids.chain(padding)),
+            }
+        }
+        Tensor::from_f64(port.dtype, vec![rows.len(), width], &numbers).context("token ids do not fit a tensor")
+    }
+}
