@@ -43,6 +43,8 @@ pub struct WeightLoss {
     pub underflows: u64,
     /// How many elements it has.
     pub elements: u64,
+    /// Whether that is too much, so that it stays in float32.
+    pub kept: bool,
 }
 
 impl From<&Report> for PartPrecision {
@@ -59,6 +61,7 @@ impl From<&Report> for PartPrecision {
             overflows: loss.overflows,
             underflows: loss.underflows,
             elements: loss.elements,
+            kept: loss.is_unfit(report.half),
         };
         Self {
             flops: report.flops,
@@ -87,8 +90,8 @@ impl PartPrecision {
         };
         lines.extend(self.kept.iter().take(MAX_LINES).map(kept));
         rest(&mut lines, self.kept.len(), "operators are kept in float32");
-        // Those that overflow are kept, and named above.
-        let small: Vec<&WeightLoss> = self.losses.iter().filter(|loss| loss.underflows > 0).collect();
+        // Those that are kept are named above.
+        let small: Vec<&WeightLoss> = self.losses.iter().filter(|loss| !loss.kept).collect();
         let underflow = |loss: &&WeightLoss| {
             format!(
                 "  underflow: {} of {} elements of `{}` become 0; its largest is {:.1e}",
