@@ -6,6 +6,7 @@ use std::path::Path;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
 
+use crate::ort::Provider;
 use crate::value::Value;
 
 /// Something that can load and run models.
@@ -33,6 +34,12 @@ pub trait Session {
 
     /// The outputs, in the model's order.
     fn outputs(&self) -> &[Port];
+
+    /// The operators that run on another device than the runtime's, with how many of each: for ONNX
+    /// Runtime's CUDA provider those that it leaves to the processor.
+    fn elsewhere(&self) -> &[String] {
+        &[]
+    }
 
     /// Runs the model once and returns its outputs, in order.
     ///
@@ -101,12 +108,21 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// The defaults for a graph that planish compiled: the optimizers that would undo what the
-    /// compiler chose are left out.
+    /// The defaults for a graph that planish compiled, on the processor: the optimizers that would undo
+    /// what the compiler chose are left out.
     #[must_use]
     pub fn compiled() -> Self {
-        let disabled = crate::ort::DISABLED_FOR_COMPILED.iter().map(ToString::to_string).collect();
-        Self { disabled_optimizers: disabled, ..Self::default() }
+        Self::compiled_for(Provider::Cpu)
+    }
+
+    /// The same on a provider of ONNX Runtime. On CUDA, where nothing was measured yet, none are left out.
+    #[must_use]
+    pub fn compiled_for(provider: Provider) -> Self {
+        let disabled = match provider {
+            Provider::Cpu => crate::ort::DISABLED_FOR_COMPILED,
+            Provider::Cuda => &[],
+        };
+        Self { disabled_optimizers: disabled.iter().map(ToString::to_string).collect(), ..Self::default() }
     }
 }
 
