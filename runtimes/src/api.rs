@@ -6,7 +6,6 @@ use std::path::Path;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
 
-use crate::ort::Provider;
 use crate::value::Value;
 
 /// Something that can load and run models.
@@ -96,33 +95,22 @@ pub struct SessionOptions {
     pub spin: bool,
     /// How far the runtime may rewrite the graph.
     pub optimization: OptimizationLevel,
-    /// Optimizers the runtime must leave out, by its own names.
-    pub disabled_optimizers: Vec<String>,
+    /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
+    pub compiled: bool,
 }
 
 impl Default for SessionOptions {
     /// What ONNX Runtime does when it is asked for nothing.
     fn default() -> Self {
-        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, disabled_optimizers: Vec::new() }
+        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, compiled: false }
     }
 }
 
 impl SessionOptions {
-    /// The defaults for a graph that planish compiled, on the processor: the optimizers that would undo
-    /// what the compiler chose are left out.
+    /// The defaults for a graph that planish compiled.
     #[must_use]
     pub fn compiled() -> Self {
-        Self::compiled_for(Provider::Cpu)
-    }
-
-    /// The same on a provider of ONNX Runtime. On CUDA, where nothing was measured yet, none are left out.
-    #[must_use]
-    pub fn compiled_for(provider: Provider) -> Self {
-        let disabled = match provider {
-            Provider::Cpu => crate::ort::DISABLED_FOR_COMPILED,
-            Provider::Cuda => &[],
-        };
-        Self { disabled_optimizers: disabled.iter().map(ToString::to_string).collect(), ..Self::default() }
+        Self { compiled: true, ..Self::default() }
     }
 }
 

@@ -5,6 +5,7 @@
 mod bad_models;
 mod bench;
 mod command_line;
+mod cuda;
 mod determinism;
 mod edge_inputs;
 mod errors;

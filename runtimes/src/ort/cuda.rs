@@ -29,8 +29,12 @@ pub(super) fn check(loaded: &Loaded) -> Result<(), Unavailable> {
 
 fn try_device(loaded: &Loaded) -> Result<(), Unavailable> {
     let library = format!("ONNX Runtime {} at {}", loaded.description.version, loaded.description.location);
-    let unavailable =
-        |reason, remedy: &str| Unavailable { runtime: Provider::Cuda.runtime(), reason, looked: Vec::new(), remedy: remedy.to_owned() };
+    let unavailable = |reason, remedy: &str| Unavailable {
+        runtime: Provider::Cuda.runtime(),
+        reason,
+        looked: Vec::new(),
+        remedy: remedy.to_owned(),
+    };
     if !CUDA::is_available().unwrap_or(false) {
         return Err(unavailable(
             format!("{library} is built without the CUDA provider"),
@@ -38,7 +42,7 @@ fn try_device(loaded: &Loaded) -> Result<(), Unavailable> {
              it in its folder capi",
         ));
     }
-    let session = ort::session::Session::builder(&loaded.environment).map_err(ort::Error::from);
+    let session = ort::session::Session::builder(&loaded.environment);
     let session = session.and_then(registered).and_then(|mut builder| builder.commit_from_memory(MODEL));
     session.map(drop).map_err(|e| {
         unavailable(

@@ -8,8 +8,8 @@ use ort::session::{Session as Inner, SessionInputValue};
 use planish_eval::Tensor;
 
 use crate::api::in_order;
-use crate::ort::{Provider, cuda, placement};
 use crate::ort::tensor::{OrtValue, port};
+use crate::ort::{Provider, cuda, placement};
 use crate::value::Kept;
 use crate::{OptimizationLevel, Port, RuntimeError, Session, SessionOptions, Value};
 
@@ -90,8 +90,9 @@ fn configured(
     if provider == Provider::Cuda {
         builder = placement::recorded(cuda::registered(builder)?)?;
     }
-    if !options.disabled_optimizers.is_empty() {
-        builder = builder.with_disabled_optimizers(options.disabled_optimizers.join(";"))?;
+    let disabled = provider.disabled_for_compiled();
+    if options.compiled && !disabled.is_empty() {
+        builder = builder.with_disabled_optimizers(disabled.join(";"))?;
     }
     Ok(builder)
 }

@@ -74,18 +74,8 @@ pub(super) const ROWS: &[Row] = &[
         cuda: &[I8, I16, I32, I64, F16, Bf16, F32, F64],
     },
     Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
-    Row {
-        mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"],
-        standard: FLOATS,
-        ort: &[F32, F64],
-        cuda: FLOATS,
-    },
-    Row {
-        mnemonics: &["log", "floor", "ceil", "cos", "sin"],
-        standard: FLOATS,
-        ort: &[F32, F64],
-        cuda: WITHOUT_BF16,
-    },
+    Row { mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["log", "floor", "ceil", "cos", "sin"], standard: FLOATS, ort: &[F32, F64], cuda: WITHOUT_BF16 },
     Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32], cuda: FLOATS },
     Row {
         mnemonics: &["select"],
