@@ -90,6 +90,8 @@ const LOWERING: &[&Pass] = &[
     &LOWER_ROTARY,
     // Sees in which order `flatten-tokens` put the tokens.
     &LOWER_ATTENTION,
+    // Sees what is left.
+    &SUBSTITUTE_KERNELS,
 ];
 
 /// Lowering repeats masks and shapes in each layer and transposes weights: a round, which is repeated until

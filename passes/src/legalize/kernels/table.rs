@@ -29,9 +29,9 @@ pub(super) const CUDA_UNTIL: &[(&str, u32)] = &[
     ("attention", 24),
 ];
 
-/// What the CPU provider runs for `ort-cuda` beyond that opset: the largest position of a batch, which rotary
-/// embeddings of variable base need, is a copy of 8 bytes a token.
-pub(super) const CUDA_COPIES: &[(&str, DType)] = &[("reduce_max", I64)];
+/// What the CPU provider runs for `ort-cuda` beyond that opset, its operands copied: the largest position of a row, which
+/// rotary embeddings of variable base need, is one of a few bytes a token.
+pub(super) const CUDA_COPIES: &[(&str, DType)] = &[("reduce_max", I64), ("reduce_max", F32)];
 
 const ANY: &[DType] = &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64];
 const FLOATS: &[DType] = &[F16, Bf16, F32, F64];
