@@ -2,7 +2,7 @@
 #
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER, BENCH_MODELS (what
-# bench-compile takes), TARGET, PRECISION (fp16, bf16).
+# bench-compile takes), TARGET, PRECISION (fp16, bf16), PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
 export PROPTEST_RNG_SEED ?= 1
@@ -13,6 +13,7 @@ DECODER ?=
 BENCH_MODELS ?= bert-base gpt2 llama-1.1b
 TARGET ?= ort
 PRECISION ?=
+export PLANISH_ORT_LIB ?=
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish
@@ -144,6 +145,18 @@ bench-latency: build $(BERT_BASE)/model.safetensors $(COMPAT)/.installed ## late
 bench-generate: deps build ## generation with the cache against without it, by DECODER, an artifact that takes 1003 tokens
 	@test -f "$(DECODER)/planish.json" || { echo 'name an artifact, say: make bench-generate DECODER=gpt2-ort' >&2; exit 2; }
 	python3 tools/bench_generate.py $(PLANISH) $(DECODER)
+
+# An encoder, decoders with and without shared heads, an encoder-decoder.
+GPU_GOLDENS := bert roberta-mlm gpt2 llama qwen3 phi3-longrope t5
+GPU_CHECK := $(TARGET_DIR)/gpu-check
+
+.PHONY: gpu-check
+gpu-check: build ## compile goldens for ort-cuda and verify them, given PLANISH_ORT_LIB of a GPU build (docs/gpu.md)
+	@rm -rf $(GPU_CHECK) && mkdir -p $(GPU_CHECK)
+	@for golden in $(GPU_GOLDENS); do for half in "" --fp16 --bf16; do \
+	  echo "== $$golden $$half"; \
+	  $(PLANISH) compile fixtures/goldens/$$golden -o $(GPU_CHECK)/$$golden$$half --target ort-cuda $$half --verify || exit; \
+	done; done
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS (needs nightly Rust and cargo-fuzz)

@@ -6,7 +6,7 @@ use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES, SHARE_WEIGHTS};
 use crate::fold::FOLD;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
-    LOWER_ROTARY,
+    LOWER_ROTARY, SUBSTITUTE_KERNELS,
 };
 use crate::observe::OBSERVE;
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
@@ -39,6 +39,7 @@ pub const PASSES: &[Pass] = &[
     LOWER_LINEAR,
     LOWER_ROTARY,
     LOWER_ATTENTION,
+    SUBSTITUTE_KERNELS,
     STORE_HALF,
     CHECK_KERNELS,
 ];
@@ -91,6 +92,8 @@ const LOWERING: &[&Pass] = &[
     &LOWER_ROTARY,
     // Sees in which order `flatten-tokens` put the tokens.
     &LOWER_ATTENTION,
+    // Sees what is left.
+    &SUBSTITUTE_KERNELS,
 ];
 
 /// Lowering repeats masks and shapes in each layer and transposes weights: a round, which is repeated until

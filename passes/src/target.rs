@@ -12,16 +12,19 @@ pub enum Target {
     Onnx,
     /// ONNX Runtime's CPU provider.
     Ort,
+    /// ONNX Runtime's CUDA provider.
+    OrtCuda,
 }
 
 /// The targets by name, each with a line about it.
 const TARGETS: &[(&str, Target, &str)] = &[
     ("onnx", Target::Onnx, "any ONNX runtime: standard operators only"),
     ("ort", Target::Ort, "ONNX Runtime, CPU provider: the forms measured to be fastest there"),
+    ("ort-cuda", Target::OrtCuda, "ONNX Runtime, CUDA provider: operators that it documents kernels for"),
 ];
 
 /// Targets to come.
-const PLANNED: &[&str] = &["ort-cuda", "trt", "cuda"];
+const PLANNED: &[&str] = &["trt", "cuda"];
 
 /// A name is no target.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,7 @@ impl Target {
         match self {
             Target::Onnx => "onnx",
             Target::Ort => "ort",
+            Target::OrtCuda => "ort-cuda",
         }
     }
 
@@ -69,6 +73,7 @@ impl Target {
     pub fn vocabulary_multiple(self) -> Option<usize> {
         match self {
             Target::Onnx | Target::Ort => None,
+            Target::OrtCuda => Some(64),
         }
     }
 
@@ -76,7 +81,9 @@ impl Target {
     #[must_use]
     pub fn alignment(self, dtype: DType) -> usize {
         match (self, dtype) {
-            (Target::Onnx | Target::Ort, _) => 1,
+            (Target::OrtCuda, DType::F16 | DType::Bf16) => 8,
+            (Target::OrtCuda, DType::F32) => 4,
+            _ => 1,
         }
     }
 }

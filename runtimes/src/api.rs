@@ -34,6 +34,12 @@ pub trait Session {
     /// The outputs, in the model's order.
     fn outputs(&self) -> &[Port];
 
+    /// The operators that run on another device than the runtime's, with how many of each: for ONNX
+    /// Runtime's CUDA provider those that it leaves to the processor.
+    fn elsewhere(&self) -> &[String] {
+        &[]
+    }
+
     /// Runs the model once and returns its outputs, in order.
     ///
     /// # Errors
@@ -89,24 +95,22 @@ pub struct SessionOptions {
     pub spin: bool,
     /// How far the runtime may rewrite the graph.
     pub optimization: OptimizationLevel,
-    /// Optimizers the runtime must leave out, by its own names.
-    pub disabled_optimizers: Vec<String>,
+    /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
+    pub compiled: bool,
 }
 
 impl Default for SessionOptions {
     /// What ONNX Runtime does when it is asked for nothing.
     fn default() -> Self {
-        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, disabled_optimizers: Vec::new() }
+        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, compiled: false }
     }
 }
 
 impl SessionOptions {
-    /// The defaults for a graph that planish compiled: the optimizers that would undo what the
-    /// compiler chose are left out.
+    /// The defaults for a graph that planish compiled.
     #[must_use]
     pub fn compiled() -> Self {
-        let disabled = crate::ort::DISABLED_FOR_COMPILED.iter().map(ToString::to_string).collect();
-        Self { disabled_optimizers: disabled, ..Self::default() }
+        Self { compiled: true, ..Self::default() }
     }
 }
 

@@ -36,5 +36,6 @@ pub use value::Value;
 /// shared library that the user named, if any.
 #[must_use]
 pub fn runtimes(ort_library: Option<PathBuf>) -> Vec<Box<dyn Runtime>> {
-    vec![Box::new(Reference), Box::new(ort::OnnxRuntime::new(ort_library))]
+    let ort = |provider| ort::OnnxRuntime::with(provider, ort_library.clone());
+    vec![Box::new(Reference), Box::new(ort(ort::Provider::Cpu)), Box::new(ort(ort::Provider::Cuda))]
 }

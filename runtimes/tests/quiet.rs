@@ -17,7 +17,7 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx");
 #[ignore = "the other test's child"]
 fn fail_to_load_and_to_run() {
     let load = |name: &str| {
-        let options = SessionOptions { disabled_optimizers: vec!["NoSuchOptimizer".to_owned()], ..Default::default() };
+        let options = SessionOptions::compiled();
         OnnxRuntime::new(None).load(Model::Onnx(&Path::new(FIXTURES).join(name)), &options)
     };
     assert!(load("make_tiny.py").is_err());

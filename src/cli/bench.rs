@@ -9,10 +9,13 @@ use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_models::Loaded;
-use planish_runtimes::{Model, Reference, Runtime, SessionOptions, ort::OnnxRuntime};
+use planish_runtimes::{
+    Model, Reference, Runtime, SessionOptions,
+    ort::{OnnxRuntime, Provider},
+};
 
 use super::verify::{input_specs, reference};
-use super::{RuntimeArguments, Usage, VerificationFailed, print, print_json, warn};
+use super::{RuntimeArguments, Usage, VerificationFailed, note_elsewhere, print, print_json, provider, warn};
 use crate::artifact::{MANIFEST, part_path};
 use crate::bench::{BenchOptions, Cell, Contestant, Document, Environment, Source, SourcePart, sweep, table};
 use crate::files;
@@ -46,8 +49,8 @@ pub(super) struct Arguments {
     /// Sequence lengths, in tokens, of models that take sequences [default: 128, or the most that every artifact takes]
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seq: Vec<u32>,
-    /// Where to run
-    #[arg(long, value_delimiter = ',', default_value = "ort", value_name = "NAME,..")]
+    /// Where to run [default: where each artifact is compiled for]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     runtime: Vec<RuntimeName>,
     /// Seconds that each cell is timed at least
     #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
@@ -81,6 +84,24 @@ pub(super) struct Arguments {
 enum RuntimeName {
     /// ONNX Runtime's CPU provider
     Ort,
+    /// ONNX Runtime's CUDA provider
+    OrtCuda,
+}
+
+impl Arguments {
+    /// The providers that an artifact is measured on.
+    fn providers(&self, artifact: &Artifact) -> Vec<Provider> {
+        let named = self.runtime.iter().map(|name| match name {
+            RuntimeName::Ort => Provider::Cpu,
+            RuntimeName::OrtCuda => Provider::Cuda,
+        });
+        let named: Vec<Provider> = named.collect();
+        if named.is_empty() { vec![provider(&artifact.manifest.target)] } else { named }
+    }
+
+    fn on(&self, provider: Provider) -> OnnxRuntime {
+        OnnxRuntime::with(provider, self.library.ort_lib.clone())
+    }
 }
 
 /// An artifact to measure.
@@ -143,14 +164,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             return Err(Usage(format!("--seq {seq}: {folder} takes at most {longest} tokens")).into());
         }
     }
-    let runtime = OnnxRuntime::new(arguments.library.ort_lib.clone());
-    let description = runtime.check()?;
+    // Providers of one library, so that all are of one version.
+    let mut version = String::new();
+    for provider in artifacts.iter().flat_map(|artifact| arguments.providers(artifact)) {
+        version = arguments.on(provider).check()?.version;
+    }
     let mut cells = Vec::new();
     for group in groups(artifacts) {
-        cells.extend(measure(&group, &runtime, &arguments, &options)?);
+        cells.extend(measure(&group, &arguments, &options)?);
     }
     let failures: Vec<String> = cells.iter().filter_map(failure).collect();
-    let versions = [("onnxruntime".to_owned(), description.version)];
+    let versions = [("onnxruntime".to_owned(), version)];
     if arguments.json.as_deref() != Some(Path::new("-")) {
         print(&format!("{}\n", table(&cells)))?;
     }
@@ -209,12 +233,7 @@ fn groups(artifacts: Vec<Artifact>) -> Vec<Vec<Artifact>> {
 }
 
 /// Measures artifacts of one model.
-fn measure(
-    artifacts: &[Artifact],
-    runtime: &dyn Runtime,
-    arguments: &Arguments,
-    options: &BenchOptions,
-) -> Result<Vec<Cell>> {
+fn measure(artifacts: &[Artifact], arguments: &Arguments, options: &BenchOptions) -> Result<Vec<Cell>> {
     let session = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::compiled() };
     let first = artifacts.first().ok_or_else(|| anyhow!("nothing to measure"))?;
     let (_, source) = reference(&arguments.reference, &first.folder, &first.manifest)?;
@@ -227,8 +246,12 @@ fn measure(
             let (label, precision) = (artifact.label(), &artifact.manifest.precision);
             let (weights, model) = (artifact.weights(part), Model::Onnx(&file));
             let tolerances = Tolerances::of(precision);
-            let loaded = Contestant::load(&label, precision, runtime, model, &session, weights, tolerances)?;
-            contestants.push(loaded.of_part(index, part.padded_logits().cloned()));
+            for provider in arguments.providers(artifact) {
+                let runtime = arguments.on(provider);
+                let loaded = Contestant::load(&label, precision, &runtime, model, &session, weights, tolerances)?;
+                note_elsewhere(loaded.session.as_ref());
+                contestants.push(loaded.of_part(index, part.padded_logits().cloned()));
+            }
         }
     }
     let bar = progress_bar();

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, explain::Explained, import::ImportArguments,
-    note, precision::PrecisionArguments, print, print_json, remove_drafts_on_signals, short, warn,
+    note, precision::PrecisionArguments, print, print_json, provider, remove_drafts_on_signals, short, warn,
 };
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::manifest::Manifest;
@@ -34,7 +34,8 @@ pub(super) struct Arguments {
     /// precision, with -genai behind for genai]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs)
+    /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
+    /// on NVIDIA GPUs)
     #[arg(long, default_value = "ort", value_name = "TARGET")]
     target: Target,
     /// What the model is for: feature-extraction, fill-mask, text-classification,
@@ -147,7 +148,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     if arguments.verify {
         // Before any work that would be in vain.
-        OnnxRuntime::new(arguments.runtime.ort_lib.clone()).check()?;
+        OnnxRuntime::with(provider(arguments.target.name()), arguments.runtime.ort_lib.clone()).check()?;
     }
     let precision = arguments.precision.precision(arguments.target)?;
     let source = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;

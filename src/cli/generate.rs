@@ -9,8 +9,9 @@ use clap::ArgGroup;
 use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
-use super::{RuntimeArguments, Usage, print, print_json, warn};
+use super::{RuntimeArguments, Usage, print, print_json, provider, warn};
 use crate::generate::{Chat, Generated, GenerationConfig, Loading, Search, Stop, Text, generate, load};
+use crate::manifest::Manifest;
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
 ///
@@ -123,7 +124,8 @@ fn probability(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let runtime = OnnxRuntime::new(arguments.runtime.ort_lib.clone());
+    let target = Manifest::read(&arguments.artifact)?.target;
+    let runtime = OnnxRuntime::with(provider(&target), arguments.runtime.ort_lib.clone());
     let threads = arguments.threads.unwrap_or(0).into();
     let config = configured(&arguments)?;
     let options = config.options(arguments.seed.unwrap_or(0))?;

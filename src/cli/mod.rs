@@ -20,8 +20,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Reference, Runtime, Unavailable};
+use planish_passes::Target;
+use planish_runtimes::ort::{OnnxRuntime, Provider};
+use planish_runtimes::{Reference, Runtime, Session, Unavailable};
 use serde::Serialize;
 
 use crate::draft::remove_unfinished;
@@ -66,13 +67,27 @@ impl RuntimeArguments {
     /// What runs an artifact: ONNX Runtime, but the reference interpreter where its CPU provider has no
     /// kernels for what the artifact computes in.
     fn runtime(&self, manifest: &Manifest) -> Box<dyn Runtime> {
-        if manifest.computes_in_half() && manifest.precision == "bf16" {
+        let provider = provider(&manifest.target);
+        if provider == Provider::Cpu && manifest.computes_in_half() && manifest.precision == "bf16" {
             note(
                 "ONNX Runtime has no bfloat16 kernels for CPUs: the artifact runs on the reference interpreter, slowly",
             );
             return Box::new(Reference);
         }
-        Box::new(OnnxRuntime::new(self.ort_lib.clone()))
+        Box::new(OnnxRuntime::with(provider, self.ort_lib.clone()))
+    }
+}
+
+/// The provider of ONNX Runtime that a target is compiled for.
+fn provider(target: &str) -> Provider {
+    if target == Target::OrtCuda.name() { Provider::Cuda } else { Provider::Cpu }
+}
+
+/// Says what a session leaves to another device.
+fn note_elsewhere(session: &dyn Session) {
+    let elsewhere = session.elsewhere();
+    if !elsewhere.is_empty() {
+        note(&format!("not on the GPU: {}", elsewhere.join(", ")));
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use planish_eval::Tensor;
 use planish_runtimes::{Model, SessionOptions};
 
-use super::{RuntimeArguments, note, print};
+use super::{RuntimeArguments, note, note_elsewhere, print};
 use crate::artifact::part_path;
 use crate::chain::Chain;
 use crate::manifest::Manifest;
@@ -61,6 +61,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let runtime = arguments.runtime.runtime(&manifest);
     let outputs = chain.run(inputs, |part, inputs| {
         let mut session = runtime.load(Model::Onnx(&files[part]), &options)?;
+        note_elsewhere(session.as_ref());
         Ok(session.run(&named(session.as_ref(), inputs))?)
     })?;
     match &arguments.outputs {

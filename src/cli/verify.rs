@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use planish_models::{LoadOptions, Loaded};
 use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions};
 
-use super::{RuntimeArguments, VerificationFailed, compile::summary, print, print_json};
+use super::{RuntimeArguments, VerificationFailed, compile::summary, note_elsewhere, print, print_json};
 use crate::artifact::{MANIFEST, part_path};
 use crate::compile::Compiled;
 use crate::files::digest;
@@ -99,6 +99,7 @@ fn report(
         })?;
         let file = part_path(folder, manifest, described)?;
         let candidate: Box<dyn Session> = runtime.load(Model::Onnx(&file), &options)?;
+        note_elsewhere(candidate.as_ref());
         Ok(Pair {
             name: part.name.to_owned(),
             specs: input_specs(candidate.inputs(), described, manifest.pad_token_id)?,

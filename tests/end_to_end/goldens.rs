@@ -57,7 +57,7 @@ impl<'a> Pair<'a> {
     fn all(compiled: &'a Compiled, options: &CompileOptions) -> Vec<Self> {
         let session_options = match options.passes.target {
             // Any runtime takes it as it is; ours are loaded so that nothing undoes what was chosen.
-            Target::Onnx => SessionOptions::default(),
+            Target::Onnx | Target::OrtCuda => SessionOptions::default(),
             Target::Ort => SessionOptions::compiled(),
         };
         let session_options = SessionOptions { threads: 1, spin: false, ..session_options };
@@ -193,7 +193,10 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
 fn everywhere(name: &str, agrees: fn(&Path, &Path, &CompileOptions)) {
     let (model, io) = (golden(name), golden(name).join("io.safetensors"));
     for target in Target::all() {
-        for opset in [17, 20, 24] {
+        // The operators are standard ones, so that the CPU provider runs what is for CUDA; it lacks kernels for
+        // the forms of later opsets.
+        let opsets: &[u32] = if target == Target::OrtCuda { &[17, 20] } else { &[17, 20, 24] };
+        for &opset in opsets {
             for fusion in [true, false] {
                 let mut options = options(target);
                 (options.passes.opset, options.passes.fusion) = (opset, fusion);

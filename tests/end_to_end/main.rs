@@ -6,6 +6,7 @@ mod bad_models;
 mod bench;
 mod calibrate;
 mod command_line;
+mod cuda;
 mod determinism;
 mod edge_inputs;
 mod errors;

@@ -320,5 +320,9 @@ fn runtimes_are_listed_with_their_places() {
     assert_eq!(lost[1]["available"], Value::Bool(false));
     assert!(lost[1]["problem"].as_str().unwrap().contains("looked at /nonexistent"), "{lost}");
     let shown = planish(["runtimes", "--ort-lib", text(&library)]).succeeds().stdout;
-    assert!(shown.lines().count() == 2 && shown.contains(".deps/onnxruntime"), "{shown}");
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("reference ") && lines[1].contains(".deps/onnxruntime"), "{shown}");
+    // The library here is built for CPUs.
+    assert!(lines[2].starts_with("ort-cuda ") && lines[2].contains("built without the CUDA provider"), "{shown}");
+    assert!(lines[3].contains("onnxruntime-gpu") && lines.len() == 4, "{shown}");
 }

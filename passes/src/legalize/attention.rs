@@ -19,7 +19,8 @@ pub const LOWER_ATTENTION: Pass = Pass {
               that share a head of keys are multiplied with it as one matrix, without repeating it. Where the operands \
               are transposed from [sequence, batch, features], heads are split off that form. For target ort, from opset \
               23 on, attention with a cache stays whole, in float32, without a softcap and where each head has keys of \
-              its own: there is an operator for it, which takes what is left out as an addend",
+              its own: there is an operator for it, which takes what is left out as an addend. Target ort-cuda, where \
+              nothing was measured yet, takes products",
     numerics: "scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 \
                both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums. \
                ONNX Runtime's operator gives zeros where the mask leaves out every key of a query, which are padding",

@@ -15,7 +15,8 @@ pub const FLATTEN_TOKENS: Pass = Pass {
               layer of a matrix is one Gemm, with bias and with the weight as stored, where one of more dimensions is \
               a product, a sum and a transposed copy of the weight. For target ort, up to the last attention, tokens \
               of one position stand together, [sequence * batch, features]: attention then takes its operands as \
-              strided matrices where they are, without transposing them",
+              strided matrices where they are, without transposing them; that was measured on CPUs, so target ort-cuda \
+              takes the plain order",
     numerics: "none",
     example: Example {
         target: Target::Onnx,
@@ -45,7 +46,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         return Ok(0);
     }
     let sequence_major = match options.target {
-        Target::Onnx => vec![false; graph.value_count()],
+        Target::Onnx | Target::OrtCuda => vec![false; graph.value_count()],
         Target::Ort => before_attention(graph),
     };
     let mut tokens = Tokens { sequence_major, matrices: HashMap::new() };

@@ -9,6 +9,7 @@ mod linear;
 mod mask;
 mod norm;
 mod rotary;
+mod substitute;
 
 pub use absorb::ABSORB_BIASES;
 pub use activation::LOWER_ACTIVATIONS;
@@ -19,6 +20,7 @@ pub use kernels::CHECK_KERNELS;
 pub use linear::LOWER_LINEAR;
 pub use norm::LOWER_NORMS;
 pub use rotary::LOWER_ROTARY;
+pub use substitute::SUBSTITUTE_KERNELS;
 
 use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose, Unary, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Op, Rewriter, Shape, ValueId, Weight};

@@ -68,7 +68,11 @@ fn pipeline(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
     let mut pipeline = Pipeline::new(options.clone());
     pipeline.verify = true;
     let fail = |e: String, after: &Graph| format!("the pipeline with {options:?}: {e}\n{after}");
-    pipeline.run(&mut after, &mut |_, _| {}).map_err(|e| fail(e.to_string(), &after))?;
+    match pipeline.run(&mut after, &mut |_, _| {}) {
+        // It lacks kernels for the forms of later opsets.
+        Err(PassError::Unsupported { target: Target::OrtCuda, .. }) => return Ok(()),
+        result => result.map_err(|e| fail(e.to_string(), &after))?,
+    };
     check(graph, &after, seed).map_err(|e| fail(e, &after))
 }
 

@@ -12,7 +12,7 @@ use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::sys::{ORT_API_VERSION, OrtApiBase};
 
-use crate::ort::NAME;
+use crate::ort::Provider;
 use crate::ort::find::{LIBRARY_VARIABLE, Rule, Search};
 use crate::{Description, Unavailable};
 
@@ -45,7 +45,7 @@ fn agrees(loaded: &Loaded, search: &Search) -> Result<(), Unavailable> {
         return Ok(());
     }
     Err(Unavailable {
-        runtime: NAME,
+        runtime: Provider::Cpu.runtime(),
         reason: format!("this process has already loaded {}", loaded.path.display()),
         looked: vec![format!("{} ({})", place.path.display(), place.rule)],
         remedy: "use one ONNX Runtime in a process".to_owned(),
@@ -69,7 +69,7 @@ fn find(search: &Search) -> Result<Loaded, Unavailable> {
         }
     }
     Err(Unavailable {
-        runtime: NAME,
+        runtime: Provider::Cpu.runtime(),
         reason: format!("no ONNX Runtime 1.{ORT_API_VERSION} or newer was found"),
         looked,
         remedy: format!(

@@ -8,13 +8,15 @@ use ort::session::{Session as Inner, SessionInputValue};
 use planish_eval::Tensor;
 
 use crate::api::in_order;
-use crate::ort::NAME;
 use crate::ort::tensor::{OrtValue, port};
+use crate::ort::{Provider, cuda, placement};
 use crate::value::Kept;
 use crate::{OptimizationLevel, Port, RuntimeError, Session, SessionOptions, Value};
 
 pub(crate) struct OrtSession {
     inner: Inner,
+    provider: Provider,
+    elsewhere: Vec<String>,
     /// The file, for errors.
     model: String,
     inputs: Vec<Port>,
@@ -24,21 +26,30 @@ pub(crate) struct OrtSession {
 }
 
 impl OrtSession {
-    pub(crate) fn load(environment: &Environment, path: &Path, options: &SessionOptions) -> Result<Self, RuntimeError> {
-        let model = path.display().to_string();
-        let failed =
-            |reason: String| RuntimeError::Failed { runtime: NAME, action: "load", model: model.clone(), reason };
-        let inner = configured(environment, options)
+    pub(crate) fn load(
+        environment: &Environment,
+        provider: Provider,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Self, RuntimeError> {
+        let (runtime, model) = (provider.runtime(), path.display().to_string());
+        let failed = |reason: String| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
+        let inner = configured(environment, provider, options)
             .and_then(|mut builder| builder.commit_from_file(path))
             .map_err(|e| failed(e.to_string()))?;
+        let elsewhere = match provider {
+            Provider::Cpu => Vec::new(),
+            Provider::Cuda => placement::elsewhere(&inner, cuda::NAME).map_err(failed)?,
+        };
         let ports = |outlets: &[ort::value::Outlet]| outlets.iter().map(port).collect::<Result<Vec<_>, _>>();
         let inputs = ports(inner.inputs()).map_err(|reason| failed(format!("the input {reason}")))?;
         let outputs = ports(inner.outputs()).map_err(|reason| failed(format!("the output {reason}")))?;
-        Ok(Self { inner, model, inputs, outputs, bound: None })
+        Ok(Self { inner, provider, elsewhere, model, inputs, outputs, bound: None })
     }
 
     fn failed(&self, action: &'static str, reason: impl ToString) -> RuntimeError {
-        RuntimeError::Failed { runtime: NAME, action, model: self.model.clone(), reason: reason.to_string() }
+        let (runtime, model) = (self.provider.runtime(), self.model.clone());
+        RuntimeError::Failed { runtime, action, model, reason: reason.to_string() }
     }
 
     fn values(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<OrtValue>, RuntimeError> {
@@ -48,8 +59,8 @@ impl OrtSession {
 
     /// Runs the model on values in the order of its inputs.
     fn outputs_of(&mut self, values: &[&OrtValue]) -> Result<Vec<(String, OrtValue)>, RuntimeError> {
-        let failed =
-            |reason: String| RuntimeError::Failed { runtime: NAME, action: "run", model: self.model.clone(), reason };
+        let (runtime, model) = (self.provider.runtime(), &self.model);
+        let failed = |reason: String| RuntimeError::Failed { runtime, action: "run", model: model.clone(), reason };
         let views: Vec<SessionInputValue<'_>> = values.iter().map(|value| value.inner().into()).collect();
         let outputs = self.inner.run(views.as_slice()).map_err(|e| failed(e.to_string()))?;
         let kept = |(name, value): (&str, ort::value::DynValue)| {
@@ -60,7 +71,11 @@ impl OrtSession {
     }
 }
 
-fn configured(environment: &Environment, options: &SessionOptions) -> Result<SessionBuilder, ort::Error> {
+fn configured(
+    environment: &Environment,
+    provider: Provider,
+    options: &SessionOptions,
+) -> Result<SessionBuilder, ort::Error> {
     let level = match options.optimization {
         OptimizationLevel::Disabled => GraphOptimizationLevel::Disable,
         OptimizationLevel::Basic => GraphOptimizationLevel::Level1,
@@ -72,8 +87,12 @@ fn configured(environment: &Environment, options: &SessionOptions) -> Result<Ses
         .with_intra_threads(options.threads)?
         .with_inter_threads(1)?
         .with_intra_op_spinning(options.spin)?;
-    if !options.disabled_optimizers.is_empty() {
-        builder = builder.with_disabled_optimizers(options.disabled_optimizers.join(";"))?;
+    if provider == Provider::Cuda {
+        builder = placement::recorded(cuda::registered(builder)?)?;
+    }
+    let disabled = provider.disabled_for_compiled();
+    if options.compiled && !disabled.is_empty() {
+        builder = builder.with_disabled_optimizers(disabled.join(";"))?;
     }
     Ok(builder)
 }
@@ -85,6 +104,10 @@ impl Session for OrtSession {
 
     fn outputs(&self) -> &[Port] {
         &self.outputs
+    }
+
+    fn elsewhere(&self) -> &[String] {
+        &self.elsewhere
     }
 
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
@@ -138,7 +161,7 @@ mod tests {
         let loaded = library::load(&Search::of_process(None)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let optimized = folder.path().join("optimized.onnx");
-        configured(&loaded.environment, options)
+        configured(&loaded.environment, Provider::Cpu, options)
             .unwrap()
             .with_optimized_model_path(&optimized)
             .unwrap()

@@ -1,0 +1,203 @@
+//! What each target has kernels for.
+
+use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+
+/// Operators that come down to one ONNX operator, and the element types that ...
+pub(super) struct Row {
+    pub(super) mnemonics: &'static [&'static str],
+    /// ... ONNX admits at opset 17 and later (onnx/docs/Operators.md),
+    pub(super) standard: &'static [DType],
+    /// ... ONNX Runtime 1.31.1 has CPU kernels for (fixtures/ort/cpu_kernels.csv, which a test
+    /// compares),
+    pub(super) ort: &'static [DType],
+    /// ... ONNX Runtime documents CUDA kernels for (fixtures/ort/cuda_kernels.csv, likewise).
+    pub(super) cuda: &'static [DType],
+}
+
+/// The last opset of whose form of an operator ONNX Runtime documents a CUDA kernel, where that is before the last
+/// opset that is written. A kernel that names no last version takes no later form of its operator.
+pub(super) const CUDA_UNTIL: &[(&str, u32)] = &[
+    ("equal", 18),
+    ("reduce_max", 19),
+    ("reduce_min", 19),
+    ("sizes", 20),
+    ("cos", 21),
+    ("sin", 21),
+    ("cast", 23),
+    ("reshape", 23),
+    ("transpose", 23),
+    ("attention", 24),
+];
+
+/// What the CPU provider runs for `ort-cuda` beyond that opset, its operands copied: the largest position of a row, which
+/// rotary embeddings of variable base need, is one of a few bytes a token.
+pub(super) const CUDA_COPIES: &[(&str, DType)] = &[("reduce_max", I64), ("reduce_max", F32)];
+
+const ANY: &[DType] = &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64];
+const FLOATS: &[DType] = &[F16, Bf16, F32, F64];
+const NUMBERS: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64];
+const WITHOUT_HALVES: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F32, F64];
+const WITHOUT_BF16: &[DType] = &[F16, F32, F64];
+const COMPARED: &[DType] = &[I32, I64, U32, U64, F16, F32, F64];
+
+pub(super) const ROWS: &[Row] = &[
+    Row { mnemonics: &["add", "sub", "mul", "div"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
+    Row {
+        mnemonics: &["pow"],
+        standard: &[I32, I64, F16, Bf16, F32, F64],
+        ort: &[I32, I64, F32, F64],
+        cuda: &[I32, I64, F16, Bf16, F32, F64],
+    },
+    Row {
+        mnemonics: &["min", "max"],
+        standard: NUMBERS,
+        ort: &[I8, I32, I64, U8, U32, U64, F16, F32, F64],
+        cuda: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
+    },
+    Row {
+        mnemonics: &["equal"],
+        standard: ANY,
+        ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64],
+        cuda: &[Bool, I32, I64, U32, U64, F16, F32, F64],
+    },
+    Row {
+        mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"],
+        standard: NUMBERS,
+        ort: WITHOUT_HALVES,
+        cuda: COMPARED,
+    },
+    Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
+    Row {
+        mnemonics: &["neg"],
+        standard: &[I8, I16, I32, I64, F16, Bf16, F32, F64],
+        ort: &[I8, I16, I32, I64, F32, F64],
+        cuda: &[I8, I16, I32, I64, F16, Bf16, F32, F64],
+    },
+    Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
+    Row { mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["log", "floor", "ceil", "cos", "sin"], standard: FLOATS, ort: &[F32, F64], cuda: WITHOUT_BF16 },
+    Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32], cuda: FLOATS },
+    Row {
+        mnemonics: &["select"],
+        standard: ANY,
+        ort: &[I8, I32, I64, U8, U32, F32, F64],
+        cuda: &[I32, I64, U8, F16, Bf16, F32, F64],
+    },
+    Row {
+        mnemonics: &["cast", "reshape", "transpose", "slice", "split", "concat", "gather", "embedding"],
+        standard: ANY,
+        ort: ANY,
+        cuda: ANY,
+    },
+    Row {
+        mnemonics: &["expand"],
+        standard: ANY,
+        ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64],
+        cuda: ANY,
+    },
+    Row {
+        mnemonics: &["reduce_sum"],
+        standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
+        ort: &[I32, I64, F32, F64],
+        cuda: &[I32, I64, F16, Bf16, F32, F64],
+    },
+    Row {
+        mnemonics: &["reduce_mean"],
+        standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
+        ort: &[I32, I64, F32, F64],
+        cuda: &[I32, F16, F32, F64],
+    },
+    Row {
+        mnemonics: &["reduce_max"],
+        standard: &[I8, I32, I64, U8, U32, U64, F16, Bf16, F32, F64],
+        ort: &[I8, I32, I64, U8, F32, F64],
+        cuda: &[I32, I64, F16, F32, F64],
+    },
+    Row {
+        mnemonics: &["reduce_min"],
+        standard: &[I8, I32, I64, U8, U32, U64, F16, Bf16, F32, F64],
+        ort: &[I8, I32, I64, U8, F32, F64],
+        cuda: &[I8, I32, I64, U8, F16, F32, F64],
+    },
+    Row {
+        mnemonics: &["cumsum"],
+        standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
+        ort: &[I32, I64, F32, F64],
+        cuda: COMPARED,
+    },
+    Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64], cuda: &[I64] },
+    Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["linear", "matmul", "softmax"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS, cuda: FLOATS },
+    Row { mnemonics: &["attention"], standard: FLOATS, ort: &[F16, F32], cuda: &[F16, Bf16, F32] },
+    Row { mnemonics: &["rms_norm"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
+];
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::Op;
+
+    use super::*;
+
+    /// The ONNX operators that the mnemonics come down to.
+    const OPERATORS: &[(&str, &str)] = &[
+        ("select", "Where"),
+        ("embedding", "Gather"),
+        ("reduce_sum", "ReduceSum"),
+        ("reduce_mean", "ReduceMean"),
+        ("reduce_max", "ReduceMax"),
+        ("iota", "Range"),
+        ("sizes", "Identity"),
+        ("is_nan", "IsNaN"),
+        ("less_or_equal", "LessOrEqual"),
+        ("greater_or_equal", "GreaterOrEqual"),
+        ("reduce_min", "ReduceMin"),
+        ("linear", "Gemm"),
+        ("layer_norm", "LayerNormalization"),
+        ("rms_norm", "RMSNormalization"),
+    ];
+
+    /// The line of a table of kernels for a mnemonic.
+    fn line<'a>(kernels: &'a str, mnemonic: &str) -> Vec<&'a str> {
+        let operator = OPERATORS.iter().find(|(m, _)| *m == mnemonic).map_or(mnemonic, |(_, operator)| operator);
+        let fields = kernels.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let mut lines = fields.filter(|fields| fields[0].eq_ignore_ascii_case(operator));
+        lines.next().unwrap_or_else(|| panic!("no kernel of {operator}"))
+    }
+
+    /// Compares a column with a table of kernels, of the types that ONNX admits.
+    fn compare(kernels: &str, column: fn(&Row) -> &'static [DType]) {
+        for row in ROWS {
+            for mnemonic in row.mnemonics {
+                let line = line(kernels, mnemonic);
+                let has = |d: &DType| line[1].split(' ').any(|name| name == d.name());
+                let missing: Vec<&DType> = column(row).iter().filter(|d| !has(d)).collect();
+                assert!(missing.is_empty(), "{mnemonic} has no kernel for {missing:?}");
+                let unlisted = row.standard.iter().filter(|d| has(d) && !column(row).contains(d));
+                assert_eq!(unlisted.collect::<Vec<_>>(), Vec::<&DType>::new(), "{mnemonic} has these too");
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_onnx_runtime_says_of_itself() {
+        compare(include_str!("../../../../fixtures/ort/cpu_kernels.csv"), |row| row.ort);
+    }
+
+    #[test]
+    fn the_table_says_what_is_documented_of_the_cuda_provider() {
+        let kernels = include_str!("../../../../fixtures/ort/cuda_kernels.csv");
+        compare(kernels, |row| row.cuda);
+        for mnemonic in ROWS.iter().flat_map(|row| row.mnemonics) {
+            let documented = line(kernels, mnemonic)[2].parse::<u32>().ok();
+            let known = CUDA_UNTIL.iter().find(|(m, _)| m == mnemonic).map(|(_, until)| *until);
+            assert_eq!(known, documented, "{mnemonic}");
+        }
+    }
+
+    #[test]
+    fn every_operator_that_is_always_lowered_has_no_row() {
+        let without = Op::mnemonics().filter(|m| !ROWS.iter().any(|row| row.mnemonics.contains(m)));
+        assert_eq!(without.collect::<Vec<_>>(), ["silu", "rotary", "foreign"]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Substitutes for kernels that the target lacks.
+
+use std::collections::HashMap;
+
+use planish_ir::ops::{Binary, BinaryKind, Cast};
+use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId};
+
+use super::{Lowering, kernels};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Has operators that the target has no kernel for run on kernels that it has.
+pub const SUBSTITUTE_KERNELS: Pass = Pass {
+    name: "substitute-kernels",
+    summary: "for target ort-cuda, has operators without a kernel run on others: those on float16 or bfloat16 in \
+              float32, between casts, such as comparisons, logarithms, means and running sums of bfloat16; equality beyond \
+              opset 18 as neither less nor greater. What has no substitute is left to check-kernels",
+    numerics: "none: float32 has all numbers of the half types, and results round once",
+    example: Example {
+        target: Target::OrtCuda,
+        fusion: true,
+        before: "
+            input %x: bf16[n]
+            input %i: i64[n]
+            %f = floor(%x) : bf16[n]
+            %e = equal(%i, %i) : bool[n]
+            output f = %f
+            output e = %e",
+        after: "
+            input %x: bf16[n]
+            input %i: i64[n]
+            %f/cast = cast(%x) {to = f32} : f32[n]
+            %f/floor = floor(%f/cast) : f32[n]
+            %f/cast_1 = cast(%f/floor) {to = bf16} : bf16[n]
+            %e/less_or_equal = less_or_equal(%i, %i) : bool[n]
+            %e/greater_or_equal = greater_or_equal(%i, %i) : bool[n]
+            %e/and = and(%e/less_or_equal, %e/greater_or_equal) : bool[n]
+            output f = %f/cast_1
+            output e = %e/and",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    if options.target != Target::OrtCuda {
+        return Ok(0);
+    }
+    let mut substitutes = Substitutes { options, widened: HashMap::new() };
+    let changed = graph.rewrite(|graph, node| substitutes.step(graph, node))?;
+    graph.compact();
+    Ok(changed)
+}
+
+struct Substitutes<'a> {
+    options: &'a Options,
+    /// Values of half types in float32, each cast once.
+    widened: HashMap<ValueId, ValueId>,
+}
+
+impl Substitutes<'_> {
+    fn lacks(&self, mnemonic: &str, dtype: DType) -> bool {
+        kernels::missing_for(mnemonic, dtype, self.options).is_some()
+    }
+
+    fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
+        let (op, outputs) = (graph.node(node).op.clone(), graph.node(node).outputs.clone());
+        let like = outputs[0];
+        let dtype = kernels::dtype(graph, &op, like);
+        if !self.lacks(op.mnemonic(), dtype) {
+            return Ok(Step::Keep);
+        }
+        let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::Bf16);
+        let computed = if is_half(dtype) { DType::F32 } else { dtype };
+        if let Op::Binary(Binary { kind: BinaryKind::Equal, a, b }) = op
+            && self.lacks("equal", computed)
+            && !self.lacks("less_or_equal", computed)
+        {
+            let (a, b) = (self.widen(graph, a, like)?, self.widen(graph, b, like)?);
+            let mut l = Lowering { graph, like };
+            let at_most = l.binary(BinaryKind::LessOrEqual, a, b)?;
+            let at_least = l.binary(BinaryKind::GreaterOrEqual, a, b)?;
+            return Ok(Step::Replace(vec![l.binary(BinaryKind::And, at_most, at_least)?]));
+        }
+        if computed == dtype || self.lacks(op.mnemonic(), computed) {
+            return Ok(Step::Keep);
+        }
+        let mut wide = op;
+        let mut failed = None;
+        wide.visit_operands_mut(&mut |operand| match self.widen(graph, *operand, like) {
+            Ok(widened) => *operand = widened,
+            Err(error) => failed = Some(error),
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut l = Lowering { graph, like };
+        let results = l.emit_all(wide)?;
+        let types: Vec<DType> = outputs.iter().map(|output| l.graph.ty(*output).dtype).collect();
+        let narrowed = results.into_iter().zip(types).map(|(result, dtype)| l.cast(result, dtype));
+        Ok(Step::Replace(narrowed.collect::<Result<_, _>>()?))
+    }
+
+    /// A value in float32, if it is in half precision.
+    fn widen(&mut self, graph: &mut Rewriter<'_>, value: ValueId, like: ValueId) -> Result<ValueId, PassError> {
+        if !matches!(graph.ty(value).dtype, DType::F16 | DType::Bf16) {
+            return Ok(value);
+        }
+        if let Some(widened) = self.widened.get(&value) {
+            return Ok(*widened);
+        }
+        let widened = graph.emit_part(Cast { x: value, to: DType::F32 }, like)?[0];
+        self.widened.insert(value, widened);
+        Ok(widened)
+    }
+}
