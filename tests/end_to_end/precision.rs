@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use planish_eval::Tensor;
 use planish_ir::{DType, Op};
+use planish_runtimes::ort::OnnxRuntime;
+use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
+use tokenizers::Tokenizer;
 
 use crate::support::{
     Draft, Stored, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
@@ -240,4 +244,48 @@ fn wide_layers_of_t5_are_kept_by_calibration() {
         &factors,
         &["encoder.block.0.layer.1.DenseReluDense.wi", "decoder.block.1.layer.2.DenseReluDense.wi"],
     );
+}
+
+/// The mean of a text's token embeddings, as sentence-transformers pools this model.
+fn embedding(session: &mut dyn Session, tokenizer: &Tokenizer, text: &str) -> Vec<f64> {
+    let encoded = tokenizer.encode(text, true).unwrap();
+    let row = |ids: &[u32]| Tensor::new(vec![1, ids.len()], ids.iter().map(|id| i64::from(*id)).collect::<Vec<_>>());
+    let ids = row(encoded.get_ids()).unwrap();
+    let [mask, types] = [1, 0].map(|value| row(&vec![value; encoded.len()]).unwrap());
+    let inputs = [("input_ids", ids), ("attention_mask", mask), ("token_type_ids", types)];
+    let outputs = session.run(&inputs).unwrap();
+    let (_, hidden) = outputs.iter().find(|(name, _)| name == "last_hidden_state").unwrap();
+    let (tokens, width) = (hidden.shape()[1], hidden.shape()[2]);
+    let numbers = hidden.to_f64();
+    (0..width).map(|at| (0..tokens).map(|token| numbers[token * width + at]).sum::<f64>() / tokens as f64).collect()
+}
+
+#[test]
+fn sentence_embeddings_hold_in_float16() {
+    let minilm = repository().join(".deps/minilm");
+    // The file says how long and how texts are padded; here each stands alone.
+    let mut tokenizer = Tokenizer::from_file(minilm.join("tokenizer.json")).unwrap();
+    tokenizer.with_padding(None);
+    let folder = scratch();
+    let load = |name: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        planish_compile(&minilm, &out, more).exits(0, &[]);
+        let options = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
+        let bytes = fs::metadata(out.join("model.onnx")).unwrap().len();
+        (OnnxRuntime::new(None).load(Model::Onnx(&out.join("model.onnx")), &options).unwrap(), bytes)
+    };
+    let (mut single, bytes) = load("single", &["--target", "onnx"]);
+    let (mut half, half_bytes) = load("half", &["--target", "onnx", "--fp16"]);
+    let share = half_bytes as f64 / (bytes as f64 / 2.0);
+    assert!((share - 1.0).abs() < 0.01, "{half_bytes} of {bytes} bytes");
+    let texts = fs::read_to_string(repository().join("fixtures/data/sentences.txt")).unwrap();
+    assert_eq!(texts.lines().count(), 200);
+    let worst = texts.lines().map(|text| {
+        let [a, b] = [&mut single, &mut half].map(|session| embedding(session.as_mut(), &tokenizer, text));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        dot(&a, &b) / (dot(&a, &a) * dot(&b, &b)).sqrt()
+    });
+    let worst = worst.fold(1.0, f64::min);
+    println!("200 texts: least cosine {worst:.7}; {half_bytes} of {bytes} bytes");
+    assert!(worst >= 0.9999, "{worst}");
 }
