@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use crate::goldens::worst_error;
 use crate::support::{
-    Draft, Silent, compiled, golden, numbered, options, planish, planish_compile, repository, scratch, text,
+    CPU_TARGETS, Draft, Silent, compiled, golden, numbered, options, planish, planish_compile, repository, scratch,
+    text,
 };
 
 const MULTIPLE: usize = 64;
@@ -55,7 +56,7 @@ fn logits(compiled: &Compiled) -> Tensor {
 #[test]
 fn a_tied_vocabulary_is_larger_inside_and_the_same_outside() {
     let folder = scratch();
-    for target in Target::all() {
+    for target in CPU_TARGETS {
         let plain = gpt2(&folder.path().join("plain"), target, Padding::default());
         let sliced = gpt2(&folder.path().join("sliced"), target, padding(Logits::Sliced));
         let whole = gpt2(&folder.path().join("whole"), target, padding(Logits::Padded));
@@ -92,7 +93,7 @@ fn all_models_verify_with_a_padded_vocabulary() {
         if !model.is_dir() || name == "vit" {
             continue;
         }
-        for target in Target::all() {
+        for target in CPU_TARGETS {
             let out = folder.path().join(format!("{name}-{target}"));
             let more = ["--target", target.name(), "--pad-vocab", "64", "--verify", "--verify-passes"];
             planish_compile(&model, &out, &more).exits(0, &[]);

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::generate::{DECODERS, ENCODER_DECODERS};
-use crate::support::{Draft, compiled, golden, options, scratch};
+use crate::support::{CPU_TARGETS, Draft, compiled, golden, options, scratch};
 
 /// Logits differ by rounding only: products of other sizes add up in another order.
 const TOLERANCE: f64 = 1e-5;
@@ -121,7 +121,7 @@ fn of_encoder_decoder(sessions: &mut [Box<dyn Session>], case: &Case) -> [Vec<f6
 /// Compares prompts alone with the same among others and padded, on all targets.
 fn assert_padding_is_no_matter(model: &Path, opset: u32, logits: Logits, count: u32) {
     let folder = scratch();
-    for target in Target::all() {
+    for target in CPU_TARGETS {
         let mut options = options(target);
         options.passes.opset = opset;
         let compiled = compiled(model, &folder.path().join(target.name()), &options);

@@ -88,6 +88,9 @@ pub(crate) fn planish_compile(model: &Path, folder: &Path, more: &[&str]) -> Don
     )
 }
 
+/// The targets whose graphs run on CPUs.
+pub(crate) const CPU_TARGETS: [Target; 2] = [Target::Onnx, Target::Ort];
+
 /// The options of `planish compile --strict --verify-passes` for a target.
 pub(crate) fn options(target: Target) -> CompileOptions {
     CompileOptions {
