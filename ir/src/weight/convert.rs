@@ -176,7 +176,8 @@ mod tests {
     /// Both ways of converting agree on every upper half of a binary32, and beside it.
     #[test]
     fn through_f32_gives_what_f64_gives() {
-        let numbers = (0..=0xffff_u32).flat_map(|high| [0, 1, 0x0fff, 0x1000, 0x8000, 0x8001].map(|low| high << 16 | low));
+        let numbers =
+            (0..=0xffff_u32).flat_map(|high| [0, 1, 0x0fff, 0x1000, 0x8000, 0x8001].map(|low| high << 16 | low));
         let numbers: Vec<f32> = numbers.map(f32::from_bits).filter(|v| !v.is_nan()).collect();
         let bytes: Vec<u8> = numbers.iter().flat_map(|v| v.to_le_bytes()).collect();
         for to in [DType::F16, DType::Bf16] {
