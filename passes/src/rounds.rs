@@ -78,9 +78,9 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
     use crate::clean::IDENTITIES;
     use crate::fold::FOLD;
+    use crate::Target;
 
     /// Runs passes until nothing changes; the names and counts of those that ran, and how it ended.
     fn rounds(passes: &[&Pass], stop_after: Option<usize>) -> (Vec<(&'static str, usize)>, Result<(), String>) {

@@ -4,6 +4,9 @@
 
 mod bad_models;
 mod bench;
+#[allow(dead_code, reason = "it has more than is needed here")]
+#[path = "../../onnx/tests/import/build.rs"]
+mod build;
 mod command_line;
 mod determinism;
 mod edge_inputs;
@@ -16,6 +19,7 @@ mod goldens;
 mod graphs;
 mod import_options;
 mod inspect;
+mod onnx_sources;
 mod output_folder;
 mod padding;
 mod parts;
