@@ -271,6 +271,7 @@ fn write(
             placement: options.placement,
             external_above: EXTERNAL_BYTES,
             data_suffix: options.package.data_suffix(),
+            metadata: model.metadata(),
             progress: &progress,
         };
         let one = |part: &LoweredPart| planish_onnx::export(&part.graph, part.name, draft.folder(), &export);

@@ -1,6 +1,6 @@
 //! Inputs made from a seed, for verification, benchmarks and calibration without data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use planish_eval::{Data, Tensor};
@@ -46,7 +46,7 @@ pub enum Values {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
     /// An input of identifiers whose range nobody gave.
-    #[error("the valid values of the input `{input}` are not known: give it a range")]
+    #[error("the valid values of the integers in the input `{input}` are not known: it picks no rows of a table")]
     NoRange {
         /// The input.
         input: String,
@@ -60,7 +60,9 @@ pub enum InputError {
         range: Range<i64>,
     },
     /// A dimension that neither the model nor the request fixes.
-    #[error("the size of the dimension `{dimension}` of the input `{input}` is not known")]
+    #[error(
+        "the size of the dimension `{dimension}` of the input `{input}` is not known: compile with --shapes {input}=..."
+    )]
     Dimension {
         /// The input.
         input: String,
@@ -100,7 +102,7 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<Input
 /// With `padding`, each row but the first ends in a number of padded positions that the seed
 /// decides, at most all but one; where there is a cache of keys and values it begins with them, as
 /// batches of prompts do. Symbols whose names speak of a batch stand for `batch`, those of
-/// a past for 0, and other lengths of sequences for `sequence`.
+/// a past for 0, and other lengths of sequences for `sequence`; where the names say nothing, their places do.
 ///
 /// # Errors
 /// When a dimension has no size or a range no value.
@@ -112,10 +114,11 @@ pub fn seeded_inputs(
     padding: bool,
 ) -> Result<Vec<(String, Tensor)>, InputError> {
     let rows = rows(batch, sequence, seed, padding, has_cache(specs));
+    let others = others(specs, batch, sequence);
     let make = |(index, spec): (usize, &InputSpec)| {
         // Each input has a stream of its own: one more input does not change the others.
         let mut random = fastrand::Rng::with_seed(seed ^ (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let shape = spec.port.dims.iter().map(|dim| size(&spec.port, dim, batch, sequence));
+        let shape = spec.port.dims.iter().map(|dim| size(&spec.port, dim, batch, sequence, &others));
         let shape = shape.collect::<Result<Vec<_>, _>>()?;
         let too_large = || InputError::TooLarge { input: spec.port.name.clone() };
         let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
@@ -135,7 +138,11 @@ pub fn has_cache(specs: &[InputSpec]) -> bool {
 #[must_use]
 pub fn has_sequence(specs: &[InputSpec]) -> bool {
     let sequence = |dim: &Dimension| matches!(dim, Dimension::Symbolic(text) if text.contains("seq"));
-    specs.iter().any(|spec| spec.port.dims.iter().any(sequence))
+    // Names that say nothing are 1 where they stand for such a length, and 0 for others.
+    let others = others(specs, 0, 1);
+    let known = |text: &str| ["batch", "past", "length"].iter().any(|part| text.contains(part));
+    let other = |dim: &Dimension| matches!(dim, Dimension::Symbolic(text) if !known(text) && others.get(text.as_str()) == Some(&1));
+    specs.iter().any(|spec| spec.port.dims.iter().any(|dim| sequence(dim) || other(dim)))
 }
 
 /// The positions in each row that are not padding.
@@ -151,7 +158,35 @@ fn rows(batch: usize, sequence: usize, seed: u64, padding: bool, left: bool) -> 
     (0..batch).map(row).collect()
 }
 
-fn size(port: &Port, dim: &Dimension, batch: usize, sequence: usize) -> Result<usize, InputError> {
+/// Names that say nothing of what they stand for, with sizes: those that come first somewhere count rows, those of a
+/// cache are what is past, and the others are lengths of sequences, but for tensors such as images.
+fn others(specs: &[InputSpec], batch: usize, sequence: usize) -> HashMap<&str, usize> {
+    let named = |axes: fn(&Port, usize) -> bool, size: usize| {
+        let dims = specs.iter().flat_map(move |spec| {
+            let port = &spec.port;
+            port.dims.iter().enumerate().filter(move |(axis, _)| axes(port, *axis)).map(|(_, dim)| dim)
+        });
+        dims.filter_map(move |dim| match dim {
+            Dimension::Symbolic(text) if text.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                Some((text.as_str(), size))
+            }
+            _ => None,
+        })
+    };
+    let past = |port: &Port, axis: usize| port.name.starts_with(CACHE) && axis == 2;
+    let mut others: HashMap<&str, usize> = named(|port, axis| axis > 0 && port.dims.len() < 4, sequence).collect();
+    others.extend(named(past, 0));
+    others.extend(named(|_, axis| axis == 0, batch));
+    others
+}
+
+fn size(
+    port: &Port,
+    dim: &Dimension,
+    batch: usize,
+    sequence: usize,
+    others: &HashMap<&str, usize>,
+) -> Result<usize, InputError> {
     let text = match dim {
         Dimension::Fixed(size) => return Ok(*size),
         Dimension::Symbolic(text) => text,
@@ -160,7 +195,7 @@ fn size(port: &Port, dim: &Dimension, batch: usize, sequence: usize) -> Result<u
         _ if name.contains("batch") => Some(batch),
         _ if name.contains("past") => Some(0),
         _ if name.contains("seq") || name.contains("length") => Some(sequence),
-        _ => name.parse().ok(),
+        _ => others.get(name).copied().or_else(|| name.parse().ok()),
     };
     let sum = text.split('+').map(|part| symbol(part.trim())).try_fold(0usize, |sum, part| sum.checked_add(part?));
     sum.ok_or_else(|| InputError::Dimension { input: port.name.clone(), dimension: dim.to_string() })
@@ -322,6 +357,23 @@ mod tests {
         assert_eq!(inputs[4].1.as_i32().unwrap()[5..], [0, 1, 2, 3, 4]);
     }
 
+    /// Names of other exporters say nothing: `s0`, `unk__5`, `N`.
+    #[test]
+    fn dimensions_without_speaking_names_follow_their_places() {
+        let ports = [
+            port("input_ids", DType::I64, &["s0", "s1"]),
+            port("attention_mask", DType::I64, &["s0", "unk__5"]),
+            port("past_key_values.0.key", DType::F32, &["s0", "4", "s2", "8"]),
+            port("x", DType::F32, &["N", "3", "2", "2"]),
+        ];
+        let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..5, pad: None })]);
+        let specs = specs(&ports, &ids).unwrap();
+        let inputs = seeded_inputs(&specs, 2, 5, 3, false).unwrap();
+        let shapes: Vec<&[usize]> = inputs.iter().map(|(_, tensor)| tensor.shape()).collect();
+        assert_eq!(shapes, [&[2, 5][..], &[2, 5], &[2, 4, 0, 8], &[2, 3, 2, 2]]);
+        assert!(has_sequence(&specs) && !has_sequence(&specs[2..]));
+    }
+
     #[test]
     fn what_is_not_known_is_an_error() {
         let unknown = specs(&[port("labels", DType::I64, &["batch_size"])], &BTreeMap::new()).unwrap_err();
@@ -330,7 +382,10 @@ mod tests {
             let specs = specs(&[port("x", DType::F32, dims)], &BTreeMap::new()).unwrap();
             seeded_inputs(&specs, 2, usize::MAX / 2, 0, false).unwrap_err().to_string()
         };
-        assert_eq!(noise(&["height"]), "the size of the dimension `height` of the input `x` is not known");
+        assert_eq!(
+            noise(&["batch", "3", "height", "4"]),
+            "the size of the dimension `height` of the input `x` is not known: compile with --shapes x=..."
+        );
         assert_eq!(noise(&["sequence_length", "batch_size", "8"]), "the input `x` is too large");
         let mut specs = bert();
         specs[0].values = Values::Ids { range: 2..3, pad: Some(2) };

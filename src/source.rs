@@ -44,7 +44,7 @@ impl SourceModel {
     /// # Errors
     /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
     pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
-        if path.extension().is_some_and(|e| e == ONNX) {
+        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ONNX)) {
             return OnnxModel::open(path, options).map(Self::Onnx);
         }
         if !options.is_empty() {
@@ -85,6 +85,15 @@ impl SourceModel {
         match self {
             Self::Checkpoint(_) => ImportOptions::default(),
             Self::Onnx(model) => model.options.clone(),
+        }
+    }
+
+    /// What the makers of an ONNX graph noted in its file.
+    #[must_use]
+    pub fn metadata(&self) -> &[(String, String)] {
+        match self {
+            Self::Checkpoint(_) => &[],
+            Self::Onnx(model) => &model.imported.metadata,
         }
     }
 
@@ -178,7 +187,8 @@ impl OnnxModel {
     }
 
     fn load(&self, options: LoadOptions) -> Result<Loaded> {
-        let warnings = self.imported.warnings.clone();
+        let mut warnings = self.imported.warnings.clone();
+        warnings.extend(options.task.and_then(|task| other_task(&self.imported.graph, task)));
         if options.strict && !warnings.is_empty() {
             bail!("{}", warnings.join("\n"));
         }
@@ -221,6 +231,13 @@ fn task(graph: &Graph) -> Option<Task> {
     let takes = |name: &str| graph.inputs().iter().any(|v| graph.value(*v).name == name);
     let cached = gives("present.0.key") && takes("past_key_values.0.key");
     (cached && gives("logits") && takes("input_ids")).then_some(Task::TextGeneration)
+}
+
+/// What a graph lacks of a task that it is said to be for.
+fn other_task(graph: &Graph, task: Task) -> Option<String> {
+    let outputs: Vec<&str> = graph.outputs().iter().map(|o| o.name.as_str()).collect();
+    let missing = task.outputs().iter().find(|name| !outputs.contains(name))?;
+    Some(format!("the task {task} has an output `{missing}`, and the graph has {}", outputs.join(", ")))
 }
 
 /// The inputs that pick rows of a table, with the number of its rows.

@@ -96,7 +96,7 @@ impl Checkpoint {
             let advice = if OTHER_FORMATS.iter().any(|f| file_name.ends_with(f)) {
                 CONVERT
             } else {
-                "expected a checkpoint folder, a .safetensors file or a .safetensors.index.json"
+                "expected a checkpoint folder, a .safetensors file, a .safetensors.index.json or an .onnx file"
             };
             return Err(ModelError::File { path: path.to_owned(), message: advice.to_owned() });
         };
@@ -284,6 +284,8 @@ fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
         format!("there is no {SINGLE} and no {INDEX}; give one of these files instead of the folder: {found}")
     } else if let Some(found) = ending(OTHER_FORMATS) {
         format!("there is no {SINGLE}, but {found}: {CONVERT}")
+    } else if let Some(found) = ending(&[".onnx"]) {
+        format!("there is no {SINGLE}, but ONNX graphs: give one of these files instead of the folder: {found}")
     } else {
         format!("there are no weights: neither {SINGLE} nor {INDEX}")
     };

@@ -71,6 +71,16 @@ impl Task {
         Task::ALL.iter().copied().filter(|t| ending(t).is_some()).max_by_key(ending)
     }
 
+    /// The outputs that a graph for it has at least; none where it may have one of several.
+    #[must_use]
+    pub fn outputs(self) -> &'static [&'static str] {
+        match self {
+            Task::FeatureExtraction => &[],
+            Task::QuestionAnswering => &["start_logits", "end_logits"],
+            _ => &["logits"],
+        }
+    }
+
     /// Names in a row, for messages.
     pub(crate) fn list(tasks: &[Task]) -> String {
         tasks.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")

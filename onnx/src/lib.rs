@@ -4,7 +4,7 @@ pub mod export;
 pub mod import;
 pub mod proto;
 
-pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, Placement, export};
+pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export};
 pub use import::{ImportError, ImportOptions, Imported, import, import_with};
 
 /// The opsets of the default domain that graphs can be written for.

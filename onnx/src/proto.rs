@@ -1,5 +1,5 @@
 //! The messages of the ONNX format (onnx.proto3) that planish reads and writes, field numbers as published.
-//! Fields that mean nothing to it (documentation, metadata, training) are skipped.
+//! Fields that mean nothing to it (documentation, metadata of nodes, training) are skipped.
 
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
@@ -22,6 +22,9 @@ pub struct ModelProto {
     /// The operator sets in use.
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
+    /// What its makers noted, by keys of theirs.
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntryProto>,
     /// Operators that the model brings, each made of others.
     #[prost(message, repeated, tag = "25")]
     pub functions: Vec<FunctionProto>,

@@ -69,6 +69,7 @@ fn export(graph: &Graph, name: &str, draft: &Draft, opset: u32) -> Result<(), Ex
     let progress = |_| {};
     let written = |placement| {
         let options = ExportOptions {
+            metadata: &[],
             opset,
             placement,
             external_above: EXTERNAL_BYTES,

@@ -10,8 +10,8 @@ use super::Usage;
 /// Options for ONNX graphs.
 #[derive(clap::Args)]
 pub(super) struct ImportArguments {
-    /// Fix the shapes of inputs of an ONNX graph, e.g. input_ids=1x128; sizes that other inputs share with
-    /// them are fixed too
+    /// Fix the shapes of inputs of an ONNX graph, e.g. input_ids=1x128, or input_ids=1x? to keep what is there;
+    /// sizes that other inputs share with them are fixed too
     #[arg(long, value_name = "NAME=1x128", value_delimiter = ',')]
     shapes: Vec<InputShape>,
     /// Cut an ONNX graph: these values, of any of its nodes, become its inputs
@@ -50,9 +50,12 @@ impl FromStr for InputShape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "the form is NAME=SIZExSIZE, e.g. input_ids=1x128".to_owned();
+        let form = || "the form is NAME=SIZExSIZE, e.g. input_ids=1x128, or 1x? to keep a size".to_owned();
         let (name, sizes) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
-        let size = |size: &str| size.parse::<u32>().map(i64::from).map_err(|_| form());
+        let size = |size: &str| match size {
+            "?" => Ok(-1),
+            _ => size.parse::<u32>().map(i64::from).map_err(|_| form()),
+        };
         Ok(Self { name: name.to_owned(), sizes: sizes.split('x').map(size).collect::<Result<_, _>>()? })
     }
 }

@@ -35,5 +35,7 @@ pub fn dot(picture: &Picture) -> String {
 }
 
 fn escaped(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let text: String = text.chars().map(plain).collect();
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }

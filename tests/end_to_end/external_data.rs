@@ -161,6 +161,7 @@ fn many_weights_go_to_a_file_of_their_own() {
             placement: Placement::Copy,
             external_above,
             data_suffix: "_data",
+            metadata: &[],
             progress: &|_| (),
         };
         (export(&graph, "model", &folder, &options).unwrap().files, folder)

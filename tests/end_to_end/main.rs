@@ -4,6 +4,9 @@
 
 mod bad_models;
 mod bench;
+#[allow(dead_code, reason = "it has more than is needed here")]
+#[path = "../../onnx/tests/import/build.rs"]
+mod build;
 mod calibrate;
 mod command_line;
 mod cuda;
@@ -20,6 +23,7 @@ mod graphs;
 mod half_graphs;
 mod import_options;
 mod inspect;
+mod onnx_sources;
 mod output_folder;
 mod padded_vocabulary;
 mod padding;

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use planish_eval::Tensor;
-use planish_passes::Target;
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Dimension, Model, Runtime, Session, SessionOptions};
 use proptest::prelude::*;

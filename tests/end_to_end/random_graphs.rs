@@ -35,6 +35,7 @@ fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, St
         placement,
         external_above: u64::MAX,
         data_suffix: "_data",
+        metadata: &[],
         progress: &|_| {},
     };
     match export(&legal, "model", folder.path(), &export_options) {
@@ -110,6 +111,7 @@ fn run_reshape(graph: &Graph, b: usize, s: usize) -> Result<(), String> {
         placement: Placement::Copy,
         external_above: u64::MAX,
         data_suffix: "_data",
+        metadata: &[],
         progress: &|_| {},
     };
     export(graph, "model", folder.path(), &options).map_err(|e| e.to_string())?;

@@ -21,8 +21,8 @@ use planish_ir::{DType, Def, Dim, Graph, Op, Origin, TensorType, ValueId};
 
 use crate::OPSETS;
 use crate::proto::{
-    DataType, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto,
-    TensorTypeProto, TypeProto, ValueInfoProto,
+    DataType, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    StringStringEntryProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
 pub(crate) use update::changes;
@@ -47,6 +47,8 @@ pub struct ExportOptions<'a> {
     pub external_above: u64,
     /// The end of that file's name, which is `NAME.onnx` before it: `_data` as Optimum names it.
     pub data_suffix: &'a str,
+    /// What is noted in the file, as keys and values.
+    pub metadata: &'a [(String, String)],
     /// Called with the number of bytes that were written since the last call; from any thread.
     pub progress: &'a (dyn Fn(u64) + Sync),
 }
@@ -154,6 +156,11 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
         producer_version: env!("CARGO_PKG_VERSION").to_owned(),
         graph: None,
         opset_import: domains(graph, options.opset),
+        metadata_props: options
+            .metadata
+            .iter()
+            .map(|(key, value)| StringStringEntryProto { key: key.clone(), value: value.clone() })
+            .collect(),
         functions: Vec::new(),
     };
     let weights: Vec<layout::Initializer<'_>> = graph

@@ -23,7 +23,7 @@ pub enum ImportError {
         message: String,
     },
     /// Nodes that cannot be imported, all of them.
-    #[error("{}: {} nodes cannot be imported:{}", path.display(), nodes.len(), nodes.iter().map(|n| format!("\n  {n}")).collect::<String>())]
+    #[error("{}: {} cannot be imported:{}", path.display(), if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) }, nodes.iter().map(|n| format!("\n  {n}")).collect::<String>())]
     Nodes {
         /// The file.
         path: PathBuf,

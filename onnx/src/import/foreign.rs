@@ -27,7 +27,8 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
     let mut results: Vec<Option<TensorType>> = Vec::new();
     for name in &node.proto.output {
         let found = found.next();
-        results.push(if name.is_empty() { None } else { Some(result_type(scope, found, name)?) });
+        let ty = if name.is_empty() { None } else { Some(result_type(scope, found, name, &node.proto.domain)?) };
+        results.push(ty);
     }
     let inputs =
         node.proto.input.iter().map(|name| if name.is_empty() { Ok(None) } else { scope.value(name).map(Some) });
@@ -88,13 +89,14 @@ pub(super) fn exists(op: &str, opset: i64) -> Result<(), String> {
 }
 
 /// The type of a result: as the operator has it, and what that leaves open as declared.
-fn result_type(scope: &mut Scope, found: Option<Partial>, name: &str) -> Result<TensorType, String> {
+fn result_type(scope: &mut Scope, found: Option<Partial>, name: &str, domain: &str) -> Result<TensorType, String> {
     let declared = scope.declared(name)?;
     match (found, declared) {
         (Some(found), declared) => found.complete(declared.as_ref(), scope, name),
         (None, Some(declared)) => Ok(declared),
         (None, None) => Err(format!(
-            "the shape of its result `{name}` is neither inferred nor declared (onnx.shape_inference.infer_shapes declares it)"
+            "the shape of its result `{name}` is neither inferred nor declared ({})",
+            infer::declares(domain)
         )),
     }
 }

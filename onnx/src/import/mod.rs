@@ -47,6 +47,8 @@ pub struct Imported {
     pub graph: Graph,
     /// The opset of the default domain that it was written in.
     pub opset: u32,
+    /// What its makers noted in the file, as keys and values.
+    pub metadata: Vec<(String, String)>,
     /// What was ignored or assumed, a line each.
     pub warnings: Vec<String>,
 }
@@ -55,7 +57,7 @@ pub struct Imported {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImportOptions {
-    /// The shapes that inputs get, by name.
+    /// The shapes that inputs get, by name; a size of -1 keeps what is there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub shapes: BTreeMap<String, Vec<i64>>,
     /// The values that become the inputs, in order, by their names in the file; empty for the graph's own, without
@@ -118,7 +120,8 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     let given = cut::find(&mut scope, &graph, &options.inputs).map_err(malformed)?;
     let graph = scope.finish(&graph, &given).map_err(malformed)?;
     planish_ir::verify(&graph).map_err(|e| malformed(e.to_string()))?;
-    Ok(Imported { graph, opset, warnings })
+    let metadata = model.metadata_props.into_iter().map(|entry| (entry.key, entry.value)).collect();
+    Ok(Imported { graph, opset, metadata, warnings })
 }
 
 /// The versions of all domains, and that of the default one.

@@ -129,7 +129,12 @@ pub(super) fn label(node: &NodeProto) -> String {
         (_, Some(output)) => output,
         _ => "",
     };
-    format!("{} `{name}`", node.op_type)
+    format!("{} `{}`", plain(&node.op_type), plain(name))
+}
+
+/// A name in a line of its own: what breaks lines or changes terminals is written as escapes.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 #[cfg(test)]
@@ -168,6 +173,11 @@ mod tests {
         assert_eq!(order(vec![around("a", &["b1", "x"], &["a1"]), node("b", &["x"], &["b1"])]).unwrap(), ["b", "a"]);
         assert!(order(vec![around("a", &["a1"], &["a1"])]).unwrap_err().contains("computed from itself"));
         assert!(order(vec![around("a", &["nothing"], &["a1"])]).unwrap_err().contains("`nothing`"));
+    }
+
+    #[test]
+    fn labels_are_of_one_line() {
+        assert_eq!(label(&node("a\nb\u{1b}[1m é", &[], &[])), " `a\\nb\\u{1b}[1m é`");
     }
 
     #[test]

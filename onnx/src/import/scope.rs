@@ -25,6 +25,8 @@ enum Slot {
     Weight(Weight, Origin),
     /// Integers that are known, not in the graph before they are used as a tensor.
     Known(Known),
+    /// A constant of elements that graphs do not have, and which those are: an error where it is used.
+    Unsupported(String),
     /// A result of a node that could not be imported.
     Failed,
 }
@@ -100,7 +102,13 @@ impl Scope {
         let tensor = ty.tensor_type.as_ref().ok_or("it is no tensor")?;
         let dtype = dtype(tensor.elem_type)?;
         let shape = self.symbols.shape(ty, &info.name)?;
-        Ok(TensorType::new(dtype, shape.ok_or("the number of its dimensions is not given")?))
+        Ok(TensorType::new(
+            dtype,
+            shape.ok_or_else(|| {
+                let name = &info.name;
+                format!("the number of its dimensions is not given; --shapes {name}=... gives it, e.g. {name}=1x128")
+            })?,
+        ))
     }
 
     /// The type that the graph declares for a result, where it does.
@@ -119,8 +127,12 @@ impl Scope {
         dtype(self.declared.get(name)?.tensor_type.as_ref()?.elem_type).ok()
     }
 
-    /// Makes a name stand for a constant.
+    /// Makes a name stand for a constant, of whatever elements as long as it is not used.
     pub(super) fn constant(&mut self, name: &str, tensor: &TensorProto) -> Result<(), String> {
+        if let Err(reason) = dtype(tensor.data_type) {
+            self.slots.insert(name.to_owned(), Slot::Unsupported(reason));
+            return Ok(());
+        }
         let weight = self.files.weight(tensor)?;
         let origin = Origin::Tensor { file: Arc::clone(&self.file), name: name.into() };
         self.slots.insert(name.to_owned(), Slot::Weight(weight, origin));
@@ -186,7 +198,7 @@ impl Scope {
             Slot::Known(known) => Some(known.clone()),
             Slot::Weight(weight, _) => Known::of_weight(weight),
             Slot::Value(value) => Known::of_weight(self.graph.weight(*value)?),
-            Slot::Failed => None,
+            Slot::Unsupported(_) | Slot::Failed => None,
         }
     }
 
@@ -196,7 +208,7 @@ impl Scope {
             Slot::Weight(weight, _) => Some(weight.clone()),
             Slot::Value(value) => self.graph.weight(*value).cloned(),
             Slot::Known(known) => known.weight(),
-            Slot::Failed => None,
+            Slot::Unsupported(_) | Slot::Failed => None,
         }
     }
 
@@ -208,6 +220,7 @@ impl Scope {
             Some(Slot::Value(value)) => Ok(self.graph.ty(*value).clone()),
             Some(Slot::Weight(weight, _)) => Ok(TensorType::new(weight.dtype(), sizes(weight.shape()))),
             Some(Slot::Known(known)) => Ok(TensorType::new(known.dtype, sizes(&known.shape))),
+            Some(Slot::Unsupported(reason)) => return Err(format!("`{name}`: {reason}")),
             Some(Slot::Failed) | None => Err(format!("`{name}` is not defined")),
         }
     }
@@ -221,6 +234,7 @@ impl Scope {
                 let known = known.clone();
                 self.tensor(name, &known)?
             }
+            Some(Slot::Unsupported(reason)) => return Err(format!("`{name}`: {reason}")),
             Some(Slot::Failed) | None => return Err(format!("`{name}` is not defined")),
         };
         self.slots.insert(name.to_owned(), Slot::Value(value));
@@ -286,6 +300,9 @@ impl Scope {
                 }
             } else if let Some(declared) = self.declared_dtype(&output.name).filter(|d| *d != found.dtype) {
                 return clash(&declared);
+            }
+            if self.graph.outputs().iter().any(|o| o.name == output.name) {
+                return Err(format!("the output `{}` is given twice", output.name));
             }
             self.graph.add_output(&output.name, value);
         }

@@ -9,6 +9,9 @@ use crate::proto::{
     DimensionProto, DimensionValue, GraphProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
+/// A size that stays what it is.
+const KEPT: i64 = -1;
+
 /// Gives inputs their sizes. Names that their dimensions have stand for the same sizes wherever the graph
 /// declares types, also in sums of which every part is known then.
 ///
@@ -64,6 +67,9 @@ fn fix_input(input: &mut ValueInfoProto, wanted: &[i64], sizes: &mut Sizes, sums
         ));
     }
     for (axis, (dim, &size)) in shape.dim.iter_mut().zip(wanted).enumerate() {
+        if size == KEPT {
+            continue;
+        }
         let place = format!("dimension {axis} of the input `{name}`");
         match &dim.value {
             Some(DimensionValue::DimValue(found)) if *found == size => {}

@@ -17,6 +17,9 @@ use crate::proto::{LeftBytes, ModelProto, TENSOR_RAW_DATA};
 /// Elements of up to so many bytes are read at once: shapes, scalars, short vectors.
 const KEPT_BYTES: u64 = 1024;
 
+/// What a file begins with that stands for another one.
+const LFS_POINTER: [u8; 23] = *b"version https://git-lfs";
+
 /// The tag of `TensorProto::left`, and what no tag of the format reaches.
 const LEFT: u32 = 60001;
 
@@ -91,6 +94,11 @@ impl Kind {
 
 /// The model in a file, large tensors left where they are.
 pub(super) fn read(file: &WeightFile) -> Result<ModelProto, ImportError> {
+    let mut head = [0; LFS_POINTER.len()];
+    if file.read_at(0, &mut head).is_ok() && head == LFS_POINTER {
+        let message = "this is a pointer of Git LFS and not the model: `git lfs pull` fetches that".to_owned();
+        return Err(ImportError::File { path: file.path.clone(), message });
+    }
     let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0 };
     let mut bytes = Vec::new();
     walk.message(file.bytes, Kind::Model, 0, &mut bytes)?;

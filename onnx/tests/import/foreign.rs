@@ -2,13 +2,15 @@
 
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::build::{f32, floats, graph, graph_attribute, import, int, integers, ints, model, node, text, typed};
+use crate::build::{
+    f32, floats, graph, graph_attribute, import, int, integers, ints, model, node, refused, text, typed,
+};
 
 /// The types of the results `y`, `z`, ... of a node of operands `x`, `u`, ... and constants.
 #[track_caller]
 fn results(inputs: Vec<ValueInfoProto>, constants: Vec<TensorProto>, node: NodeProto) -> Vec<String> {
     let outputs: Vec<String> = node.output.clone();
-    let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+    let outputs: Vec<&str> = outputs.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
     let graph = import(&model(18, graph(inputs, constants, vec![node], &outputs))).unwrap();
     assert!(graph.nodes().any(|(_, n)| n.op.mnemonic() == "foreign"));
     graph.outputs().iter().map(|o| graph.ty(o.value).to_string()).collect()
@@ -126,6 +128,33 @@ fn sums_of_products() {
     one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "bik, bkj -> bij")]), "f32[b, i, j]");
     one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "...ik,...kj")]), "f32[b, i, j]");
     one(operands(), vec![], node("y = Einsum(x, u)", vec![text("equation", "bik,bkj->")]), "f32[]");
+}
+
+/// Operators of ONNX Runtime's own.
+#[test]
+fn contributed_operators() {
+    let of = |inputs: Vec<ValueInfoProto>, call: NodeProto| {
+        let call = NodeProto { domain: "com.microsoft".to_owned(), ..call };
+        results(inputs, vec![], call)
+    };
+    let operands = || vec![f32("x", "b, 4, i"), f32("u", "j, 4")];
+    let turned = vec![int("transA", 1), int("transB", 1)];
+    assert_eq!(of(operands(), node("y = FusedMatMul(x, u)", turned)), ["f32[b, i, j]"]);
+    assert_eq!(of(x(), node("y = FastGelu(x)", vec![])), ["f32[n, 4]"]);
+    assert_eq!(
+        of(
+            [x(), vec![f32("u", "n, 4"), f32("w", "4")]].concat(),
+            node("y, __, __, z = SkipLayerNormalization(x, u, w)", vec![])
+        ),
+        ["f32[n, 4]", "f32[n, 4]"]
+    );
+    let unknown = graph(
+        x(),
+        vec![],
+        vec![NodeProto { domain: "com.microsoft".to_owned(), ..node("y = Odd(x)", vec![]) }],
+        &["y"],
+    );
+    refused(unknown, "(python -m onnxruntime.tools.symbolic_shape_infer declares it)");
 }
 
 /// A scan of a number of rounds that is not known.

@@ -1,9 +1,9 @@
 //! Inputs, constants and what they are called.
 
 use planish_onnx::ImportOptions;
-use planish_onnx::proto::{DimensionValue, ModelProto};
+use planish_onnx::proto::{AttributeProto, AttributeType, DataType, DimensionValue, ModelProto, TensorProto};
 
-use crate::build::{f32, floats, graph, import_with, model, node};
+use crate::build::{attribute, f32, floats, graph, import_bytes, import_with, model, node, refused};
 
 /// `x + w` where `w` has a value and is an input too.
 fn with_default(ir_version: i64) -> ModelProto {
@@ -31,6 +31,58 @@ fn inputs_with_a_value_become_constants_with_a_warning() {
 #[test]
 fn inputs_with_a_value_stay_where_they_are_named() {
     assert_eq!(inputs(&with_default(8), &["x", "w"]), (vec!["x".to_owned(), "w".to_owned()], vec![]));
+}
+
+/// Elements that graphs do not have are an error where they are used only.
+#[test]
+fn constants_of_other_elements() {
+    let texts = || TensorProto {
+        name: "t".to_owned(),
+        dims: vec![1],
+        data_type: DataType::String.into(),
+        string_data: vec![b"a".to_vec().into()],
+        ..TensorProto::default()
+    };
+    let value = AttributeProto { t: Some(texts()), ..attribute("value", AttributeType::Tensor) };
+    let nodes = vec![node("u = Constant()", vec![value]), node("y = Relu(x)", vec![])];
+    let mut model = model(17, graph(vec![f32("x", "2")], vec![texts()], nodes, &["y"]));
+    import_with(&model, &ImportOptions::default()).unwrap();
+    model.graph.as_mut().unwrap().node[1] = node("y = Add(x, t)", vec![]);
+    let error = import_with(&model, &ImportOptions::default()).err().unwrap();
+    assert!(
+        error.ends_with("1 node cannot be imported:\n  Add `y`: `t`: elements of type string are not supported"),
+        "{error}"
+    );
+}
+
+/// A shape may fix one size and keep another, and gives one that the file does not.
+#[test]
+fn shapes_in_part() {
+    let shaped = |shape: Vec<i64>, known: bool| {
+        let mut model = model(17, graph(vec![f32("x", "n, m")], vec![], vec![node("y = Relu(x)", vec![])], &["y"]));
+        if !known {
+            let input = &mut model.graph.as_mut().unwrap().input[0];
+            input.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape = None;
+        }
+        let shapes = if shape.is_empty() { Default::default() } else { [("x".to_owned(), shape)].into() };
+        let imported = import_with(&model, &ImportOptions { shapes, ..ImportOptions::default() });
+        imported.map(|(graph, _)| graph.ty(graph.inputs()[0]).to_string())
+    };
+    assert_eq!(shaped(vec![1, -1], true).unwrap(), "f32[1, m]");
+    assert_eq!(shaped(vec![1, -1], false).unwrap(), "f32[1, x_dim_1]");
+    assert!(shaped(vec![], false).err().unwrap().contains("--shapes x=... gives it"));
+}
+
+#[test]
+fn outputs_that_are_given_twice() {
+    let twice = graph(vec![f32("x", "2")], vec![], vec![node("y = Relu(x)", vec![])], &["y", "y"]);
+    refused(twice, "the output `y` is given twice");
+}
+
+#[test]
+fn pointers_of_git_lfs() {
+    let error = import_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n").err().unwrap();
+    assert!(error.contains("`git lfs pull` fetches that"), "{error}");
 }
 
 fn types(dims: &[&str]) -> Vec<String> {

@@ -15,6 +15,7 @@ fn written(from: i64, to: u32, graph: GraphProto) -> Result<GraphProto, String> 
         placement: Placement::Copy,
         external_above: u64::MAX,
         data_suffix: "_data",
+        metadata: &[],
         progress: &|_| {},
     };
     export(&graph, "model", folder.path(), &options).map_err(|e| e.to_string())?;

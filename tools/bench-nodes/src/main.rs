@@ -101,6 +101,7 @@ fn run(path: &Path, args: &Args, folder: &Path) -> Result<Times> {
         placement: Placement::Copy,
         external_above: EXTERNAL_BYTES,
         data_suffix: "_data",
+        metadata: &[],
         progress: &|_| {},
     };
     planish_onnx::export(&graph, "out", folder, &options)?;

@@ -132,6 +132,7 @@ impl Case {
             placement: Placement::Copy,
             external_above: EXTERNAL_BYTES,
             data_suffix: "_data",
+            metadata: &[],
             progress: &|_| {},
         };
         planish_onnx::export(&graph, "model", folder.path(), &export).context("export")?;

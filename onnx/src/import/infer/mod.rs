@@ -1,6 +1,7 @@
 //! The types of results that operators without a counterpart in the IR have, as far as their operands tell
 //! them. What is left open is declared by the graph, or a size that the operator determines.
 
+mod contrib;
 mod control;
 mod elementwise;
 mod movement;
@@ -170,6 +171,9 @@ pub(super) fn results(scope: &mut Scope, node: &Node<'_>) -> Found {
 }
 
 fn types(scope: &mut Scope, node: &Node<'_>) -> Found {
+    if node.proto.domain == contrib::DOMAIN {
+        return contrib::types(scope, node);
+    }
     if !is_default(&node.proto.domain) {
         return Ok(Vec::new());
     }
@@ -198,6 +202,15 @@ fn length(scope: &Scope, name: &str) -> Option<usize> {
     let ty = scope.ty(name).ok()?;
     let [length] = &ty.shape[..] else { return None };
     usize::try_from(length.as_constant()?).ok().filter(|&n| n <= MAX_RANK)
+}
+
+/// What declares the results of a domain's operators.
+pub(super) fn declares(domain: &str) -> &'static str {
+    match domain {
+        _ if is_default(domain) => "onnx.shape_inference.infer_shapes declares it",
+        contrib::DOMAIN => "python -m onnxruntime.tools.symbolic_shape_infer declares it",
+        _ => "declare it in the graph's value_info",
+    }
 }
 
 /// What an operand lacks that a result's number of dimensions depends on.

@@ -15,15 +15,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "MatMul" => product(&ty(0)?, &ty(1)?, ty(0)?.dtype)?,
         "MatMulInteger" => product(&ty(0)?, &ty(1)?, DType::I32)?,
         "QLinearMatMul" => product(&ty(0)?, &ty(3)?, ty(7)?.dtype)?,
-        "Gemm" => {
-            let (a, b) = (ty(0)?, ty(1)?);
-            let ([a0, a1], [b0, b1]) = (&a.shape[..], &b.shape[..]) else {
-                return Err(format!("{a} and {b} are no matrices"));
-            };
-            let rows = if node.int_or("transA", 0)? == 0 { a0 } else { a1 };
-            let columns = if node.int_or("transB", 0)? == 0 { b1 } else { b0 };
-            Partial::known(a.dtype, &[rows.clone(), columns.clone()])
-        }
+        "Gemm" => gemm(node, &ty(0)?, &ty(1)?)?,
         "Einsum" => einsum(scope, node)?,
         "LayerNormalization" => {
             let x = ty(0)?;
@@ -44,8 +36,18 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
     Ok(Some(vec![found]))
 }
 
+/// A product of two matrices, each as it is or transposed.
+pub(super) fn gemm(node: &Node<'_>, a: &TensorType, b: &TensorType) -> Result<Partial, String> {
+    let ([a0, a1], [b0, b1]) = (&a.shape[..], &b.shape[..]) else {
+        return Err(format!("{a} and {b} are no matrices"));
+    };
+    let rows = if node.int_or("transA", 0)? == 0 { a0 } else { a1 };
+    let columns = if node.int_or("transB", 0)? == 0 { b1 } else { b0 };
+    Ok(Partial::known(a.dtype, &[rows.clone(), columns.clone()]))
+}
+
 /// A product of matrices, vectors being matrices of one row or column.
-fn product(a: &TensorType, b: &TensorType, dtype: DType) -> Result<Partial, String> {
+pub(super) fn product(a: &TensorType, b: &TensorType, dtype: DType) -> Result<Partial, String> {
     let parts = |ty: &TensorType| -> Vec<Option<Dim>> { ty.shape.iter().cloned().map(Some).collect() };
     let (left, right) = (parts(a), parts(b));
     if left.is_empty() || right.is_empty() {

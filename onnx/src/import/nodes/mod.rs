@@ -147,7 +147,7 @@ pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
         Err(reason) => Some(reason),
     };
     if let Err(problem) = foreign::pass_through(scope, &view) {
-        let reason = reason.map(|r| format!("{r}; ")).unwrap_or_default();
+        let reason = reason.filter(|r| *r != problem).map(|r| format!("{r}; ")).unwrap_or_default();
         scope.problems.push(format!("{}: {reason}{problem}", label(node)));
         scope.fail(node);
     }
