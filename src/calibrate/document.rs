@@ -97,7 +97,7 @@ impl Calibration {
             bail!("{}: it is of format {format}, schema {schema}, method {method}", wrong());
         }
         let ranges = || calibration.parts.values().flatten();
-        if let Some((value, _)) = ranges().find(|(_, range)| !(range.min <= range.max)) {
+        if let Some((value, _)) = ranges().find(|(_, range)| range.min > range.max) {
             bail!("{}: the range of `{value}` is none", path.display());
         }
         Ok(calibration)
