@@ -19,7 +19,7 @@ pub(super) fn of_tokens(
     let wider = expected.shape().last() == Some(&size) && actual.shape().last() == Some(&padded);
     let (true, Some(lowest)) = (wider && padded > size, actual.dtype().finite_min()) else { return Ok(None) };
     let numbers = actual.to_f64();
-    let above = |number: &&f64| !(**number <= lowest / 2.0);
+    let above = |number: &&f64| **number > lowest / 2.0 || number.is_nan();
     if let Some(number) = numbers.chunks(padded).flat_map(|row| &row[size..]).find(above) {
         return Err(format!("{number:e} in a column of no token, at most {:e} wanted", lowest / 2.0));
     }

@@ -112,36 +112,45 @@ pub(super) fn convert(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     }, else encode(to, &decode(from, bytes))), else encode(to, &decode(from, bytes)))
 }
 
+/// Elements that are converted together: they stay in a core's first cache.
+const BLOCK: usize = 1024;
+
 /// Converts between types of at most 32 bits, with the processor's instructions where there are any:
 /// widening to `f32` is exact, so that rounding what comes of it is rounding once.
 fn through_f32(from: DType, to: DType, bytes: &[u8]) -> Option<Vec<u8>> {
-    let single: Vec<f32> = match from {
-        DType::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-        DType::F16 => {
-            let halves: Vec<f16> = bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
-            let mut single = vec![0.0; halves.len()];
-            halves.convert_to_f32_slice(&mut single);
-            single
+    let short = |dtype| matches!(dtype, DType::F16 | DType::Bf16 | DType::F32);
+    if !short(from) || !short(to) {
+        return None;
+    }
+    let mut out = vec![0; bytes.len() / from.size() * to.size()];
+    let (mut single, mut halves) = ([0f32; BLOCK], [f16::ZERO; BLOCK]);
+    for (input, output) in bytes.chunks(BLOCK * from.size()).zip(out.chunks_mut(BLOCK * to.size())) {
+        let count = input.len() / from.size();
+        let (single, halves) = (&mut single[..count], &mut halves[..count]);
+        match from {
+            DType::F16 => {
+                halves.iter_mut().zip(input.as_chunks().0).for_each(|(to, from)| *to = f16::from_le_bytes(*from));
+                halves.convert_to_f32_slice(single);
+            }
+            DType::Bf16 => {
+                let elements = input.as_chunks().0.iter().map(|from| bf16::from_le_bytes(*from).to_f32());
+                single.iter_mut().zip(elements).for_each(|(to, from)| *to = from);
+            }
+            _ => single.iter_mut().zip(input.as_chunks().0).for_each(|(to, from)| *to = f32::from_le_bytes(*from)),
         }
-        DType::Bf16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
-        _ => return None,
-    };
-    Some(match to {
-        DType::F32 => flattened(single.iter().map(|v| v.to_le_bytes())),
-        DType::F16 => {
-            let mut halves = vec![f16::ZERO; single.len()];
-            halves.convert_from_f32_slice(&single);
-            flattened(halves.iter().map(|v| v.to_le_bytes()))
+        match to {
+            DType::F16 => {
+                halves.convert_from_f32_slice(single);
+                output.as_chunks_mut().0.iter_mut().zip(halves).for_each(|(to, from)| *to = from.to_le_bytes());
+            }
+            DType::Bf16 => {
+                let elements = single.iter().map(|from| bf16::from_f32(*from).to_le_bytes());
+                output.as_chunks_mut().0.iter_mut().zip(elements).for_each(|(to, from)| *to = from);
+            }
+            _ => output.as_chunks_mut().0.iter_mut().zip(single).for_each(|(to, from)| *to = from.to_le_bytes()),
         }
-        DType::Bf16 => flattened(single.iter().map(|v| bf16::from_f32(*v).to_le_bytes())),
-        _ => return None,
-    })
-}
-
-fn flattened<const N: usize>(elements: impl ExactSizeIterator<Item = [u8; N]>) -> Vec<u8> {
-    let mut out = vec![0; elements.len() * N];
-    out.as_chunks_mut().0.iter_mut().zip(elements).for_each(|(to, from)| *to = from);
-    out
+    }
+    Some(out)
 }
 
 fn integer(dtype: DType, bytes: &[u8]) -> i128 {

@@ -1,6 +1,7 @@
 //! Padding of vocabularies.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use planish_ir::ops::{Binary, BinaryKind, Embedding, Linear, Slice};
 use planish_ir::{Dim, Graph, Op, Step, ValueId, Weight};
@@ -53,10 +54,10 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     }
     for head in &heads {
         let Linear { weight, transposed, .. } = head.linear;
-        if !larger.contains_key(&weight) {
-            larger.insert(weight, padded(graph, weight, usize::from(transposed.0), multiple, 0.0)?);
-        }
-        let weight = larger[&weight];
+        let weight = match larger.entry(weight) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => *entry.insert(padded(graph, weight, usize::from(transposed.0), multiple, 0.0)?),
+        };
         let scores = match options.padding.logits {
             Logits::Sliced => sliced(graph, head, weight, multiple)?,
             Logits::Padded => whole(graph, head, weight, multiple)?,

@@ -136,8 +136,7 @@ impl Sums {
         let (mut over, mut under, mut small) = ([0u32; LANES], [0u32; LANES], [0u32; LANES]);
         let mut lanes = |at: usize, x: f32| {
             let x = x.abs();
-            // A comparison with NaN is false, so that NaN counts as an overflow.
-            let overflows = !(x < overflow);
+            let overflows = x >= overflow || x.is_nan();
             max[at] = if x > max[at] { x } else { max[at] };
             square[at] += if overflows { 0.0 } else { x * x };
             over[at] += u32::from(overflows);

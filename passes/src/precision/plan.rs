@@ -244,7 +244,7 @@ fn evidence(
         let magnitude = *precision.observed.get(&name)?;
         let limit = precision.max_abs;
         // What is not a number exceeds every limit.
-        (!(magnitude <= limit)).then_some(Reason::Activation { name, magnitude, limit })
+        (magnitude > limit || magnitude.is_nan()).then_some(Reason::Activation { name, magnitude, limit })
     })
 }
 
