@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_ir::{Graph, Origin};
+use planish_ir::{DType, Graph, Op, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Explanation, explain, raised};
@@ -220,7 +220,7 @@ pub fn compile(
         task: source.task.map(|task| task.to_string()),
         target: options.passes.target.to_string(),
         opset: options.passes.opset,
-        precision: options.passes.precision.as_ref().map_or_else(|| "f32".to_owned(), |p| p.half.to_string()),
+        precision: precision_of(options, &lowered),
         fusion: options.passes.fusion,
         runtime_package: options.package,
         files: exported.files.iter().map(file).collect(),
@@ -235,6 +235,19 @@ pub fn compile(
     };
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
     Ok(Compiled { draft, manifest, source, explanations })
+}
+
+/// The precision by its name in the manifest: what was asked for, or what an ONNX graph has.
+fn precision_of(options: &CompileOptions, parts: &[LoweredPart]) -> String {
+    if let Some(precision) = &options.passes.precision {
+        return precision.half.to_string();
+    }
+    let computes = |dtype: DType| {
+        let mut nodes = parts.iter().flat_map(|part| part.graph.nodes().map(|(_, node)| (&part.graph, node)));
+        nodes.any(|(graph, node)| graph.ty(node.outputs[0]).dtype == dtype && !matches!(node.op, Op::Cast(_)))
+    };
+    let halves = [Half::Bf16, Half::F16].into_iter().find(|half| computes(half.dtype()));
+    halves.map_or_else(|| "f32".to_owned(), |half| half.to_string())
 }
 
 /// What has to be said of embeddings of a checkpoint that pools them.

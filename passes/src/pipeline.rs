@@ -10,7 +10,7 @@ use crate::legalize::{
 };
 use crate::observe::OBSERVE;
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
-use crate::precision::{HALVE, Report, STORE_HALF, halve};
+use crate::precision::{HALVE, Report, STORE_HALF, WIDEN, halve};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
@@ -29,6 +29,7 @@ pub const PASSES: &[Pass] = &[
     RAISE_ATTENTION,
     DEAD_CODE,
     OBSERVE,
+    WIDEN,
     HALVE,
     PAD_VOCAB,
     PAD_LINEAR,
@@ -154,6 +155,9 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<Option<Report>, PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
+        if self.options.target.computes_in_float32() {
+            run.once(&[&WIDEN])?;
+        }
         let mut report = None;
         if self.options.precision.is_some() {
             run.once_as(&HALVE, &mut |graph, options| {

@@ -236,8 +236,8 @@ fn groups(artifacts: Vec<Artifact>) -> Vec<Vec<Artifact>> {
 fn measure(artifacts: &[Artifact], arguments: &Arguments, options: &BenchOptions) -> Result<Vec<Cell>> {
     let session = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::compiled() };
     let first = artifacts.first().ok_or_else(|| anyhow!("nothing to measure"))?;
-    let (_, source) = reference(&arguments.reference, &first.folder, &first.manifest)?;
-    let mut source = on_reference(&source, first, &session)?;
+    let (_, loaded) = reference(&arguments.reference, &first.folder, &first.manifest)?;
+    let mut source = on_reference(&loaded, first, &session)?;
     let mut contestants = Vec::new();
     for artifact in artifacts {
         for (index, source) in source.parts.iter().enumerate() {
@@ -245,7 +245,7 @@ fn measure(artifacts: &[Artifact], arguments: &Arguments, options: &BenchOptions
             let file = part_path(&artifact.folder, &artifact.manifest, part)?;
             let (label, precision) = (artifact.label(), &artifact.manifest.precision);
             let (weights, model) = (artifact.weights(part), Model::Onnx(&file));
-            let tolerances = Tolerances::of(precision);
+            let tolerances = Tolerances::of(&loaded, precision);
             for provider in arguments.providers(artifact) {
                 let runtime = arguments.on(provider);
                 let loaded = Contestant::load(&label, precision, &runtime, model, &session, weights, tolerances)?;

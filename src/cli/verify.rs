@@ -90,7 +90,7 @@ fn report(
 ) -> Result<Report> {
     let Seeded { seed, max_length } = inputs;
     let max_length = max_length.map(usize::try_from).transpose()?;
-    let tolerances = Tolerances::of(&manifest.precision);
+    let tolerances = Tolerances::of(source, &manifest.precision);
     let longest = source.max_positions.into_iter().chain(max_length).min();
     let options = SessionOptions { threads: threads.unwrap_or(0).into(), ..SessionOptions::compiled() };
     let pair = |part: &planish_models::Part| -> Result<Pair> {

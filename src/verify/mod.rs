@@ -7,6 +7,8 @@ mod parts;
 mod report;
 
 use planish_eval::Tensor;
+use planish_ir::DType;
+use planish_models::Loaded;
 use planish_runtimes::{RuntimeError, Session};
 use serde::{Deserialize, Serialize};
 
@@ -40,12 +42,17 @@ impl Tolerances {
     /// For weights and results of 8 bits.
     pub const BF16: Self = Self { max_relative: 1e-1, cosine: 0.999, top1: 1.0 };
 
-    /// Those of a precision by its name in a manifest.
+    /// What the shortest type allows that a model or an artifact of it computes in; `precision` is that of
+    /// the artifact by its name in a manifest.
     #[must_use]
-    pub fn of(precision: &str) -> Self {
-        match precision {
-            "fp16" => Self::F16,
-            "bf16" => Self::BF16,
+    pub fn of(model: &Loaded, precision: &str) -> Self {
+        let values = model.parts.iter().flat_map(|part| part.graph.values());
+        let types = values.fold([false; 2], |[half, brain], (_, value)| {
+            [half || value.ty.dtype == DType::F16, brain || value.ty.dtype == DType::Bf16]
+        });
+        match (types, precision) {
+            ([_, true], _) | (_, "bf16") => Self::BF16,
+            ([true, _], _) | (_, "fp16") => Self::F16,
             _ => Self::F32,
         }
     }

@@ -8,7 +8,7 @@ use planish_runtimes::{Model, Runtime, SessionOptions};
 
 use crate::goldens::seen;
 use crate::graphs::{file, holds, imported};
-use crate::support::{compiled, golden, numbered, options, scratch};
+use crate::support::{CPU_TARGETS, compiled, golden, numbered, options, planish_compile, scratch};
 
 /// The least cosine to what the checkpoint gives in float64.
 const COSINE: f64 = 0.999;
@@ -27,10 +27,21 @@ fn is_half(graph: &Graph) {
     }
 }
 
-/// Compiles a graph, runs it, and compares its outputs with those of a golden.
+/// Compiles a graph for each target that runs on CPUs.
 #[track_caller]
 fn runs(name: &str, reference: &str) {
-    let (folder, options) = (scratch(), options(Target::Onnx));
+    CPU_TARGETS.into_iter().for_each(|target| runs_for(target, name, reference));
+    let folder = scratch();
+    for target in ["onnx", "ort"] {
+        let done = planish_compile(&file(name), &folder.path().join(target), &["--target", target, "--verify"]);
+        assert!(done.exits(0, &[]).stdout.contains("verified: "));
+    }
+}
+
+/// Compiles a graph, runs it, and compares its outputs with those of a golden.
+#[track_caller]
+fn runs_for(target: Target, name: &str, reference: &str) {
+    let (folder, options) = (scratch(), options(target));
     let compiled = compiled(&file(name), &folder.path().join("out"), &options);
     let graph = &compiled.source.parts[0].graph;
     let model = compiled.draft.folder().join("model.onnx");

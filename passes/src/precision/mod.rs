@@ -6,6 +6,7 @@ mod plan;
 mod rebuild;
 mod report;
 mod store;
+mod widen;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,7 @@ pub use losses::Loss;
 pub use plan::{Kept, Reason};
 pub use report::Report;
 pub use store::STORE_HALF;
+pub use widen::WIDEN;
 
 /// A floating-point type of 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +151,7 @@ pub fn halve(graph: &mut Graph, options: &Options) -> Result<Option<Report>, Pas
     } else {
         let plan = plan::plan(graph, precision, &losses);
         let changed = plan.halved();
-        *graph = rebuild::rebuild(graph, precision, &plan)?;
+        *graph = rebuild::rebuild(graph, &plan::Halved { plan: &plan, precision })?;
         (changed, plan.kept, plan.matched)
     };
     Ok(Some(Report::new(graph, precision.half, changed, kept, losses, matched)))

@@ -7,6 +7,7 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{BinaryKind, ReduceKind, UnaryKind};
 use planish_ir::{DType, Def, Graph, Node, NodeId, Op, Origin, ValueId};
 
+use super::rebuild::Types;
 use super::{Loss, Precision};
 
 /// What operators compute in.
@@ -31,9 +32,36 @@ enum Type {
     Operands,
 }
 
+/// A plan for a graph that is brought to half precision.
+pub(super) struct Halved<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) precision: &'a Precision,
+}
+
+impl Types for Halved<'_> {
+    fn outside(&self, dtype: DType) -> DType {
+        match dtype {
+            DType::F32 if self.precision.half_io => self.precision.half.dtype(),
+            _ => dtype,
+        }
+    }
+
+    fn operand(&self, node: NodeId, op: &Op, operand: ValueId, dtype: DType, now: Option<DType>) -> DType {
+        match dtype {
+            DType::F32 if attention_bias(op) == Some(operand) => now.unwrap_or(DType::F32),
+            DType::F32 if self.plan.is_half(node) => self.precision.half.dtype(),
+            _ => dtype,
+        }
+    }
+
+    fn cast(&self, node: NodeId, dtype: DType) -> DType {
+        if dtype == DType::F32 && self.plan.is_half(node) { self.precision.half.dtype() } else { dtype }
+    }
+}
+
 impl Plan {
     /// Whether an operator computes in half precision.
-    pub(super) fn is_half(&self, node: NodeId) -> bool {
+    fn is_half(&self, node: NodeId) -> bool {
         self.types.get(&node) == Some(&Type::Half)
     }
 
@@ -293,7 +321,7 @@ fn sole_use(graph: &Graph, plan: &mut Plan) {
 }
 
 /// The bias of an attention, which is added where its softmax is computed: in float32.
-pub(super) fn attention_bias(op: &Op) -> Option<ValueId> {
+fn attention_bias(op: &Op) -> Option<ValueId> {
     match op {
         Op::Attention(p) => p.bias,
         _ => None,

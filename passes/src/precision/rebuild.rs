@@ -1,31 +1,40 @@
-//! A graph anew, its float32 values in the types of a plan.
+//! A graph anew, its floating-point values in other types.
 
 use std::collections::HashMap;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::Cast;
-use planish_ir::{BuildError, DType, Graph, Node, Op, TensorType, ValueId};
+use planish_ir::{BuildError, DType, Graph, Node, NodeId, Op, TensorType, ValueId};
 
-use super::Precision;
-use super::plan::{Plan, attention_bias};
+/// The types of a graph's values.
+pub(super) trait Types {
+    /// That of an input or output of the graph that has been `dtype`.
+    fn outside(&self, dtype: DType) -> DType;
 
-pub(super) fn rebuild(graph: &Graph, precision: &Precision, plan: &Plan) -> Result<Graph, BuildError> {
-    let half = precision.half.dtype();
-    let halved = |dtype: DType| if dtype == DType::F32 { half } else { dtype };
-    let outside = |dtype: DType| if precision.half_io { halved(dtype) } else { dtype };
+    /// That in which an operator wants an operand that has been `dtype`; where the operand is no weight, it
+    /// now comes as `now`.
+    fn operand(&self, node: NodeId, op: &Op, operand: ValueId, dtype: DType, now: Option<DType>) -> DType;
+
+    /// What a cast to `dtype` casts to.
+    fn cast(&self, node: NodeId, dtype: DType) -> DType;
+}
+
+/// The graph with casts where values are wanted in another type than they come in, one a value and type;
+/// weights are cast lazily.
+pub(super) fn rebuild(graph: &Graph, types: &dyn Types) -> Result<Graph, BuildError> {
     let values = vec![None; graph.value_count()];
-    let mut new = Rebuilt { old: graph, graph: Graph::new(&graph.name), half, values, others: HashMap::new() };
+    let mut new = Rebuilt { old: graph, types, graph: Graph::new(&graph.name), values, others: HashMap::new() };
     for &input in graph.inputs() {
         let value = graph.value(input);
-        let ty = TensorType::new(outside(value.ty.dtype), value.ty.shape.clone());
+        let ty = TensorType::new(types.outside(value.ty.dtype), value.ty.shape.clone());
         new.values[input.index()] = Some(new.graph.add_input(&value.name, ty, value.origin.clone()));
     }
-    new.add_weights(plan);
+    new.add_weights();
     for (id, node) in graph.nodes() {
-        new.add_node(node, plan.is_half(id))?;
+        new.add_node(id, node)?;
     }
     for output in graph.outputs() {
-        let value = new.want(output.value, outside(graph.ty(output.value).dtype))?;
+        let value = new.want(output.value, types.outside(graph.ty(output.value).dtype))?;
         new.graph.add_output(&output.name, value);
     }
     new.graph.compact();
@@ -34,8 +43,8 @@ pub(super) fn rebuild(graph: &Graph, precision: &Precision, plan: &Plan) -> Resu
 
 struct Rebuilt<'a> {
     old: &'a Graph,
+    types: &'a dyn Types,
     graph: Graph,
-    half: DType,
     /// Inputs and results, by value of the old graph, as they come.
     values: Vec<Option<ValueId>>,
     /// Weights, and the others cast.
@@ -44,13 +53,13 @@ struct Rebuilt<'a> {
 
 impl Rebuilt<'_> {
     /// Adds each weight in the types in which it is wanted, in the order of the old graph.
-    fn add_weights(&mut self, plan: &Plan) {
+    fn add_weights(&mut self) {
         let old = self.old;
         let mut wanted: Vec<Vec<DType>> = vec![Vec::new(); old.value_count()];
         for (id, node) in old.nodes() {
-            node.op.visit_operands(&mut |v| wanted[v.index()].push(self.operand_type(node, v, plan.is_half(id))));
+            node.op.visit_operands(&mut |v| wanted[v.index()].push(self.operand_type(id, &node.op, v)));
         }
-        old.outputs().iter().for_each(|o| wanted[o.value.index()].push(old.ty(o.value).dtype));
+        old.outputs().iter().for_each(|o| wanted[o.value.index()].push(self.types.outside(old.ty(o.value).dtype)));
         for (id, value, weight) in old.weights() {
             for &dtype in &wanted[id.index()] {
                 let graph = &mut self.graph;
@@ -61,23 +70,16 @@ impl Rebuilt<'_> {
         }
     }
 
-    /// The type in which an operator wants an operand.
-    fn operand_type(&self, node: &Node, operand: ValueId, half: bool) -> DType {
-        match self.old.ty(operand).dtype {
-            DType::F32 if attention_bias(&node.op) == Some(operand) => {
-                let new = self.values[operand.index()];
-                new.map_or(DType::F32, |new| self.graph.ty(new).dtype)
-            }
-            DType::F32 if half => self.half,
-            other => other,
-        }
+    fn operand_type(&self, node: NodeId, op: &Op, operand: ValueId) -> DType {
+        let now = self.values[operand.index()].map(|new| self.graph.ty(new).dtype);
+        self.types.operand(node, op, operand, self.old.ty(operand).dtype, now)
     }
 
-    fn add_node(&mut self, node: &Node, half: bool) -> Result<(), BuildError> {
+    fn add_node(&mut self, id: NodeId, node: &Node) -> Result<(), BuildError> {
         let mut op = node.op.clone();
         let mut failed = None;
         op.visit_operands_mut(&mut |operand| {
-            match self.want(*operand, self.operand_type(node, *operand, half)) {
+            match self.want(*operand, self.operand_type(id, &node.op, *operand)) {
                 Ok(new) => *operand = new,
                 Err(error) => failed = Some(error),
             };
@@ -85,10 +87,8 @@ impl Rebuilt<'_> {
         if let Some(error) = failed {
             return Err(error);
         }
-        if let Op::Cast(Cast { to: to @ DType::F32, .. }) = &mut op
-            && half
-        {
-            *to = self.half;
+        if let Op::Cast(Cast { to, .. }) = &mut op {
+            *to = self.types.cast(id, *to);
         }
         let first = self.old.value(node.outputs[0]);
         let outputs = self.graph.emit(op, &first.name, first.origin.clone())?;

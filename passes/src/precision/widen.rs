@@ -1,0 +1,71 @@
+//! Graphs of half precision for targets that compute in float32.
+
+use planish_ir::{DType, Graph, NodeId, Op, ValueId};
+
+use super::rebuild::{Types, rebuild};
+use crate::{Example, Options, Pass, PassError, Target};
+
+/// Has a graph of half precision compute in float32 where the target does.
+pub const WIDEN: Pass = Pass {
+    name: "widen",
+    summary: "has what an ONNX graph computes in float16 or bfloat16 computed in float32, for targets that have no half \
+              kernels: weights are cast lazily, inputs and outputs keep their types and are cast beside them. Operators \
+              that pass through keep the types of their operands",
+    numerics: "results no longer round to half precision",
+    example: Example {
+        target: Target::Ort,
+        fusion: true,
+        before: "
+            input %x: f16[n, 2]
+            weight @w = uniform(1) : f16[3, 2]
+            %y = linear(%x, @w) : f16[n, 3]
+            output y = %y",
+        after: "
+            input %x: f16[n, 2]
+            weight @w = cast(uniform(1) : f16[3, 2]) : f32[3, 2]
+            %x/cast = cast(%x) {to = f32} : f32[n, 2]
+            %y = linear(%x/cast, @w) : f32[n, 3]
+            %y/cast = cast(%y) {to = f16} : f16[n, 3]
+            output y = %y/cast",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+    let computes = |graph: &Graph, op: &Op, result: ValueId| {
+        let is_half = is_half(graph.ty(result).dtype);
+        // A cast of a result is what this leaves.
+        is_half && !matches!(op, Op::Foreign(_) | Op::Cast(_))
+    };
+    let halves = graph.nodes().filter(|(_, node)| computes(graph, &node.op, node.outputs[0])).count();
+    if halves > 0 && options.target.computes_in_float32() {
+        *graph = rebuild(graph, &Widened)?;
+        return Ok(halves);
+    }
+    Ok(0)
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::Bf16)
+}
+
+fn widened(dtype: DType) -> DType {
+    if is_half(dtype) { DType::F32 } else { dtype }
+}
+
+/// Everything half in float32.
+struct Widened;
+
+impl Types for Widened {
+    fn outside(&self, dtype: DType) -> DType {
+        dtype
+    }
+
+    fn operand(&self, _: NodeId, op: &Op, _: ValueId, dtype: DType, _: Option<DType>) -> DType {
+        if matches!(op, Op::Foreign(_)) { dtype } else { widened(dtype) }
+    }
+
+    fn cast(&self, _: NodeId, dtype: DType) -> DType {
+        widened(dtype)
+    }
+}
