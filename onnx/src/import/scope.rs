@@ -220,7 +220,7 @@ impl Scope {
             Some(Slot::Value(value)) => Ok(self.graph.ty(*value).clone()),
             Some(Slot::Weight(weight, _)) => Ok(TensorType::new(weight.dtype(), sizes(weight.shape()))),
             Some(Slot::Known(known)) => Ok(TensorType::new(known.dtype, sizes(&known.shape))),
-            Some(Slot::Unsupported(reason)) => return Err(format!("`{name}`: {reason}")),
+            Some(Slot::Unsupported(reason)) => Err(format!("`{name}`: {reason}")),
             Some(Slot::Failed) | None => Err(format!("`{name}` is not defined")),
         }
     }
