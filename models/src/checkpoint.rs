@@ -285,7 +285,7 @@ fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
     } else if let Some(found) = ending(OTHER_FORMATS) {
         format!("there is no {SINGLE}, but {found}: {CONVERT}")
     } else if let Some(found) = ending(&[".onnx"]) {
-        format!("there is no {SINGLE}, but ONNX graphs: give one of these files instead of the folder: {found}")
+        format!("there are no weights: neither {SINGLE} nor {INDEX}; an ONNX graph is named by its file: {found}")
     } else {
         format!("there are no weights: neither {SINGLE} nor {INDEX}")
     };

@@ -127,7 +127,7 @@ fn files_by_their_endings() {
     fs::create_dir(place("optimum")).unwrap();
     fs::copy(&bert, place("optimum/model.onnx")).unwrap();
     fs::write(place("optimum/config.json"), "{\"model_type\": \"bert\"}").unwrap();
-    let advice = "but ONNX graphs: give one of these files instead of the folder: model.onnx";
+    let advice = "an ONNX graph is named by its file: model.onnx";
     planish_compile(&place("optimum"), &place("a"), &[]).exits(1, &[advice]);
     planish(["inspect", text(&place("optimum"))]).exits(1, &[advice]);
     fs::copy(&bert, place("model.pb")).unwrap();
