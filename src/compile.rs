@@ -9,14 +9,13 @@ use planish_ir::{DType, Graph, Op, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Explanation, explain, raised};
-use planish_passes::{
-    CalibrationTable, Half, Logits, Options, Padding, Pipeline, Precision, Stage, Target, pad, precision,
-};
+use planish_passes::{Half, Logits, Options, Padding, Pipeline, Precision, Stage, Target, pad, precision};
 
+use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::files::digest;
 use crate::links;
-use crate::manifest::{AppliedPass, File, Input, Manifest, Part, Port, Source, Vocabulary};
+use crate::manifest::{AppliedPass, CalibratedOn, File, Input, Manifest, Part, Port, Source, Vocabulary};
 use crate::package::RuntimePackage;
 use crate::sentence;
 use crate::source::SourceModel;
@@ -41,13 +40,14 @@ pub struct CompileOptions {
     /// Whether a folder that holds what planish did not write may be replaced.
     pub force: bool,
     /// Where the model's values lie, if data was run: what half precision is chosen by.
-    pub calibration: Option<CalibrationTable>,
+    pub calibration: Option<Calibration>,
 }
 
 impl CompileOptions {
     /// The options of passes over a part of a model, with what was observed of its values.
     fn passes_for(&self, part: &str) -> Options {
-        let values = self.calibration.as_ref().and_then(|table| table.part(part));
+        let table = self.calibration.as_ref().map(Calibration::table);
+        let values = table.as_ref().and_then(|table| table.part(part));
         let (Some(precision), Some(values)) = (&self.passes.precision, values) else { return self.passes.clone() };
         let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
         let precision = Precision { observed, ..Precision::clone(precision) };
@@ -221,6 +221,7 @@ pub fn compile(
         target: options.passes.target.to_string(),
         opset: options.passes.opset,
         precision: precision_of(options, &lowered),
+        calibration: options.calibration.as_ref().map(|c| CalibratedOn { data: c.data.clone(), samples: c.samples }),
         fusion: options.passes.fusion,
         runtime_package: options.package,
         files: exported.files.iter().map(file).collect(),

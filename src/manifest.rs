@@ -37,6 +37,9 @@ pub struct Manifest {
     pub opset: u32,
     /// The type that weights are stored in, and where the target has kernels computed in: `f32`, `fp16`, `bf16`.
     pub precision: String,
+    /// The data that decided what stays in float32, if any did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calibration: Option<CalibratedOn>,
     /// Whether operators were kept whole where the target has fused kernels.
     pub fusion: bool,
     /// The library that the artifact is laid out for.
@@ -65,6 +68,15 @@ pub struct Manifest {
     /// How the artifact compared with its source, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verification: Option<Report>,
+}
+
+/// What a model was run on to see where its values lie.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CalibratedOn {
+    /// The data set.
+    pub data: File,
+    /// How many samples of it were run.
+    pub samples: usize,
 }
 
 /// A graph of the model.

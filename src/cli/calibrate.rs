@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_models::Task;
-use planish_passes::CalibrationTable;
 use serde::Serialize;
 
 use super::{RuntimeArguments, import::ImportArguments, print, print_json, remove_drafts_on_signals, short, warn};
@@ -121,15 +120,15 @@ pub(super) fn table(
     task: Option<Task>,
     runtime: &RuntimeArguments,
     threads: Option<u16>,
-) -> Result<CalibrationTable> {
+) -> Result<Calibration> {
     if is_table(path) {
         let calibration = Calibration::read(path)?;
         calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
-        return Ok(calibration.table());
+        return Ok(calibration);
     }
     let runtime = CalibrationRuntime::Ort(runtime.ort_lib.clone());
     let options = CalibrateOptions { task, runtime, threads, ..CalibrateOptions::default() };
-    Ok(measured(model, path, &options)?.table())
+    measured(model, path, &options)
 }
 
 fn measured(model: &SourceModel, data: &Path, options: &CalibrateOptions) -> Result<Calibration> {

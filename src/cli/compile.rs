@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::{CalibrationTable, Half, Logits, Options, PASSES, Padding, Target};
+use planish_passes::{Half, Logits, Options, PASSES, Padding, Target};
 use planish_runtimes::{Runtime, ort::OnnxRuntime};
 use serde::Serialize;
 
@@ -18,6 +18,7 @@ use super::{
     RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, explain::Explained, import::ImportArguments,
     note, precision::PrecisionArguments, print, print_json, provider, remove_drafts_on_signals, short, warn,
 };
+use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
 use crate::manifest::Manifest;
 use crate::package::RuntimePackage;
@@ -202,7 +203,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// The ranges that half precision is chosen by, where they were asked for.
-fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<CalibrationTable>> {
+fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target;
     if half.is_none() || target.computes_in_float32() {

@@ -223,6 +223,7 @@ fn outliers_hold(name: &str, factors: &[(&str, f32)], kept: &[&str]) {
     };
     compile(&[]).exits(3, &["not finite"]);
     let done = compile(&["--calibrate", text(&data)]).exits(0, &[]);
+    assert_eq!(manifest(&folder.path().join("out"))["calibration"]["data"]["name"], "data.safetensors");
     for name in kept {
         let line = done.stdout.lines().find(|line| line.contains("float32: ") && line.contains(name));
         assert!(line.is_some_and(|line| line.contains(" reaches ")), "{name}: {}", done.stdout);
