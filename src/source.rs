@@ -18,7 +18,7 @@ pub enum SourceModel {
     /// A checkpoint of Hugging Face's libraries.
     Checkpoint(Checkpoint),
     /// An ONNX graph.
-    Onnx(OnnxModel),
+    Onnx(Box<OnnxModel>),
 }
 
 /// An ONNX graph and the files that it stands in.
@@ -45,7 +45,7 @@ impl SourceModel {
     /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
     pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ONNX)) {
-            return OnnxModel::open(path, options).map(Self::Onnx);
+            return Ok(Self::Onnx(Box::new(OnnxModel::open(path, options)?)));
         }
         if !options.is_empty() {
             bail!(

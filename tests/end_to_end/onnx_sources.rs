@@ -21,7 +21,7 @@ fn write(folder: &Path, model: &ModelProto) -> PathBuf {
 
 /// `x` times a constant of `size * size` that is one where rows and columns are the same and zero elsewhere, doubled.
 fn product(size: u16) -> GraphProto {
-    let element = |i: u32| if i % (u32::from(size) + 1) == 0 { 2.0f32 } else { 0.0 };
+    let element = |i: u32| if i.is_multiple_of(u32::from(size) + 1) { 2.0f32 } else { 0.0 };
     let raw: Vec<u8> = (0..u32::from(size) * u32::from(size)).flat_map(|i| element(i).to_le_bytes()).collect();
     let weight = TensorProto {
         dims: vec![size.into(); 2],
