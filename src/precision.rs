@@ -82,7 +82,11 @@ impl PartPrecision {
     pub fn lines(&self, computed: bool) -> Vec<String> {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let mut lines = vec![match computed {
-            true => format!("{} of operations, {} of the weights' bytes", percent(self.flops), percent(self.bytes)),
+            true => format!(
+                "{} of the operations of products, {} of the weights' bytes",
+                percent(self.flops),
+                percent(self.bytes)
+            ),
             false => format!("{} of the weights' bytes are stored in it; computed in float32", percent(self.bytes)),
         }];
         let kept = |kept: &KeptInFloat32| {

@@ -10,12 +10,14 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_models::Loaded;
 use planish_runtimes::{
-    Model, Reference, Runtime, SessionOptions,
+    Model, Reference, Runtime, SessionOptions, Unavailable,
     ort::{OnnxRuntime, Provider},
 };
 
 use super::verify::{input_specs, reference};
-use super::{RuntimeArguments, Usage, VerificationFailed, note_elsewhere, print, print_json, provider, warn};
+use super::{
+    RuntimeArguments, Usage, VerificationFailed, check_types, note_elsewhere, print, print_json, provider, warn,
+};
 use crate::artifact::{MANIFEST, part_path};
 use crate::bench::{BenchOptions, Cell, Contestant, Document, Environment, Source, SourcePart, sweep, table};
 use crate::files;
@@ -136,7 +138,7 @@ impl Artifact {
 
     fn takes_sequences(&self) -> bool {
         let mut dims = self.manifest.parts.iter().flat_map(|part| &part.inputs).flat_map(|input| &input.port.shape);
-        dims.any(|dim| dim.contains("sequence"))
+        dims.any(|dim| dim.contains("seq"))
     }
 
     /// Bytes of the files that hold a part.
@@ -149,7 +151,7 @@ impl Artifact {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let artifacts = find(&arguments.artifacts)?;
+    let (artifacts, version) = runnable(find(&arguments.artifacts)?, &arguments)?;
     let options = options(&arguments, &artifacts)?;
     for artifact in &artifacts {
         for part in &artifact.manifest.parts {
@@ -163,11 +165,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             let folder = artifact.folder.display();
             return Err(Usage(format!("--seq {seq}: {folder} takes at most {longest} tokens")).into());
         }
-    }
-    // Providers of one library, so that all are of one version.
-    let mut version = String::new();
-    for provider in artifacts.iter().flat_map(|artifact| arguments.providers(artifact)) {
-        version = arguments.on(provider).check()?.version;
     }
     let mut cells = Vec::new();
     for group in groups(artifacts) {
@@ -188,6 +185,36 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(VerificationFailed(failures).into()) }
+}
+
+/// The artifacts that can be run here, the others being named in a warning, and the version of ONNX Runtime.
+fn runnable(artifacts: Vec<Artifact>, arguments: &Arguments) -> Result<(Vec<Artifact>, String)> {
+    let check = |artifact: &Artifact| {
+        let mut version = String::new();
+        for provider in arguments.providers(artifact) {
+            check_types(&artifact.manifest, provider)?;
+            // Providers of one library, so that all are of one version.
+            version = arguments.on(provider).check()?.version;
+        }
+        Ok::<_, Unavailable>(version)
+    };
+    let (mut kept, mut version, mut left_out) = (Vec::new(), String::new(), Vec::new());
+    for artifact in artifacts {
+        match check(&artifact) {
+            Ok(found) => {
+                version = found;
+                kept.push(artifact);
+            }
+            Err(problem) => left_out.push((artifact, problem)),
+        }
+    }
+    if let (true, Some((_, problem))) = (kept.is_empty(), left_out.first()) {
+        return Err(problem.clone().into());
+    }
+    for (artifact, problem) in &left_out {
+        warn(&format!("{} is left out: {problem}", artifact.folder.display()));
+    }
+    Ok((kept, version))
 }
 
 /// The sequence length that is measured unless told otherwise.

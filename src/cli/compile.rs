@@ -11,7 +11,8 @@ use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Half, Logits, Options, PASSES, Padding, Target};
-use planish_runtimes::{Runtime, ort::OnnxRuntime};
+use planish_runtimes::Runtime;
+use planish_runtimes::ort::{OnnxRuntime, Provider};
 use serde::Serialize;
 
 use super::{
@@ -147,11 +148,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
-    if arguments.verify {
-        // Before any work that would be in vain.
-        OnnxRuntime::with(provider(arguments.target.name()), arguments.runtime.ort_lib.clone()).check()?;
-    }
     let precision = arguments.precision.precision(arguments.target)?;
+    let provider = provider(arguments.target.name());
+    let bfloat16 = precision.as_ref().is_some_and(|precision| precision.half == Half::Bf16);
+    let interpreted = bfloat16 && provider == Provider::Cpu && !arguments.target.computes_in_float32();
+    if arguments.verify && !interpreted {
+        // Before any work that would be in vain.
+        OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone()).check()?;
+    }
+    if interpreted && !arguments.verify {
+        note("ONNX Runtime's CPU provider cannot load the artifact: it has no bfloat16 kernels");
+    }
     let source = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
     let half = precision.as_ref().map(|precision| precision.half);
     let folder = arguments
@@ -196,7 +203,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     if arguments.verify {
         let report = super::verify::draft(&compiled, &arguments.runtime, arguments.threads)?;
-        VerificationFailed::check(&report)?;
+        VerificationFailed::check(&report).context("nothing was written")?;
         compiled.manifest.verification = Some(report);
     }
     finish(compiled, arguments.json, written)
@@ -256,6 +263,13 @@ fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
         let lines = precision.lines(manifest.computes_in_half());
         text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
     }
+    if let Some(calibration) = &manifest.calibration {
+        text += &format!("  calibrated on {} samples of {}\n", calibration.samples, calibration.data.name);
+    }
+    let vocabulary = manifest.parts.iter().find_map(|part| part.vocabulary.as_ref());
+    if let Some(vocabulary) = vocabulary.filter(|vocabulary| vocabulary.padded > vocabulary.size) {
+        text += &format!("  vocabulary of {} padded to {}\n", vocabulary.size, vocabulary.padded);
+    }
     for linked in &manifest.linked {
         text += &format!("  {linked} linked\n");
     }
@@ -286,7 +300,8 @@ pub(super) fn summary(report: &Report) -> String {
     let figures = || report.cases.iter().flat_map(|c| &c.outputs).filter_map(|o| o.figures.as_ref());
     let worst = figures().map(|f| f.max_rel).fold(0.0, f64::max);
     let cosine = figures().map(|f| f.cosine).fold(1.0, f64::min);
-    format!("{} cases, worst relative error {worst:.1e}, cosine {cosine:.7}", report.cases.len())
+    let (cases, allowed) = (report.cases.len(), report.tolerances.max_relative);
+    format!("{cases} cases, worst relative error {worst:.1e} of {allowed:.0e} allowed, cosine {cosine:.7}")
 }
 
 /// Warnings and progress for a person; nothing of the progress in a pipe.

@@ -9,7 +9,7 @@ use clap::ArgGroup;
 use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
-use super::{RuntimeArguments, Usage, print, print_json, provider, warn};
+use super::{RuntimeArguments, Usage, check_types, print, print_json, provider, warn};
 use crate::generate::{Chat, Generated, GenerationConfig, Loading, Search, Stop, Text, generate, load};
 use crate::manifest::Manifest;
 
@@ -124,8 +124,10 @@ fn probability(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let target = Manifest::read(&arguments.artifact)?.target;
-    let runtime = OnnxRuntime::with(provider(&target), arguments.runtime.ort_lib.clone());
+    let manifest = Manifest::read(&arguments.artifact)?;
+    let provider = provider(&manifest.target);
+    check_types(&manifest, provider)?;
+    let runtime = OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone());
     let threads = arguments.threads.unwrap_or(0).into();
     let config = configured(&arguments)?;
     let options = config.options(arguments.seed.unwrap_or(0))?;

@@ -68,14 +68,29 @@ impl RuntimeArguments {
     /// kernels for what the artifact computes in.
     fn runtime(&self, manifest: &Manifest) -> Box<dyn Runtime> {
         let provider = provider(&manifest.target);
-        if provider == Provider::Cpu && manifest.computes_in_half() && manifest.precision == "bf16" {
-            note(
-                "ONNX Runtime has no bfloat16 kernels for CPUs: the artifact runs on the reference interpreter, slowly",
-            );
-            return Box::new(Reference);
+        match check_types(manifest, provider) {
+            Ok(()) => Box::new(OnnxRuntime::with(provider, self.ort_lib.clone())),
+            Err(_) => {
+                note(
+                    "ONNX Runtime has no bfloat16 kernels for CPUs: the reference interpreter runs the artifact, slowly",
+                );
+                Box::new(Reference)
+            }
         }
-        Box::new(OnnxRuntime::with(provider, self.ort_lib.clone()))
     }
+}
+
+/// Whether a provider has kernels for what an artifact computes in.
+fn check_types(manifest: &Manifest, provider: Provider) -> Result<(), Unavailable> {
+    if provider == Provider::Cuda || manifest.precision != "bf16" || !manifest.computes_in_half() {
+        return Ok(());
+    }
+    Err(Unavailable {
+        runtime: "ort",
+        reason: "the artifact computes in bfloat16, for which ONNX Runtime has no kernels for CPUs".to_owned(),
+        looked: Vec::new(),
+        remedy: "compile with --target ort, which stores bfloat16 and computes float32, or run it elsewhere".to_owned(),
+    })
 }
 
 /// The provider of ONNX Runtime that a target is compiled for.

@@ -24,7 +24,7 @@ pub(super) struct PrecisionArguments {
     keep_fp32: Vec<String>,
     /// Keep in float32 what computes a value that was measured to exceed this (see --calibrate)
     /// [default: 8188 for float16, an eighth of its largest number]
-    #[arg(long, value_name = "X", requires = "half")]
+    #[arg(long, value_name = "X", requires = "half", requires = "calibrate", allow_negative_numbers = true)]
     max_abs: Option<f64>,
     /// The type of inputs and outputs: f32, or half for that of the weights [default: f32]
     #[arg(long, value_name = "TYPE", requires = "half")]

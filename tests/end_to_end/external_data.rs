@@ -67,6 +67,17 @@ fn linked_weights_are_the_checkpoint_itself() {
     }
 }
 
+/// Weights inside of an .onnx file are linked too, by another name than that of what is written.
+#[test]
+fn a_source_of_the_same_name_is_linked_under_another() {
+    let folder = scratch();
+    let (model, out) = (folder.path().join("model.onnx"), folder.path().join("out"));
+    fs::copy(repository().join("fixtures/graphs/torch-bert/model.onnx"), &model).unwrap();
+    planish_compile(&model, &out, &["--weights", "link", "--target", "onnx", "--verify"]).exits(0, &[]);
+    assert_eq!(names(&out), ["model.onnx", "planish.json", "source-model.onnx"]);
+    assert_eq!(fs::metadata(&model).unwrap().ino(), fs::metadata(out.join("source-model.onnx")).unwrap().ino());
+}
+
 /// As in the cache of Hugging Face, where a model's files are symbolic links.
 #[test]
 fn links_are_made_to_files_and_not_to_symbolic_links() {

@@ -81,8 +81,12 @@ fn a_model_that_bfloat16_does_not_hold_is_refused_and_held_by_what_is_kept() {
         let arguments = [&["--target", "onnx", "--bf16", "--verify"], more].concat();
         planish_compile(&golden(LARGE_SCORES), &folder.path().join("out"), &arguments)
     };
-    compile(&[]).exits(3, &["logits: max relative error"]);
+    compile(&[]).exits(3, &["nothing was written", "logits: max relative error"]);
     compile(&["--keep-fp32", "Attention"]).exits(0, &[]);
+    let out = folder.path().join("out");
+    let unavailable = ["computes in bfloat16", "--target ort"];
+    planish(["generate", text(&out), "--ids", "1,2"]).exits(4, &unavailable);
+    planish(["bench", text(&out), "--batch", "1", "--seq", "4"]).exits(4, &unavailable);
 }
 
 #[test]
@@ -116,7 +120,8 @@ fn target_ort_stores_half_and_computes_float32() {
     assert!(large.into_iter().all(|(_, value, _)| [DType::F16, DType::I64].contains(&value.ty.dtype)));
     let more = |more: &[&str]| planish_compile(&golden("gpt2"), &folder.path().join("other"), more);
     more(&["--fp16", "--keep-io", "half"]).exits(2, &["target ort computes in float32", "--target onnx"]);
-    more(&["--fp16", "--max-abs", "100"]).exits(2, &["target ort computes in float32", "leave out --max-abs"]);
+    let limited = ["--fp16", "--max-abs", "100", "--calibrate", "data.txt"];
+    more(&limited).exits(2, &["target ort computes in float32", "leave out --max-abs"]);
 }
 
 #[test]
@@ -169,7 +174,8 @@ fn what_is_named_stays_in_float32() {
     compile(&["--fp16", "--keep-fp32", "("]).exits(2, &["--keep-fp32", "unclosed group"]);
     compile(&["--keep-fp32", "x"]).exits(2, &["--fp16"]);
     compile(&["--fp16", "--bf16"]).exits(2, &["cannot be used with"]);
-    compile(&["--fp16", "--max-abs=-1"]).exits(2, &["--max-abs is a positive number"]);
+    compile(&["--fp16", "--max-abs", "-1", "--calibrate", "data.txt"]).exits(2, &["--max-abs is a positive number"]);
+    compile(&["--fp16", "--max-abs", "5"]).exits(2, &["--calibrate"]);
 }
 
 /// The elements of a float32 tensor, scaled.

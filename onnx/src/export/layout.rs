@@ -79,7 +79,7 @@ pub(super) fn write(
             _ => None,
         };
         if let Some((path, range)) = linked {
-            let location = range.source.name().to_owned();
+            let location = link_name(range.source.name());
             body.external(initializer, &location, range.offset);
             links.insert(location, path.to_owned());
         } else if total > options.external_above && bytes >= INLINE_BYTES {
@@ -129,6 +129,12 @@ pub(super) fn write(
 fn linkable(weight: &Weight) -> Option<(&Path, &StoredRange)> {
     let range = weight.as_stored()?;
     range.source.file_path().map(|path| (path, range))
+}
+
+/// What a weight file is called beside the model: by its own name, unless that is one of the files that are
+/// written.
+fn link_name(name: &str) -> String {
+    if name.contains(".onnx") { format!("source-{name}") } else { name.to_owned() }
 }
 
 /// The initializers of the graph, encoded: the part of the model file that holds the weights.

@@ -1,6 +1,6 @@
 //! Which operators compute in half precision, and why others do not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use planish_ir::handle::Handle;
@@ -100,6 +100,8 @@ pub enum Reason {
     },
     /// A value of unknown range, which comes from a weight that overflows.
     Unbounded(String),
+    /// It passes through as it is.
+    PassesThrough,
     /// It was asked for by this pattern.
     Asked(String),
 }
@@ -124,6 +126,7 @@ impl fmt::Display for Reason {
                 f,
                 "`{name}` comes from a weight that overflows; --calibrate with data says how large it really is"
             ),
+            Reason::PassesThrough => f.write_str("it passes through as it is"),
             Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
         }
     }
@@ -144,6 +147,7 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
     let mut plan = Plan { matched: vec![false; precision.keep.len()], ..Plan::default() };
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
+    let mut kept = HashSet::new();
     let mut unbounded = vec![false; graph.value_count()];
     let mut sources = vec![Source::Weights; graph.value_count()];
     graph.inputs().iter().for_each(|id| sources[id.index()] = Source::Data);
@@ -162,17 +166,23 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
             let overflows = match &reason {
                 Reason::Weight(loss) => loss.overflows > 0,
                 Reason::Unbounded(_) => !is_bounded(&node.op),
-                Reason::Activation { .. } | Reason::Asked(_) => false,
+                Reason::Activation { .. } | Reason::PassesThrough | Reason::Asked(_) => false,
             };
             let seen = |output: &&ValueId| precision.observed.contains_key(&graph.value(**output).name);
             node.outputs.iter().filter(|v| !seen(v)).for_each(|v| unbounded[v.index()] = overflows);
+            kept.insert(id);
             let value = graph.value(node.outputs[0]);
             let (name, origin) = (value.name.clone(), value.origin.clone());
             plan.kept.push(Kept { name, operator: node.op.mnemonic(), origin, reason });
         }
+        if matches!(node.op, Op::Foreign(_)) {
+            let value = graph.value(node.outputs[0]);
+            let (name, origin, reason) = (value.name.clone(), value.origin.clone(), Reason::PassesThrough);
+            plan.kept.push(Kept { name, operator: node.op.mnemonic(), origin, reason });
+        }
         plan.types.insert(id, ty);
     }
-    sole_use(graph, &mut plan);
+    sole_use(graph, &mut plan, &kept);
     follow_operands(graph, precision, &mut plan);
     plan
 }
@@ -291,8 +301,9 @@ fn scores_name(graph: &Graph, node: &Node) -> String {
     format!("{}/scores", graph.value(node.outputs[0]).name)
 }
 
-/// Has operators that only float32 uses compute in float32 too, from the last to the first.
-fn sole_use(graph: &Graph, plan: &mut Plan) {
+/// Has operators that only operators use that are in float32 by their kind compute in float32 too, from the last
+/// to the first. What is kept takes what it uses as it is, else a table of tokens would be kept with a norm.
+fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
     let mut wanted = vec![[false; 2]; graph.value_count()];
     graph.outputs().iter().for_each(|output| wanted[output.value.index()][0] = true);
     let nodes: Vec<(NodeId, &Node)> = graph.nodes().collect();
@@ -313,6 +324,7 @@ fn sole_use(graph: &Graph, plan: &mut Plan) {
             match ty {
                 _ if Some(operand) == bias => wanted[operand.index()][1] = true,
                 Type::Half => wanted[operand.index()][0] = true,
+                Type::Single if kept.contains(&id) => wanted[operand.index()][0] = true,
                 Type::Single => wanted[operand.index()][1] = true,
                 Type::Operands => {}
             };
