@@ -6,7 +6,7 @@ use planish_ir::ops::{Binary, BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::narrow::NARROW;
-use super::pattern::{binary, is_about, scaled, unary, with_scalar};
+use super::pattern::{binary, is_about, is_exactly, scaled, unary, with_scalar};
 use super::product::Product;
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
@@ -69,7 +69,7 @@ fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         let function = if gate.form == GeluForm::Erf { "erf" } else { "tanh" };
         return Ok(Found::Miss(format!("`{}` is 1 + {function} of what is not GELU's argument", name(gate.value))));
     };
-    if !product.is(graph, 0.5, x, 1) {
+    if !product.multiple_of(graph, x, 1).is_some_and(|factor| is_exactly(factor, 0.5)) {
         return Ok(Found::Miss(format!(
             "`{}` is multiplied with something else than `{}` / 2",
             name(gate.value),
@@ -99,10 +99,14 @@ const CUBIC: f64 = 0.044715;
 /// x, where a value is `sqrt(2 / pi) * (x + 0.044715 * x^3)`.
 fn tanh_argument(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let scale = FRAC_2_PI.sqrt();
+    let dtype = graph.ty(value).dtype;
+    let is = |product: &Product, number: f64, x: ValueId, n: usize| {
+        product.multiple_of(graph, x, n).is_some_and(|found| is_about(found, number, dtype))
+    };
     if let Some([a, b]) = scaled_by(graph, value, scale).and_then(|sum| binary(graph, sum, BinaryKind::Add)) {
         return [(a, b), (b, a)]
             .into_iter()
-            .find(|(x, cube)| Product::of(graph, *cube).is(graph, CUBIC, *x, 3))
+            .find(|(x, cube)| is(&Product::of(graph, *cube), CUBIC, *x, 3))
             .map(|p| p.0);
     }
     // The same with x taken out of the sum.
@@ -112,7 +116,7 @@ fn tanh_argument(graph: &Graph, value: ValueId) -> Option<ValueId> {
         Some(Product::of(graph, square))
     })?;
     let x = *product.numerator.first()?;
-    (product.is(graph, scale, x, 1) && square.is(graph, CUBIC, x, 2)).then_some(x)
+    (is(&product, scale, x, 1) && is(&square, CUBIC, x, 2)).then_some(x)
 }
 
 const SILU: Rule = Rule { name: "silu", find: silu };

@@ -4,7 +4,7 @@ use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, Reduce, ReduceK
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::narrow::NARROW;
-use super::pattern::{binary, narrowed, op, part, unary, with_scalar};
+use super::pattern::{binary, is_exactly, narrowed, op, part, unary, with_scalar};
 use super::product::Product;
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
@@ -71,8 +71,19 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let vector = |value: ValueId| graph.weight(value).is_some() && graph.ty(value).shape[..] == *features.as_slice();
     let weight = product.take(|factor| vector(factor).then_some(factor));
     product.denominator.clear();
-    if !product.is(graph, 1.0, x, 1) {
-        return Ok(Found::Miss(format!("what is divided by `{}` is not `{}` times a vector", name(root), name(x))));
+    match product.multiple_of(graph, x, 1) {
+        Some(factor) if is_exactly(factor, 1.0) => {}
+        Some(factor) => {
+            return Ok(Found::Miss(format!(
+                "what is divided by `{}` is `{}` times the number {}",
+                name(root),
+                name(x),
+                factor as f32
+            )));
+        }
+        None => {
+            return Ok(Found::Miss(format!("what is divided by `{}` is not `{}` times a vector", name(root), name(x))));
+        }
     }
     let Some(weight) = weight else {
         return Ok(Found::Miss(format!("`{}` is multiplied with no vector of weights", name(output))));

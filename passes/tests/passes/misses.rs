@@ -53,6 +53,20 @@ fn a_near_miss_names_the_condition_and_the_value() {
 }
 
 #[test]
+fn a_factor_of_about_what_was_meant_is_a_near_miss() {
+    let norms = reasons(include_str!("../../../tests/filetests/raise-norms/factor_near.ir"));
+    assert_eq!(
+        norms,
+        [
+            "norm at c: `c` is multiplied with no vector of weights",
+            "norm at by_about_one: what is divided by `r` is `x` times the number 1.00005",
+        ]
+    );
+    let activations = reasons(include_str!("../../../tests/filetests/raise-activations/factor_near.ir"));
+    assert_eq!(activations, ["gelu at about_halved: `c` is multiplied with something else than `x` / 2"]);
+}
+
+#[test]
 fn a_mask_that_stays_a_bias_is_a_near_miss() {
     let file = include_str!("../../../tests/filetests/raise-attention/unknown_mask_stays_a_bias.ir");
     let (_, after) = file.split_once("; ---").unwrap();
