@@ -1,24 +1,31 @@
 //! Norms.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, Reduce, ReduceKind, RmsNorm, UnaryKind};
-use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
+mod root;
+mod spread;
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, RmsNorm};
+use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId, Weight};
 
 use super::narrow::NARROW;
-use super::pattern::{binary, is_exactly, narrowed, op, part, unary, with_scalar};
+use super::pattern::{binary, is_exactly, narrowed, op, part};
 use super::product::Product;
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
+use root::{Root, mean_of, squared};
 
 /// Raises arithmetic to norms.
 pub const RAISE_NORMS: Pass = Pass {
     name: "raise-norms",
     summary: "raises x / sqrt(mean(x^2) + eps) * weight over the last axis to rms_norm, the same of x - mean(x) to \
               layer_norm, and the sum of that with a vector to its bias; the root may be divided by or its inverse \
-              multiplied with, and factors stand in any order. What is normalized may be cast to a half type before it is \
-              multiplied, and a norm between casts from and to a half type is raised in that type",
-    numerics: "the rounding of the steps between: relative differences of a few 1e-7. What was normalized in float32 is rounded \
-               to a half type once instead of before each factor, and float32 weights of a norm between casts before \
-               they are multiplied: relative differences of a half type's precision",
+              multiplied with, and factors stand in any order. Where there is no weight, it becomes one of ones. \
+              x and its mean may be scaled apart: x * (weight / root) + (bias - mean(x) * (weight / root)). What is \
+              normalized may be cast to a half type before it is multiplied, and a norm between casts from and to a \
+              half type is raised in that type",
+    numerics: "the rounding of the steps between: relative differences of a few 1e-7; where x and its mean are scaled apart, \
+               of a few 1e-7 of the mean. What was normalized in float32 is rounded to a half type once instead of \
+               before each factor, and float32 weights of a norm between casts before they are multiplied: relative \
+               differences of a half type's precision",
     example: Example {
         target: Target::Onnx,
         fusion: true,
@@ -49,53 +56,61 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     apply(graph, RULES)
 }
 
-/// The rules of norms. Biases are added before a cast to a half type or behind it.
-pub(super) const RULES: &[&Rule] = &[&NORM, &BIAS, &NARROW, &BIAS];
+/// The rules of norms. What is multiplied with a vector is a norm with a weight, what is left is one without.
+/// Biases are added before a cast to a half type or behind it.
+pub(super) const RULES: &[&Rule] = &[&WEIGHTED, &spread::SPREAD, &UNWEIGHTED, &BIAS, &NARROW, &BIAS];
 
 /// `x / sqrt(mean(x^2) + eps) * weight`.
-const NORM: Rule = Rule { name: "norm", find: norm };
+const WEIGHTED: Rule = Rule { name: "norm", find: |graph, node| norm(graph, node, true) };
 
-fn norm(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+/// `x / sqrt(mean(x^2) + eps)`.
+const UNWEIGHTED: Rule = Rule { name: "norm", find: |graph, node| norm(graph, node, false) };
+
+fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Result<Found, BuildError> {
     let Op::Binary(Binary { kind: BinaryKind::Mul | BinaryKind::Div, .. }) = graph.node(node).op else {
         return Ok(Found::Nothing);
     };
     let output = graph.node(node).outputs[0];
     let mut product = factors(graph, output);
-    let [root] = product.denominator[..] else { return Ok(Found::Nothing) };
-    let Some((square, eps)) = mean_square(graph, root) else { return Ok(Found::Nothing) };
+    let Some(root) = Root::taken(graph, &mut product) else { return Ok(Found::Nothing) };
+    let square = match root.square(graph) {
+        Ok(square) => square,
+        Err(reason) => return Ok(Found::Miss(reason)),
+    };
     let name = |value: ValueId| graph.value(value).name.clone();
     let Some(x) = squared(graph, square) else {
         return Ok(Found::Miss(format!("`{}`, whose mean is taken, is no square", name(square))));
     };
-    let features = graph.ty(x).shape.last().cloned();
-    let vector = |value: ValueId| graph.weight(value).is_some() && graph.ty(value).shape[..] == *features.as_slice();
-    let weight = product.take(|factor| vector(factor).then_some(factor));
-    product.denominator.clear();
+    let weight = product.take(|factor| vector(graph, factor, x).then_some(factor));
     match product.multiple_of(graph, x, 1) {
         Some(factor) if is_exactly(factor, 1.0) => {}
         Some(factor) => {
             return Ok(Found::Miss(format!(
                 "what is divided by `{}` is `{}` times the number {}",
-                name(root),
+                name(root.value),
                 name(x),
                 factor as f32
             )));
         }
+        None if spread::is_part(graph, &product, x) => return Ok(Found::Nothing),
         None => {
-            return Ok(Found::Miss(format!("what is divided by `{}` is not `{}` times a vector", name(root), name(x))));
+            let (root, x) = (name(root.value), name(x));
+            return Ok(Found::Miss(format!("what is divided by `{root}` is not `{x}` times a vector")));
         }
     }
-    let Some(weight) = weight else {
-        return Ok(Found::Miss(format!("`{}` is multiplied with no vector of weights", name(output))));
-    };
     let [wide, dtype] = [x, output].map(|value| graph.ty(value).dtype);
-    let weight = match graph.weight(weight).map(|weight| weight.cast(wide)) {
-        Some(cast) if wide != dtype => graph.weight_like(cast, weight),
-        _ => weight,
+    let weight = match weight.map(|weight| (weight, graph.weight(weight).map(|weight| weight.cast(wide)))) {
+        Some((weight, Some(cast))) if wide != dtype => graph.weight_like(cast, weight),
+        Some((weight, _)) => weight,
+        None if weighted => return Ok(Found::Nothing),
+        None => match ones(graph, x, output) {
+            Some(ones) => ones,
+            None => return Ok(Found::Miss(format!("the features of `{}` are not known", graph.value(x).name))),
+        },
     };
-    let eps = Real(eps);
+    let eps = Real(root.eps);
     let raised: Op = match centered(graph, x) {
-        Some(x) => LayerNorm { x, weight, bias: None, eps }.into(),
+        Some([x, _]) => LayerNorm { x, weight, bias: None, eps }.into(),
         None => RmsNorm { x, weight, eps }.into(),
     };
     if wide == dtype {
@@ -108,7 +123,7 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
 /// The factors of a value, with those of a factor that was cast to a half type.
 fn factors(graph: &Graph, value: ValueId) -> Product {
     let mut outer = Product::of(graph, value);
-    if !outer.denominator.is_empty() {
+    if Root::is_in(graph, &outer) {
         return outer;
     }
     let Some(inner) = outer.take(|factor| narrowed(graph, factor)) else { return outer };
@@ -118,37 +133,25 @@ fn factors(graph: &Graph, value: ValueId) -> Product {
     product
 }
 
-/// `s` and `eps`, where a value is `sqrt(mean(s) + eps)`, the mean over the last axis.
-fn mean_square(graph: &Graph, root: ValueId) -> Option<(ValueId, f64)> {
-    let half = || with_scalar(graph, root, BinaryKind::Pow).filter(|(_, power)| *power == 0.5).map(|(x, _)| x);
-    let sum = unary(graph, root, UnaryKind::Sqrt).or_else(half)?;
-    let (mean, eps) = with_scalar(graph, sum, BinaryKind::Add)?;
-    Some((mean_of(graph, mean)?, eps))
+/// Whether a value is a weight with an element for each feature of x.
+fn vector(graph: &Graph, value: ValueId, x: ValueId) -> bool {
+    let features = graph.ty(x).shape.last();
+    graph.weight(value).is_some()
+        && features.is_some_and(|last| graph.ty(value).shape[..] == *std::slice::from_ref(last))
 }
 
-/// What a value is the mean of, over the last axis, which stays.
-fn mean_of(graph: &Graph, value: ValueId) -> Option<ValueId> {
-    match op(graph, value)? {
-        Op::Reduce(Reduce { kind: ReduceKind::Mean, x, axes, keep: true })
-            if axes[..] == [graph.ty(*x).shape.rank() - 1] =>
-        {
-            Some(*x)
-        }
-        _ => None,
-    }
+/// A weight that changes nothing of x.
+fn ones(graph: &mut Rewriter<'_>, x: ValueId, like: ValueId) -> Option<ValueId> {
+    let ty = graph.ty(x);
+    let features = usize::try_from(ty.shape.last()?.as_constant()?).ok().filter(|features| *features > 0)?;
+    let ones = Weight::scalar(ty.dtype, 1.0).reshape(&[1])?.pad(&[features], 1.0)?;
+    Some(graph.weight_part(ones, like))
 }
 
-/// What a value is the square of.
-fn squared(graph: &Graph, value: ValueId) -> Option<ValueId> {
-    let power = || with_scalar(graph, value, BinaryKind::Pow).filter(|(_, power)| *power == 2.0).map(|(x, _)| x);
-    let product = || binary(graph, value, BinaryKind::Mul).filter(|[a, b]| a == b).map(|[a, _]| a);
-    power().or_else(product)
-}
-
-/// What a value is less its own mean.
-fn centered(graph: &Graph, value: ValueId) -> Option<ValueId> {
+/// x and the mean, where a value is x less its own mean.
+fn centered(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
     let [x, mean] = binary(graph, value, BinaryKind::Sub)?;
-    (mean_of(graph, mean)? == x).then_some(x)
+    (mean_of(graph, mean)? == x).then_some([x, mean])
 }
 
 /// `layer_norm(x) + b` of a vector b.
