@@ -6,7 +6,7 @@ use planish_ir::ops::{Binary, BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::narrow::NARROW;
-use super::pattern::{binary, is_about, scaled, unary, with_scalar};
+use super::pattern::{binary, is_about, is_exactly, scalar, scaled, unary, with_scalar};
 use super::product::Product;
 use super::{Found, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
@@ -15,8 +15,9 @@ use crate::{Example, Options, Pass, PassError, Target};
 pub const RAISE_ACTIVATIONS: Pass = Pass {
     name: "raise-activations",
     summary: "raises x / 2 * (1 + erf(x / sqrt(2))) and x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) to \
-              gelu, and x * sigmoid(x) to silu; factors stand in any order, are divided by or multiplied with, and \
-              powers may be written out. Between casts from and to a half type they are raised in that type",
+              gelu, and x * sigmoid(x) to silu, where the sigmoid may be written as 1 / (1 + exp(-x)); factors stand in any \
+              order, are divided by or multiplied with, also in the sum with erf or tanh, and powers may be written \
+              out. Between casts from and to a half type they are raised in that type",
     numerics: "the rounding of the steps between: relative differences of 1e-7; constants that were shortened to four \
                digits, or rounded to a half type, are taken for what they mean",
     example: Example {
@@ -50,10 +51,12 @@ pub(super) const RULES: &[&Rule] = &[&GELU, &SILU, &NARROW];
 
 const GELU: Rule = Rule { name: "gelu", find: gelu };
 
-/// What `1 + f(..)` says a value is: the form of GELU, and of what, where the argument fits.
+/// What `factor * (1 + f(..))` says a value is: the form of GELU, and of what, where the argument fits.
 struct Gate {
     value: ValueId,
     form: GeluForm,
+    /// What both summands are multiplied with, where that is the same.
+    factor: Option<f64>,
     of: Option<ValueId>,
 }
 
@@ -65,28 +68,31 @@ fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let mut product = Product::of(graph, output);
     let Some(gate) = product.take(|factor| gate(graph, factor)) else { return Ok(Found::Nothing) };
     let name = |value: ValueId| graph.value(value).name.clone();
+    let function = if gate.form == GeluForm::Erf { "erf" } else { "tanh" };
+    let Some(factor) = gate.factor else {
+        return Ok(Found::Miss(format!("`{}` is no multiple of 1 + {function}", name(gate.value))));
+    };
     let Some(x) = gate.of else {
-        let function = if gate.form == GeluForm::Erf { "erf" } else { "tanh" };
         return Ok(Found::Miss(format!("`{}` is 1 + {function} of what is not GELU's argument", name(gate.value))));
     };
-    if !product.is(graph, 0.5, x, 1) {
-        return Ok(Found::Miss(format!(
-            "`{}` is multiplied with something else than `{}` / 2",
-            name(gate.value),
-            name(x)
-        )));
+    if !product.multiple_of(graph, x, 1).is_some_and(|outer| is_exactly(outer * factor, 0.5)) {
+        let (gate, x) = (name(gate.value), name(x));
+        let divided = if factor == 0.5 { String::new() } else { format!(" / {}", 2.0 * factor) };
+        return Ok(Found::Miss(format!("`{gate}` is multiplied with something else than `{x}`{divided}")));
     }
     Ok(Found::Match(vec![graph.emit(Gelu { x, form: gate.form }, output)?]))
 }
 
 fn gate(graph: &Graph, value: ValueId) -> Option<Gate> {
-    let (inner, _) = with_scalar(graph, value, BinaryKind::Add).filter(|(_, one)| *one == 1.0)?;
-    if let Some(argument) = unary(graph, inner, UnaryKind::Erf) {
-        let of = scaled_by(graph, argument, FRAC_1_SQRT_2);
-        return Some(Gate { value, form: GeluForm::Erf, of });
-    }
-    let argument = unary(graph, inner, UnaryKind::Tanh)?;
-    Some(Gate { value, form: GeluForm::Tanh, of: tanh_argument(graph, argument) })
+    let (inner, number) = with_scalar(graph, value, BinaryKind::Add)?;
+    let Product { coefficient, numerator, denominator } = Product::of(graph, inner);
+    let [function] = numerator[..] else { return None };
+    let (form, of) = match unary(graph, function, UnaryKind::Erf) {
+        Some(argument) => (GeluForm::Erf, scaled_by(graph, argument, FRAC_1_SQRT_2)),
+        None => (GeluForm::Tanh, tanh_argument(graph, unary(graph, function, UnaryKind::Tanh)?)),
+    };
+    let factor = is_exactly(coefficient, number).then_some(number);
+    denominator.is_empty().then_some(Gate { value, form, factor, of })
 }
 
 /// x, where a value is about `x * factor`.
@@ -99,10 +105,14 @@ const CUBIC: f64 = 0.044715;
 /// x, where a value is `sqrt(2 / pi) * (x + 0.044715 * x^3)`.
 fn tanh_argument(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let scale = FRAC_2_PI.sqrt();
+    let dtype = graph.ty(value).dtype;
+    let is = |product: &Product, number: f64, x: ValueId, n: usize| {
+        product.multiple_of(graph, x, n).is_some_and(|found| is_about(found, number, dtype))
+    };
     if let Some([a, b]) = scaled_by(graph, value, scale).and_then(|sum| binary(graph, sum, BinaryKind::Add)) {
         return [(a, b), (b, a)]
             .into_iter()
-            .find(|(x, cube)| Product::of(graph, *cube).is(graph, CUBIC, *x, 3))
+            .find(|(x, cube)| is(&Product::of(graph, *cube), CUBIC, *x, 3))
             .map(|p| p.0);
     }
     // The same with x taken out of the sum.
@@ -112,22 +122,43 @@ fn tanh_argument(graph: &Graph, value: ValueId) -> Option<ValueId> {
         Some(Product::of(graph, square))
     })?;
     let x = *product.numerator.first()?;
-    (product.is(graph, scale, x, 1) && square.is(graph, CUBIC, x, 2)).then_some(x)
+    (is(&product, scale, x, 1) && is(&square, CUBIC, x, 2)).then_some(x)
 }
 
 const SILU: Rule = Rule { name: "silu", find: silu };
 
 fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let output = graph.node(node).outputs[0];
-    let Some([a, b]) = binary(graph, output, BinaryKind::Mul) else { return Ok(Found::Nothing) };
-    let gates = [(a, b), (b, a)].map(|(x, gate)| unary(graph, gate, UnaryKind::Sigmoid).map(|of| (x, of)));
-    match gates.into_iter().flatten().next() {
-        Some((x, of)) if x == of => Ok(Found::Match(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?])),
-        Some((x, of)) => Ok(Found::Miss(format!(
-            "`{}` is multiplied with the sigmoid of `{}`, not its own",
-            graph.value(x).name,
-            graph.value(of).name
-        ))),
-        None => Ok(Found::Nothing),
+    let product = binary(graph, output, BinaryKind::Mul).and_then(|[a, b]| {
+        let gates = [(a, b), (b, a)].map(|(x, gate)| sigmoid(graph, gate).map(|of| (x, of)));
+        gates.into_iter().flatten().next()
+    });
+    let Some((x, of)) = product.or_else(|| over_sigmoid_denominator(graph, output)) else { return Ok(Found::Nothing) };
+    if x == of {
+        return Ok(Found::Match(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?]));
     }
+    if scalar(graph, x).is_some() {
+        // A sigmoid.
+        return Ok(Found::Nothing);
+    }
+    let (x, of) = (&graph.value(x).name, &graph.value(of).name);
+    Ok(Found::Miss(format!("`{x}` is multiplied with the sigmoid of `{of}`, not its own")))
+}
+
+/// x, where a value is `sigmoid(x)`.
+fn sigmoid(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    let written_out = || {
+        let (one, of) = over_sigmoid_denominator(graph, value)?;
+        (scalar(graph, one)? == 1.0).then_some(of)
+    };
+    unary(graph, value, UnaryKind::Sigmoid).or_else(written_out)
+}
+
+/// a and x, where a value is `a / (1 + exp(-x))`.
+fn over_sigmoid_denominator(graph: &Graph, value: ValueId) -> Option<(ValueId, ValueId)> {
+    let [a, sum] = binary(graph, value, BinaryKind::Div)?;
+    let (power, _) = with_scalar(graph, sum, BinaryKind::Add).filter(|(_, one)| *one == 1.0)?;
+    let exponent = unary(graph, power, UnaryKind::Exp)?;
+    let times = || scaled(graph, exponent).filter(|(_, factor)| *factor == -1.0).map(|(x, _)| x);
+    Some((a, unary(graph, exponent, UnaryKind::Neg).or_else(times)?))
 }

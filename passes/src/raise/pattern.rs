@@ -68,6 +68,12 @@ pub(super) fn is_about(number: f64, meant: f64, dtype: DType) -> bool {
     (number - meant).abs() <= rounding(dtype).max(1e-4) * meant.abs()
 }
 
+/// Whether a number is exactly what a constant is meant to be, but for the rounding to float32 of those it is
+/// computed from.
+pub(super) fn is_exactly(number: f64, meant: f64) -> bool {
+    (number - meant).abs() <= f64::from(f32::EPSILON) * meant.abs()
+}
+
 /// The largest relative error of a number that a few steps in this type gave.
 pub(super) fn rounding(dtype: DType) -> f64 {
     match dtype {

@@ -3,7 +3,7 @@
 use planish_ir::ops::{Binary, BinaryKind};
 use planish_ir::{Graph, Op, ValueId};
 
-use super::pattern::{is_about, op, scalar, with_scalar};
+use super::pattern::{op, scalar, with_scalar};
 
 /// How deep products are taken apart.
 const DEPTH: usize = 6;
@@ -56,19 +56,16 @@ impl Product {
         Some(found)
     }
 
-    /// Whether it is `coefficient * x^n`, whatever x itself is a product of.
-    pub(super) fn is(&self, graph: &Graph, coefficient: f64, x: ValueId, n: usize) -> bool {
-        let dtype = graph.ty(x).dtype;
+    /// The number, where it is `number * x^n`, whatever x itself is a product of.
+    pub(super) fn multiple_of(&self, graph: &Graph, x: ValueId, n: usize) -> Option<f64> {
         let x = Product::of(graph, x);
         let repeat = |factors: &[ValueId]| {
             let mut all = factors.repeat(n);
             all.sort_unstable();
             all
         };
-        let expected = coefficient * (0..n).fold(1.0, |power, _| power * x.coefficient);
-        is_about(self.coefficient, expected, dtype)
-            && self.numerator == repeat(&x.numerator)
-            && self.denominator == repeat(&x.denominator)
+        let is = self.numerator == repeat(&x.numerator) && self.denominator == repeat(&x.denominator);
+        is.then(|| (0..n).fold(self.coefficient, |number, _| number / x.coefficient))
     }
 }
 

@@ -26,7 +26,7 @@ fn a_near_miss_names_the_condition_and_the_value() {
     assert_eq!(
         norms,
         [
-            "norm at no_weights: `no_weights` is multiplied with no vector of weights",
+            "norm at other_axis: the mean `m` is not over the last axis, and that axis kept",
             "norm at of_another: what is divided by `s` is not `x` times a vector",
             "norm at no_square: `i`, whose mean is taken, is no square",
         ]
@@ -50,6 +50,45 @@ fn a_near_miss_names_the_condition_and_the_value() {
     );
     let rotary = reasons(include_str!("../../../tests/filetests/raise-rotary/near.ir"));
     assert_eq!(rotary, ["rotary at no_angles: `free` is not of angles that stand twice beside each other"]);
+}
+
+#[test]
+fn a_factor_of_about_what_was_meant_is_a_near_miss() {
+    let norms = reasons(include_str!("../../../tests/filetests/raise-norms/factor_near.ir"));
+    assert_eq!(norms, ["norm at by_about_one: what is divided by `r` is `x` times the number 1.00005"]);
+    let activations = reasons(include_str!("../../../tests/filetests/raise-activations/factor_near.ir"));
+    assert_eq!(activations, ["gelu at about_halved: `c` is multiplied with something else than `x` / 2"]);
+}
+
+#[test]
+fn other_forms_have_near_misses_of_their_own() {
+    let roots = reasons(include_str!("../../../tests/filetests/raise-norms/near_roots.ir"));
+    assert_eq!(
+        roots,
+        [
+            "norm at no_root: `r` has another power of `m` than its square root",
+            "norm at put_before: the mean `row` is not over the last axis, and that axis kept",
+            "norm at of_any_size: the features of `z` are not known",
+        ]
+    );
+    let spread = reasons(include_str!("../../../tests/filetests/raise-norms/scale_spread_near.ir"));
+    assert_eq!(
+        spread,
+        [
+            "layer_norm at bias_is_no_vector: `shift`, to which `xs` is added, is no vector of weights",
+            "layer_norm at two_weights: `mv` is not to the mean of `x` what `xs` is to `x`",
+        ]
+    );
+    let gelu = reasons(include_str!("../../../tests/filetests/raise-activations/gelu_half_inside.ir"));
+    assert_eq!(
+        gelu,
+        [
+            "gelu at no_multiple: `e` is no multiple of 1 + erf",
+            "gelu at halved_twice: `d` is multiplied with something else than `x`",
+        ]
+    );
+    let silu = reasons(include_str!("../../../tests/filetests/raise-activations/silu_written_out.ir"));
+    assert_eq!(silu, ["silu at of_another: `z` is multiplied with the sigmoid of `x`, not its own",]);
 }
 
 #[test]

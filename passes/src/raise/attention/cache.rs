@@ -19,12 +19,17 @@ pub(super) fn raise(graph: &mut Graph) -> Result<usize, PassError> {
         let Attention { k, v, past_key, past_value, present: Flag(false), .. } = attention else {
             return Ok(Step::Keep);
         };
-        let keys = given_back.iter().find(|(_, parts)| *parts == (past_key, k));
-        let values = given_back.iter().find(|(_, parts)| *parts == (past_value, v));
-        let (Some((keys, _)), Some((values, _))) = (keys, values) else { return Ok(Step::Keep) };
+        let (Some(keys), Some(values)) = (given_back.get(&(past_key, k)), given_back.get(&(past_value, v))) else {
+            return Ok(Step::Keep);
+        };
         let result = graph.node(node).outputs[0];
         let results = graph.emit_all(Attention { present: Flag(true), ..attention }, result)?;
-        outputs.extend([(*keys, results[1]), (*values, results[2])]);
+        // The same features may be split into other heads.
+        let by_head = |outputs: &[ValueId], own| outputs.iter().copied().find(|v| graph.ty(*v) == graph.ty(own));
+        let (Some(keys), Some(values)) = (by_head(keys, results[1]), by_head(values, results[2])) else {
+            return Ok(Step::Keep);
+        };
+        outputs.extend([(keys, results[1]), (values, results[2])]);
         Ok(Step::Replace(vec![results[0]]))
     })?;
     graph.substitute(&outputs);
@@ -32,16 +37,23 @@ pub(super) fn raise(graph: &mut Graph) -> Result<usize, PassError> {
     Ok(changed)
 }
 
-/// What the graph computes, gives back and uses nowhere else: the value, what its positions are put
-/// behind, and these as attention takes them.
-fn given_back(graph: &Graph) -> Vec<(ValueId, (Option<ValueId>, ValueId))> {
+/// Positions as attention takes them: those of a cache, and the new ones behind them.
+type Parts = (Option<ValueId>, ValueId);
+
+/// What the graph computes, gives back and uses nowhere else, by what it consists of.
+fn given_back(graph: &Graph) -> HashMap<Parts, Vec<ValueId>> {
     let mut uses = graph.use_counts();
     graph.outputs().iter().for_each(|output| uses[output.value.index()] -= 1);
-    let outputs = graph.outputs().iter().map(|output| output.value);
-    let only_outputs = outputs.filter(|value| uses[value.index()] == 0 && graph.producer(*value).is_some());
-    let parts = |value| match behind(graph, value) {
-        Some([past, new]) => (value, (Some(past), side_by_side(graph, new))),
-        None => (value, (None, side_by_side(graph, value))),
-    };
-    only_outputs.map(parts).collect()
+    let mut given_back: HashMap<Parts, Vec<ValueId>> = HashMap::new();
+    for value in graph.outputs().iter().map(|output| output.value) {
+        if uses[value.index()] > 0 || graph.producer(value).is_none() {
+            continue;
+        }
+        let parts = match behind(graph, value) {
+            Some([past, new]) => (Some(past), side_by_side(graph, new)),
+            None => (None, side_by_side(graph, value)),
+        };
+        given_back.entry(parts).or_default().push(value);
+    }
+    given_back
 }

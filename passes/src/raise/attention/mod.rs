@@ -6,7 +6,7 @@ mod mask;
 mod scores;
 
 use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, MatMul, Real, Reshape, Transpose};
-use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Shape, ValueId};
+use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::narrow::NARROW;
 use super::pattern::{cast_to, part, reshape, reshaped, rounding, transpose, transposed, unscaled, widened};
@@ -27,8 +27,10 @@ pub const RAISE_ATTENTION: Pass = Pass {
               in that type",
     numerics: "scores are scaled at another place: relative differences of 1e-7. Between casts, products \
                that were rounded to a half type are not. A query that every key is left out for \
-               attends to all alike, where exporters give zeros (a guard against what is not a number) or scores \
-               that were rounded away: it is a query of padding, and nothing reads its result",
+               attends to all alike, as where scores are replaced by a number. Where a number is added to them, \
+               exporters give what rounding leaves of the scores, and zeros where they guard against what is not a \
+               number. Of a mask that stays in the bias, such a query attends to the keys that the fewest of its parts \
+               leave out. It is a query of padding, and nothing reads its result",
     example: Example {
         target: Target::Onnx,
         fusion: true,
@@ -138,7 +140,10 @@ fn raised(
     let mut wide = |value: ValueId| cast_to(graph, value, dtype);
     let [q, k, v] = [wide(q)?, wide(k)?, wide(v)?];
     let past = past.map(|[k, v]| Ok([wide(k)?, wide(v)?])).transpose()?;
-    let added = added.into_iter().map(wide).collect::<Result<Vec<ValueId>, BuildError>>()?;
+    let wide_bias = added.iter().any(|value| graph.ty(*value).dtype == DType::F32);
+    let bias_dtype = if wide_bias { DType::F32 } else { dtype };
+    let added = added.into_iter().map(|value| cast_to(graph, value, bias_dtype));
+    let added = added.collect::<Result<Vec<ValueId>, BuildError>>()?;
     let attention = Attention {
         bias: sum(graph, &added)?,
         past_key: past.map(|p| p[0]),

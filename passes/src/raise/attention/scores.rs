@@ -1,7 +1,7 @@
 //! What the softmax is of.
 
 use planish_ir::ops::{Binary, BinaryKind, MatMul, Select, Softmax, UnaryKind};
-use planish_ir::{BuildError, Graph, Op, Rewriter, ValueId, Weight};
+use planish_ir::{BuildError, DType, Graph, Op, Rewriter, ValueId, Weight};
 
 use super::super::pattern::{narrowed, op, part, scalar, scaled, unary, widened};
 use crate::raise::element::MASKED;
@@ -14,6 +14,7 @@ pub(super) struct Scores {
     pub(super) keys: ValueId,
     pub(super) scale: f64,
     pub(super) softcap: Option<f64>,
+    /// Of the scores' type, or float32.
     pub(super) added: Vec<ValueId>,
 }
 
@@ -83,7 +84,12 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Resu
                 Ok(read) => read,
                 Err(reason) => return Ok(Err(reason)),
             };
-            let dtype = graph.ty(value).dtype;
+            // Behind what replaces a score, no score is seen; neither must it be behind what is added to it.
+            let dtype = match graph.ty(value).dtype {
+                DType::F16 => DType::F32,
+                dtype => dtype,
+            };
+            let fill = fill.map(|number| if number < 0.0 { number.min(REPLACING) } else { number });
             let [a, b] = fill.map(|number| graph.weight_part(Weight::scalar(dtype, number), value));
             read.added.push(part(graph, Select { condition, a, b }, value)?);
             Ok(Ok(read))
@@ -121,6 +127,10 @@ fn unknown(graph: &Graph, value: ValueId) -> String {
     let how = op(graph, value).map_or("given", Op::mnemonic);
     format!("`{}`, by `{how}`, is no part of how scores are computed", graph.value(value).name)
 }
+
+/// A number that stays what it is when a score is added to it, and that many of such can be added to: beside it,
+/// float32 rounds scores of up to 1e22 away.
+const REPLACING: f64 = -1e30;
 
 /// How deep scores are taken apart.
 const DEPTH: usize = 8;

@@ -1,0 +1,171 @@
+//! Norms.
+
+mod root;
+mod spread;
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, RmsNorm};
+use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId, Weight};
+
+use super::narrow::NARROW;
+use super::pattern::{binary, is_exactly, narrowed, op, part};
+use super::product::Product;
+use super::{Found, Rule, run as apply};
+use crate::{Example, Options, Pass, PassError, Target};
+use root::{Root, mean_of, squared};
+
+/// Raises arithmetic to norms.
+pub const RAISE_NORMS: Pass = Pass {
+    name: "raise-norms",
+    summary: "raises x / sqrt(mean(x^2) + eps) * weight over the last axis to rms_norm, the same of x - mean(x) to \
+              layer_norm, and the sum of that with a vector to its bias; the root may be divided by or its inverse \
+              multiplied with, and factors stand in any order. Where there is no weight, it becomes one of ones. \
+              x and its mean may be scaled apart: x * (weight / root) + (bias - mean(x) * (weight / root)). What is \
+              normalized may be cast to a half type before it is multiplied, and a norm between casts from and to a \
+              half type is raised in that type",
+    numerics: "the rounding of the steps between: relative differences of a few 1e-7; where x and its mean are scaled apart, \
+               of a few 1e-7 of the mean. What was normalized in float32 is rounded to a half type once instead of \
+               before each factor, and float32 weights of a norm between casts before they are multiplied: relative \
+               differences of a half type's precision",
+    example: Example {
+        target: Target::Onnx,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = uniform(1) : f32[2]
+            weight @two = dense([2.0]) : f32[]
+            weight @eps = dense([0.5]) : f32[]
+            weight @one = dense([1.0]) : f32[]
+            %a = pow(%x, @two) : f32[n, 2]
+            %b = reduce_mean(%a) {axes = [1], keep = true} : f32[n, 1]
+            %c = add(%b, @eps) : f32[n, 1]
+            %d = sqrt(%c) : f32[n, 1]
+            %e = div(@one, %d) : f32[n, 1]
+            %f = mul(%x, %e) : f32[n, 2]
+            %y = mul(@w, %f) : f32[n, 2]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            weight @w = uniform(1) : f32[2]
+            %y = rms_norm(%x, @w) {eps = 0.5} : f32[n, 2]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+    apply(graph, RULES)
+}
+
+/// The rules of norms. What is multiplied with a vector is a norm with a weight, what is left is one without.
+/// Biases are added before a cast to a half type or behind it.
+pub(super) const RULES: &[&Rule] = &[&WEIGHTED, &spread::SPREAD, &UNWEIGHTED, &BIAS, &NARROW, &BIAS];
+
+/// `x / sqrt(mean(x^2) + eps) * weight`.
+const WEIGHTED: Rule = Rule { name: "norm", find: |graph, node| norm(graph, node, true) };
+
+/// `x / sqrt(mean(x^2) + eps)`.
+const UNWEIGHTED: Rule = Rule { name: "norm", find: |graph, node| norm(graph, node, false) };
+
+fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Result<Found, BuildError> {
+    let Op::Binary(Binary { kind: BinaryKind::Mul | BinaryKind::Div, .. }) = graph.node(node).op else {
+        return Ok(Found::Nothing);
+    };
+    let output = graph.node(node).outputs[0];
+    let mut product = factors(graph, output);
+    let Some(root) = Root::taken(graph, &mut product) else { return Ok(Found::Nothing) };
+    let square = match root.square(graph) {
+        Ok(square) => square,
+        Err(reason) => return Ok(Found::Miss(reason)),
+    };
+    let name = |value: ValueId| graph.value(value).name.clone();
+    let Some(x) = squared(graph, square) else {
+        return Ok(Found::Miss(format!("`{}`, whose mean is taken, is no square", name(square))));
+    };
+    let weight = product.take(|factor| vector(graph, factor, x).then_some(factor));
+    match product.multiple_of(graph, x, 1) {
+        Some(factor) if is_exactly(factor, 1.0) => {}
+        Some(factor) => {
+            return Ok(Found::Miss(format!(
+                "what is divided by `{}` is `{}` times the number {}",
+                name(root.value),
+                name(x),
+                factor as f32
+            )));
+        }
+        None if spread::is_part(graph, &product, x) => return Ok(Found::Nothing),
+        None => {
+            let (root, x) = (name(root.value), name(x));
+            return Ok(Found::Miss(format!("what is divided by `{root}` is not `{x}` times a vector")));
+        }
+    }
+    let [wide, dtype] = [x, output].map(|value| graph.ty(value).dtype);
+    let weight = match weight.map(|weight| (weight, graph.weight(weight).map(|weight| weight.cast(wide)))) {
+        Some((weight, Some(cast))) if wide != dtype => graph.weight_like(cast, weight),
+        Some((weight, _)) => weight,
+        None if weighted => return Ok(Found::Nothing),
+        None => match ones(graph, x, output) {
+            Some(ones) => ones,
+            None => return Ok(Found::Miss(format!("the features of `{}` are not known", graph.value(x).name))),
+        },
+    };
+    let eps = Real(root.eps);
+    let raised: Op = match centered(graph, x) {
+        Some([x, _]) => LayerNorm { x, weight, bias: None, eps }.into(),
+        None => RmsNorm { x, weight, eps }.into(),
+    };
+    if wide == dtype {
+        return Ok(Found::Match(vec![graph.emit(raised, output)?]));
+    }
+    let x = part(graph, raised, output)?;
+    Ok(Found::Match(vec![graph.emit(Cast { x, to: dtype }, output)?]))
+}
+
+/// The factors of a value, with those of a factor that was cast to a half type.
+fn factors(graph: &Graph, value: ValueId) -> Product {
+    let mut outer = Product::of(graph, value);
+    if Root::is_in(graph, &outer) {
+        return outer;
+    }
+    let Some(inner) = outer.take(|factor| narrowed(graph, factor)) else { return outer };
+    let mut product = Product::of(graph, inner);
+    product.coefficient *= outer.coefficient;
+    product.numerator.extend(outer.numerator);
+    product
+}
+
+/// Whether a value is a weight with an element for each feature of x.
+fn vector(graph: &Graph, value: ValueId, x: ValueId) -> bool {
+    let features = graph.ty(x).shape.last();
+    graph.weight(value).is_some()
+        && features.is_some_and(|last| graph.ty(value).shape[..] == *std::slice::from_ref(last))
+}
+
+/// A weight that changes nothing of x.
+fn ones(graph: &mut Rewriter<'_>, x: ValueId, like: ValueId) -> Option<ValueId> {
+    let ty = graph.ty(x);
+    let features = usize::try_from(ty.shape.last()?.as_constant()?).ok().filter(|features| *features > 0)?;
+    let ones = Weight::scalar(ty.dtype, 1.0).reshape(&[1])?.pad(&[features], 1.0)?;
+    Some(graph.weight_part(ones, like))
+}
+
+/// x and the mean, where a value is x less its own mean.
+fn centered(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
+    let [x, mean] = binary(graph, value, BinaryKind::Sub)?;
+    (mean_of(graph, mean)? == x).then_some([x, mean])
+}
+
+/// `layer_norm(x) + b` of a vector b.
+const BIAS: Rule = Rule { name: "layer_norm", find: bias };
+
+fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+    let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
+    let output = graph.node(node).outputs[0];
+    for (normal, bias) in [(a, b), (b, a)] {
+        let Some(Op::LayerNorm(norm)) = op(graph, normal) else { continue };
+        if norm.bias.is_none() && graph.weight(bias).is_some() && graph.ty(bias) == graph.ty(norm.weight) {
+            let norm = LayerNorm { bias: Some(bias), ..norm.clone() };
+            return Ok(Found::Match(vec![graph.emit(norm, output)?]));
+        }
+    }
+    Ok(Found::Nothing)
+}
