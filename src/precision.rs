@@ -1,5 +1,7 @@
 //! What is said of half precision: in `planish.json`, and to a person.
 
+use std::collections::BTreeMap;
+
 use planish_passes::precision::{Kept, Loss, Report};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +15,10 @@ pub struct PartPrecision {
     pub bytes: f64,
     /// What is kept in float32 and would not be by its kind.
     pub kept: Vec<KeptInFloat32>,
-    /// Weights elements of which overflow or underflow.
+    /// Values that stay in half precision and were observed near the limit, and how large they are.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub near: BTreeMap<String, f64>,
+    /// Weights that are in half precision and elements of which underflow.
     pub losses: Vec<WeightLoss>,
 }
 
@@ -37,14 +42,10 @@ pub struct WeightLoss {
     pub name: String,
     /// Its largest magnitude.
     pub max_abs: f64,
-    /// How many of its elements overflow to infinity.
-    pub overflows: u64,
     /// How many of its elements other than 0 become 0.
     pub underflows: u64,
     /// How many elements it has.
     pub elements: u64,
-    /// Whether that is too much, so that it stays in float32.
-    pub kept: bool,
 }
 
 impl From<&Report> for PartPrecision {
@@ -58,15 +59,14 @@ impl From<&Report> for PartPrecision {
         let loss = |loss: &Loss| WeightLoss {
             name: loss.name.clone(),
             max_abs: loss.max_abs,
-            overflows: loss.overflows,
             underflows: loss.underflows,
             elements: loss.elements,
-            kept: loss.is_unfit(report.half),
         };
         Self {
             flops: report.flops,
             bytes: report.bytes,
             kept: report.kept.iter().map(kept).collect(),
+            near: report.near.iter().cloned().collect(),
             losses: report.losses.iter().map(loss).collect(),
         }
     }
@@ -94,16 +94,17 @@ impl PartPrecision {
         };
         lines.extend(self.kept.iter().take(MAX_LINES).map(kept));
         rest(&mut lines, self.kept.len(), "operators are kept in float32");
-        // Those that are kept are named above.
-        let small: Vec<&WeightLoss> = self.losses.iter().filter(|loss| !loss.kept).collect();
-        let underflow = |loss: &&WeightLoss| {
+        let near = |(name, magnitude): (&String, &f64)| format!("  near the limit: `{name}` reaches {magnitude:.3e}");
+        lines.extend(self.near.iter().take(MAX_LINES).map(near));
+        rest(&mut lines, self.near.len(), "values are near the limit");
+        let underflow = |loss: &WeightLoss| {
             format!(
                 "  underflow: {} of {} elements of `{}` become 0; its largest is {:.1e}",
                 loss.underflows, loss.elements, loss.name, loss.max_abs
             )
         };
-        lines.extend(small.iter().take(MAX_LINES).map(underflow));
-        rest(&mut lines, small.len(), "weights underflow");
+        lines.extend(self.losses.iter().take(MAX_LINES).map(underflow));
+        rest(&mut lines, self.losses.len(), "weights underflow");
         lines
     }
 }

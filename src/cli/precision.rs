@@ -57,6 +57,9 @@ impl PrecisionArguments {
         let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-fp32: {e}")));
         precision.keep = self.keep_fp32.iter().map(pattern).collect::<Result<_, _>>()?;
         if let Some(limit) = self.max_abs {
+            if limit > half.max() {
+                return Err(Usage(format!("--max-abs {limit}: {half} ends at {}", half.max())).into());
+            }
             if limit.is_nan() || limit <= 0.0 {
                 return Err(Usage("--max-abs is a positive number".to_owned()).into());
             }

@@ -17,7 +17,8 @@ use serde_json::{Map, Value, json};
 
 use crate::export::parse;
 use crate::support::{
-    Draft, Stored, compiled, golden, names, numbered, options, planish_compile, scratch, tensors, write_tensors,
+    Draft, Stored, compiled, golden, names, numbered, options, planish_compile, repository, scratch, tensors,
+    write_tensors,
 };
 
 /// Where an initializer's bytes are: file, offset and length. Absent for one in the model file.

@@ -1,8 +1,10 @@
 //! Precision: weights and arithmetic in float16 or bfloat16, and float32 only where range or a
 //! kernel demands it.
 
+mod kind;
 mod losses;
 mod plan;
+mod reason;
 mod rebuild;
 mod report;
 mod store;
@@ -17,7 +19,7 @@ use regex::Regex;
 use crate::{Example, Options, Pass, PassError, Target};
 
 pub use losses::Loss;
-pub use plan::{Kept, Reason};
+pub use reason::{Kept, Reason};
 pub use report::Report;
 pub use store::STORE_HALF;
 pub use widen::WIDEN;
@@ -104,8 +106,9 @@ pub const HALVE: Pass = Pass {
     summary: "brings a float32 graph to float16 or bfloat16, where one is asked for: weights are cast lazily, products, \
               norms, rotations, activations and sums compute in it. In float32 stay: (positions) what is computed from \
               integers alone, such as angles and masks; (reductions) sums, means, running sums, softmax, powers, \
-              exponentials, logarithms, roots and trigonometric functions on their own; (sole-use) what only such \
-              operators use, the bias of an attention included; (weights) operators with a weight that the type cannot \
+              exponentials, logarithms, roots and trigonometric functions on their own, and what follows them up to the \
+              next norm, product or bounded function, for only float32 holds how large or small they may be; (sole-use) what only such \
+              operators use, but for products and tables that are looked up in, and the bias of an attention; (weights) operators with a weight that the type cannot \
               hold, because elements overflow or so much underflows that the weight's relative error exceeds four units \
               of roundoff; (activations) operators one of whose values was observed to exceed the limit; (asked) what \
               was named; and inputs and outputs of the graph, unless they are to be halved too. Norms compute their \
@@ -143,16 +146,16 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
 /// When a weight cannot be read.
 pub fn halve(graph: &mut Graph, options: &Options) -> Result<Option<Report>, PassError> {
     let Some(precision) = &options.precision else { return Ok(None) };
-    let losses = losses::losses(graph, precision.half)?;
-    let (changed, kept, matched) = if options.target.computes_in_float32() {
-        let mut matched = vec![false; precision.keep.len()];
-        let (changed, kept) = store::round_weights(graph, precision, &losses, &mut matched);
-        (changed, kept, matched)
+    let mut losses = losses::losses(graph, precision.half)?;
+    let (changed, kept, matched, halved) = if options.target.computes_in_float32() {
+        store::round_weights(graph, precision, &losses)
     } else {
         let plan = plan::plan(graph, precision, &losses);
-        let changed = plan.halved();
+        let (changed, halved) = (plan.halved(), plan.halved_weights(graph));
         *graph = rebuild::rebuild(graph, &plan::Halved { plan: &plan, precision })?;
-        (changed, plan.kept, plan.matched)
+        (changed, plan.kept, plan.matched, halved)
     };
-    Ok(Some(Report::new(graph, precision.half, changed, kept, losses, matched)))
+    // Of the others nothing is lost.
+    losses.retain(|(weight, _)| halved.contains(weight));
+    Ok(Some(Report::new(graph, precision, changed, kept, losses, matched)))
 }

@@ -1,12 +1,12 @@
 //! Which operators compute in half precision, and why others do not.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 use planish_ir::handle::Handle;
-use planish_ir::ops::{BinaryKind, ReduceKind, UnaryKind};
-use planish_ir::{DType, Def, Graph, Node, NodeId, Op, Origin, ValueId};
+use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 
+use super::kind::{Source, attention_bias, by_kind, follows, is_bounded, looks_up, source, touches};
+use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::Types;
 use super::{Loss, Precision};
 
@@ -23,7 +23,7 @@ pub(super) struct Plan {
 
 /// What an operator computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
+pub(super) enum Type {
     /// Half precision.
     Half,
     /// float32.
@@ -65,82 +65,17 @@ impl Plan {
         self.types.get(&node) == Some(&Type::Half)
     }
 
+    /// The weights that operators take in half precision.
+    pub(super) fn halved_weights(&self, graph: &Graph) -> HashSet<ValueId> {
+        let nodes = graph.nodes().filter(|(id, _)| self.is_half(*id)).map(|(_, node)| &node.op);
+        let operands = nodes.flat_map(|op| op.operands().into_iter().filter(|v| attention_bias(op) != Some(*v)));
+        operands.filter(|operand| graph.weight(*operand).is_some()).collect()
+    }
+
     /// How many operators compute in half precision.
     pub(super) fn halved(&self) -> usize {
         self.types.values().filter(|ty| **ty == Type::Half).count()
     }
-}
-
-/// An operator, or on targets that compute in float32 a weight, that is kept in float32.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// The name of its first result, or of the weight.
-    pub name: String,
-    /// The operator's mnemonic, or `weight`.
-    pub operator: &'static str,
-    /// Where it came from.
-    pub origin: Origin,
-    /// Why.
-    pub reason: Reason,
-}
-
-/// Why something is kept in float32.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Reason {
-    /// A weight that half precision cannot hold.
-    Weight(Loss),
-    /// A value beyond the limit.
-    Activation {
-        /// The value, or the scores of an attention.
-        name: String,
-        /// Its largest magnitude.
-        magnitude: f64,
-        /// The limit.
-        limit: f64,
-    },
-    /// A value of unknown range, which comes from a weight that overflows.
-    Unbounded(String),
-    /// It passes through as it is.
-    PassesThrough,
-    /// It was asked for by this pattern.
-    Asked(String),
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Weight(Loss { name, overflows, elements, max_abs, .. }) if *overflows > 0 => {
-                write!(
-                    f,
-                    "{overflows} of {elements} elements of the weight `{name}` overflow; the largest is {max_abs:.3e}"
-                )
-            }
-            Reason::Weight(Loss { name, max_abs, relative_error, .. }) => write!(
-                f,
-                "the weight `{name}` underflows: its largest element is {max_abs:.3e}, its relative error {relative_error:.1e}"
-            ),
-            Reason::Activation { name, magnitude, limit } => {
-                write!(f, "`{name}` reaches {magnitude:.3e}; at most {limit:.3e} is computed in half precision")
-            }
-            Reason::Unbounded(name) => write!(
-                f,
-                "`{name}` comes from a weight that overflows; --calibrate with data says how large it really is"
-            ),
-            Reason::PassesThrough => f.write_str("it passes through as it is"),
-            Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
-        }
-    }
-}
-
-/// What a float32 value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-enum Source {
-    /// Weights alone.
-    Weights,
-    /// Integers and booleans, and weights.
-    Integers,
-    /// Something that was looked up or given: the data that flows through the model.
-    Data,
 }
 
 pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Loss)]) -> Plan {
@@ -148,6 +83,8 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
     let mut kept = HashSet::new();
+    // Results in float32 by kind that half precision may not hold: sums, exponentials, what follows these.
+    let mut wide = vec![false; graph.value_count()];
     let mut unbounded = vec![false; graph.value_count()];
     let mut sources = vec![Source::Weights; graph.value_count()];
     graph.inputs().iter().for_each(|id| sources[id.index()] = Source::Data);
@@ -158,6 +95,13 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
         let source = source(graph, node, &sources);
         node.outputs.iter().for_each(|output| sources[output.index()] = source);
         let mut ty = by_kind(graph, node, source);
+        let bias = attention_bias(&node.op);
+        let follows_wide = |v: &ValueId| wide[v.index()] && Some(*v) != bias;
+        if ty == Type::Half && follows(&node.op) && node.op.operands().iter().any(follows_wide) {
+            ty = Type::Single;
+        }
+        let is_wide = ty == Type::Single && !is_bounded(&node.op);
+        node.outputs.iter().for_each(|output| wide[output.index()] = is_wide);
         let asked = asked(graph, node, precision, &mut plan.matched);
         if ty == Type::Half
             && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &unbounded))
@@ -183,122 +127,8 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
         plan.types.insert(id, ty);
     }
     sole_use(graph, &mut plan, &kept);
-    follow_operands(graph, precision, &mut plan);
+    follow_operands(graph, precision, &mut plan, &unfit);
     plan
-}
-
-/// Whether a float32 value goes in or comes out.
-fn touches(graph: &Graph, node: &Node) -> bool {
-    let single = |value: &ValueId| graph.ty(*value).dtype == DType::F32;
-    node.op.operands().iter().any(single) || node.outputs.iter().any(single)
-}
-
-fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {
-    let operands = node.op.operands();
-    let largest = |values: &[ValueId]| {
-        let of = |value: &ValueId| match (&graph.value(*value).def, graph.ty(*value).dtype) {
-            (Def::Weight(_), _) => Source::Weights,
-            (_, DType::F32) => sources[value.index()],
-            _ => Source::Integers,
-        };
-        values.iter().map(of).fold(Source::Weights, |a, b| if b > a { b } else { a })
-    };
-    match &node.op {
-        Op::Linear(_) | Op::MatMul(_) | Op::Embedding(_) | Op::Attention(_) | Op::Rotary(_) | Op::Foreign(_) => {
-            Source::Data
-        }
-        Op::Iota(_) => Source::Integers,
-        // Rows of a table are data, whatever picks them.
-        Op::Gather(_) if graph.weight(operands[0]).is_some() => Source::Data,
-        Op::Gather(_) => largest(&operands[..1]),
-        Op::Cast(p) if graph.ty(p.x).dtype.is_float() && graph.ty(p.x).dtype != DType::F32 => Source::Data,
-        _ => largest(&operands),
-    }
-}
-
-/// What an operator computes in by its kind.
-fn by_kind(graph: &Graph, node: &Node, source: Source) -> Type {
-    if graph.ty(node.outputs[0]).dtype != DType::F32 && !matches!(node.op, Op::Foreign(_)) {
-        return Type::Operands;
-    }
-    let single = match &node.op {
-        _ if source == Source::Integers => true,
-        Op::Foreign(_) | Op::Iota(_) | Op::Softmax(_) | Op::CumSum(_) => true,
-        // What widens a half type is there for a reason.
-        Op::Cast(p) => graph.ty(p.x).dtype != DType::F64,
-        Op::Reduce(p) => matches!(p.kind, ReduceKind::Sum | ReduceKind::Mean),
-        Op::Binary(p) => p.kind == BinaryKind::Pow,
-        Op::Unary(p) => matches!(
-            p.kind,
-            UnaryKind::Exp | UnaryKind::Log | UnaryKind::Sqrt | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin
-        ),
-        _ => false,
-    };
-    if single { Type::Single } else { Type::Half }
-}
-
-/// The first pattern that asks for an operator.
-fn asked(graph: &Graph, node: &Node, precision: &Precision, matched: &mut [bool]) -> Option<Reason> {
-    let mut found = None;
-    for (pattern, matched) in precision.keep.iter().zip(matched) {
-        let weights = node.op.operands().into_iter().filter(|operand| graph.weight(*operand).is_some());
-        if node.outputs.iter().copied().chain(weights).any(|value| is_named(graph, value, pattern)) {
-            *matched = true;
-            found = found.or_else(|| Some(Reason::Asked(pattern.to_string())));
-        }
-    }
-    found
-}
-
-/// Whether the name of a value, or that of where it came from, matches.
-pub(super) fn is_named(graph: &Graph, value: ValueId, pattern: &regex::Regex) -> bool {
-    let value = graph.value(value);
-    let origin = match &value.origin {
-        Origin::Tensor { name, .. } | Origin::Node { name, .. } => Some(name),
-        Origin::Module(path) => Some(path),
-        Origin::Config(_) | Origin::Unknown => None,
-    };
-    pattern.is_match(&value.name) || origin.is_some_and(|name| pattern.is_match(name))
-}
-
-/// What speaks against half precision.
-fn evidence(
-    graph: &Graph,
-    node: &Node,
-    precision: &Precision,
-    unfit: &HashMap<ValueId, &Loss>,
-    unbounded: &[bool],
-) -> Option<Reason> {
-    let operands = node.op.operands();
-    if let Some(operand) = operands.iter().find(|operand| unbounded[operand.index()]) {
-        return Some(Reason::Unbounded(graph.value(*operand).name.clone()));
-    }
-    if let Some(loss) = operands.iter().find_map(|operand| unfit.get(operand)) {
-        return Some(Reason::Weight((*loss).clone()));
-    }
-    let names = node.outputs.iter().chain(&operands).map(|value| graph.value(*value).name.clone());
-    let scores = matches!(node.op, Op::Attention(_)).then(|| scores_name(graph, node));
-    names.chain(scores).find_map(|name| {
-        let magnitude = *precision.observed.get(&name)?;
-        let limit = precision.max_abs;
-        // What is not a number exceeds every limit.
-        (magnitude > limit || magnitude.is_nan()).then_some(Reason::Activation { name, magnitude, limit })
-    })
-}
-
-/// Whether results are of moderate size, or as far as can be said so, whatever the size of the operands: those
-/// that normalize, mix or bound them, and products, whose weights are small as a rule.
-fn is_bounded(op: &Op) -> bool {
-    match op {
-        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Softmax(_) | Op::Linear(_) | Op::MatMul(_) => true,
-        Op::Unary(p) => matches!(p.kind, UnaryKind::Tanh | UnaryKind::Sigmoid | UnaryKind::Cos | UnaryKind::Sin),
-        _ => false,
-    }
-}
-
-/// The name under which the scores of an attention are observed.
-fn scores_name(graph: &Graph, node: &Node) -> String {
-    format!("{}/scores", graph.value(node.outputs[0]).name)
 }
 
 /// Has operators that only operators use that are in float32 by their kind compute in float32 too, from the last
@@ -311,8 +141,9 @@ fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
         let Some(mut ty) = plan.types.get(&id).copied() else { continue };
         let alone = |value: &ValueId| wanted[value.index()] == [false, true];
         let is_product = matches!(node.op, Op::Linear(_) | Op::MatMul(_) | Op::Attention(_));
+        let stays = is_product || looks_up(graph, &node.op);
         if ty == Type::Half
-            && !is_product
+            && !stays
             && node.outputs.iter().any(alone)
             && node.outputs.iter().all(|v| wanted[v.index()] == [false, false] || alone(v))
         {
@@ -332,21 +163,13 @@ fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
     }
 }
 
-/// The bias of an attention, which is added where its softmax is computed: in float32.
-fn attention_bias(op: &Op) -> Option<ValueId> {
-    match op {
-        Op::Attention(p) => p.bias,
-        _ => None,
-    }
-}
-
 /// Has comparisons and the like compute in half precision where all their operands are in it.
-fn follow_operands(graph: &Graph, precision: &Precision, plan: &mut Plan) {
+fn follow_operands(graph: &Graph, precision: &Precision, plan: &mut Plan, unfit: &HashMap<ValueId, &Loss>) {
     for (id, node) in graph.nodes().filter(|(id, _)| plan.types.get(id) == Some(&Type::Operands)).collect::<Vec<_>>() {
         let half = |operand: &ValueId| match graph.value(*operand).def {
             Def::Node { node, .. } => plan.is_half(node),
             Def::Input => precision.half_io,
-            Def::Weight(_) => true,
+            Def::Weight(_) => !unfit.contains_key(operand),
         };
         let floats = node.op.operands().into_iter().filter(|v| graph.ty(*v).dtype == DType::F32);
         let ty = if floats.into_iter().all(|v| half(&v)) { Type::Half } else { Type::Single };

@@ -2,8 +2,8 @@
 
 use planish_ir::{Bindings, DType, Graph, Node, Op, ValueId};
 
-use super::plan::Kept;
-use super::{Half, Loss};
+use super::reason::Kept;
+use super::{Half, Loss, Precision};
 
 /// The size that symbolic dimensions are taken for where operations are counted.
 const NOMINAL_SIZE: i64 = 128;
@@ -23,7 +23,9 @@ pub struct Report {
     pub bytes: f64,
     /// What is kept in float32 and would not be by its kind.
     pub kept: Vec<Kept>,
-    /// Weights elements of which overflow or underflow.
+    /// Values that were observed to come within a quarter of the limit, and how large they are.
+    pub near: Vec<(String, f64)>,
+    /// Weights that are in half precision and elements of which underflow.
     pub losses: Vec<Loss>,
     /// For each pattern of what is to be kept, whether anything matched.
     pub matched: Vec<bool>,
@@ -32,15 +34,21 @@ pub struct Report {
 impl Report {
     pub(super) fn new(
         graph: &Graph,
-        half: Half,
+        precision: &Precision,
         changed: usize,
         kept: Vec<Kept>,
         losses: Vec<(ValueId, Loss)>,
         matched: Vec<bool>,
     ) -> Self {
+        let half = precision.half;
+        let near = precision
+            .observed
+            .iter()
+            .filter(|(_, magnitude)| (precision.max_abs / 4.0..=precision.max_abs).contains(magnitude));
+        let near = near.map(|(name, magnitude)| (name.clone(), *magnitude)).collect();
         let (flops, bytes) = (flops_share(graph, half.dtype()), bytes_share(graph, half.dtype()));
         let losses = losses.into_iter().map(|(_, loss)| loss).collect();
-        Self { half, changed, flops, bytes, kept, losses, matched }
+        Self { half, changed, flops, bytes, kept, near, losses, matched }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Weights in half precision for targets that compute in float32.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use planish_ir::ops::Cast;
 use planish_ir::weight::WeightExpr;
@@ -8,7 +8,7 @@ use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 
 use super::Precision;
 use super::losses::Loss;
-use super::plan::{Kept, Reason, is_named};
+use super::reason::{Kept, Reason, asked};
 use crate::{Example, Options, Pass, PassError, Target};
 
 /// Stores weights that were rounded to a half type in it.
@@ -40,39 +40,39 @@ pub const STORE_HALF: Pass = Pass {
 const MIN_ELEMENTS: usize = 256;
 
 /// Rounds the weights of a float32 graph to half precision, which leaves their type; what it cannot hold,
-/// and what is asked for, stays. Returns how many were rounded, and what stays.
+/// and what is asked for, stays. Returns how many were rounded, what stays, which patterns matched, and which were
+/// rounded.
 pub(super) fn round_weights(
     graph: &mut Graph,
     precision: &Precision,
     losses: &[(ValueId, Loss)],
-    matched: &mut [bool],
-) -> (usize, Vec<Kept>) {
+) -> (usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>) {
+    let mut matched = vec![false; precision.keep.len()];
+    let mut asked_for: HashMap<ValueId, Reason> = HashMap::new();
+    for (_, node) in graph.nodes() {
+        if let Some(reason) = asked(graph, node, precision, &mut matched) {
+            node.op.visit_operands(&mut |operand| drop(asked_for.insert(operand, reason.clone())));
+        }
+    }
     let (mut rounded, mut kept) = (Vec::new(), Vec::new());
     for (id, value, weight) in graph.weights() {
         let is_rounded = narrow(weight, precision.half.dtype()).is_some();
         if weight.dtype() != DType::F32 || weight.elements() < MIN_ELEMENTS || is_rounded {
             continue;
         }
-        let mut asked = None;
-        for (pattern, matched) in precision.keep.iter().zip(&mut *matched) {
-            if is_named(graph, id, pattern) {
-                *matched = true;
-                asked = asked.or_else(|| Some(Reason::Asked(pattern.to_string())));
-            }
-        }
         let loss = losses.iter().find(|(of, loss)| *of == id && loss.is_unfit(precision.half));
-        match asked.or_else(|| loss.map(|(_, loss)| Reason::Weight(loss.clone()))) {
+        match asked_for.remove(&id).or_else(|| loss.map(|(_, loss)| Reason::Weight(loss.clone()))) {
             Some(reason) => {
                 kept.push(Kept { name: value.name.clone(), operator: "weight", origin: value.origin.clone(), reason });
             }
             None => rounded.push((id, weight.cast(precision.half.dtype()).cast(DType::F32))),
         }
     }
-    let count = rounded.len();
+    let halved: HashSet<ValueId> = rounded.iter().map(|(id, _)| *id).collect();
     for (id, weight) in rounded {
         graph.set_weight(id, weight);
     }
-    (count, kept)
+    (halved.len(), kept, matched, halved)
 }
 
 fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {

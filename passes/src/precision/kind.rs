@@ -1,0 +1,103 @@
+//! What operators are, as far as their precision goes.
+
+use planish_ir::handle::Handle;
+use planish_ir::ops::{BinaryKind, ReduceKind, UnaryKind};
+use planish_ir::{DType, Def, Graph, Node, Op, ValueId};
+
+use super::plan::Type;
+
+/// What a float32 value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(super) enum Source {
+    /// Weights alone.
+    Weights,
+    /// Integers and booleans, and weights.
+    Integers,
+    /// Something that was looked up or given: the data that flows through the model.
+    Data,
+}
+
+/// Whether a float32 value goes in or comes out.
+pub(super) fn touches(graph: &Graph, node: &Node) -> bool {
+    let single = |value: &ValueId| graph.ty(*value).dtype == DType::F32;
+    node.op.operands().iter().any(single) || node.outputs.iter().any(single)
+}
+
+pub(super) fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {
+    let operands = node.op.operands();
+    let largest = |values: &[ValueId]| {
+        let of = |value: &ValueId| match (&graph.value(*value).def, graph.ty(*value).dtype) {
+            (Def::Weight(_), _) => Source::Weights,
+            (_, DType::F32) => sources[value.index()],
+            _ => Source::Integers,
+        };
+        values.iter().map(of).fold(Source::Weights, |a, b| if b > a { b } else { a })
+    };
+    match &node.op {
+        Op::Linear(_) | Op::MatMul(_) | Op::Embedding(_) | Op::Attention(_) | Op::Rotary(_) | Op::Foreign(_) => {
+            Source::Data
+        }
+        Op::Iota(_) => Source::Integers,
+        // Rows of a table are data, whatever picks them.
+        Op::Gather(_) if graph.weight(operands[0]).is_some() => Source::Data,
+        Op::Gather(_) => largest(&operands[..1]),
+        Op::Cast(p) if graph.ty(p.x).dtype.is_float() && graph.ty(p.x).dtype != DType::F32 => Source::Data,
+        _ => largest(&operands),
+    }
+}
+
+/// What an operator computes in by its kind.
+pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source) -> Type {
+    if graph.ty(node.outputs[0]).dtype != DType::F32 && !matches!(node.op, Op::Foreign(_)) {
+        return Type::Operands;
+    }
+    let single = match &node.op {
+        _ if source == Source::Integers => true,
+        Op::Foreign(_) | Op::Iota(_) | Op::Softmax(_) | Op::CumSum(_) => true,
+        // What widens a half type is there for a reason.
+        Op::Cast(p) => graph.ty(p.x).dtype != DType::F64,
+        Op::Reduce(p) => matches!(p.kind, ReduceKind::Sum | ReduceKind::Mean),
+        Op::Binary(p) => p.kind == BinaryKind::Pow,
+        Op::Unary(p) => matches!(
+            p.kind,
+            UnaryKind::Exp | UnaryKind::Log | UnaryKind::Sqrt | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin
+        ),
+        _ => false,
+    };
+    if single { Type::Single } else { Type::Half }
+}
+
+/// Whether an operator computes in float32 where an operand comes from float32 and may be as large or as small as
+/// only float32 holds. Products do not: they are what half precision is for.
+pub(super) fn follows(op: &Op) -> bool {
+    !matches!(op, Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) | Op::Rotary(_) | Op::Embedding(_))
+}
+
+/// Whether an operator looks rows of a table of weights up: the table stays as it is whatever uses the rows.
+pub(super) fn looks_up(graph: &Graph, op: &Op) -> bool {
+    match op {
+        Op::Embedding(_) => true,
+        Op::Gather(p) => graph.weight(p.x).is_some(),
+        _ => false,
+    }
+}
+
+/// Whether results are of moderate size, or as far as can be said so, whatever the size of the operands: those
+/// that normalize or bound them, and products, whose weights are small as a rule.
+pub(super) fn is_bounded(op: &Op) -> bool {
+    match op {
+        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Softmax(_) | Op::Linear(_) | Op::MatMul(_) => true,
+        Op::Unary(p) => {
+            matches!(p.kind, UnaryKind::Tanh | UnaryKind::Sigmoid | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin)
+        }
+        _ => false,
+    }
+}
+
+/// The bias of an attention, which is added where its softmax is computed: in float32.
+pub(super) fn attention_bias(op: &Op) -> Option<ValueId> {
+    match op {
+        Op::Attention(p) => p.bias,
+        _ => None,
+    }
+}

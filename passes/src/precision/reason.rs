@@ -1,0 +1,132 @@
+//! Why operators stay in float32.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use planish_ir::handle::Handle;
+use planish_ir::ops::BinaryKind;
+use planish_ir::{Graph, Node, Op, Origin, ValueId};
+
+use super::kind::attention_bias;
+use super::{Loss, Precision};
+
+/// An operator, or on targets that compute in float32 a weight, that is kept in float32.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The name of its first result, or of the weight.
+    pub name: String,
+    /// The operator's mnemonic, or `weight`.
+    pub operator: &'static str,
+    /// Where it came from.
+    pub origin: Origin,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why something is kept in float32.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// A weight that half precision cannot hold.
+    Weight(Loss),
+    /// A value beyond the limit.
+    Activation {
+        /// The value, or the scores of an attention.
+        name: String,
+        /// Its largest magnitude.
+        magnitude: f64,
+        /// The limit.
+        limit: f64,
+    },
+    /// A value of unknown range, which comes from a weight that overflows.
+    Unbounded(String),
+    /// It passes through as it is.
+    PassesThrough,
+    /// It was asked for by this pattern.
+    Asked(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Weight(Loss { name, overflows, elements, max_abs, .. }) if *overflows > 0 => {
+                write!(
+                    f,
+                    "{overflows} of {elements} elements of the weight `{name}` overflow or are no numbers; the largest is {max_abs:.3e}"
+                )
+            }
+            Reason::Weight(Loss { name, max_abs, relative_error, .. }) => write!(
+                f,
+                "the weight `{name}` underflows: its largest element is {max_abs:.3e}, its relative error {relative_error:.1e}"
+            ),
+            Reason::Activation { name, magnitude, limit } => {
+                write!(f, "`{name}` reaches {magnitude:.3e}; at most {limit:.3e} is computed in half precision")
+            }
+            Reason::Unbounded(name) => write!(
+                f,
+                "`{name}` comes from a weight that overflows; --calibrate with data says how large it really is"
+            ),
+            Reason::PassesThrough => f.write_str("it passes through as it is"),
+            Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
+        }
+    }
+}
+
+/// The first pattern that asks for an operator.
+pub(super) fn asked(graph: &Graph, node: &Node, precision: &Precision, matched: &mut [bool]) -> Option<Reason> {
+    let mut found = None;
+    for (pattern, matched) in precision.keep.iter().zip(matched) {
+        let weights = node.op.operands().into_iter().filter(|operand| graph.weight(*operand).is_some());
+        if node.outputs.iter().copied().chain(weights).any(|value| is_named(graph, value, pattern)) {
+            *matched = true;
+            found = found.or_else(|| Some(Reason::Asked(pattern.to_string())));
+        }
+    }
+    found
+}
+
+/// Whether the name of a value, or that of where it came from, matches.
+pub(super) fn is_named(graph: &Graph, value: ValueId, pattern: &regex::Regex) -> bool {
+    let value = graph.value(value);
+    let origin = match &value.origin {
+        Origin::Tensor { name, .. } | Origin::Node { name, .. } => Some(name),
+        Origin::Module(path) => Some(path),
+        Origin::Config(_) | Origin::Unknown => None,
+    };
+    pattern.is_match(&value.name) || origin.is_some_and(|name| pattern.is_match(name))
+}
+
+/// What speaks against half precision.
+pub(super) fn evidence(
+    graph: &Graph,
+    node: &Node,
+    precision: &Precision,
+    unfit: &HashMap<ValueId, &Loss>,
+    unbounded: &[bool],
+) -> Option<Reason> {
+    let mut operands = node.op.operands();
+    // It is added in float32 in any case.
+    let bias = attention_bias(&node.op);
+    operands.retain(|operand| Some(*operand) != bias);
+    if let Some(operand) = operands.iter().find(|operand| unbounded[operand.index()]) {
+        return Some(Reason::Unbounded(graph.value(*operand).name.clone()));
+    }
+    // The smaller or larger of a number and infinity is the number.
+    let clamps = matches!(&node.op, Op::Binary(p) if matches!(p.kind, BinaryKind::Min | BinaryKind::Max));
+    let losses = operands.iter().filter_map(|operand| unfit.get(operand));
+    if let Some(loss) = losses.into_iter().find(|loss| !clamps || loss.overflows == 0) {
+        return Some(Reason::Weight((*loss).clone()));
+    }
+    let names = node.outputs.iter().chain(&operands).map(|value| graph.value(*value).name.clone());
+    let scores = matches!(node.op, Op::Attention(_)).then(|| scores_name(graph, node));
+    names.chain(scores).find_map(|name| {
+        let magnitude = *precision.observed.get(&name)?;
+        let limit = precision.max_abs;
+        // What is not a number exceeds every limit.
+        (magnitude > limit || magnitude.is_nan()).then_some(Reason::Activation { name, magnitude, limit })
+    })
+}
+
+/// The name under which the scores of an attention are observed.
+fn scores_name(graph: &Graph, node: &Node) -> String {
+    format!("{}/scores", graph.value(node.outputs[0]).name)
+}
