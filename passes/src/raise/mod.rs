@@ -15,6 +15,8 @@ mod pattern;
 mod product;
 mod rotary;
 
+use std::collections::HashSet;
+
 use planish_ir::{BuildError, Graph, NodeId, Origin, Rewriter, Step, ValueId};
 
 use crate::PassError;
@@ -111,13 +113,14 @@ pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
     let mut graph = graph.clone();
     let mut all: Vec<Miss> = Vec::new();
     for rule in RULES.iter().copied().flatten() {
-        for miss in apply(&mut graph, rule)?.1 {
-            // Of a chain, such as a product of several factors, its end stands for all.
-            all.retain(|other| (other.rule, &other.reason) != (miss.rule, &miss.reason));
-            all.push(miss);
-        }
+        all.extend(apply(&mut graph, rule)?.1);
     }
-    Ok(all)
+    // Of a chain, such as a product of several factors, its end stands for all.
+    let mut seen = HashSet::new();
+    let mut ends: Vec<Miss> =
+        all.into_iter().rev().filter(|miss| seen.insert((miss.rule, miss.reason.clone()))).collect();
+    ends.reverse();
+    Ok(ends)
 }
 
 /// Every rule.

@@ -76,7 +76,7 @@ fn other_forms_have_near_misses_of_their_own() {
         spread,
         [
             "layer_norm at bias_is_no_vector: `shift`, to which `xs` is added, is no vector of weights",
-            "layer_norm at two_weights: `mv` is not to the mean of `x` what `xs` is to `x`",
+            "layer_norm at two_weights: `xs` and `mv` are not `x` and its mean times the same vector over `r`",
         ]
     );
     let gelu = reasons(include_str!("../../../tests/filetests/raise-activations/gelu_half_inside.ir"));

@@ -9,16 +9,18 @@ use super::super::{Found, Rule};
 use super::root::{Root, squared};
 use super::{centered, vector};
 
-/// `x * scale + (bias - mean(x) * scale)`, where the scale is `weight / sqrt(mean((x - mean(x))^2) + eps)`.
+/// `x * scale + (bias - mean(x) * scale)`, where the scale is `weight / sqrt(mean((x - mean(x))^2) + eps)`;
+/// or the same without the bias.
 pub(super) const SPREAD: Rule = Rule { name: "layer_norm", find: spread };
 
 fn spread(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Op::Binary(Binary { kind, a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
     let output = graph.node(node).outputs[0];
     let less = |value| binary(graph, value, BinaryKind::Sub);
-    let (scaled, [bias, shift]) = match (kind, less(a), less(b)) {
-        (BinaryKind::Add, _, Some(parts)) if scale(graph, a).is_some() => (a, parts),
-        (BinaryKind::Add, Some(parts), _) => (b, parts),
+    let (scaled, bias, shift) = match (kind, less(a), less(b)) {
+        (BinaryKind::Add, _, Some([bias, shift])) if scale(graph, a).is_some() => (a, Some(bias), shift),
+        (BinaryKind::Add, Some([bias, shift]), _) => (b, Some(bias), shift),
+        (BinaryKind::Sub, _, _) => (a, None, b),
         _ => return Ok(Found::Nothing),
     };
     let (Some((root, of_x)), Some((again, of_mean))) = (scale(graph, scaled), scale(graph, shift)) else {
@@ -27,30 +29,22 @@ fn spread(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let Some([x, mean]) = root.square(graph).ok().and_then(|s| centered(graph, squared(graph, s)?)) else {
         return Ok(Found::Nothing);
     };
-    let ([weight, same], [factor, factor_of_mean]) = {
-        let mut products = [of_x, of_mean];
-        let weights = products.each_mut().map(|product| product.take(|v| vector(graph, v, x).then_some(v)));
-        let [of_x, of_mean] = products;
-        (weights, [of_x.multiple_of(graph, x, 1), of_mean.multiple_of(graph, mean, 1)])
+    let weight = |mut product: Product, part: ValueId| {
+        let weight = product.take(|v| vector(graph, v, x).then_some(v))?;
+        product.multiple_of(graph, part, 1).is_some_and(|factor| is_exactly(factor, 1.0)).then_some(weight)
     };
     let name = |value: ValueId| &graph.value(value).name;
-    let is_one = |factor: Option<f64>| factor.is_some_and(|factor| is_exactly(factor, 1.0));
-    let weight = match weight {
-        Some(weight)
-            if again.value == root.value && same == Some(weight) && is_one(factor) && is_one(factor_of_mean) =>
-        {
-            weight
-        }
-        _ => {
-            let (scaled, shift, x) = (name(scaled), name(shift), name(x));
-            return Ok(Found::Miss(format!("`{shift}` is not to the mean of `{x}` what `{scaled}` is to `{x}`")));
-        }
+    let same = weight(of_mean, mean).filter(|_| again.value == root.value);
+    let Some(weight) = weight(of_x, x).filter(|weight| same == Some(*weight)) else {
+        let (scaled, shift, x, root) = (name(scaled), name(shift), name(x), name(root.value));
+        let reason = format!("`{scaled}` and `{shift}` are not `{x}` and its mean times the same vector over `{root}`");
+        return Ok(Found::Miss(reason));
     };
-    if !vector(graph, bias, x) {
+    if let Some(bias) = bias.filter(|bias| !vector(graph, *bias, x)) {
         let reason = format!("`{}`, to which `{}` is added, is no vector of weights", name(bias), name(scaled));
         return Ok(Found::Miss(reason));
     }
-    Ok(Found::Match(vec![graph.emit(LayerNorm { x, weight, bias: Some(bias), eps: Real(root.eps) }, output)?]))
+    Ok(Found::Match(vec![graph.emit(LayerNorm { x, weight, bias, eps: Real(root.eps) }, output)?]))
 }
 
 /// The root that a product is divided by, and what is divided.
