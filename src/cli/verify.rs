@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_models::{LoadOptions, Loaded};
+use planish_runtimes::ort::Provider;
 use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions};
 
 use super::{RuntimeArguments, VerificationFailed, compile::summary, note_elsewhere, print, print_json};
@@ -122,7 +123,9 @@ fn report(
     // ONNX Runtime's CPU provider computes float16 in float32 and rounds some results only.
     if manifest.computes_in_half() && runtime.name() == Provider::Cpu.runtime() {
         let rounded = on(&Reference)?.cases.into_iter();
-        report.cases.extend(rounded.map(|case| CaseReport { label: format!("{}, each result rounded", case.label), ..case }));
+        report
+            .cases
+            .extend(rounded.map(|case| CaseReport { label: format!("{}, each result rounded", case.label), ..case }));
     }
     Ok(report)
 }

@@ -299,7 +299,7 @@ fn compile_takes_ranges_for_half_precision() {
     };
     let of_table = model(&table);
     assert_eq!(of_table, model(&data), "data shows what a table of it holds");
-    planish(["compile", text(&bert), "-o", text(&out)].into_iter().chain(half)).exits(0, &[]);
+    planish(["compile", text(&bert), "-o", text(&out), "--target", "onnx", "--fp16"]).exits(0, &[]);
     assert_ne!(of_table, fs::read(out.join("model.onnx")).unwrap(), "what exceeds the limit stays in float32");
 
     let vit = stored_inputs("vit", &["pixel_values"], folder.path());

@@ -28,7 +28,8 @@ pub enum Provider {
 
 impl Provider {
     /// The runtime's name with this provider.
-    pub(crate) fn runtime(self) -> &'static str {
+    #[must_use]
+    pub fn runtime(self) -> &'static str {
         match self {
             Provider::Cpu => "ort",
             Provider::Cuda => "ort-cuda",

@@ -148,15 +148,16 @@ fn agreeing(group: Vec<Elements<'_>>) -> Result<Vec<Vec<Elements<'_>>>, PassErro
     for sample in 0..SAMPLES {
         let mut split = Vec::new();
         for class in classes {
-            let mut parts: Vec<([u8; 8], Vec<Elements<'_>>)> = Vec::new();
+            let mut parts: Vec<Vec<Elements<'_>>> = Vec::new();
+            let mut of_element: HashMap<[u8; 8], usize> = HashMap::new();
             for weight in class {
-                let element = weight.sample(sample)?;
-                match parts.iter_mut().find(|(found, _)| *found == element) {
-                    Some((_, part)) => part.push(weight),
-                    None => parts.push((element, vec![weight])),
+                let at = *of_element.entry(weight.sample(sample)?).or_insert(parts.len());
+                match parts.get_mut(at) {
+                    Some(part) => part.push(weight),
+                    None => parts.push(vec![weight]),
                 }
             }
-            split.extend(parts.into_iter().map(|(_, part)| part).filter(|part| part.len() > 1));
+            split.extend(parts.into_iter().filter(|part| part.len() > 1));
         }
         classes = split;
     }
