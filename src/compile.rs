@@ -140,6 +140,7 @@ pub fn lower(
 ) -> Result<Lowered> {
     let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
+    check_halves(&source, options)?;
     let one = |part: &planish_models::Part| {
         let mut pipeline = Pipeline::new(options.passes_for(part.name));
         pipeline.stop_after = stop_after;
@@ -158,6 +159,18 @@ pub fn lower(
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     check_patterns(options, &parts)?;
     Ok(Lowered { source, parts })
+}
+
+/// A graph that computes in one half type is not brought to the other.
+fn check_halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
+    let Some(precision) = &options.passes.precision else { return Ok(()) };
+    let other = if precision.half == Half::F16 { Half::Bf16 } else { Half::F16 };
+    let graphs = source.parts.iter().map(|part| &part.graph);
+    let mut results = graphs.flat_map(|graph| graph.nodes().map(|(_, node)| graph.ty(node.outputs[0]).dtype));
+    if results.any(|dtype| dtype == other.dtype()) {
+        bail!("the model computes in {other} already; --{} is for models in float32", precision.half);
+    }
+    Ok(())
 }
 
 /// Each pattern of what is to be kept in float32 has to match something.

@@ -214,6 +214,9 @@ impl Manifest {
         if !folder.exists() {
             bail!("there is no folder {}; an artifact is made with `planish compile`", folder.display());
         }
+        if folder.is_file() {
+            bail!("{} is a file; an artifact is named by its folder", folder.display());
+        }
         let path = folder.join(MANIFEST);
         let text = fs::read_to_string(&path).with_context(|| {
             let folder = folder.display();

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{Graph, Op, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
+
+use crate::manifest::Manifest;
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";
@@ -54,7 +56,15 @@ impl SourceModel {
                 path.display()
             );
         }
-        Ok(Self::Checkpoint(Checkpoint::open(path)?))
+        let opened = Checkpoint::open(path).map(Self::Checkpoint);
+        opened.map_err(|error| match Manifest::read(path) {
+            Ok(artifact) => anyhow!(
+                "{} is an artifact of planish: give what it was compiled from, {}",
+                path.display(),
+                artifact.source.name
+            ),
+            Err(_) => error.into(),
+        })
     }
 
     /// The model's name: that of the folder of a checkpoint; that of an ONNX file, or where this

@@ -10,7 +10,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_models::Task;
 use serde::Serialize;
 
-use super::{RuntimeArguments, import::ImportArguments, print, print_json, remove_drafts_on_signals, short, warn};
+use super::{
+    RuntimeArguments, Usage, import::ImportArguments, print, print_json, remove_drafts_on_signals, short, warn,
+};
 use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, CalibrationRuntime, calibrate, is_table};
 use crate::data::{DataOptions, SAMPLES};
 use crate::source::SourceModel;
@@ -118,16 +120,20 @@ pub(super) fn table(
     model: &SourceModel,
     path: &Path,
     task: Option<Task>,
+    data: DataOptions,
     runtime: &RuntimeArguments,
     threads: Option<u16>,
 ) -> Result<Calibration> {
     if is_table(path) {
+        if data.field.is_some() {
+            return Err(Usage(format!("--field is for data; {} is a table", path.display())).into());
+        }
         let calibration = Calibration::read(path)?;
         calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
         return Ok(calibration);
     }
     let runtime = CalibrationRuntime::Ort(runtime.ort_lib.clone());
-    let options = CalibrateOptions { task, runtime, threads, ..CalibrateOptions::default() };
+    let options = CalibrateOptions { task, data, runtime, threads, ..CalibrateOptions::default() };
     measured(model, path, &options)
 }
 

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
+use crate::data::DataOptions;
 use crate::manifest::Manifest;
 use crate::package::RuntimePackage;
 use crate::source::SourceModel;
@@ -48,9 +49,12 @@ pub(super) struct Arguments {
     #[command(flatten)]
     import: ImportArguments,
     /// Where the model's values lie: a table of `planish calibrate`, or data as that takes it (.txt,
-    /// .jsonl with the member text, .npz, .safetensors). With --fp16 or --bf16, what exceeds --max-abs stays in float32
+    /// .jsonl, .npz, .safetensors). With --fp16 or --bf16, what exceeds --max-abs stays in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
+    /// The member that holds the text of each line of a .jsonl file for --calibrate [default: text]
+    #[arg(long, value_name = "NAME", requires = "calibrate")]
+    field: Option<String>,
     /// The ONNX opset to write, 17 to 26 [default: 20; that of an ONNX graph with operators that are
     /// left as they are]
     #[arg(long, value_name = "N",
@@ -203,7 +207,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     if arguments.verify {
         let report = super::verify::draft(&compiled, &arguments.runtime, arguments.threads)?;
-        VerificationFailed::check(&report).context("nothing was written")?;
+        let remedy = match compiled.manifest.computes_in_half() {
+            true => "; --calibrate DATA and --keep-fp32 PATTERN keep in float32 what half precision does not hold",
+            false => "",
+        };
+        VerificationFailed::check(&report).with_context(|| format!("nothing was written{remedy}"))?;
         compiled.manifest.verification = Some(report);
     }
     finish(compiled, arguments.json, written)
@@ -221,7 +229,8 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
         );
         return Err(Usage(message).into());
     }
-    super::calibrate::table(source, path, arguments.task, &arguments.runtime, arguments.threads).map(Some)
+    let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
+    super::calibrate::table(source, path, arguments.task, data, &arguments.runtime, arguments.threads).map(Some)
 }
 
 /// What `--json` prints.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use planish_eval::Tensor;
 use planish_ir::{DType, Op};
 use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Runtime, Session, SessionOptions};
+use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 use tokenizers::Tokenizer;
@@ -161,6 +161,19 @@ fn padded_vocabularies_are_halved() {
 }
 
 #[test]
+fn what_is_half_already_is_not_brought_to_the_other_half() {
+    let folder = scratch();
+    let model = repository().join("fixtures/graphs/optimum-bert-half/model.onnx");
+    let compile = |half: &str| planish_compile(&model, &folder.path().join("out"), &["--target", "onnx", half]);
+    compile("--bf16").exits(1, &["the model computes in fp16 already"]);
+    compile("--fp16").exits(0, &[]);
+    let artifact = folder.path().join("out");
+    let again = planish_compile(&artifact, &folder.path().join("again"), &[]);
+    again.exits(1, &["out is an artifact of planish: give what it was compiled from, optimum-bert-half"]);
+    planish(["verify", text(&artifact.join("model.onnx"))]).exits(1, &["an artifact is named by its folder"]);
+}
+
+#[test]
 fn what_is_named_stays_in_float32() {
     let folder = scratch();
     let compile = |more: &[&str]| {
@@ -284,9 +297,11 @@ fn sentence_embeddings_hold_in_float16() {
     let load = |name: &str, more: &[&str]| {
         let out = folder.path().join(name);
         planish_compile(&minilm, &out, more).exits(0, &[]);
-        let options = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-        let bytes = fs::metadata(out.join("model.onnx")).unwrap().len();
-        (OnnxRuntime::new(None).load(Model::Onnx(&out.join("model.onnx")), &options).unwrap(), bytes)
+        let (options, file) = (SessionOptions { spin: false, ..SessionOptions::compiled() }, out.join("model.onnx"));
+        // The interpreter rounds each result.
+        let half = more.contains(&"--fp16");
+        let runtime: Box<dyn Runtime> = if half { Box::new(Reference) } else { Box::new(OnnxRuntime::new(None)) };
+        (runtime.load(Model::Onnx(&file), &options).unwrap(), fs::metadata(&file).unwrap().len())
     };
     let (mut single, bytes) = load("single", &["--target", "onnx"]);
     let (mut half, half_bytes) = load("half", &["--target", "onnx", "--fp16"]);
