@@ -160,6 +160,32 @@ fn padded_vocabularies_are_halved() {
     }
 }
 
+/// A checkpoint in bfloat16 goes to float16 by the same evidence, and to bfloat16 without being read.
+#[test]
+fn checkpoints_in_bfloat16_go_to_either() {
+    let folder = scratch();
+    let mut draft = Draft::of("llama");
+    for stored in draft.tensors.values_mut() {
+        assert_eq!(stored.dtype, Dtype::F32);
+        stored.dtype = Dtype::BF16;
+        stored.bytes = stored.bytes.as_chunks::<4>().0.iter().flat_map(|b| [b[2], b[3]]).collect();
+    }
+    let norm = draft.tensors.get_mut("model.norm.weight").unwrap();
+    // 65536 in bfloat16.
+    norm.bytes[..2].copy_from_slice(&0x4780_u16.to_le_bytes());
+    let model = draft.write(folder.path().join("model"));
+    let out = folder.path().join("out");
+    let compile = |more: &[&str]| {
+        planish_compile(&model, &out, &[&["--target", "onnx", "--verify", "--force"], more].concat()).exits(0, &[])
+    };
+    let done = compile(&["--fp16"]);
+    assert!(done.stdout.contains("1 of 64 elements of the weight `norm.weight` overflow"), "{}", done.stdout);
+    let done = compile(&["--bf16", "--weights", "link", "--strict"]);
+    assert!(!done.stdout.contains("float32:"), "{}", done.stdout);
+    let manifest = manifest(&out);
+    assert_eq!(manifest["linked"], serde_json::json!(["model.safetensors"]));
+}
+
 #[test]
 fn what_is_half_already_is_not_brought_to_the_other_half() {
     let folder = scratch();
