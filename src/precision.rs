@@ -90,7 +90,9 @@ impl PartPrecision {
             false => format!("{} of the weights' bytes are stored in it; computed in float32", percent(self.bytes)),
         }];
         let kept = |kept: &KeptInFloat32| {
-            format!("  float32: {} `{}` ({}): {}", kept.operator, kept.name, kept.origin, kept.reason)
+            // Most go by the name of where they came from.
+            let from = if kept.origin.contains(&kept.name) { String::new() } else { format!(" ({})", kept.origin) };
+            format!("  float32: {} `{}`{from}: {}", kept.operator, kept.name, kept.reason)
         };
         lines.extend(self.kept.iter().take(MAX_LINES).map(kept));
         rest(&mut lines, self.kept.len(), "operators are kept in float32");

@@ -64,8 +64,8 @@ pub(super) struct Arguments {
     precision: PrecisionArguments,
     /// Where weights go: copied into the artifact, or linked (the artifact shares the checkpoint's
     /// weight files, on the same filesystem; ONNX Runtime loads that, the Python package onnx does
-    /// not). What the graph needs in another form is copied all the same, with a warning: weights in
-    /// float16 or bfloat16 are widened
+    /// not). What the graph needs in another form is copied all the same, with a warning: weights of
+    /// another type are converted
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
     /// The library to lay the artifact out for

@@ -26,7 +26,8 @@ pub(super) struct PrecisionArguments {
     /// [default: 8188 for float16, an eighth of its largest number]
     #[arg(long, value_name = "X", requires = "half", requires = "calibrate", allow_negative_numbers = true)]
     max_abs: Option<f64>,
-    /// The type of inputs and outputs: f32, or half for that of the weights [default: f32]
+    /// The type of inputs and outputs: f32, or half for that of the weights, which spares a decoder the
+    /// casts of its cache [default: f32]
     #[arg(long, value_name = "TYPE", requires = "half")]
     keep_io: Option<Io>,
 }

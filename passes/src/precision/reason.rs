@@ -59,7 +59,7 @@ impl fmt::Display for Reason {
                 "the weight `{name}` underflows: its largest element is {max_abs:.3e}, its relative error {relative_error:.1e}"
             ),
             Reason::Activation { name, magnitude, limit } => {
-                write!(f, "`{name}` reaches {magnitude:.3e}; at most {limit:.3e} is computed in half precision")
+                write!(f, "`{name}` reaches {magnitude:.3e}, the limit is {limit:.3e}")
             }
             Reason::Unbounded(name) => write!(
                 f,
