@@ -108,7 +108,8 @@ pub const HALVE: Pass = Pass {
               integers alone, such as angles and masks; (reductions) sums, means, running sums, softmax, powers, \
               exponentials, logarithms, roots and trigonometric functions on their own, and what follows them up to the \
               next norm, product or bounded function, for only float32 holds how large or small they may be; (sole-use) what only such \
-              operators use, but for products and tables that are looked up in, and the bias of an attention; (weights) operators with a weight that the type cannot \
+              operators use, but for products and tables that are looked up in, and the bias of an attention; (shared) \
+              lookups in a table that another operator takes in float32, so that a tied one stays one tensor; (weights) operators with a weight that the type cannot \
               hold, because elements overflow or so much underflows that the weight's relative error exceeds four units \
               of roundoff; (activations) operators one of whose values was observed to exceed the limit; (asked) what \
               was named; and inputs and outputs of the graph, unless they are to be halved too. Norms compute their \

@@ -110,23 +110,20 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
             let overflows = match &reason {
                 Reason::Weight(loss) => loss.overflows > 0,
                 Reason::Unbounded(_) => !is_bounded(&node.op),
-                Reason::Activation { .. } | Reason::PassesThrough | Reason::Asked(_) => false,
+                _ => false,
             };
             let seen = |output: &&ValueId| precision.observed.contains_key(&graph.value(**output).name);
             node.outputs.iter().filter(|v| !seen(v)).for_each(|v| unbounded[v.index()] = overflows);
             kept.insert(id);
-            let value = graph.value(node.outputs[0]);
-            let (name, origin) = (value.name.clone(), value.origin.clone());
-            plan.kept.push(Kept { name, operator: node.op.mnemonic(), origin, reason });
+            plan.kept.push(Kept::operator(graph, node, reason));
         }
         if matches!(node.op, Op::Foreign(_)) {
-            let value = graph.value(node.outputs[0]);
-            let (name, origin, reason) = (value.name.clone(), value.origin.clone(), Reason::PassesThrough);
-            plan.kept.push(Kept { name, operator: node.op.mnemonic(), origin, reason });
+            plan.kept.push(Kept::operator(graph, node, Reason::PassesThrough));
         }
         plan.types.insert(id, ty);
     }
     sole_use(graph, &mut plan, &kept);
+    share_tables(graph, &mut plan);
     follow_operands(graph, precision, &mut plan, &unfit);
     plan
 }
@@ -160,6 +157,20 @@ fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
                 Type::Operands => {}
             };
         });
+    }
+}
+
+/// Has tables that are looked up in and that another operator takes in float32, as a tied head does, stay one
+/// tensor: the rows are cast instead.
+fn share_tables(graph: &Graph, plan: &mut Plan) {
+    let single = graph.nodes().filter(|(id, _)| plan.types.get(id) == Some(&Type::Single));
+    let taken: HashSet<ValueId> = single.flat_map(|(_, node)| node.op.operands()).collect();
+    for (id, node) in graph.nodes().filter(|(_, node)| looks_up(graph, &node.op)) {
+        let table = node.op.operands()[0];
+        if plan.is_half(id) && taken.contains(&table) {
+            plan.types.insert(id, Type::Single);
+            plan.kept.push(Kept::operator(graph, node, Reason::Shared(graph.value(table).name.clone())));
+        }
     }
 }
 

@@ -23,6 +23,14 @@ pub struct Kept {
     pub reason: Reason,
 }
 
+impl Kept {
+    /// An operator.
+    pub(super) fn operator(graph: &Graph, node: &Node, reason: Reason) -> Self {
+        let value = graph.value(node.outputs[0]);
+        Self { name: value.name.clone(), operator: node.op.mnemonic(), origin: value.origin.clone(), reason }
+    }
+}
+
 /// Why something is kept in float32.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
@@ -39,6 +47,8 @@ pub enum Reason {
     },
     /// A value of unknown range, which comes from a weight that overflows.
     Unbounded(String),
+    /// The weight that it looks rows up in is one that another operator takes in float32.
+    Shared(String),
     /// It passes through as it is.
     PassesThrough,
     /// It was asked for by this pattern.
@@ -65,6 +75,7 @@ impl fmt::Display for Reason {
                 f,
                 "`{name}` comes from a weight that overflows; --calibrate with data says how large it really is"
             ),
+            Reason::Shared(weight) => write!(f, "its table `{weight}` stays one with that of an operator in float32"),
             Reason::PassesThrough => f.write_str("it passes through as it is"),
             Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
         }
