@@ -20,7 +20,9 @@ pub(super) enum Source {
 /// Whether a float32 value goes in or comes out.
 pub(super) fn touches(graph: &Graph, node: &Node) -> bool {
     let single = |value: &ValueId| graph.ty(*value).dtype == DType::F32;
-    node.op.operands().iter().any(single) || node.outputs.iter().any(single)
+    // The bias of an attention may be float32 whatever the rest is.
+    let bias = attention_bias(&node.op);
+    node.op.operands().iter().any(|v| single(v) && Some(*v) != bias) || node.outputs.iter().any(single)
 }
 
 pub(super) fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {

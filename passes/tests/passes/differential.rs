@@ -1,8 +1,9 @@
 //! Random graphs mean the same after every pass and after every pipeline.
 
-use planish_ir::{Graph, verify};
+use planish_ir::{Graph, TensorType, verify};
 use planish_passes::observe::observed;
-use planish_passes::{Options, PASSES, Padding, PassError, Pipeline, Target};
+use planish_passes::precision::HALVE;
+use planish_passes::{Half, Options, PASSES, Padding, PassError, Pipeline, Precision, Target};
 use proptest::prelude::*;
 
 use crate::random_graph::{build, choices};
@@ -76,6 +77,32 @@ fn pipeline(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
     check(graph, &after, seed).map_err(|e| fail(e, &after))
 }
 
+/// The types of the outputs.
+fn types(graph: &Graph) -> Vec<TensorType> {
+    graph.outputs().iter().map(|o| graph.ty(o.value).clone()).collect()
+}
+
+/// Brings a graph to half precision, alone and in a pipeline: its interface and its invariants stay, and it computes.
+/// How far results are off depends on what cancels.
+fn halving(graph: &Graph, half: Half, target: Target, seed: u64) -> Result<(), String> {
+    let options = Options { precision: Some(Precision::new(half).into()), ..Options::new(target, 20) };
+    let mut halved = graph.clone();
+    let fail = |e: String, after: &Graph| format!("{half} for {target}: {e}\n{after}");
+    (HALVE.run)(&mut halved, &options).map_err(|e| fail(e.to_string(), &halved))?;
+    verify(&halved).map_err(|e| fail(e.to_string(), &halved))?;
+    let mut lowered = graph.clone();
+    let mut pipeline = Pipeline::new(options);
+    pipeline.verify = true;
+    pipeline.run(&mut lowered, &mut |_, _| {}).map_err(|e| fail(e.to_string(), &lowered))?;
+    for after in [&halved, &lowered] {
+        if types(graph) != types(after) {
+            return Err(fail(format!("types of outputs were {:?}, are {:?}", types(graph), types(after)), after));
+        }
+        outputs(after, &inputs(graph, seed)).map_err(|e| fail(e, after))?;
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -94,6 +121,14 @@ proptest! {
         let graph = build(&choices);
         for options in options() {
             pipeline(&graph, options, seed).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
+        }
+    }
+
+    #[test]
+    fn each_graph_can_be_halved(choices in choices(), seed in any::<u64>()) {
+        let graph = build(&choices);
+        for (half, target) in [(Half::F16, Target::Onnx), (Half::Bf16, Target::Onnx), (Half::F16, Target::Ort)] {
+            halving(&graph, half, target, seed).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
         }
     }
 }
