@@ -158,6 +158,12 @@ pub fn lower(
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     check_patterns(options, &parts)?;
+    let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
+    if let Some(first) = reports.peek().map(|report| report.half)
+        && reports.all(|report| report.changed == 0)
+    {
+        observer.warning(&format!("--{first} changed nothing: the model has no float32 that it applies to"));
+    }
     Ok(Lowered { source, parts })
 }
 

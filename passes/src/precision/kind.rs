@@ -36,6 +36,8 @@ pub(super) fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {
         values.iter().map(of).fold(Source::Weights, |a, b| if b > a { b } else { a })
     };
     match &node.op {
+        // Angles may be products of positions and frequencies.
+        Op::Linear(_) | Op::MatMul(_) if largest(&operands) == Source::Integers => Source::Integers,
         Op::Linear(_) | Op::MatMul(_) | Op::Embedding(_) | Op::Attention(_) | Op::Rotary(_) | Op::Foreign(_) => {
             Source::Data
         }
@@ -56,8 +58,8 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source) -> Type {
     let single = match &node.op {
         _ if source == Source::Integers => true,
         Op::Foreign(_) | Op::Iota(_) | Op::Softmax(_) | Op::CumSum(_) => true,
-        // What widens a half type is there for a reason.
-        Op::Cast(p) => graph.ty(p.x).dtype != DType::F64,
+        // Of another floating-point type, which was chosen for a reason.
+        Op::Cast(_) => true,
         Op::Reduce(p) => matches!(p.kind, ReduceKind::Sum | ReduceKind::Mean),
         Op::Binary(p) => p.kind == BinaryKind::Pow,
         Op::Unary(p) => matches!(
@@ -67,6 +69,32 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source) -> Type {
         _ => false,
     };
     if single { Type::Single } else { Type::Half }
+}
+
+/// Whether results that are in float32 by kind may be as large or as small as only float32 holds, whatever the operands
+/// are: sums, powers, integers.
+pub(super) fn is_wide(graph: &Graph, op: &Op) -> bool {
+    /// Operators that pass through whose results are as large as those of a linear layer, or bounded.
+    const MODERATE: [&str; 13] = [
+        "AveragePool",
+        "BatchNormalization",
+        "Conv",
+        "ConvTranspose",
+        "GRU",
+        "GlobalAveragePool",
+        "GroupNormalization",
+        "HardSigmoid",
+        "InstanceNormalization",
+        "LSTM",
+        "MaxPool",
+        "RNN",
+        "Resize",
+    ];
+    match op {
+        Op::Cast(p) => graph.ty(p.x).dtype != DType::Bool,
+        Op::Foreign(p) => !MODERATE.contains(&p.op.0.as_str()),
+        _ => !is_bounded(op),
+    }
 }
 
 /// Whether an operator computes in float32 where an operand comes from float32 and may be as large or as small as

@@ -136,6 +136,8 @@ impl Sums {
         let (mut over, mut under, mut small) = ([0u32; LANES], [0u32; LANES], [0u32; LANES]);
         let mut lanes = |at: usize, x: f32| {
             let x = x.abs();
+            // Infinity is infinity in half precision too.
+            let x = if x == f32::INFINITY { 0.0 } else { x };
             let overflows = x >= overflow || x.is_nan();
             max[at] = if x > max[at] { x } else { max[at] };
             square[at] += if overflows { 0.0 } else { x * x };
@@ -173,6 +175,8 @@ mod tests {
         let loss = of(Half::F16, &[65519.0, -65520.0, 1e-8, 2f64.powi(-25), 2f64.powi(-24), 0.0, 1.0, f64::NAN]);
         assert_eq!((loss.overflows, loss.underflows, loss.elements), (2, 2, 8));
         assert!(loss.is_unfit(Half::F16));
+        let infinite = of(Half::F16, &[1.0, f64::NEG_INFINITY, f64::INFINITY]);
+        assert!(!infinite.is_unfit(Half::F16) && infinite.max_abs == 1.0, "{infinite:?}");
         let loss = of(Half::Bf16, &[65520.0, 1e-8, f64::from(f32::MIN), 1e-40]);
         assert_eq!((loss.overflows, loss.underflows), (1, 0));
         assert_eq!(loss.max_abs, f64::from(f32::MAX));

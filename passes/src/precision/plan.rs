@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use planish_ir::handle::Handle;
 use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 
-use super::kind::{Source, attention_bias, by_kind, follows, is_bounded, looks_up, source, touches};
+use super::kind::{Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::Types;
 use super::{Loss, Precision};
@@ -97,11 +97,16 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
         let mut ty = by_kind(graph, node, source);
         let bias = attention_bias(&node.op);
         let follows_wide = |v: &ValueId| wide[v.index()] && Some(*v) != bias;
-        if ty == Type::Half && follows(&node.op) && node.op.operands().iter().any(follows_wide) {
-            ty = Type::Single;
+        let by_itself = ty == Type::Single && is_wide(graph, &node.op);
+        let mut goes_on = false;
+        if follows(&node.op) {
+            for operand in node.op.operands().iter().filter(|v| follows_wide(v)) {
+                ty = if ty == Type::Half { Type::Single } else { ty };
+                // A factor that comes from integers, such as a mask, does not make data any wider.
+                goes_on |= sources[operand.index()] == Source::Data && !is_bounded(&node.op);
+            }
         }
-        let is_wide = ty == Type::Single && !is_bounded(&node.op);
-        node.outputs.iter().for_each(|output| wide[output.index()] = is_wide);
+        node.outputs.iter().for_each(|output| wide[output.index()] = by_itself || goes_on);
         let asked = asked(graph, node, precision, &mut plan.matched);
         if ty == Type::Half
             && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &unbounded))

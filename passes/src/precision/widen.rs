@@ -1,6 +1,6 @@
 //! Graphs of half precision for targets that compute in float32.
 
-use planish_ir::{DType, Graph, NodeId, Op, ValueId};
+use planish_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 
 use super::rebuild::{Types, rebuild};
 use crate::{Example, Options, Pass, PassError, Target};
@@ -32,12 +32,11 @@ pub const WIDEN: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    let computes = |graph: &Graph, op: &Op, result: ValueId| {
-        let is_half = is_half(graph.ty(result).dtype);
-        // A cast of a result is what this leaves.
-        is_half && !matches!(op, Op::Foreign(_) | Op::Cast(_))
-    };
-    let halves = graph.nodes().filter(|(_, node)| computes(graph, &node.op, node.outputs[0])).count();
+    let half = |graph: &Graph, value: &ValueId| is_half(graph.ty(*value).dtype);
+    // Casts beside operators that pass through, inputs and outputs are what this leaves.
+    let nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Foreign(_) | Op::Cast(_)));
+    let computes = |node: &Node| node.outputs.iter().chain(&node.op.operands()).any(|value| half(graph, value));
+    let halves = nodes.filter(|(_, node)| computes(node)).count();
     if halves > 0 && options.target.computes_in_float32() {
         *graph = rebuild(graph, &Widened)?;
         return Ok(halves);
