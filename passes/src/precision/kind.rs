@@ -51,7 +51,7 @@ pub(super) fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {
 }
 
 /// What an operator computes in by its kind.
-pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source) -> Type {
+pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source, max_abs: f64) -> Type {
     if graph.ty(node.outputs[0]).dtype != DType::F32 && !matches!(node.op, Op::Foreign(_)) {
         return Type::Operands;
     }
@@ -61,7 +61,14 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source) -> Type {
         // Of another floating-point type, which was chosen for a reason.
         Op::Cast(_) => true,
         Op::Reduce(p) => matches!(p.kind, ReduceKind::Sum | ReduceKind::Mean),
-        Op::Binary(p) => p.kind == BinaryKind::Pow,
+        Op::Binary(p) => match p.kind {
+            BinaryKind::Pow => true,
+            // Numbers of this size are masks: what they are added to must not reach the end of the range.
+            BinaryKind::Add | BinaryKind::Sub | BinaryKind::Mul => {
+                [p.a, p.b].iter().any(|v| exceeds(graph, *v, max_abs))
+            }
+            _ => false,
+        },
         Op::Unary(p) => matches!(
             p.kind,
             UnaryKind::Exp | UnaryKind::Log | UnaryKind::Sqrt | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin
@@ -69,6 +76,13 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source) -> Type {
         _ => false,
     };
     if single { Type::Single } else { Type::Half }
+}
+
+/// Whether a value is one number, known and larger than a limit.
+fn exceeds(graph: &Graph, value: ValueId, limit: f64) -> bool {
+    let number =
+        graph.weight(value).filter(|weight| weight.elements() == 1).and_then(|weight| weight.read_numbers().ok());
+    number.is_some_and(|number| number.iter().any(|number| number.is_finite() && number.abs() > limit))
 }
 
 /// Whether results that are in float32 by kind may be as large or as small as only float32 holds, whatever the operands

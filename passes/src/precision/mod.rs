@@ -103,18 +103,20 @@ impl Precision {
 /// Brings a float32 graph to half precision.
 pub const HALVE: Pass = Pass {
     name: "halve",
-    summary: "brings a float32 graph to float16 or bfloat16, where one is asked for: weights are cast lazily, products, \
-              norms, rotations, activations and sums compute in it. In float32 stay: (positions) what is computed from \
-              integers alone, such as angles and masks; (reductions) sums, means, running sums, softmax, powers, \
-              exponentials, logarithms, roots and trigonometric functions on their own, and what follows them up to the \
-              next norm, product or bounded function, for only float32 holds how large or small they may be; (sole-use) what only such \
-              operators use, but for products and tables that are looked up in, and the bias of an attention; (shared) \
-              lookups in a table that another operator takes in float32, so that a tied one stays one tensor; (weights) operators with a weight that the type cannot \
-              hold, because elements overflow or so much underflows that the weight's relative error exceeds four units \
-              of roundoff; (activations) operators one of whose values was observed to exceed the limit; (asked) what \
-              was named; and inputs and outputs of the graph, unless they are to be halved too. Norms compute their \
-              statistics and attention its softmax in float32 in any case. One value is cast once. On target ort, which \
-              has no half kernels, weights are stored in half precision instead (store-half)",
+    summary: "brings a float32 graph to float16 or bfloat16, where one is asked for: weights are cast lazily, \
+              products, norms, rotations, activations and sums compute in it. In float32 stay: (positions) what is \
+              computed from integers alone, such as angles and masks, and sums and products with a number beyond \
+              the limit of activations; (reductions) sums, means, running sums, softmax, powers, exponentials, \
+              logarithms, roots and trigonometric functions on their own, and what follows them up to the next \
+              norm, product or bounded function, for only float32 holds how large or small they may be; (sole-use) \
+              what only such operators use, but for products and tables that are looked up in, and the bias of an \
+              attention; (shared) lookups in a table that another operator takes in float32, so that a tied one \
+              stays one tensor; (weights) operators with a weight that the type cannot hold, because elements \
+              overflow or so much underflows that the weight's relative error exceeds four units of roundoff; \
+              (activations) operators one of whose values was observed to exceed the limit; (asked) what was \
+              named; and inputs and outputs of the graph, unless they are to be halved too. Norms compute their \
+              statistics and attention its softmax in float32 in any case. One value is cast once. On target ort, \
+              which has no half kernels, weights are stored in half precision instead (store-half)",
     numerics: "weights and each result round to 11 (float16) or 8 (bfloat16) bits",
     example: Example {
         target: Target::Onnx,

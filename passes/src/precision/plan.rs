@@ -94,7 +94,7 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
         }
         let source = source(graph, node, &sources);
         node.outputs.iter().for_each(|output| sources[output.index()] = source);
-        let mut ty = by_kind(graph, node, source);
+        let mut ty = by_kind(graph, node, source, precision.max_abs);
         let bias = attention_bias(&node.op);
         let follows_wide = |v: &ValueId| wide[v.index()] && Some(*v) != bias;
         let by_itself = ty == Type::Single && is_wide(graph, &node.op);
