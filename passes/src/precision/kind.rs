@@ -25,6 +25,7 @@ pub(super) fn touches(graph: &Graph, node: &Node) -> bool {
     node.op.operands().iter().any(|v| single(v) && Some(*v) != bias) || node.outputs.iter().any(single)
 }
 
+/// What the results of an operator come from; `sources` has that of its operands.
 pub(super) fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {
     let operands = node.op.operands();
     let largest = |values: &[ValueId]| {
