@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_onnx::ImportOptions;
-use planish_passes::{Logits, Target};
+use planish_passes::{Half, Logits, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
@@ -187,6 +187,12 @@ pub struct AppliedPass {
 }
 
 impl Manifest {
+    /// Whether the artifact computes in bfloat16.
+    #[must_use]
+    pub fn computes_in_bfloat16(&self) -> bool {
+        self.computes_in_half() && self.precision == Half::Bf16.to_string()
+    }
+
     /// Whether the artifact computes in half precision, and not only stores weights in it.
     #[must_use]
     pub fn computes_in_half(&self) -> bool {

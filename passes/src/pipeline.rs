@@ -29,10 +29,10 @@ pub const PASSES: &[Pass] = &[
     RAISE_ATTENTION,
     DEAD_CODE,
     OBSERVE,
-    WIDEN,
     HALVE,
     PAD_VOCAB,
     PAD_LINEAR,
+    WIDEN,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
     FLATTEN_TOKENS,
@@ -80,6 +80,8 @@ const PADDING: &[&Pass] = &[
 
 /// From there to what the target has kernels for.
 const LOWERING: &[&Pass] = &[
+    // What is float32 is lowered as float32 is.
+    &WIDEN,
     // Sees linear layers, sums and norms as the model has them.
     &ABSORB_BIASES,
     // Computes the biases that were absorbed.
@@ -155,9 +157,6 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<Option<Report>, PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
-        if self.options.target.computes_in_float32() {
-            run.once(&[&WIDEN])?;
-        }
         let mut report = None;
         if self.options.precision.is_some() {
             run.once_as(&HALVE, &mut |graph, options| {

@@ -192,7 +192,7 @@ fn runnable(artifacts: Vec<Artifact>, arguments: &Arguments) -> Result<(Vec<Arti
     let check = |artifact: &Artifact| {
         let mut version = String::new();
         for provider in arguments.providers(artifact) {
-            check_types(&artifact.manifest, provider)?;
+            check_types(provider, artifact.manifest.computes_in_bfloat16())?;
             // Providers of one library, so that all are of one version.
             version = arguments.on(provider).check()?.version;
         }

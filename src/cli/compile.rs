@@ -12,12 +12,13 @@ use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Half, Logits, Options, PASSES, Padding, Target};
 use planish_runtimes::Runtime;
-use planish_runtimes::ort::{OnnxRuntime, Provider};
+use planish_runtimes::ort::OnnxRuntime;
 use serde::Serialize;
 
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, bytes_text, count_text, explain::Explained, import::ImportArguments,
-    note, precision::PrecisionArguments, print, print_json, provider, remove_drafts_on_signals, short, warn,
+    RuntimeArguments, Usage, VerificationFailed, bytes_text, check_types, count_text, explain::Explained,
+    import::ImportArguments, note, precision::PrecisionArguments, print, print_json, provider,
+    remove_drafts_on_signals, short, warn,
 };
 use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
@@ -155,7 +156,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let precision = arguments.precision.precision(arguments.target)?;
     let provider = provider(arguments.target.name());
     let bfloat16 = precision.as_ref().is_some_and(|precision| precision.half == Half::Bf16);
-    let interpreted = bfloat16 && provider == Provider::Cpu && !arguments.target.computes_in_float32();
+    let interpreted = check_types(provider, bfloat16 && !arguments.target.computes_in_float32()).is_err();
     if arguments.verify && !interpreted {
         // Before any work that would be in vain.
         OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone()).check()?;

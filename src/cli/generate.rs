@@ -126,7 +126,7 @@ fn probability(text: &str) -> Result<f64, String> {
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let manifest = Manifest::read(&arguments.artifact)?;
     let provider = provider(&manifest.target);
-    check_types(&manifest, provider)?;
+    check_types(provider, manifest.computes_in_bfloat16())?;
     let runtime = OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone());
     let threads = arguments.threads.unwrap_or(0).into();
     let config = configured(&arguments)?;

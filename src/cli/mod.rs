@@ -68,7 +68,7 @@ impl RuntimeArguments {
     /// kernels for what the artifact computes in.
     fn runtime(&self, manifest: &Manifest) -> Box<dyn Runtime> {
         let provider = provider(&manifest.target);
-        match check_types(manifest, provider) {
+        match check_types(provider, manifest.computes_in_bfloat16()) {
             Ok(()) => Box::new(OnnxRuntime::with(provider, self.ort_lib.clone())),
             Err(_) => {
                 note(
@@ -80,9 +80,9 @@ impl RuntimeArguments {
     }
 }
 
-/// Whether a provider has kernels for what an artifact computes in.
-fn check_types(manifest: &Manifest, provider: Provider) -> Result<(), Unavailable> {
-    if provider == Provider::Cuda || manifest.precision != "bf16" || !manifest.computes_in_half() {
+/// Checks that a provider has kernels for the types that an artifact computes in.
+fn check_types(provider: Provider, bfloat16: bool) -> Result<(), Unavailable> {
+    if provider == Provider::Cuda || !bfloat16 {
         return Ok(());
     }
     Err(Unavailable {

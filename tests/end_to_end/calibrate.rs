@@ -309,3 +309,13 @@ fn compile_takes_ranges_for_half_precision() {
     fs::write(&other, "{}").unwrap();
     compile(&other, &half).exits(1, &["is no calibration table of this version"]);
 }
+
+/// What computes in float16 is widened before ONNX Runtime runs it.
+#[test]
+fn half_graphs_are_calibrated() {
+    let folder = scratch();
+    let data = stored_inputs("bert", &["input_ids", "attention_mask", "token_type_ids"], folder.path());
+    let model = repository().join("fixtures/graphs/optimum-bert-half/model.onnx");
+    let (done, _) = planish_calibrate(&model, &data, &[]);
+    done.exits(0, &[]);
+}
