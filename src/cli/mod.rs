@@ -14,6 +14,7 @@ mod run;
 mod runtimes;
 mod verify;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -109,7 +110,19 @@ fn note_elsewhere(session: &dyn Session) {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    ExitCode::from(run(std::env::args_os()))
+}
+
+/// Runs a command line, the name of the program first; returns its exit code.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Standard error may be closed too; the exit code still tells.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(1);
+        }
+    };
     let done = match cli.command {
         Command::Compile(arguments) => compile::run(arguments),
         Command::Calibrate(arguments) => calibrate::run(arguments),
@@ -122,17 +135,17 @@ pub fn main() -> ExitCode {
         Command::Passes(arguments) => passes::run(arguments),
         Command::Completions(arguments) => completions::run::<Cli>(arguments),
     };
-    let Err(error) = done else { return ExitCode::SUCCESS };
+    let Err(error) = done else { return 0 };
     // A reader that has seen enough, such as `head`, is no failure.
     let closed = |e: &(dyn std::error::Error + 'static)| {
         e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(closed) {
-        return ExitCode::SUCCESS;
+        return 0;
     }
     // Standard error may be closed too; the exit code still tells.
     let _ = writeln!(io::stderr(), "error: {error:#}");
-    ExitCode::from(exit_code(&error))
+    exit_code(&error)
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
