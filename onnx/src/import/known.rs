@@ -75,6 +75,34 @@ impl Known {
         Self::new(self.dtype, shape, self.elements.clone())
     }
 
+    /// The element at indices, one an axis.
+    pub(super) fn at(&self, at: &[usize]) -> Option<&Dim> {
+        self.elements.get(self.shape.iter().zip(at).fold(0, |place, (size, index)| place * size + index))
+    }
+
+    /// A tensor whose elements are a function of their indices; `None` where one is not known.
+    pub(super) fn of(dtype: DType, shape: Vec<usize>, element: impl Fn(&[usize]) -> Option<Dim>) -> Option<Self> {
+        let count = count(&shape).filter(|&n| n <= MAX_ELEMENTS)?;
+        let mut at = vec![0; shape.len()];
+        let mut elements = Vec::with_capacity(count);
+        for _ in 0..count {
+            elements.push(element(&at)?);
+            for (index, size) in at.iter_mut().zip(&shape).rev() {
+                *index += 1;
+                if *index < *size {
+                    break;
+                }
+                *index = 0;
+            }
+        }
+        Self::new(dtype, shape, elements)
+    }
+
+    /// A tensor of elements of this one: a function says of which indices each is.
+    pub(super) fn pick(&self, shape: Vec<usize>, from: impl Fn(&[usize]) -> Option<Vec<usize>>) -> Option<Self> {
+        Self::of(self.dtype, shape, |at| self.at(&from(at)?).cloned())
+    }
+
     /// A function of the elements of several tensors, broadcast; `None` where one is not known.
     pub(super) fn map<const N: usize>(
         dtype: DType,

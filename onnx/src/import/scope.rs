@@ -23,8 +23,8 @@ enum Slot {
     Value(ValueId),
     /// A constant, not in the graph before it is used.
     Weight(Weight, Origin),
-    /// Integers that are known, not in the graph before they are used as a tensor.
-    Known(Known),
+    /// Integers that are known, and the value that they are where they were used as a tensor.
+    Known(Known, Option<ValueId>),
     /// A constant of elements that graphs do not have, and which those are: an error where it is used.
     Unsupported(String),
     /// A result of a node that could not be imported.
@@ -152,7 +152,7 @@ impl Scope {
 
     /// Makes a name stand for integers.
     pub(super) fn set_known(&mut self, name: &str, known: Known) {
-        self.slots.insert(name.to_owned(), Slot::Known(known));
+        self.slots.insert(name.to_owned(), Slot::Known(known, None));
     }
 
     /// Makes a name stand for what another one does; a constant stays one.
@@ -195,7 +195,7 @@ impl Scope {
     /// The elements of a name, where they are integers that are known.
     pub(super) fn known(&self, name: &str) -> Option<Known> {
         match self.slots.get(name)? {
-            Slot::Known(known) => Some(known.clone()),
+            Slot::Known(known, _) => Some(known.clone()),
             Slot::Weight(weight, _) => Known::of_weight(weight),
             Slot::Value(value) => Known::of_weight(self.graph.weight(*value)?),
             Slot::Unsupported(_) | Slot::Failed => None,
@@ -207,7 +207,7 @@ impl Scope {
         match self.slots.get(name)? {
             Slot::Weight(weight, _) => Some(weight.clone()),
             Slot::Value(value) => self.graph.weight(*value).cloned(),
-            Slot::Known(known) => known.weight(),
+            Slot::Known(known, _) => known.weight(),
             Slot::Unsupported(_) | Slot::Failed => None,
         }
     }
@@ -219,7 +219,7 @@ impl Scope {
         match self.slots.get(name) {
             Some(Slot::Value(value)) => Ok(self.graph.ty(*value).clone()),
             Some(Slot::Weight(weight, _)) => Ok(TensorType::new(weight.dtype(), sizes(weight.shape()))),
-            Some(Slot::Known(known)) => Ok(TensorType::new(known.dtype, sizes(&known.shape))),
+            Some(Slot::Known(known, _)) => Ok(TensorType::new(known.dtype, sizes(&known.shape))),
             Some(Slot::Unsupported(reason)) => Err(format!("`{name}`: {reason}")),
             Some(Slot::Failed) | None => Err(format!("`{name}` is not defined")),
         }
@@ -230,9 +230,12 @@ impl Scope {
         let value = match self.slots.get(name) {
             Some(Slot::Value(value)) => return Ok(*value),
             Some(Slot::Weight(weight, origin)) => self.graph.add_weight(name, weight.clone(), origin.clone()),
-            Some(Slot::Known(known)) => {
+            Some(Slot::Known(_, Some(value))) => return Ok(*value),
+            Some(Slot::Known(known, None)) => {
                 let known = known.clone();
-                self.tensor(name, &known)?
+                let value = self.tensor(name, &known)?;
+                self.slots.insert(name.to_owned(), Slot::Known(known, Some(value)));
+                return Ok(value);
             }
             Some(Slot::Unsupported(reason)) => return Err(format!("`{name}`: {reason}")),
             Some(Slot::Failed) | None => return Err(format!("`{name}` is not defined")),

@@ -15,4 +15,5 @@ mod later;
 mod loops;
 mod movement;
 mod nn;
+mod picked;
 mod shape;

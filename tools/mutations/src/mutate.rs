@@ -32,10 +32,46 @@ const NUMBERS: [f32; 9] = [0.0, -0.0, 1.0, -1.0, 1e-40, 1e38, f32::NAN, f32::INF
 
 /// Operators that a node is turned into.
 const OPERATORS: [&str; 40] = [
-    "Add", "Mul", "Div", "Sub", "Pow", "MatMul", "Gemm", "Softmax", "Gather", "Reshape", "Transpose", "Slice",
-    "Concat", "Split", "Expand", "Unsqueeze", "Squeeze", "Shape", "Range", "Where", "Cast", "ReduceMean",
-    "LayerNormalization", "Tile", "Pad", "NonZero", "ConstantOfShape", "CumSum", "TopK", "Einsum", "Resize", "Conv",
-    "QuantizeLinear", "DequantizeLinear", "GatherND", "ScatterND", "OneHot", "Trilu", "Mod", "Equal",
+    "Add",
+    "Mul",
+    "Div",
+    "Sub",
+    "Pow",
+    "MatMul",
+    "Gemm",
+    "Softmax",
+    "Gather",
+    "Reshape",
+    "Transpose",
+    "Slice",
+    "Concat",
+    "Split",
+    "Expand",
+    "Unsqueeze",
+    "Squeeze",
+    "Shape",
+    "Range",
+    "Where",
+    "Cast",
+    "ReduceMean",
+    "LayerNormalization",
+    "Tile",
+    "Pad",
+    "NonZero",
+    "ConstantOfShape",
+    "CumSum",
+    "TopK",
+    "Einsum",
+    "Resize",
+    "Conv",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "GatherND",
+    "ScatterND",
+    "OneHot",
+    "Trilu",
+    "Mod",
+    "Equal",
 ];
 
 /// A change of a graph.
@@ -189,7 +225,9 @@ fn change_attribute(graph: &mut GraphProto, rng: &mut Rng) {
     let AttributeProto { i, f, s, t, floats, ints, kind, .. } = &mut attributes[at];
     match rng.u8(..10) {
         0 => *kind = rng.i32(0..15),
-        1 => *s = ["", "constant", "linear", "reverse", "SAME_UPPER", "ij,jk->ik", "...i,i...->i"][rng.usize(..7)].into(),
+        1 => {
+            *s = ["", "constant", "linear", "reverse", "SAME_UPPER", "ij,jk->ik", "...i,i...->i"][rng.usize(..7)].into()
+        }
         2 => *f = NUMBERS[rng.usize(..NUMBERS.len())],
         3 => floats.push(NUMBERS[rng.usize(..NUMBERS.len())]),
         4 => ints.push(integer(rng, 0)),

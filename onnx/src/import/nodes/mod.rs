@@ -7,6 +7,7 @@ mod control;
 mod elementwise;
 mod movement;
 mod nn;
+mod picked;
 mod shape;
 
 use super::legacy::{MODERN, modern};
@@ -158,7 +159,7 @@ fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if !is_default(&node.proto.domain) {
         return Ok(false);
     }
-    let groups = [shape::rule, elementwise::rule, movement::rule, nn::rule, control::rule];
+    let groups = [shape::rule, picked::rule, elementwise::rule, movement::rule, nn::rule, control::rule];
     for group in groups {
         if group(scope, node)? {
             return Ok(true);

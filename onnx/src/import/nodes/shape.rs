@@ -7,7 +7,7 @@ use super::super::known::{Known, MAX_ELEMENTS, is_length};
 use super::super::order::label;
 use super::super::scope::Scope;
 use super::super::tensors;
-use super::{Node, axis};
+use super::Node;
 use crate::proto::{AttributeType, TensorProto};
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
@@ -20,16 +20,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         }
         "ConstantOfShape" => constant_of_shape(scope, node),
         "Range" => range(scope, node),
-        "Gather" => gather(scope, node),
-        "Concat" => concat(scope, node),
-        "Slice" => slice(scope, node),
         "Squeeze" | "Unsqueeze" | "Reshape" | "Flatten" => reshaped(scope, node),
-        "ReduceProd" => {
-            let Some(known) = scope.known(node.input(0)?).filter(|k| k.shape.len() == 1) else { return Ok(false) };
-            let product = known.elements.iter().try_fold(Dim::constant(1), |p, d| p.checked_mul(d));
-            let shape = if node.int_or("keepdims", 1)? == 1 { vec![1] } else { Vec::new() };
-            set(scope, node, product.and_then(|p| Known::new(known.dtype, shape, vec![p])))
-        }
         _ => Ok(false),
     }
 }
@@ -134,58 +125,6 @@ fn range(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     }
     scope.set(name, value);
     Ok(true)
-}
-
-/// An element or elements of known integers.
-fn gather(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
-    let (Some(data), Some(indices)) = (scope.known(node.input(0)?), scope.known(node.input(1)?)) else {
-        return Ok(false);
-    };
-    if data.shape.len() != 1 {
-        return Ok(false);
-    }
-    let pick = |index: &Dim| {
-        let at = axis(index.as_constant()?, data.elements.len()).ok()?;
-        data.elements.get(at).cloned()
-    };
-    let elements: Option<Vec<Dim>> = indices.elements.iter().map(pick).collect();
-    set(scope, node, elements.and_then(|e| Known::new(data.dtype, indices.shape.clone(), e)))
-}
-
-fn concat(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
-    let parts: Option<Vec<Known>> = node.proto.input.iter().map(|n| scope.known(n)).collect();
-    let Some(parts) = parts.filter(|p| p.iter().all(|k| k.shape.len() == 1)) else { return Ok(false) };
-    let dtype = parts.first().ok_or("it has no operands")?.dtype;
-    let elements: Vec<Dim> = parts.into_iter().flat_map(|k| k.elements).collect();
-    set(scope, node, Known::new(dtype, vec![elements.len()], elements))
-}
-
-fn slice(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
-    let Some(data) = scope.known(node.input(0)?).filter(|k| k.shape.len() == 1) else { return Ok(false) };
-    let steps = if node.version >= 10 { node.parameter(scope, "steps", 4, 10)? } else { None };
-    let [Some(start), Some(end)] = [node.parameter(scope, "starts", 1, 10)?, node.parameter(scope, "ends", 2, 10)?]
-    else {
-        return Ok(false);
-    };
-    let ([start], [end]) = (start.as_slice(), end.as_slice()) else { return Ok(false) };
-    let step = steps.and_then(|s| s.first().copied()).unwrap_or(1);
-    let size = i64::try_from(data.elements.len()).unwrap_or(i64::MAX);
-    let from_front = |value: i64| if value < 0 { value.saturating_add(size) } else { value };
-    let bounds: Vec<i64> = match step {
-        1.. => {
-            let (start, end) = (from_front(*start).clamp(0, size), from_front(*end).clamp(0, size));
-            (start..end).step_by(usize::try_from(step).unwrap_or(1)).collect()
-        }
-        i64::MIN..=-1 => {
-            let (start, end) = (from_front(*start).clamp(-1, size - 1), from_front(*end).clamp(-1, size - 1));
-            let step = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
-            (end + 1..=start).rev().step_by(step).collect()
-        }
-        0 => return Err("its step is 0".to_owned()),
-    };
-    let elements =
-        bounds.iter().filter_map(|&i| data.elements.get(usize::try_from(i).ok()?).cloned()).collect::<Vec<_>>();
-    set(scope, node, Known::new(data.dtype, vec![elements.len()], elements))
 }
 
 /// The same elements under another shape.
