@@ -2,7 +2,8 @@
 #
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER, BENCH_MODELS (what
-# bench-compile takes), TARGET, PRECISION (fp16, bf16), PLANISH_ORT_LIB.
+# bench-compile takes), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
+# PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
 export PROPTEST_RNG_SEED ?= 1
@@ -13,6 +14,7 @@ DECODER ?=
 BENCH_MODELS ?= bert-base gpt2 llama-1.1b
 TARGET ?= ort
 PRECISION ?=
+TABLE ?=
 export PLANISH_ORT_LIB ?=
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -22,6 +24,7 @@ DEMO := $(TARGET_DIR)/demo
 BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
 OPTIMUM := .deps/compat-optimum
+EXPORTERS := .deps/compat-exporters
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
 
@@ -29,7 +32,7 @@ DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/c
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r name text; do printf '  %-15s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
 
 .PHONY: deps
 deps: ## fetch the pinned ONNX Runtime and MiniLM into .deps/ (nothing to do when they are there)
@@ -96,8 +99,18 @@ compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text 
 compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes (installs PyTorch, several GB)
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python tests/compat/check_optimum.py $(PLANISH) $(GOLDENS)
 
+# Tiny models of transformers' architectures, as other exporters write them.
+EXPORTED := $(TARGET_DIR)/compat-exporters
+
+.PHONY: compat-exporters
+compat-exporters: deps build $(EXPORTERS)/.installed $(OPTIMUM)/.installed ## hold graphs of torch.onnx.export and Optimum against what becomes of them (installs PyTorch twice)
+	$(OPTIMUM)/bin/python tests/compat/export_models.py optimum $(EXPORTED)
+	$(EXPORTERS)/bin/python tests/compat/export_models.py dynamo $(EXPORTED)
+	$(EXPORTERS)/bin/python tests/compat/check_exporters.py $(PLANISH) $(EXPORTED) $(TABLE:%=--table %)
+
 $(COMPAT)/.installed: tests/compat/requirements.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
+$(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 %/.installed:
 	rm -rf $*
 	python3 -m venv $*
