@@ -106,12 +106,19 @@ fn measure(weight: &Weight, half: Half, sums: &mut Sums) -> Result<(), WeightErr
         // What is appended saturates.
         WeightExpr::Transpose(of, _) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => measure(of, half, sums),
         WeightExpr::Concat(parts, _) => parts.iter().try_for_each(|part| measure(part, half, sums)),
-        WeightExpr::Cast(of) if of.dtype() == half.dtype() => Ok(()),
+        WeightExpr::Cast(of) if is_held(of.dtype(), half) => Ok(()),
         _ => weight.stream(&mut |bytes| {
             sums.add(bytes, half);
             Ok(())
         }),
     }
+}
+
+/// Whether no number of a type overflows or underflows in half precision, so that weights stored in it need not be
+/// read.
+fn is_held(stored: DType, half: Half) -> bool {
+    // The least number of float16 is a normal one of bfloat16.
+    stored.widens_to(half.dtype()) || (stored == DType::F16 && half == Half::Bf16)
 }
 
 /// Figures of the elements so far.
