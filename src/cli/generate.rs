@@ -10,7 +10,9 @@ use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
 use super::{RuntimeArguments, Usage, check_types, print, print_json, provider, warn};
-use crate::generate::{Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, Text, generate, load};
+use crate::generate::{
+    Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, Text, check, generate, load,
+};
 use crate::manifest::Manifest;
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
@@ -96,7 +98,9 @@ const MOST_TOKENS: usize = 1 << 30;
 
 fn up_to<T: TryFrom<usize>>(text: &str, least: usize, most: usize) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-    number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| format!("not a whole number from {least} to {most}"))
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("not a whole number from {least} to {most}"))
 }
 
 fn tokens(text: &str) -> Result<NonZeroUsize, String> {
@@ -165,6 +169,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         Some(text) => arguments.prompt.iter().map(|prompt| encode(text, prompt)).collect::<Result<Vec<_>>>()?,
         None => arguments.ids.iter().map(|ids| ids.to_vec()).collect(),
     };
+    check(&arguments.artifact, &prompts)?;
     let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
     let mut model = load(&arguments.artifact, &runtime, loading)?;
 

@@ -54,7 +54,10 @@ pub(super) fn watched<T: Send + 'static>(
         // The receiver is gone where the work took too long.
         let _ = sender.send(caught(work));
     };
-    thread::Builder::new().stack_size(STACK_BYTES).spawn(run).with_context(|| format!("{what}: no thread to be had"))?;
+    thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(run)
+        .with_context(|| format!("{what}: no thread to be had"))?;
     loop {
         match receiver.recv_timeout(INTERVAL) {
             Ok(done) => return done.with_context(|| format!("{what} failed")),
@@ -134,8 +137,10 @@ mod tests {
         let panics = watched("work", BOUNDS, || panic!("index\n out of {}", "bounds"));
         assert_eq!(error(panics), "work failed: the library that reads it gave up: index out of bounds");
         assert_eq!(error(caught(|| panic!("no"))), "the library that reads it gave up: no");
-        let endless = watched("work", BOUNDS, || loop {
-            thread::sleep(INTERVAL);
+        let endless = watched("work", BOUNDS, || {
+            loop {
+                thread::sleep(INTERVAL);
+            }
         });
         assert_eq!(error(endless), "work does not end: stopped after 0 s");
         if resident_bytes().is_none() {

@@ -29,7 +29,7 @@ use anyhow::{Error, Result, anyhow, bail};
 pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
 pub use chat::Chat;
 pub use config::GenerationConfig;
-pub use model::{LanguageModel, Loading, Scores, load};
+pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};
 pub(crate) use text::TOKENIZER;

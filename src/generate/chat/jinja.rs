@@ -52,8 +52,7 @@ pub(super) fn environment(template: &str, clock: fn() -> DateTime) -> Result<Env
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
     };
     environment.add_test("sequence", move |value: Value| is_sequence(&value));
-    environment
-        .add_test("iterable", move |value: Value| is_sequence(&value) || value.kind() == ValueKind::Iterable);
+    environment.add_test("iterable", move |value: Value| is_sequence(&value) || value.kind() == ValueKind::Iterable);
     environment.add_function("raise_exception", |message: Value| -> Result<String, Error> {
         Err(python::refused(python::text(&message)?))
     });

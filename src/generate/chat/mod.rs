@@ -65,7 +65,9 @@ impl Chat {
         let (chat, tokenizer) = (chat?, tokenizer?);
         let template = match read(&artifact.join(TEMPLATE_FILE))? {
             Some(text) => Some(text),
-            None => [&chat, &tokenizer].into_iter().find_map(|document| template_of(document).transpose()).transpose()?,
+            None => {
+                [&chat, &tokenizer].into_iter().find_map(|document| template_of(document).transpose()).transpose()?
+            }
         };
         let Some(template) = template else {
             bail!(
@@ -99,7 +101,8 @@ impl Chat {
                 ..Variable::from_pairs(tokens),
             };
             let mut text = Limited::new(MOST_TEXT_BYTES);
-            let rendered = environment.get_template(NAME).and_then(|t| t.render_captured_to(variables, &mut text).map(drop));
+            let rendered =
+                environment.get_template(NAME).and_then(|t| t.render_captured_to(variables, &mut text).map(drop));
             rendered.map_err(|error| told(&error))?;
             Ok(String::from_utf8(text.text)?)
         })

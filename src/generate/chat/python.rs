@@ -154,7 +154,9 @@ fn json(value: &Value, style: &Style, level: usize, out: &mut String) -> Result<
         ValueKind::Number => json_number(value, out),
         ValueKind::String => json_string(value.as_str().unwrap_or_default(), style.ascii, out),
         ValueKind::Seq | ValueKind::Iterable => {
-            items(value.try_iter()?, ['[', ']'], style, level, out, &mut |item, out| json(item, style, level + 1, out))?;
+            items(value.try_iter()?, ['[', ']'], style, level, out, &mut |item, out| {
+                json(item, style, level + 1, out)
+            })?;
         }
         ValueKind::Map => {
             let mut keys: Vec<Value> = value.try_iter()?.collect();
