@@ -10,7 +10,9 @@ use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
 use super::{RuntimeArguments, Usage, check_types, print, print_json, provider, warn};
-use crate::generate::{Chat, Generated, GenerationConfig, Loading, Search, Stop, Text, generate, load};
+use crate::generate::{
+    Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, Text, check, generate, load,
+};
 use crate::manifest::Manifest;
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
@@ -37,7 +39,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N,..", group = "prompts", allow_negative_numbers = true, value_parser = parse_ids)]
     ids: Vec<Ids>,
     /// New tokens of a text at most [default: as configured, else 64]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_1)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = tokens)]
     max_new_tokens: Option<NonZeroUsize>,
     /// Of generation_config.json take only the tokens that begin and end a text
     #[arg(long)]
@@ -46,7 +48,7 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "beams")]
     greedy: bool,
     /// Search with so many beams
-    #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = at_least_1)]
+    #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = beams)]
     beams: Option<NonZeroUsize>,
     /// Beams: divide the log probability of a continuation by its length to this power
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite)]
@@ -91,12 +93,26 @@ fn parse_ids(text: &str) -> Result<Ids, String> {
     text.split(',').map(id).collect()
 }
 
-fn at_least_1(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "not a whole number of at least 1".to_owned())
+/// The largest number of tokens that an argument may give: more than any model takes or knows.
+const MOST_TOKENS: usize = 1 << 30;
+
+fn up_to<T: TryFrom<usize>>(text: &str, least: usize, most: usize) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("not a whole number from {least} to {most}"))
+}
+
+fn tokens(text: &str) -> Result<NonZeroUsize, String> {
+    up_to(text, 1, MOST_TOKENS)
+}
+
+fn beams(text: &str) -> Result<NonZeroUsize, String> {
+    up_to(text, 1, MOST_BEAMS)
 }
 
 fn count(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "not a whole number of at least 0".to_owned())
+    up_to(text, 0, MOST_TOKENS)
 }
 
 fn seed(text: &str) -> Result<u64, String> {
@@ -137,8 +153,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if arguments.length_penalty.is_some() && !matches!(options.search, Search::Beams(_)) {
         return Err(Usage("--length-penalty is of no use: there are no beams; search with --beams".to_owned()).into());
     }
-    let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
-    let mut model = load(&arguments.artifact, &runtime, loading)?;
     let text = match arguments.prompt.is_empty() {
         true => None,
         false => Some(Text::open(&arguments.artifact)?),
@@ -155,6 +169,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         Some(text) => arguments.prompt.iter().map(|prompt| encode(text, prompt)).collect::<Result<Vec<_>>>()?,
         None => arguments.ids.iter().map(|ids| ids.to_vec()).collect(),
     };
+    check(&arguments.artifact, &prompts)?;
+    let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
+    let mut model = load(&arguments.artifact, &runtime, loading)?;
 
     let streams = stdout().is_terminal() && prompts.len() == 1 && !arguments.json;
     let mut stream = text.as_ref().filter(|_| streams).map(Text::stream);

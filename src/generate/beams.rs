@@ -9,6 +9,9 @@ use anyhow::Result;
 use super::top_k::{Row, top_k};
 use super::{Continuation, LanguageModel, Options, Prompt, Scores, Stop, nothing_follows};
 
+/// The most beams of a search: each has a row of scores and a cache of its own.
+pub const MOST_BEAMS: usize = 1024;
+
 /// Beam search as the transformers library does it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beams {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document::{Document, whole};
 use super::tokens::{end_tokens, token};
-use super::{Beams, EarlyStopping, Length, Options, Processors, Sampling, Search};
+use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Options, Processors, Sampling, Search};
 
 const FILE: &str = "generation_config.json";
 const MODEL: &str = "config.json";
@@ -151,6 +151,9 @@ impl GenerationConfig {
     /// When settings contradict each other or are out of their range.
     pub fn options(&self, seed: u64) -> Result<Options> {
         let search = match (self.do_sample, self.num_beams.get()) {
+            (_, beams) if beams > MOST_BEAMS => {
+                bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams or --greedy")
+            }
             (false, 1) => Search::Greedy,
             (false, _) => Search::Beams(Beams {
                 width: self.num_beams,
@@ -237,6 +240,7 @@ mod tests {
         assert!(error(r#"{"do_sample": true, "temperature": 0.0}"#).contains("`temperature` is 0"));
         assert!(error(r#"{"do_sample": true, "min_p": 2}"#).contains("`min_p` is 2"));
         assert!(error(r#"{"do_sample": true, "num_beams": 2}"#).contains("`num_beams` is 2"));
+        assert!(error(r#"{"num_beams": 4294967296}"#).contains("`num_beams` is 4294967296, more than 1024"));
     }
 
     #[test]

@@ -22,6 +22,18 @@ pub(super) struct Decoder {
     cache: Cache,
 }
 
+/// How many tokens may follow a prompt of a decoder with so many ids, of texts that are this long at most.
+pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<usize> {
+    check_prompt(prompt, vocabulary)?;
+    match longest.saturating_sub(prompt.len()) {
+        0 => {
+            let has = prompt.len();
+            bail!("the prompt has {has} tokens and the model takes {longest}, new ones included; shorten it")
+        }
+        room => Ok(room),
+    }
+}
+
 /// A row of tokens.
 #[derive(Clone)]
 struct Tokens {
@@ -93,14 +105,7 @@ impl LanguageModel for Decoder {
     }
 
     fn room(&self, prompt: &[i64]) -> Result<usize> {
-        check_prompt(prompt, self.vocabulary)?;
-        match self.longest.saturating_sub(prompt.len()) {
-            0 => {
-                let (has, takes) = (prompt.len(), self.longest);
-                bail!("the prompt has {has} tokens and the model takes {takes}, new ones included; shorten it")
-            }
-            room => Ok(room),
-        }
+        room(prompt, self.vocabulary, self.longest)
     }
 
     fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores> {

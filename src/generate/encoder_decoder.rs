@@ -44,6 +44,19 @@ struct WithPast {
     cross: Cache,
 }
 
+/// How many tokens may follow the start token for a prompt of an encoder with so many ids, of texts that are this long
+/// at most.
+pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<usize> {
+    check_prompt(prompt, vocabulary)?;
+    if prompt.len() > longest {
+        bail!("the prompt has {} tokens and the model takes {longest}; shorten it", prompt.len());
+    }
+    match longest.saturating_sub(1) {
+        0 => bail!("the model takes no text behind the decoder's start token"),
+        room => Ok(room),
+    }
+}
+
 impl EncoderDecoder {
     pub(super) fn load(parts: &Parts<'_>) -> Result<Self> {
         let folder = parts.folder.display();
@@ -143,14 +156,7 @@ impl LanguageModel for EncoderDecoder {
     }
 
     fn room(&self, prompt: &[i64]) -> Result<usize> {
-        check_prompt(prompt, self.vocabularies[0])?;
-        if prompt.len() > self.longest {
-            bail!("the prompt has {} tokens and the model takes {}; shorten it", prompt.len(), self.longest);
-        }
-        match self.longest.saturating_sub(1) {
-            0 => bail!("the model takes no text behind the decoder's start token"),
-            room => Ok(room),
-        }
+        room(prompt, self.vocabularies[0], self.longest)
     }
 
     fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores> {

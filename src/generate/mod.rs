@@ -12,6 +12,7 @@ mod config;
 mod decoder;
 mod document;
 mod encoder_decoder;
+mod guard;
 mod model;
 mod processors;
 mod sample;
@@ -25,10 +26,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow, bail};
 
-pub use beams::{Beams, EarlyStopping};
+pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
 pub use chat::Chat;
 pub use config::GenerationConfig;
-pub use model::{LanguageModel, Loading, Scores, load};
+pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};
 pub(crate) use text::TOKENIZER;

@@ -8,8 +8,8 @@ use planish_eval::Tensor;
 use planish_models::Task;
 use planish_runtimes::{Model, Runtime, Session, SessionOptions, Value};
 
-use super::decoder::Decoder;
-use super::encoder_decoder::EncoderDecoder;
+use super::decoder::{self, Decoder};
+use super::encoder_decoder::{self, EncoderDecoder};
 use crate::artifact::part_path;
 use crate::manifest::{Manifest, Part};
 
@@ -57,6 +57,13 @@ pub struct Loading {
     pub decoder_start_token: Option<i64>,
 }
 
+/// What generates text.
+#[derive(Clone, Copy)]
+enum Kind {
+    Decoder,
+    EncoderDecoder,
+}
+
 /// Loads an artifact.
 ///
 /// # Errors
@@ -64,9 +71,35 @@ pub struct Loading {
 pub fn load(folder: &Path, runtime: &dyn Runtime, loading: Loading) -> Result<Box<dyn LanguageModel>> {
     let manifest = Manifest::read(folder)?;
     let parts = Parts { folder, manifest: &manifest, runtime, loading };
+    match kind(folder, &manifest)? {
+        Kind::Decoder => Ok(Box::new(Decoder::load(&parts)?)),
+        Kind::EncoderDecoder => Ok(Box::new(EncoderDecoder::load(&parts)?)),
+    }
+}
+
+/// Checks what takes no runtime: that an artifact generates text, that its files are as long as they were, and
+/// that it takes these prompts.
+///
+/// # Errors
+/// When one of that is not so.
+pub fn check(folder: &Path, prompts: &[Vec<i64>]) -> Result<()> {
+    let manifest = Manifest::read(folder)?;
+    let kind = kind(folder, &manifest)?;
+    manifest.parts.iter().try_for_each(|part| part_path(folder, &manifest, part).map(drop))?;
+    let room = match kind {
+        Kind::Decoder => decoder::room,
+        Kind::EncoderDecoder => encoder_decoder::room,
+    };
+    // The first part reads the prompt.
+    let Some(part) = manifest.parts.first() else { bail!("{} has no parts; compile it again", folder.display()) };
+    let vocabulary = vocabulary(folder, &manifest, &part.name)?;
+    prompts.iter().try_for_each(|prompt| room(prompt, vocabulary, longest(&manifest)).map(drop))
+}
+
+fn kind(folder: &Path, manifest: &Manifest) -> Result<Kind> {
     match manifest.task.as_deref() {
-        Some(task) if task == Task::TextGeneration.name() => Ok(Box::new(Decoder::load(&parts)?)),
-        Some(task) if task == Task::Text2TextGeneration.name() => Ok(Box::new(EncoderDecoder::load(&parts)?)),
+        Some(task) if task == Task::TextGeneration.name() => Ok(Kind::Decoder),
+        Some(task) if task == Task::Text2TextGeneration.name() => Ok(Kind::EncoderDecoder),
         task => bail!(
             "{} is compiled for {}, it cannot generate; compile a decoder for {} or an encoder-decoder for {}",
             folder.display(),
@@ -75,6 +108,18 @@ pub fn load(folder: &Path, runtime: &dyn Runtime, loading: Loading) -> Result<Bo
             Task::Text2TextGeneration
         ),
     }
+}
+
+/// The first id from 0 on that a part does not take.
+fn vocabulary(folder: &Path, manifest: &Manifest, name: &str) -> Result<i64> {
+    let inputs = manifest.parts.iter().filter(|part| part.name == name).flat_map(|part| &part.inputs);
+    let ids = inputs.filter(|input| input.port.name == "input_ids").find_map(|input| input.end);
+    ids.ok_or_else(|| anyhow!("{} does not say which ids its {name} takes", folder.display()))
+}
+
+/// The longest text, in tokens.
+fn longest(manifest: &Manifest) -> usize {
+    manifest.max_sequence_length.unwrap_or(usize::MAX)
 }
 
 /// The parts of an artifact that is being loaded.
@@ -104,9 +149,7 @@ impl Parts<'_> {
 
     /// The first id from 0 on that a part does not take.
     pub(super) fn vocabulary(&self, part: &str) -> Result<i64> {
-        let inputs = self.find(part).into_iter().flat_map(|part| &part.inputs);
-        let ids = inputs.filter(|input| input.port.name == "input_ids").find_map(|input| input.end);
-        ids.ok_or_else(|| anyhow!("{} does not say which ids its {part} takes", self.folder.display()))
+        vocabulary(self.folder, self.manifest, part)
     }
 
     /// How many of a part's scores are of tokens: fewer than it gives where its vocabulary is padded.
@@ -117,7 +160,7 @@ impl Parts<'_> {
 
     /// The longest text, in tokens.
     pub(super) fn longest(&self) -> usize {
-        self.manifest.max_sequence_length.unwrap_or(usize::MAX)
+        longest(self.manifest)
     }
 }
 

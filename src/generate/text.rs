@@ -1,21 +1,30 @@
 //! Text to token ids and back.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
+
+use super::guard::{Bounds, caught, watched};
 
 /// The name of the tokenizer's file in an artifact or checkpoint.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
+/// What a tokenizer may take to be read, and for each text. The largest published ones are read in some seconds and
+/// take some hundred megabytes.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(120), memory: 4 << 30 };
+
 /// An artifact's tokenizer.
 pub struct Text {
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     path: String,
 }
 
 impl Text {
-    /// Reads `tokenizer.json` of an artifact.
+    /// Reads `tokenizer.json` of an artifact. The padding and truncation that it says are left out, as the transformers
+    /// library does unless it is asked for them: they are of the data that the tokenizer was made for.
     ///
     /// # Errors
     /// When there is none or it cannot be read.
@@ -24,12 +33,19 @@ impl Text {
         if !path.exists() {
             bail!("{} has no {TOKENIZER}, so text cannot become token ids; give those with --ids", artifact.display());
         }
-        let tokenizer = Tokenizer::from_file(&path).map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?;
-        Ok(Self { tokenizer, path: path.display().to_string() })
+        let name = path.display().to_string();
+        let read = move || {
+            let mut tokenizer = Tokenizer::from_file(&path).map_err(|e| anyhow!("{e}"))?;
+            tokenizer.with_truncation(None).map_err(|e| anyhow!("{e}"))?;
+            tokenizer.with_padding(None);
+            Ok(Arc::new(tokenizer))
+        };
+        let tokenizer = watched("the tokenizer", BOUNDS, read).with_context(|| format!("cannot read {name}"))?;
+        Ok(Self { tokenizer, path: name })
     }
 
     /// The same for texts of so many tokens at most: what is longer is cut at the end, special tokens
-    /// stay, and nothing is padded, whatever `tokenizer.json` says.
+    /// stay.
     ///
     /// # Errors
     /// When special tokens leave no room.
@@ -39,8 +55,8 @@ impl Text {
             bail!("{length} tokens leave no room for a text beside the {special} special ones of {}", self.path);
         }
         let truncation = TruncationParams { max_length: length, ..TruncationParams::default() };
-        self.tokenizer.with_truncation(Some(truncation)).map_err(|e| anyhow!("{}: {e}", self.path))?;
-        self.tokenizer.with_padding(None);
+        let tokenizer = Arc::make_mut(&mut self.tokenizer);
+        tokenizer.with_truncation(Some(truncation)).map_err(|e| anyhow!("{}: {e}", self.path))?;
         Ok(self)
     }
 
@@ -50,8 +66,11 @@ impl Text {
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode(&self, text: &str, complete: bool) -> Result<Vec<i64>> {
-        let encoding = self.tokenizer.encode(text, !complete).map_err(|e| self.failed(&e))?;
-        Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
+        let (tokenizer, text) = (Arc::clone(&self.tokenizer), text.to_owned());
+        self.watched(move || {
+            let encoding = tokenizer.encode(text, !complete).map_err(|e| anyhow!("{e}"))?;
+            Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
+        })
     }
 
     /// The text of ids, without special tokens.
@@ -60,7 +79,8 @@ impl Text {
     /// When the tokenizer fails.
     pub fn decode(&self, ids: &[i64]) -> Result<String> {
         let ids = ids.iter().map(|id| u32::try_from(*id)).collect::<Result<Vec<_>, _>>()?;
-        self.tokenizer.decode(&ids, true).map_err(|e| self.failed(&e))
+        let tokenizer = Arc::clone(&self.tokenizer);
+        self.watched(move || tokenizer.decode(&ids, true).map_err(|e| anyhow!("{e}")))
     }
 
     /// A function of one id after the other that returns what each adds to the text: nothing while
@@ -68,12 +88,13 @@ impl Text {
     pub fn stream(&self) -> impl FnMut(i64) -> Result<String> {
         let mut stream = self.tokenizer.decode_stream(true);
         move |id| {
-            let piece = stream.step(u32::try_from(id)?).map_err(|e| self.failed(&e))?;
-            Ok(piece.unwrap_or_default())
+            let id = u32::try_from(id)?;
+            let piece = caught(|| stream.step(id).map_err(|e| anyhow!("{e}")));
+            Ok(piece.with_context(|| format!("the tokenizer {} failed", self.path))?.unwrap_or_default())
         }
     }
 
-    fn failed(&self, error: &dyn std::fmt::Display) -> anyhow::Error {
-        anyhow!("the tokenizer {} failed: {error}", self.path)
+    fn watched<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        watched(&format!("the tokenizer {}", self.path), BOUNDS, work)
     }
 }

@@ -7,7 +7,8 @@ A CASE is a decoder's checkpoint with an io.safetensors in it, or MODEL:IO to na
 case it runs `PLANISH compile MODEL --runtime-package genai`, for each target and with linked weights, loads
 the folder with `onnxruntime_genai.Model`, continues `in.prompt`, and compares the ids with `out.greedy` and
 `out.beam4`. In a batch with the prompt's first tokens, padded on the right as the library wants it, each
-must give what it gives alone. Exits 1 when a case fails.
+must give what it gives alone. What that library is known to generate otherwise must differ: see KNOWN. Exits 1 when
+a case fails.
 """
 
 import argparse
@@ -19,10 +20,17 @@ from pathlib import Path
 import numpy as np
 import onnxruntime_genai
 
-from cases import Case, check_all, same_ids
+from cases import Case, as_known, check_all, same_ids
 
 # How many of the prompt's first tokens are the shorter prompt of a batch.
 SHORTER = 5
+
+
+# Of which cases beams differ, and in what. The stored texts have no end token before their full length. The transformers
+# library takes its probability away once probabilities are normalized, onnxruntime-genai 0.18.0 (`min_length`) before
+# that, so that those of the other tokens grow where the end token was likely. In this golden it is likely enough for
+# other beams to win, from the fourth on; both are right by their own rule.
+KNOWN = {"phi3-longrope": "4 beams: "}
 
 
 def generate(model: onnxruntime_genai.Model, prompts: np.ndarray, length: int, beams: int = 1) -> list[np.ndarray]:
@@ -36,11 +44,17 @@ def generate(model: onnxruntime_genai.Model, prompts: np.ndarray, length: int, b
     return [generator.get_sequence(row) for row in range(len(prompts))]
 
 
-def check_folder(folder: Path, prompt: np.ndarray, expected: dict[str, np.ndarray]) -> None:
+def check_folder(folder: Path, prompt: np.ndarray, expected: dict[str, np.ndarray], known: str | None) -> str:
+    """Returns what came of the beams."""
     model = onnxruntime_genai.Model(str(folder))
     greedy, beam4 = expected["greedy"][0], expected["beam4"][0]
     same_ids("greedy", generate(model, prompt, len(greedy))[0], greedy)
-    same_ids("4 beams", generate(model, prompt, len(beam4), beams=4)[0], beam4)
+
+    def four_beams() -> str:
+        same_ids("4 beams", generate(model, prompt, len(beam4), beams=4)[0], beam4)
+        return "4 beams"
+
+    beams = as_known(known, four_beams)
     padding = json.loads((folder / "genai_config.json").read_text())["model"]["pad_token_id"]
     padded = np.full_like(prompt, padding)
     padded[:, :SHORTER] = prompt[:, :SHORTER]
@@ -48,6 +62,7 @@ def check_folder(folder: Path, prompt: np.ndarray, expected: dict[str, np.ndarra
     both = generate(model, np.concatenate([prompt, padded]), len(greedy))
     same_ids("greedy in a batch", both[0], greedy)
     same_ids("greedy of a padded prompt", np.delete(both[1], slice(SHORTER, prompt.shape[1])), alone)
+    return beams
 
 
 def main() -> int:
@@ -61,13 +76,13 @@ def main() -> int:
         package = ("--runtime-package", "genai")
         # Links need the checkpoint on the filesystem of the artifact.
         near = Case(f"{shutil.copytree(case.model, scratch / case.name)}:{case.io}")
-        for folder in (
+        folders = (
             case.compile(args.planish, scratch / "onnx", *package, "--target", "onnx"),
             case.compile(args.planish, scratch / "ort", *package, "--target", "ort"),
             near.compile(args.planish, scratch / "linked", *package, "--weights", "link"),
-        ):
-            check_folder(folder, inputs["prompt"], expected)
-        return "ids equal: greedy, 4 beams, a padded batch"
+        )
+        (beams,) = {check_folder(folder, inputs["prompt"], expected, KNOWN.get(case.name)) for folder in folders}
+        return f"ids equal: greedy, a padded batch, {beams}"
 
     return check_all(args.cases, "genai", check)
 

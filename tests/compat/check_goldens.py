@@ -28,6 +28,9 @@ PRESENT = "present."
 STEP = "step."
 # Ids of generated text: no output of a graph.
 GENERATED = ("greedy", "beam4")
+# Types of models whose graphs take no `position_ids`, as Optimum's do not: they count positions by the mask. The
+# goldens were computed with the same positions, given.
+COUNTED = ("gemma", "gemma2")
 
 Tensors = dict[str, np.ndarray]
 
@@ -119,6 +122,8 @@ def main() -> int:
     def check(case: Case, scratch: Path) -> str:
         inputs, expected = case.tensors()
         expected = {name: t for name, t in expected.items() if name not in GENERATED}
+        if case.model_type() in COUNTED:
+            inputs = {name: t for name, t in inputs.items() if name.removeprefix(STEP) != "position_ids"}
         folder = case.compile(args.planish, scratch / "out", "--target", args.target)
         for graph in folder.glob("*.onnx"):
             onnx.checker.check_model(graph, full_check=args.target == "onnx")

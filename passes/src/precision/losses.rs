@@ -106,12 +106,19 @@ fn measure(weight: &Weight, half: Half, sums: &mut Sums) -> Result<(), WeightErr
         // What is appended saturates.
         WeightExpr::Transpose(of, _) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => measure(of, half, sums),
         WeightExpr::Concat(parts, _) => parts.iter().try_for_each(|part| measure(part, half, sums)),
-        WeightExpr::Cast(of) if of.dtype() == half.dtype() => Ok(()),
+        WeightExpr::Cast(of) if is_held(of.dtype(), half) => Ok(()),
         _ => weight.stream(&mut |bytes| {
             sums.add(bytes, half);
             Ok(())
         }),
     }
+}
+
+/// Whether no number of a type overflows or underflows in half precision, so that weights stored in it need not be
+/// read.
+fn is_held(stored: DType, half: Half) -> bool {
+    // The least number of float16 is a normal one of bfloat16.
+    stored.widens_to(half.dtype()) || (stored == DType::F16 && half == Half::Bf16)
 }
 
 /// Figures of the elements so far.
@@ -163,6 +170,13 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use planish_ir::WeightSource;
+    use planish_ir::weight::StoredRange;
+
     use super::*;
 
     fn of(half: Half, values: &[f64]) -> Loss {
@@ -194,6 +208,48 @@ mod tests {
         assert!(of(Half::F16, &[1e-30; 10]).is_unfit(Half::F16));
         assert!(!of(Half::Bf16, &[1e-30; 10]).is_unfit(Half::Bf16));
         assert!(!of(Half::F16, &[0.0; 10]).is_unfit(Half::F16));
+    }
+
+    /// A file that fails to be read.
+    #[derive(Debug)]
+    struct Unread;
+
+    impl WeightSource for Unread {
+        fn name(&self) -> &str {
+            "unread.bin"
+        }
+
+        fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+
+        fn file_path(&self) -> Option<&Path> {
+            None
+        }
+    }
+
+    /// Of weights that are stored in a type whose numbers the half type holds, nothing is read.
+    #[test]
+    fn what_is_stored_in_a_type_that_loses_nothing_is_not_read() {
+        let stored = |dtype: DType| {
+            let weight =
+                Weight::stored(dtype, vec![4, 8], StoredRange { source: Arc::new(Unread), offset: 0 }).unwrap();
+            let weight = weight.cast(DType::F32);
+            let turned = weight.transpose(&[1, 0]).unwrap().reshape(&[4, 8]).unwrap();
+            Weight::concat(&[weight, turned.pad(&[9, 8], 0.0).unwrap()], 0).unwrap()
+        };
+        for (dtype, half, is_read) in [
+            (DType::Bf16, Half::Bf16, false),
+            (DType::F16, Half::F16, false),
+            // The range of bfloat16 is larger; it only rounds.
+            (DType::F16, Half::Bf16, false),
+            (DType::Bf16, Half::F16, true),
+            (DType::F32, Half::Bf16, true),
+        ] {
+            let loss = loss("w", &stored(dtype), half);
+            assert_eq!(loss.is_err(), is_read, "{dtype} {half}: {loss:?}");
+            assert!(loss.is_err() || !loss.unwrap().is_unfit(half));
+        }
     }
 
     /// The bound holds for what conversion does.

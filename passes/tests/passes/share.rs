@@ -124,6 +124,26 @@ fn of_weights_that_differ_a_few_elements_are_read() {
     assert_eq!(alone.read(), [0, 0]);
 }
 
+/// Large constants may be equal for no other reason, so they are not read to find out. Small ones are shared.
+#[test]
+fn of_large_constants_a_few_elements_are_read() {
+    let constant = |size: usize| vec![0.5; size * size];
+    let mut large = Layers::new(&[1025; 3].map(|size| (constant(size), [size, size])), 0);
+    assert_eq!(large.share().unwrap(), 0);
+    let samples = 4 * (3 * 8 + 8);
+    let [most, all] = large.read();
+    assert!(most == 4 && all <= samples, "{most} of {all}");
+
+    let mut small = Layers::new(&[100; 3].map(|size| (constant(size), [size, size])), 0);
+    assert_eq!(small.share().unwrap(), 2);
+
+    // One other element among those that are compared is enough.
+    let mut near = constant(1025);
+    near[64 * 1025 + 64] = 1.0;
+    let mut tied = Layers::new(&[(near.clone(), [1025, 1025]), (near, [1025, 1025])], 0);
+    assert_eq!(tied.share().unwrap(), 1);
+}
+
 #[test]
 fn what_cannot_be_read_is_named() {
     let matrix = numbers(256 * 256, 1);

@@ -9,6 +9,9 @@ use crate::PassError;
 /// How many elements are compared before all are.
 pub(super) const SAMPLES: usize = 8;
 
+/// The most bytes of a weight that is read although all its samples are the same element.
+const MOST_CONSTANT_BYTES: u64 = 4 << 20;
+
 /// The most elements of the tiles in which a matrix is compared with another's transpose.
 const TILE: usize = 1 << 17;
 
@@ -67,6 +70,16 @@ impl<'a> Elements<'a> {
         let mut bytes = [0; 8];
         self.read(element, &mut bytes[..self.size()])?;
         Ok(bytes)
+    }
+
+    /// Whether equal samples are a reason to read this weight. Those of a constant are equal to those of any other
+    /// with the same number; what is stored twice, say a table of tokens, has different elements.
+    pub(super) fn is_worth_reading(&self) -> Result<bool, PassError> {
+        if self.weight.bytes() <= MOST_CONSTANT_BYTES {
+            return Ok(true);
+        }
+        let first = self.sample(0)?;
+        (1..SAMPLES).try_fold(false, |differs, sample| Ok(differs || self.sample(sample)? != first))
     }
 
     /// The other weight or its transpose, where that is what this one holds.

@@ -20,7 +20,8 @@ pub const SHARE_WEIGHTS: Pass = Pass {
     summary: "makes weights that hold the same elements, or matrices of which one is the other's transpose, \
               expressions of one: exporters store what a checkpoint ties twice, say the embedding table of GPT-2 and \
               its transpose as the head. A few elements of weights of the same type and shape are compared first, \
-              all of them where these agree, in tiles that are read for it. Weights of less than 64 bytes are left alone",
+              all of them where these agree, in tiles that are read for it. Weights of less than 64 bytes are left alone, \
+              and those of more than 4 MiB of which the first elements compared are all one number: constants",
     numerics: "none: elements are the same bit by bit",
     example: Example {
         target: Target::Onnx,
@@ -142,7 +143,7 @@ fn used_as_stored(graph: &Graph) -> HashSet<&Weight> {
 }
 
 /// Parts of a group in which all weights agree in a few elements. Weights that agree with none are not
-/// read further.
+/// read further, nor are large ones that seem to be constant.
 fn agreeing(group: Vec<Elements<'_>>) -> Result<Vec<Vec<Elements<'_>>>, PassError> {
     let mut classes = vec![group];
     for sample in 0..SAMPLES {
@@ -161,5 +162,6 @@ fn agreeing(group: Vec<Elements<'_>>) -> Result<Vec<Vec<Elements<'_>>>, PassErro
         }
         classes = split;
     }
-    Ok(classes)
+    let worth = classes.iter().map(|class| class[0].is_worth_reading()).collect::<Result<Vec<_>, _>>()?;
+    Ok(classes.into_iter().zip(worth).filter_map(|(class, worth)| worth.then_some(class)).collect())
 }
