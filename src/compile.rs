@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_ir::{DType, Graph, Op, Origin};
+use planish_ir::{DType, Dim, Graph, Op, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Explanation, explain, raised};
@@ -15,7 +15,7 @@ use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::files::digest;
 use crate::links;
-use crate::manifest::{AppliedPass, CalibratedOn, File, Input, Manifest, Part, Port, Source, Vocabulary};
+use crate::manifest::{AppliedPass, CalibratedOn, File, Input, Manifest, Part, Port, Size, Source, Vocabulary};
 use crate::package::RuntimePackage;
 use crate::sentence;
 use crate::source::SourceModel;
@@ -406,9 +406,10 @@ fn vocabulary(canonical: &Graph, padding: Padding) -> Option<Vocabulary> {
 /// Name and type of a value.
 pub(crate) fn port(graph: &Graph, name: &str, value: planish_ir::ValueId) -> Port {
     let ty = graph.ty(value);
-    Port {
-        name: name.to_owned(),
-        dtype: ty.dtype.to_string(),
-        shape: ty.shape.iter().map(ToString::to_string).collect(),
-    }
+    Port { name: name.to_owned(), dtype: ty.dtype.to_string(), shape: ty.shape.iter().map(size).collect() }
+}
+
+fn size(dim: &Dim) -> Size {
+    let known = dim.as_constant().and_then(|size| u64::try_from(size).ok());
+    known.map_or_else(|| Size::Open(dim.to_string()), Size::Known)
 }

@@ -138,7 +138,7 @@ impl Artifact {
 
     fn takes_sequences(&self) -> bool {
         let mut dims = self.manifest.parts.iter().flat_map(|part| &part.inputs).flat_map(|input| &input.port.shape);
-        dims.any(|dim| dim.contains("seq"))
+        dims.any(|dim| dim.symbol().is_some_and(|symbol| symbol.contains("seq")))
     }
 
     /// Bytes of the files that hold a part.

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Dtype;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
-    Draft, Stored, artifact, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
+    Draft, Stored, artifact, golden, names, planish, planish_compile, repository, scratch, tensors,
+    text, write_tensors,
 };
 
 /// The inputs of a golden in a file as `run` takes it.
@@ -251,12 +252,28 @@ fn manifests_that_cannot_be_read_are_named() {
     for (changed, part) in [
         ("{}".to_owned(), "is no manifest that this version reads"),
         (manifest[..manifest.len() / 2].to_owned(), "is no manifest that this version reads"),
-        (manifest.replacen("\"schema\": 2", "\"schema\": 1000", 1), "schema 1000"),
+        (manifest.replacen("\"schema\": 3", "\"schema\": 1000", 1), "schema 1000"),
         (manifest.replacen("\"model.onnx\"", "\"lost.onnx\"", 1), "names no file model.onnx"),
     ] {
         fs::write(out.join("planish.json"), changed).unwrap();
         planish(["run", text(&out), "--inputs", text(&inputs)]).exits(1, &[part, "compile the model again"]);
     }
+}
+
+/// Known sizes are numbers; in artifacts of the version before all sizes are strings.
+#[test]
+fn older_manifests_are_read() {
+    let (_folder, out) = artifact("vit");
+    let path = out.join("planish.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(manifest["schema"], 3);
+    let shape = &mut manifest["parts"][0]["inputs"][0]["shape"];
+    assert_eq!(*shape, json!(["batch_size", 3, 16, 16]));
+    *shape = json!(["batch_size", "3", "16", "16"]);
+    manifest["schema"] = 2.into();
+    fs::write(&path, manifest.to_string()).unwrap();
+    planish(["verify", text(&out), "--reference", text(&golden("vit"))]).succeeds();
+    planish_compile(&golden("vit"), &out, &[]).succeeds();
 }
 
 #[test]
