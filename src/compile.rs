@@ -204,7 +204,7 @@ pub fn compile(
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<Compiled> {
-    refuse_own_source(model, folder)?;
+    check_output(model, folder, options.force)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     options.package.check(&source)?;
     options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
@@ -341,6 +341,15 @@ fn joined(exports: Vec<Exported>) -> Exported {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Checks that a model may be compiled into a folder, before work that would be in vain.
+///
+/// # Errors
+/// When the folder holds the model itself, or something else that may not be replaced.
+pub fn check_output(model: &SourceModel, folder: &Path, force: bool) -> Result<()> {
+    refuse_own_source(model, folder)?;
+    Draft::check(folder, force)
 }
 
 /// The output must not replace the folder that holds the source.
