@@ -8,7 +8,7 @@ use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Draft, Stored, artifact, golden, names, planish, planish_compile, repository, scratch, tensors,
+    Done, Draft, Stored, artifact, command, golden, names, planish, planish_compile, repository, scratch, tensors,
     text, write_tensors,
 };
 
@@ -274,6 +274,34 @@ fn older_manifests_are_read() {
     fs::write(&path, manifest.to_string()).unwrap();
     planish(["verify", text(&out), "--reference", text(&golden("vit"))]).succeeds();
     planish_compile(&golden("vit"), &out, &[]).succeeds();
+}
+
+/// ONNX Runtime has a database and an identifier in the user's home unless it is kept from that.
+#[test]
+fn nothing_is_left_in_the_home() {
+    let (folder, out) = artifact("bert");
+    let (_decoder, decoder) = artifact("gpt2");
+    let home = folder.path().join("home");
+    fs::create_dir(&home).unwrap();
+    let (model, inputs) = (golden("bert"), inputs("bert", folder.path()));
+    let again = folder.path().join("again");
+    let commands: [&[&str]; 5] = [
+        &["run", text(&out), "--inputs", text(&inputs)],
+        &["verify", text(&out), "--reference", text(&model)],
+        &["generate", text(&decoder), "--ids", "1,2", "--max-new-tokens", "3"],
+        &["bench", text(&out), "--reference", text(&model), "--time", "0", "--iterations", "1", "--seq", "4"],
+        &["compile", text(&model), "-o", text(&again), "--verify"],
+    ];
+    for arguments in commands {
+        let mut command = command(arguments);
+        command.env("HOME", &home).env("TMPDIR", folder.path());
+        for name in ["ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+            command.env_remove(name);
+        }
+        Done::from(command.output().unwrap()).exits(0, &[]);
+        assert_eq!(names(&home), [""; 0], "{arguments:?}");
+    }
+    assert_eq!(names(folder.path()), ["again", "home", "inputs.safetensors", "out"]);
 }
 
 #[test]
