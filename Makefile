@@ -144,6 +144,11 @@ bench-compile: build bench-models ## time and peak memory of compiling BENCH_MOD
 	  python3 tools/bench_compile.py $(PLANISH) .bench/$$model --target $(TARGET) $(PRECISION:%=--precision %) --runs $(RUNS) --check; \
 	done
 
+# RUNS=500 for the number that counts.
+.PHONY: signal-sweep
+signal-sweep: build .bench/gpt2/model.safetensors ## interrupt compile of .bench/gpt2 at RUNS moments: the old artifact or the new, never half
+	python3 tools/signal_sweep.py $(PLANISH) .bench/gpt2 --runs $(RUNS)
+
 .PHONY: bench-nodes
 bench-nodes: ## time of import, passes and export by the number of nodes, of graphs of 10k, 30k and 100k
 	cargo run --release $(CARGO_FLAGS) -p planish-bench-nodes -- --runs $(RUNS) --target $(TARGET)

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_ir::{DType, Graph, Op, Origin};
+use planish_ir::{DType, Dim, Graph, Op, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Explanation, explain, raised};
@@ -15,7 +15,7 @@ use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::files::digest;
 use crate::links;
-use crate::manifest::{AppliedPass, CalibratedOn, File, Input, Manifest, Part, Port, Source, Vocabulary};
+use crate::manifest::{AppliedPass, CalibratedOn, File, Input, Manifest, Part, Port, Size, Source, Vocabulary};
 use crate::package::RuntimePackage;
 use crate::sentence;
 use crate::source::SourceModel;
@@ -204,7 +204,7 @@ pub fn compile(
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<Compiled> {
-    refuse_own_source(model, folder)?;
+    check_output(model, folder, options.force)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     options.package.check(&source)?;
     options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
@@ -343,6 +343,15 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// Checks that a model may be compiled into a folder, before work that would be in vain.
+///
+/// # Errors
+/// When the folder holds the model itself, or something else that may not be replaced.
+pub fn check_output(model: &SourceModel, folder: &Path, force: bool) -> Result<()> {
+    refuse_own_source(model, folder)?;
+    Draft::check(folder, force)
+}
+
 /// The output must not replace the folder that holds the source.
 fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
@@ -406,9 +415,10 @@ fn vocabulary(canonical: &Graph, padding: Padding) -> Option<Vocabulary> {
 /// Name and type of a value.
 pub(crate) fn port(graph: &Graph, name: &str, value: planish_ir::ValueId) -> Port {
     let ty = graph.ty(value);
-    Port {
-        name: name.to_owned(),
-        dtype: ty.dtype.to_string(),
-        shape: ty.shape.iter().map(ToString::to_string).collect(),
-    }
+    Port { name: name.to_owned(), dtype: ty.dtype.to_string(), shape: ty.shape.iter().map(size).collect() }
+}
+
+fn size(dim: &Dim) -> Size {
+    let known = dim.as_constant().and_then(|size| u64::try_from(size).ok());
+    known.map_or_else(|| Size::Open(dim.to_string()), Size::Known)
 }

@@ -1,10 +1,12 @@
 //! Reading and writing whole files.
 
-use std::fs;
-use std::io::Read;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+use crate::unfinished::{PROCESS, Unfinished};
 
 /// How much is read at once: bounded, so that the file does not count as the process's memory.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -15,7 +17,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// When the file cannot be read.
 pub(crate) fn digest(path: &Path) -> Result<String> {
     let context = || format!("cannot read {}", path.display());
-    let mut file = fs::File::open(path).with_context(context)?;
+    let mut file = File::open(path).with_context(context)?;
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -33,18 +35,41 @@ pub(crate) fn digest(path: &Path) -> Result<String> {
 /// When that is impossible; what was there is unchanged then.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let context = || format!("cannot write {}", path.display());
-    // A symbolic link stays one.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let Some(name) = path.file_name().filter(|_| path.is_file() || !path.exists()) else {
-        return fs::write(path, bytes).with_context(context);
-    };
-    let draft = path.with_file_name(format!(".{}.planish-{:016x}", name.to_string_lossy(), fastrand::u64(..)));
-    let written = fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path));
-    if written.is_err() {
-        // Nothing better can be done about a file that cannot be removed.
-        let _ = fs::remove_file(&draft);
+    match destination(path) {
+        None => fs::write(path, bytes).with_context(context),
+        Some(target) => {
+            let (draft, mut file) = make_beside(&target).with_context(context)?;
+            file.write_all(bytes).with_context(context)?;
+            draft.place(|| fs::rename(draft.path(), &target)).with_context(context)
+        }
     }
-    written.with_context(context)
+}
+
+/// Checks that [`write`] can write a file, before work that would be in vain.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn check_writable(path: &Path) -> Result<()> {
+    let checked = match destination(path) {
+        // What is no file is not opened: a pipe waits for its reader.
+        None if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        None => Ok(()),
+        Some(target) => make_beside(&target).map(drop),
+    };
+    checked.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The file that a path names, a symbolic link being followed, if there is a file or nothing.
+fn destination(path: &Path) -> Option<PathBuf> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    (path.file_name().is_some() && (path.is_file() || !path.exists())).then_some(path)
+}
+
+/// Makes the file that takes the place of another.
+fn make_beside(target: &Path) -> io::Result<(Unfinished, File)> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let path = target.with_file_name(format!(".{name}.planish-{:016x}", fastrand::u64(..)));
+    PROCESS.make(|| File::create_new(&path).map(|file| (path.clone(), file)))
 }
 
 #[cfg(test)]

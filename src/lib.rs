@@ -24,4 +24,5 @@ pub mod precision;
 mod sentence;
 pub mod source;
 mod tensor_file;
+mod unfinished;
 pub mod verify;

@@ -2,6 +2,7 @@
 //! where it was written, so that the same input gives the same bytes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -16,7 +17,10 @@ use crate::precision::PartPrecision;
 use crate::verify::Report;
 
 /// The version of this format.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
+
+/// The oldest version that is read: in it all sizes are strings.
+const OLDEST: u32 = 2;
 
 /// The manifest of an artifact.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -162,8 +166,80 @@ pub struct Port {
     pub name: String,
     /// The element type, e.g. `f32`.
     pub dtype: String,
-    /// Dimensions: sizes, or names of what is known at run time.
-    pub shape: Vec<String>,
+    /// Its dimensions.
+    pub shape: Vec<Size>,
+}
+
+impl Port {
+    /// The element type and the dimensions, e.g. `f32[batch_size, 12]`.
+    #[must_use]
+    pub fn type_text(&self) -> String {
+        let sizes: Vec<String> = self.shape.iter().map(Size::to_string).collect();
+        format!("{}[{}]", self.dtype, sizes.join(", "))
+    }
+}
+
+/// The size of a dimension: in JSON a number where it is known, else a string.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, from = "WrittenSize")]
+pub enum Size {
+    /// A size that is the same in every run.
+    Known(u64),
+    /// The name of a size that a run decides, or a sum of such names and numbers.
+    Open(String),
+}
+
+impl Size {
+    /// The name of a size that a run decides.
+    #[must_use]
+    pub fn symbol(&self) -> Option<&str> {
+        match self {
+            Self::Known(_) => None,
+            Self::Open(symbol) => Some(symbol),
+        }
+    }
+
+    /// The size, where it is the same in every run.
+    #[must_use]
+    pub fn known(&self) -> Option<usize> {
+        match self {
+            Self::Known(size) => usize::try_from(*size).ok(),
+            Self::Open(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(size) => write!(f, "{size}"),
+            Self::Open(symbol) => f.write_str(symbol),
+        }
+    }
+}
+
+/// A size as it stands in JSON.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenSize {
+    Number(u64),
+    Text(String),
+}
+
+impl From<WrittenSize> for Size {
+    fn from(written: WrittenSize) -> Self {
+        match written {
+            WrittenSize::Number(size) => Self::Known(size),
+            WrittenSize::Text(text) => text.into(),
+        }
+    }
+}
+
+impl From<String> for Size {
+    /// A number is a known size.
+    fn from(text: String) -> Self {
+        text.parse().map_or(Self::Open(text), Self::Known)
+    }
 }
 
 /// An input, and which integers it takes.
@@ -231,9 +307,9 @@ impl Manifest {
         let manifest: Self = serde_json::from_str(&text).with_context(|| {
             format!("{} is no manifest that this version reads; compile the model again", path.display())
         })?;
-        if manifest.schema != SCHEMA {
+        if !(OLDEST..=SCHEMA).contains(&manifest.schema) {
             bail!(
-                "{} is of schema {}, this version reads {SCHEMA}; compile the model again",
+                "{} is of schema {}, this version reads {OLDEST} to {SCHEMA}; compile the model again",
                 path.display(),
                 manifest.schema
             );
@@ -249,5 +325,26 @@ impl Manifest {
         let path = folder.join(MANIFEST);
         let text = serde_json::to_string_pretty(self)? + "\n";
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_sizes_are_numbers_and_were_strings() {
+        let port = |shape: &str| -> Port {
+            serde_json::from_str(&format!(r#"{{"name": "x", "dtype": "f32", "shape": {shape}}}"#)).unwrap()
+        };
+        let new = port(r#"["batch_size", 128, "past + 1"]"#);
+        let old = port(r#"["batch_size", "128", "past + 1"]"#);
+        assert_eq!(new.shape, old.shape);
+        assert_eq!(new.shape[1], Size::Known(128));
+        assert_eq!(old.type_text(), "f32[batch_size, 128, past + 1]");
+        let written = serde_json::to_string(&old).unwrap();
+        assert_eq!(written, r#"{"name":"x","dtype":"f32","shape":["batch_size",128,"past + 1"]}"#);
+        serde_json::from_str::<Size>("-1").unwrap_err();
+        serde_json::from_str::<Size>("1.5").unwrap_err();
     }
 }

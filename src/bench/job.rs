@@ -68,6 +68,14 @@ impl Job {
         time.min(runs).min(1.0)
     }
 
+    /// The median of the timed runs in milliseconds, or why there is none.
+    pub(crate) fn median(&self) -> Result<f64, &str> {
+        match &self.failure {
+            Some(failure) => Err(failure),
+            None => Latency::of(&self.samples).map(|latency| latency.p50).ok_or("it was not run"),
+        }
+    }
+
     /// Some timed runs. The visit waits first until the threads of the session before have gone
     /// to sleep, and starts with an untimed run, in the first visit with as many as it takes for
     /// times to settle.

@@ -17,7 +17,7 @@ pub use document::{Accuracy, Cell, CellOptions, Document, Memory, ModelId, SCHEM
 pub use environment::{Cpu, Environment};
 pub use source::{Source, SourcePart};
 pub use stats::Latency;
-pub use sweep::{BenchError, sweep};
+pub use sweep::{BenchError, BenchObserver, Measured, sweep};
 pub use table::table;
 
 /// What is measured and for how long.

@@ -3,13 +3,15 @@
 //! Contestants and runs are visited in rounds, each round in another seeded order, so that a
 //! machine that drifts drifts for all of them.
 
+use std::fmt;
 use std::time::Instant;
 
 use planish_runtimes::{RuntimeError, Session};
 
-use super::document::{Accuracy, Cell};
+use super::document::{Accuracy, Cell, Shape};
 use super::job::Job;
 use super::source::Run;
+use super::table::significant;
 use super::{BenchOptions, Contestant, Source};
 use crate::inputs::InputError;
 use crate::verify::{OutputReport, compare, named};
@@ -25,11 +27,44 @@ pub enum BenchError {
     Input(#[from] InputError),
 }
 
+/// What a caller sees while cells are measured.
+pub trait BenchObserver {
+    /// What share of the work is done, from 0 to 1.
+    fn progress(&mut self, share: f64);
+    /// A cell is done, one more of those that will be.
+    fn measured(&mut self, cell: Measured<'_>);
+}
+
+/// A cell that is done. Its text form is a line.
+#[derive(Clone, Debug)]
+pub struct Measured<'a> {
+    /// How many are done with this one, and how many there are.
+    pub number: (usize, usize),
+    /// The artifact.
+    pub label: &'a str,
+    /// The runtime.
+    pub runtime: &'a str,
+    /// What was run.
+    pub shape: &'a Shape,
+    /// The median of the times in milliseconds, or why there is none.
+    pub median: Result<f64, &'a str>,
+}
+
+impl fmt::Display for Measured<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, total) = self.number;
+        write!(f, "{number} of {total}: {} ({}, {}) ", self.label, self.runtime, self.shape)?;
+        match self.median {
+            Ok(median) => write!(f, "{} ms", significant(median)),
+            Err(failure) => write!(f, "has no speed: {failure}"),
+        }
+    }
+}
+
 /// Measures contestants that are artifacts of one model at every batch size and sequence length.
 ///
 /// The outputs of each cell are held against those of `source`; a cell that is not within its
-/// contestant's tolerances, or that fails, is not timed and says why. `progress` is told what
-/// share of the work is done, from 0 to 1.
+/// contestant's tolerances, or that fails, is not timed and says why.
 ///
 /// # Errors
 /// When there is nothing to measure, or no inputs can be made.
@@ -37,7 +72,7 @@ pub fn sweep(
     contestants: &mut [Contestant],
     source: &mut Source,
     options: &BenchOptions,
-    progress: &mut dyn FnMut(f64),
+    observer: &mut dyn BenchObserver,
 ) -> Result<Vec<Cell>, BenchError> {
     if contestants.is_empty() {
         return Err(BenchError::Nothing("no artifact"));
@@ -65,9 +100,19 @@ pub fn sweep(
     }
 
     let mut random = fastrand::Rng::with_seed(options.seed);
+    let (mut done, total) = (0, jobs.len());
+    let mut tell = |job: &Job, contestants: &[Contestant], observer: &mut dyn BenchObserver| {
+        done += 1;
+        let Contestant { label, runtime, .. } = &contestants[job.contestant];
+        let shape = &inputs[job.run].0;
+        observer.measured(Measured { number: (done, total), label, runtime, shape, median: job.median() });
+    };
+    for job in jobs.iter().filter(|job| job.done(options)) {
+        tell(job, contestants, observer);
+    }
     loop {
         let mut open: Vec<usize> = (0..jobs.len()).filter(|&j| !jobs[j].done(options)).collect();
-        progress(jobs.iter().map(|job| job.share(options)).sum::<f64>() / jobs.len() as f64);
+        observer.progress(jobs.iter().map(|job| job.share(options)).sum::<f64>() / jobs.len() as f64);
         if open.is_empty() {
             break;
         }
@@ -77,6 +122,9 @@ pub fn sweep(
             let session = contestants[job.contestant].session.as_mut();
             if let Err(error) = job.visit(session, &inputs[job.run].1, options) {
                 job.failure = Some(error.to_string());
+            }
+            if job.done(options) {
+                tell(job, contestants, observer);
             }
         }
     }
@@ -171,10 +219,38 @@ mod tests {
         let specs = specs(session.inputs(), &ids).unwrap();
         let part = SourcePart { name: "model".to_owned(), session, specs };
         let mut source = Source { parts: vec![part], longest: None };
-        let mut shares = Vec::new();
-        let cells = sweep(contestants, &mut source, &options(), &mut |share| shares.push(share)).unwrap();
-        assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{shares:?}");
+        let mut seen = Seen::default();
+        let cells = sweep(contestants, &mut source, &options(), &mut seen).unwrap();
+        assert!(seen.shares.is_sorted() && seen.shares.last() == Some(&1.0), "{:?}", seen.shares);
+        let total = cells.len();
+        for (number, line) in seen.lines.iter().enumerate() {
+            assert!(line.starts_with(&format!("{} of {total}: ", number + 1)), "{line}");
+        }
+        for cell in &cells {
+            let name = format!("{} ({}, {})", cell.model.id, cell.backend, cell.shape);
+            let end = match &cell.failure {
+                Some(failure) => format!("{name} has no speed: {failure}"),
+                None => format!("{name} {} ms", significant(cell.latency_ms.as_ref().unwrap().p50)),
+            };
+            assert_eq!(seen.lines.iter().filter(|line| line.ends_with(&end)).count(), 1, "{end}: {:?}", seen.lines);
+        }
         cells
+    }
+
+    #[derive(Default)]
+    struct Seen {
+        shares: Vec<f64>,
+        lines: Vec<String>,
+    }
+
+    impl BenchObserver for Seen {
+        fn progress(&mut self, share: f64) {
+            self.shares.push(share);
+        }
+
+        fn measured(&mut self, cell: Measured<'_>) {
+            self.lines.push(cell.to_string());
+        }
     }
 
     #[test]
@@ -221,7 +297,7 @@ mod tests {
         let mut contestants = [contestant("right", "embed.onnx")];
         let error = |contestants: &mut [Contestant], options: &BenchOptions| {
             let mut source = Source { parts: Vec::new(), longest: None };
-            sweep(contestants, &mut source, options, &mut |_| {}).unwrap_err().to_string()
+            sweep(contestants, &mut source, options, &mut Seen::default()).unwrap_err().to_string()
         };
         assert_eq!(error(&mut [], &options()), "nothing to measure: no artifact");
         let empty = BenchOptions { batch: vec![0], ..options() };

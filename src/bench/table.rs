@@ -79,7 +79,7 @@ fn row(cell: &Cell, cells: &[Cell]) -> [String; HEADER.len()] {
 }
 
 /// Three significant digits, and all digits before the point.
-fn significant(value: f64) -> String {
+pub(super) fn significant(value: f64) -> String {
     let digits = match value {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,

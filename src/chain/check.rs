@@ -30,8 +30,9 @@ pub(super) fn check(
     let mut sizes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
     let longest = longest.unwrap_or(usize::MAX);
     for (name, tensor, input) in inputs.iter().filter_map(|(name, tensor)| Some((name, tensor, known(name)?))) {
-        let symbols = || input.port.shape.iter().zip(tensor.shape()).filter(|(s, _)| s.parse::<usize>().is_err());
-        let tokens = |symbol: &String| TOKENS.iter().any(|symbols| symbols.contains(&symbol.as_str()));
+        let sizes_of = || input.port.shape.iter().zip(tensor.shape());
+        let symbols = || sizes_of().filter_map(|(dim, size)| Some((dim.symbol()?, size)));
+        let tokens = |symbol: &str| TOKENS.iter().any(|symbols| symbols.contains(&symbol));
         if symbols().any(|(symbol, size)| tokens(symbol) && *size > longest) {
             bail!("`{name}` has the shape {:?}: the model takes at most {longest} tokens in a row", tensor.shape());
         }

@@ -7,7 +7,7 @@ use planish_eval::Tensor;
 use planish_ir::DType;
 
 use super::CACHE;
-use crate::manifest::Input;
+use crate::manifest::{Input, Size};
 
 /// The inputs that say which positions hold a token.
 const MASK: &str = "attention_mask";
@@ -61,7 +61,7 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
 
 /// The dimension of earlier positions.
 fn past(input: &Input) -> Option<&str> {
-    input.port.shape.iter().find(|dim| dim.starts_with("past")).map(String::as_str)
+    input.port.shape.iter().filter_map(Size::symbol).find(|dim| dim.starts_with("past"))
 }
 
 /// What the inputs say of the sizes of named dimensions.
@@ -71,7 +71,7 @@ fn sizes<'a>(inputs: &[(String, Tensor)], described: &[(Cow<'_, str>, &'a Input)
         let tensor = inputs.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
         let dims = tensor.filter(|tensor| tensor.shape().len() == input.port.shape.len());
         let dims = dims.into_iter().flat_map(|tensor| input.port.shape.iter().zip(tensor.shape()));
-        sizes.extend(dims.map(|(dim, size)| (dim.as_str(), *size)));
+        sizes.extend(dims.filter_map(|(dim, size)| Some((dim.symbol()?, *size))));
     }
     sizes
 }
@@ -79,9 +79,12 @@ fn sizes<'a>(inputs: &[(String, Tensor)], described: &[(Cow<'_, str>, &'a Input)
 /// The shape of an input, where all of its dimensions are known. One may be a sum.
 fn shape(input: &Input, sizes: &Sizes<'_>) -> Option<Vec<usize>> {
     let term = |term: &str| term.parse().ok().or_else(|| sizes.get(term).copied());
-    let size = |dim: &String| {
-        let sum = || dim.split('+').try_fold(0usize, |sum, part| sum.checked_add(term(part.trim())?));
-        sizes.get(dim.as_str()).copied().or_else(sum)
+    let size = |dim: &Size| match dim {
+        Size::Known(size) => usize::try_from(*size).ok(),
+        Size::Open(symbol) => {
+            let sum = || symbol.split('+').try_fold(0usize, |sum, part| sum.checked_add(term(part.trim())?));
+            sizes.get(symbol.as_str()).copied().or_else(sum)
+        }
     };
     let shape: Vec<usize> = input.port.shape.iter().map(size).collect::<Option<_>>()?;
     shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;

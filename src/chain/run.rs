@@ -56,9 +56,7 @@ impl<'a> Chain<'a> {
     /// When an input is unknown, or some are missing that have to be given.
     pub(crate) fn complete(&self, inputs: &mut Vec<(String, Tensor)>) -> Result<Vec<String>> {
         let wanted = self.inputs();
-        let port = |(name, input): &(Cow<'_, str>, &Input)| {
-            format!("{name}: {}[{}]", input.port.dtype, input.port.shape.join(", "))
-        };
+        let port = |(name, input): &(Cow<'_, str>, &Input)| format!("{name}: {}", input.port.type_text());
         let all = || wanted.iter().map(port).collect::<Vec<_>>().join(", ");
         let advice = || match self.parts.len() {
             1 => format!("the inputs are {}", all()),

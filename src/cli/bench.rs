@@ -1,7 +1,7 @@
 //! `planish bench`.
 
 use std::fs;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +19,9 @@ use super::{
     RuntimeArguments, Usage, VerificationFailed, check_types, note_elsewhere, print, print_json, provider, warn,
 };
 use crate::artifact::{MANIFEST, part_path};
-use crate::bench::{BenchOptions, Cell, Contestant, Document, Environment, Source, SourcePart, sweep, table};
+use crate::bench::{
+    BenchObserver, BenchOptions, Cell, Contestant, Document, Environment, Measured, Source, SourcePart, sweep, table,
+};
 use crate::files;
 use crate::manifest::{Manifest, Part};
 use crate::verify::Tolerances;
@@ -40,7 +42,7 @@ use crate::verify::Tolerances;
 /// In the table, ±CI is half of the median's 95% interval, percentiles stand only where
 /// there are samples enough, load MB is what loading added to resident memory, cos is the cosine
 /// to the reference, and vs base the speed relative to the first artifact (~ where the intervals
-/// overlap).
+/// overlap). Where standard error is no terminal, it has a line for each cell that is done.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Artifact folders [default: the current folder, or those below it]
@@ -101,6 +103,11 @@ impl Arguments {
         if named.is_empty() { vec![provider(&artifact.manifest.target)] } else { named }
     }
 
+    /// The file that figures are written to.
+    fn file(&self) -> Option<&Path> {
+        self.json.as_deref().filter(|path| *path != Path::new("-"))
+    }
+
     fn on(&self, provider: Provider) -> OnnxRuntime {
         OnnxRuntime::with(provider, self.library.ort_lib.clone())
     }
@@ -138,7 +145,7 @@ impl Artifact {
 
     fn takes_sequences(&self) -> bool {
         let mut dims = self.manifest.parts.iter().flat_map(|part| &part.inputs).flat_map(|input| &input.port.shape);
-        dims.any(|dim| dim.contains("seq"))
+        dims.any(|dim| dim.symbol().is_some_and(|symbol| symbol.contains("seq")))
     }
 
     /// Bytes of the files that hold a part.
@@ -151,8 +158,15 @@ impl Artifact {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let mut options = options(&arguments)?;
+    if let Some(path) = arguments.file() {
+        files::check_writable(path)?;
+    }
     let (artifacts, version) = runnable(find(&arguments.artifacts)?, &arguments)?;
-    let options = options(&arguments, &artifacts)?;
+    if options.sequence.is_empty() {
+        let longest = artifacts.iter().filter_map(|a| a.manifest.max_sequence_length).min();
+        options.sequence.push(longest.unwrap_or(SEQUENCE).min(SEQUENCE));
+    }
     for artifact in &artifacts {
         for part in &artifact.manifest.parts {
             part_path(&artifact.folder, &artifact.manifest, part)?;
@@ -166,22 +180,24 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             return Err(Usage(format!("--seq {seq}: {folder} takes at most {longest} tokens")).into());
         }
     }
+    // All of them before the first is measured, which takes minutes.
+    let models = groups(artifacts).into_iter().map(|group| with_reference(group, &arguments));
+    let models = models.collect::<Result<Vec<_>>>()?;
     let mut cells = Vec::new();
-    for group in groups(artifacts) {
-        cells.extend(measure(&group, &arguments, &options)?);
+    for (group, loaded) in &models {
+        cells.extend(measure(group, loaded, &arguments, &options)?);
     }
     let failures: Vec<String> = cells.iter().filter_map(failure).collect();
     let versions = [("onnxruntime".to_owned(), version)];
-    if arguments.json.as_deref() != Some(Path::new("-")) {
+    let file = arguments.file();
+    if arguments.json.is_none() || file.is_some() {
         print(&format!("{}\n", table(&cells)))?;
     }
-    if let Some(path) = &arguments.json {
+    if arguments.json.is_some() {
         let document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
-        if path == Path::new("-") {
-            print_json(&document.without_samples())?;
-        } else {
-            let text = serde_json::to_string(&document)? + "\n";
-            files::write(path, text.as_bytes())?;
+        match file {
+            None => print_json(&document.without_samples())?,
+            Some(path) => files::write(path, (serde_json::to_string(&document)? + "\n").as_bytes())?,
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(VerificationFailed(failures).into()) }
@@ -225,12 +241,12 @@ fn failure(cell: &Cell) -> Option<String> {
     Some(format!("{}, {}: {failure}", cell.model.id, cell.shape))
 }
 
-fn options(arguments: &Arguments, artifacts: &[Artifact]) -> Result<BenchOptions> {
+/// What the arguments say, before anything is opened; without --seq there are no sequence lengths yet.
+fn options(arguments: &Arguments) -> Result<BenchOptions> {
     let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
-    let mut sequence = arguments.seq.iter().map(|s| usize::try_from(*s)).collect::<Result<Vec<_>, _>>()?;
-    if sequence.is_empty() {
-        let longest = artifacts.iter().filter_map(|a| a.manifest.max_sequence_length).min();
-        sequence.push(longest.unwrap_or(SEQUENCE).min(SEQUENCE));
+    let sequence = arguments.seq.iter().map(|s| usize::try_from(*s)).collect::<Result<Vec<_>, _>>()?;
+    if time.is_zero() && arguments.iterations == 0 {
+        return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());
     }
     if arguments.batch.contains(&0) || sequence.contains(&0) {
         return Err(Usage("--batch and --seq are at least 1".to_owned()).into());
@@ -259,12 +275,23 @@ fn groups(artifacts: Vec<Artifact>) -> Vec<Vec<Artifact>> {
     groups
 }
 
-/// Measures artifacts of one model.
-fn measure(artifacts: &[Artifact], arguments: &Arguments, options: &BenchOptions) -> Result<Vec<Cell>> {
-    let session = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::compiled() };
+/// The artifacts of a model, and the model.
+fn with_reference(artifacts: Vec<Artifact>, arguments: &Arguments) -> Result<(Vec<Artifact>, Loaded)> {
     let first = artifacts.first().ok_or_else(|| anyhow!("nothing to measure"))?;
     let (_, loaded) = reference(&arguments.reference, &first.folder, &first.manifest)?;
-    let mut source = on_reference(&loaded, first, &session)?;
+    Ok((artifacts, loaded))
+}
+
+/// Measures artifacts of one model.
+fn measure(
+    artifacts: &[Artifact],
+    loaded: &Loaded,
+    arguments: &Arguments,
+    options: &BenchOptions,
+) -> Result<Vec<Cell>> {
+    let session = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::compiled() };
+    let first = artifacts.first().ok_or_else(|| anyhow!("nothing to measure"))?;
+    let mut source = on_reference(loaded, first, &session)?;
     let mut contestants = Vec::new();
     for artifact in artifacts {
         for (index, source) in source.parts.iter().enumerate() {
@@ -272,7 +299,7 @@ fn measure(artifacts: &[Artifact], arguments: &Arguments, options: &BenchOptions
             let file = part_path(&artifact.folder, &artifact.manifest, part)?;
             let (label, precision) = (artifact.label(), &artifact.manifest.precision);
             let (weights, model) = (artifact.weights(part), Model::Onnx(&file));
-            let tolerances = Tolerances::of(&loaded, precision);
+            let tolerances = Tolerances::of(loaded, precision);
             for provider in arguments.providers(artifact) {
                 let runtime = arguments.on(provider);
                 let loaded = Contestant::load(&label, precision, &runtime, model, &session, weights, tolerances)?;
@@ -281,11 +308,9 @@ fn measure(artifacts: &[Artifact], arguments: &Arguments, options: &BenchOptions
             }
         }
     }
-    let bar = progress_bar();
-    let cells = sweep(&mut contestants, &mut source, options, &mut |share| {
-        bar.set_position((share * 1000.0) as u64);
-    })?;
-    bar.finish_and_clear();
+    let mut console = Console::new();
+    let cells = sweep(&mut contestants, &mut source, options, &mut console)?;
+    console.bar.finish_and_clear();
     Ok(cells)
 }
 
@@ -300,14 +325,35 @@ fn on_reference(loaded: &Loaded, artifact: &Artifact, options: &SessionOptions) 
     Ok(Source { parts, longest: loaded.max_positions })
 }
 
-fn progress_bar() -> ProgressBar {
-    let terminal = std::io::stderr().is_terminal();
-    let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(1000), target);
-    if let Ok(style) = ProgressStyle::with_template("measuring {bar:30} {percent}%, {eta}") {
-        bar.set_style(style);
+/// Progress on standard error: a bar on a terminal, elsewhere a line a cell.
+struct Console {
+    terminal: bool,
+    bar: ProgressBar,
+}
+
+impl Console {
+    fn new() -> Self {
+        let terminal = io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(1000), target);
+        if let Ok(style) = ProgressStyle::with_template("measuring {bar:30} {percent}%, {eta}") {
+            bar.set_style(style);
+        }
+        Self { terminal, bar }
     }
-    bar
+}
+
+impl BenchObserver for Console {
+    fn progress(&mut self, share: f64) {
+        self.bar.set_position((share * 1000.0) as u64);
+    }
+
+    fn measured(&mut self, cell: Measured<'_>) {
+        if !self.terminal {
+            // Standard error may be closed; the figures are what counts.
+            let _ = writeln!(io::stderr(), "{cell}");
+        }
+    }
 }
 
 /// The artifacts that were named, or the one in the current folder, or those below it by the names

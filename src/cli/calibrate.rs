@@ -10,9 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_models::Task;
 use serde::Serialize;
 
-use super::{
-    RuntimeArguments, Usage, import::ImportArguments, print, print_json, remove_drafts_on_signals, short, warn,
-};
+use super::{RuntimeArguments, Usage, import::ImportArguments, print, print_json, short, warn};
 use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, CalibrationRuntime, calibrate, is_table};
 use crate::data::{DataOptions, SAMPLES};
 use crate::source::SourceModel;
@@ -105,7 +103,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         threads: arguments.threads,
     };
     let model = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
-    remove_drafts_on_signals();
     let calibration = measured(&model, &arguments.data, &options)?;
     let path = arguments.output.unwrap_or_else(|| format!("{}-calibration.json", model.name()).into());
     calibration.write(&path)?;

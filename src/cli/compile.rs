@@ -17,11 +17,10 @@ use serde::Serialize;
 
 use super::{
     RuntimeArguments, Usage, VerificationFailed, bytes_text, check_types, count_text, explain::Explained,
-    import::ImportArguments, note, precision::PrecisionArguments, print, print_json, provider,
-    remove_drafts_on_signals, short, warn,
+    import::ImportArguments, note, precision::PrecisionArguments, print, print_json, provider, short, warn,
 };
 use crate::calibrate::Calibration;
-use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, compile, default_folder, lower};
+use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
 use crate::manifest::Manifest;
 use crate::package::RuntimePackage;
@@ -35,7 +34,8 @@ pub(super) struct Arguments {
     /// .onnx file
     model: PathBuf,
     /// The folder to write [default: NAME-TARGET in the current folder, NAME-TARGET-fp16 and the like in another
-    /// precision, with -genai behind for genai]
+    /// precision, with -genai behind for genai]. A mount point and the current folder stay the folders that they
+    /// are: what is in them is replaced, planish.json last
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
@@ -89,7 +89,8 @@ pub(super) struct Arguments {
     /// Make warnings errors: ignored config keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
-    /// Replace the output folder, deleting all that is in it, even if planish did not write it
+    /// Replace the output folder, deleting all that is in it, even if planish did not write it; the current folder
+    /// is never emptied so
     #[arg(long)]
     force: bool,
     /// Say what was raised: how many of each operator, and where a rule came near, with what is missing
@@ -170,7 +171,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         .output
         .clone()
         .unwrap_or_else(|| default_folder(&source, arguments.target, half, arguments.runtime_package));
-    remove_drafts_on_signals();
+    if arguments.stop_after.is_none() {
+        // Before the model is calibrated and lowered.
+        check_output(&source, &folder, arguments.force)
+            .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
+    }
     let options = CompileOptions {
         task: arguments.task,
         strict: arguments.strict,

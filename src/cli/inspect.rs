@@ -1,12 +1,12 @@
 //! `planish inspect`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::import::ImportArguments;
 use super::{bytes_text, count_text, print, print_json};
+use crate::files;
 use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, svg};
 use crate::manifest::Port;
 
@@ -38,17 +38,13 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let picture = Picture::of(&opened.graphs);
     if let Some(path) = &arguments.dot {
-        write(path, &dot(&picture))?;
+        files::write(path, dot(&picture).as_bytes())?;
     }
     if let Some(path) = &arguments.svg {
-        write(path, &svg(&picture))?;
+        files::write(path, svg(&picture).as_bytes())?;
     }
     let inspection = opened.inspect();
     if arguments.json { print_json(&inspection) } else { print(&text(&arguments.model, &inspection)) }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn text(path: &Path, inspection: &Inspection) -> String {
@@ -82,5 +78,5 @@ fn part(part: &PartInspection) -> String {
 }
 
 fn typed(port: &Port) -> String {
-    format!("{} {}[{}]", port.name, port.dtype, port.shape.join(", "))
+    format!("{} {}", port.name, port.type_text())
 }

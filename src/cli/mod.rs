@@ -12,6 +12,7 @@ mod passes;
 mod precision;
 mod run;
 mod runtimes;
+mod signals;
 mod verify;
 
 use std::ffi::OsString;
@@ -26,8 +27,8 @@ use planish_runtimes::ort::{OnnxRuntime, Provider};
 use planish_runtimes::{Reference, Runtime, Session, Unavailable};
 use serde::Serialize;
 
-use crate::draft::remove_unfinished;
 use crate::manifest::Manifest;
+use crate::unfinished::PROCESS;
 use crate::verify::Report;
 
 /// Compiles transformer checkpoints into verified ONNX graphs, without Python.
@@ -39,7 +40,9 @@ struct Cli {
 }
 
 const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 usage; 3 verification failed; 4 the runtime that was asked \
-                          for is unavailable.";
+                          for is unavailable; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
+                          A signal leaves what was at the output before. One that comes when the output is in its \
+                          place is too late: the command ends with 0, unless a second one comes.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -110,6 +113,7 @@ fn note_elsewhere(session: &dyn Session) {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    signals::handle();
     ExitCode::from(run(std::env::args_os()))
 }
 
@@ -135,6 +139,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Passes(arguments) => passes::run(arguments),
         Command::Completions(arguments) => completions::run::<Cli>(arguments),
     };
+    PROCESS.settle();
     let Err(error) = done else { return 0 };
     // A reader that has seen enough, such as `head`, is no failure.
     let closed = |e: &(dyn std::error::Error + 'static)| {
@@ -164,18 +169,6 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     use planish_runtimes::RuntimeError;
     matches!(error.downcast_ref::<RuntimeError>(), Some(RuntimeError::Unavailable(_)))
-}
-
-/// The exit code of a process that a signal ended, as shells have it for SIGINT.
-const INTERRUPTED: i32 = 130;
-
-/// Has a signal end the process without leaving what was begun. Where that cannot be arranged, the
-/// next run cleans up.
-fn remove_drafts_on_signals() {
-    let _ = ctrlc::set_handler(|| {
-        remove_unfinished();
-        std::process::exit(INTERRUPTED);
-    });
 }
 
 /// The command line asks for something that does not exist.

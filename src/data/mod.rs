@@ -131,7 +131,7 @@ impl Dataset {
 
 /// The number of rows that the model fixes.
 fn fixed_batch(wanted: &[(Cow<'_, str>, &Input)]) -> Option<usize> {
-    wanted.iter().filter_map(|(_, input)| input.port.shape.first()?.parse().ok()).next()
+    wanted.iter().filter_map(|(_, input)| input.port.shape.first()?.known()).next()
 }
 
 /// Batches of a data set.
@@ -189,14 +189,9 @@ fn check_types(inputs: &[(String, Tensor)], wanted: &[(Cow<'_, str>, &Input)]) -
         let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { continue };
         let (port, shape) = (&input.port, tensor.shape());
         let fits = port.shape.len() == shape.len()
-            && port.shape.iter().zip(shape).all(|(dim, size)| dim.parse().map_or(true, |fixed: usize| fixed == *size));
+            && port.shape.iter().zip(shape).all(|(dim, size)| dim.known().is_none_or(|fixed| fixed == *size));
         if !fits || port.dtype != tensor.dtype().name() {
-            bail!(
-                "`{name}` is {}{shape:?}, a batch included; the model takes {}[{}]",
-                tensor.dtype(),
-                port.dtype,
-                port.shape.join(", ")
-            );
+            bail!("`{name}` is {}{shape:?}, a batch included; the model takes {}", tensor.dtype(), port.type_text());
         }
     }
     Ok(())

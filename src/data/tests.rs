@@ -155,7 +155,7 @@ fn types_and_ranks_are_those_of_the_model() {
         port: crate::manifest::Port {
             name: "x".to_owned(),
             dtype: dtype.to_owned(),
-            shape: shape.iter().map(ToString::to_string).collect(),
+            shape: shape.iter().map(|size| size.to_string().into()).collect(),
         },
         end: None,
     };

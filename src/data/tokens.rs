@@ -11,7 +11,7 @@ use planish_models::Loaded;
 use super::DataOptions;
 use crate::chain::CACHE;
 use crate::generate::{GenerationConfig, TOKENIZER, Text};
-use crate::manifest::Input;
+use crate::manifest::{Input, Size};
 
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;
@@ -52,7 +52,7 @@ impl Tokens {
         let port = |name: &str| -> Result<Option<Port>> {
             let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { return Ok(None) };
             let dtype = input.port.dtype.parse().map_err(anyhow::Error::msg)?;
-            Ok(Some(Port { dtype, width: input.port.shape.get(1).and_then(|size| size.parse().ok()) }))
+            Ok(Some(Port { dtype, width: input.port.shape.get(1).and_then(Size::known) }))
         };
         let Some(ids) = port(IDS)? else {
             let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_ref()).collect();

@@ -22,7 +22,12 @@ fn artifacts_of_a_model_are_measured_together() {
     }
     let json = path("figures.json");
     let quick = ["--time", "0", "--iterations", "3", "--threads", "1", "--seq", "4,8", "--json", &json];
-    let done = planish([&["bench", &path("a"), &path("b"), &path("a2")], &quick[..]].concat()).succeeds();
+    let done = planish([&["bench", &path("a"), &path("b"), &path("a2")], &quick[..]].concat()).exits(0, &[]);
+    let measured: Vec<&str> = done.stderr.lines().collect();
+    assert_eq!(measured.len(), 6, "{measured:?}");
+    for (line, of) in measured.iter().zip(["1 of 4", "2 of 4", "3 of 4", "4 of 4", "1 of 2", "2 of 2"]) {
+        assert!(line.starts_with(&format!("{of}: ")) && line.ends_with(" ms"), "{line}");
+    }
     assert_eq!(done.stdout.lines().filter(|line| line.starts_with("| ")).count(), 7, "{}", done.stdout);
     let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let cells = document["cells"].as_array().unwrap();
@@ -33,13 +38,32 @@ fn artifacts_of_a_model_are_measured_together() {
     assert_eq!(names(folder.path()), ["a", "a2", "b", "bert", "bert-classify", "figures.json"]);
 }
 
+/// What is wrong with the arguments is said before anything is opened.
+#[test]
+fn arguments_are_checked_first() {
+    let folder = scratch();
+    let (missing, file) = (folder.path().join("missing"), folder.path().join("no/figures.json"));
+    let bench = |more: &[&str]| planish([&["bench", text(&missing)], more].concat());
+    bench(&["--time", "0", "--iterations", "0"]).exits(2, &["--time 0 and --iterations 0"]);
+    bench(&["--time=-1"]).exits(2, &["--time"]);
+    bench(&["--batch", "0"]).exits(2, &["--batch"]);
+    bench(&["--json", text(&file)]).exits(1, &["cannot write", "figures.json", "No such file"]);
+    bench(&["--json", text(folder.path())]).exits(1, &["cannot write", "is a directory"]);
+    bench(&["--json", "/proc/figures.json"]).exits(1, &["cannot write /proc/figures.json"]);
+    let kept = folder.path().join("kept.json");
+    fs::write(&kept, "before").unwrap();
+    bench(&["--json", text(&kept)]).exits(1, &["there is no folder", "missing"]);
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "before");
+    assert_eq!(names(folder.path()), ["kept.json"]);
+}
+
 /// Part, new tokens and cached ones of each cell.
 fn runs(model: &str, lengths: &str) -> Vec<(String, u64, u64)> {
     let (_folder, out) = artifact(model);
     let reference = golden(model);
     let bench = ["bench", text(&out), "--reference", text(&reference), "--batch", "2", "--seq", lengths];
     let quick = ["--time", "0", "--iterations", "3", "--threads", "1", "--json"];
-    let done = planish([&bench[..], &quick].concat()).succeeds();
+    let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let run = |cell: &Value| {
         let shape = &cell["shape"];
@@ -83,7 +107,9 @@ fn images_have_no_sequence_length() {
     let reference = golden("vit");
     let bench =
         ["bench", text(&out), "--reference", text(&reference), "--batch", "1,2", "--time", "0", "--threads", "1"];
-    let table = planish([&bench[..], &["--iterations", "3"]].concat()).succeeds().stdout;
+    let table = planish([&bench[..], &["--iterations", "3"]].concat())
+        .exits(0, &["1 of 2: out (ort, batch of ", "2 of 2: out (ort, batch of "])
+        .stdout;
     let row: Vec<&str> = table.lines().nth(2).unwrap().split('|').map(str::trim).collect();
     assert_eq!((row[4], row[5], row[11]), ("1", "-", "-"), "{table}");
     let more = ["--iterations", "3", "--json", "--seq", "4,8"];
@@ -105,8 +131,9 @@ fn each_artifact_is_held_against_its_own_reference() {
     let [first, second] = ["bert", "vit"].map(golden);
     let bench = ["bench", text(&bert), text(&vit), "--time", "0", "--iterations", "3", "--reference", text(&second)];
     let quick = [&bench[..], &["--reference", text(&first)]].concat();
-    assert_eq!(planish(quick).succeeds().stdout.lines().filter(|line| line.starts_with("| out")).count(), 2);
-    planish(bench).exits(1, &["vit", "is not what the artifact", text(&bert), "--reference"]);
+    assert_eq!(planish(quick).exits(0, &[]).stdout.lines().filter(|line| line.starts_with("| out")).count(), 2);
+    let done = planish(bench).exits(1, &["vit", "is not what the artifact", text(&bert), "--reference"]);
+    assert!(!done.stderr.contains(" of "), "something was measured before: {}", done.stderr);
 }
 
 #[test]

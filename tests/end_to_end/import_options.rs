@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use planish::manifest::Manifest;
+use planish::manifest::{Manifest, Port};
 use planish_onnx::{ImportOptions, import_with};
 
 use crate::support::{golden, planish, planish_compile, repository, scratch, text};
@@ -25,7 +25,8 @@ fn interface(name: &str, more: &[&str]) -> Vec<String> {
     planish(["verify", text(&out), "--reference", text(&file(name))]).succeeds();
     let part = Manifest::read(&out).unwrap().parts.remove(0);
     let ports = part.inputs.into_iter().map(|input| input.port).chain(part.outputs);
-    ports.map(|port| format!("{} [{}]", port.name, port.shape.join(", "))).collect()
+    let sizes = |port: &Port| port.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    ports.map(|port| format!("{} [{}]", port.name, sizes(&port))).collect()
 }
 
 #[track_caller]

@@ -15,6 +15,7 @@ mod edge_inputs;
 mod errors;
 mod export;
 mod external_data;
+mod fixed_folders;
 mod fixed_point;
 mod genai;
 mod generate;
@@ -33,4 +34,5 @@ mod random_graphs;
 mod running;
 #[path = "../../passes/tests/passes/same.rs"]
 mod same;
+mod signals;
 mod support;

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Dtype;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
-    Draft, Stored, artifact, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
+    Done, Draft, Stored, artifact, command, golden, names, planish, planish_compile, repository, scratch, tensors,
+    text, write_tensors,
 };
 
 /// The inputs of a golden in a file as `run` takes it.
@@ -251,12 +252,56 @@ fn manifests_that_cannot_be_read_are_named() {
     for (changed, part) in [
         ("{}".to_owned(), "is no manifest that this version reads"),
         (manifest[..manifest.len() / 2].to_owned(), "is no manifest that this version reads"),
-        (manifest.replacen("\"schema\": 2", "\"schema\": 1000", 1), "schema 1000"),
+        (manifest.replacen("\"schema\": 3", "\"schema\": 1000", 1), "schema 1000"),
         (manifest.replacen("\"model.onnx\"", "\"lost.onnx\"", 1), "names no file model.onnx"),
     ] {
         fs::write(out.join("planish.json"), changed).unwrap();
         planish(["run", text(&out), "--inputs", text(&inputs)]).exits(1, &[part, "compile the model again"]);
     }
+}
+
+/// Known sizes are numbers; in artifacts of the version before all sizes are strings.
+#[test]
+fn older_manifests_are_read() {
+    let (_folder, out) = artifact("vit");
+    let path = out.join("planish.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(manifest["schema"], 3);
+    let shape = &mut manifest["parts"][0]["inputs"][0]["shape"];
+    assert_eq!(*shape, json!(["batch_size", 3, 16, 16]));
+    *shape = json!(["batch_size", "3", "16", "16"]);
+    manifest["schema"] = 2.into();
+    fs::write(&path, manifest.to_string()).unwrap();
+    planish(["verify", text(&out), "--reference", text(&golden("vit"))]).succeeds();
+    planish_compile(&golden("vit"), &out, &[]).succeeds();
+}
+
+/// ONNX Runtime has a database and an identifier in the user's home unless it is kept from that.
+#[test]
+fn nothing_is_left_in_the_home() {
+    let (folder, out) = artifact("bert");
+    let (_decoder, decoder) = artifact("gpt2");
+    let home = folder.path().join("home");
+    fs::create_dir(&home).unwrap();
+    let (model, inputs) = (golden("bert"), inputs("bert", folder.path()));
+    let again = folder.path().join("again");
+    let commands: [&[&str]; 5] = [
+        &["run", text(&out), "--inputs", text(&inputs)],
+        &["verify", text(&out), "--reference", text(&model)],
+        &["generate", text(&decoder), "--ids", "1,2", "--max-new-tokens", "3"],
+        &["bench", text(&out), "--reference", text(&model), "--time", "0", "--iterations", "1", "--seq", "4"],
+        &["compile", text(&model), "-o", text(&again), "--verify"],
+    ];
+    for arguments in commands {
+        let mut command = command(arguments);
+        command.env("HOME", &home).env("TMPDIR", folder.path());
+        for name in ["ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"] {
+            command.env_remove(name);
+        }
+        Done::from(command.output().unwrap()).exits(0, &[]);
+        assert_eq!(names(&home), [""; 0], "{arguments:?}");
+    }
+    assert_eq!(names(folder.path()), ["again", "home", "inputs.safetensors", "out"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -77,6 +78,26 @@ impl Done {
 /// Runs the binary.
 pub(crate) fn planish<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Done {
     command(arguments).output().unwrap().into()
+}
+
+/// Runs the binary as `$0` of a script with the model as `$1` where a filesystem with the given
+/// mount options is at `$2`; `None` where this user may not mount.
+pub(crate) fn mounted(options: &str, script: &str) -> Option<Done> {
+    let place = scratch();
+    let script = format!("mount -t tmpfs -o {options} none \"$2\" && echo mounted && {script}");
+    // Others than root may mount some filesystems where they are root of a namespace.
+    let user: &[&str] = if fs::metadata("/proc/self").ok()?.uid() == 0 { &[] } else { &["--map-root-user"] };
+    let done = Command::new("unshare")
+        .args(user)
+        .args(["--mount", "sh", "-c", &script])
+        .args([Path::new(env!("CARGO_BIN_EXE_planish")), &golden("bert"), place.path()])
+        .output();
+    let done = Done::from(done.ok()?);
+    let Some(rest) = done.stdout.strip_prefix("mounted\n") else {
+        eprintln!("not tested, for no filesystem can be mounted here: {}", done.stderr);
+        return None;
+    };
+    Some(Done { stdout: rest.to_owned(), ..done })
 }
 
 /// `planish compile MODEL -o FOLDER`, with more arguments.

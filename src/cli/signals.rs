@@ -1,0 +1,40 @@
+//! Signals that end a command: it leaves nothing half-made and says by its exit code which one it was.
+
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::{exit, signal_name};
+
+use super::warn;
+use crate::unfinished::PROCESS;
+
+/// What shells add to a signal's number for the exit code of the command that it ended.
+const EXIT_CODE: i32 = 128;
+
+/// Has SIGHUP, SIGINT and SIGTERM end the process, whatever it does, with the exit codes 129, 130 and 143. What
+/// it has begun is removed; what is in its place stays, and with it the command goes on to its end, unless a
+/// second signal comes. A signal that the parent process has this one ignore, as `nohup` does, stays ignored.
+pub(super) fn handle() {
+    let ignored = ignored();
+    let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    // Without handlers a signal ends the process all the same, and the next run cleans up.
+    let Ok(mut signals) = Signals::new(wanted) else { return };
+    let wait = move || {
+        for signal in signals.forever() {
+            // Other threads are at work: nothing may be torn down below them, so no exit handlers run.
+            PROCESS.interrupt(|| exit(EXIT_CODE + signal));
+        }
+    };
+    if thread::Builder::new().name("signals".to_owned()).spawn(wait).is_err() {
+        let name = signal_name(SIGINT).unwrap_or_default();
+        warn(&format!("no thread can be started to wait for {name}: only SIGKILL ends the command"));
+    }
+}
+
+/// The signals that this process ignores, a bit each from 1 on, as Linux lists them.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
