@@ -70,8 +70,8 @@ pub(crate) fn continued(
 /// sequences whose scores no reference computes in reasonable time.
 const LONGEST: usize = 512;
 
-/// The sides of images where the model leaves them open: what a few halvings leave something of, and what is usual.
-const SIDES: [usize; 2] = [32, 224];
+/// The sides of images where a model leaves them open, first what is small and what is usual: many models take only one.
+const SIDES: [usize; 9] = [32, 224, 16, 384, 64, 128, 256, 448, 512];
 
 /// What a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,11 +126,19 @@ impl Plan {
         shapes(specs, self.sizes)
     }
 
-    /// A case of half as many tokens, where that is one.
-    pub(super) fn shorter(self) -> Option<Self> {
-        let halved = Sizes { sequence: self.sizes.sequence / 2, ..self.sizes };
-        let may_be = self.kind == Kind::Tokens && self.before.is_none() && halved.sequence > 0;
-        may_be.then_some(Self { sizes: halved, ..self })
+    /// What may be run instead: as many images of other sides, or half as many tokens.
+    pub(super) fn instead(self) -> Option<Self> {
+        let Sizes { sequence, side, .. } = self.sizes;
+        let sizes = match self.kind {
+            Kind::Fixed => None,
+            Kind::Rows => {
+                let at = SIDES.iter().position(|other| Some(*other) == side)?;
+                SIDES.get(at + 1).map(|side| Sizes { side: Some(*side), ..self.sizes })
+            }
+            Kind::Tokens if self.before.is_some() || sequence < 2 => None,
+            Kind::Tokens => Some(Sizes { sequence: sequence / 2, ..self.sizes }),
+        };
+        sizes.map(|sizes| Self { sizes, ..self })
     }
 }
 
@@ -157,7 +165,7 @@ pub fn plans(specs: &[InputSpec], longest: Option<usize>) -> Vec<Plan> {
             .map(|padded| Plan { padded, ..plan })
             .collect();
     }
-    let [small, usual] = SIDES.map(Some);
+    let [small, usual, ..] = SIDES.map(Some);
     // What needs no side has none.
     let open = shapes(specs, Sizes { batch: 1, sequence: 1, side: None });
     let open = matches!(open, Err(InputError::Dimension { .. }));
@@ -231,11 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_case_has_half_as_many_tokens() {
+    fn what_is_run_instead_has_half_as_many_tokens_or_other_sides() {
         let tokens = [InputSpec { port: port("tokens", &["batch_size", "sequence_length"]), values: Values::Noise }];
-        let halves = std::iter::successors(plans(&tokens, Some(40)).pop(), |plan| plan.shorter());
+        let halves = std::iter::successors(plans(&tokens, Some(40)).pop(), |plan| plan.instead());
         let labels: Vec<String> = halves.map(|plan| plan.label()).collect();
         assert_eq!(labels, ["1 x 40", "1 x 20", "1 x 10", "1 x 5", "1 x 2", "1 x 1"]);
+        let images = [InputSpec { port: port("images", &["batch", "c", "h", "w"]), values: Values::Noise }];
+        let first = plans(&images, None)[1].instead();
+        assert_eq!(first.unwrap().label(), "batch of 3, sides of 224");
+        assert_eq!(std::iter::successors(first, |plan| plan.instead()).count(), SIDES.len() - 1);
     }
 
     #[test]

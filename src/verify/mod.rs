@@ -46,8 +46,8 @@ pub struct Pair {
 /// Runs both on several cases and compares their outputs; `graph` is the model before any pass, and `longest` the
 /// most tokens in a row.
 ///
-/// A case that the reference cannot run, or that would take more memory than a case may, is skipped, and one of half as
-/// many tokens is run instead where that can be; the report names both. What only the candidate fails at misses.
+/// A case that the reference cannot run, or that would take more memory than a case may, is skipped, and one of fewer
+/// tokens or of other sides of images is run instead where that can be; the report names both. What only the candidate fails at misses.
 ///
 /// # Errors
 /// When inputs cannot be made, and when no case can be run.
@@ -90,7 +90,7 @@ fn against_one(
                 }
                 Outcome::Refused(reason) => {
                     refused.get_or_insert(reason);
-                    next = plan.shorter();
+                    next = plan.instead();
                 }
                 Outcome::Replaced => return Ok(None),
             }

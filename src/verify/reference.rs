@@ -146,7 +146,9 @@ impl Reference {
     /// Why no case was run.
     pub(super) fn nothing_ran(&mut self, skipped: &[Skipped]) -> Error {
         let reasons: String = skipped.iter().map(|skipped| format!("\n  {skipped}")).collect();
-        let message = format!("nothing can be verified, for no case can be run on the reference:{reasons}");
+        let message = format!(
+            "nothing can be verified, for the reference can run no case; --shapes fixes what an ONNX graph leaves open:{reasons}"
+        );
         match std::mem::replace(&mut self.other, Other::Nothing) {
             Other::Failed(error) => error.context(message),
             _ => anyhow!(message),

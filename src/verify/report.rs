@@ -31,7 +31,7 @@ pub struct Skipped {
     pub label: String,
     /// Why.
     pub reason: String,
-    /// Those that were run in their place, where some of fewer tokens could be.
+    /// Those that were run in their place, where some could be.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub instead: Option<String>,
 }

@@ -34,3 +34,4 @@ mod running;
 #[path = "../../passes/tests/passes/same.rs"]
 mod same;
 mod support;
+mod verification;
