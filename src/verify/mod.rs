@@ -329,7 +329,6 @@ mod tests {
     fn cases_keep_within_a_gigabyte() {
         let text = r#"graph "wide" {
           input %x: f32[batch_size, sequence_length]
-          weight @w = uniform(1) : f32[1]
           %e = reshape(%x) {shape = [batch_size, sequence_length, 1]} : f32[batch_size, sequence_length, 1]
           %w = expand(%e) {shape = [batch_size, sequence_length, 1000000]} : f32[batch_size, sequence_length, 1000000]
           %s = slice(%w) {axis = 2, start = 0, end = 1} : f32[batch_size, sequence_length, 1]

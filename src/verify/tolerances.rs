@@ -93,7 +93,7 @@ pub fn is_quantized(model: &Loaded) -> bool {
 
 /// Whether an operator of ONNX or ONNX Runtime computes on quantized numbers, by its name.
 fn quantizes(op: &str) -> bool {
-    let named = ["Quantize", "QLinear", "Integer", "NBits"].iter().any(|part| op.contains(part));
+    let named = ["uantize", "QLinear", "Integer", "NBits"].iter().any(|part| op.contains(part));
     named || ["QAttention", "QEmbedLayerNormalization", "QGemm", "QMoE", "MatMulBnb4"].contains(&op)
 }
 
