@@ -13,7 +13,7 @@ use planish_passes::{Half, Logits, Options, Padding, Pipeline, Precision, Stage,
 
 use crate::calibrate::Calibration;
 use crate::draft::Draft;
-use crate::files::digest;
+use crate::files::{digest, way};
 use crate::links;
 use crate::manifest::{AppliedPass, CalibratedOn, File, Input, Manifest, Part, Port, Size, Source, Vocabulary};
 use crate::package::RuntimePackage;
@@ -234,7 +234,12 @@ pub fn compile(
     let manifest = Manifest {
         schema: Manifest::schema(),
         producer: Manifest::producer(),
-        source: Source { name: model.name(), files, import: model.import_options() },
+        source: Source {
+            name: model.name(),
+            path: way(draft.target(), &model.path()),
+            files,
+            import: model.import_options(),
+        },
         architecture: source.architecture.to_owned(),
         task: source.task.map(|task| task.to_string()),
         target: options.passes.target.to_string(),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -72,6 +72,26 @@ fn make_beside(target: &Path) -> io::Result<(Unfinished, File)> {
     PROCESS.make(|| File::create_new(&path).map(|file| (path.clone(), file)))
 }
 
+/// The way from a folder, which need not be there yet, to a file or folder: `..` and names, links on the way resolved.
+/// `None` where the two have no way that text can say.
+pub(crate) fn way(from: &Path, to: &Path) -> Option<String> {
+    let (from, to) = (resolved(from)?, resolved(to)?);
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(shared).map(|_| Component::ParentDir);
+    let way: PathBuf = up.chain(to.components().skip(shared)).collect();
+    way.into_os_string().into_string().ok().filter(|way| !way.is_empty())
+}
+
+/// The absolute path without links, but for the last name: that of a link is what the file is called.
+pub(crate) fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Some(parent.canonicalize().ok()?.join(name)),
+        // `..` and the root have none.
+        _ => path.canonicalize().ok(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -92,5 +112,21 @@ mod tests {
         let error = write(folder.path(), b"four").unwrap_err();
         assert!(format!("{error:#}").contains("Is a directory"), "{error:#}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn ways_lead_from_a_folder_to_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        fs::create_dir_all(place("models/bert")).unwrap();
+        fs::write(place("blob"), b"").unwrap();
+        symlink("../../blob", place("models/bert/model.onnx")).unwrap();
+        let way = |from: &str, to: &str| way(&place(from), &place(to));
+        assert_eq!(way("out", "models/bert").unwrap(), "../models/bert");
+        assert_eq!(way("models/out", "models/bert/model.onnx").unwrap(), "../bert/model.onnx", "by its own name");
+        assert_eq!(way("models/bert", "models"), Some("..".to_owned()));
+        assert_eq!(way("out", "nowhere/model"), None);
+        symlink("models/bert", place("link")).unwrap();
+        assert_eq!(way("link/out", "blob").unwrap(), "../../../blob");
     }
 }

@@ -9,6 +9,9 @@ use planish_runtimes::{Dimension, Port};
 
 use crate::chain::CACHE;
 
+/// The most bytes that the inputs of one run have together.
+pub const MAX_BYTES: u64 = 1 << 30;
+
 /// An input of a model and what may stand in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
@@ -69,11 +72,19 @@ pub enum InputError {
         /// The dimension's name.
         dimension: String,
     },
-    /// More elements than can be addressed.
-    #[error("the input `{input}` is too large")]
+    /// More elements than inputs are made of.
+    #[error(
+        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more: \
+         choose smaller sizes, of an ONNX graph with --shapes",
+        limit = MAX_BYTES
+    )]
     TooLarge {
         /// The input.
         input: String,
+        /// Its element type.
+        dtype: DType,
+        /// Its sizes.
+        shape: Vec<usize>,
     },
 }
 
@@ -97,6 +108,18 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<Input
     ports.iter().map(spec).collect()
 }
 
+/// The sizes that dimensions stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sizes {
+    /// Rows.
+    pub batch: usize,
+    /// Tokens in a row.
+    pub sequence: usize,
+    /// What other open dimensions of tensors of four dimensions and more are, as the sides of images; what to do
+    /// is an error where this is absent.
+    pub side: Option<usize>,
+}
+
 /// Inputs of `batch` rows of `sequence` tokens; the same arguments give the same tensors.
 ///
 /// With `padding`, each row but the first ends in a number of padded positions that the seed
@@ -105,7 +128,7 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<Input
 /// a past for 0, and other lengths of sequences for `sequence`; where the names say nothing, their places do.
 ///
 /// # Errors
-/// When a dimension has no size or a range no value.
+/// When a dimension has no size or a range no value, and when the inputs have more than [`MAX_BYTES`].
 pub fn seeded_inputs(
     specs: &[InputSpec],
     batch: usize,
@@ -113,19 +136,53 @@ pub fn seeded_inputs(
     seed: u64,
     padding: bool,
 ) -> Result<Vec<(String, Tensor)>, InputError> {
-    let rows = rows(batch, sequence, seed, padding, has_cache(specs));
-    let others = others(specs, batch, sequence);
-    let make = |(index, spec): (usize, &InputSpec)| {
+    sized_inputs(specs, Sizes { batch, sequence, side: None }, seed, padding)
+}
+
+/// [`seeded_inputs`] of these sizes.
+///
+/// # Errors
+/// Those of [`seeded_inputs`].
+pub fn sized_inputs(
+    specs: &[InputSpec],
+    sizes: Sizes,
+    seed: u64,
+    padding: bool,
+) -> Result<Vec<(String, Tensor)>, InputError> {
+    let shapes = shapes(specs, sizes)?;
+    let rows = rows(sizes.batch, sizes.sequence, seed, padding, has_cache(specs));
+    let make = |(index, (spec, shape)): (usize, (&InputSpec, Vec<usize>))| {
         // Each input has a stream of its own: one more input does not change the others.
         let mut random = fastrand::Rng::with_seed(seed ^ (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let shape = spec.port.dims.iter().map(|dim| size(&spec.port, dim, batch, sequence, &others));
-        let shape = shape.collect::<Result<Vec<_>, _>>()?;
-        let too_large = || InputError::TooLarge { input: spec.port.name.clone() };
-        let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
+        let count = shape.iter().product();
         let data = fill(spec, &shape, count, &rows, &mut random)?;
-        Ok((spec.port.name.clone(), Tensor::new(shape, data).ok_or_else(too_large)?))
+        let tensor = Tensor::new(shape.clone(), data).ok_or_else(|| too_large(spec, shape))?;
+        Ok((spec.port.name.clone(), tensor))
     };
-    specs.iter().enumerate().map(make).collect()
+    specs.iter().zip(shapes).enumerate().map(make).collect()
+}
+
+/// The shapes of the inputs that [`sized_inputs`] makes, in order.
+///
+/// # Errors
+/// When a dimension has no size, and when the inputs have more than [`MAX_BYTES`].
+pub fn shapes(specs: &[InputSpec], sizes: Sizes) -> Result<Vec<Vec<usize>>, InputError> {
+    let others = others(specs, sizes.batch, sizes.sequence);
+    let mut left = MAX_BYTES;
+    let shape = |spec: &InputSpec| {
+        let shape = spec.port.dims.iter().map(|dim| size(&spec.port, dim, sizes, &others));
+        let shape = shape.collect::<Result<Vec<_>, _>>()?;
+        // Sizes count even where another one is 0: there are masks and rows of them.
+        let times = |n: u64, size: &usize| n.checked_mul(u64::try_from(*size).ok()?.max(1));
+        let bytes = shape.iter().try_fold(spec.port.dtype.size() as u64, times);
+        left = bytes.and_then(|bytes| left.checked_sub(bytes)).ok_or_else(|| too_large(spec, shape.clone()))?;
+        Ok(shape)
+    };
+    specs.iter().map(shape).collect()
+}
+
+fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
+    InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.dtype, shape }
 }
 
 /// Whether a model continues from a cache of keys and values.
@@ -167,9 +224,7 @@ fn others(specs: &[InputSpec], batch: usize, sequence: usize) -> HashMap<&str, u
             port.dims.iter().enumerate().filter(move |(axis, _)| axes(port, *axis)).map(|(_, dim)| dim)
         });
         dims.filter_map(move |dim| match dim {
-            Dimension::Symbolic(text) if text.chars().all(|c| c.is_alphanumeric() || c == '_') => {
-                Some((text.as_str(), size))
-            }
+            Dimension::Symbolic(text) if is_name(text) => Some((text.as_str(), size)),
             _ => None,
         })
     };
@@ -180,25 +235,29 @@ fn others(specs: &[InputSpec], batch: usize, sequence: usize) -> HashMap<&str, u
     others
 }
 
-fn size(
-    port: &Port,
-    dim: &Dimension,
-    batch: usize,
-    sequence: usize,
-    others: &HashMap<&str, usize>,
-) -> Result<usize, InputError> {
+fn size(port: &Port, dim: &Dimension, sizes: Sizes, others: &HashMap<&str, usize>) -> Result<usize, InputError> {
     let text = match dim {
         Dimension::Fixed(size) => return Ok(*size),
         Dimension::Symbolic(text) => text,
     };
     let symbol = |name: &str| match name {
-        _ if name.contains("batch") => Some(batch),
+        _ if name.contains("batch") => Some(sizes.batch),
         _ if name.contains("past") => Some(0),
-        _ if name.contains("seq") || name.contains("length") => Some(sequence),
-        _ => others.get(name).copied().or_else(|| name.parse().ok()),
+        _ if name.contains("seq") || name.contains("length") => Some(sizes.sequence),
+        _ => others.get(name).copied().or_else(|| name.parse().ok()).or_else(|| side(name, sizes.side)),
     };
     let sum = text.split('+').map(|part| symbol(part.trim())).try_fold(0usize, |sum, part| sum.checked_add(part?));
     sum.ok_or_else(|| InputError::Dimension { input: port.name.clone(), dimension: dim.to_string() })
+}
+
+/// What an open dimension of an image is: of colours there are three.
+fn side(name: &str, side: Option<usize>) -> Option<usize> {
+    side.filter(|_| is_name(name)).map(|side| if name.contains("channel") { 3 } else { side })
+}
+
+/// Whether a dimension is called by a name, or not at all, and is not computed.
+fn is_name(text: &str) -> bool {
+    text.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
 fn fill(
@@ -374,6 +433,29 @@ mod tests {
         assert!(has_sequence(&specs) && !has_sequence(&specs[2..]));
     }
 
+    /// Sizes that say what they are, as of images, are no lengths of sequences.
+    #[test]
+    fn sides_of_images_are_given_on_their_own() {
+        let x = port("x", DType::F32, &["batch", "num_channels", "height", "width"]);
+        let specs = specs(&[x, port("ids", DType::F32, &["batch", "tokens"])], &BTreeMap::new()).unwrap();
+        let sizes = Sizes { batch: 2, sequence: 5, side: Some(16) };
+        assert_eq!(shapes(&specs, sizes).unwrap(), [vec![2, 3, 16, 16], vec![2, 5]]);
+    }
+
+    #[test]
+    fn inputs_of_terabytes_are_refused_before_they_are_made() {
+        let huge = [port("x", DType::F32, &["1099511627776"])];
+        let refused = seeded_inputs(&specs(&huge, &BTreeMap::new()).unwrap(), 1, 1, 0, false).unwrap_err().to_string();
+        assert!(refused.contains("`x`, f32[1099511627776]") && refused.contains("--shapes"), "{refused}");
+        // Each may be small enough alone.
+        let several = ["a", "b", "c"].map(|name| port(name, DType::U8, &["400000000"]));
+        let refused = shapes(
+            &specs(&several, &BTreeMap::from(several.clone().map(|p| (p.name, Values::Noise)))).unwrap(),
+            Sizes { batch: 1, sequence: 1, side: None },
+        );
+        assert!(refused.unwrap_err().to_string().contains("`c`"));
+    }
+
     #[test]
     fn what_is_not_known_is_an_error() {
         let unknown = specs(&[port("labels", DType::I64, &["batch_size"])], &BTreeMap::new()).unwrap_err();
@@ -386,7 +468,9 @@ mod tests {
             noise(&["batch", "3", "height", "4"]),
             "the size of the dimension `height` of the input `x` is not known: compile with --shapes x=..."
         );
-        assert_eq!(noise(&["sequence_length", "batch_size", "8"]), "the input `x` is too large");
+        assert!(
+            noise(&["sequence_length", "batch_size", "8"]).starts_with("inputs are made of 1073741824 bytes at most")
+        );
         let mut specs = bert();
         specs[0].values = Values::Ids { range: 2..3, pad: Some(2) };
         let empty = seeded_inputs(&specs, 1, 4, 0, false).unwrap_err();

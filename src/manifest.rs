@@ -1,5 +1,5 @@
-//! `planish.json`: what an artifact is and how it came about. Nothing in it depends on when or
-//! where it was written, so that the same input gives the same bytes.
+//! `planish.json`: what an artifact is and how it came about. Nothing in it depends on when it was written, and
+//! of where only the way from the artifact to its source, so that the same input in the same places gives the same bytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -129,6 +129,9 @@ impl Part {
 pub struct Source {
     /// The checkpoint's name.
     pub name: String,
+    /// The way to it from the artifact's folder; absent where there is none that text can say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<String>,
     /// The files that decide what the model is.
     pub files: Vec<File>,
     /// What of an ONNX graph was taken, if not all as it is.

@@ -5,15 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
 use planish_ir::weight::WeightExpr;
-use planish_ir::{Graph, Op, Weight};
+use planish_ir::{Dim, Graph, Op, Symbol, ValueId, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
 
 use crate::manifest::Manifest;
+use crate::verify::Original;
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";
+
+/// The weights that a checkpoint's folder is opened by.
+const USUAL_WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
 
 /// What a model is compiled from, opened: weights are not read.
 pub enum SourceModel {
@@ -96,6 +101,30 @@ impl SourceModel {
             Self::Checkpoint(_) => ImportOptions::default(),
             Self::Onnx(model) => model.options.clone(),
         }
+    }
+
+    /// Where it can be opened again: the folder of a checkpoint or, where that has several, its weights; the ONNX file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Onnx(model) => model.path.clone(),
+            Self::Checkpoint(checkpoint) => {
+                let mut sources = checkpoint.sources().unwrap_or_default().into_iter().map(|source| source.path);
+                let index = sources.find(|path| path.to_string_lossy().ends_with(".index.json"));
+                let weights = index.unwrap_or_else(|| checkpoint.weights_path().to_owned());
+                let usual = weights.file_name().is_some_and(|name| USUAL_WEIGHTS.iter().any(|usual| name == *usual));
+                if usual { self.folder() } else { weights }
+            }
+        }
+    }
+
+    /// The ONNX file for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
+    /// checkpoint has none.
+    #[must_use]
+    pub fn original(&self, library: Option<PathBuf>, threads: usize) -> Option<Original> {
+        let Self::Onnx(model) = self else { return None };
+        let is_cut = !model.options.inputs.is_empty() || !model.options.outputs.is_empty();
+        Some(Original { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
     }
 
     /// What the makers of an ONNX graph noted in its file.
@@ -250,18 +279,51 @@ fn other_task(graph: &Graph, task: Task) -> Option<String> {
     Some(format!("the task {task} has an output `{missing}`, and the graph has {}", outputs.join(", ")))
 }
 
+/// What picks elements along an axis of a known size.
+struct Pick {
+    /// The indices, before what only shapes or casts them.
+    ids: ValueId,
+    /// The size of the axis.
+    end: i64,
+}
+
+/// Everything in a graph that picks elements along an axis of a known size, such as rows of tables.
+fn picks(graph: &Graph) -> Vec<Pick> {
+    let pick = |ids: ValueId, of: ValueId, axis: usize| {
+        let end = graph.ty(of).shape.get(axis).and_then(Dim::as_constant)?;
+        Some(Pick { ids: unshaped(graph, ids), end })
+    };
+    let of_node = |op: &Op| match op {
+        Op::Embedding(Embedding { ids, weight }) => vec![pick(*ids, *weight, 0)],
+        Op::Gather(Gather { x, indices, axis }) => vec![pick(*indices, *x, *axis)],
+        Op::Foreign(foreign) if foreign.op.0 == "EmbedLayerNormalization" => {
+            embeddings(foreign).into_iter().map(|(ids, table)| pick(ids?, table?, 0)).collect()
+        }
+        _ => Vec::new(),
+    };
+    graph.nodes().flat_map(|(_, node)| of_node(&node.op)).flatten().collect()
+}
+
+/// The ids and the tables of ONNX Runtime's operator for the embeddings of BERT: of tokens, segments and positions.
+fn embeddings(op: &Foreign) -> [(Option<ValueId>, Option<ValueId>); 3] {
+    let input = |at: usize| op.inputs.get(at).copied().flatten();
+    [(0, 2), (1, 4), (8, 3)].map(|(ids, table)| (input(ids), input(table)))
+}
+
+/// What a value is made of by nothing but casts and other shapes.
+fn unshaped(graph: &Graph, mut value: ValueId) -> ValueId {
+    while let Some(Op::Reshape(Reshape { x, .. }) | Op::Cast(Cast { x, .. }) | Op::Expand(Expand { x, .. })) =
+        graph.producer(value).map(|node| &node.op)
+    {
+        value = *x;
+    }
+    value
+}
+
 /// The inputs that pick rows of a table, with the number of its rows.
 fn id_ranges(graph: &Graph) -> Vec<IdRange> {
     let mut ranges: Vec<IdRange> = Vec::new();
-    for (_, node) in graph.nodes() {
-        let Op::Embedding(embedding) = &node.op else { continue };
-        let Some(end) = graph.ty(embedding.weight).shape.first().and_then(planish_ir::Dim::as_constant) else {
-            continue;
-        };
-        let mut ids = embedding.ids;
-        while let Some(Op::Reshape(reshape)) = graph.producer(ids).map(|n| &n.op) {
-            ids = reshape.x;
-        }
+    for Pick { ids, end } in picks(graph) {
         if !graph.inputs().contains(&ids) {
             continue;
         }
@@ -274,8 +336,8 @@ fn id_ranges(graph: &Graph) -> Vec<IdRange> {
     ranges
 }
 
-/// The longest sequence that tables of positions allow: one that ids of positions pick rows of, and
-/// those of which as many rows are taken as a sequence is long.
+/// The longest sequence that tables of positions allow: one that ids of positions or a range as long as a sequence
+/// pick rows of, and those of which as many rows are taken as a sequence is long.
 fn max_positions(graph: &Graph, ranges: &[IdRange]) -> Option<usize> {
     let picked = ranges.iter().filter(|range| range.input == "position_ids").map(|range| range.end);
     let sliced = graph.nodes().filter_map(|(_, node)| {
@@ -284,5 +346,14 @@ fn max_positions(graph: &Graph, ranges: &[IdRange]) -> Option<usize> {
         let as_long = slice.start.as_constant() == Some(0) && slice.end.as_symbol().is_some();
         graph.ty(slice.x).shape[slice.axis].as_constant().filter(|_| as_long)
     });
-    picked.chain(sliced).min().and_then(|longest| usize::try_from(longest).ok())
+    // Rows are counted by the first dimension of inputs.
+    let rows: Vec<&Symbol> = graph.inputs().iter().filter_map(|v| graph.ty(*v).shape.first()?.as_symbol()).collect();
+    let ranged = picks(graph).into_iter().filter_map(|Pick { ids, end }| {
+        let Some(Op::Iota(iota)) = graph.producer(ids).map(|node| &node.op) else { return None };
+        let mut parts = iota.length.summands();
+        let as_long =
+            |(count, symbols): (i64, &[Symbol])| count == 1 && symbols.len() == 1 && !rows.contains(&&symbols[0]);
+        parts.all(as_long).then_some(end)
+    });
+    picked.chain(sliced).chain(ranged).min().and_then(|longest| usize::try_from(longest).ok())
 }

@@ -72,6 +72,7 @@ impl Calibration {
             producer: Manifest::producer(),
             source: Source {
                 name: model.name(),
+                path: None,
                 files: paths.into_iter().map(described).collect::<Result<_>>()?,
                 import: model.import_options(),
             },

@@ -20,6 +20,7 @@ use crate::source::SourceModel;
 pub use document::{Calibration, is_table};
 use run::Runner;
 use sessions::Sessions;
+pub(crate) use sessions::export as export_temporarily;
 
 /// How to calibrate.
 #[derive(Clone, Debug, Default)]

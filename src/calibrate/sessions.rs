@@ -64,8 +64,8 @@ impl Sessions {
     }
 }
 
-/// Writes a graph; it shares the weight files where the filesystem can.
-fn export(graph: &Graph, name: &str, draft: &Draft, opset: u32) -> Result<(), ExportError> {
+/// Writes a graph into a temporary folder; it shares the weight files where the filesystem can.
+pub(crate) fn export(graph: &Graph, name: &str, draft: &Draft, opset: u32) -> Result<(), ExportError> {
     let progress = |_| {};
     let written = |placement| {
         let options = ExportOptions {

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
+use planish_passes::raise::Explanation;
 use planish_passes::{Half, Logits, Options, PASSES, Padding, Target};
 use planish_runtimes::Runtime;
 use planish_runtimes::ort::OnnxRuntime;
@@ -25,7 +26,7 @@ use crate::data::DataOptions;
 use crate::manifest::Manifest;
 use crate::package::RuntimePackage;
 use crate::source::SourceModel;
-use crate::verify::Report;
+use crate::verify::{Basis, ReferenceKind, Report, Tolerances};
 
 /// Compile a model into an artifact: an ONNX model with everything that goes with it
 #[derive(clap::Args)]
@@ -89,6 +90,9 @@ pub(super) struct Arguments {
     /// Make warnings errors: ignored config keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
+    /// The most tokens in a row of the cases of --verify [default: as many as the model takes, 512 with a cache]
+    #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
+    max_length: Option<u32>,
     /// Replace the output folder, deleting all that is in it, even if planish did not write it; the current folder
     /// is never emptied so
     #[arg(long)]
@@ -108,8 +112,8 @@ pub(super) struct Arguments {
     /// Threads to use [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print JSON: {"artifact": its folder, "manifest": what its planish.json holds}, and with
-    /// --explain-fusion "fusion": for each part how many operators were raised and missed, and each of them
+    /// Print JSON: {"artifact": its folder, null where --verify failed and nothing was written, "manifest": what its
+    /// planish.json holds}, and with --explain-fusion "fusion": for each part how many operators were raised and missed, and each of them
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -212,13 +216,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         warn("nothing was padded: no input of token ids and no layer that scores tokens was found");
     }
     if arguments.verify {
-        let report = super::verify::draft(&compiled, &arguments.runtime, arguments.threads)?;
+        let (runtime, length) = (&arguments.runtime, arguments.max_length);
+        let report = super::verify::draft(&compiled, &source, runtime, length, arguments.threads)?;
         let remedy = match compiled.manifest.computes_in_half() {
             true => "; --calibrate DATA and --keep-fp32 PATTERN keep in float32 what half precision does not hold",
             false => "",
         };
-        VerificationFailed::check(&report).with_context(|| format!("nothing was written{remedy}"))?;
+        let checked = VerificationFailed::check(&report);
         compiled.manifest.verification = Some(report);
+        if checked.is_err() && arguments.json {
+            print_json(&Written::new(None, &compiled.manifest, &compiled.explanations))?;
+        }
+        checked.with_context(|| format!("nothing was written{remedy}"))?;
     }
     finish(compiled, arguments.json, written)
 }
@@ -242,24 +251,31 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Written<'a> {
-    artifact: &'a Path,
+    /// Absent where nothing was written.
+    artifact: Option<&'a Path>,
     manifest: &'a Manifest,
     /// By part; absent where nobody asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fusion: Vec<Explained<'a>>,
 }
 
+impl<'a> Written<'a> {
+    fn new(artifact: Option<&'a Path>, manifest: &'a Manifest, fusion: &'a [(&'static str, Explanation)]) -> Self {
+        Self { artifact, manifest, fusion: fusion.iter().map(|(part, found)| Explained::new(part, found)).collect() }
+    }
+}
+
 fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
     let manifest = compiled.manifest.clone();
     let explanations = std::mem::take(&mut compiled.explanations);
-    let fusion: Vec<Explained<'_>> = explanations.iter().map(|(part, found)| Explained::new(part, found)).collect();
     let replaced = Manifest::read(compiled.draft.target()).ok();
     let folder = compiled.publish()?;
     if json {
-        return print_json(&Written { artifact: &folder, manifest: &manifest, fusion });
+        return print_json(&Written::new(Some(&folder), &manifest, &explanations));
     }
     // Beside the command's own output. Standard error may be closed.
-    let _ = io::stderr().write_all(fusion.iter().map(Explained::to_string).collect::<String>().as_bytes());
+    let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
+    let _ = io::stderr().write_all(explained.collect::<String>().as_bytes());
     let size = manifest.files.iter().map(|f| f.bytes).sum();
     let mut text = format!(
         "{}: {}{}, {} parameters, target {}, opset {}\n",
@@ -315,8 +331,17 @@ pub(super) fn summary(report: &Report) -> String {
     let figures = || report.cases.iter().flat_map(|c| &c.outputs).filter_map(|o| o.figures.as_ref());
     let worst = figures().map(|f| f.max_rel).fold(0.0, f64::max);
     let cosine = figures().map(|f| f.cosine).fold(1.0, f64::min);
-    let (cases, allowed) = (report.cases.len(), report.tolerances.max_relative);
-    format!("{cases} cases, worst relative error {worst:.1e} of {allowed:.0e} allowed, cosine {cosine:.7}")
+    let Tolerances { basis, max_relative: allowed, .. } = report.tolerances;
+    let against = match report.reference {
+        ReferenceKind::Interpreter => String::new(),
+        other => format!(" against {}", other.description()),
+    };
+    let why = if basis == Basis::Quantized { format!(" for {}", basis.reason()) } else { String::new() };
+    let skipped: String = report.skipped.iter().map(|skipped| format!("\n    {skipped}")).collect();
+    format!(
+        "{} cases{against}, worst relative error {worst:.1e} of {allowed:.0e} allowed{why}, cosine {cosine:.7}{skipped}",
+        report.cases.len()
+    )
 }
 
 /// Warnings and progress for a person; nothing of the progress in a pipe.

@@ -6,7 +6,7 @@ use planish_runtimes::{Dimension, RuntimeError, Session};
 use super::compare::MASK;
 use super::named;
 use crate::chain::{CACHE, PRESENT, columns};
-use crate::inputs::{InputError, InputSpec, Values, has_cache, has_sequence, seeded_inputs};
+use crate::inputs::{InputError, InputSpec, Sizes, Values, has_cache, has_sequence, shapes, sized_inputs};
 
 /// One set of inputs to compare on.
 pub struct Case {
@@ -70,45 +70,124 @@ pub(crate) fn continued(
 /// sequences whose scores no reference computes in reasonable time.
 const LONGEST: usize = 512;
 
-/// Cases of several shapes from a seed: one token, a short, an odd and the longest sequence (of a
+/// The sides of images where a model leaves them open, first what is small and what is usual: many models take only one.
+const SIDES: [usize; 9] = [32, 224, 16, 384, 64, 128, 256, 448, 512];
+
+/// What a case is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// A model whose sizes are fixed.
+    Fixed,
+    /// Rows of what is no sequence, such as images.
+    Rows,
+    /// Rows of tokens.
+    Tokens,
+}
+
+/// A case before its inputs are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    kind: Kind,
+    sizes: Sizes,
+    padded: bool,
+    before: Option<usize>,
+}
+
+impl Plan {
+    /// What it is, e.g. `2 x 16, padded`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let Sizes { batch, sequence, side } = self.sizes;
+        let name = match self.kind {
+            Kind::Fixed => "fixed shapes".to_owned(),
+            Kind::Rows => {
+                format!("batch of {batch}{}", side.map_or_else(String::new, |side| format!(", sides of {side}")))
+            }
+            Kind::Tokens => format!("{batch} x {sequence}"),
+        };
+        let after = self.before.map_or_else(String::new, |before| format!(", {before} of them cached"));
+        format!("{name}{}{after}", if self.padded { ", padded" } else { "" })
+    }
+
+    /// The case with its inputs.
+    ///
+    /// # Errors
+    /// When inputs cannot be made for the specs.
+    pub fn case(&self, specs: &[InputSpec], seed: u64) -> Result<Case, InputError> {
+        let inputs = sized_inputs(specs, self.sizes, seed, self.padded)?;
+        Ok(Case { label: self.label(), inputs, before: self.before })
+    }
+
+    /// The shapes of its inputs.
+    ///
+    /// # Errors
+    /// When inputs cannot be made for the specs.
+    pub(super) fn shapes(&self, specs: &[InputSpec]) -> Result<Vec<Vec<usize>>, InputError> {
+        shapes(specs, self.sizes)
+    }
+
+    /// What may be run instead: as many images of other sides, or half as many tokens.
+    pub(super) fn instead(self) -> Option<Self> {
+        let Sizes { sequence, side, .. } = self.sizes;
+        let sizes = match self.kind {
+            Kind::Fixed => None,
+            Kind::Rows => {
+                let at = SIDES.iter().position(|other| Some(*other) == side)?;
+                SIDES.get(at + 1).map(|side| Sizes { side: Some(*side), ..self.sizes })
+            }
+            Kind::Tokens if self.before.is_some() || sequence < 2 => None,
+            Kind::Tokens => Some(Sizes { sequence: sequence / 2, ..self.sizes }),
+        };
+        sizes.map(|sizes| Self { sizes, ..self })
+    }
+}
+
+/// Cases of several shapes: one token, a short, an odd and the longest sequence (of a
 /// model with a cache 512 tokens at most), one row and more, with padding and without; for a model
 /// with a cache, some that continue from it. For a model that takes no sequences, as those of images, one row and more;
 /// where ids have a fixed shape, that one, and no run that continues.
-///
-/// # Errors
-/// When inputs cannot be made for the specs.
-pub fn cases(specs: &[InputSpec], longest: Option<usize>, seed: u64) -> Result<Vec<Case>, InputError> {
+#[must_use]
+pub fn plans(specs: &[InputSpec], longest: Option<usize>) -> Vec<Plan> {
+    let plan = |kind: Kind, batch: usize, sequence: usize, side: Option<usize>| Plan {
+        kind,
+        sizes: Sizes { batch, sequence, side },
+        padded: false,
+        before: None,
+    };
     if let Some((batch, sequence)) = fixed(specs) {
-        let case = |padded: bool| {
-            let inputs = seeded_inputs(specs, batch, sequence, seed, padded)?;
-            Ok(Case { label: format!("fixed shapes{}", if padded { ", padded" } else { "" }), inputs, before: None })
-        };
         // With a cache padding comes first, and sees no token: what it becomes is compared with nothing, but
         // fixed sizes do not tell which outputs have it.
         let padding = batch > 1 && !has_cache(specs);
-        return [false, true].into_iter().filter(|padded| padding || !padded).map(case).collect();
+        let plan = plan(Kind::Fixed, batch, sequence, None);
+        return [false, true]
+            .into_iter()
+            .filter(|padded| padding || !padded)
+            .map(|padded| Plan { padded, ..plan })
+            .collect();
     }
+    let [small, usual, ..] = SIDES.map(Some);
+    // What needs no side has none.
+    let open = shapes(specs, Sizes { batch: 1, sequence: 1, side: None });
+    let open = matches!(open, Err(InputError::Dimension { .. }));
     if !has_sequence(specs) {
-        let case = |batch: usize| {
-            let inputs = seeded_inputs(specs, batch, 1, seed, false)?;
-            Ok(Case { label: format!("batch of {batch}"), inputs, before: None })
+        let rows = |batch: usize, side| plan(Kind::Rows, batch, 1, side);
+        return if open {
+            vec![rows(1, small), rows(3, small), rows(1, usual)]
+        } else {
+            vec![rows(1, None), rows(3, None)]
         };
-        return [1, 3].into_iter().map(case).collect();
     }
+    let side = usual.filter(|_| open);
     let cached = has_cache(specs);
     let longest = if cached { longest.unwrap_or(LONGEST).min(LONGEST) } else { longest.unwrap_or(LONGEST) };
     let shapes = [(1, 1, false), (1, 8, false), (2, 1, false), (3, 8, true), (2, 37, true), (1, longest, false)];
     let mut shapes = shapes.map(|(batch, sequence, padded)| (batch, longest.min(sequence), padded)).to_vec();
     shapes.sort_unstable_by_key(|&(batch, sequence, _)| (sequence, batch));
     shapes.dedup();
-    let case = |batch: usize, sequence: usize, padded: bool, before: Option<usize>| {
-        let after = before.map_or_else(String::new, |before| format!(", {before} of them cached"));
-        let label = format!("{batch} x {sequence}{}{after}", if padded { ", padded" } else { "" });
-        Ok(Case { label, inputs: seeded_inputs(specs, batch, sequence, seed, padded)?, before })
-    };
-    let whole = shapes.into_iter().map(|(batch, sequence, padded)| case(batch, sequence, padded, None));
+    let tokens = |batch, sequence, padded, before| Plan { padded, before, ..plan(Kind::Tokens, batch, sequence, side) };
+    let whole = shapes.into_iter().map(|(batch, sequence, padded)| tokens(batch, sequence, padded, None));
     let continued = [(2, 7, 6), (3, 9, 5)].into_iter().filter(|(_, sequence, _)| cached && *sequence <= longest);
-    whole.chain(continued.map(|(batch, sequence, before)| case(batch, sequence, true, Some(before)))).collect()
+    whole.chain(continued.map(|(batch, sequence, before)| tokens(batch, sequence, true, Some(before)))).collect()
 }
 
 /// Rows and tokens of a model whose ids have a fixed shape, or that has no size left open.
@@ -136,7 +215,7 @@ mod tests {
 
     fn labels(port: Port, longest: Option<usize>) -> Vec<String> {
         let specs = [InputSpec { port, values: Values::Noise }];
-        cases(&specs, longest, 0).unwrap().into_iter().map(|case| case.label).collect()
+        plans(&specs, longest).iter().map(Plan::label).collect()
     }
 
     fn port(name: &str, dims: &[&str]) -> Port {
@@ -154,6 +233,21 @@ mod tests {
         let cache = port("past_key_values.0.key", &["batch_size", "past_sequence_length"]);
         assert!(labels(cache, Some(1024)).contains(&"1 x 512".to_owned()));
         assert_eq!(labels(port("pixel_values", &["batch_size"]), None), ["batch of 1", "batch of 3"]);
+        let open = port("pixel_values", &["batch_size", "channels", "height", "width"]);
+        let sides = ["batch of 1, sides of 32", "batch of 3, sides of 32", "batch of 1, sides of 224"];
+        assert_eq!(labels(open, None), sides);
+    }
+
+    #[test]
+    fn what_is_run_instead_has_half_as_many_tokens_or_other_sides() {
+        let tokens = [InputSpec { port: port("tokens", &["batch_size", "sequence_length"]), values: Values::Noise }];
+        let halves = std::iter::successors(plans(&tokens, Some(40)).pop(), |plan| plan.instead());
+        let labels: Vec<String> = halves.map(|plan| plan.label()).collect();
+        assert_eq!(labels, ["1 x 40", "1 x 20", "1 x 10", "1 x 5", "1 x 2", "1 x 1"]);
+        let images = [InputSpec { port: port("images", &["batch", "c", "h", "w"]), values: Values::Noise }];
+        let first = plans(&images, None)[1].instead();
+        assert_eq!(first.unwrap().label(), "batch of 3, sides of 224");
+        assert_eq!(std::iter::successors(first, |plan| plan.instead()).count(), SIDES.len() - 1);
     }
 
     #[test]
@@ -166,13 +260,11 @@ mod tests {
             },
             values: Values::Mask,
         };
-        let made = |batch: usize| cases(&[mask(batch)], Some(512), 0).unwrap();
+        let made = |batch: usize| plans(&[mask(batch)], Some(512));
         assert_eq!(made(1).len(), 1);
-        assert_eq!(made(1)[0].inputs[0].1, Tensor::new(vec![1, 7], vec![1i64; 7]).unwrap());
-        assert_eq!(
-            made(2).iter().map(|c| c.label.as_str()).collect::<Vec<_>>(),
-            ["fixed shapes", "fixed shapes, padded"]
-        );
+        let case = made(1)[0].case(&[mask(1)], 0).unwrap();
+        assert_eq!(case.inputs[0].1, Tensor::new(vec![1, 7], vec![1i64; 7]).unwrap());
+        assert_eq!(made(2).iter().map(Plan::label).collect::<Vec<_>>(), ["fixed shapes", "fixed shapes, padded"]);
     }
 
     /// A decoder that continues has the encoder's mask and keys whole in both runs.

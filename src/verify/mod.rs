@@ -2,82 +2,189 @@
 
 mod cases;
 mod compare;
+mod memory;
 mod padded;
 mod parts;
+mod reference;
 mod report;
+mod tolerances;
 
+use std::collections::HashSet;
+
+use anyhow::Result;
 use planish_eval::Tensor;
-use planish_ir::DType;
-use planish_models::Loaded;
+use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
-use serde::{Deserialize, Serialize};
 
+use crate::inputs::{InputError, InputSpec};
 use crate::manifest::Vocabulary;
 
-pub use cases::{Case, cases};
+pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
-pub use parts::{Pair, verify_parts};
-pub use report::{CaseReport, Figures, OutputReport, Report};
+pub use parts::verify_parts;
+pub use reference::{Original, Reference, ReferenceKind};
+pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
+pub use tolerances::{Basis, Tolerances, is_quantized};
 
-/// How far a candidate may be from the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tolerances {
-    /// The largest error, relative to the largest magnitude of the reference (at least 1).
-    pub max_relative: f64,
-    /// The least cosine of the angle between the two outputs.
-    pub cosine: f64,
-    /// The least share of rows along the last dimension whose largest element is at the same
-    /// place, or as large but for twice the largest error.
-    pub top1: f64,
+use reference::Run;
+
+/// A model, or a part of one, on the reference and on the runtime under test.
+pub struct Pair {
+    /// The part's name.
+    pub name: String,
+    /// The inputs and what stands in them.
+    pub specs: Vec<InputSpec>,
+    /// What says what is right.
+    pub reference: Reference,
+    /// What was made of the model.
+    pub candidate: Box<dyn Session>,
+    /// The candidate's vocabulary, where it gives logits for all its rows.
+    pub vocabulary: Option<Vocabulary>,
 }
 
-impl Tolerances {
-    /// For graphs that compute in float32: only the order of summation may differ.
-    pub const F32: Self = Self { max_relative: 1e-5, cosine: 0.999_99, top1: 1.0 };
-
-    /// For weights and results of 11 bits, rounded anew in each layer.
-    pub const F16: Self = Self { max_relative: 2e-2, cosine: 0.999, top1: 1.0 };
-
-    /// For weights and results of 8 bits.
-    pub const BF16: Self = Self { max_relative: 1e-1, cosine: 0.999, top1: 1.0 };
-
-    /// What the shortest type allows that a model or an artifact of it computes in; `precision` is that of
-    /// the artifact by its name in a manifest.
-    #[must_use]
-    pub fn of(model: &Loaded, precision: &str) -> Self {
-        let values = model.parts.iter().flat_map(|part| part.graph.values());
-        let types = values.fold([false; 2], |[half, brain], (_, value)| {
-            [half || value.ty.dtype == DType::F16, brain || value.ty.dtype == DType::Bf16]
-        });
-        match (types, precision) {
-            ([_, true], _) | (_, "bf16") => Self::BF16,
-            ([true, _], _) | (_, "fp16") => Self::F16,
-            _ => Self::F32,
+/// Runs both on several cases and compares their outputs; `graph` is the model before any pass, and `longest` the
+/// most tokens in a row.
+///
+/// A case that the reference cannot run, or that would take more memory than a case may, is skipped, and one of fewer
+/// tokens or of other sides of images is run instead where that can be; the report names both. What only the candidate fails at misses.
+///
+/// # Errors
+/// When inputs cannot be made, and when no case can be run.
+pub fn verify(
+    pair: &mut Pair,
+    graph: &Graph,
+    longest: Option<usize>,
+    seed: u64,
+    tolerances: Tolerances,
+) -> Result<Report> {
+    let plans = plans(&pair.specs, longest);
+    loop {
+        match against_one(pair, graph, &plans, seed, tolerances)? {
+            Some(report) if report.cases.is_empty() => return Err(pair.reference.nothing_ran(&report.skipped)),
+            Some(report) => return Ok(report),
+            // Another reference has taken over, which all cases are held against.
+            None => {}
         }
     }
 }
 
-/// Runs both on every case and compares their outputs; `vocabulary` is the candidate's, where it gives
-/// logits for all its rows.
-///
-/// # Errors
-/// When either fails to run.
-pub fn verify(
-    reference: &mut dyn Session,
-    candidate: &mut dyn Session,
-    cases: &[Case],
+/// The report on all cases; `None` where another reference takes over.
+fn against_one(
+    pair: &mut Pair,
+    graph: &Graph,
+    plans: &[Plan],
+    seed: u64,
+    tolerances: Tolerances,
+) -> Result<Option<Report>> {
+    let mut report = Report { reference: pair.reference.kind(), tolerances, cases: Vec::new(), skipped: Vec::new() };
+    let mut tried = HashSet::new();
+    for plan in plans {
+        let (mut next, mut refused, mut instead) = (Some(*plan), None, None);
+        while let Some(plan) = next.filter(|plan| tried.insert(*plan)) {
+            match pair.run(plan, graph, seed)? {
+                Outcome::Compared(expected, actual, inputs) => {
+                    report.cases.push(pair.report(plan, &expected, actual, &inputs, tolerances));
+                    instead = Some(plan.label());
+                    break;
+                }
+                Outcome::Refused(reason) => {
+                    refused.get_or_insert(reason);
+                    next = plan.instead();
+                }
+                Outcome::Replaced => return Ok(None),
+            }
+        }
+        if let Some(reason) = refused {
+            report.skipped.push(Skipped { label: plan.label(), reason, instead });
+        }
+    }
+    Ok(Some(report))
+}
+
+/// Names and tensors.
+type Named = Vec<(String, Tensor)>;
+
+/// What became of a case.
+enum Outcome {
+    /// What the reference gave, what the candidate gave, and the inputs of both in the last run.
+    Compared(Named, Result<Named, RuntimeError>, Named),
+    /// Why the reference does not run it.
+    Refused(String),
+    /// Another reference takes over.
+    Replaced,
+}
+
+impl Pair {
+    fn run(&mut self, plan: Plan, graph: &Graph, seed: u64) -> Result<Outcome> {
+        let case = match self.case(plan, graph, seed) {
+            Ok(Ok(case)) => case,
+            Ok(Err(reason)) => return Ok(Outcome::Refused(reason)),
+            Err(error @ InputError::TooLarge { .. }) => return Ok(Outcome::Refused(error.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(match self.reference.run(&case) {
+            Run::Ran([inputs, expected]) => {
+                let actual = case.run(self.candidate.as_mut()).map(|[_, actual]| actual);
+                Outcome::Compared(expected, actual, inputs)
+            }
+            Run::Failed(reason) => Outcome::Refused(reason),
+            Run::Replaced => Outcome::Replaced,
+        })
+    }
+
+    /// The case, or why it takes more memory than it may.
+    fn case(&self, plan: Plan, graph: &Graph, seed: u64) -> Result<Result<Case, String>, InputError> {
+        let shapes = plan.shapes(&self.specs)?;
+        let shapes = self.specs.iter().zip(&shapes).map(|(spec, shape)| (spec.port.name.as_str(), shape.as_slice()));
+        let bytes = memory::estimate(graph, shapes);
+        if bytes > memory::MAX_BYTES {
+            return Ok(Err(format!(
+                "its inputs, its outputs and its largest value would take {bytes} bytes, and a case may take {}",
+                memory::MAX_BYTES
+            )));
+        }
+        plan.case(&self.specs, seed).map(Ok)
+    }
+
+    fn report(
+        &mut self,
+        plan: Plan,
+        expected: &Named,
+        actual: Result<Named, RuntimeError>,
+        inputs: &Named,
+        tolerances: Tolerances,
+    ) -> CaseReport {
+        // The graph and what was written of it name dimensions alike, which other exporters' files may not.
+        let per_token = match self.reference.kind() {
+            ReferenceKind::Interpreter => per_token(self.reference.session()),
+            _ => per_token(self.candidate.as_ref()),
+        };
+        let outputs = held(expected, actual, inputs, &per_token, self.vocabulary.as_ref(), tolerances);
+        CaseReport { label: plan.label(), outputs }
+    }
+}
+
+/// Compares what a candidate gave, if it did.
+fn held(
+    expected: &Named,
+    actual: Result<Named, RuntimeError>,
+    inputs: &Named,
+    per_token: &[(String, usize)],
     vocabulary: Option<&Vocabulary>,
     tolerances: Tolerances,
-) -> Result<Report, RuntimeError> {
-    let per_token = per_token(reference);
-    let run = |case: &Case| {
-        let ([inputs, expected], [_, actual]) = (case.run(reference)?, case.run(candidate)?);
-        let outputs = compare(&expected, &actual, &inputs, &per_token, vocabulary, tolerances);
-        Ok(CaseReport { label: case.label.clone(), outputs })
-    };
-    let cases = cases.iter().map(run).collect::<Result<Vec<_>, RuntimeError>>()?;
-    Ok(Report { tolerances, cases })
+) -> Vec<OutputReport> {
+    match actual {
+        Ok(actual) => compare(expected, &actual, inputs, per_token, vocabulary, tolerances),
+        Err(error) => {
+            let miss = |(output, _): &(String, Tensor)| OutputReport {
+                output: output.clone(),
+                figures: None,
+                miss: Some(error.to_string()),
+            };
+            expected.iter().map(miss).collect()
+        }
+    }
 }
 
 /// Inputs in the form in which a session takes them: floating-point numbers in the type of its input.
@@ -100,10 +207,15 @@ mod tests {
     use planish_ir::{BuildError, Op, Step};
     use planish_models::{Checkpoint, LoadOptions, load};
     use planish_runtimes::ort::OnnxRuntime;
-    use planish_runtimes::{Model, Reference, Runtime, SessionOptions};
+    use planish_runtimes::{Model, Runtime, SessionOptions};
 
     use super::*;
     use crate::inputs::{Values, specs};
+
+    fn pair(reference: Box<dyn Session>, candidate: Box<dyn Session>, specs: &[InputSpec]) -> Pair {
+        let (name, specs) = ("model".to_owned(), specs.to_vec());
+        Pair { name, specs, reference: Reference::interpreter(reference), candidate, vocabulary: None }
+    }
 
     /// A candidate that takes the cache for zeros is right until it continues from one.
     #[test]
@@ -121,19 +233,25 @@ mod tests {
             Ok(Step::Replace(graph.emit_part(attention, like)?))
         });
         assert_eq!(forgetful.unwrap(), 2);
-        let session = |graph| Reference.load(Model::Graph(graph), &SessionOptions::default()).unwrap();
-        let (mut reference, mut broken) = (session(&model.parts[0].graph), session(&broken));
+        let session = on_interpreter;
+        let mut reference = session(&model.parts[0].graph);
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..137, pad: None })]);
-        let cases = cases(&specs(reference.inputs(), &ids).unwrap(), model.max_positions, 1).unwrap();
-        let labels: Vec<&str> = cases.iter().map(|case| case.label.as_str()).collect();
+        let specs = specs(reference.inputs(), &ids).unwrap();
+        let plans = plans(&specs, model.max_positions);
+        let labels: Vec<String> = plans.iter().map(Plan::label).collect();
         let continued = ["2 x 7, padded, 6 of them cached", "3 x 9, padded, 5 of them cached"];
         assert_eq!(labels[labels.len() - 2..], continued);
-        assert!(labels.contains(&"1 x 64"));
-        let mut again = session(&model.parts[0].graph);
-        assert!(verify(reference.as_mut(), again.as_mut(), &cases, None, Tolerances::F32).unwrap().passed());
-        let report = verify(reference.as_mut(), broken.as_mut(), &cases, None, Tolerances::F32).unwrap();
+        assert!(labels.contains(&"1 x 64".to_owned()));
+        let graph = &model.parts[0].graph;
+        let verified = |candidate: &Graph| {
+            let mut pair = pair(session(graph), session(candidate), &specs);
+            verify(&mut pair, graph, model.max_positions, 1, Tolerances::F32).unwrap()
+        };
+        assert!(verified(graph).passed());
+        let report = verified(&broken);
         assert!(!report.passed() && report.misses().iter().all(|miss| miss.contains("cached: ")), "{report}");
-        let shifted = cases.iter().find(|case| case.before.is_some()).unwrap();
+        let shifted =
+            plans.iter().map(|plan| plan.case(&specs, 1).unwrap()).find(|case| case.before.is_some()).unwrap();
         let [inputs, outputs] = shifted.run(reference.as_mut()).unwrap();
         let shape = |tensors: &[(String, Tensor)], name: &str| {
             tensors.iter().find(|(n, _)| n == name).unwrap().1.shape().to_vec()
@@ -150,15 +268,86 @@ mod tests {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx").join(name);
             OnnxRuntime::new(None).load(Model::Onnx(&path), &SessionOptions::default()).unwrap()
         };
-        let mut reference = load("embed.onnx");
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..8, pad: Some(0) })]);
-        let cases = cases(&specs(reference.inputs(), &ids).unwrap(), Some(16), 1).unwrap();
-        let mut verified = |candidate: &str| {
-            verify(reference.as_mut(), load(candidate).as_mut(), &cases, None, Tolerances::F32).unwrap()
+        let specs = specs(load("embed.onnx").inputs(), &ids).unwrap();
+        let verified = |candidate: &str| {
+            let mut pair = pair(load("embed.onnx"), load(candidate), &specs);
+            verify(&mut pair, &Graph::new("embed"), Some(16), 1, Tolerances::F32).unwrap()
         };
         let same = verified("embed.onnx");
-        assert!(same.passed() && same.cases.len() == cases.len(), "{same}");
+        assert!(same.passed() && same.cases.len() == plans(&specs, Some(16)).len(), "{same}");
         let off = verified("embed_off.onnx");
         assert!(!off.passed() && off.misses().iter().all(|miss| miss.contains(": y: ")), "{off}");
+    }
+
+    /// Positions from a table of 20 rows, which nothing but a run tells.
+    const TABLE: &str = r#"graph "table" {
+      input %x: f32[batch_size, sequence_length]
+      weight @t = uniform(1) : f32[20]
+      %i = iota() {dtype = i64, length = sequence_length} : i64[sequence_length]
+      %p = gather(@t, %i) {axis = 0} : f32[sequence_length]
+      %y = add(%x, %p) : f32[batch_size, sequence_length]
+      output y = %y
+    }"#;
+
+    fn of_text(text: &str) -> Graph {
+        planish_ir::text::parse(text, &planish_ir::text::no_files).unwrap()
+    }
+
+    fn on_interpreter(graph: &Graph) -> Box<dyn Session> {
+        planish_runtimes::Reference.load(Model::Graph(graph), &SessionOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn what_the_reference_cannot_run_is_shorter() {
+        let graph = of_text(TABLE);
+        let session = || on_interpreter(&graph);
+        let specs = specs(session().inputs(), &BTreeMap::new()).unwrap();
+        let report = verify(&mut pair(session(), session(), &specs), &graph, None, 0, Tolerances::F32).unwrap();
+        assert!(report.passed());
+        let labels: Vec<&str> = report.cases.iter().map(|case| case.label.as_str()).collect();
+        assert_eq!(labels, ["1 x 1", "2 x 1", "1 x 8", "3 x 8, padded", "2 x 18, padded", "1 x 16"]);
+        let [odd, long] = &report.skipped[..] else { panic!("{report}") };
+        assert_eq!((odd.label.as_str(), odd.instead.as_deref()), ("2 x 37, padded", Some("2 x 18, padded")));
+        assert_eq!((long.label.as_str(), long.instead.as_deref()), ("1 x 512", Some("1 x 16")));
+        assert!(long.reason.contains("out of range"), "{long}");
+        assert!(report.to_string().contains("1 x 512 was not run, 1 x 16 instead: "), "{report}");
+    }
+
+    #[test]
+    fn what_only_the_candidate_cannot_run_misses() {
+        let (graph, candidate) = (of_text(&TABLE.replace("f32[20]", "f32[512]")), of_text(TABLE));
+        let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
+        let mut pair = pair(on_interpreter(&graph), on_interpreter(&candidate), &specs);
+        let report = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap();
+        assert!(!report.passed() && report.skipped.is_empty() && report.cases.len() == 6, "{report}");
+        let misses = report.misses();
+        assert!(misses.iter().any(|miss| miss.starts_with("1 x 512: y: reference could not run")), "{misses:?}");
+    }
+
+    #[test]
+    fn cases_keep_within_a_gigabyte() {
+        let text = r#"graph "wide" {
+          input %x: f32[batch_size, sequence_length]
+          %e = reshape(%x) {shape = [batch_size, sequence_length, 1]} : f32[batch_size, sequence_length, 1]
+          %w = expand(%e) {shape = [batch_size, sequence_length, 1000000]} : f32[batch_size, sequence_length, 1000000]
+          %s = slice(%w) {axis = 2, start = 0, end = 1} : f32[batch_size, sequence_length, 1]
+          output y = %s
+        }"#;
+        let graph = of_text(text);
+        let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
+        let mut pair = pair(on_interpreter(&graph), on_interpreter(&graph), &specs);
+        let plan = plans(&specs, None).pop().unwrap();
+        let Ok(Outcome::Refused(reason)) = pair.run(plan, &graph, 0) else { panic!("it was run") };
+        assert!(reason.ends_with("would take 2048004096 bytes, and a case may take 1073741824"), "{reason}");
+    }
+
+    #[test]
+    fn without_any_case_nothing_is_verified() {
+        let graph = of_text(&TABLE.replace("f32[20]", "f32[0]").replace("uniform(1)", "dense([])"));
+        let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
+        let mut pair = pair(on_interpreter(&graph), on_interpreter(&graph), &specs);
+        let error = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap_err().to_string();
+        assert!(error.starts_with("nothing can be verified") && error.contains("1 x 1 was not run: "), "{error}");
     }
 }

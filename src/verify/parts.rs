@@ -1,26 +1,10 @@
 //! Comparing models of several parts, where one takes what others give: encoder-decoders.
 
 use anyhow::Result;
-use planish_runtimes::Session;
 
-use super::{CaseReport, Report, Tolerances, compare, named, per_token};
+use super::{CaseReport, Pair, ReferenceKind, Report, Tolerances, held, named, per_token};
 use crate::chain::Tensors;
-use crate::inputs::{InputSpec, seeded_inputs};
-use crate::manifest::Vocabulary;
-
-/// A part on the reference and on the runtime under test.
-pub struct Pair {
-    /// The part's name.
-    pub name: String,
-    /// The inputs of the part and what stands in them.
-    pub specs: Vec<InputSpec>,
-    /// The part before any pass.
-    pub reference: Box<dyn Session>,
-    /// What was made of it.
-    pub candidate: Box<dyn Session>,
-    /// The candidate's vocabulary, where it gives logits for all its rows.
-    pub vocabulary: Option<Vocabulary>,
-}
+use crate::inputs::seeded_inputs;
 
 /// Batch, tokens of the first part, tokens of each other part, and whether there is padding.
 type Sizes = (usize, usize, [usize; 2], bool);
@@ -31,7 +15,7 @@ const SIZES: &[Sizes] = &[(1, 1, [1, 1], false), (2, 7, [5, 1], true), (3, 16, [
 /// the first what the reference gave before, so that an error is that of its part.
 ///
 /// # Errors
-/// When inputs cannot be made, or a part fails to run.
+/// When inputs cannot be made, or a part fails to run on the reference.
 pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, tolerances: Tolerances) -> Result<Report> {
     let longest = longest.unwrap_or(usize::MAX);
     let mut cases = Vec::new();
@@ -49,11 +33,12 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
                     *tensor = earlier.clone();
                 }
             }
-            let expected = pair.reference.run(&named(pair.reference.as_ref(), &inputs))?;
-            let actual = pair.candidate.run(&named(pair.candidate.as_ref(), &inputs))?;
+            let reference = pair.reference.session();
+            let expected = reference.run(&named(reference, &inputs))?;
+            let per_token = per_token(reference);
+            let actual = pair.candidate.run(&named(pair.candidate.as_ref(), &inputs));
             let label = format!("{}, {batch} x {sequence}{}", pair.name, if padded { ", padded" } else { "" });
-            let per_token = per_token(pair.reference.as_ref());
-            let outputs = compare(&expected, &actual, &inputs, &per_token, pair.vocabulary.as_ref(), tolerances);
+            let outputs = held(&expected, actual, &inputs, &per_token, pair.vocabulary.as_ref(), tolerances);
             cases.push(CaseReport { label, outputs });
             if index == 0 {
                 given.take_inputs(&pair.name, &inputs);
@@ -61,5 +46,5 @@ pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, toler
             given.take_outputs(&pair.name, &expected);
         }
     }
-    Ok(Report { tolerances, cases })
+    Ok(Report { reference: ReferenceKind::Interpreter, tolerances, cases, skipped: Vec::new() })
 }

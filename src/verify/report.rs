@@ -6,16 +6,41 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
-use super::Tolerances;
+use super::{ReferenceKind, Tolerances};
 use crate::chain::PRESENT;
 
 /// How a candidate compares with a reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// What the candidate was held against.
+    #[serde(default)]
+    pub reference: ReferenceKind,
     /// What was allowed.
     pub tolerances: Tolerances,
     /// One for each set of inputs.
     pub cases: Vec<CaseReport>,
+    /// The sets of inputs that were not run.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub skipped: Vec<Skipped>,
+}
+
+/// A set of inputs that the reference cannot run, or that takes more memory than it may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Which inputs.
+    pub label: String,
+    /// Why.
+    pub reason: String,
+    /// Those that were run in their place, where some could be.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub instead: Option<String>,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instead = self.instead.as_ref().map_or_else(String::new, |label| format!(", {label} instead"));
+        write!(f, "{} was not run{instead}: {}", self.label, self.reason)
+    }
 }
 
 /// The outputs of one set of inputs.
@@ -109,7 +134,11 @@ impl fmt::Display for Report {
                 ]);
             }
         }
-        write!(f, "{table}")
+        let Tolerances { basis, max_relative, cosine, top1 } = self.tolerances;
+        write!(f, "{table}\nheld against {}; ", self.reference.description())?;
+        write!(f, "{} allows a relative error of {max_relative:.0e}, ", basis.reason())?;
+        write!(f, "a cosine of {cosine} and a top-1 of {}%", top1 * 100.0)?;
+        self.skipped.iter().try_for_each(|skipped| write!(f, "\n{skipped}"))
     }
 }
 
@@ -124,7 +153,10 @@ mod tests {
             let output = OutputReport { output: "y".to_owned(), figures, miss: miss.map(str::to_owned) };
             CaseReport { label: "1 x 1".to_owned(), outputs: vec![output] }
         };
-        let report = |cases| Report { tolerances: Tolerances::F32, cases };
+        let report = |cases| {
+            let (reference, skipped) = (ReferenceKind::Interpreter, Vec::new());
+            Report { reference, tolerances: Tolerances::F32, cases, skipped }
+        };
         assert!(!report(vec![]).passed());
         assert!(report(vec![case(0.0, None), case(1e-6, None)]).passed());
         let failed = report(vec![case(0.0, None), case(0.5, Some("far off"))]);
@@ -133,7 +165,11 @@ mod tests {
         let lines: Vec<String> = failed.to_string().lines().map(str::to_owned).collect();
         assert!(lines[0].starts_with("| inputs") && lines[1].starts_with("|---"), "{failed}");
         assert!(lines[2].contains("| ok") && lines[3].contains("5.0e-1") && lines[3].contains("far off"), "{failed}");
+        let held = "held against the model on the reference interpreter; float32 allows a relative error of 1e-5, \
+                    a cosine of 0.99999 and a top-1 of 100%";
+        assert_eq!(lines.last().unwrap(), held);
         let json = serde_json::to_value(&failed).unwrap();
+        assert_eq!((&json["reference"], &json["tolerances"]["basis"]), (&"interpreter".into(), &"float32".into()));
         assert_eq!(json["cases"][0]["outputs"][0]["figures"]["cosine"], 1.0);
     }
     #[test]

@@ -36,3 +36,4 @@ mod running;
 mod same;
 mod signals;
 mod support;
+mod verification;

@@ -81,7 +81,11 @@ fn a_model_that_bfloat16_does_not_hold_is_refused_and_held_by_what_is_kept() {
         let arguments = [&["--target", "onnx", "--bf16", "--verify"], more].concat();
         planish_compile(&golden(LARGE_SCORES), &folder.path().join("out"), &arguments)
     };
-    compile(&[]).exits(3, &["nothing was written", "logits: max relative error"]);
+    let missed = compile(&["--json"]).exits(3, &["nothing was written", "logits: max relative error"]);
+    let document: Value = serde_json::from_str(&missed.stdout).unwrap();
+    assert!(document["artifact"].is_null() && !folder.path().join("out").exists(), "nothing was written");
+    let cases = document["manifest"]["verification"]["cases"].as_array().unwrap();
+    assert!(cases.iter().any(|case| case["outputs"][0]["miss"].is_string()), "{document}");
     compile(&["--keep-fp32", "Attention"]).exits(0, &[]);
     let out = folder.path().join("out");
     let unavailable = ["computes in bfloat16", "--target ort"];

@@ -1,7 +1,7 @@
 //! Lowering of linear layers.
 
-use planish_ir::ops::{BinaryKind, MatMul};
-use planish_ir::{Dim, Graph, Op, Step};
+use planish_ir::ops::{BinaryKind, MatMul, Reshape, Transpose};
+use planish_ir::{Dim, Graph, Op, Rewriter, Step, ValueId};
 
 use super::Lowering;
 use crate::{Example, Options, Pass, PassError, Target};
@@ -10,7 +10,8 @@ use crate::{Example, Options, Pass, PassError, Target};
 pub const LOWER_LINEAR: Pass = Pass {
     name: "lower-linear",
     summary: "lowers linear layers to a product with the weight, transposed unless it is stored so, and a sum: those of tensors that are no \
-              matrices, and without fusion all; the others become one Gemm that takes the weight as stored",
+              matrices, those of what a DequantizeLinear gives, and without fusion all; the others become one Gemm that takes the weight \
+              as stored. ONNX Runtime quantizes the weight of a Gemm between DequantizeLinear and QuantizeLinear, which the model does not",
     numerics: "the sum rounds once more: relative differences of 1e-7",
     example: Example {
         target: Target::Onnx,
@@ -37,7 +38,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let linear = match &graph.node(node).op {
-            Op::Linear(p) if !options.fusion || graph.ty(p.x).shape.rank() != 2 => p.clone(),
+            Op::Linear(p) if !options.fusion || graph.ty(p.x).shape.rank() != 2 || is_dequantized(graph, p.x) => {
+                p.clone()
+            }
             _ => return Ok::<_, PassError>(Step::Keep),
         };
         let (shape, out) = (graph.ty(linear.x).shape.clone(), graph.ty(like).shape.clone());
@@ -54,6 +57,11 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
             l.emit(MatMul { a: linear.x, b })?
         };
         let value = match linear.bias {
+            // ONNX Runtime joins a product and a vector that is added to one Gemm with its weight quantized; a row it leaves.
+            Some(bias) if shape.rank() == 2 && is_dequantized(l.graph, linear.x) => {
+                let row = l.reshape(bias, [Dim::constant(1), out[1].clone()])?;
+                l.binary(BinaryKind::Add, product, row)?
+            }
             Some(bias) => l.binary(BinaryKind::Add, product, bias)?,
             None => product,
         };
@@ -61,4 +69,15 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     })?;
     graph.compact();
     Ok(lowered)
+}
+
+/// Whether a value is what a `DequantizeLinear` (of ONNX or ONNX Runtime) gives, perhaps in another shape or order.
+fn is_dequantized(graph: &Rewriter<'_>, mut value: ValueId) -> bool {
+    loop {
+        match graph.producer(value).map(|node| &node.op) {
+            Some(Op::Foreign(foreign)) => return foreign.op.0 == "DequantizeLinear",
+            Some(Op::Reshape(Reshape { x, .. }) | Op::Transpose(Transpose { x, .. })) => value = *x,
+            _ => return false,
+        }
+    }
 }

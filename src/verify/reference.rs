@@ -1,0 +1,191 @@
+//! What artifacts are held against.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Error, Result, anyhow};
+use planish_eval::Tensor;
+use planish_ir::Graph;
+use planish_passes::{Options, Pipeline, Target};
+use planish_runtimes::ort::OnnxRuntime;
+use planish_runtimes::{Model, OptimizationLevel, Runtime, RuntimeError, Session, SessionOptions};
+use serde::{Deserialize, Serialize};
+
+use super::{Case, Skipped};
+use crate::calibrate::export_temporarily;
+use crate::draft::Draft;
+
+/// What says what is right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReferenceKind {
+    /// The model before any pass, on the reference interpreter.
+    #[default]
+    Interpreter,
+    /// The ONNX file that was compiled, on ONNX Runtime without graph optimization.
+    SourceOnOnnxRuntime,
+    /// What was imported of an ONNX file, written without being raised, on ONNX Runtime without graph optimization.
+    ImportedOnOnnxRuntime,
+}
+
+impl ReferenceKind {
+    /// What a report calls it.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Interpreter => "the model on the reference interpreter",
+            Self::SourceOnOnnxRuntime => "the source on ONNX Runtime without optimization",
+            Self::ImportedOnOnnxRuntime => "the imported graph on ONNX Runtime without optimization",
+        }
+    }
+}
+
+/// The ONNX file that a model was read from, for ONNX Runtime to run.
+#[derive(Clone, Debug)]
+pub struct Original {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether only a part of it was taken.
+    pub is_cut: bool,
+    /// The opset that the part is written for.
+    pub opset: u32,
+    /// The library of ONNX Runtime, where the user named one.
+    pub library: Option<PathBuf>,
+    /// The threads of a session; 0 leaves the number to the runtime.
+    pub threads: usize,
+}
+
+/// A session, and what it is.
+type Ready = (ReferenceKind, Box<dyn Session>);
+
+/// A session that says what is right; where it cannot run a model, another may take its place.
+pub struct Reference {
+    kind: ReferenceKind,
+    session: Box<dyn Session>,
+    other: Other,
+}
+
+/// What may take the place of a reference.
+enum Other {
+    Nothing,
+    Unloaded(Box<dyn FnOnce() -> Result<Ready>>),
+    Loaded(Ready),
+    Failed(Error),
+}
+
+/// What became of a case.
+pub(super) enum Run {
+    /// What it took in the end, and gave.
+    Ran([Vec<(String, Tensor)>; 2]),
+    /// Why it cannot be run.
+    Failed(String),
+    /// The reference cannot run it and another one can: that is the reference from here on.
+    Replaced,
+}
+
+impl Reference {
+    /// The reference interpreter alone.
+    #[must_use]
+    pub fn interpreter(session: Box<dyn Session>) -> Self {
+        Self { kind: ReferenceKind::Interpreter, session, other: Other::Nothing }
+    }
+
+    /// The reference interpreter, and for what it cannot run the ONNX file of the graph on ONNX Runtime.
+    #[must_use]
+    pub fn interpreter_or(session: Box<dyn Session>, graph: &Graph, original: Original) -> Self {
+        let graph = graph.clone();
+        let load = Box::new(move || original.load(&graph));
+        Self { other: Other::Unloaded(load), ..Self::interpreter(session) }
+    }
+
+    /// The ONNX file of a graph on ONNX Runtime.
+    ///
+    /// # Errors
+    /// When ONNX Runtime is unavailable, or loads neither the file nor what was imported of it.
+    pub fn original(graph: &Graph, original: &Original) -> Result<Self> {
+        let (kind, session) = original.load(graph)?;
+        Ok(Self { kind, session, other: Other::Nothing })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> ReferenceKind {
+        self.kind
+    }
+
+    /// Its session.
+    pub(super) fn session(&mut self) -> &mut dyn Session {
+        self.session.as_mut()
+    }
+
+    /// Runs a case.
+    pub(super) fn run(&mut self, case: &Case) -> Run {
+        let error = match case.run(self.session.as_mut()) {
+            Ok(ran) => return Run::Ran(ran),
+            Err(error) => error.to_string(),
+        };
+        self.other = match std::mem::replace(&mut self.other, Other::Nothing) {
+            Other::Unloaded(load) => load().map_or_else(Other::Failed, Other::Loaded),
+            other => other,
+        };
+        let can = match &mut self.other {
+            Other::Loaded((_, session)) => case.run(session.as_mut()).is_ok(),
+            _ => false,
+        };
+        match std::mem::replace(&mut self.other, Other::Nothing) {
+            Other::Loaded((kind, session)) if can => {
+                (self.kind, self.session) = (kind, session);
+                Run::Replaced
+            }
+            other => {
+                self.other = other;
+                Run::Failed(error)
+            }
+        }
+    }
+
+    /// Why no case was run.
+    pub(super) fn nothing_ran(&mut self, skipped: &[Skipped]) -> Error {
+        let reasons: String = skipped.iter().map(|skipped| format!("\n  {skipped}")).collect();
+        let message = format!(
+            "nothing can be verified, for the reference can run no case; --shapes fixes what an ONNX graph leaves open:{reasons}"
+        );
+        match std::mem::replace(&mut self.other, Other::Nothing) {
+            Other::Failed(error) => error.context(message),
+            _ => anyhow!(message),
+        }
+    }
+}
+
+impl Original {
+    /// The file on ONNX Runtime, or what was imported of it where it is cut, or does not load as it is.
+    fn load(&self, graph: &Graph) -> Result<Ready> {
+        let runtime = OnnxRuntime::new(self.library.clone());
+        let options = SessionOptions {
+            threads: self.threads,
+            optimization: OptimizationLevel::Disabled,
+            ..SessionOptions::default()
+        };
+        if !self.is_cut {
+            match runtime.load(Model::Onnx(&self.path), &options) {
+                Ok(session) => return Ok((ReferenceKind::SourceOnOnnxRuntime, session)),
+                Err(error @ RuntimeError::Unavailable(_)) => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        let session = self.imported(graph, &runtime, &options)?;
+        Ok((ReferenceKind::ImportedOnOnnxRuntime, session))
+    }
+
+    /// The graph as it was imported, in the plainest form.
+    fn imported(&self, graph: &Graph, runtime: &OnnxRuntime, options: &SessionOptions) -> Result<Box<dyn Session>> {
+        let mut plain = graph.clone();
+        let passes = Options { fusion: false, ..Options::new(Target::Ort, self.opset) };
+        Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;
+        let place = std::env::temp_dir().join("planish-verification");
+        let draft = Draft::create(&place, false)
+            .with_context(|| format!("cannot write temporary files to {}; TMPDIR chooses", place.display()))?;
+        export_temporarily(&plain, "model", &draft, self.opset)?;
+        // ONNX Runtime has the files open for as long as it needs them.
+        Ok(runtime.load(Model::Onnx(&draft.folder().join("model.onnx")), options)?)
+    }
+}

@@ -1,0 +1,202 @@
+//! What artifacts of ONNX graphs are held against, and on which inputs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use planish_onnx::proto::{DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
+use prost::Message;
+use serde_json::Value;
+
+use crate::build::{f32, floats, graph, integers, model, node, typed};
+use crate::support::{Draft, golden, planish, planish_compile, repository, scratch, text};
+
+fn write(path: PathBuf, graph: GraphProto) -> PathBuf {
+    let domain = OperatorSetIdProto { domain: "com.microsoft".to_owned(), version: 1 };
+    let mut model: ModelProto = model(20, graph);
+    model.opset_import.push(domain);
+    fs::write(&path, model.encode_to_vec()).unwrap();
+    path
+}
+
+/// An operator of ONNX Runtime's own.
+fn of_microsoft(text: &str) -> NodeProto {
+    NodeProto { domain: "com.microsoft".to_owned(), ..node(text, vec![]) }
+}
+
+/// An artifact's report of its verification.
+fn verification(artifact: &Path) -> Value {
+    let manifest: Value = serde_json::from_slice(&fs::read(artifact.join("planish.json")).unwrap()).unwrap();
+    manifest["verification"].clone()
+}
+
+fn labels(report: &Value) -> Vec<&str> {
+    report["cases"].as_array().unwrap().iter().map(|case| case["label"].as_str().unwrap()).collect()
+}
+
+/// `y = BiasGelu(relu(x), b)`, which the reference interpreter does not know, and `h = relu(x)`.
+fn unknown(folder: &Path) -> PathBuf {
+    let nodes = vec![node("h = Relu(x)", vec![]), of_microsoft("y = BiasGelu(h, b)"), node("z = Neg(y)", vec![])];
+    let mut graph = graph(vec![f32("x", "batch, 2")], vec![floats("b", &[2], &[0.5, -0.5])], nodes, &[]);
+    graph.output = vec![f32("z", "batch, 2")];
+    graph.value_info = vec![f32("y", "batch, 2")];
+    write(folder.join("unknown.onnx"), graph)
+}
+
+#[test]
+fn what_the_interpreter_lacks_is_held_against_the_source_on_onnx_runtime() {
+    let folder = scratch();
+    let (path, out) = (unknown(folder.path()), folder.path().join("out"));
+    let done = planish_compile(&path, &out, &["--verify"]).succeeds();
+    let said = "2 cases against the source on ONNX Runtime without optimization, worst";
+    assert!(done.stdout.contains(said), "{}", done.stdout);
+    assert_eq!(verification(&out)["reference"], "source-on-onnx-runtime");
+    let done = planish(["verify", text(&out)]).succeeds();
+    assert!(done.stdout.contains("held against the source on ONNX Runtime without optimization; float32"));
+    // Without that runtime nothing says what is right.
+    planish(["verify", text(&out), "--ort-lib", "/nonexistent"]).exits(4, &["/nonexistent"]);
+    // A part of it is held against the same part.
+    planish_compile(&path, &out, &["--verify", "--inputs", "h", "--outputs", "y"]).succeeds();
+    assert_eq!(verification(&out)["reference"], "imported-on-onnx-runtime");
+    planish(["verify", text(&out)]).succeeds();
+    // What the interpreter can run it does.
+    planish_compile(&path, &out, &["--verify", "--outputs", "h"]).succeeds();
+    assert_eq!(verification(&out)["reference"], "interpreter");
+}
+
+/// Int8 in and out, and between a product with a float weight, which ONNX Runtime quantizes in a Gemm.
+fn dequantized(folder: &Path, product: Vec<NodeProto>) -> PathBuf {
+    let zero = TensorProto {
+        name: "z".to_owned(),
+        data_type: DataType::Int8.into(),
+        raw_data: vec![0u8].into(),
+        ..TensorProto::default()
+    };
+    let weight: Vec<f32> = (0u8..20).map(|i| (f32::from(i) * 1.7).sin()).collect();
+    let constants = vec![
+        floats("s", &[], &[0.05]),
+        zero,
+        floats("w", &[4, 5], &weight),
+        floats("b", &[5], &[0.1, -0.7, 0.3, 0.9, 0.5]),
+    ];
+    let begin = vec![node("f = DequantizeLinear(x, s, z)", vec![])];
+    let end = vec![node("y = QuantizeLinear(g, s, z)", vec![])];
+    let nodes = [begin, product, end].concat();
+    let mut graph = graph(vec![typed("x", DataType::Int8, "batch, 4")], constants, nodes, &[]);
+    graph.output = vec![typed("y", DataType::Int8, "batch, 5")];
+    write(folder.join("dequantized.onnx"), graph)
+}
+
+#[test]
+fn float_weights_between_quantized_tensors_stay_float() {
+    let folder = scratch();
+    for product in [
+        vec![node("g = MatMul(f, w)", vec![])],
+        vec![node("m = MatMul(f, w)", vec![]), node("g = Add(m, b)", vec![])],
+        vec![node("g = Gemm(f, w, b)", vec![])],
+    ] {
+        let path = dequantized(folder.path(), product);
+        for target in ["ort", "onnx"] {
+            let out = folder.path().join(target);
+            planish_compile(&path, &out, &["--verify", "--target", target, "--force"]).succeeds();
+            let report = verification(&out);
+            assert_eq!(report["tolerances"]["basis"], "quantized");
+            assert_eq!(report["reference"], "source-on-onnx-runtime");
+            for case in report["cases"].as_array().unwrap() {
+                assert_eq!(case["outputs"][0]["figures"]["max_abs"], 0.0, "{report}");
+            }
+        }
+    }
+}
+
+/// Positions from tables that are looked up in: by ids, and by a range.
+#[test]
+fn tables_of_positions_bound_sequences() {
+    let folder = scratch();
+    let table: Vec<f32> = (0u8..20).map(f32::from).collect();
+    let tables = || {
+        vec![
+            floats("t", &[20, 1], &table),
+            integers("zero", &[], &[0]),
+            integers("one", &[], &[1]),
+            floats("half", &[], &[0.5]),
+        ]
+    };
+    let dims = "batch_size, sequence_length";
+    let ids = typed("position_ids", DataType::Int64, dims);
+    let x = || f32("x", &format!("{dims}, 1"));
+    let scaled = vec![
+        node("h = Mul(t, half)", vec![]),
+        node("p = Gather(h, position_ids)", vec![]),
+        node("y = Add(x, p)", vec![]),
+    ];
+    let ranged = vec![
+        node("sizes = Shape(x)", vec![]),
+        node("length = Gather(sizes, one)", vec![]),
+        node("i = Range(zero, length, one)", vec![]),
+        node("p = Gather(t, i)", vec![]),
+        node("y = Add(x, p)", vec![]),
+    ];
+    for (inputs, nodes) in [(vec![x(), ids], scaled), (vec![x()], ranged)] {
+        let mut graph = graph(inputs, tables(), nodes, &[]);
+        graph.output = vec![f32("y", &format!("{dims}, 1"))];
+        let (path, out) = (write(folder.path().join("table.onnx"), graph), folder.path().join("out"));
+        planish_compile(&path, &out, &["--verify"]).succeeds();
+        let report = verification(&out);
+        assert!(labels(&report).contains(&"1 x 20") && report["skipped"].is_null(), "{report}");
+        planish_compile(&path, &out, &["--verify", "--max-length", "4"]).succeeds();
+        assert_eq!(labels(&verification(&out)).first(), Some(&"1 x 1"));
+        assert!(labels(&verification(&out)).contains(&"1 x 4") && !labels(&verification(&out)).contains(&"1 x 20"));
+    }
+    planish_compile(&golden("bert"), &folder.path().join("bert"), &["--max-length", "4"]).exits(2, &["--verify"]);
+}
+
+#[test]
+fn images_of_open_sides_are_tried() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let vit = repository().join("fixtures/graphs/optimum-vit/model.onnx");
+    let done = planish_compile(&vit, &out, &["--verify"]).succeeds();
+    assert_eq!(labels(&verification(&out)), ["batch of 1, sides of 16", "batch of 3, sides of 16"]);
+    let said = "batch of 1, sides of 32 was not run, batch of 1, sides of 16 instead: ";
+    assert!(done.stdout.contains(said), "{}", done.stdout);
+}
+
+#[test]
+fn terabytes_are_refused_in_a_sentence() {
+    let folder = scratch();
+    let compile = |dims: &str, dtype: DataType| {
+        let mut graph = graph(vec![typed("x", dtype, dims)], vec![], vec![node("y = Identity(x)", vec![])], &[]);
+        graph.output = vec![typed("y", dtype, dims)];
+        let path = write(folder.path().join("huge.onnx"), graph);
+        planish_compile(&path, &folder.path().join("out"), &["--verify"])
+            .exits(1, &["nothing can be verified", "1073741824 bytes at most", "`x`, ", "--shapes"]);
+    };
+    compile("1099511627776", DataType::Float);
+    compile("1099511627776, 7", DataType::Int64);
+    compile("1099511627776, 0", DataType::Int64);
+}
+
+/// The artifact may be anywhere: it knows the way to its source, and whether that is as it was.
+#[test]
+fn verify_finds_the_source_where_it_was() {
+    let folder = scratch();
+    fs::create_dir_all(folder.path().join("sources/deep")).unwrap();
+    let model = Draft::of("bert").write(folder.path().join("sources/deep/model"));
+    let graph = unknown(&folder.path().join("sources/deep"));
+    for (source, other) in [(model, "config.json"), (graph, "unknown.onnx")] {
+        let out = folder.path().join("artifacts/out");
+        planish_compile(&source, &out, &[]).succeeds();
+        let done = planish(["verify", text(&out)]).succeeds();
+        assert!(done.stdout.contains(&format!("verified against {}: ", text(&source))), "{}", done.stdout);
+        let file = if source.is_dir() { source.join(other) } else { source.clone() };
+        let mut bytes = fs::read(&file).unwrap();
+        // Another constant of the graph, a blank behind the configuration.
+        match bytes.windows(4).position(|four| four == 0.5f32.to_le_bytes()) {
+            Some(at) => bytes[at..at + 4].copy_from_slice(&0.25f32.to_le_bytes()),
+            None => bytes.push(b' '),
+        }
+        fs::write(&file, bytes).unwrap();
+        let parts = [other, "has changed since the artifact was compiled from it", "--reference"];
+        planish(["verify", text(&out)]).exits(1, &parts);
+    }
+}
