@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_ir::DType;
 use planish_onnx::ImportOptions;
 use planish_passes::{Half, Logits, Target};
 use serde::{Deserialize, Serialize};
@@ -160,10 +161,22 @@ impl File {
 pub struct Port {
     /// The name.
     pub name: String,
-    /// The element type, e.g. `f32`.
+    /// The element type, e.g. `f32`; of what is no tensor of a known number of dimensions the type, e.g.
+    /// `seq(f32[2])` or `f32[*]`.
     pub dtype: String,
-    /// Dimensions: sizes, or names of what is known at run time.
+    /// Dimensions: sizes, or names of what is known at run time; none where the type is no element type.
     pub shape: Vec<String>,
+}
+
+impl Port {
+    /// The type as text, e.g. `f32[batch_size, 2]`.
+    #[must_use]
+    pub fn type_text(&self) -> String {
+        match self.dtype.parse::<DType>() {
+            Ok(_) => format!("{}[{}]", self.dtype, self.shape.join(", ")),
+            Err(_) => self.dtype.clone(),
+        }
+    }
 }
 
 /// An input, and which integers it takes.

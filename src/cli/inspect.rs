@@ -82,5 +82,5 @@ fn part(part: &PartInspection) -> String {
 }
 
 fn typed(port: &Port) -> String {
-    format!("{} {}[{}]", port.name, port.dtype, port.shape.join(", "))
+    format!("{} {}", port.name, port.type_text())
 }

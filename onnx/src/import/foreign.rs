@@ -64,7 +64,7 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
         settings: Settings(settings),
         captures: names,
         inner: InnerOperators(inner),
-        results: Results(results),
+        results: Results(results.into_iter().map(|ty| ty.map(Into::into)).collect()),
     };
     let outputs: Vec<&String> = node.proto.output.iter().filter(|n| !n.is_empty()).collect();
     let first = outputs.first().map_or("", |n| n.as_str());
@@ -125,6 +125,9 @@ fn setting(attribute: &AttributeProto) -> Result<Setting, String> {
             let weight = super::tensors::inline(tensor, dtype)?;
             let bytes = weight.read().map_err(|e| e.to_string())?;
             Setting::Tensor(dtype, weight.shape().to_vec(), bytes.into())
+        }
+        AttributeType::TypeProto => {
+            Setting::Type(attribute.tp.as_ref().ok_or("it has no type")?.encode_to_vec().into())
         }
         other => return Err(format!("attributes of kind {other:?} are not supported")),
     })
