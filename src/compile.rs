@@ -419,8 +419,9 @@ fn vocabulary(canonical: &Graph, padding: Padding) -> Option<Vocabulary> {
 
 /// Name and type of a value.
 pub(crate) fn port(graph: &Graph, name: &str, value: planish_ir::ValueId) -> Port {
-    let ty = graph.ty(value);
-    Port { name: name.to_owned(), dtype: ty.dtype.to_string(), shape: ty.shape.iter().map(size).collect() }
+    let ty = graph.type_of(value);
+    let dtype = ty.as_tensor().map_or_else(|| ty.to_string(), |ty| ty.dtype.to_string());
+    Port { name: name.to_owned(), dtype, shape: ty.dims().map(size).collect() }
 }
 
 fn size(dim: &Dim) -> Size {

@@ -314,7 +314,7 @@ fn fill(
 /// The numbers as elements of a type.
 fn converted(dtype: DType, numbers: &[f64]) -> Data {
     let tensor = Tensor::from_f64(dtype, vec![numbers.len()], numbers);
-    tensor.map_or_else(|| Data::zeros(dtype, 0), |tensor| tensor.data().clone())
+    tensor.map_or_else(|| Vec::<u8>::new().into(), |tensor| tensor.data().clone())
 }
 
 #[cfg(test)]

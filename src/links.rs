@@ -76,9 +76,9 @@ mod tests {
     fn what_is_copied_is_named_with_its_reason() {
         let warned = |weights: &[Weight]| warning(weights.iter());
         let plain = stored(DType::F32, 30);
-        let half = stored(DType::Bf16, 10).cast(DType::F32);
+        let half = stored(DType::Bf16, 10).cast(DType::F32).unwrap();
         assert_eq!(warned(std::slice::from_ref(&plain)), None);
-        assert_eq!(warned(&[stored(DType::Bf16, 1).cast(DType::F32)]), None, "256 bytes are never linked");
+        assert_eq!(warned(&[stored(DType::Bf16, 1).cast(DType::F32).unwrap()]), None, "256 bytes are never linked");
         let computed = Weight::numbers(DType::F32, vec![512], &[0.5; 512]).unwrap();
         assert_eq!(warned(&[plain.clone(), computed]), None);
         let both = warned(&[half.clone(), half.transpose(&[1, 0]).unwrap()]);

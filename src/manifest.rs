@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_ir::DType;
 use planish_onnx::ImportOptions;
 use planish_passes::{Half, Logits, Target};
 use serde::{Deserialize, Serialize};
@@ -167,18 +168,22 @@ impl File {
 pub struct Port {
     /// The name.
     pub name: String,
-    /// The element type, e.g. `f32`.
+    /// The element type, e.g. `f32`; of what is no tensor of a known number of dimensions the type, e.g.
+    /// `seq(f32[2])` or `f32[*]`.
     pub dtype: String,
-    /// Its dimensions.
+    /// Its dimensions; none where the type is no element type.
     pub shape: Vec<Size>,
 }
 
 impl Port {
-    /// The element type and the dimensions, e.g. `f32[batch_size, 12]`.
+    /// The type as text, e.g. `f32[batch_size, 12]`.
     #[must_use]
     pub fn type_text(&self) -> String {
         let sizes: Vec<String> = self.shape.iter().map(Size::to_string).collect();
-        format!("{}[{}]", self.dtype, sizes.join(", "))
+        match self.dtype.parse::<DType>() {
+            Ok(_) => format!("{}[{}]", self.dtype, sizes.join(", ")),
+            Err(_) => self.dtype.clone(),
+        }
     }
 }
 

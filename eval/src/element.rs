@@ -145,6 +145,7 @@ macro_rules! with_type {
             planish_ir::DType::U32 => { type $u = u32; $int }
             planish_ir::DType::U64 => { type $u = u64; $int }
             planish_ir::DType::Bool => $bool,
+            other => return Err(format!("is not defined for {other}")),
         }
     };
     ($dtype:expr, float $t:ident => $float:expr) => {

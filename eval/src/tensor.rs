@@ -31,10 +31,13 @@ macro_rules! data {
                 self.len() == 0
             }
 
-            /// Zeros (false for booleans).
+            /// Zeros (false for booleans). `None` for types that no tensor has, see [`Data::of`].
             #[must_use]
-            pub fn zeros(dtype: DType, len: usize) -> Self {
-                match dtype { $(DType::$variant => Data::$variant(vec![$zero; len]),)* }
+            pub fn zeros(dtype: DType, len: usize) -> Option<Self> {
+                match dtype {
+                    $(DType::$variant => Some(Data::$variant(vec![$zero; len])),)*
+                    _ => None,
+                }
             }
         }
 
@@ -70,6 +73,21 @@ data! {
     F64(f64) = as_f64, 0.0;
 }
 
+impl Data {
+    /// The element type by which tensors hold elements of a type: the type itself, or for one that operators do not
+    /// compute with another that has all its numbers. `None` for text.
+    #[must_use]
+    pub fn of(dtype: DType) -> Option<DType> {
+        match dtype {
+            _ if dtype.is_computed() => Some(dtype),
+            DType::I2 | DType::I4 => Some(DType::I8),
+            DType::U2 | DType::U4 => Some(DType::U8),
+            DType::String => None,
+            _ => Some(DType::F32),
+        }
+    }
+}
+
 /// A dense tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
@@ -86,14 +104,14 @@ impl Tensor {
         (elements == Some(data.len())).then_some(Self { shape, data })
     }
 
-    /// Zeros (false for booleans), or `None` where the number of elements overflows.
+    /// Zeros (false for booleans), or `None` where the number of elements overflows or no tensor has the type.
     #[must_use]
     pub fn zeros(dtype: DType, shape: Vec<usize>) -> Option<Self> {
         let elements = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-        Self::new(shape, Data::zeros(dtype, elements))
+        Self::new(shape, Data::zeros(dtype, elements)?)
     }
 
-    /// A tensor from its little-endian bytes, or `None` where their number does not fit.
+    /// A tensor from its little-endian bytes, or `None` where their number does not fit or no tensor has the type.
     #[must_use]
     pub fn from_bytes(dtype: DType, shape: Vec<usize>, bytes: &[u8]) -> Option<Self> {
         if !bytes.len().is_multiple_of(dtype.size()) {
@@ -124,6 +142,7 @@ impl Tensor {
             DType::Bf16 => read!(bf16),
             DType::F32 => read!(f32),
             DType::F64 => read!(f64),
+            _ => return None,
         };
         Self::new(shape, data)
     }
@@ -153,11 +172,16 @@ impl Tensor {
         }
     }
 
-    /// The value of a weight.
+    /// The value of a weight, in the type of [`Data::of`].
     ///
     /// # Errors
-    /// When its bytes cannot be read.
+    /// When its bytes cannot be read, or it is text.
     pub fn from_weight(weight: &Weight) -> Result<Self, WeightError> {
+        if !weight.dtype().is_computed() {
+            let none = || WeightError::Elements { dtype: weight.dtype() };
+            let numbers = Data::of(weight.dtype()).ok_or_else(none)?;
+            return Self::from_f64(numbers, weight.shape().to_vec(), &weight.read_numbers()?).ok_or_else(none);
+        }
         let bytes = weight.read()?;
         let tensor = Self::from_bytes(weight.dtype(), weight.shape().to_vec(), &bytes);
         Ok(tensor.unwrap_or_else(|| unreachable!("a weight's bytes fit its type and shape")))
@@ -211,7 +235,7 @@ impl Tensor {
 
     /// Numbers as elements of a type: floats round to nearest even, integers truncate and
     /// saturate, booleans are whether the number differs from zero. `None` where their number
-    /// does not fit the shape.
+    /// does not fit the shape, or no tensor has the type.
     #[must_use]
     pub fn from_f64(dtype: DType, shape: Vec<usize>, v: &[f64]) -> Option<Self> {
         let data: Data = match dtype {
@@ -228,6 +252,7 @@ impl Tensor {
             DType::Bf16 => v.iter().map(|e| bf16::narrow(*e)).collect::<Vec<_>>().into(),
             DType::F32 => v.iter().map(|e| *e as f32).collect::<Vec<_>>().into(),
             DType::F64 => v.to_vec().into(),
+            _ => return None,
         };
         Self::new(shape, data)
     }

@@ -87,7 +87,7 @@ impl Graph {
 
     /// The sizes that operators determine, each at the first that has it.
     fn determined(&self) -> HashMap<NodeId, Vec<Symbol>> {
-        let dims = self.inputs.iter().flat_map(|v| self.values[*v].ty.shape.iter());
+        let dims = self.inputs.iter().flat_map(|v| self.values[*v].ty.dims());
         let mut seen: HashSet<Symbol> = dims.flat_map(Dim::symbols).cloned().collect();
         let mut determined = HashMap::new();
         for &id in &self.order {

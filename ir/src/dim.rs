@@ -297,11 +297,14 @@ impl TensorType {
         Self { dtype, shape }
     }
 
-    /// Bytes a tensor of this type takes, where its size is known and fits.
+    /// Bytes a tensor of this type takes, where its size is known and fits; text has none.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         let elements = u64::try_from(self.shape.elements()?.as_constant()?).ok()?;
-        elements.checked_mul(self.dtype.size() as u64)
+        if self.dtype == DType::String {
+            return None;
+        }
+        Some(elements.checked_mul(self.dtype.bits() as u64)?.div_ceil(8))
     }
 }
 

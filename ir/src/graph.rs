@@ -3,7 +3,7 @@
 use crate::handle::{Arena, Handle};
 use crate::names::Names;
 use crate::ops::Types;
-use crate::{DType, NodeId, Op, Origin, Shape, TensorType, ValueId, Weight};
+use crate::{DType, NodeId, Op, Origin, Shape, TensorType, Type, ValueId, Weight};
 
 /// What defines a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Def {
     },
 }
 
-/// A tensor that flows through the graph.
+/// What flows through the graph: a tensor, in general.
 #[derive(Clone, Debug)]
 pub struct Value {
     /// Unique in the graph: the name it was given, with a number behind it where that was taken.
@@ -29,8 +29,8 @@ pub struct Value {
     /// The name it was given, where that was taken; [`Graph::compact`] returns to it where it has
     /// become free.
     pub(crate) given: Option<Box<str>>,
-    /// Element type and shape.
-    pub ty: TensorType,
+    /// What it is.
+    pub ty: Type,
     /// What defines it.
     pub def: Def,
     /// Where it came from, for diagnostics.
@@ -84,8 +84,8 @@ impl Graph {
     }
 
     /// Adds an input. Its value takes the name, made unique.
-    pub fn add_input(&mut self, name: &str, ty: TensorType, origin: Origin) -> ValueId {
-        let value = self.add_value(name, ty, Def::Input, origin);
+    pub fn add_input(&mut self, name: &str, ty: impl Into<Type>, origin: Origin) -> ValueId {
+        let value = self.add_value(name, ty.into(), Def::Input, origin);
         self.inputs.push(value);
         value
     }
@@ -95,7 +95,7 @@ impl Graph {
         // Sizes of weights are checked against u64 bytes when they are built.
         let dims = weight.shape().iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX).into());
         let ty = TensorType::new(weight.dtype(), Shape::new(dims));
-        self.add_value(name, ty, Def::Weight(weight), origin)
+        self.add_value(name, ty.into(), Def::Weight(weight), origin)
     }
 
     /// Adds a scalar constant.
@@ -143,13 +143,13 @@ impl Graph {
         }
     }
 
-    fn add_value(&mut self, name: &str, ty: TensorType, def: Def, origin: Origin) -> ValueId {
+    fn add_value(&mut self, name: &str, ty: Type, def: Def, origin: Origin) -> ValueId {
         self.is_compact = false;
         self.push_value(name.to_owned(), ty, def, origin)
     }
 
     /// Adds a value; it takes the name where that is free, and else with a number behind it.
-    pub(crate) fn push_value(&mut self, name: String, ty: TensorType, def: Def, origin: Origin) -> ValueId {
+    pub(crate) fn push_value(&mut self, name: String, ty: Type, def: Def, origin: Origin) -> ValueId {
         let value = ValueId::from_index(self.values.len());
         let (name, given) = self.names.take(name, value, &self.values);
         self.values.push(Value { name, given, ty, def, origin })
@@ -198,9 +198,16 @@ impl Graph {
         &self.values[id]
     }
 
-    /// The type of a value.
+    /// The type of a value that is a tensor of a known number of dimensions, as all are but some operands and results
+    /// of `foreign` operators. Of another value it is a type that fits nothing; see [`Type::tensor`].
     #[must_use]
     pub fn ty(&self, id: ValueId) -> &TensorType {
+        self.values[id].ty.tensor()
+    }
+
+    /// The type of a value, whatever it is.
+    #[must_use]
+    pub fn type_of(&self, id: ValueId) -> &Type {
         &self.values[id].ty
     }
 

@@ -28,6 +28,7 @@ mod origin;
 mod rewrite;
 mod round;
 pub mod text;
+mod ty;
 mod verify;
 pub mod weight;
 
@@ -39,5 +40,6 @@ pub use ops::Op;
 pub use origin::Origin;
 pub use rewrite::{Rewriter, Step};
 pub use round::{bf16_from_f64, f16_from_f64};
+pub use ty::Type;
 pub use verify::{VerifyError, verify};
 pub use weight::{Weight, WeightSource};

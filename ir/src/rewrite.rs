@@ -104,7 +104,7 @@ impl Graph {
                     let outputs = &self.node(id).outputs;
                     assert_eq!(outputs.len(), values.len(), "a rule replaces all results of a node");
                     for (&output, value) in outputs.iter().zip(values) {
-                        assert_eq!(self.ty(output), self.ty(value), "a rule keeps types");
+                        assert_eq!(self.type_of(output), self.type_of(value), "a rule keeps types");
                         replaced[output.index()] = Some(value);
                     }
                 }

@@ -10,6 +10,7 @@
 //! | V06 | a node's results name it as what defines them, and each node stands in the order once |
 //! | V07 | every symbol of a type or an attribute is a dimension of an input, or of a result of a `foreign` node no later |
 //! | V08 | no known dimension is negative |
+//! | V09 | only `foreign` operators take what is no tensor of a known number of dimensions |
 
 use std::collections::HashSet;
 
@@ -32,7 +33,7 @@ pub struct VerifyError {
 /// # Errors
 /// The first one that does not hold.
 pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
-    let inputs = graph.inputs().iter().flat_map(|v| graph.ty(*v).shape.iter());
+    let inputs = graph.inputs().iter().flat_map(|v| graph.type_of(*v).dims());
     let symbols: HashSet<Symbol> = inputs.filter_map(|d| d.as_symbol().cloned()).collect();
     let determined = graph.nodes().flat_map(|(_, node)| determined(&node.op)).cloned();
     values(graph, &symbols.iter().cloned().chain(determined).collect())?;
@@ -53,13 +54,15 @@ fn values(graph: &Graph, symbols: &HashSet<Symbol>) -> Result<(), VerifyError> {
             return fail("V03", format!("the name `{name}` is empty or taken twice"));
         }
         if let Def::Weight(weight) = &value.def {
-            let sizes = ty.shape.iter().map(|d| d.as_constant().and_then(|d| usize::try_from(d).ok()));
-            if ty.dtype != weight.dtype() || !sizes.eq(weight.shape().iter().map(|&d| Some(d))) {
+            let sizes = ty.dims().map(|d| d.as_constant().and_then(|d| usize::try_from(d).ok()));
+            if ty.as_tensor().is_none_or(|ty| ty.dtype != weight.dtype())
+                || !sizes.eq(weight.shape().iter().map(|&d| Some(d)))
+            {
                 let (dtype, shape) = (weight.dtype(), weight.shape());
                 return fail("V05", format!("`{name}` is {ty} but its weight {dtype}{shape:?}"));
             }
         }
-        for dim in ty.shape.iter() {
+        for dim in ty.dims() {
             symbols_of(dim, symbols, || format!("`{name}` ({origin}) is {ty}"))?;
             if dim.as_constant().is_some_and(|d| d < 0) {
                 return fail("V08", format!("`{name}` ({origin}) is {ty}, with a negative dimension"));
@@ -94,8 +97,13 @@ fn nodes(graph: &Graph, mut symbols: HashSet<Symbol>) -> Result<Vec<bool>, Verif
                 return fail("V01", format!("{} uses {operand:?} before it is defined", what()));
             }
         }
-        match node.op.infer(&Types::new(&|v| graph.ty(v))) {
-            Ok(types) if types.iter().eq(node.outputs.iter().map(|v| graph.ty(*v))) => {}
+        let lookup = |v| graph.type_of(v);
+        let types = Types::new(&lookup);
+        if let Err(message) = node.op.check_tensors(&types) {
+            return fail("V09", format!("{}: {message}", what()));
+        }
+        match node.op.infer(&types) {
+            Ok(types) if types.iter().eq(node.outputs.iter().map(|v| graph.type_of(*v))) => {}
             Ok(types) => return fail("V02", format!("{} has other result types than {types:?}", what())),
             Err(message) => return fail("V02", format!("{}: {message}", what())),
         }

@@ -85,7 +85,8 @@ pub(crate) fn embed(b: &mut Builder<'_>, blocks: &Blocks<'_>, s: &Settings) -> R
     let x = blocks.embed(b)?;
     let stored = b.tensors.dtype("embed_tokens.weight").unwrap_or(DType::F32);
     let root = Weight::numbers(stored, Vec::new(), &[(s.hidden.value as f64).sqrt()]);
-    let root = root.unwrap_or_else(|| unreachable!("a scalar is one number")).cast(DType::F32);
+    let root = root.and_then(|root| root.cast(DType::F32));
+    let root = root.unwrap_or_else(|| unreachable!("a scalar is one number"));
     let root = b.graph.add_weight("embed_tokens.embed_scale", root, Origin::Config("hidden_size".into()));
     b.emit(Binary { kind: BinaryKind::Mul, a: x, b: root }, "embed_tokens.mul")
 }

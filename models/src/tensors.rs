@@ -82,10 +82,11 @@ impl<'a> Tensors<'a> {
         let source: Arc<dyn WeightSource> = Arc::<crate::WeightFile>::clone(file);
         let range = StoredRange { source, offset: tensor.offset };
         let weight = Weight::stored(dtype, tensor.shape.clone(), range)
+            .and_then(|weight| weight.cast(DType::F32))
             .ok_or_else(|| wrong("its size does not fit 64 bits".to_owned()))?;
         let origin = Origin::Tensor { file: file.name().into(), name: name.as_str().into() };
         self.used.insert(name);
-        Ok((weight.cast(DType::F32), origin))
+        Ok((weight, origin))
     }
 
     /// Whether `copy` is stored and holds other bytes than `original`. Both count as used.

@@ -166,6 +166,9 @@ pub struct AttributeProto {
     /// Numbers, for kind `Ints`.
     #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
+    /// A type, for kind `TypeProto`.
+    #[prost(message, optional, tag = "14")]
+    pub tp: Option<TypeProto>,
     /// Texts, for kind `Strings`.
     #[prost(bytes = "bytes", repeated, tag = "9")]
     pub strings: Vec<Bytes>,
@@ -351,12 +354,43 @@ pub struct ValueInfoProto {
     pub r#type: Option<TypeProto>,
 }
 
-/// A type; only tensors are written.
+/// A type: one of these.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
     /// A tensor type.
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
+    /// A list of values of one type.
+    #[prost(message, optional, boxed, tag = "4")]
+    pub sequence_type: Option<Box<ElementTypeProto>>,
+    /// Values by keys.
+    #[prost(message, optional, boxed, tag = "5")]
+    pub map_type: Option<Box<MapTypeProto>>,
+    /// A sparse tensor type.
+    #[prost(message, optional, tag = "8")]
+    pub sparse_tensor_type: Option<TensorTypeProto>,
+    /// A value or none.
+    #[prost(message, optional, boxed, tag = "9")]
+    pub optional_type: Option<Box<ElementTypeProto>>,
+}
+
+/// The type of what a list or an optional value holds.
+#[derive(Clone, PartialEq, Message)]
+pub struct ElementTypeProto {
+    /// The type.
+    #[prost(message, optional, boxed, tag = "1")]
+    pub elem_type: Option<Box<TypeProto>>,
+}
+
+/// The types of keys and of what they stand for.
+#[derive(Clone, PartialEq, Message)]
+pub struct MapTypeProto {
+    /// A [`DataType`].
+    #[prost(enumeration = "DataType", tag = "1")]
+    pub key_type: i32,
+    /// The type of what keys stand for.
+    #[prost(message, optional, boxed, tag = "2")]
+    pub value_type: Option<Box<TypeProto>>,
 }
 
 /// A tensor type.

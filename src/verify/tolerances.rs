@@ -73,7 +73,7 @@ impl Tolerances {
     pub fn of(model: &Loaded, precision: &str) -> Self {
         let values = model.parts.iter().flat_map(|part| part.graph.values());
         let types = values.fold([false; 2], |[half, brain], (_, value)| {
-            [half || value.ty.dtype == DType::F16, brain || value.ty.dtype == DType::Bf16]
+            [half || value.ty.dtype() == Some(DType::F16), brain || value.ty.dtype() == Some(DType::Bf16)]
         });
         match (types, precision) {
             ([_, true], _) | (_, "bf16") => Self::BF16,

@@ -65,7 +65,7 @@ fn interpreted(name: &str, inputs: &[(String, Tensor)]) -> BTreeMap<String, Rang
     Pipeline::new(Options::new(Target::Ort, 20)).raise(&mut graph, &mut Vec::new(), &mut |_, _| {}).unwrap();
     let floats: Vec<_> = graph
         .values()
-        .filter(|(id, value)| value.ty.dtype.is_float() && graph.weight(*id).is_none())
+        .filter(|(id, value)| value.ty.tensor().dtype.is_float() && graph.weight(*id).is_none())
         .map(|(id, value)| (id, format!("all/{}", value.name)))
         .collect();
     floats.iter().for_each(|(id, output)| graph.add_output(output, *id));

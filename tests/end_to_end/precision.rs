@@ -121,7 +121,7 @@ fn target_ort_stores_half_and_computes_float32() {
     assert!(done.stdout.contains("are stored in it; computed in float32"), "{}", done.stdout);
     let graph = planish_onnx::import(&out.join("model.onnx")).unwrap().graph;
     let large = graph.weights().filter(|(_, _, weight)| weight.elements() >= 256);
-    assert!(large.into_iter().all(|(_, value, _)| [DType::F16, DType::I64].contains(&value.ty.dtype)));
+    assert!(large.into_iter().all(|(_, value, _)| [DType::F16, DType::I64].contains(&value.ty.tensor().dtype)));
     let more = |more: &[&str]| planish_compile(&golden("gpt2"), &folder.path().join("other"), more);
     more(&["--fp16", "--keep-io", "half"]).exits(2, &["target ort computes in float32", "--target onnx"]);
     let limited = ["--fp16", "--max-abs", "100", "--calibrate", "data.txt"];

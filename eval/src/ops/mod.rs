@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use planish_ir::ops::{Expand, Iota, Reshape, Sizes, Slice, Types};
-use planish_ir::{Bindings, Dim, Op, Shape, TensorType, ValueId};
+use planish_ir::{Bindings, Dim, Op, Shape, TensorType, Type, ValueId};
 
 use crate::{Data, EvalError, Tensor};
 
@@ -69,9 +69,9 @@ fn run<'a>(op: &Op, operand: &'a dyn Fn(ValueId) -> &'a Tensor, bindings: &Bindi
         return foreign::run(foreign, operand);
     }
     let op = resolve(op, bindings)?;
-    let operands: BTreeMap<ValueId, TensorType> = op.operands().into_iter().map(|v| (v, operand(v).ty())).collect();
+    let operands: BTreeMap<ValueId, Type> = op.operands().into_iter().map(|v| (v, operand(v).ty().into())).collect();
     let types = op.infer(&Types::new(&|v| &operands[&v]))?;
-    let results = types.iter().map(allocatable).collect::<Result<_, _>>()?;
+    let results = types.iter().map(|ty| allocatable(ty.tensor())).collect::<Result<_, _>>()?;
     let call = Call { operand, results };
     let data = kernel(&op)?.run(&call)?;
     let tensors = call.results.into_iter().zip(data).map(|(shape, data)| Tensor::new(shape, data));

@@ -66,7 +66,8 @@ impl Kernel for Cast {
         }
         if !x.dtype().is_integer() {
             let cast = Tensor::from_f64(self.to, x.shape().to_vec(), &x.to_f64());
-            return Ok(cast.map(|t| t.data().clone()).into_iter().collect());
+            let cast = cast.ok_or_else(|| format!("is not defined for {}", self.to))?;
+            return Ok(vec![cast.data().clone()]);
         }
         let integers: Vec<i128> = with_type!(x.dtype(),
             float _T => Vec::new(),

@@ -31,7 +31,7 @@ fn try_run(
         settings: Settings(settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()),
         captures: Vec::new(),
         inner: InnerOperators::default(),
-        results: Results(types.iter().cloned().map(Some).collect()),
+        results: Results(types.iter().cloned().map(|ty| Some(ty.into())).collect()),
     };
     let results = graph.emit(foreign, "r", Origin::Unknown).unwrap();
     for (i, result) in results.into_iter().enumerate() {

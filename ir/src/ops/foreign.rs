@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::attribute::{Attribute, Real};
 use super::infer::{Types, ensure};
-use super::payload::{TypeRule, payload};
+use super::payload::payload;
 use crate::text::syntax;
-use crate::{DType, Dim, TensorType, ValueId};
+use crate::{DType, Dim, Type, ValueId};
 
 payload! {
     /// An operator of ONNX as it came. What it computes is for the target to know; the types of its
@@ -62,16 +62,15 @@ impl Foreign {
 
     /// The symbols that its results have as a dimension of their own.
     pub fn result_symbols(&self) -> impl Iterator<Item = &crate::Symbol> {
-        self.results.0.iter().flatten().flat_map(|ty| ty.shape.iter()).filter_map(Dim::as_symbol)
+        self.results.0.iter().flatten().flat_map(Type::dims).filter_map(Dim::as_symbol)
     }
-}
 
-impl TypeRule for Foreign {
-    fn infer(&self, _: &Types<'_>) -> Result<Vec<TensorType>, String> {
+    /// The types of the results, as they were found; operands may be whatever they are.
+    pub(super) fn infer(&self, _: &Types<'_>) -> Result<Vec<Type>, String> {
         ensure(self.captured.len() == self.captures.len(), || {
             format!("{} captured values have {} names", self.captured.len(), self.captures.len())
         })?;
-        let types: Vec<TensorType> = self.results.0.iter().flatten().cloned().collect();
+        let types: Vec<Type> = self.results.0.iter().flatten().cloned().collect();
         ensure(!types.is_empty(), || "it has no result".to_owned())?;
         Ok(types)
     }
@@ -93,22 +92,22 @@ impl Attribute for Text {
 
 /// The types of results, written `[f32[n], _]`: `_` for one that is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Results(pub Vec<Option<TensorType>>);
+pub struct Results(pub Vec<Option<Type>>);
 
 impl Attribute for Results {
     fn print(&self) -> Option<String> {
-        let text = |ty: &Option<TensorType>| ty.as_ref().map_or_else(|| "_".to_owned(), TensorType::to_string);
+        let text = |ty: &Option<Type>| ty.as_ref().map_or_else(|| "_".to_owned(), Type::to_string);
         Some(format!("[{}]", self.0.iter().map(text).collect::<Vec<_>>().join(", ")))
     }
     fn parse(text: Option<&str>) -> Result<Self, String> {
         let one = |text: &String| match text.as_str() {
             "_" => Ok(None),
-            ty => syntax::tensor_type(ty).map(Some),
+            ty => ty.parse().map(Some),
         };
         syntax::list(text.ok_or("is missing")?)?.iter().map(one).collect::<Result<_, _>>().map(Self)
     }
     fn visit_dims(&self, f: &mut dyn FnMut(&Dim)) {
-        self.0.iter().flatten().flat_map(|ty| ty.shape.iter()).for_each(f);
+        self.0.iter().flatten().flat_map(Type::dims).for_each(f);
     }
 }
 
@@ -161,10 +160,12 @@ pub enum Setting {
     Floats(Vec<Real>),
     /// Several of `Bytes`.
     Strings(Vec<Arc<[u8]>>),
-    /// A constant tensor: its type and little-endian elements.
+    /// A constant tensor: its type, and its bytes as weights have them.
     Tensor(DType, Vec<usize>, Arc<[u8]>),
     /// A graph in ONNX's encoding, which may use values of the graph around it.
     Graph(Arc<[u8]>),
+    /// A type in ONNX's encoding.
+    Type(Arc<[u8]>),
 }
 
 /// Attributes, written `[axis = int(1), mode = text("linear")]`.
@@ -203,6 +204,7 @@ impl Setting {
                 format!("tensor({dtype}{}, \"{}\")", list(shape, usize::to_string), syntax::hex(bytes))
             }
             Setting::Graph(bytes) => format!("graph(\"{}\")", syntax::hex(bytes)),
+            Setting::Type(bytes) => format!("type(\"{}\")", syntax::hex(bytes)),
         }
     }
 
@@ -226,6 +228,7 @@ impl Setting {
                 Setting::Tensor(ty.dtype, shape, unhex(bytes)?)
             }
             "graph" => Setting::Graph(unhex(inside)?),
+            "type" => Setting::Type(unhex(inside)?),
             _ => return Err(format!("`{text}` is no value of an attribute")),
         })
     }
@@ -234,7 +237,7 @@ impl Setting {
 /// `text("...")` where that gives the same bytes, and else `bytes("...")`, in hexadecimal.
 fn string(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(|c: char| c.is_control() && c != '\n') => format!("text({})", syntax::quote(text)),
+        Ok(text) if syntax::is_quotable(text) => format!("text({})", syntax::quote(text)),
         _ => format!("bytes(\"{}\")", syntax::hex(bytes)),
     }
 }

@@ -1,23 +1,31 @@
 //! Helpers that typing rules share. Their errors say what an operator expected and what is there.
 
-use crate::{DType, Dim, Shape, TensorType, ValueId};
+use crate::{DType, Dim, Shape, TensorType, Type, ValueId};
 
 /// Looks up the types of operands.
 pub struct Types<'a> {
-    lookup: &'a dyn Fn(ValueId) -> &'a TensorType,
+    lookup: &'a dyn Fn(ValueId) -> &'a Type,
 }
 
 impl<'a> Types<'a> {
     /// Types from a lookup function.
     #[must_use]
-    pub fn new(lookup: &'a dyn Fn(ValueId) -> &'a TensorType) -> Self {
+    pub fn new(lookup: &'a dyn Fn(ValueId) -> &'a Type) -> Self {
         Self { lookup }
     }
 
-    /// The type of a value.
+    /// The type of a value that is a tensor; see [`Type::tensor`].
     #[must_use]
     pub fn of(&self, value: ValueId) -> &'a TensorType {
-        (self.lookup)(value)
+        (self.lookup)(value).tensor()
+    }
+
+    /// Checks that an operand is a tensor of a known number of dimensions.
+    pub(crate) fn tensor(&self, value: ValueId) -> Result<(), String> {
+        match (self.lookup)(value) {
+            Type::Tensor(_) => Ok(()),
+            other => Err(format!("an operand is {other}, which only operators that pass through take")),
+        }
     }
 }
 

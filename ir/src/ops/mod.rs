@@ -25,7 +25,7 @@ pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Tra
 use payload::{ParseArguments, PrintArguments};
 pub(crate) use payload::{payload_parse, payload_text};
 
-use crate::{Dim, TensorType, ValueId};
+use crate::{Dim, Type, ValueId};
 
 macro_rules! operators {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -70,8 +70,9 @@ macro_rules! operators {
             ///
             /// # Errors
             /// When the operands do not fit the operator: what was expected and what is there.
-            pub fn infer(&self, types: &Types<'_>) -> Result<Vec<TensorType>, String> {
-                match self { $(Op::$name(p) => p.infer(types),)* }
+            pub fn infer(&self, types: &Types<'_>) -> Result<Vec<Type>, String> {
+                self.check_tensors(types)?;
+                match self { $(Op::$name(p) => Ok(p.infer(types)?.into_iter().map(Type::from).collect()),)* }
             }
 
             pub(crate) fn print(&self, printer: &mut PrintArguments<'_>) {
@@ -148,5 +149,16 @@ impl Op {
         let mut out = Vec::new();
         self.visit_operands(&mut |v| out.push(v));
         out
+    }
+
+    /// Checks that operands are tensors of a known number of dimensions, but those of operators that pass through.
+    pub(crate) fn check_tensors(&self, types: &Types<'_>) -> Result<(), String> {
+        let mut result = Ok(());
+        if !matches!(self, Op::Foreign(_)) {
+            self.visit_operands(&mut |v| {
+                result = std::mem::replace(&mut result, Ok(())).and_then(|()| types.tensor(v))
+            });
+        }
+        result
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A statement a line; lines that begin with `//` are comments. Weights are
-//! `stored("FILE", OFFSET)`, `dense([NUMBERS])`, `hex("BYTES")`, `uniform(SEED)` or transforms of
+//! `stored("FILE", OFFSET)`, `dense([NUMBERS])`, `text(["TEXT"])`, `hex("BYTES")`, `uniform(SEED)` or transforms of
 //! weights with their types: `transpose(W : TYPE, [PERM])`, `cast(W : TYPE)`, `reshape(W : TYPE)`,
 //! `concat([W : TYPE, ...], AXIS)`, `pad(W : TYPE, NUMBER)`.
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::syntax::{self, cut, enclosed, list, split, string};
 use crate::ops::payload_parse;
 use crate::weight::StoredRange;
-use crate::{Graph, Origin, TensorType, ValueId, Weight, WeightSource};
+use crate::{Graph, Origin, Type, ValueId, Weight, WeightSource};
 
 /// A text is no graph.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ impl Parser<'_> {
             self.closed = true;
         } else if let Some(rest) = text.strip_prefix("input ") {
             let (name, ty) = cut(rest, ":")?.ok_or("expected `input %name: TYPE`")?;
-            let value = graph.add_input(&own_name(name, '%')?, syntax::tensor_type(ty)?, Origin::Unknown);
+            let value = graph.add_input(&own_name(name, '%')?, ty.parse::<Type>()?, Origin::Unknown);
             define(&mut self.values, name, value)?;
         } else if let Some(rest) = text.strip_prefix("weight ") {
             let (name, typed) = cut(rest, "=")?.ok_or("expected `weight @name = WEIGHT : TYPE`")?;
@@ -95,10 +95,10 @@ impl Parser<'_> {
         let first = own_name(names.first().ok_or("a node has at least one result")?, '%')?;
         let outputs = graph.emit(op, &first, Origin::Unknown).map_err(|e| e.to_string())?;
 
-        let declared = split(types, ',')?.into_iter().map(syntax::tensor_type).collect::<Result<Vec<_>, _>>()?;
-        let inferred: Vec<TensorType> = outputs.iter().map(|v| graph.ty(*v).clone()).collect();
+        let declared = split(types, ',')?.into_iter().map(str::parse).collect::<Result<Vec<Type>, _>>()?;
+        let inferred: Vec<Type> = outputs.iter().map(|v| graph.type_of(*v).clone()).collect();
         if declared != inferred || names.len() != outputs.len() {
-            let inferred: Vec<String> = inferred.iter().map(TensorType::to_string).collect();
+            let inferred: Vec<String> = inferred.iter().map(Type::to_string).collect();
             return Err(format!("the results of `{mnemonic}` are {}", inferred.join(", ")));
         }
         for (name, value) in names.into_iter().zip(outputs) {
@@ -152,13 +152,17 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
             let numbers = list(numbers)?.iter().map(|n| number(n)).collect::<Result<Vec<f64>, _>>()?;
             Weight::numbers(ty.dtype, shape, &numbers)
         }
+        ("text", [elements]) => {
+            let elements = list(elements)?.iter().map(|e| string(e)).collect::<Result<Vec<String>, _>>()?;
+            Weight::text(shape, &elements)
+        }
         ("hex", [bytes]) => Weight::inline(ty.dtype, shape, syntax::unhex(&string(bytes)?)?),
         ("uniform", [seed]) => Weight::uniform(ty.dtype, shape, number(seed)?),
         ("transpose", [w, perm]) => {
             let perm = list(perm)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
             of(w)?.transpose(&perm)
         }
-        ("cast", [w]) => Some(of(w)?.cast(ty.dtype)),
+        ("cast", [w]) => of(w)?.cast(ty.dtype),
         ("reshape", [w]) => of(w)?.reshape(&shape),
         ("concat", [parts, axis]) => {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;

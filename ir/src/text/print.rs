@@ -14,14 +14,14 @@ impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "graph {} {{", quote(&self.name))?;
         for &input in self.inputs() {
-            writeln!(f, "  input {}: {}", reference(self, input), self.ty(input))?;
+            writeln!(f, "  input {}: {}", reference(self, input), self.type_of(input))?;
         }
         for (id, value, weight) in self.weights() {
             writeln!(f, "  weight {} = {} : {}", reference(self, id), expression(weight), value.ty)?;
         }
         for (_, node) in self.nodes() {
             let names: Vec<String> = node.outputs.iter().map(|v| reference(self, *v)).collect();
-            let types: Vec<String> = node.outputs.iter().map(|v| self.ty(*v).to_string()).collect();
+            let types: Vec<String> = node.outputs.iter().map(|v| self.type_of(*v).to_string()).collect();
             let (operands, attributes) = payload_text(&node.op, &|v| reference(self, v));
             write!(f, "  {} = {}({operands})", names.join(", "), node.op.mnemonic())?;
             if !attributes.is_empty() {
@@ -70,8 +70,18 @@ fn expression(weight: &Weight) -> String {
 
 /// Numbers where they are few and reading them gives the same bytes; else the bytes.
 fn inline(weight: &Weight, bytes: &[u8]) -> String {
-    let numbers =
-        if weight.elements() <= DENSE_ELEMENTS { weight.read_numbers().unwrap_or_default() } else { Vec::new() };
+    if let Some(elements) = weight.as_text().filter(|elements| elements.len() <= DENSE_ELEMENTS) {
+        let plain = |element: &[u8]| std::str::from_utf8(element).ok().filter(|t| syntax::is_quotable(t)).map(quote);
+        if let Some(texts) = elements.into_iter().map(plain).collect::<Option<Vec<String>>>() {
+            return format!("text([{}])", texts.join(", "));
+        }
+        return format!("hex(\"{}\")", syntax::hex(bytes));
+    }
+    let numbers = if weight.elements() <= DENSE_ELEMENTS && weight.dtype() != DType::String {
+        weight.read_numbers().unwrap_or_default()
+    } else {
+        Vec::new()
+    };
     // Not-a-number is written without its sign.
     let same = !numbers.iter().any(|v| v.is_nan())
         && Weight::numbers(weight.dtype(), weight.shape().to_vec(), &numbers).is_some_and(|w| w == *weight);
@@ -79,7 +89,7 @@ fn inline(weight: &Weight, bytes: &[u8]) -> String {
         let text = |v: &f64| match weight.dtype() {
             // The shortest text that reads as the same number.
             DType::F32 => format!("{:?}", *v as f32),
-            dtype if dtype.is_float() => format!("{v:?}"),
+            dtype if dtype.is_float() || !dtype.is_computed() => format!("{v:?}"),
             _ => format!("{v}"),
         };
         return format!("dense([{}])", numbers.iter().map(text).collect::<Vec<_>>().join(", "));

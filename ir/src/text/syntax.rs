@@ -113,6 +113,11 @@ pub(crate) fn string(text: &str) -> Result<String, String> {
     Ok(out)
 }
 
+/// Whether a text stands in one line, as it is.
+pub(crate) fn is_quotable(text: &str) -> bool {
+    !text.contains(|c: char| c.is_control() && c != '\n')
+}
+
 /// A string in quotes, as [`string`] reads it.
 pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))

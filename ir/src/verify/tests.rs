@@ -67,7 +67,7 @@ fn v02_results_have_the_inferred_types() {
     breaks(&graph, "V02", "`exp` at `exp`: `x` is bool[n]");
 
     let (mut graph, _) = chain();
-    graph.value_mut(middle).ty.shape = Shape::of(&[3]);
+    graph.value_mut(middle).ty = TensorType::new(DType::F32, Shape::of(&[3])).into();
     breaks(&graph, "V02", "`exp` at `exp`");
 }
 
@@ -106,7 +106,7 @@ fn v05_weights_have_the_types_of_their_values() {
         let (mut graph, _) = chain();
         let weight = graph.add_weight("w", Weight::integers(&[1, 2]), Origin::Unknown);
         verify(&graph).unwrap();
-        graph.value_mut(weight).ty = ty;
+        graph.value_mut(weight).ty = ty.into();
         breaks(&graph, "V05", "but its weight i64[2]");
     }
     let mut graph = Graph::new("g");

@@ -6,6 +6,8 @@
 mod convert;
 mod pad;
 mod read;
+mod small;
+mod text;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use read::{CHUNK_BYTES, WeightError};
+pub use text::unpack_text;
 
 use crate::DType;
 use crate::ops::Real;
@@ -57,7 +60,8 @@ impl Hash for StoredRange {
     }
 }
 
-/// How the value of a weight comes about. Elements are little-endian and row-major throughout.
+/// How the value of a weight comes about. Elements are little-endian and row-major throughout; those of fewer than 8 bits
+/// share bytes as [`DType::bits`] says, and text is bytes in memory that [`unpack_text`] reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WeightExpr {
     /// A range of a file.
@@ -96,7 +100,13 @@ impl Weight {
         Self(Arc::new(Inner { dtype, shape, expr }))
     }
 
-    /// A range of a file. `None` where the size in bytes leaves `u64`.
+    /// The bytes that a tensor takes. `None` where that leaves `u64`, and for text, whose elements have no fixed size.
+    #[must_use]
+    pub fn size_of(dtype: DType, shape: &[usize]) -> Option<u64> {
+        bytes_of(dtype, shape)
+    }
+
+    /// A range of a file. `None` where the size in bytes leaves `u64`, and for text.
     #[must_use]
     pub fn stored(dtype: DType, shape: Vec<usize>, range: StoredRange) -> Option<Self> {
         let bytes = bytes_of(dtype, &shape)?;
@@ -108,8 +118,17 @@ impl Weight {
     #[must_use]
     pub fn inline(dtype: DType, shape: Vec<usize>, bytes: impl Into<Arc<[u8]>>) -> Option<Self> {
         let bytes = bytes.into();
-        let fits = bytes_of(dtype, &shape) == Some(bytes.len() as u64);
+        let fits = match dtype {
+            DType::String => text::unpack_text(&bytes).map(|elements| elements.len()) == elements_of(&shape),
+            _ => bytes_of(dtype, &shape) == Some(bytes.len() as u64),
+        };
         fits.then(|| Self::build(dtype, shape, WeightExpr::Inline(bytes)))
+    }
+
+    /// Text held in memory. `None` where the number of elements does not fit the shape, or one takes 4 GiB.
+    #[must_use]
+    pub fn text<T: AsRef<[u8]>>(shape: Vec<usize>, elements: &[T]) -> Option<Self> {
+        Self::inline(DType::String, shape, text::pack(elements)?)
     }
 
     /// A scalar, converted to `dtype`.
@@ -131,15 +150,16 @@ impl Weight {
         Self::inline(dtype, shape, convert::encode(dtype, values))
     }
 
-    /// Pseudo-random numbers in [-1, 1). `None` where the size in bytes leaves `u64`.
+    /// Pseudo-random numbers in [-1, 1). `None` where the size in bytes leaves `u64`, or operators do not compute with
+    /// the type.
     #[must_use]
     pub fn uniform(dtype: DType, shape: Vec<usize>, seed: u64) -> Option<Self> {
-        bytes_of(dtype, &shape)?;
+        bytes_of(dtype, &shape).filter(|_| dtype.is_computed())?;
         Some(Self::build(dtype, shape, WeightExpr::Uniform(seed)))
     }
 
     /// The dimensions permuted; two transposes in a row become one. `None` where `perm` is no
-    /// permutation of the dimensions.
+    /// permutation of the dimensions, and for elements that do not begin at bytes of their own.
     #[must_use]
     pub fn transpose(&self, perm: &[usize]) -> Option<Self> {
         let mut seen = vec![false; self.shape().len()];
@@ -148,7 +168,7 @@ impl Weight {
                 return None;
             }
         }
-        if perm.len() != seen.len() {
+        if perm.len() != seen.len() || !self.is_movable() {
             return None;
         }
         let shape = perm.iter().map(|&p| self.shape()[p]).collect();
@@ -163,28 +183,33 @@ impl Weight {
     }
 
     /// The elements converted; from what they were widened from, where they were. Those that [`pad`](Self::pad)
-    /// appended stay finite where they are.
+    /// appended stay finite where they are. `None` from text and to it.
     #[must_use]
-    pub fn cast(&self, dtype: DType) -> Self {
+    pub fn cast(&self, dtype: DType) -> Option<Self> {
         if dtype == self.dtype() {
-            return self.clone();
+            return Some(self.clone());
         }
+        // What the type takes at the number of elements may leave 64 bits.
+        bytes_of(dtype, self.shape()).filter(|_| self.dtype() != DType::String)?;
         if let WeightExpr::Cast(of) = self.expr()
             && of.dtype().widens_to(self.dtype())
         {
             return of.cast(dtype);
         }
         if let WeightExpr::Pad(of, value) = self.expr() {
-            let padded = WeightExpr::Pad(of.cast(dtype), Real(pad::nearest(dtype, value.0)));
-            return Self::build(dtype, self.shape().to_vec(), padded);
+            let cast = of.cast(dtype)?;
+            if cast.is_movable() {
+                let padded = WeightExpr::Pad(cast, Real(pad::nearest(dtype, value.0)));
+                return Some(Self::build(dtype, self.shape().to_vec(), padded));
+            }
         }
-        Self::build(dtype, self.shape().to_vec(), WeightExpr::Cast(self.clone()))
+        Some(Self::build(dtype, self.shape().to_vec(), WeightExpr::Cast(self.clone())))
     }
 
     /// The same elements under another shape. `None` where their number differs.
     #[must_use]
     pub fn reshape(&self, shape: &[usize]) -> Option<Self> {
-        if bytes_of(self.dtype(), shape)? != self.bytes() {
+        if elements_of(shape)? != self.elements() {
             return None;
         }
         let rebuilt = |expr| Self::build(self.dtype(), shape.to_vec(), expr);
@@ -196,7 +221,8 @@ impl Weight {
         })
     }
 
-    /// Weights after each other along `axis`. `None` where types or other dimensions differ.
+    /// Weights after each other along `axis`. `None` where types or other dimensions differ, and for elements that do
+    /// not begin at bytes of their own.
     #[must_use]
     pub fn concat(parts: &[Weight], axis: usize) -> Option<Self> {
         let first = parts.first()?;
@@ -211,17 +237,18 @@ impl Weight {
             }
             shape[axis] = shape[axis].checked_add(part.shape()[axis])?;
         }
-        bytes_of(first.dtype(), &shape)?;
+        bytes_of(first.dtype(), &shape).filter(|_| first.is_movable())?;
         Some(Self::build(first.dtype(), shape, WeightExpr::Concat(parts.to_vec(), axis)))
     }
 
     /// Elements of one number appended at the end of each dimension, up to `shape`. The number is
     /// rounded to the element type; a finite one stays finite, as the nearest that the type has.
-    /// `None` where the rank differs, a dimension would shrink, or the size in bytes leaves `u64`.
+    /// `None` where the rank differs, a dimension would shrink, the size in bytes leaves `u64`, or elements do not begin
+    /// at bytes of their own.
     #[must_use]
     pub fn pad(&self, shape: &[usize], value: f64) -> Option<Self> {
         let grows = shape.len() == self.shape().len() && shape.iter().zip(self.shape()).all(|(new, old)| new >= old);
-        bytes_of(self.dtype(), shape).filter(|_| grows)?;
+        bytes_of(self.dtype(), shape).filter(|_| grows && self.is_movable())?;
         if shape == self.shape() {
             return Some(self.clone());
         }
@@ -260,7 +287,25 @@ impl Weight {
     /// The size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.elements() as u64 * self.dtype().size() as u64
+        match self.expr() {
+            WeightExpr::Inline(bytes) => bytes.len() as u64,
+            // It was checked when the weight was built.
+            _ => bytes_of(self.dtype(), self.shape()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether elements can be moved: each begins at a byte of its own, and all take as many.
+    fn is_movable(&self) -> bool {
+        !self.dtype().is_packed() && self.dtype() != DType::String
+    }
+
+    /// The elements of text that is held in memory.
+    #[must_use]
+    pub fn as_text(&self) -> Option<Vec<&[u8]>> {
+        match self.expr() {
+            WeightExpr::Inline(bytes) if self.dtype() == DType::String => text::unpack_text(bytes),
+            _ => None,
+        }
     }
 
     /// The file range, where the weight is just that.
@@ -273,12 +318,20 @@ impl Weight {
     }
 }
 
-/// The bytes of a tensor, or `None` where that leaves `u64`. The number of elements is counted
+/// The bytes of a tensor, or `None` where that leaves `u64`, and for text. The number of elements is counted
 /// without the zero dimensions too, so that it cannot overflow in any order.
 fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
-    shape
-        .iter()
-        .filter(|&&d| d != 0)
-        .try_fold(dtype.size() as u64, |n, &d| n.checked_mul(d as u64))
-        .map(|n| if shape.contains(&0) { 0 } else { n })
+    let elements = shape.iter().filter(|&&d| d != 0).try_fold(1u64, |n, &d| n.checked_mul(d as u64))?;
+    let bytes = match dtype {
+        DType::String => return None,
+        _ if dtype.is_packed() => elements.div_ceil(8 / dtype.bits() as u64),
+        _ => elements.checked_mul(dtype.size() as u64)?,
+    };
+    Some(if shape.contains(&0) { 0 } else { bytes })
+}
+
+/// The number of elements of a shape, or `None` where that leaves `usize`, in any order.
+fn elements_of(shape: &[usize]) -> Option<usize> {
+    let elements = shape.iter().filter(|&&d| d != 0).try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    Some(if shape.contains(&0) { 0 } else { elements })
 }

@@ -12,7 +12,7 @@ pub(super) fn nearest(dtype: DType, value: f64) -> f64 {
         Some(least) if value.is_finite() => value.clamp(least, -least),
         _ => value,
     };
-    let held = convert::decode(dtype, &convert::encode(dtype, &[bounded]));
+    let held = convert::decode(dtype, &convert::encode(dtype, &[bounded]), 1);
     held.first().copied().filter(|held| !held.is_nan()).unwrap_or(f64::NAN)
 }
 

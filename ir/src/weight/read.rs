@@ -24,6 +24,12 @@ pub enum WeightError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The elements are of a type that what reads them does not have.
+    #[error("elements of type {dtype} cannot be computed with")]
+    Elements {
+        /// The type.
+        dtype: DType,
+    },
     /// The weight is larger than memory.
     #[error("{bytes} bytes do not fit in memory")]
     Memory {
@@ -75,8 +81,13 @@ impl Weight {
             }
             WeightExpr::Inline(bytes) => Ok(sink(bytes)?),
             WeightExpr::Uniform(seed) => uniform(self.dtype(), self.elements(), *seed, sink),
+            WeightExpr::Cast(of) if of.dtype().is_packed() || self.dtype().is_packed() => {
+                let bytes = convert::convert(of.dtype(), self.dtype(), &of.read()?, self.elements());
+                Ok(bytes.chunks(CHUNK_BYTES).try_for_each(&mut *sink)?)
+            }
             WeightExpr::Cast(of) => of.stream(&mut |bytes| {
-                convert::convert(of.dtype(), self.dtype(), bytes).chunks(CHUNK_BYTES).try_for_each(&mut *sink)
+                let elements = bytes.len() / of.dtype().size();
+                convert::convert(of.dtype(), self.dtype(), bytes, elements).chunks(CHUNK_BYTES).try_for_each(&mut *sink)
             }),
             WeightExpr::Reshape(of) => of.stream(sink),
             WeightExpr::Transpose(of, perm) => {
@@ -126,7 +137,7 @@ impl Weight {
     /// # Errors
     /// When bytes cannot be read, or do not fit in memory.
     pub fn read_numbers(&self) -> Result<Vec<f64>, WeightError> {
-        Ok(convert::decode(self.dtype(), &self.read()?))
+        Ok(convert::decode(self.dtype(), &self.read()?, self.elements()))
     }
 }
 

@@ -7,11 +7,12 @@ use planish_ir::DType;
 use planish_ir::ops::{Foreign, Setting};
 use prost::Message;
 
+use super::Emitter;
 use super::nodes::size;
+use super::types::tensor;
 use super::update::{Operand, update};
-use super::{Emitter, data_type};
 use crate::import::bodies;
-use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
+use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TypeProto};
 
 /// The operator as nodes, the last of which has no name and the results that it has by position.
 ///
@@ -85,13 +86,12 @@ fn attribute(name: &str, value: &Setting, renamed: &dyn Fn(&str) -> Option<Strin
             AttributeType::Strings
         }
         Setting::Tensor(dtype, shape, bytes) => {
-            proto.t = Some(TensorProto {
-                dims: shape.iter().copied().map(size).collect(),
-                data_type: data_type(*dtype),
-                raw_data: bytes.to_vec().into(),
-                ..TensorProto::default()
-            });
+            proto.t = Some(tensor("", *dtype, shape.iter().copied().map(size).collect(), bytes));
             AttributeType::Tensor
+        }
+        Setting::Type(bytes) => {
+            proto.tp = Some(TypeProto::decode(&bytes[..]).map_err(|e| format!("attribute `{name}`: {e}"))?);
+            AttributeType::TypeProto
         }
         Setting::Graph(bytes) => {
             let mut graph = GraphProto::decode(&bytes[..]).map_err(|e| format!("attribute `{name}`: {e}"))?;

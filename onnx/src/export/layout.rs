@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use planish_ir::weight::StoredRange;
-use planish_ir::{Origin, Weight};
+use planish_ir::{DType, Origin, Weight};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-use super::{ExportError, ExportOptions, Exported, Placement, data_type, write};
+use super::{ExportError, ExportOptions, Exported, Placement, data_type, types, write};
 use crate::proto::{
     GRAPH_INITIALIZER, GraphProto, MODEL_GRAPH, ModelProto, StringStringEntryProto, TENSOR_RAW_DATA, TensorProto,
 };
@@ -78,6 +78,10 @@ pub(super) fn write(
             Placement::Link if bytes >= INLINE_BYTES => linkable(initializer.weight),
             _ => None,
         };
+        if initializer.weight.dtype() == DType::String {
+            body.text(initializer)?;
+            continue;
+        }
         if let Some((path, range)) = linked {
             let location = link_name(range.source.name());
             body.external(initializer, &location, range.offset);
@@ -148,6 +152,19 @@ impl<'g> Body<'g> {
     fn push(&mut self, bytes: Vec<u8>) {
         self.length += bytes.len() as u64;
         self.segments.push(Segment::Bytes(bytes));
+    }
+
+    /// A tensor of text, which stands in fields of its own.
+    fn text(&mut self, initializer: &Initializer<'_>) -> Result<(), ExportError> {
+        let weight = initializer.weight;
+        let failed =
+            |source| ExportError::Weight { name: initializer.name.clone(), origin: initializer.origin.clone(), source };
+        let head = tensor(initializer);
+        let tensor = types::tensor(&head.name, weight.dtype(), head.dims, &weight.read().map_err(failed)?);
+        let mut bytes = Vec::new();
+        prost::encoding::message::encode(GRAPH_INITIALIZER, &tensor, &mut bytes);
+        self.push(bytes);
+        Ok(())
     }
 
     /// A tensor whose bytes stand here.

@@ -6,6 +6,7 @@ mod foreign;
 mod layout;
 mod nodes;
 mod reshape;
+mod types;
 mod update;
 mod write;
 
@@ -17,13 +18,10 @@ use std::path::{Path, PathBuf};
 
 use planish_ir::handle::Handle;
 use planish_ir::weight::WeightError;
-use planish_ir::{DType, Def, Dim, Graph, Op, Origin, TensorType, ValueId};
+use planish_ir::{DType, Def, Graph, Op, Origin, ValueId};
 
 use crate::OPSETS;
-use crate::proto::{
-    DataType, DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    StringStringEntryProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
-};
+use crate::proto::{DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto};
 
 pub(crate) use update::changes;
 
@@ -141,7 +139,7 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
         return Err(ExportError::NoForm { opset: options.opset, operators });
     }
     emitter.pass_through();
-    let value_info = |name: &str, id: ValueId| value_info(name, graph.ty(id));
+    let value_info = |name: &str, id: ValueId| types::value_info(name, graph.type_of(id));
     let proto = GraphProto {
         name: graph.name.clone(),
         input: graph.inputs().iter().map(|v| value_info(emitter.name(*v), *v)).collect(),
@@ -220,20 +218,19 @@ fn data_type(dtype: DType) -> i32 {
         DType::Bf16 => DataType::Bfloat16,
         DType::F32 => DataType::Float,
         DType::F64 => DataType::Double,
+        DType::I2 => DataType::Int2,
+        DType::U2 => DataType::Uint2,
+        DType::I4 => DataType::Int4,
+        DType::U4 => DataType::Uint4,
+        DType::F4E2M1 => DataType::Float4e2m1,
+        DType::F8E4M3FN => DataType::Float8e4m3fn,
+        DType::F8E4M3FNUZ => DataType::Float8e4m3fnuz,
+        DType::F8E5M2 => DataType::Float8e5m2,
+        DType::F8E5M2FNUZ => DataType::Float8e5m2fnuz,
+        DType::F8E8M0 => DataType::Float8e8m0,
+        DType::String => DataType::String,
     };
     data_type.into()
-}
-
-fn value_info(name: &str, ty: &TensorType) -> ValueInfoProto {
-    let dimension = |dim: &Dim| DimensionProto {
-        value: Some(match dim.as_constant() {
-            Some(size) => DimensionValue::DimValue(size),
-            None => DimensionValue::DimParam(dim.to_string()),
-        }),
-    };
-    let shape = TensorShapeProto { dim: ty.shape.iter().map(dimension).collect() };
-    let tensor = TensorTypeProto { elem_type: data_type(ty.dtype), shape: Some(shape) };
-    ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type: Some(tensor) }) }
 }
 
 /// Collects nodes and small constants, and knows what each value is called.

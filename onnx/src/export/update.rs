@@ -69,6 +69,10 @@ fn update_graph(e: &mut Emitter<'_>, graph: &mut GraphProto, from: usize, to: us
 
 /// The opsets at which an operator came or changed, and whether only optional parts were added.
 pub(crate) fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
+    if op == "SimplifiedLayerNormalization" {
+        // ONNX Runtime has it in the default domain at any opset.
+        return Ok(vec![(1, false)]);
+    }
     let line = VERSIONS.lines().skip(1).find_map(|line| line.split_once(',').filter(|(name, _)| *name == op));
     let (_, versions) = line.ok_or("it is no operator of ONNX")?;
     let number = |text: &str| text.trim_end_matches('+').parse().ok();
@@ -152,6 +156,8 @@ fn step(
         ("BatchNormalization", 9) => return Ok(!node.attribute.iter().any(|a| a.name == "spatial" && a.i == 0)),
         // Further results are of training.
         ("BatchNormalization", 14) => return Ok(node.output.iter().skip(1).all(String::is_empty)),
+        // Before it came, ONNX Runtime had the same.
+        ("LayerNormalization", 17) => {}
         ("Gemm" | "Constant", 11) => {}
         _ => return Ok(false),
     }

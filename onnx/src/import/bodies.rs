@@ -10,7 +10,7 @@ use super::is_default;
 use super::order::label;
 use super::scope::Scope;
 use super::tensors::is_elsewhere;
-use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 
 /// The names that a graph and those in its nodes define.
 pub(crate) fn names(graph: &GraphProto, into: &mut HashSet<String>) {
@@ -49,11 +49,6 @@ impl<'a> Body<'a> {
         if !graph.sparse_initializer.is_empty() {
             return Err("it has a sparse initializer, which is not supported".to_owned());
         }
-        let is_tensor = |info: &ValueInfoProto| info.r#type.as_ref().is_none_or(|ty| ty.tensor_type.is_some());
-        if let Some(other) = graph.input.iter().chain(&graph.output).find(|info| !is_tensor(info)) {
-            return Err(format!("its `{}` is no tensor", other.name));
-        }
-        graph.value_info.retain(is_tensor);
         let (large, small) = std::mem::take(&mut graph.initializer).into_iter().partition(is_elsewhere);
         graph.initializer = small;
         for node in &mut graph.node {
@@ -105,7 +100,8 @@ impl<'a> Body<'a> {
                 | AttributeType::Tensor
                 | AttributeType::Floats
                 | AttributeType::Ints
-                | AttributeType::Strings => {}
+                | AttributeType::Strings
+                | AttributeType::TypeProto => {}
                 other => return Err(format!("attribute `{}` of kind {other:?} is not supported", attribute.name)),
             }
         }

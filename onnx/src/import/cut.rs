@@ -105,7 +105,7 @@ pub(super) fn inputs(graph: &Graph, given: &[(String, ValueId)]) -> Result<Graph
     let mut cut = Graph::new(&graph.name);
     let mut moved: HashMap<ValueId, ValueId> = HashMap::new();
     for (name, value) in given {
-        let input = cut.add_input(name, graph.ty(*value).clone(), graph.value(*value).origin.clone());
+        let input = cut.add_input(name, graph.type_of(*value).clone(), graph.value(*value).origin.clone());
         moved.insert(*value, input);
     }
     let needed = needed(graph, &moved)?;

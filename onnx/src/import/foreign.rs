@@ -1,33 +1,33 @@
 //! Nodes that the IR has no counterpart of: they pass through with the types of their results.
 
 use planish_ir::ops::{Foreign, InnerOperators, Real, Results, Setting, Settings, Text};
-use planish_ir::{TensorType, ValueId};
+use planish_ir::{Type, ValueId};
 use prost::Message;
 
 use super::bodies::Body;
-use super::infer::{self, Partial};
+use super::infer::{self, Inferred};
 use super::is_default;
 use super::nodes::Node;
 use super::order::captured;
 use super::scope::Scope;
 use super::tensors::{dtype, is_elsewhere};
 use crate::export::changes;
-use crate::proto::{AttributeProto, AttributeType};
+use crate::proto::{AttributeProto, AttributeType, NodeProto};
 
 /// Lets a node pass.
 ///
 /// # Errors
-/// When the type of a result is not known, or an attribute is of a kind that graphs do not hold.
+/// When operands do not fit the operator, or an attribute is of a kind that graphs do not hold.
 pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), String> {
     let is_standard = is_default(&node.proto.domain);
     if is_standard {
         exists(&node.proto.op_type, node.version)?;
     }
     let mut found = infer::results(scope, node)?.into_iter();
-    let mut results: Vec<Option<TensorType>> = Vec::new();
+    let mut results: Vec<Option<Type>> = Vec::new();
     for name in &node.proto.output {
-        let found = found.next();
-        let ty = if name.is_empty() { None } else { Some(result_type(scope, found, name, &node.proto.domain)?) };
+        let found = found.next().unwrap_or(Inferred::Nothing);
+        let ty = if name.is_empty() { None } else { Some(result_type(scope, found, name, node.proto)?) };
         results.push(ty);
     }
     let inputs =
@@ -82,6 +82,8 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
 /// When it has none of this name.
 pub(super) fn exists(op: &str, opset: i64) -> Result<(), String> {
     let first = changes(op)?.first().map_or(1, |(since, _)| *since);
+    // ONNX Runtime had this one in the default domain before ONNX.
+    let first = if op == "LayerNormalization" { 1 } else { first };
     match usize::try_from(opset).is_ok_and(|opset| first <= opset) {
         true => Ok(()),
         false => Err(format!("it came with opset {first}, and the graph is of opset {opset}")),
@@ -89,16 +91,17 @@ pub(super) fn exists(op: &str, opset: i64) -> Result<(), String> {
 }
 
 /// The type of a result: as the operator has it, and what that leaves open as declared.
-fn result_type(scope: &mut Scope, found: Option<Partial>, name: &str, domain: &str) -> Result<TensorType, String> {
+fn result_type(scope: &mut Scope, found: Inferred, name: &str, node: &NodeProto) -> Result<Type, String> {
     let declared = scope.declared(name)?;
-    match (found, declared) {
-        (Some(found), declared) => found.complete(declared.as_ref(), scope, name),
-        (None, Some(declared)) => Ok(declared),
-        (None, None) => Err(format!(
-            "the shape of its result `{name}` is neither inferred nor declared ({})",
-            infer::declares(domain)
-        )),
-    }
+    Ok(match (found, declared) {
+        (Inferred::Tensor(found), declared) => {
+            let declared = declared.as_ref().and_then(Type::as_tensor);
+            found.complete(declared, scope, name, node)?.into()
+        }
+        (Inferred::Other(Type::Unranked(dtype)), Some(Type::Tensor(ty))) if ty.dtype == dtype => ty.into(),
+        (Inferred::Other(found), _) => found,
+        (Inferred::Nothing, declared) => declared.unwrap_or(Type::Unknown),
+    })
 }
 
 /// The value of an attribute.
@@ -125,6 +128,9 @@ fn setting(attribute: &AttributeProto) -> Result<Setting, String> {
             let weight = super::tensors::inline(tensor, dtype)?;
             let bytes = weight.read().map_err(|e| e.to_string())?;
             Setting::Tensor(dtype, weight.shape().to_vec(), bytes.into())
+        }
+        AttributeType::TypeProto => {
+            Setting::Type(attribute.tp.as_ref().ok_or("it has no type")?.encode_to_vec().into())
         }
         other => return Err(format!("attributes of kind {other:?} are not supported")),
     })

@@ -1,8 +1,8 @@
 //! From an ONNX graph to the IR.
 //!
 //! Weights stay where they are. What computes shapes is followed symbolically and leaves no node
-//! behind; operators that the IR has become those; others pass through as `foreign`, with the types
-//! that the graph declares for their results.
+//! behind; operators that the IR has become those; others pass through as `foreign`, with types of their results that
+//! the operator's schema gives or the graph declares, as far as these go.
 
 pub(crate) mod bodies;
 mod cut;
@@ -20,6 +20,7 @@ mod shapes;
 mod skeleton;
 mod symbols;
 mod tensors;
+mod types;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -116,9 +117,8 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     if !scope.problems.is_empty() {
         return Err(ImportError::Nodes { path: path.to_owned(), nodes: scope.problems });
     }
-    let warnings = std::mem::take(&mut scope.warnings);
     let given = cut::find(&mut scope, &graph, &options.inputs).map_err(malformed)?;
-    let graph = scope.finish(&graph, &given).map_err(malformed)?;
+    let (graph, warnings) = scope.finish(&graph, &given).map_err(malformed)?;
     planish_ir::verify(&graph).map_err(|e| malformed(e.to_string()))?;
     let metadata = model.metadata_props.into_iter().map(|entry| (entry.key, entry.value)).collect();
     Ok(Imported { graph, opset, metadata, warnings })
@@ -150,6 +150,9 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
 pub(crate) fn is_default(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }
+
+/// The domain of ONNX Runtime's own operators.
+pub(crate) const CONTRIB: &str = "com.microsoft";
 
 /// The name of a graph, where it has one.
 fn name_of(graph: &GraphProto, path: &Path) -> String {

@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use planish_ir::ops::{Cast, Reshape, Sizes};
-use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId, Weight};
+use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, Type, ValueId, Weight};
 
 use super::cut;
 use super::known::Known;
+use super::order::label;
 use super::skeleton::WeightFile;
 use super::symbols::Symbols;
 use super::tensors::{Files, dtype};
-use super::{is_default, name_of};
+use super::{is_default, name_of, types};
 use crate::proto::{DimensionValue, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto};
 
 /// What a name stands for.
@@ -85,7 +86,7 @@ impl Scope {
         });
         self.symbols.declare(texts);
         for input in inputs {
-            let ty = self.declared_type(input).map_err(|e| format!("input `{}`: {e}", input.name))?;
+            let ty = self.input_type(input).map_err(|e| format!("input `{}`: {e}", input.name))?;
             let value = self.graph.add_input(&input.name, ty, Origin::Unknown);
             self.slots.insert(input.name.clone(), Slot::Value(value));
         }
@@ -97,34 +98,42 @@ impl Scope {
         Ok(())
     }
 
-    fn declared_type(&mut self, info: &ValueInfoProto) -> Result<TensorType, String> {
+    fn input_type(&mut self, info: &ValueInfoProto) -> Result<Type, String> {
         let ty = info.r#type.as_ref().ok_or("its type is not given")?;
-        let tensor = ty.tensor_type.as_ref().ok_or("it is no tensor")?;
-        let dtype = dtype(tensor.elem_type)?;
-        let shape = self.symbols.shape(ty, &info.name)?;
-        Ok(TensorType::new(
-            dtype,
-            shape.ok_or_else(|| {
-                let name = &info.name;
-                format!("the number of its dimensions is not given; --shapes {name}=... gives it, e.g. {name}=1x128")
-            })?,
-        ))
+        let ty = types::read(&mut self.symbols, ty, &info.name)?.ok_or("its type is not given")?;
+        if let Type::Unranked(_) = ty {
+            let name = &info.name;
+            self.warnings.push(format!(
+                "the number of dimensions of the input `{name}` is not given, so that what is computed from it stays as \
+                 it is; --shapes {name}=... gives it, e.g. {name}=1x128"
+            ));
+        }
+        Ok(ty)
     }
 
     /// The type that the graph declares for a result, where it does.
     ///
     /// # Errors
-    /// When it is no tensor of a type that graphs have.
-    pub(super) fn declared(&mut self, name: &str) -> Result<Option<TensorType>, String> {
-        let Some(ty) = self.declared.get(name).cloned() else { return Ok(None) };
-        let tensor = ty.tensor_type.as_ref().ok_or_else(|| format!("`{name}` is no tensor"))?;
-        let dtype = dtype(tensor.elem_type)?;
-        Ok(self.symbols.shape(&ty, name)?.map(|shape| TensorType::new(dtype, shape)))
+    /// When it is no type that graphs have.
+    pub(super) fn declared(&mut self, name: &str) -> Result<Option<Type>, String> {
+        match self.declared.get(name) {
+            Some(ty) => types::read(&mut self.symbols, ty, name).map_err(|e| format!("`{name}`: {e}")),
+            None => Ok(None),
+        }
     }
 
-    /// The element type that the graph declares for a result.
-    pub(super) fn declared_dtype(&self, name: &str) -> Option<DType> {
-        dtype(self.declared.get(name)?.tensor_type.as_ref()?.elem_type).ok()
+    /// Says that what is declared of a value is not what it is.
+    pub(super) fn warn_declared(
+        &mut self,
+        name: &str,
+        node: Option<&NodeProto>,
+        declared: &dyn Display,
+        found: &dyn Display,
+    ) {
+        let of = node.map(|node| format!(" of {}", label(node))).unwrap_or_default();
+        self.warnings.push(format!(
+            "the result `{name}`{of} is declared as {declared} and computed as {found}: the declaration is ignored"
+        ));
     }
 
     /// Makes a name stand for a constant, of whatever elements as long as it is not used.
@@ -213,13 +222,27 @@ impl Scope {
     }
 
     /// Element type and shape of a name.
+    ///
+    /// # Errors
+    /// When it is no tensor of a known number of dimensions.
     pub(super) fn ty(&self, name: &str) -> Result<TensorType, String> {
+        match self.type_of(name)? {
+            Type::Tensor(ty) => Ok(ty),
+            other => Err(format!("`{name}` is {other}, no tensor of a known number of dimensions")),
+        }
+    }
+
+    /// The type of a name.
+    ///
+    /// # Errors
+    /// When it stands for nothing.
+    pub(super) fn type_of(&self, name: &str) -> Result<Type, String> {
         let sizes =
             |shape: &[usize]| Shape::new(shape.iter().map(|&d| Dim::constant(i64::try_from(d).unwrap_or(i64::MAX))));
         match self.slots.get(name) {
-            Some(Slot::Value(value)) => Ok(self.graph.ty(*value).clone()),
-            Some(Slot::Weight(weight, _)) => Ok(TensorType::new(weight.dtype(), sizes(weight.shape()))),
-            Some(Slot::Known(known, _)) => Ok(TensorType::new(known.dtype, sizes(&known.shape))),
+            Some(Slot::Value(value)) => Ok(self.graph.type_of(*value).clone()),
+            Some(Slot::Weight(weight, _)) => Ok(TensorType::new(weight.dtype(), sizes(weight.shape())).into()),
+            Some(Slot::Known(known, _)) => Ok(TensorType::new(known.dtype, sizes(&known.shape)).into()),
             Some(Slot::Unsupported(reason)) => Err(format!("`{name}`: {reason}")),
             Some(Slot::Failed) | None => Err(format!("`{name}` is not defined")),
         }
@@ -282,37 +305,51 @@ impl Scope {
         self.opsets.iter().find(same).map_or(1, |o| o.version)
     }
 
-    /// Ends the graph with its outputs, and has it begin with the values that are given, if there are any.
+    /// Ends the graph with its outputs, and has it begin with the values that are given, if there are any; returns it
+    /// with the warnings. An output that is given twice stays once: runtimes find it by its name.
     ///
     /// # Errors
     /// When an output cannot be of the type that the graph declares, or needs more than what is given.
-    pub(super) fn finish(mut self, graph: &GraphProto, given: &[(String, ValueId)]) -> Result<Graph, String> {
+    pub(super) fn finish(
+        mut self,
+        graph: &GraphProto,
+        given: &[(String, ValueId)],
+    ) -> Result<(Graph, Vec<String>), String> {
         for output in &graph.output {
-            let value = self.value(&output.name)?;
-            let found = self.graph.ty(value).clone();
-            let clash = |declared: &dyn Display| {
-                Err(format!("the output `{}` is declared as {declared} and computed as {found}", output.name))
-            };
-            if let Some(declared) = self.declared(&output.name)? {
-                let differ = |(a, b): (&Dim, &Dim)| a.as_constant().zip(b.as_constant()).is_some_and(|(a, b)| a != b);
-                if declared.dtype != found.dtype
-                    || declared.shape.rank() != found.shape.rank()
-                    || declared.shape.iter().zip(&*found.shape).any(differ)
-                {
-                    return clash(&declared);
-                }
-            } else if let Some(declared) = self.declared_dtype(&output.name).filter(|d| *d != found.dtype) {
-                return clash(&declared);
+            let name = &output.name;
+            if self.graph.outputs().iter().any(|o| o.name == *name) {
+                self.warnings.push(format!("the output `{name}` is given twice; it is kept once"));
+                continue;
             }
-            if self.graph.outputs().iter().any(|o| o.name == output.name) {
-                return Err(format!("the output `{}` is given twice", output.name));
-            }
-            self.graph.add_output(&output.name, value);
+            let value = self.value(name)?;
+            self.check_declared(name, value)?;
+            self.graph.add_output(name, value);
         }
         if !given.is_empty() {
             self.graph = cut::inputs(&self.graph, given)?;
         }
         self.graph.compact();
-        Ok(self.graph)
+        Ok((self.graph, self.warnings))
+    }
+
+    /// Compares an output with what is declared of it. Other sizes are a warning, as for runtimes.
+    ///
+    /// # Errors
+    /// When it is declared to be something else than a tensor of these elements.
+    fn check_declared(&mut self, name: &str, value: ValueId) -> Result<(), String> {
+        let (Some(declared), found) = (self.declared(name)?, self.graph.type_of(value).clone()) else { return Ok(()) };
+        let elements = (declared.dtype(), found.dtype());
+        if matches!(elements, (Some(a), Some(b)) if a != b) {
+            return Err(format!("the output `{name}` is declared as {declared} and computed as {found}"));
+        }
+        let (Type::Tensor(a), Type::Tensor(b)) = (&declared, &found) else { return Ok(()) };
+        let differ = |(a, b): (&Dim, &Dim)| a.as_constant().zip(b.as_constant()).is_some_and(|(a, b)| a != b);
+        let differs = a.shape.rank() != b.shape.rank() || a.shape.iter().zip(&*b.shape).any(differ);
+        // What passes through was compared when it was imported.
+        let is_foreign = self.graph.producer(value).is_some_and(|node| matches!(node.op, Op::Foreign(_)));
+        if differs && !is_foreign {
+            self.warn_declared(name, None, &declared, &found);
+        }
+        Ok(())
     }
 }

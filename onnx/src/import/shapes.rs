@@ -148,7 +148,8 @@ impl Sizes {
     /// Puts the known sizes into the types that a graph and those in its nodes declare.
     fn replace(&self, graph: &mut GraphProto) {
         for value in graph.input.iter_mut().chain(&mut graph.value_info).chain(&mut graph.output) {
-            let Some(TypeProto { tensor_type: Some(TensorTypeProto { shape: Some(shape), .. }) }) = &mut value.r#type
+            let Some(TypeProto { tensor_type: Some(TensorTypeProto { shape: Some(shape), .. }), .. }) =
+                &mut value.r#type
             else {
                 continue;
             };

@@ -28,6 +28,17 @@ pub(super) fn dtype(number: i32) -> Result<DType, String> {
         DataType::Bfloat16 => DType::Bf16,
         DataType::Float => DType::F32,
         DataType::Double => DType::F64,
+        DataType::String => DType::String,
+        DataType::Int2 => DType::I2,
+        DataType::Uint2 => DType::U2,
+        DataType::Int4 => DType::I4,
+        DataType::Uint4 => DType::U4,
+        DataType::Float4e2m1 => DType::F4E2M1,
+        DataType::Float8e4m3fn => DType::F8E4M3FN,
+        DataType::Float8e4m3fnuz => DType::F8E4M3FNUZ,
+        DataType::Float8e5m2 => DType::F8E5M2,
+        DataType::Float8e5m2fnuz => DType::F8E5M2FNUZ,
+        DataType::Float8e8m0 => DType::F8E8M0,
         DataType::Undefined => return Err("the element type is not given".to_owned()),
         other => return Err(format!("elements of type {} are not supported", name(other))),
     })
@@ -59,8 +70,13 @@ impl Files {
     pub(super) fn weight(&mut self, tensor: &TensorProto) -> Result<Weight, String> {
         let dtype = dtype(tensor.data_type)?;
         let shape = sizes(tensor)?;
-        // A weight that takes nothing in memory, to learn the number of bytes.
-        let bytes = Weight::uniform(dtype, shape.clone(), 0).ok_or_else(|| too_large(dtype, &shape))?.bytes();
+        if dtype == DType::String {
+            return match is_elsewhere(tensor) {
+                true => Err("it is text, which cannot stand in another place than `string_data`".to_owned()),
+                false => inline(tensor, dtype),
+            };
+        }
+        let bytes = Weight::size_of(dtype, &shape).ok_or_else(|| too_large(dtype, &shape))?;
         let stored = |source: Arc<WeightFile>, offset: u64, length: u64| {
             if length != bytes {
                 return Err(format!("it has {length} bytes, {dtype}{shape:?} takes {bytes}"));
@@ -122,6 +138,11 @@ fn sizes(tensor: &TensorProto) -> Result<Vec<usize>, String> {
 /// When there are too few or too many of them.
 pub(super) fn inline(tensor: &TensorProto, dtype: DType) -> Result<Weight, String> {
     let shape = sizes(tensor)?;
+    if dtype == DType::String {
+        let count = tensor.string_data.len();
+        let weight = Weight::text(shape.clone(), &tensor.string_data);
+        return weight.ok_or_else(|| format!("it has {count} elements, which are not {dtype}{shape:?}"));
+    }
     let data = if tensor.raw_data.is_empty() { typed(tensor, dtype) } else { tensor.raw_data.to_vec() };
     let length = data.len();
     Weight::inline(dtype, shape.clone(), data)
@@ -146,7 +167,13 @@ fn typed(tensor: &TensorProto, dtype: DType) -> Vec<u8> {
         DType::I16 | DType::U16 | DType::F16 | DType::Bf16 => bytes(&tensor.int32_data, |v| (v as i16).to_le_bytes()),
         DType::U32 => bytes(&tensor.uint64_data, |v| (v as u32).to_le_bytes()),
         DType::U64 => bytes(&tensor.uint64_data, u64::to_le_bytes),
+        // Those of fewer bits are packed already: a number holds a byte.
         DType::I8 | DType::U8 => bytes(&tensor.int32_data, |v| [v as u8]),
+        DType::I2 | DType::U2 | DType::I4 | DType::U4 | DType::F4E2M1 => bytes(&tensor.int32_data, |v| [v as u8]),
+        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => {
+            bytes(&tensor.int32_data, |v| [v as u8])
+        }
+        DType::String => Vec::new(),
         DType::Bool => bytes(&tensor.int32_data, |v| [u8::from(v != 0)]),
     }
 }

@@ -28,7 +28,10 @@ pub(crate) fn typed(name: &str, elements: DataType, dims: &str) -> ValueInfoProt
     };
     let dims = dims.split(',').map(str::trim).filter(|d| !d.is_empty()).map(dim).collect();
     let tensor = TensorTypeProto { elem_type: elements.into(), shape: Some(TensorShapeProto { dim: dims }) };
-    ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type: Some(tensor) }) }
+    ValueInfoProto {
+        name: name.to_owned(),
+        r#type: Some(TypeProto { tensor_type: Some(tensor), ..TypeProto::default() }),
+    }
 }
 
 pub(crate) fn f32(name: &str, dims: &str) -> ValueInfoProto {

@@ -73,7 +73,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
 fn lazily(graph: &Graph, node: &Node) -> Option<Weight> {
     match &node.op {
         Op::Transpose(p) => graph.weight(p.x)?.transpose(&p.perm),
-        Op::Cast(p) if graph.ty(p.x).dtype.is_float() && p.to.is_float() => Some(graph.weight(p.x)?.cast(p.to)),
+        Op::Cast(p) if graph.ty(p.x).dtype.is_float() && p.to.is_float() => graph.weight(p.x)?.cast(p.to),
         Op::Reshape(p) => {
             let sizes: Option<Vec<usize>> = p.shape.as_constant()?.iter().map(|&d| usize::try_from(d).ok()).collect();
             graph.weight(p.x)?.reshape(&sizes?)
@@ -102,7 +102,9 @@ fn is_evaluated(graph: &Graph, node: &Node) -> bool {
     // shape of the result does not depend on.
     let mut symbolic = false;
     node.op.visit_dims(&mut |dim| symbolic |= dim.as_constant().is_none());
-    let known = node.outputs.iter().all(|v| graph.ty(*v).shape.as_constant().is_some())
+    let is_computed = |v: &ValueId| graph.ty(*v).dtype.is_computed();
+    let known = node.outputs.iter().all(|v| graph.ty(*v).shape.as_constant().is_some() && is_computed(v))
+        && operands.iter().all(is_computed)
         && !symbolic
         && !matches!(node.op, Op::Foreign(_));
     known && lazily(graph, node).is_none() && {

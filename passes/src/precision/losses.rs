@@ -259,7 +259,8 @@ mod tests {
             let weight = Weight::uniform(DType::F64, vec![1000], 7).unwrap();
             let values: Vec<f64> = weight.read_numbers().unwrap().iter().map(|v| v * scale).collect();
             let weight = Weight::numbers(DType::F32, vec![1000], &values).unwrap();
-            let (exact, rounded) = (weight.read_numbers().unwrap(), weight.cast(DType::F16).read_numbers().unwrap());
+            let (exact, rounded) =
+                (weight.read_numbers().unwrap(), weight.cast(DType::F16).unwrap().read_numbers().unwrap());
             let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
             let error = norm(&mut exact.iter().zip(&rounded).map(|(a, b)| a - b)) / norm(&mut exact.iter().copied());
             let bound = loss("w", &weight, Half::F16).unwrap().relative_error;

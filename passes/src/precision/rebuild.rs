@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::Cast;
-use planish_ir::{BuildError, DType, Graph, Node, NodeId, Op, TensorType, ValueId};
+use planish_ir::{BuildError, DType, Graph, Node, NodeId, Op, TensorType, Type, ValueId};
 
 /// The types of a graph's values.
 pub(super) trait Types {
@@ -26,7 +26,10 @@ pub(super) fn rebuild(graph: &Graph, types: &dyn Types) -> Result<Graph, BuildEr
     let mut new = Rebuilt { old: graph, types, graph: Graph::new(&graph.name), values, others: HashMap::new() };
     for &input in graph.inputs() {
         let value = graph.value(input);
-        let ty = TensorType::new(types.outside(value.ty.dtype), value.ty.shape.clone());
+        let ty = match &value.ty {
+            Type::Tensor(ty) => TensorType::new(types.outside(ty.dtype), ty.shape.clone()).into(),
+            other => other.clone(),
+        };
         new.values[input.index()] = Some(new.graph.add_input(&value.name, ty, value.origin.clone()));
     }
     new.add_weights();
@@ -34,7 +37,7 @@ pub(super) fn rebuild(graph: &Graph, types: &dyn Types) -> Result<Graph, BuildEr
         new.add_node(id, node)?;
     }
     for output in graph.outputs() {
-        let value = new.want(output.value, types.outside(graph.ty(output.value).dtype))?;
+        let value = new.want(output.value, new.outside(output.value))?;
         new.graph.add_output(&output.name, value);
     }
     new.graph.compact();
@@ -59,15 +62,23 @@ impl Rebuilt<'_> {
         for (id, node) in old.nodes() {
             node.op.visit_operands(&mut |v| wanted[v.index()].push(self.operand_type(id, &node.op, v)));
         }
-        old.outputs().iter().for_each(|o| wanted[o.value.index()].push(self.types.outside(old.ty(o.value).dtype)));
+        old.outputs().iter().for_each(|o| wanted[o.value.index()].push(self.outside(o.value)));
         for (id, value, weight) in old.weights() {
             for &dtype in &wanted[id.index()] {
+                // Text, the one type that is not cast, is wanted as it is.
+                let Some(cast) = weight.cast(dtype) else { continue };
                 let graph = &mut self.graph;
                 self.others
                     .entry((id, dtype))
-                    .or_insert_with(|| graph.add_weight(&value.name, weight.cast(dtype), value.origin.clone()));
+                    .or_insert_with(|| graph.add_weight(&value.name, cast, value.origin.clone()));
             }
         }
+    }
+
+    /// The type that an output has; what is no tensor stays what it is.
+    fn outside(&self, value: ValueId) -> DType {
+        let dtype = self.old.ty(value).dtype;
+        if self.old.type_of(value).as_tensor().is_some() { self.types.outside(dtype) } else { dtype }
     }
 
     fn operand_type(&self, node: NodeId, op: &Op, operand: ValueId) -> DType {

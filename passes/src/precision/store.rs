@@ -68,7 +68,7 @@ pub(super) fn round_weights(
             Some(reason) => {
                 kept.push(Kept { name: value.name.clone(), operator: "weight", origin: value.origin.clone(), reason });
             }
-            None => rounded.push((id, weight.cast(precision.half.dtype()).cast(DType::F32))),
+            None => rounded.extend(weight.cast(precision.half.dtype()).and_then(|w| Some((id, w.cast(DType::F32)?)))),
         }
     }
     let halved: HashSet<ValueId> = rounded.iter().map(|(id, _)| *id).collect();

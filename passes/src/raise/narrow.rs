@@ -65,7 +65,7 @@ fn in_half(weight: &Weight, to: DType) -> Option<Weight> {
     {
         return Some(of.clone());
     }
-    let weight = weight.cast(to);
+    let weight = weight.cast(to)?;
     match weight.read_numbers() {
         Ok(numbers) if numbers.iter().any(|n| !n.is_finite()) => None,
         _ => Some(weight),

@@ -25,7 +25,7 @@ fn observations(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> BTreeMap<St
 /// The least, the largest and whether one is not a number, of each float that is no weight.
 fn expected(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> BTreeMap<String, [f64; 3]> {
     let mut all = graph.clone();
-    let float = graph.values().filter(|(id, value)| value.ty.dtype.is_float() && graph.weight(*id).is_none());
+    let float = graph.values().filter(|(id, value)| value.ty.tensor().dtype.is_float() && graph.weight(*id).is_none());
     for (id, value) in float {
         all.add_output(&format!("all/{}", value.name), id);
     }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Binary, Flag, Linear, Real};
-use planish_ir::{DType, Def, Graph, Op, TensorType, ValueId};
+use planish_ir::{DType, Def, Graph, Op, Type, ValueId};
 
 /// What a value is, its operands by number.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
-    Input(String, TensorType),
+    Input(String, Type),
     Weight(DType, Vec<usize>, Vec<String>),
     Result(Op, usize),
 }

@@ -41,7 +41,7 @@ pub(crate) fn outputs(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> Resul
 /// How far floats may be off, relative to the largest of their tensor: what the shortest type that
 /// a graph computes with allows.
 pub(crate) fn tolerance(graph: &Graph) -> f64 {
-    graph.values().map(|(_, value)| allowed(value.ty.dtype)).fold(0.0, f64::max)
+    graph.values().map(|(_, value)| allowed(value.ty.tensor().dtype)).fold(0.0, f64::max)
 }
 
 /// How far floats that were computed in a type may be off.

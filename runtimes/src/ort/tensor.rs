@@ -132,6 +132,7 @@ impl OrtValue {
             ($($variant:ident: $element:ty),*) => {
                 match self.dtype {
                     $(DType::$variant => Self::from_elements(shape, slices::<$element>(self.elements()?, rows, *count)?),)*
+                    _ => return None,
                 }
             };
         }
@@ -144,6 +145,7 @@ impl OrtValue {
             ($($variant:ident: $element:ty),*) => {
                 match self.dtype {
                     $(DType::$variant => Tensor::new(self.shape.clone(), self.elements::<$element>()?.to_vec()),)*
+                    _ => None,
                 }
             };
         }

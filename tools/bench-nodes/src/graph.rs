@@ -47,7 +47,7 @@ fn tokens() -> TypeProto {
     let dims = [size("batch"), size("sequence"), DimensionValue::DimValue(FEATURES)];
     let dim = dims.into_iter().map(|value| DimensionProto { value: Some(value) }).collect();
     let tensor = TensorTypeProto { elem_type: DataType::Float.into(), shape: Some(TensorShapeProto { dim }) };
-    TypeProto { tensor_type: Some(tensor) }
+    TypeProto { tensor_type: Some(tensor), ..TypeProto::default() }
 }
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Tensors of given shapes.
 
-use planish_ir::DType;
 use planish_ir::ops::Setting;
+use planish_ir::{DType, Type};
 
 use super::{Maybe, Node, axis, count, integers, of_integers, of_numbers, one, pick, signed, sizes, tensor};
 use crate::{Data, Tensor};
@@ -40,7 +40,8 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
 
 /// The element type of the first result.
 fn result(node: &Node<'_>) -> Result<DType, String> {
-    Ok(node.op.results.0.first().and_then(Option::as_ref).ok_or("it has no first result")?.dtype)
+    let ty = node.op.results.0.first().and_then(Option::as_ref);
+    Ok(ty.and_then(Type::dtype).ok_or("it has no first result")?)
 }
 
 fn range(node: &Node<'_>) -> Result<Tensor, String> {

@@ -16,7 +16,7 @@ mod resize;
 mod unary;
 
 use planish_ir::ops::{Foreign, Setting};
-use planish_ir::{DType, ValueId};
+use planish_ir::{DType, Dim, TensorType, Type, ValueId};
 
 use crate::element::{Element, Float, Int, with_type};
 use crate::{Data, Tensor};
@@ -33,15 +33,23 @@ pub(super) fn run<'a>(op: &Foreign, operand: &'a dyn Fn(ValueId) -> &'a Tensor) 
     kept.map(|(ty, result)| {
         let result = result.ok_or("it has fewer results")?;
         let found = result.ty();
-        let differ =
-            |(a, b): (&planish_ir::Dim, &planish_ir::Dim)| a.as_constant().is_some_and(|a| Some(a) != b.as_constant());
-        let differs = ty.dtype != found.dtype || ty.shape.rank() != found.shape.rank();
-        match differs || ty.shape.iter().zip(&*found.shape).any(differ) {
-            true => Err(format!("a result is {found}, expected {ty}")),
-            false => Ok(result),
-        }
+        if is_of(&found, ty) { Ok(result) } else { Err(format!("a result is {found}, expected {ty}")) }
     })
     .collect()
+}
+
+/// Whether a tensor is of a type, as far as that says.
+fn is_of(found: &TensorType, ty: &Type) -> bool {
+    let differ = |(a, b): (&Dim, &Dim)| a.as_constant().is_some_and(|a| Some(a) != b.as_constant());
+    let same = |dtype: DType| Data::of(dtype) == Some(found.dtype);
+    match ty {
+        Type::Tensor(ty) => {
+            same(ty.dtype) && ty.shape.rank() == found.shape.rank() && !ty.shape.iter().zip(&*found.shape).any(differ)
+        }
+        Type::Unranked(dtype) => same(*dtype),
+        Type::Unknown => true,
+        Type::Sequence(_) | Type::Optional(_) | Type::Map(..) => false,
+    }
 }
 
 fn compute(node: &Node<'_>) -> Results {

@@ -1,37 +1,44 @@
 //! Quantization, and products of quantized tensors.
 
-use planish_ir::DType;
+use planish_ir::{DType, Type};
 
 use super::{Maybe, Node, count, indices, integers, of_integers, of_numbers, one, position};
-use crate::Tensor;
 use crate::strided::{broadcast, walk};
+use crate::{Data, Tensor};
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
     match node.name() {
         "QuantizeLinear" => {
             let (x, scale) = (node.operand(0)?, node.operand(1)?);
-            let ty = node.op.results.0.first().and_then(Option::as_ref).ok_or("it has no result")?;
+            let ty = node.op.results.0.first().and_then(Option::as_ref);
+            let dtype = ty.and_then(Type::dtype).ok_or("it has no result")?;
             let zero = node.optional(2).map(integers).transpose()?;
             let part = parts(node, x, scale)?;
             let scales = scale.to_f64();
-            let (low, high) = bounds(ty.dtype)?;
+            let (low, high) = bounds(dtype)?;
             let values = x.to_f64().into_iter().enumerate().map(|(i, v)| {
                 let zero = zero.as_ref().map_or(0, |z| z[part[i]]);
                 // The quotient is rounded as the operands are.
                 let quotient = (v as f32 / scales[part[i]] as f32).round_ties_even();
                 (quotient as i128).saturating_add(zero).clamp(low, high)
             });
-            one(of_integers(ty.dtype, x.shape().to_vec(), &values.collect::<Vec<_>>())?)
+            one(of_integers(Data::of(dtype).unwrap_or(dtype), x.shape().to_vec(), &values.collect::<Vec<_>>())?)
         }
         "DequantizeLinear" => {
             let (x, scale) = (node.operand(0)?, node.operand(1)?);
             let part = parts(node, x, scale)?;
-            let (scales, zero) = (scale.to_f64(), node.optional(2).map(integers).transpose()?);
-            let values = integers(x)?.into_iter().enumerate().map(|(i, v)| {
-                let zero = zero.as_ref().map_or(0, |z| z[part[i]]);
-                (v - zero) as f64 * scales[part[i]]
-            });
-            one(of_numbers(scale.dtype(), x.shape(), &values.collect::<Vec<_>>())?)
+            let scales = scale.to_f64();
+            // Elements of float8 are held as numbers, and have no zero point but 0.
+            let values = match x.dtype().is_float() {
+                true => x.to_f64().into_iter().enumerate().map(|(i, v)| v * scales[part[i]]).collect(),
+                false => {
+                    let zero = node.optional(2).map(integers).transpose()?;
+                    let value =
+                        |(i, v): (usize, i128)| (v - zero.as_ref().map_or(0, |z| z[part[i]])) as f64 * scales[part[i]];
+                    integers(x)?.into_iter().enumerate().map(value).collect::<Vec<_>>()
+                }
+            };
+            one(of_numbers(scale.dtype(), x.shape(), &values)?)
         }
         "DynamicQuantizeLinear" => {
             let x = node.operand(0)?;
@@ -70,11 +77,11 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
 }
 
 fn bounds(dtype: DType) -> Result<(i128, i128), String> {
-    let bits = dtype.size() * 8;
-    match dtype.is_integer() {
-        true if dtype.is_unsigned() => Ok((0, (1 << bits) - 1)),
-        true => Ok((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
-        false => Err(format!("it quantizes to {dtype}")),
+    let bits = dtype.bits();
+    match Data::of(dtype) {
+        Some(held) if held.is_unsigned() => Ok((0, (1 << bits) - 1)),
+        Some(held) if held.is_integer() => Ok((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
+        _ => Err(format!("it quantizes to {dtype}")),
     }
 }
 

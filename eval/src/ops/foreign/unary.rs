@@ -27,7 +27,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         }
         "BitCast" => {
             let x = node.operand(0)?;
-            let to = node.op.results.0.first().cloned().flatten().ok_or("it has no result")?.dtype;
+            let to = node.op.results.0.first().and_then(|ty| ty.as_ref()?.dtype()).ok_or("it has no result")?;
             one(Tensor::from_bytes(to, x.shape().to_vec(), &x.to_bytes()).ok_or("the types are not of one size")?)
         }
         "Identity" | "Dropout" if node.optional(2).is_none_or(|t| t.to_f64() == [0.0]) => {

@@ -78,12 +78,12 @@ impl Growing {
         let backwards: Vec<usize> = (0..shape.len()).rev().collect();
         let weight = match choice % 6 {
             1 => uniform(DType::F32, &reversed).transpose(&backwards).unwrap(),
-            2 => uniform(DType::F16, shape).cast(DType::F32),
+            2 => uniform(DType::F16, shape).cast(DType::F32).unwrap(),
             3 if shape.first() == Some(&2) => {
                 let part = uniform(DType::F32, &[&[1], &shape[1..]].concat());
                 Weight::concat(&[part.clone(), part], 0).unwrap()
             }
-            4 => uniform(DType::Bf16, &reversed).transpose(&backwards).unwrap().cast(DType::F32),
+            4 => uniform(DType::Bf16, &reversed).transpose(&backwards).unwrap().cast(DType::F32).unwrap(),
             5 => uniform(DType::F32, &reversed).transpose(&backwards).unwrap().reshape(shape).unwrap(),
             _ => uniform(DType::F32, shape),
         };

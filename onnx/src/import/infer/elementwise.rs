@@ -5,7 +5,7 @@ use planish_ir::{DType, Dim};
 use super::super::nodes::Node;
 use super::super::scope::Scope;
 use super::super::tensors;
-use super::{Partial, length, no_rank, numbers};
+use super::{Partial, length, numbers};
 use crate::proto::AttributeType;
 
 pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Partial>>, String> {
@@ -24,7 +24,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "CastLike" => Partial { dtype: like(1)?.dtype, ..like(0)? },
         "BitCast" => {
             let (from, to) = (like(0)?, element(node, "to")?.ok_or("it has no `to`")?);
-            if from.dtype.size() != to.size() {
+            if from.dtype.bits() != to.bits() {
                 return Err(format!("it takes {from} as {to}, which is not as large"));
             }
             Partial { dtype: to, ..from }
@@ -56,8 +56,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "ConstantOfShape" => {
             let attribute = node.attribute("value", AttributeType::Tensor)?;
             let dtype = attribute.and_then(|a| a.t.as_ref()).map(|t| tensors::dtype(t.data_type)).transpose()?;
-            let shape = node.input(0)?;
-            Partial::open(dtype.unwrap_or(DType::F32), length(scope, shape).ok_or_else(|| no_rank(shape))?)
+            Partial::of_rank(dtype.unwrap_or(DType::F32), length(scope, node.input(0)?))
         }
         "Range" => Partial::open(like(0)?.dtype, 1),
         "BlackmanWindow" | "HammingWindow" | "HannWindow" => {
@@ -69,7 +68,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
             let mut dims = indices.dims;
             let at = super::super::nodes::axis(node.int_or("axis", -1)?, dims.len() + 1)?;
             dims.insert(at, depth.map(Dim::constant));
-            Partial { dtype: like(2)?.dtype, dims }
+            Partial::new(like(2)?.dtype, dims)
         }
         _ => return Ok(None),
     };
@@ -77,20 +76,20 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
 }
 
 /// The element type that an attribute names.
-fn element(node: &Node<'_>, name: &str) -> Result<Option<DType>, String> {
+pub(super) fn element(node: &Node<'_>, name: &str) -> Result<Option<DType>, String> {
     let number = node.int(name)?.filter(|&n| n != 0);
     number.map(|n| tensors::dtype(i32::try_from(n).unwrap_or(-1))).transpose()
 }
 
 /// All operands, at least so many, broadcast.
-fn all(scope: &Scope, node: &Node<'_>, least: usize, dtype: DType) -> Result<Partial, String> {
+pub(super) fn all(scope: &Scope, node: &Node<'_>, least: usize, dtype: DType) -> Result<Partial, String> {
     node.input(least - 1)?;
     let mut dims: Vec<Option<Dim>> = Vec::new();
     for name in &node.proto.input {
         let other: Vec<Option<Dim>> = scope.ty(name)?.shape.iter().cloned().map(Some).collect();
         dims = broadcast(&dims, &other)?;
     }
-    Ok(Partial { dtype, dims })
+    Ok(Partial::new(dtype, dims))
 }
 
 /// What two shapes broadcast to; open where that depends on sizes that only a run knows.

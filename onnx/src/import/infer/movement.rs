@@ -5,7 +5,7 @@ use planish_ir::{DType, Dim, Shape};
 use super::super::nodes::{Node, axes, axis};
 use super::super::scope::Scope;
 use super::elementwise::broadcast;
-use super::{Partial, length, no_rank, numbers};
+use super::{Partial, length, numbers};
 
 pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Partial>>, String> {
     let found = match node.proto.op_type.as_str() {
@@ -17,10 +17,19 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         }
         "Pad" => pad(scope, node)?,
         "Slice" => slice(scope, node)?,
+        "Transpose" => {
+            let x = first(scope, node)?;
+            let rank = x.dims.len();
+            let perm = match node.ints("perm")? {
+                Some(perm) => perm.into_iter().map(|p| axis(p, rank)).collect::<Result<Vec<_>, _>>()?,
+                None => (0..rank).rev().collect(),
+            };
+            Partial::new(x.dtype, perm.into_iter().map(|p| x.dims[p].clone()))
+        }
+        "Flatten" => Partial::open(first(scope, node)?.dtype, 2),
         "Unsqueeze" => {
             let (x, axes) = (first(scope, node)?, node.input(1)?);
-            let added = length(scope, axes).ok_or_else(|| no_rank(axes))?;
-            Partial::open(x.dtype, x.dims.len() + added)
+            Partial::of_rank(x.dtype, length(scope, axes).map(|added| x.dims.len() + added))
         }
         "Squeeze" => squeeze(scope, node)?,
         "Concat" => concat(scope, node)?,
@@ -75,7 +84,7 @@ fn dims(scope: &Scope, node: &Node<'_>, index: usize) -> Result<Vec<Option<Dim>>
 fn reshape(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
     let (x, target) = (first(scope, node)?, node.input(1)?);
     let Some(asked) = scope.known(target) else {
-        return Ok(Partial::open(x.dtype, length(scope, target).ok_or_else(|| no_rank(target))?));
+        return Ok(Partial::of_rank(x.dtype, length(scope, target)));
     };
     let keep_zero = node.int_or("allowzero", 0)? == 1;
     let dims = asked.elements.iter().enumerate().map(|(i, dim)| match dim.as_constant() {
@@ -90,7 +99,10 @@ fn expand(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
     let (x, target) = (first(scope, node)?, node.input(1)?);
     let asked = match scope.known(target) {
         Some(known) => known.elements.into_iter().map(Some).collect(),
-        None => vec![None; length(scope, target).ok_or_else(|| no_rank(target))?],
+        None => match length(scope, target) {
+            Some(length) => vec![None; length],
+            None => return Ok(Partial::unranked(x.dtype)),
+        },
     };
     Ok(Partial::new(x.dtype, broadcast(&x.dims, &asked)?))
 }
@@ -172,9 +184,8 @@ fn squeeze(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
     let x = first(scope, node)?;
     let given = if node.version < 13 { node.ints("axes")? } else { numbers(scope, node, 1) };
     let Some(given) = given else {
-        let name = node.input(1).map_err(|_| format!("it squeezes what is 1 of {x}, which is not known"))?;
-        let count = length(scope, name).and_then(|n| x.dims.len().checked_sub(n)).ok_or_else(|| no_rank(name))?;
-        return Ok(Partial::open(x.dtype, count));
+        let named = node.input(1).ok().and_then(|name| length(scope, name));
+        return Ok(Partial::of_rank(x.dtype, named.and_then(|n| x.dims.len().checked_sub(n))));
     };
     let axes = axes(&given, x.dims.len())?;
     if let Some(size) = axes.iter().filter_map(|&a| x.dims[a].as_ref()?.as_constant()).find(|size| *size != 1) {
@@ -223,7 +234,7 @@ fn gather_nd(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
     let shared = usize::try_from(node.int_or("batch_dims", 0)?).map_err(|_| "its batch_dims are negative")?;
     let Some((last, outer)) = indices.split_last() else { return Err("its indices are a scalar".to_owned()) };
     let depth = last.as_ref().and_then(Dim::as_constant).and_then(|d| usize::try_from(d).ok());
-    let depth = depth.ok_or("the last dimension of its indices is not known")?;
+    let Some(depth) = depth else { return Ok(Partial::unranked(x.dtype)) };
     let rest =
         x.dims.get(shared.saturating_add(depth)..).ok_or("its indices have more parts than its data dimensions")?;
     Ok(Partial::new(x.dtype, [outer, rest].concat()))

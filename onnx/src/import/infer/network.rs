@@ -7,6 +7,7 @@ use planish_ir::{DType, Dim, TensorType};
 use super::super::nodes::{Node, axis};
 use super::super::scope::Scope;
 use super::Partial;
+use super::contrib::statistics;
 use super::elementwise::broadcast;
 
 pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Partial>>, String> {
@@ -20,10 +21,15 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "LayerNormalization" => {
             let x = ty(0)?;
             let from = axis(node.int_or("axis", -1)?, x.shape.rank())?;
-            let dims =
-                x.shape.iter().enumerate().map(|(i, d)| Some(if i < from { d.clone() } else { Dim::constant(1) }));
-            let statistics = Partial::new(DType::F32, dims);
+            let statistics = statistics(&x, from);
             return Ok(Some(vec![x.into(), statistics.clone(), statistics]));
+        }
+        // ONNX Runtime's own, in the default domain.
+        "SimplifiedLayerNormalization" => {
+            let x = ty(0)?;
+            let from = axis(node.int_or("axis", -1)?, x.shape.rank())?;
+            let statistics = statistics(&x, from);
+            return Ok(Some(vec![x.into(), statistics]));
         }
         "BatchNormalization" => {
             let (mean, variance) = (ty(3)?.into(), ty(4)?.into());
@@ -61,7 +67,7 @@ pub(super) fn product(a: &TensorType, b: &TensorType, dtype: DType) -> Result<Pa
     if right.len() > 1 {
         dims.push(right[right.len() - 1].clone());
     }
-    Ok(Partial { dtype, dims })
+    Ok(Partial::new(dtype, dims))
 }
 
 /// A sum of products over named dimensions; `...` stands for leading ones without names.
@@ -121,7 +127,7 @@ fn einsum(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
             dims.push(size(letter)?);
         }
     }
-    Ok(Partial { dtype, dims })
+    Ok(Partial::new(dtype, dims))
 }
 
 /// All states, the last one, and of an LSTM the last cell.

@@ -4,7 +4,7 @@ use planish_ir::{DType, Dim};
 
 use super::super::nodes::{Node, axis};
 use super::super::scope::Scope;
-use super::{Partial, length, no_rank, numbers};
+use super::{Partial, length, numbers};
 
 pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Partial>>, String> {
     let found = match node.proto.op_type.as_str() {
@@ -57,8 +57,8 @@ fn reduce(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
         None if keep => Ok(Partial::open(x.dtype, rank)),
         None => {
             let given = node.input(1)?;
-            let count = length(scope, given).filter(|&n| n > 0 && n <= rank).ok_or_else(|| no_rank(given))?;
-            Ok(Partial::open(x.dtype, rank - count))
+            let count = length(scope, given).filter(|&n| n > 0 && n <= rank);
+            Ok(Partial::of_rank(x.dtype, count.map(|count| rank - count)))
         }
     }
 }

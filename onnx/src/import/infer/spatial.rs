@@ -58,7 +58,9 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         }
         "AffineGrid" => {
             let theta = ty(0)?;
-            let rank = super::length(scope, node.input(1)?).ok_or("its size has no known length, or a large one")?;
+            let Some(rank) = super::length(scope, node.input(1)?) else {
+                return Ok(Some(vec![Partial::unranked(theta.dtype)]));
+            };
             let sizes = numbers(scope, node, 1);
             let spatial = (2..rank).map(|i| sizes.as_ref().and_then(|s| s.get(i).copied()).map(Dim::constant));
             let coordinates = i64::try_from(rank).unwrap_or(0).saturating_sub(2);
@@ -68,8 +70,9 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "Col2Im" => {
             let x = ty(0)?;
             let [batch, columns, _] = &x.shape[..] else { return Err(format!("{x} has not three dimensions")) };
-            let rank =
-                super::length(scope, node.input(1)?).ok_or("its image shape has no known length, or a large one")?;
+            let Some(rank) = super::length(scope, node.input(1)?) else {
+                return Ok(Some(vec![Partial::unranked(x.dtype)]));
+            };
             let image = numbers(scope, node, 1);
             let block = numbers(scope, node, 2).and_then(|b| b.into_iter().try_fold(1i64, i64::checked_mul));
             let channels = block.and_then(|b| columns.exact_div(&Dim::constant(b)));
@@ -88,7 +91,12 @@ fn outer(ty: &TensorType, count: usize) -> Result<Vec<Option<Dim>>, String> {
     Ok(dims.iter().cloned().map(Some).collect())
 }
 
-fn convolution(node: &Node<'_>, x: &TensorType, weight: &TensorType, dtype: DType) -> Result<Partial, String> {
+pub(super) fn convolution(
+    node: &Node<'_>,
+    x: &TensorType,
+    weight: &TensorType,
+    dtype: DType,
+) -> Result<Partial, String> {
     let channels = outer(weight, 1)?.pop().flatten();
     let batch = outer(x, 1)?.pop().flatten();
     let kernel = weight.shape.get(2..).unwrap_or_default();

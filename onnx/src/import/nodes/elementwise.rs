@@ -21,10 +21,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         return pair(scope, node, kind);
     }
     match node.proto.op_type.as_str() {
-        "Identity" => {
-            scope.alias(node.output()?, node.input(0)?);
-            Ok(true)
-        }
+        "Identity" => same(scope, node),
         "Dropout" => dropout(scope, node),
         "Reciprocal" => {
             let x = scope.value(node.input(0)?)?;
@@ -47,6 +44,15 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         }
         _ => Ok(false),
     }
+}
+
+/// `Identity`, of whatever there is.
+pub(super) fn same(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    if node.proto.op_type != "Identity" {
+        return Ok(false);
+    }
+    scope.alias(node.output()?, node.input(0)?);
+    Ok(true)
 }
 
 fn emit(scope: &mut Scope, node: &Node<'_>, op: impl Into<Op>) -> Result<bool, String> {

@@ -3,6 +3,7 @@
 //! A rule emits what a node means and answers `true`, or answers `false` where the IR has no form for
 //! it; the node then passes through. An error is a reason why it has none.
 
+mod contrib;
 mod control;
 mod elementwise;
 mod movement;
@@ -13,7 +14,9 @@ mod shape;
 use super::legacy::{MODERN, modern};
 use super::order::label;
 use super::scope::Scope;
-use super::{foreign, is_default};
+use super::{CONTRIB, foreign, is_default};
+use planish_ir::{DType, Type};
+
 use crate::proto::{AttributeProto, AttributeType, NodeProto};
 
 /// A node with the version of its domain.
@@ -156,14 +159,45 @@ pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
 
 /// Whether the IR has the node's meaning, which is then emitted.
 fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    if node.proto.domain == CONTRIB {
+        return Ok(operands(scope, node) == Operands::Numbers && contrib::rule(scope, node)?);
+    }
     if !is_default(&node.proto.domain) {
         return Ok(false);
     }
-    let groups = [shape::rule, picked::rule, elementwise::rule, movement::rule, nn::rule, control::rule];
+    let groups: &[fn(&mut Scope, &Node<'_>) -> Result<bool, String>] = match operands(scope, node) {
+        Operands::Numbers => &[shape::rule, picked::rule, elementwise::rule, movement::rule, nn::rule, control::rule],
+        Operands::Text => &[elementwise::same, shape::rule, movement::rule, control::rule],
+        Operands::Others => &[elementwise::same, control::rule],
+    };
     for group in groups {
         if group(scope, node)? {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// What a node's operands are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Operands {
+    /// Tensors that operators compute with.
+    Numbers,
+    /// Some are text, which operators move.
+    Text,
+    /// Some are of elements that are only stored, or no tensors of a known number of dimensions: only operators that pass
+    /// through take them.
+    Others,
+}
+
+fn operands(scope: &Scope, node: &Node<'_>) -> Operands {
+    let kind = |name: &String| match scope.type_of(name) {
+        Ok(Type::Tensor(ty)) if ty.dtype == DType::String => Operands::Text,
+        Ok(Type::Tensor(ty)) if !ty.dtype.is_computed() => Operands::Others,
+        // What is not defined is reported where it is used.
+        Ok(Type::Tensor(_)) | Err(_) => Operands::Numbers,
+        Ok(_) => Operands::Others,
+    };
+    let given = node.proto.input.iter().filter(|name| !name.is_empty());
+    given.map(kind).max().unwrap_or(Operands::Numbers)
 }

@@ -15,7 +15,8 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         "Gemm" => gemm(scope, node),
         "Softmax" => softmax(scope, node),
         "LayerNormalization" => layer_norm(scope, node),
-        "RMSNormalization" => rms_norm(scope, node),
+        // The second is ONNX Runtime's own, in the default domain.
+        "RMSNormalization" | "SimplifiedLayerNormalization" if !node.wants(1) => rms_norm(scope, node),
         "Gelu" => {
             let form = match node.text_or("approximate", "none")?.as_str() {
                 "none" => GeluForm::Erf,

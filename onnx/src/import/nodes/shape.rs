@@ -48,6 +48,8 @@ fn constant(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         "value_ints" => Some(Weight::integers(&attribute.ints)),
         "value_float" => Some(Weight::scalar(DType::F32, attribute.f.into())),
         "value_floats" => Weight::numbers(DType::F32, vec![attribute.floats.len()], &floats(&attribute.floats)),
+        "value_string" => Weight::text(Vec::new(), &[&attribute.s]),
+        "value_strings" => Weight::text(vec![attribute.strings.len()], &attribute.strings),
         other => return Err(format!("constants given as {other} are not supported")),
     };
     scope.set_weight(name, weight.ok_or("its value is malformed")?);

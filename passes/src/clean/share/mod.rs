@@ -74,7 +74,7 @@ fn stored(weight: &Weight) -> Option<&Weight> {
 fn rebuilt(weight: &Weight, shared: &HashMap<Weight, Weight>) -> Option<Weight> {
     match weight.expr() {
         WeightExpr::Transpose(of, perm) => rebuilt(of, shared)?.transpose(perm),
-        WeightExpr::Cast(of) => Some(rebuilt(of, shared)?.cast(weight.dtype())),
+        WeightExpr::Cast(of) => rebuilt(of, shared)?.cast(weight.dtype()),
         _ => shared.get(weight).cloned(),
     }
 }
@@ -108,7 +108,9 @@ fn groups(graph: &Graph) -> Vec<Vec<Elements<'_>>> {
     let mut index: HashMap<(DType, Vec<usize>), usize> = HashMap::new();
     let mut groups: Vec<Vec<Elements<'_>>> = Vec::new();
     for (_, value, weight) in graph.weights() {
-        let Some(weight) = stored(weight).filter(|w| w.bytes() >= LEAST_BYTES) else { continue };
+        let Some(weight) = stored(weight).filter(|w| w.bytes() >= LEAST_BYTES && w.dtype().is_computed()) else {
+            continue;
+        };
         let Some(elements) = Elements::of(weight, value).filter(|_| seen.insert(weight)) else { continue };
         let mut shape = weight.shape().to_vec();
         if shape.len() == 2 {

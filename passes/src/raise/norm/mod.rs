@@ -99,7 +99,7 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Result<Found,
         }
     }
     let [wide, dtype] = [x, output].map(|value| graph.ty(value).dtype);
-    let weight = match weight.map(|weight| (weight, graph.weight(weight).map(|weight| weight.cast(wide)))) {
+    let weight = match weight.map(|weight| (weight, graph.weight(weight).and_then(|weight| weight.cast(wide)))) {
         Some((weight, Some(cast))) if wide != dtype => graph.weight_like(cast, weight),
         Some((weight, _)) => weight,
         None if weighted => return Ok(Found::Nothing),
