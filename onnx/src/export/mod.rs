@@ -25,6 +25,7 @@ use crate::proto::{
     StringStringEntryProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
+pub(crate) use foreign::attribute;
 pub(crate) use update::changes;
 
 /// Where weights that are plain ranges of weight files go.
@@ -205,7 +206,7 @@ fn ir_version(opset: u32) -> i64 {
 }
 
 /// The format's number of an element type.
-fn data_type(dtype: DType) -> i32 {
+pub(crate) fn data_type(dtype: DType) -> i32 {
     let data_type = match dtype {
         DType::Bool => DataType::Bool,
         DType::I8 => DataType::Int8,
@@ -224,7 +225,7 @@ fn data_type(dtype: DType) -> i32 {
     data_type.into()
 }
 
-fn value_info(name: &str, ty: &TensorType) -> ValueInfoProto {
+pub(crate) fn value_info(name: &str, ty: &TensorType) -> ValueInfoProto {
     let dimension = |dim: &Dim| DimensionProto {
         value: Some(match dim.as_constant() {
             Some(size) => DimensionValue::DimValue(size),
