@@ -107,15 +107,8 @@ fn compute(
 fn live(graph: &Graph) -> (Vec<&Node>, Vec<usize>) {
     let mut uses = vec![0; graph.value_count()];
     graph.outputs().iter().for_each(|o| uses[o.value.index()] += 1);
-    let all: Vec<&Node> = graph.nodes().map(|(_, node)| node).collect();
-    let mut nodes: Vec<&Node> = Vec::new();
-    for node in all.into_iter().rev() {
-        if node.outputs.iter().any(|v| uses[v.index()] > 0) {
-            node.op.visit_operands(&mut |v| uses[v.index()] += 1);
-            nodes.push(node);
-        }
-    }
-    nodes.reverse();
+    let nodes: Vec<&Node> = graph.needed_nodes().into_iter().map(|id| graph.node(id)).collect();
+    nodes.iter().for_each(|node| node.op.visit_operands(&mut |v| uses[v.index()] += 1));
     (nodes, uses)
 }
 

@@ -3,10 +3,13 @@
 
 mod arith;
 mod attention;
+mod contrib;
 mod control;
 mod convolution;
 mod create;
+mod detection;
 mod einsum;
+mod grid;
 mod indexed;
 mod loss;
 mod movement;
@@ -18,6 +21,7 @@ mod reduce;
 mod resize;
 mod stack;
 mod unary;
+mod unique;
 
 use planish_ir::ops::{Foreign, Setting};
 use planish_ir::{DType, Op, ValueId};
@@ -74,12 +78,20 @@ fn compute(node: &Node<'_>) -> Results {
             control::run,
             einsum::run,
             recurrent::run,
+            unique::run,
+            detection::run,
+            grid::run,
         ];
         for group in groups {
             if let Some(results) = group(node)? {
                 return Ok(results);
             }
         }
+    }
+    if node.op.domain.0 == contrib::DOMAIN
+        && let Some(results) = contrib::run(node)?
+    {
+        return Ok(results);
     }
     match node.context.reader {
         Some(reader) if !node.context.is_read_again => read_again(node, reader),

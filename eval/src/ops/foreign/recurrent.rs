@@ -1,4 +1,7 @@
 //! Recurrent layers: `RNN`, `GRU` and `LSTM`. All steps compute in `f64`; what is given out is rounded once.
+//!
+//! Where ONNX leaves it open, they do what ONNX Runtime does: `clip` bounds what the gates' functions get, and not
+//! what the last one of an LSTM gets of the cell; the last state of a row without a step is zero.
 
 use super::{Maybe, Node, integers, of_numbers};
 use crate::Tensor;
@@ -137,6 +140,11 @@ fn layer(node: &Node<'_>, kind: Kind) -> super::Results {
         let own = Direction::of(node, kind, sizes, direction, &functions[direction])?;
         for (row, &length) in lengths.iter().enumerate() {
             let at = sizes.state(direction, row);
+            if length == 0 {
+                states[at..at + hidden].fill(0.0);
+                cells.iter_mut().skip(at).take(hidden).for_each(|cell| *cell = 0.0);
+                continue;
+            }
             let mut features = Vec::with_capacity(length * sizes.features);
             let step_of = |step: usize| if backward { length - 1 - step } else { step };
             for step in 0..length {
@@ -191,7 +199,7 @@ fn functions(node: &Node<'_>, kind: Kind, directions: usize) -> Result<Vec<Vec<F
     let mut betas = node.floats("activation_beta").unwrap_or_default().into_iter();
     let clip = node.op.setting("clip").map(|_| node.float("clip", 0.0));
     let mut functions = Vec::with_capacity(names.len());
-    for name in names {
+    for (index, name) in names.into_iter().enumerate() {
         let mut alpha = |default: f64| alphas.next().unwrap_or(default);
         let mut beta = |default: f64| betas.next().unwrap_or(default);
         let function: Function = match name.to_ascii_lowercase().as_str() {
@@ -226,8 +234,9 @@ fn functions(node: &Node<'_>, kind: Kind, directions: usize) -> Result<Vec<Vec<F
             }
             _ => return Err(format!("its activation `{name}` is not known")),
         };
+        let of_gate = index % default.len() < 2;
         functions.push(match clip {
-            Some(clip) if clip > 0.0 => Box::new(move |v: f64| function(v.clamp(-clip, clip))) as Function,
+            Some(clip) if clip > 0.0 && of_gate => Box::new(move |v: f64| function(v.clamp(-clip, clip))) as Function,
             _ => function,
         });
     }
