@@ -15,14 +15,19 @@ use crate::{EvalError, Tensor};
 /// inputs disagree on a symbol.
 pub fn bind(graph: &Graph, inputs: &[(&str, Tensor)]) -> Result<Bindings, EvalError> {
     check_names(graph, inputs)?;
+    let given = inputs.iter().filter_map(|(name, tensor)| {
+        let input = graph.inputs().iter().find(|v| graph.value(**v).name == *name)?;
+        Some((*name, graph.ty(*input), tensor.ty()))
+    });
+    fit(graph, &given.collect::<Vec<_>>())
+}
+
+/// What each symbol stands for, from inputs by name, each with the type that the graph says and the one that it has.
+///
+/// # Errors
+/// When an input has another type than the graph says, or two inputs disagree on a symbol.
+pub(crate) fn fit(graph: &Graph, given: &[(&str, &TensorType, TensorType)]) -> Result<Bindings, EvalError> {
     let mut bound: BTreeMap<&Symbol, (i64, &str)> = BTreeMap::new();
-    let given: Vec<(&str, &TensorType, TensorType)> = inputs
-        .iter()
-        .filter_map(|(name, tensor)| {
-            let input = graph.inputs().iter().find(|v| graph.value(**v).name == *name)?;
-            Some((*name, graph.ty(*input), tensor.ty()))
-        })
-        .collect();
     let mismatch = |name: &str, ty: &TensorType, actual: &TensorType, why: String| EvalError::InputType {
         name: name.to_owned(),
         actual: Box::new(actual.clone()),
@@ -30,7 +35,7 @@ pub fn bind(graph: &Graph, inputs: &[(&str, Tensor)]) -> Result<Bindings, EvalEr
         why,
         expected: expected(graph),
     };
-    for (name, ty, actual) in &given {
+    for (name, ty, actual) in given {
         if ty.dtype != actual.dtype || ty.shape.rank() != actual.shape.rank() {
             return Err(mismatch(name, ty, actual, String::new()));
         }
@@ -49,7 +54,7 @@ pub fn bind(graph: &Graph, inputs: &[(&str, Tensor)]) -> Result<Bindings, EvalEr
         }
     }
     let bindings: Bindings = bound.into_iter().map(|(symbol, (size, _))| (symbol.clone(), size)).collect();
-    for (name, ty, actual) in &given {
+    for (name, ty, actual) in given {
         for (axis, (dim, size)) in ty.shape.iter().zip(actual.shape.iter()).enumerate() {
             let why = match dim.evaluate(&bindings) {
                 Some(value) if size.as_constant() == Some(value) => continue,

@@ -66,6 +66,16 @@ pub enum EvalError {
         /// What went wrong.
         source: WeightError,
     },
+    /// A weight takes more memory than there is.
+    #[error("weight `{name}` ({origin}): {message}")]
+    Memory {
+        /// The value's name.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// How many bytes it takes, and how many there are.
+        message: String,
+    },
     /// An operator cannot be computed.
     #[error("`{op}`: {message}")]
     Op {

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use planish_ir::handle::Handle;
 use planish_ir::{Bindings, Graph, Node, TensorType, ValueId};
 
-use crate::{EvalError, Tensor, bind, evaluate_op};
+use crate::bind::fit;
+use crate::memory::Memory;
+use crate::ops::{Context, apply};
+use crate::{EvalError, Reader, Tensor, bind};
 
 /// The outputs of a graph under their names, in order, from its inputs under the names of their
 /// values.
@@ -14,7 +17,7 @@ use crate::{EvalError, Tensor, bind, evaluate_op};
 /// When the inputs do not fit the graph (see [`bind`]), a weight cannot be read, or a node cannot
 /// be computed.
 pub fn evaluate(graph: &Graph, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, EvalError> {
-    evaluate_with(graph, inputs, &mut |_, _| {})
+    Interpreter::default().run(graph, inputs)
 }
 
 /// As [`evaluate`]; `watch` sees every input and every result of a node that the outputs depend
@@ -27,34 +30,85 @@ pub fn evaluate_with(
     inputs: &[(&str, Tensor)],
     watch: &mut dyn FnMut(ValueId, &Tensor),
 ) -> Result<Vec<(String, Tensor)>, EvalError> {
-    let mut bindings = bind(graph, inputs)?;
+    Interpreter::default().run_with(graph, inputs, watch)
+}
+
+/// Runs graphs, with what a caller gives it to run them with.
+#[derive(Clone, Copy, Default)]
+pub struct Interpreter<'a> {
+    /// Reads what operators of ONNX hold in its encoding; without one, these are not computed.
+    pub reader: Option<&'a dyn Reader>,
+    /// The most bytes that a run may hold at once: weights that were read, results that are still needed, and what
+    /// the operator that is computed makes. Inputs do not count, nor does what an operator needs besides its
+    /// result, which is a few times its operands at most. `None` for no limit but the machine's.
+    pub memory: Option<u64>,
+}
+
+impl Interpreter<'_> {
+    /// The outputs of a graph under their names, in order, from its inputs under the names of their values.
+    ///
+    /// # Errors
+    /// When the inputs do not fit the graph (see [`bind`]), a weight cannot be read, a node cannot be computed, or a
+    /// value is beyond the limit of memory.
+    pub fn run(&self, graph: &Graph, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, EvalError> {
+        self.run_with(graph, inputs, &mut |_, _| {})
+    }
+
+    /// As [`Interpreter::run`]; `watch` sees what that of [`evaluate_with`] does.
+    ///
+    /// # Errors
+    /// As [`Interpreter::run`].
+    pub fn run_with(
+        &self,
+        graph: &Graph,
+        inputs: &[(&str, Tensor)],
+        watch: &mut dyn FnMut(ValueId, &Tensor),
+    ) -> Result<Vec<(String, Tensor)>, EvalError> {
+        let bindings = bind(graph, inputs)?;
+        let find = |id: &ValueId| inputs.iter().find(|(name, _)| *name == graph.value(*id).name).map(|(_, t)| t);
+        let ordered: Vec<&Tensor> = graph.inputs().iter().filter_map(find).collect();
+        let context = Context { reader: self.reader, memory: Memory::new(self.memory), is_read_again: false };
+        let results = compute(graph, &ordered, bindings, context, watch)?;
+        Ok(graph.outputs().iter().map(|o| o.name.clone()).zip(results).collect())
+    }
+}
+
+/// The outputs of a graph that an operator has, from its inputs in order.
+///
+/// # Errors
+/// As [`Interpreter::run`].
+pub(crate) fn run_inner(graph: &Graph, inputs: &[&Tensor], context: Context<'_>) -> Result<Vec<Tensor>, EvalError> {
+    let given = graph.inputs().iter().zip(inputs);
+    let given = given.map(|(id, tensor)| (graph.value(*id).name.as_str(), graph.ty(*id), tensor.ty()));
+    let bindings = fit(graph, &given.collect::<Vec<_>>())?;
+    compute(graph, inputs, bindings, context, &mut |_, _| {})
+}
+
+fn compute(
+    graph: &Graph,
+    inputs: &[&Tensor],
+    mut bindings: Bindings,
+    context: Context<'_>,
+    watch: &mut dyn FnMut(ValueId, &Tensor),
+) -> Result<Vec<Tensor>, EvalError> {
     let (nodes, uses) = live(graph);
-    let mut run = Run { graph, uses, tensors: vec![None; graph.value_count()] };
-    for &id in graph.inputs() {
-        if let Some((_, tensor)) = inputs.iter().find(|(name, _)| *name == graph.value(id).name) {
-            watch(id, tensor);
-            run.tensors[id.index()] = Some(Cow::Borrowed(tensor));
-        }
+    let mut run = Run { graph, uses, tensors: vec![None; graph.value_count()], context };
+    for (&id, tensor) in graph.inputs().iter().zip(inputs) {
+        watch(id, tensor);
+        run.tensors[id.index()] = Some(Cow::Borrowed(*tensor));
     }
     for node in nodes {
         run.node(node, &mut bindings, watch)?;
     }
-    graph.outputs().iter().map(|o| Ok((o.name.clone(), run.take(o.value)?))).collect()
+    graph.outputs().iter().map(|o| run.take(o.value)).collect()
 }
 
 /// The nodes that outputs depend on, in order, and how often these and the outputs use each value.
 fn live(graph: &Graph) -> (Vec<&Node>, Vec<usize>) {
     let mut uses = vec![0; graph.value_count()];
     graph.outputs().iter().for_each(|o| uses[o.value.index()] += 1);
-    let all: Vec<&Node> = graph.nodes().map(|(_, node)| node).collect();
-    let mut nodes: Vec<&Node> = Vec::new();
-    for node in all.into_iter().rev() {
-        if node.outputs.iter().any(|v| uses[v.index()] > 0) {
-            node.op.visit_operands(&mut |v| uses[v.index()] += 1);
-            nodes.push(node);
-        }
-    }
-    nodes.reverse();
+    let nodes: Vec<&Node> = graph.needed_nodes().into_iter().map(|id| graph.node(id)).collect();
+    nodes.iter().for_each(|node| node.op.visit_operands(&mut |v| uses[v.index()] += 1));
     (nodes, uses)
 }
 
@@ -64,9 +118,10 @@ struct Run<'a> {
     uses: Vec<usize>,
     /// The values that are known and will still be used; indexed by `ValueId::index`.
     tensors: Vec<Option<Cow<'a, Tensor>>>,
+    context: Context<'a>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn node(
         &mut self,
         node: &Node,
@@ -80,7 +135,7 @@ impl Run<'_> {
             Some(tensor) => tensor.as_ref(),
             None => unreachable!("every operand is loaded"),
         };
-        let results = evaluate_op(&node.op, &operand, bindings).map_err(|source| {
+        let results = apply(&node.op, &operand, bindings, self.context).map_err(|source| {
             let first = node.outputs.first().map(|&v| self.graph.value(v));
             EvalError::Node {
                 name: first.map(|v| v.name.clone()).unwrap_or_default(),
@@ -95,7 +150,7 @@ impl Run<'_> {
             determine(self.graph.ty(id), &tensor, bindings);
             watch(id, &tensor);
             if self.uses[id.index()] > 0 {
-                self.tensors[id.index()] = Some(Cow::Owned(tensor));
+                self.keep(id, tensor);
             }
         }
         Ok(())
@@ -111,15 +166,29 @@ impl Run<'_> {
         let Some(weight) = self.graph.weight(id) else {
             return Err(EvalError::Undefined { name, origin });
         };
+        let fits = self.context.memory.check(Some(weight.bytes()), || value.ty.to_string());
+        fits.map_err(|message| EvalError::Memory { name: name.clone(), origin: origin.clone(), message })?;
         let tensor = Tensor::from_weight(weight).map_err(|source| EvalError::Weight { name, origin, source })?;
-        self.tensors[id.index()] = Some(Cow::Owned(tensor));
+        self.keep(id, tensor);
         Ok(())
     }
 
+    fn keep(&mut self, id: ValueId, tensor: Tensor) {
+        self.context.memory.hold(tensor.bytes());
+        self.tensors[id.index()] = Some(Cow::Owned(tensor));
+    }
+
     /// Notes one use of a value; frees it after the last one.
-    fn release(&mut self, id: ValueId) -> Option<Cow<'_, Tensor>> {
+    fn release(&mut self, id: ValueId) -> Option<Cow<'a, Tensor>> {
         self.uses[id.index()] -= 1;
-        if self.uses[id.index()] == 0 { self.tensors[id.index()].take() } else { None }
+        if self.uses[id.index()] > 0 {
+            return None;
+        }
+        let tensor = self.tensors[id.index()].take();
+        if let Some(Cow::Owned(tensor)) = &tensor {
+            self.context.memory.free(tensor.bytes());
+        }
+        tensor
     }
 
     /// A value for an output.

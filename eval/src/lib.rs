@@ -1,7 +1,8 @@
 //! The reference interpreter: the oracle of tests, of constant folding and of verification.
 //!
 //! [`evaluate`] runs a graph, [`evaluate_with`] shows every value to a caller, [`evaluate_op`]
-//! applies one operator. The operators' docs in `planish_ir::ops` are the specification; what they
+//! applies one operator. An [`Interpreter`] runs graphs with what a caller sets: a limit of memory, and a
+//! [`Reader`] of what operators of ONNX hold in its encoding. The operators' docs in `planish_ir::ops` are the specification; what they
 //! leave open is said here:
 //!
 //! - **Floats** compute in `f64`, with transcendental functions from `libm`, and are rounded to
@@ -15,7 +16,8 @@
 //! other vector units, matrix products can differ in the last bit of the `f64` sum.
 //!
 //! Memory follows the largest tensors: a weight is read when a node first needs it, and each
-//! tensor is freed after its last use.
+//! tensor is freed after its last use. The size of a value is checked before it is computed: what does not fit
+//! in memory, or is beyond the limit of an [`Interpreter`], is an error.
 //!
 //! ```
 //! use planish_eval::{Tensor, evaluate};
@@ -40,15 +42,18 @@ mod bind;
 mod element;
 mod error;
 mod interpreter;
+mod memory;
 mod ops;
 mod product;
+mod reader;
 mod streamed;
 mod strided;
 mod tensor;
 
 pub use bind::bind;
 pub use error::EvalError;
-pub use interpreter::{evaluate, evaluate_with};
+pub use interpreter::{Interpreter, evaluate, evaluate_with};
 pub use ops::evaluate_op;
+pub use reader::Reader;
 pub use streamed::weight_times_vector;
 pub use tensor::{Data, Tensor};

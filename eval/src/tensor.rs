@@ -31,6 +31,20 @@ macro_rules! data {
                 self.len() == 0
             }
 
+            /// Appends elements; whether they are of the same type and memory holds them.
+            pub(crate) fn extend(&mut self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Data::$variant(to), Data::$variant(from)) => {
+                        let fits = to.try_reserve(from.len()).is_ok();
+                        if fits {
+                            to.extend_from_slice(from);
+                        }
+                        fits
+                    })*
+                    _ => false,
+                }
+            }
+
             /// Zeros (false for booleans). `None` for types that no tensor has, see [`Data::of`].
             #[must_use]
             pub fn zeros(dtype: DType, len: usize) -> Option<Self> {
@@ -205,6 +219,18 @@ impl Tensor {
         // Only a tensor without elements can have a dimension beyond i64.
         let dims = self.shape.iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX).into());
         TensorType::new(self.dtype(), Shape::new(dims))
+    }
+
+    /// The bytes that the elements take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (self.data.len() as u64).saturating_mul(self.dtype().size() as u64)
+    }
+
+    /// The same elements under another shape, or `None` where that has another number of them.
+    #[must_use]
+    pub fn reshaped(self, shape: Vec<usize>) -> Option<Self> {
+        Self::new(shape, self.data)
     }
 
     /// The elements.

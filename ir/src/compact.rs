@@ -62,6 +62,12 @@ impl Graph {
         dropped
     }
 
+    /// The nodes that the outputs need, operators that determine sizes included, in order.
+    #[must_use]
+    pub fn needed_nodes(&self) -> Vec<NodeId> {
+        self.live().1
+    }
+
     /// Which values the outputs need, by index, and the nodes that compute them, in order.
     fn live(&self) -> (Vec<bool>, Vec<NodeId>) {
         let mut live = vec![false; self.values.len()];

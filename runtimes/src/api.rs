@@ -97,12 +97,16 @@ pub struct SessionOptions {
     pub optimization: OptimizationLevel,
     /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
     pub compiled: bool,
+    /// The most bytes that a run of the reference interpreter may hold at once, as
+    /// [`Interpreter::memory`](planish_eval::Interpreter::memory) counts them: beyond it the run fails and names the
+    /// value. `None` for no limit. Other runtimes have none.
+    pub memory: Option<u64>,
 }
 
 impl Default for SessionOptions {
     /// What ONNX Runtime does when it is asked for nothing.
     fn default() -> Self {
-        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, compiled: false }
+        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, compiled: false, memory: None }
     }
 }
 

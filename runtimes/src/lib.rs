@@ -29,7 +29,7 @@ use std::path::PathBuf;
 pub use api::{
     Description, Dimension, Model, OptimizationLevel, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
 };
-pub use reference::Reference;
+pub use reference::{OnnxReader, Reference};
 pub use value::Value;
 
 /// Every runtime, the reference first. `ort_library` is the file or folder of ONNX Runtime's

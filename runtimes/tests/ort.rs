@@ -50,7 +50,7 @@ fn ports_have_names_types_and_symbols() {
 #[test]
 fn integers_and_booleans_go_in_and_floats_come_out() {
     for optimization in [OptimizationLevel::Disabled, OptimizationLevel::Basic, OptimizationLevel::All] {
-        let options = SessionOptions { threads: 1, spin: false, optimization, compiled: false };
+        let options = SessionOptions { threads: 1, spin: false, optimization, ..SessionOptions::default() };
         let outputs = load("embed.onnx", &options).unwrap().run(&embed_inputs()).unwrap();
         let row = |id: i16| (0..4).map(move |k| f32::from(id * 4 + k - 16) / 8.0);
         let expected: Vec<f32> = [0, 7, 3, 4].into_iter().flat_map(row).chain([0.0; 8]).collect();

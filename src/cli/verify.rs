@@ -10,7 +10,7 @@ use planish_runtimes::ort::Provider;
 use planish_runtimes::{Model, Reference as Interpreter, Runtime, RuntimeError, Session, SessionOptions};
 
 use super::{
-    RuntimeArguments, VerificationFailed, compile::summary, note_elsewhere, print, print_json, remove_drafts_on_signals,
+    RuntimeArguments, VerificationFailed, compile::summary, note_elsewhere, print, print_json,
 };
 use crate::artifact::{MANIFEST, part_path};
 use crate::compile::Compiled;
@@ -59,7 +59,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let manifest = Manifest::read(&arguments.artifact)?;
     let runtime = arguments.runtime.runtime(&manifest);
     runtime.check()?;
-    remove_drafts_on_signals();
     let (reference, model) = source(arguments.reference.as_slice(), &arguments.artifact, &manifest)?;
     let seeded = Seeded { seed: arguments.seed, max_length: arguments.max_length };
     let verification = Verification {

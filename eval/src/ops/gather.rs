@@ -9,21 +9,26 @@ use crate::{Data, Tensor};
 
 impl Kernel for Gather {
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
-        gather(call.operand(self.x), call.operand(self.indices), "indices", self.axis)
+        gather(call.operand(self.x), call.operand(self.indices), "indices", self.axis, true)
     }
 }
 
 impl Kernel for Embedding {
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
-        gather(call.operand(self.weight), call.operand(self.ids), "ids", 0)
+        gather(call.operand(self.weight), call.operand(self.ids), "ids", 0, false)
     }
 }
 
-/// Slices of `x` along an axis; `name` is the operand that `indices` are.
-fn gather(x: &Tensor, indices: &Tensor, name: &str, axis: usize) -> Result<Vec<Data>, String> {
+/// Slices of `x` along an axis; `name` is the operand that `indices` are, which count from the end where they are
+/// negative and may be.
+fn gather(x: &Tensor, indices: &Tensor, name: &str, axis: usize, from_end: bool) -> Result<Vec<Data>, String> {
     let size = x.shape()[axis];
     let position = |at: usize, index: i64| {
-        usize::try_from(index).ok().filter(|&i| i < size).ok_or_else(|| {
+        let from_front = match i64::try_from(size) {
+            Ok(size) if from_end && index < 0 => index.saturating_add(size),
+            _ => index,
+        };
+        usize::try_from(from_front).ok().filter(|&i| i < size).ok_or_else(|| {
             format!("element {at} of `{name}` is {index}, out of range for axis {axis} of {}, of size {size}", x.ty())
         })
     };

@@ -19,9 +19,19 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use planish_ir::ops::{Expand, Iota, Reshape, Sizes, Slice, Types};
-use planish_ir::{Bindings, Dim, Op, Shape, TensorType, Type, ValueId};
+use planish_ir::{Bindings, Dim, Op, Shape, Type, ValueId};
 
-use crate::{Data, EvalError, Tensor};
+use crate::memory::Memory;
+use crate::{Data, EvalError, Reader, Tensor};
+
+/// What the computation of a node may use besides its operands.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) reader: Option<&'a dyn Reader>,
+    pub(crate) memory: Memory,
+    /// Whether the graph is what the reader made of an operator: one that is in it again is not read once more.
+    pub(crate) is_read_again: bool,
+}
 
 /// An operator's operands and the shapes of its results.
 struct Call<'a> {
@@ -61,29 +71,42 @@ pub fn evaluate_op<'a>(
     operand: &'a dyn Fn(ValueId) -> &'a Tensor,
     bindings: &Bindings,
 ) -> Result<Vec<Tensor>, EvalError> {
-    run(op, operand, bindings).map_err(|message| EvalError::Op { op: op.mnemonic(), message })
+    apply(op, operand, bindings, Context { reader: None, memory: Memory::new(None), is_read_again: false })
 }
 
-fn run<'a>(op: &Op, operand: &'a dyn Fn(ValueId) -> &'a Tensor, bindings: &Bindings) -> Result<Vec<Tensor>, String> {
+/// As [`evaluate_op`], with what the run has.
+pub(crate) fn apply<'a>(
+    op: &Op,
+    operand: &'a dyn Fn(ValueId) -> &'a Tensor,
+    bindings: &Bindings,
+    context: Context<'_>,
+) -> Result<Vec<Tensor>, EvalError> {
+    run(op, operand, bindings, context).map_err(|message| EvalError::Op { op: op.mnemonic(), message })
+}
+
+fn run<'a>(
+    op: &Op,
+    operand: &'a dyn Fn(ValueId) -> &'a Tensor,
+    bindings: &Bindings,
+    context: Context<'_>,
+) -> Result<Vec<Tensor>, String> {
     if let Op::Foreign(foreign) = op {
-        return foreign::run(foreign, operand);
+        return foreign::run(foreign, operand, context);
     }
     let op = resolve(op, bindings)?;
     let operands: BTreeMap<ValueId, Type> = op.operands().into_iter().map(|v| (v, operand(v).ty().into())).collect();
     let types = op.infer(&Types::new(&|v| &operands[&v]))?;
-    let results = types.iter().map(|ty| allocatable(ty.tensor())).collect::<Result<_, _>>()?;
+    let mut memory = context.memory;
+    let mut results = Vec::with_capacity(types.len());
+    for ty in types.iter().map(Type::tensor) {
+        results.push(ty.shape.evaluate(&Bindings::new()).ok_or_else(|| format!("a result cannot be {ty}"))?);
+        memory.check_type(ty)?;
+        memory.hold(ty.bytes().unwrap_or(0));
+    }
     let call = Call { operand, results };
     let data = kernel(&op)?.run(&call)?;
     let tensors = call.results.into_iter().zip(data).map(|(shape, data)| Tensor::new(shape, data));
     tensors.collect::<Option<_>>().ok_or_else(|| "computed another number of elements than its type says".to_owned())
-}
-
-/// The shape of a type without symbols whose elements fit in memory.
-fn allocatable(ty: &TensorType) -> Result<Vec<usize>, String> {
-    let shape = ty.shape.evaluate(&Bindings::new()).ok_or_else(|| format!("a result cannot be {ty}"))?;
-    let bytes = ty.bytes().and_then(|b| usize::try_from(b).ok());
-    let fits = bytes.is_some_and(|b| Vec::<u8>::new().try_reserve_exact(b).is_ok());
-    if fits { Ok(shape) } else { Err(format!("a result of {ty} does not fit in memory")) }
 }
 
 /// The operator's kernel.

@@ -7,7 +7,7 @@ use planish_ir::{DType, Graph, Origin, Shape, TensorType};
 use crate::{assert_close, numbers, tensor};
 
 /// The results of an operator of opset 18; `types` are those that its node says it has.
-fn try_run(
+pub(crate) fn try_run(
     op: &str,
     settings: &[(&str, Setting)],
     operands: &[Option<&Tensor>],
@@ -43,7 +43,7 @@ fn try_run(
 }
 
 /// A type of so many dimensions that the operator determines.
-fn open(dtype: DType, rank: usize) -> TensorType {
+pub(crate) fn open(dtype: DType, rank: usize) -> TensorType {
     TensorType::new(dtype, Shape::new((0..rank).map(|i| planish_ir::Dim::symbol(&format!("d{i}")))))
 }
 

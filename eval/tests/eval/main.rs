@@ -6,6 +6,8 @@
 mod attention;
 mod bert;
 mod cast;
+mod control;
+mod einsum;
 mod elementwise;
 mod foreign;
 mod gather;
@@ -14,6 +16,7 @@ mod inputs;
 mod linear;
 mod movement;
 mod normalize;
+mod recurrent;
 mod reduce;
 mod rotary;
 mod unary;

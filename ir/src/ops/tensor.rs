@@ -170,7 +170,7 @@ impl TypeRule for Expand {
 
 payload! {
     /// Slices of `x` along an axis, picked by indices: the axis is replaced by the dimensions of
-    /// `indices`. Indices are in range, `0 <= index < size`, at run time.
+    /// `indices`. Indices are in range at run time, `-size <= index < size`; negative ones count from the end.
     Gather = "gather" {
         operands {
             /// Any type.

@@ -58,7 +58,15 @@ fn as_it_came(e: &Emitter<'_>, op: &Foreign) -> Result<NodeProto, String> {
     })
 }
 
-fn attribute(name: &str, value: &Setting, renamed: &dyn Fn(&str) -> Option<String>) -> Result<AttributeProto, String> {
+/// An attribute as the format has it; graphs in it call values around them by other names.
+///
+/// # Errors
+/// When such a graph is malformed.
+pub(crate) fn attribute(
+    name: &str,
+    value: &Setting,
+    renamed: &dyn Fn(&str) -> Option<String>,
+) -> Result<AttributeProto, String> {
     let mut proto = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
     let kind = match value {
         Setting::Int(value) => {

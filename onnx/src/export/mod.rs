@@ -23,6 +23,8 @@ use planish_ir::{DType, Def, Graph, Op, Origin, ValueId};
 use crate::OPSETS;
 use crate::proto::{DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto};
 
+pub(crate) use foreign::attribute;
+pub(crate) use types::value_info;
 pub(crate) use update::changes;
 
 /// Where weights that are plain ranges of weight files go.
@@ -203,7 +205,7 @@ fn ir_version(opset: u32) -> i64 {
 }
 
 /// The format's number of an element type.
-fn data_type(dtype: DType) -> i32 {
+pub(crate) fn data_type(dtype: DType) -> i32 {
     let data_type = match dtype {
         DType::Bool => DataType::Bool,
         DType::I8 => DataType::Int8,

@@ -10,7 +10,7 @@ use crate::proto::{
 };
 
 /// Name and type of a value; without a type where nothing is known of it.
-pub(super) fn value_info(name: &str, ty: &Type) -> ValueInfoProto {
+pub(crate) fn value_info(name: &str, ty: &Type) -> ValueInfoProto {
     ValueInfoProto { name: name.to_owned(), r#type: type_proto(ty, &symbol) }
 }
 

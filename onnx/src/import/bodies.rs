@@ -120,7 +120,7 @@ impl<'a> Body<'a> {
 }
 
 /// A result of a graph is computed in it, so that a name from outside does not do.
-fn identity(from: String, to: String) -> NodeProto {
+pub(super) fn identity(from: String, to: String) -> NodeProto {
     NodeProto {
         name: to.clone(),
         op_type: "Identity".to_owned(),

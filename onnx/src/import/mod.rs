@@ -15,6 +15,7 @@ mod legacy;
 mod names;
 mod nodes;
 mod order;
+mod part;
 mod scope;
 mod shapes;
 mod skeleton;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 
 pub use error::ImportError;
+pub use part::{Operand, read_body, read_operator};
 use serde::{Deserialize, Serialize};
 
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};

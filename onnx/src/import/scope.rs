@@ -51,18 +51,27 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn new(graph: &GraphProto, opsets: Vec<OperatorSetIdProto>, path: &Path, file: Arc<WeightFile>) -> Self {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Self::of(graph, &name_of(graph, path), opsets, &name, Files::new(file, path))
+    }
+
+    /// For a graph that holds all of its constants itself; `of` is where it is from.
+    pub(super) fn without_files(graph: &GraphProto, opsets: Vec<OperatorSetIdProto>, of: &str) -> Self {
+        Self::of(graph, &graph.name, opsets, of, Files::none())
+    }
+
+    fn of(graph: &GraphProto, name: &str, opsets: Vec<OperatorSetIdProto>, file: &str, files: Files) -> Self {
         Self {
-            graph: Graph::new(&name_of(graph, path)),
+            graph: Graph::new(name),
             symbols: Symbols::default(),
-            files: Files::new(file, path),
+            files,
             problems: Vec::new(),
             warnings: Vec::new(),
             unrolled: 0,
             opsets,
             slots: HashMap::with_capacity(graph.node.len() + graph.initializer.len()),
             declared: HashMap::new(),
-            file: name.into(),
+            file: file.into(),
         }
     }
 

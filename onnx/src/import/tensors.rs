@@ -51,7 +51,8 @@ pub(super) fn is_elsewhere(tensor: &TensorProto) -> bool {
 
 /// The files that constants stand in.
 pub(super) struct Files {
-    model: Arc<WeightFile>,
+    /// None where constants stand in no file.
+    model: Option<Arc<WeightFile>>,
     /// The folder of the model.
     folder: PathBuf,
     external: HashMap<String, Arc<WeightFile>>,
@@ -60,7 +61,16 @@ pub(super) struct Files {
 impl Files {
     pub(super) fn new(model: Arc<WeightFile>, path: &Path) -> Self {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Self { model, folder: folder.to_owned(), external: HashMap::new() }
+        Self { model: Some(model), folder: folder.to_owned(), external: HashMap::new() }
+    }
+
+    /// For what holds all of its constants itself.
+    pub(super) fn none() -> Self {
+        Self { model: None, folder: PathBuf::new(), external: HashMap::new() }
+    }
+
+    fn model(&self) -> Result<Arc<WeightFile>, String> {
+        self.model.clone().ok_or_else(|| "its elements stand in a file, and there is none".to_owned())
     }
 
     /// A constant; nothing of it is read.
@@ -92,13 +102,14 @@ impl Files {
             return stored(file, offset, length);
         }
         if let Some(left) = tensor.left {
-            return stored(Arc::clone(&self.model), left.offset, left.length);
+            return stored(self.model()?, left.offset, left.length);
         }
         inline(tensor, dtype)
     }
 
     /// File, offset and length of elements that stand elsewhere: inside of the model's folder only.
     fn external(&mut self, tensor: &TensorProto) -> Result<(Arc<WeightFile>, u64, Option<u64>), String> {
+        self.model()?;
         let entry = |key: &str| tensor.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
         let number = |key: &str| {
             let text = entry(key);

@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use planish_eval::Tensor;
+use planish_eval::{Interpreter, Tensor};
 use planish_ir::DType;
 use planish_onnx::{DEFAULT_OPSET, EXTERNAL_BYTES, ExportOptions, OPSETS, Placement};
 use planish_passes::{Options, Pipeline, Target};
 use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Runtime, SessionOptions};
+use planish_runtimes::{Model, OnnxReader, Runtime, SessionOptions};
 use safetensors::{Dtype, SafeTensors};
 
 /// How a model is run.
@@ -142,9 +142,11 @@ impl Case {
     fn interpreted(&self) -> Result<Vec<Vec<Tensor>>> {
         let graph = planish_onnx::import(&self.model).context("import")?.graph;
         let names: Vec<&str> = graph.inputs().iter().map(|v| graph.value(*v).name.as_str()).collect();
+        let reader = OnnxReader::default();
+        let interpreter = Interpreter { reader: Some(&reader), memory: None };
         let results = self.sets.iter().map(|data| {
             let given: Vec<(&str, Tensor)> = names.iter().copied().zip(data.inputs.iter().cloned()).collect();
-            let results = planish_eval::evaluate(&graph, &given).context("evaluate")?;
+            let results = interpreter.run(&graph, &given).context("evaluate")?;
             Ok(results.into_iter().map(|(_, t)| t).collect())
         });
         results.collect()

@@ -2,7 +2,7 @@
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, count, integers, of_integers, of_numbers, one};
+use super::{Maybe, Node, integers, of_integers, of_numbers, one};
 use crate::Tensor;
 use crate::strided::{broadcast, walk};
 
@@ -13,33 +13,33 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let (a, b) = pair()?;
             if a.dtype().is_float() {
                 let sign_of_divisor = node.int("fmod", 0) == 0;
-                return floats(a, b, a.dtype(), |a, b| {
+                return floats(node, a, b, a.dtype(), |a, b| {
                     let rest = libm::fmod(a, b);
                     if sign_of_divisor && rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
                 });
             }
             let truncated = node.int("fmod", 0) == 1;
-            whole(a, b, |a, b| {
+            whole(node, a, b, |a, b| {
                 let rest = a.checked_rem(b).ok_or("division by zero")?;
                 Ok(if !truncated && rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
             })
         }
         "Pow" => {
             let (a, b) = pair()?;
-            floats(a, b, a.dtype(), libm::pow)
+            floats(node, a, b, a.dtype(), libm::pow)
         }
         "PRelu" => {
             let (x, slope) = pair()?;
-            floats(x, slope, x.dtype(), |x, slope| if x < 0.0 { slope * x } else { x })
+            floats(node, x, slope, x.dtype(), |x, slope| if x < 0.0 { slope * x } else { x })
         }
-        "BitwiseAnd" => whole(pair()?.0, pair()?.1, |a, b| Ok(a & b)),
-        "BitwiseOr" => whole(pair()?.0, pair()?.1, |a, b| Ok(a | b)),
-        "BitwiseXor" | "Xor" => whole(pair()?.0, pair()?.1, |a, b| Ok(a ^ b)),
+        "BitwiseAnd" => whole(node, pair()?.0, pair()?.1, |a, b| Ok(a & b)),
+        "BitwiseOr" => whole(node, pair()?.0, pair()?.1, |a, b| Ok(a | b)),
+        "BitwiseXor" | "Xor" => whole(node, pair()?.0, pair()?.1, |a, b| Ok(a ^ b)),
         "BitShift" => {
             let (a, b) = pair()?;
             let bits = a.dtype().size() * 8;
             let left = node.text("direction", "") == "LEFT";
-            whole(a, b, |a, by| {
+            whole(node, a, b, |a, by| {
                 let by = u32::try_from(by).ok().filter(|&by| (by as usize) < bits).unwrap_or(127);
                 Ok(if by == 127 {
                     0
@@ -55,7 +55,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let mut sum = (first.shape().to_vec(), first.to_f64());
             for index in 1..node.operands.len() {
                 let next = node.operand(index)?;
-                sum = zip((&sum.0, &sum.1), (next.shape(), &next.to_f64()), |a, b| Ok(a + b))?;
+                sum = zip(node, (&sum.0, &sum.1), (next.shape(), &next.to_f64()), |a, b| Ok(a + b))?;
             }
             let number = node.operands.len() as f64;
             let mean: Vec<f64> = sum.1.into_iter().map(|v| v / number).collect();
@@ -65,24 +65,25 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
     }
 }
 
-fn floats(a: &Tensor, b: &Tensor, dtype: DType, f: impl Fn(f64, f64) -> f64) -> Maybe {
-    let (shape, values) = zip((a.shape(), &a.to_f64()), (b.shape(), &b.to_f64()), |a, b| Ok(f(a, b)))?;
+fn floats(node: &Node<'_>, a: &Tensor, b: &Tensor, dtype: DType, f: impl Fn(f64, f64) -> f64) -> Maybe {
+    let (shape, values) = zip(node, (a.shape(), &a.to_f64()), (b.shape(), &b.to_f64()), |a, b| Ok(f(a, b)))?;
     one(of_numbers(dtype, &shape, &values)?)
 }
 
-fn whole(a: &Tensor, b: &Tensor, f: impl Fn(i128, i128) -> Result<i128, &'static str>) -> Maybe {
-    let (shape, values) = zip((a.shape(), &integers(a)?), (b.shape(), &integers(b)?), f)?;
+fn whole(node: &Node<'_>, a: &Tensor, b: &Tensor, f: impl Fn(i128, i128) -> Result<i128, &'static str>) -> Maybe {
+    let (shape, values) = zip(node, (a.shape(), &integers(a)?), (b.shape(), &integers(b)?), f)?;
     one(of_integers(a.dtype(), shape, &values)?)
 }
 
 /// A function of two lists of elements under shapes that broadcast.
 fn zip<T: Copy>(
+    node: &Node<'_>,
     (left, x): (&[usize], &[T]),
     (right, y): (&[usize], &[T]),
     f: impl Fn(T, T) -> Result<T, &'static str>,
 ) -> Result<(Vec<usize>, Vec<T>), String> {
     let shape = broadcast_shape(left, right)?;
-    let mut out = Vec::with_capacity(count(&shape)?);
+    let mut out = Vec::with_capacity(node.count(&shape)?);
     walk(&shape, [&broadcast(left, &shape), &broadcast(right, &shape)], |run| {
         run.positions().try_for_each(|[i, j]| f(x[i], y[j]).map(|r| out.push(r)))
     })?;

@@ -2,7 +2,7 @@
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, count, indices, of_numbers, one, position, signed};
+use super::{Maybe, Node, indices, of_numbers, one, position, signed};
 use crate::Tensor;
 use crate::ops::normalize::softmax;
 use crate::strided::broadcast;
@@ -40,7 +40,7 @@ impl Heads {
     }
 
     /// Behind those of the past.
-    fn behind(self, past: Option<&Tensor>) -> Result<Self, String> {
+    fn behind(self, node: &Node<'_>, past: Option<&Tensor>) -> Result<Self, String> {
         let Some(past) = past else { return Ok(self) };
         let [batch, heads, length, size] = self.shape;
         let &[b, h, before, s] = past.shape() else { return Err(format!("the past is {}", past.ty())) };
@@ -48,7 +48,7 @@ impl Heads {
             return Err(format!("the past is {}, the new keys or values {:?}", past.ty(), self.shape));
         }
         let old = past.to_f64();
-        let mut values = Vec::with_capacity(count(&[batch, heads, before + length, size])?);
+        let mut values = Vec::with_capacity(node.count(&[batch, heads, before + length, size])?);
         for i in 0..batch * heads {
             values.extend_from_slice(&old[i * before * size..(i + 1) * before * size]);
             values.extend_from_slice(&self.values[i * length * size..(i + 1) * length * size]);
@@ -153,8 +153,8 @@ fn attention(node: &Node<'_>) -> super::Results {
     }
     let [q, k, v] = [node.operand(0)?, node.operand(1)?, node.operand(2)?];
     let (queries, shared) = (Heads::of(q, node.int("q_num_heads", 0))?, node.int("kv_num_heads", 0));
-    let keys = Heads::of(k, shared)?.behind(node.optional(4))?;
-    let values = Heads::of(v, shared)?.behind(node.optional(5))?;
+    let keys = Heads::of(k, shared)?.behind(node, node.optional(4))?;
+    let values = Heads::of(v, shared)?.behind(node, node.optional(5))?;
     let ([batch, heads, length, size], [b, groups, all, s]) = (queries.shape, keys.shape);
     let width = values.shape[3];
     if [b, s] != [batch, size] || groups == 0 || heads % groups != 0 || values.shape[..3] != keys.shape[..3] {
@@ -166,8 +166,8 @@ fn attention(node: &Node<'_>) -> super::Results {
     let mask = Mask::of(node, [batch, heads, length, all])?;
     let (scale, cap) = (node.float("scale", 1.0 / (size as f64).sqrt()), node.float("softcap", 0.0));
     let shown = node.int("qk_matmul_output_mode", 0);
-    let mut result = Vec::with_capacity(count(&[batch, heads, length, width])?);
-    let mut scores = Vec::with_capacity(count(&[batch, heads, length, all])?);
+    let mut result = Vec::with_capacity(node.count(&[batch, heads, length, width])?);
+    let mut scores = Vec::with_capacity(node.count(&[batch, heads, length, all])?);
     for index in indices(&[batch, heads, length]) {
         let [n, h, i] = [index[0], index[1], index[2]];
         let query = queries.row([n, h, i]);

@@ -2,7 +2,7 @@
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, count, indices, of_integers, of_numbers, one, signed};
+use super::{Maybe, Node, indices, of_integers, of_numbers, one, signed};
 use crate::Tensor;
 use crate::product::{Matrix, multiply};
 
@@ -132,9 +132,9 @@ fn convolve(
     let places = window.places(spatial, false)?;
     let (size, area) = (spatial.iter().product::<usize>(), kernel.iter().product::<usize>());
     let shape = [&[batch, out][..], &places].concat();
-    let mut result = vec![0.0; count(&shape)?];
+    let mut result = vec![0.0; node.count(&shape)?];
     let number: usize = places.iter().product();
-    count(&[number, each, area])?;
+    node.count(&[number, each, area])?;
     let bias = bias.map_or_else(|| vec![0.0; out], Tensor::to_f64);
     let offsets: Vec<Vec<usize>> = indices(kernel).collect();
     for (n, g) in (0..batch).flat_map(|n| (0..groups).map(move |g| (n, g))) {
@@ -191,7 +191,7 @@ fn transposed(node: &Node<'_>) -> Result<Tensor, String> {
     let shape = [&[batch, out][..], &places].concat();
     let bias = node.optional(2).map_or_else(|| vec![0.0; out], Tensor::to_f64);
     let (area, number) = (kernel.iter().product::<usize>(), places.iter().product::<usize>());
-    let mut result = vec![0.0; count(&shape)?];
+    let mut result = vec![0.0; node.count(&shape)?];
     let (values, filters) = (x.to_f64(), w.to_f64());
     let per = channels / groups;
     for (i, value) in values.iter().enumerate() {

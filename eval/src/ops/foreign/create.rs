@@ -3,7 +3,7 @@
 use planish_ir::ops::Setting;
 use planish_ir::{DType, Type};
 
-use super::{Maybe, Node, axis, count, integers, of_integers, of_numbers, one, pick, signed, sizes, tensor};
+use super::{Maybe, Node, axis, integers, of_integers, of_numbers, one, pick, signed, sizes, tensor};
 use crate::{Data, Tensor};
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
@@ -16,7 +16,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
                 }
                 _ => tensor(vec![1], vec![0f32].into())?,
             };
-            let at = vec![None; count(&shape)?];
+            let at = vec![None; node.count(&shape)?];
             one(pick(&value, Some(&value), shape, &at)?)
         }
         "Range" => one(range(node)?),
@@ -55,7 +55,7 @@ fn range(node: &Node<'_>) -> Result<Tensor, String> {
             return Err("its length is not finite".to_owned());
         }
         let shape = [length as usize];
-        let values: Vec<f64> = (0..count(&shape)?).map(|i| start + i as f64 * step).collect();
+        let values: Vec<f64> = (0..node.count(&shape)?).map(|i| start + i as f64 * step).collect();
         return of_numbers(dtype, &shape, &values);
     }
     let first = |t: &Tensor| integers(t)?.first().copied().ok_or_else(|| "a bound is empty".to_owned());
@@ -64,7 +64,7 @@ fn range(node: &Node<'_>) -> Result<Tensor, String> {
         return Err("its step is 0".to_owned());
     }
     let length = usize::try_from((limit - start + step - step.signum()) / step).unwrap_or(0);
-    let values: Vec<i128> = (0..count(&[length])?).map(|i| start + i as i128 * step).collect();
+    let values: Vec<i128> = (0..node.count(&[length])?).map(|i| start + i as i128 * step).collect();
     of_integers(dtype, vec![length], &values)
 }
 
@@ -77,7 +77,7 @@ fn one_hot(node: &Node<'_>) -> Result<Tensor, String> {
     out.insert(along, usize::try_from(depth).map_err(|_| "its depth is negative")?);
     let inner: usize = shape[along..].iter().product();
     let numbers: Vec<i64> = at.to_f64().into_iter().map(|v| v as i64).collect();
-    let total = count(&out)?;
+    let total = node.count(&out)?;
     let hot = |position: usize| {
         let (rest, low) = (position / inner, position % inner);
         let (outer, class) = (rest / depth as usize, signed(rest % depth as usize));
@@ -100,7 +100,7 @@ fn window(node: &Node<'_>, terms: &[f64]) -> Result<Tensor, String> {
         };
         terms.iter().enumerate().map(cosine).sum::<f64>()
     };
-    let values: Vec<f64> = (0..count(&shape)?).map(value).collect();
+    let values: Vec<f64> = (0..node.count(&shape)?).map(value).collect();
     let data: Data = of_numbers(result(node)?, &shape, &values)?.data().clone();
     tensor(shape, data)
 }

@@ -2,7 +2,7 @@
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, around, axis, count, indices, of_integers, one, pick, position};
+use super::{Maybe, Node, around, axis, indices, of_integers, one, pick, position};
 use crate::Tensor;
 use crate::element::{Element, Float, Int, with_type};
 
@@ -41,7 +41,7 @@ fn gather(node: &Node<'_>) -> Result<Tensor, String> {
     let (outer, size, inner) = around(x.shape(), a);
     let at = within(&node.integers(1)?.unwrap_or_default(), size)?;
     let shape = [&x.shape()[..a], index.shape(), &x.shape()[a + 1..]].concat();
-    count(&shape)?;
+    node.count(&shape)?;
     let rows = (0..outer).flat_map(|o| at.iter().map(move |i| (o * size + i) * inner));
     let picked: Vec<Option<usize>> = rows.flat_map(|from| (from..from + inner).map(Some)).collect();
     pick(x, None, shape, &picked)
@@ -87,7 +87,7 @@ fn gather_nd(node: &Node<'_>) -> Result<Tensor, String> {
     let (starts, inner) = slices(x.shape(), index, &node.integers(1)?.unwrap_or_default(), shared)?;
     let depth = index.shape()[index.shape().len() - 1];
     let shape = [&index.shape()[..index.shape().len() - 1], &x.shape()[shared + depth..]].concat();
-    count(&shape)?;
+    node.count(&shape)?;
     let picked: Vec<Option<usize>> = starts.into_iter().flat_map(|from| (from..from + inner).map(Some)).collect();
     pick(x, None, shape, &picked)
 }

@@ -3,31 +3,46 @@
 
 mod arith;
 mod attention;
+mod contrib;
+mod control;
 mod convolution;
 mod create;
+mod detection;
+mod einsum;
+mod grid;
 mod indexed;
 mod loss;
 mod movement;
 mod norm;
 mod pool;
 mod quantize;
+mod recurrent;
 mod reduce;
 mod resize;
+mod stack;
 mod unary;
+mod unique;
 
 use planish_ir::ops::{Foreign, Setting};
-use planish_ir::{DType, Dim, TensorType, Type, ValueId};
+use planish_ir::{DType, Dim, Op, TensorType, Type, ValueId};
 
+use super::Context;
 use crate::element::{Element, Float, Int, with_type};
-use crate::{Data, Tensor};
+use crate::interpreter::run_inner;
+use crate::{Data, Reader, Tensor};
 
 /// The results of an operator.
 ///
 /// # Errors
 /// When there is no kernel for it, or its operands are not what it takes.
-pub(super) fn run<'a>(op: &Foreign, operand: &'a dyn Fn(ValueId) -> &'a Tensor) -> Result<Vec<Tensor>, String> {
+pub(super) fn run<'a>(
+    op: &Foreign,
+    operand: &'a dyn Fn(ValueId) -> &'a Tensor,
+    context: Context<'_>,
+) -> Result<Vec<Tensor>, String> {
     let operands = op.inputs.iter().map(|v| v.map(operand)).collect();
-    let mut results = compute(&Node { op, operands })?.into_iter();
+    let captured = op.captured.iter().map(|v| operand(*v)).collect();
+    let mut results = compute(&Node { op, operands, captured, context })?.into_iter();
     let kept = op.results.0.iter().map(|wanted| (wanted, results.next()));
     let kept = kept.filter_map(|(wanted, result)| Some((wanted.as_ref()?, result)));
     kept.map(|(ty, result)| {
@@ -68,6 +83,12 @@ fn compute(node: &Node<'_>) -> Results {
             resize::run,
             quantize::run,
             attention::run,
+            control::run,
+            einsum::run,
+            recurrent::run,
+            unique::run,
+            detection::run,
+            grid::run,
         ];
         for group in groups {
             if let Some(results) = group(node)? {
@@ -75,7 +96,40 @@ fn compute(node: &Node<'_>) -> Results {
             }
         }
     }
-    Err(format!("`{}` of {} is not computed by the reference interpreter", node.op.op.0, node.op.domain.0))
+    if node.op.domain.0 == contrib::DOMAIN
+        && let Some(results) = contrib::run(node)?
+    {
+        return Ok(results);
+    }
+    match node.context.reader {
+        Some(reader) if !node.context.is_read_again => read_again(node, reader),
+        _ => Err(not_computed(node)),
+    }
+}
+
+fn not_computed(node: &Node<'_>) -> String {
+    format!("`{}` of {} is not computed by the reference interpreter", node.op.op.0, node.op.domain.0)
+}
+
+/// The results of an operator that others compute together, now that the types of its operands are known.
+fn read_again(node: &Node<'_>, reader: &dyn Reader) -> Results {
+    let graph = reader.operator(node.op, &node.operands).map_err(|why| format!("{}: {why}", not_computed(node)))?;
+    let is_same = |op: &Op| matches!(op, Op::Foreign(f) if f.op == node.op.op && f.domain == node.op.domain);
+    if graph.nodes().any(|(_, other)| is_same(&other.op)) {
+        return Err(not_computed(node));
+    }
+    let number = |id: &ValueId| graph.value(*id).name.strip_prefix('i')?.parse::<usize>().ok();
+    let inputs = graph.inputs().iter().map(|id| node.optional(number(id)?));
+    let inputs: Vec<&Tensor> = inputs.collect::<Option<_>>().ok_or("it was read again with other operands")?;
+    let mut found = run_inner(&graph, &inputs, Context { is_read_again: true, ..node.context })
+        .map_err(|e| e.to_string())?
+        .into_iter();
+    // The graph has no results that are left out; what stands for them is not looked at.
+    let all = node.op.results.0.iter().map(|wanted| match wanted {
+        Some(_) => found.next().ok_or_else(|| "it has fewer results".to_owned()),
+        None => Tensor::zeros(DType::Bool, vec![0]).ok_or_else(String::new),
+    });
+    all.collect()
 }
 
 /// The results of a node.
@@ -88,6 +142,9 @@ type Maybe = Result<Option<Vec<Tensor>>, String>;
 struct Node<'a> {
     op: &'a Foreign,
     operands: Vec<Option<&'a Tensor>>,
+    /// The values around it that its graphs use.
+    captured: Vec<&'a Tensor>,
+    context: Context<'a>,
 }
 
 impl<'a> Node<'a> {
@@ -147,11 +204,38 @@ impl<'a> Node<'a> {
         }
     }
 
+    fn floats(&self, name: &str) -> Option<Vec<f64>> {
+        match self.op.setting(name) {
+            Some(Setting::Floats(values)) => Some(values.iter().map(|v| v.0).collect()),
+            _ => None,
+        }
+    }
+
+    fn strings(&self, name: &str) -> Option<Vec<String>> {
+        match self.op.setting(name) {
+            Some(Setting::Strings(texts)) => {
+                Some(texts.iter().map(|t| String::from_utf8_lossy(t).into_owned()).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of elements of a shape, where memory holds them with what computes them.
+    fn count(&self, shape: &[usize]) -> Result<usize, String> {
+        let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        let bytes = count.and_then(|n| (n as u64).checked_mul(ELEMENT_BYTES));
+        self.context.memory.check(bytes, || format!("a result of shape {shape:?}"))?;
+        Ok(count.unwrap_or(0))
+    }
+
     /// An attribute that names an axis.
     fn axis(&self, name: &str, default: i64, rank: usize) -> Result<usize, String> {
         axis(self.int(name, default), rank)
     }
 }
+
+/// What an element takes while it is computed: as much as the largest type that computations use.
+const ELEMENT_BYTES: u64 = 16;
 
 /// An axis counted from either end.
 fn axis(given: i64, rank: usize) -> Result<usize, String> {
@@ -198,14 +282,6 @@ fn tensor(shape: Vec<usize>, data: Data) -> Result<Tensor, String> {
 
 fn wrong_number(shape: &[usize], count: usize) -> String {
     format!("{count} elements are no tensor of shape {shape:?}")
-}
-
-/// The number of elements of a shape, where memory holds them.
-fn count(shape: &[usize]) -> Result<usize, String> {
-    let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    // As many bytes as the largest type the computation uses.
-    let fits = |n: &usize| n.checked_mul(16).is_some_and(|b| Vec::<u8>::new().try_reserve_exact(b).is_ok());
-    count.filter(fits).ok_or_else(|| format!("a result of shape {shape:?} does not fit in memory"))
 }
 
 /// Sizes from integers.

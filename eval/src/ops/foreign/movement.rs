@@ -1,7 +1,7 @@
 //! Operators that move elements by position.
 
 use super::arith::broadcast_shape;
-use super::{Maybe, Node, axes, axis, count, indices, one, pick, position, signed, sizes};
+use super::{Maybe, Node, axes, axis, indices, one, pick, position, signed, sizes};
 use crate::Tensor;
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
@@ -12,7 +12,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let asked = sizes(&node.integers(1)?.ok_or("it has no shape")?)?;
             let shape = broadcast_shape(x.shape(), &asked)?;
             let missing = shape.len() - x.shape().len();
-            one(by_index(x, None, shape, |index| {
+            one(by_index(node, x, None, shape, |index| {
                 let own = index[missing..].iter().zip(x.shape()).map(|(&i, &size)| if size == 1 { 0 } else { i });
                 Some(own.collect())
             })?)
@@ -25,7 +25,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             }
             let product = |(size, times): (&usize, &usize)| size.checked_mul(*times).ok_or("its size overflows");
             let shape = x.shape().iter().zip(&repeats).map(product).collect::<Result<Vec<_>, _>>()?;
-            one(by_index(x, None, shape, |index| {
+            one(by_index(node, x, None, shape, |index| {
                 Some(index.iter().zip(x.shape()).map(|(i, size)| i % size).collect())
             })?)
         }
@@ -62,7 +62,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             if rank < 2 {
                 return Err(format!("{} is no matrix", x.ty()));
             }
-            one(by_index(x, None, x.shape().to_vec(), |index| {
+            one(by_index(node, x, None, x.shape().to_vec(), |index| {
                 let above = signed(index[rank - 1]) - signed(index[rank - 2]);
                 let kept = if upper { above >= k } else { above <= k };
                 kept.then(|| index.to_vec())
@@ -74,12 +74,13 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
 
 /// A tensor whose element at each index is one of `x`, or `fill` (zero without one).
 fn by_index(
+    node: &Node<'_>,
     x: &Tensor,
     fill: Option<&Tensor>,
     shape: Vec<usize>,
     f: impl Fn(&[usize]) -> Option<Vec<usize>>,
 ) -> Result<Tensor, String> {
-    count(&shape)?;
+    node.count(&shape)?;
     let at: Vec<Option<usize>> = indices(&shape).map(|i| f(&i).map(|own| position(&own, x.shape()))).collect();
     pick(x, fill, shape, &at)
 }
@@ -133,7 +134,7 @@ fn pad(node: &Node<'_>) -> Result<Tensor, String> {
         };
         usize::try_from(at).ok().filter(|&at| at < size)
     };
-    by_index(x, node.optional(2), shape, |index| {
+    by_index(node, x, node.optional(2), shape, |index| {
         index.iter().zip(&before).zip(x.shape()).map(|((&i, b), &size)| inside(signed(i) - b, size)).collect()
     })
 }
@@ -162,7 +163,7 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
         shape[a] = usize::try_from((span + wide - wide.signum()) / wide).unwrap_or(0);
         from[a] = (start, step);
     }
-    by_index(x, None, shape, |index| {
+    by_index(node, x, None, shape, |index| {
         let own = index.iter().zip(&from).map(|(&i, (start, step))| usize::try_from(start + signed(i) * step).ok());
         own.collect()
     })
@@ -170,9 +171,12 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
 
 fn concat(node: &Node<'_>) -> Result<Tensor, String> {
     let parts = (0..node.operands.len()).map(|i| node.operand(i)).collect::<Result<Vec<_>, _>>()?;
+    let bytes = parts.iter().try_fold(0u64, |sum, t| sum.checked_add(t.bytes()));
+    node.context.memory.check(bytes, || "a result".to_owned())?;
     let weights = parts.iter().map(|t| planish_ir::Weight::inline(t.dtype(), t.shape().to_vec(), t.to_bytes()));
     let weights = weights.collect::<Option<Vec<_>>>().ok_or("an operand is too large")?;
-    let a = node.axis("axis", 0, parts[0].shape().len())?;
+    let first = parts.first().ok_or("it has no operand")?;
+    let a = node.axis("axis", 0, first.shape().len())?;
     let all = planish_ir::Weight::concat(&weights, a).ok_or("its operands do not fit each other")?;
     Tensor::from_weight(&all).map_err(|e| e.to_string())
 }
@@ -198,7 +202,7 @@ fn split(node: &Node<'_>) -> Result<Vec<Tensor>, String> {
         shape[a] = *length;
         let first = start;
         start += length;
-        by_index(x, None, shape, |index| {
+        by_index(node, x, None, shape, |index| {
             let mut own = index.to_vec();
             own[a] += first;
             Some(own)
@@ -216,7 +220,7 @@ fn blocks(node: &Node<'_>) -> Result<Tensor, String> {
         if h % b != 0 || w % b != 0 {
             return Err(format!("{} has no blocks of {b}", x.ty()));
         }
-        return by_index(x, None, vec![*n, c * b * b, h / b, w / b], |index| {
+        return by_index(node, x, None, vec![*n, c * b * b, h / b, w / b], |index| {
             let [n, channel, y, x] = index else { return None };
             let (block, c) = (channel / c, channel % c);
             Some(vec![*n, c, y * b + block / b, x * b + block % b])
@@ -227,7 +231,7 @@ fn blocks(node: &Node<'_>) -> Result<Tensor, String> {
     }
     let depth = c / (b * b);
     let columns_first = node.text("mode", "DCR") == "CRD";
-    by_index(x, None, vec![*n, depth, h * b, w * b], |index| {
+    by_index(node, x, None, vec![*n, depth, h * b, w * b], |index| {
         let [n, c, y, x] = index else { return None };
         let block = (y % b) * b + x % b;
         let channel = if columns_first { c * b * b + block } else { block * depth + c };
@@ -249,7 +253,7 @@ fn center_crop_pad(node: &Node<'_>) -> Result<Tensor, String> {
         shift[a] = if old > new { (old - new) / 2 } else { -((new - old) / 2) };
         shape[a] = size;
     }
-    by_index(x, None, shape, |index| {
+    by_index(node, x, None, shape, |index| {
         let own = index.iter().zip(&shift).zip(x.shape());
         own.map(|((&i, s), &size)| usize::try_from(signed(i) + s).ok().filter(|&i| i < size)).collect()
     })
@@ -264,7 +268,7 @@ fn reverse_sequence(node: &Node<'_>) -> Result<Tensor, String> {
     if lengths.len() != x.shape()[batch] || lengths.iter().any(|&l| l > x.shape()[time]) {
         return Err(format!("{lengths:?} are no lengths of {}", x.ty()));
     }
-    by_index(x, None, x.shape().to_vec(), |index| {
+    by_index(node, x, None, x.shape().to_vec(), |index| {
         let mut own = index.to_vec();
         let length = lengths[index[batch]];
         if index[time] < length {

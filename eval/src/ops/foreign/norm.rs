@@ -2,6 +2,7 @@
 
 use planish_ir::DType;
 
+use super::arith::broadcast_shape;
 use super::{Maybe, Node, around, axes, indices, of_numbers, one, position};
 use crate::Tensor;
 use crate::strided::broadcast;
@@ -12,8 +13,8 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "RMSNormalization" => {
             let x = node.operand(0)?;
             let from = node.axis("axis", -1, x.shape().len())?;
-            let (mut values, _, _) = normalized(x, from, node.float("epsilon", 1e-5), false);
-            scale(&mut values, x.shape(), node.operand(1)?.shape(), &node.operand(1)?.to_f64(), |v, s| v * s);
+            let (mut values, _, _) = normalized(x.to_f64(), x.shape(), from, node.float("epsilon", 1e-5), false);
+            scale(&mut values, x.shape(), node.operand(1)?, |v, s| v * s)?;
             one(of_numbers(x.dtype(), x.shape(), &values)?)
         }
         "BatchNormalization" if node.int("training_mode", 0) == 0 => {
@@ -80,9 +81,14 @@ fn standardize(row: &mut [f64], eps: f64) -> (f64, f64) {
 }
 
 /// All dimensions from one on normalized together: elements, means, inverse deviations.
-fn normalized(x: &Tensor, from: usize, eps: f64, centered: bool) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
-    let mut values = x.to_f64();
-    let size: usize = x.shape()[from..].iter().product();
+pub(super) fn normalized(
+    mut values: Vec<f64>,
+    shape: &[usize],
+    from: usize,
+    eps: f64,
+    centered: bool,
+) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let size: usize = shape[from..].iter().product();
     let (mut means, mut inverses) = (Vec::new(), Vec::new());
     for row in values.chunks_mut(size.max(1)) {
         if centered {
@@ -98,21 +104,33 @@ fn normalized(x: &Tensor, from: usize, eps: f64, centered: bool) -> (Vec<f64>, V
 }
 
 /// Combines elements with those of a tensor that broadcasts to their shape.
-fn scale(values: &mut [f64], shape: &[usize], other: &[usize], by: &[f64], f: impl Fn(f64, f64) -> f64) {
-    let strides = broadcast(other, shape);
+///
+/// # Errors
+/// When it does not.
+pub(super) fn scale(
+    values: &mut [f64],
+    shape: &[usize],
+    other: &Tensor,
+    f: impl Fn(f64, f64) -> f64,
+) -> Result<(), String> {
+    if broadcast_shape(shape, other.shape())? != shape {
+        return Err(format!("{} does not broadcast to {shape:?}", other.ty()));
+    }
+    let (strides, by) = (broadcast(other.shape(), shape), other.to_f64());
     for (value, index) in values.iter_mut().zip(indices(shape)) {
         let at: usize = index.iter().zip(&strides).map(|(i, stride)| i * stride).sum();
         *value = f(*value, by[at]);
     }
+    Ok(())
 }
 
 fn layer_norm(node: &Node<'_>) -> super::Results {
     let (x, weight) = (node.operand(0)?, node.operand(1)?);
     let from = node.axis("axis", -1, x.shape().len())?;
-    let (mut values, means, inverses) = normalized(x, from, node.float("epsilon", 1e-5), true);
-    scale(&mut values, x.shape(), weight.shape(), &weight.to_f64(), |v, s| v * s);
+    let (mut values, means, inverses) = normalized(x.to_f64(), x.shape(), from, node.float("epsilon", 1e-5), true);
+    scale(&mut values, x.shape(), weight, |v, s| v * s)?;
     if let Some(bias) = node.optional(2) {
-        scale(&mut values, x.shape(), bias.shape(), &bias.to_f64(), |v, s| v + s);
+        scale(&mut values, x.shape(), bias, |v, s| v + s)?;
     }
     let mut kept = x.shape().to_vec();
     kept[from..].fill(1);
@@ -136,7 +154,10 @@ fn grouped(x: &Tensor, groups: usize, node: &Node<'_>) -> Result<Tensor, String>
     values.chunks_mut(size.max(1)).take(batch * groups).for_each(|row| {
         standardize(row, node.float("epsilon", 1e-5));
     });
-    let per = channels / gamma.len().max(1);
+    if gamma.is_empty() || channels % gamma.len() != 0 || beta.len() != gamma.len() {
+        return Err(format!("{} factors and {} addends are none of {channels} channels", gamma.len(), beta.len()));
+    }
+    let per = channels / gamma.len();
     for (i, v) in values.iter_mut().enumerate() {
         let c = i / inner % channels / per.max(1);
         *v = *v * gamma[c] + beta[c];

@@ -3,7 +3,7 @@
 use planish_ir::DType;
 
 use super::convolution::{Window, image};
-use super::{Maybe, Node, count, indices, of_integers, of_numbers, one, signed, sizes};
+use super::{Maybe, Node, indices, of_integers, of_numbers, one, signed, sizes};
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
     match node.name() {
@@ -44,7 +44,7 @@ fn max_pool(node: &Node<'_>) -> super::Results {
     let size: usize = spatial.iter().product();
     let shape = [&[batch, channels][..], &places].concat();
     let values = x.to_f64();
-    let total = count(&shape)?;
+    let total = node.count(&shape)?;
     let (mut found, mut at) = (Vec::with_capacity(total), Vec::with_capacity(total));
     let offsets: Vec<Vec<usize>> = indices(&window.kernel).collect();
     for image in 0..batch * channels {
@@ -75,7 +75,7 @@ fn pool(node: &Node<'_>) -> super::Results {
     let size: usize = spatial.iter().product();
     let shape = [&[batch, channels][..], &places].concat();
     let values = x.to_f64();
-    let mut found = Vec::with_capacity(count(&shape)?);
+    let mut found = Vec::with_capacity(node.count(&shape)?);
     let offsets: Vec<Vec<usize>> = indices(&window.kernel).collect();
     for image in 0..batch * channels {
         for place in indices(&places) {

@@ -2,7 +2,7 @@
 
 use planish_ir::{DType, Type};
 
-use super::{Maybe, Node, count, indices, integers, of_integers, of_numbers, one, position};
+use super::{Maybe, Node, indices, integers, of_integers, of_numbers, one, position};
 use crate::strided::{broadcast, walk};
 use crate::{Data, Tensor};
 
@@ -57,12 +57,12 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         }
         "MatMulInteger" => {
             let (a, b) = (node.operand(0)?, node.operand(1)?);
-            let (shape, sums) = product(a, node.optional(2), b, node.optional(3))?;
+            let (shape, sums) = product(node, a, node.optional(2), b, node.optional(3))?;
             one(of_integers(DType::I32, shape, &sums)?)
         }
         "QLinearMatMul" => {
             let (a, b) = (node.operand(0)?, node.operand(3)?);
-            let (shape, sums) = product(a, node.optional(2), b, node.optional(5))?;
+            let (shape, sums) = product(node, a, node.optional(2), b, node.optional(5))?;
             let first = |i: usize| -> Result<f64, String> {
                 node.operand(i)?.to_f64().first().copied().ok_or_else(|| format!("operand {i} is empty"))
             };
@@ -108,6 +108,7 @@ fn parts(node: &Node<'_>, x: &Tensor, scale: &Tensor) -> Result<Vec<usize>, Stri
 
 /// A product of matrices of integers, less their zero points.
 fn product(
+    node: &Node<'_>,
     a: &Tensor,
     zero_a: Option<&Tensor>,
     b: &Tensor,
@@ -124,7 +125,7 @@ fn product(
     let (x, y) = (integers(a)?, integers(b)?);
     let batch = super::arith::broadcast_shape(outer_a, outer_b)?;
     let shape = [&batch[..], &[*m, *n]].concat();
-    let mut out = Vec::with_capacity(count(&shape)?);
+    let mut out = Vec::with_capacity(node.count(&shape)?);
     let of_row = |i: usize| zero_a[if zero_a.len() == *m { i } else { 0 }];
     let of_column = |j: usize| zero_b[if zero_b.len() == *n { j } else { 0 }];
     walk(&batch, [&broadcast(outer_a, &batch), &broadcast(outer_b, &batch)], |run| {

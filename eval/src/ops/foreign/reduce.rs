@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, around, axes, count, indices, of_integers, of_numbers, one, pick, position};
+use super::{Maybe, Node, around, axes, indices, of_integers, of_numbers, one, pick, position};
 use crate::Tensor;
 use crate::ops::normalize::softmax;
 
@@ -58,7 +58,7 @@ fn reduce(node: &Node<'_>) -> Result<Tensor, String> {
     let over = axes(given.as_deref(), x.shape().len())?;
     let mut kept = x.shape().to_vec();
     over.iter().for_each(|&a| kept[a] = 1);
-    let mut groups = vec![Vec::new(); count(&kept)?];
+    let mut groups = vec![Vec::new(); node.count(&kept)?];
     for (mut index, value) in indices(x.shape()).zip(x.to_f64()) {
         over.iter().for_each(|&a| index[a] = 0);
         groups[position(&index, &kept)].push(value);
@@ -111,7 +111,7 @@ fn top_k(node: &Node<'_>) -> Result<Vec<Tensor>, String> {
     let values = x.to_f64();
     let mut shape = x.shape().to_vec();
     shape[a] = k;
-    let mut places = vec![None; count(&shape)?];
+    let mut places = vec![None; node.count(&shape)?];
     let mut ranks = vec![0i128; places.len()];
     for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
         let at = |n: usize| (o * size + n) * inner + i;

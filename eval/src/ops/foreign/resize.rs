@@ -1,6 +1,6 @@
 //! Resizing: each element of the result is a weighted sum of elements near its place in the operand.
 
-use super::{Maybe, Node, axes, count, indices, of_numbers, one};
+use super::{Maybe, Node, axes, indices, of_numbers, one};
 use crate::Tensor;
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
@@ -81,13 +81,13 @@ fn resample(
         };
         let region =
             roi.as_ref().map(|r| (r.get(i).copied().unwrap_or(0.0), r.get(i + over.len()).copied().unwrap_or(1.0)));
-        count(&[size])?;
+        node.count(&[size])?;
         taps.push((0..size).map(|to| along(node, (old, size), scales[a], mode, region, to)).collect());
     }
     let values = x.to_f64();
     let strides = crate::strided::row_major(x.shape());
     let outside = node.float("extrapolation_value", 0.0);
-    let mut out = Vec::with_capacity(count(&sizes)?);
+    let mut out = Vec::with_capacity(node.count(&sizes)?);
     for index in indices(&sizes) {
         let mut sum = vec![(0usize, 1.0f64)];
         let mut inside = true;

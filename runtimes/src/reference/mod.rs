@@ -1,16 +1,20 @@
 //! The reference: the interpreter of the crate `eval`. Slow, and right by construction.
 
-use planish_eval::{Tensor, evaluate};
+mod reader;
+
+use planish_eval::{Interpreter, Tensor};
 use planish_ir::{Graph, Shape};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::api::in_order;
 use crate::{Description, Dimension, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable, Value};
 
+pub use reader::OnnxReader;
+
 const NAME: &str = "reference";
 
 /// The reference interpreter. An ONNX file is imported, and its operators computed in the types that
-/// it gives; of the session's options only the number of threads concerns it.
+/// it gives; of the session's options only the number of threads and the limit of memory concern it.
 pub struct Reference;
 
 impl Runtime for Reference {
@@ -40,6 +44,8 @@ impl Runtime for Reference {
             outputs: outputs.collect(),
             graph,
             pool,
+            reader: OnnxReader::default(),
+            memory: options.memory,
             bound: None,
         }))
     }
@@ -63,13 +69,17 @@ struct ReferenceSession {
     outputs: Vec<Port>,
     /// Threads of its own, where a number was asked for.
     pool: Option<ThreadPool>,
+    reader: OnnxReader,
+    /// The most bytes that a run may hold.
+    memory: Option<u64>,
     /// What `run_bound` runs on, in the order of the inputs.
     bound: Option<Vec<Tensor>>,
 }
 
 impl ReferenceSession {
     fn evaluate(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
-        let evaluate = || evaluate(&self.graph, inputs);
+        let interpreter = Interpreter { reader: Some(&self.reader), memory: self.memory };
+        let evaluate = || interpreter.run(&self.graph, inputs);
         let result = match &self.pool {
             Some(pool) => pool.install(evaluate),
             None => evaluate(),
