@@ -14,6 +14,8 @@ BENCH_MODELS ?= bert-base gpt2 llama-1.1b
 TARGET ?= ort
 PRECISION ?=
 export PLANISH_ORT_LIB ?=
+# ONNX Runtime keeps nothing in the home of who runs the tests.
+export ORT_DISABLE_TELEMETRY ?= 1
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish
