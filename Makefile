@@ -16,6 +16,8 @@ TARGET ?= ort
 PRECISION ?=
 TABLE ?=
 export PLANISH_ORT_LIB ?=
+# ONNX Runtime keeps nothing in the home of who runs the tests.
+export ORT_DISABLE_TELEMETRY ?= 1
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish

@@ -121,6 +121,8 @@ def main() -> int:
                 counts["WRONG"] += 1
                 print(f"run {run}: {what} after {number.name}, in place: {in_place}, current: {current}: {after}, {beside}")
             shutil.rmtree(place)
+            if run % 50 == 49:
+                print(f"{run + 1} runs, {counts['WRONG']} wrong", file=sys.stderr, flush=True)
         halves = sum(count for what, count in counts.items() if what.startswith("half"))
         print(json.dumps(dict(sorted(counts.items())), indent=2))
         print(f"{arguments.runs} runs, {halves} halves, {counts['WRONG']} wrong")

@@ -93,7 +93,7 @@ impl Draft {
             true => {
                 // A process that publishes there has been killed meanwhile, or is at it.
                 place.clean_up();
-                let _lock = entries::lock(&place.target);
+                let _lock = entries::lock(&place.folder);
                 self.folder.place(|| {
                     place.check_replaceable(self.force)?;
                     self.replace_entries(step)
@@ -109,7 +109,7 @@ impl Draft {
 
     /// Puts the folder in the place of another. Returns where that is then, if there was one.
     fn replace_folder(&self, step: Step<'_>) -> Result<Option<PathBuf>> {
-        let (draft, target) = (self.folder(), &self.place.target);
+        let (draft, target) = (self.folder(), &self.place.folder);
         for _ in 0..ATTEMPTS {
             self.place.check_replaceable(self.force)?;
             match step().and_then(|()| fs::rename(draft, target)) {
@@ -142,7 +142,7 @@ impl Draft {
     /// Moves what is at the place aside and the draft there. Returns nothing where another process
     /// has changed meanwhile what is there. What a kill in between leaves the next run makes good.
     fn replace_in_two_steps(&self, step: Step<'_>) -> Result<Option<PathBuf>> {
-        let (draft, target) = (self.folder(), &self.place.target);
+        let (draft, target) = (self.folder(), &self.place.folder);
         let aside = folder_aside(draft);
         match step().and_then(|()| fs::rename(target, &aside)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -161,7 +161,7 @@ impl Draft {
     /// Moves the entries of the draft to the place, and what is there aside.
     fn replace_entries(&self, step: Step<'_>) -> Result<Option<PathBuf>> {
         let is_apart = |name: &_| self.place.is_apart(name);
-        let moved = entries::publish(self.folder(), &self.place.target, is_apart, step);
+        let moved = entries::publish(self.folder(), &self.place.folder, is_apart, step);
         moved.map(Some).with_context(|| self.failed())
     }
 
@@ -174,7 +174,7 @@ impl Draft {
 fn checked(target: &Path, force: bool) -> Result<Place> {
     let place = Place::find(target)?;
     // Who publishes there entry by entry has no manifest there meanwhile.
-    let _lock = place.is_fixed().then(|| entries::lock(&place.target));
+    let _lock = place.is_fixed().then(|| entries::lock(&place.folder));
     place.check_replaceable(force)?;
     Ok(place)
 }

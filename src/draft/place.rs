@@ -27,7 +27,7 @@ pub(super) struct Place {
     /// The folder as it was named, absolute.
     pub(super) named: PathBuf,
     /// The folder that this names: behind symbolic links.
-    pub(super) target: PathBuf,
+    pub(super) folder: PathBuf,
     /// The folder that drafts stand in.
     pub(super) drafts: PathBuf,
     /// What the names of drafts begin with.
@@ -83,17 +83,17 @@ impl Place {
             // What takes its place file by file has to be on the same filesystem.
             Kind::Current | Kind::Mount => (target.clone(), INSIDE.to_owned()),
         };
-        let place = Self { drafts, prefix, kind, named, target };
+        let place = Self { drafts, prefix, kind, named, folder: target };
         place.clean_up();
         Ok(place)
     }
 
     /// Makes good what killed runs have left.
     pub(super) fn clean_up(&self) {
-        leftovers::clean_up(&self.drafts, &self.prefix, &self.target);
+        leftovers::clean_up(&self.drafts, &self.prefix, &self.folder);
         if !self.is_fixed() {
             // The runs may have been started in the folder.
-            leftovers::clean_up(&self.target, INSIDE, &self.target);
+            leftovers::clean_up(&self.folder, INSIDE, &self.folder);
         }
     }
 
@@ -114,7 +114,7 @@ impl Place {
     /// # Errors
     /// When it may not, with what stands there.
     pub(super) fn check_replaceable(&self, force: bool) -> Result<()> {
-        let identity = || fs::symlink_metadata(&self.target).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let identity = || fs::symlink_metadata(&self.folder).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         loop {
             let looked_at = identity();
             let verdict = self.judge(force);
@@ -127,11 +127,11 @@ impl Place {
 
     fn judge(&self, force: bool) -> Result<()> {
         let target = self.named.display();
-        let Ok(metadata) = fs::symlink_metadata(&self.target) else { return Ok(()) };
+        let Ok(metadata) = fs::symlink_metadata(&self.folder) else { return Ok(()) };
         if !metadata.is_dir() {
             bail!("{target} exists and is no folder; choose another output with -o");
         }
-        if self.kind != Kind::Current && std::env::current_dir().is_ok_and(|cwd| cwd.starts_with(&self.target)) {
+        if self.kind != Kind::Current && std::env::current_dir().is_ok_and(|cwd| cwd.starts_with(&self.folder)) {
             bail!("{target} holds the current folder and is not replaced; choose another output with -o");
         }
         let (force, or_force) = match self.kind {
@@ -142,13 +142,13 @@ impl Place {
             return Ok(());
         }
         let context = || format!("cannot read the folder {target}");
-        let entries = fs::read_dir(&self.target).with_context(context)?;
+        let entries = fs::read_dir(&self.folder).with_context(context)?;
         let mut entries = entries.collect::<Result<Vec<_>, _>>().with_context(context)?;
         entries.retain(|entry| !self.is_apart(&entry.file_name()));
         if entries.is_empty() {
             return Ok(());
         }
-        let Ok(manifest) = Manifest::read(&self.target) else {
+        let Ok(manifest) = Manifest::read(&self.folder) else {
             bail!(
                 "{target} exists and was not written by planish (it has no {MANIFEST} that this version reads); choose \
                  another output with -o{or_force}"

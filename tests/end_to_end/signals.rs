@@ -9,16 +9,19 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{artifact, contents, golden, names, planish_compile, scratch, text};
+use safetensors::tensor::Dtype;
+
+use crate::support::{Stored, artifact, contents, golden, names, planish_compile, scratch, text, write_tensors};
 
 /// The signals that end a command, by name and number.
 const SIGNALS: [(&str, i32); 3] = [("INT", 2), ("TERM", 15), ("HUP", 1)];
 
 /// The binary with arguments in a folder. Who runs the tests may have them ignore signals, which the binary would too.
-fn started<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, folder: &Path) -> Child {
+fn starting<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, folder: &Path) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_planish")]).args(arguments);
-    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
 }
 
 fn send(child: &Child, signal: &str) {
@@ -55,7 +58,7 @@ enum Moment {
 /// Interrupts a compilation to a place and looks at what is left. Returns whether the new artifact is in place.
 fn interrupted(place: &Place, arguments: &[&str], moment: Moment, (name, number): (&str, i32), new: &Path) -> bool {
     let before = place.target.is_dir().then(|| contents(&place.target));
-    let mut child = started([arguments, &["-o", place.output]].concat(), &place.folder);
+    let mut child = starting([arguments, &["-o", place.output]].concat(), &place.folder).spawn().unwrap();
     match moment {
         Moment::After(delay) => thread::sleep(delay),
         Moment::Publishing(delay) => {
@@ -169,7 +172,7 @@ fn every_command_ends_by_a_signal_with_its_code() {
     let before = names(folder.path());
     for (at, arguments) in commands.into_iter().enumerate() {
         for (name, number) in SIGNALS {
-            let mut child = started(arguments, folder.path());
+            let mut child = starting(arguments, folder.path()).spawn().unwrap();
             // Until it handles signals, which is the first thing that it does.
             let start = Instant::now();
             while !handles(&child, number) {
@@ -183,6 +186,32 @@ fn every_command_ends_by_a_signal_with_its_code() {
             assert_eq!(names(folder.path()), before, "{arguments:?}");
         }
     }
+}
+
+/// Calibration has graphs in a temporary folder as long as it runs.
+#[test]
+fn an_interrupted_calibration_leaves_no_temporary_files() {
+    let folder = scratch();
+    let [temporary, data, table] = ["tmp", "data.safetensors", "table.json"].map(|name| folder.path().join(name));
+    fs::create_dir(&temporary).unwrap();
+    // So many that it is at work for a while.
+    let (rows, tokens) = (50_000, 8);
+    let ids = || Stored { dtype: Dtype::I64, shape: vec![rows, tokens], bytes: vec![0; rows * tokens * 8] };
+    let names_of_ids = ["input_ids", "attention_mask", "token_type_ids"];
+    write_tensors(&data, &names_of_ids.map(|name| (name.to_owned(), ids())).into());
+    let model = golden("bert");
+    let arguments = ["calibrate", text(&model), "--data", text(&data), "-o", text(&table), "--batch", "1"];
+    let arguments = [&arguments[..], &["--samples", "50000"]].concat();
+    let mut child = starting(arguments, folder.path()).env("TMPDIR", &temporary).spawn().unwrap();
+    let start = Instant::now();
+    while !names(&temporary).iter().any(|draft| temporary.join(draft).join("model.onnx").exists()) {
+        assert!(start.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none());
+    }
+    thread::sleep(Duration::from_millis(50));
+    send(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(names(&temporary), [""; 0]);
+    assert_eq!(names(folder.path()), ["data.safetensors", "tmp"]);
 }
 
 /// Whether a process has a handler of a signal, as Linux lists it.
