@@ -29,6 +29,7 @@ mod output_folder;
 mod padded_vocabulary;
 mod padding;
 mod parts;
+mod passing_through;
 mod precision;
 mod random_graphs;
 mod running;

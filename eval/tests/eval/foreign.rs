@@ -267,3 +267,34 @@ fn results_beyond_memory() {
     let error = try_run("ConstantOfShape", &[], &[Some(&ints(&[i64::MAX, 4]))], &[open(DType::F32, 2)]).unwrap_err();
     assert!(error.contains("does not fit in memory"), "{error}");
 }
+
+/// Elements of 4 bits and of float8 are held in the next wider type.
+#[test]
+fn dequantizing_what_is_only_stored() {
+    let source = r#"graph "g" {
+      input %scale: f32[]
+      weight @q = dense([-8.0, 7.0, 3.0]) : i4[3]
+      weight @z = dense([1.0]) : i4[]
+      weight @f = dense([448.0, -0.5]) : f8e4m3fn[2]
+      %y = foreign([@q, %scale, @z], []) {domain = "ai.onnx", op = "DequantizeLinear", version = 21, results = [f32[3]]} : f32[3]
+      %u = foreign([@f, %scale], []) {domain = "ai.onnx", op = "DequantizeLinear", version = 21, results = [f32[2]]} : f32[2]
+      %r = foreign([%y, %scale, @z], []) {domain = "ai.onnx", op = "QuantizeLinear", version = 21, results = [i4[3]]} : i4[3]
+      output y = %y
+      output u = %u
+      output r = %r
+    }"#;
+    let graph = planish_ir::text::parse(source, &planish_ir::text::no_files).unwrap();
+    let scale = Tensor::new(Vec::new(), vec![0.5f32]).unwrap();
+    let results = planish_eval::evaluate(&graph, &[("scale", scale)]).unwrap();
+    let numbers: Vec<Vec<f64>> = results.iter().map(|(_, t)| t.to_f64()).collect();
+    assert_eq!(numbers, [vec![-4.5, 3.0, 1.0], vec![224.0, -0.25], vec![-8.0, 7.0, 3.0]]);
+    assert_eq!(results[2].1.dtype(), DType::I8);
+
+    let text = r#"graph "g" {
+      weight @words = text(["a"]) : string[1]
+      output y = @words
+    }"#;
+    let graph = planish_ir::text::parse(text, &planish_ir::text::no_files).unwrap();
+    let error = planish_eval::evaluate(&graph, &[]).unwrap_err().to_string();
+    assert!(error.contains("elements of type string cannot be computed with"), "{error}");
+}

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::verify;
 use crate::ops::{Iota, Slice, Unary, UnaryKind};
-use crate::{DType, Dim, Graph, Origin, Shape, TensorType, ValueId, Weight};
+use crate::{DType, Dim, Graph, Origin, Shape, TensorType, Type, ValueId, Weight};
 
 /// `y = neg(exp(x))` of x: f32[n], with what each line makes.
 fn chain() -> (Graph, [ValueId; 3]) {
@@ -156,4 +156,24 @@ fn v08_dimensions_are_not_negative() {
     let (mut graph, _) = chain();
     input(&mut graph, "less", [Dim::symbol("n"), Dim::constant(-1)]);
     breaks(&graph, "V08", "f32[n, -1], with a negative dimension");
+}
+
+#[test]
+fn v09_only_operators_that_pass_through_take_other_values() {
+    let (mut graph, [_, middle, _]) = chain();
+    let before = graph.type_of(middle).clone();
+    graph.value_mut(middle).ty = Type::Unranked(DType::F32);
+    breaks(&graph, "V02", "`exp` at `exp`");
+    graph.value_mut(middle).ty = before;
+    verify(&graph).unwrap();
+
+    let mut fixed = Graph::new("g");
+    let x = input(&mut fixed, "x", [Dim::constant(4)]);
+    unary(&mut fixed, UnaryKind::Exp, x);
+    fixed.value_mut(x).ty = Type::Sequence(Box::new(Type::Unknown));
+    breaks(&fixed, "V09", "`exp` at `exp`: an operand is seq(?)");
+
+    let list = graph.add_input("list", Type::Sequence(Box::new(Type::Unranked(DType::F32))), Origin::Unknown);
+    let error = graph.emit(Unary { kind: UnaryKind::Exp, x: list }, "e", Origin::Unknown).unwrap_err();
+    assert!(error.to_string().contains("an operand is seq(f32[*])"), "{error}");
 }

@@ -54,6 +54,38 @@ fn the_sample_round_trips() {
     assert_eq!(graph.to_string(), SAMPLE);
 }
 
+/// Values that are no tensors, text, and elements that share bytes.
+const OTHERS: &str = r#"graph "others" {
+  input %x: f32[n]
+  input %list: seq(f32[any, 2])
+  input %open: f16[*]
+  input %maybe: optional(seq(i64[*]))
+  input %scores: map(i64, f32[1])
+  weight @words = text(["a", "", "say \"b\"", "é"]) : string[2, 2]
+  weight @bytes = hex("01000000ff") : string[1]
+  weight @packed = dense([1.0, -8.0, 7.0]) : i4[3]
+  weight @small = dense([448.0, -0.0]) : f8e4m3fn[2]
+  weight @wide = cast(dense([1.0, 3.0, 15.0]) : u4[3]) : f32[3]
+  weight @flat = text(["a"]) : string[1]
+  %a, %b = foreign([%list, %open, @words, @packed], []) {domain = "own", op = "F", version = 1, results = [?, seq(?)]} : ?, seq(?)
+  output a = %a
+  output b = %b
+  output maybe = %maybe
+}
+"#;
+
+#[test]
+fn what_is_no_tensor_round_trips() {
+    let graph = text::parse(OTHERS, &files).unwrap();
+    verify(&graph).unwrap();
+    assert_eq!(graph.to_string(), OTHERS);
+    assert_eq!(graph.ty(graph.inputs()[1]).to_string(), "string[?]");
+    assert_eq!(graph.ty(graph.inputs()[2]).to_string(), "f16[?]");
+    let message = error_of_line("input %l: seq(f32[2])\n  %y = relu(%l) : f32[2]");
+    assert!(message.contains("an operand is seq(f32[2]), which only operators that pass through take"), "{message}");
+    assert!(error_of_line("input %l: list(f32[2])").contains("`list(f32[2])` is no type"));
+}
+
 #[test]
 fn errors_name_their_line() {
     for (statement, message) in [

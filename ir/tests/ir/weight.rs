@@ -312,3 +312,44 @@ fn constants() {
     assert_eq!(Weight::numbers(DType::Bool, vec![3], &[0.0, 0.5, -3.0]).unwrap().read().unwrap(), [0, 1, 1]);
     assert_eq!(Weight::integers(&[3, 0]).cast(DType::Bool).unwrap().read().unwrap(), [1, 0]);
 }
+
+/// Elements that share bytes are stored, read and converted; what would have to cut a byte is no weight.
+#[test]
+fn elements_that_share_bytes() {
+    let packed = Weight::numbers(DType::I4, vec![3], &[1.0, -2.0, 7.0]).unwrap();
+    assert_eq!((packed.bytes(), packed.read().unwrap()), (2, vec![0xe1, 0x07]));
+    assert_eq!(packed.read_numbers().unwrap(), [1.0, -2.0, 7.0]);
+    assert_eq!(packed.cast(DType::F32).unwrap().read_numbers().unwrap(), [1.0, -2.0, 7.0]);
+    assert_eq!(packed.cast(DType::I2).unwrap().read().unwrap(), [0b01_10_01]);
+    let file = stored(DType::U4, &[3, 1], vec![0xff, 0x21, 0x03], 1);
+    assert_eq!((file.bytes(), file.read_numbers().unwrap()), (2, vec![1.0, 2.0, 3.0]));
+    assert_eq!(file.reshape(&[3]).unwrap().read().unwrap(), [0x21, 0x03]);
+    assert!(file.reshape(&[4]).is_none(), "as many bytes, and more elements");
+    assert!(Weight::inline(DType::U4, vec![3], vec![1]).is_none());
+    assert!(file.transpose(&[1, 0]).is_none());
+    assert!(Weight::concat(&[packed.clone(), packed.clone()], 0).is_none());
+    assert!(packed.pad(&[4], 0.0).is_none());
+    assert!(Weight::uniform(DType::I4, vec![2], 1).is_none());
+    // Padded and then narrowed.
+    let padded = Weight::numbers(DType::F32, vec![1], &[3.0]).unwrap().pad(&[3], -1.0).unwrap();
+    assert_eq!(padded.cast(DType::I4).unwrap().read_numbers().unwrap(), [3.0, -1.0, -1.0]);
+    let small = Weight::numbers(DType::F8E5M2, vec![2, 1], &[1.5, -4.0]).unwrap();
+    assert_eq!(small.transpose(&[1, 0]).unwrap().cast(DType::F32).unwrap().read_numbers().unwrap(), [1.5, -4.0]);
+}
+
+#[test]
+fn text_is_kept() {
+    let words = Weight::text(vec![2], &["ab", ""]).unwrap();
+    assert_eq!(words.as_text().unwrap(), [b"ab".as_slice(), b""]);
+    assert_eq!(words.bytes(), 10);
+    assert_eq!(words.reshape(&[2, 1]).unwrap().as_text().unwrap().len(), 2);
+    assert!(Weight::text(vec![3], &["a"]).is_none());
+    assert!(Weight::inline(DType::String, vec![1], vec![2, 0, 0, 0, b'a']).is_none(), "it ends within the element");
+    assert!(words.cast(DType::F32).is_none() && Weight::integers(&[1]).cast(DType::String).is_none());
+    assert!(words.transpose(&[0]).is_none() && words.pad(&[3], 0.0).is_none());
+    assert!(Weight::concat(&[words.clone(), words], 0).is_none());
+    assert!(
+        Weight::stored(DType::String, vec![1], StoredRange { source: Arc::new(Buffer(vec![0; 8])), offset: 0 })
+            .is_none()
+    );
+}

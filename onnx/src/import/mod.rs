@@ -16,6 +16,7 @@ mod names;
 mod nodes;
 mod order;
 mod part;
+mod places;
 mod scope;
 mod shapes;
 mod skeleton;
@@ -89,8 +90,9 @@ pub fn import(path: &Path) -> Result<Imported, ImportError> {
     import_with(path, &ImportOptions::default())
 }
 
-/// Reads a graph, or a part of it, from a file. Weights are not read but by what they are ranges of, and external data
-/// only from the folder of the file.
+/// Reads a graph, or a part of it, from a file. Weights are not read but by what they are ranges of. External data is
+/// looked for in the folder of the file, and where the file is a link also in the folder of what it leads to; links in
+/// there are followed into these folders, and in a cache of the Hugging Face hub into the rest of the repository.
 ///
 /// # Errors
 /// When the file cannot be read, breaks the format, or has nodes that no graph here can have: these

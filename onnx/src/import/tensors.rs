@@ -1,12 +1,13 @@
 //! Constants of a model as lazy weights.
 
 use std::collections::HashMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use planish_ir::weight::StoredRange;
 use planish_ir::{DType, Weight};
 
+use super::places::Places;
 use super::skeleton::WeightFile;
 use crate::proto::{DataType, TensorProto};
 
@@ -53,20 +54,18 @@ pub(super) fn is_elsewhere(tensor: &TensorProto) -> bool {
 pub(super) struct Files {
     /// None where constants stand in no file.
     model: Option<Arc<WeightFile>>,
-    /// The folder of the model.
-    folder: PathBuf,
+    places: Places,
     external: HashMap<String, Arc<WeightFile>>,
 }
 
 impl Files {
     pub(super) fn new(model: Arc<WeightFile>, path: &Path) -> Self {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Self { model: Some(model), folder: folder.to_owned(), external: HashMap::new() }
+        Self { model: Some(model), places: Places::of(path), external: HashMap::new() }
     }
 
     /// For what holds all of its constants itself.
     pub(super) fn none() -> Self {
-        Self { model: None, folder: PathBuf::new(), external: HashMap::new() }
+        Self { model: None, places: Places::default(), external: HashMap::new() }
     }
 
     fn model(&self) -> Result<Arc<WeightFile>, String> {
@@ -107,7 +106,7 @@ impl Files {
         inline(tensor, dtype)
     }
 
-    /// File, offset and length of elements that stand elsewhere: inside of the model's folder only.
+    /// File, offset and length of elements that stand elsewhere; see [`Places`].
     fn external(&mut self, tensor: &TensorProto) -> Result<(Arc<WeightFile>, u64, Option<u64>), String> {
         self.model()?;
         let entry = |key: &str| tensor.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
@@ -120,18 +119,8 @@ impl Files {
         if let Some(file) = self.external.get(location) {
             return Ok((Arc::clone(file), offset, length));
         }
-        let inside = !location.is_empty()
-            && Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
-        let outside = || format!("its external data `{location}` is outside of the model's folder");
-        if !inside {
-            return Err(outside());
-        }
-        let path = self.folder.join(location);
+        let path = self.places.find(location)?;
         let failed = |e: std::io::Error| format!("its external data `{location}` cannot be read: {e}");
-        let real = path.canonicalize().map_err(failed)?;
-        if !real.starts_with(self.folder.canonicalize().map_err(failed)?) {
-            return Err(format!("{}: a link leads there", outside()));
-        }
         let file = Arc::new(WeightFile::open(&path).map_err(failed)?);
         self.external.insert(location.to_owned(), Arc::clone(&file));
         Ok((file, offset, length))

@@ -1,4 +1,4 @@
-use planish_onnx::proto::{DataType, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
+use planish_onnx::proto::{DataType, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 
 use crate::build::{
     assert_nodes, f32, floats, graph, graph_attribute, import, int, integers, lines, model, node, typed,
@@ -54,10 +54,12 @@ fn a_condition_that_is_converted() {
 /// A branch that is taken and cannot be imported stays in the operator, which declares its result.
 #[test]
 fn a_branch_that_cannot_be_part_of_the_graph() {
-    let own = NodeProto { domain: "own".to_owned(), ..node("h = F(x)", vec![]) };
+    let own = NodeProto { domain: "own".to_owned(), ..node("h = F(x, k)", vec![]) };
+    let pairs =
+        || TensorProto { name: "k".to_owned(), data_type: DataType::Complex64.into(), ..TensorProto::default() };
     let branch = |dims: &str| {
         let nodes = vec![own.clone(), node("b = Neg(h)", vec![])];
-        GraphProto { output: vec![f32("b", dims)], ..graph(vec![], vec![], nodes, &[]) }
+        GraphProto { output: vec![f32("b", dims)], ..graph(vec![], vec![pairs()], nodes, &[]) }
     };
     let choice = node(
         "y = If(c)",

@@ -1,6 +1,6 @@
 use planish_onnx::proto::{AttributeProto, AttributeType, DataType};
 
-use crate::build::{assert_nodes, attribute, f32, floats, graph, int, integers, node, refused, typed};
+use crate::build::{assert_nodes, attribute, f32, floats, graph, int, integers, lines, node, refused, typed};
 
 #[test]
 fn functions_of_one_and_two_tensors() {
@@ -69,9 +69,15 @@ fn conversions() {
         graph(vec![], vec![integers("n", &[1], &[i64::MAX])], narrow, &["y"]),
         &["%y = cast(@n) {to = i32} : i32[1]"],
     );
+    // What is only stored, and text, are converted as the operator says.
+    for (to, name) in [(DataType::String, "string"), (DataType::Float8e5m2, "f8e5m2"), (DataType::Int4, "i4")] {
+        let nodes = vec![node("y = Cast(x)", vec![int("to", to as i64)])];
+        let lines = lines(17, graph(vec![f32("x", "2")], vec![], nodes, &["y"]));
+        assert!(lines[0].contains("op = \"Cast\"") && lines[0].ends_with(&format!(": {name}[2]")), "{lines:?}");
+    }
     refused(
-        graph(vec![f32("x", "2")], vec![], vec![node("y = Cast(x)", vec![int("to", 8)])], &["y"]),
-        "elements of type string",
+        graph(vec![f32("x", "2")], vec![], vec![node("y = Cast(x)", vec![int("to", 14)])], &["y"]),
+        "elements of type complex64",
     );
 }
 

@@ -53,9 +53,65 @@ fn inside_of_the_folder_only() {
     refused(&folder, &external("", &[]), "is outside of the model's folder");
 
     symlink(outer.path().join("w.bin"), folder.join("link.bin")).unwrap();
-    refused(&folder, &external("link.bin", &[]), "a link leads there");
+    refused(&folder, &external("link.bin", &[]), "a link leads to");
     symlink(outer.path(), folder.join("up")).unwrap();
-    refused(&folder, &external("up/w.bin", &[]), "a link leads there");
+    refused(&folder, &external("up/w.bin", &[]), "a link leads to");
+}
+
+/// As `hf download` lays files: `snapshots/REVISION` has links, `blobs` what they lead to.
+#[test]
+fn links_of_a_hubs_cache_lead_to_its_blobs() {
+    let cache = tempfile::tempdir().unwrap();
+    let repository = cache.path().join("models--a--b");
+    let (blobs, revision) = (repository.join("blobs"), repository.join("snapshots/0a1b/onnx"));
+    fs::create_dir_all(&blobs).unwrap();
+    fs::create_dir_all(&revision).unwrap();
+    fs::write(blobs.join("11"), external("model.onnx_data", &[])).unwrap();
+    fs::write(blobs.join("22"), 1f32.to_le_bytes().repeat(2)).unwrap();
+    symlink("../../../blobs/11", revision.join("model.onnx")).unwrap();
+    symlink("../../../blobs/22", revision.join("model.onnx_data")).unwrap();
+    let graph = planish_onnx::import(&revision.join("model.onnx")).unwrap().graph;
+    let (_, _, weight) = graph.weights().next().unwrap();
+    assert_eq!(weight.read_numbers().unwrap(), [1.0, 1.0]);
+
+    // A link further out is refused, also into the cache of another repository.
+    let other = cache.path().join("models--a--c/blobs");
+    fs::create_dir_all(&other).unwrap();
+    fs::write(other.join("33"), [0; 8]).unwrap();
+    fs::remove_file(revision.join("model.onnx_data")).unwrap();
+    symlink("../../../../models--a--c/blobs/33", revision.join("model.onnx_data")).unwrap();
+    let error = planish_onnx::import(&revision.join("model.onnx")).err().unwrap().to_string();
+    assert!(error.contains("is outside of the model's folder: a link leads to"), "{error}");
+
+    // `blobs` beside `snapshots` is what tells a cache.
+    let (plain, aside) = (cache.path().join("plain/snapshots/0a1b"), cache.path().join("plain/data"));
+    fs::create_dir_all(&plain).unwrap();
+    fs::create_dir_all(&aside).unwrap();
+    fs::write(aside.join("w.bin"), [0; 8]).unwrap();
+    symlink("../../data/w.bin", plain.join("w.bin")).unwrap();
+    refused(&plain, &external("w.bin", &[]), "a link leads to");
+}
+
+/// The data lies where the link stands, or where the model is.
+#[test]
+fn a_model_that_is_a_link_has_two_folders() {
+    let outer = tempfile::tempdir().unwrap();
+    let (here, there) = (outer.path().join("here"), outer.path().join("there"));
+    fs::create_dir(&here).unwrap();
+    fs::create_dir(&there).unwrap();
+    fs::write(there.join("model.onnx"), external("w.bin", &[])).unwrap();
+    symlink("../there/model.onnx", here.join("model.onnx")).unwrap();
+    let import = || planish_onnx::import(&here.join("model.onnx")).map_err(|e| e.to_string());
+    assert!(import().err().unwrap().contains("`w.bin` cannot be read"));
+    fs::write(there.join("w.bin"), [0; 8]).unwrap();
+    import().unwrap();
+    fs::remove_file(there.join("w.bin")).unwrap();
+    fs::write(here.join("w.bin"), [0; 8]).unwrap();
+    import().unwrap();
+    // From one of them a link may lead into the other.
+    fs::rename(here.join("w.bin"), there.join("v.bin")).unwrap();
+    symlink("../there/v.bin", here.join("w.bin")).unwrap();
+    import().unwrap();
 }
 
 #[test]

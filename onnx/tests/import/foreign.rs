@@ -3,7 +3,7 @@
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
 use crate::build::{
-    f32, floats, graph, graph_attribute, import, int, integers, ints, model, node, refused, text, typed,
+    f32, floats, graph, graph_attribute, import, int, integers, ints, lines, model, node, refused, text, typed,
 };
 
 /// The types of the results `y`, `z`, ... of a node of operands `x`, `u`, ... and constants.
@@ -13,7 +13,7 @@ fn results(inputs: Vec<ValueInfoProto>, constants: Vec<TensorProto>, node: NodeP
     let outputs: Vec<&str> = outputs.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
     let graph = import(&model(18, graph(inputs, constants, vec![node], &outputs))).unwrap();
     assert!(graph.nodes().any(|(_, n)| n.op.mnemonic() == "foreign"));
-    graph.outputs().iter().map(|o| graph.ty(o.value).to_string()).collect()
+    graph.outputs().iter().map(|o| graph.type_of(o.value).to_string()).collect()
 }
 
 #[track_caller]
@@ -140,21 +140,101 @@ fn contributed_operators() {
     let operands = || vec![f32("x", "b, 4, i"), f32("u", "j, 4")];
     let turned = vec![int("transA", 1), int("transB", 1)];
     assert_eq!(of(operands(), node("y = FusedMatMul(x, u)", turned)), ["f32[b, i, j]"]);
-    assert_eq!(of(x(), node("y = FastGelu(x)", vec![])), ["f32[n, 4]"]);
     assert_eq!(
         of(
             [x(), vec![f32("u", "n, 4"), f32("w", "4")]].concat(),
-            node("y, __, __, z = SkipLayerNormalization(x, u, w)", vec![])
+            node("y, z, __, v = SkipLayerNormalization(x, u, w)", vec![])
         ),
-        ["f32[n, 4]", "f32[n, 4]"]
+        ["f32[n, 4]", "f32[n, 1]", "f32[n, 4]"]
     );
-    let unknown = graph(
-        x(),
-        vec![],
-        vec![NodeProto { domain: "com.microsoft".to_owned(), ..node("y = Odd(x)", vec![]) }],
-        &["y"],
+    let bytes = |name: &str, dims: &str| typed(name, DataType::Uint8, dims);
+    let packed = || vec![f32("x", "b, s, 32"), bytes("u", "8, 1, 16"), f32("w", "8")];
+    let sizes = vec![int("K", 32), int("N", 8), int("bits", 4), int("block_size", 32)];
+    assert_eq!(of(packed(), node("y = MatMulNBits(x, u, w)", sizes)), ["f32[b, s, 8]"]);
+    let scaled = || vec![bytes("x", "n, 4"), f32("u", ""), bytes("z", "4")];
+    assert_eq!(of(scaled(), node("y = QLinearAdd(x, u, _, z, u, _, u)", vec![])), ["u8[n, 4]"]);
+    assert_eq!(of(scaled(), node("y = QLinearSigmoid(x, u, _, u)", vec![])), ["u8[n, 4]"]);
+    let two = vec![bytes("x", "n, 4"), f32("u", ""), bytes("z", "n, 3"), bytes("o", "")];
+    assert_eq!(of(two, node("y = QLinearConcat(u, o, x, u, o, z, u, o)", vec![int("axis", 1)])), ["u8[n, 7]"]);
+    let ids = vec![typed("i", DataType::Int32, "b, s"), f32("t", "9, 6"), f32("p", "5, 6"), f32("g", "6")];
+    let embed = "y, m = EmbedLayerNormalization(i, _, t, p, _, g, g)";
+    assert_eq!(of(ids, node(embed, vec![])), ["f32[b, s, 6]", "i32[b]"]);
+    let joined = vec![f32("x", "b, s, 6"), f32("u", "6, 24"), f32("w", "24")];
+    assert_eq!(of(joined, node("y = Attention(x, u, w)", vec![int("num_heads", 2)])), ["f32[b, s, 8]"]);
+    let grouped = vec![int("num_heads", 4), int("kv_num_heads", 2)];
+    assert_eq!(of(vec![f32("x", "b, s, 32")], node("y = GroupQueryAttention(x)", grouped)), ["f32[b, s, 16]"]);
+    // Of others nothing is known, which nobody asked for.
+    assert_eq!(of(x(), node("y = Odd(x)", vec![])), ["?"]);
+}
+
+/// Those that are norms, activations and embeddings become operators of the graph.
+#[test]
+fn contributed_operators_with_a_meaning() {
+    let of = |inputs: Vec<ValueInfoProto>, call: NodeProto, outputs: &[&str]| {
+        let call = NodeProto { domain: "com.microsoft".to_owned(), ..call };
+        lines(17, graph(inputs, vec![], vec![call], outputs))
+    };
+    let biased = || [x(), vec![f32("b", "4")]].concat();
+    assert_eq!(
+        of(biased(), node("y = BiasGelu(x, b)", vec![]), &["y"]),
+        ["%y = add(%x, %b) : f32[n, 4]", "%y_1 = gelu(%y) {form = erf} : f32[n, 4]"]
     );
-    refused(unknown, "(python -m onnxruntime.tools.symbolic_shape_infer declares it)");
+    assert_eq!(
+        of(biased(), node("y = FastGelu(x, b)", vec![]), &["y"]),
+        ["%y = add(%x, %b) : f32[n, 4]", "%y_1 = gelu(%y) {form = tanh} : f32[n, 4]"]
+    );
+    let skipped = vec![f32("x", "n, 4"), f32("u", "n, 4"), f32("w", "4")];
+    assert_eq!(
+        of(skipped, node("y, __, __, z = SkipSimplifiedLayerNormalization(x, u, w)", vec![]), &["y", "z"]),
+        ["%y = add(%x, %u) : f32[n, 4]", "%y_1 = rms_norm(%y, %w) {eps = 1e-12} : f32[n, 4]"]
+    );
+    let ids = vec![typed("i", DataType::Int32, "b, s"), f32("t", "9, 6"), f32("p", "5, 6"), f32("g", "6")];
+    assert_eq!(
+        of(ids, node("y = EmbedLayerNormalization(i, _, t, p, _, g, g)", vec![]), &["y"]),
+        [
+            "%y = embedding(%t, %i) : f32[b, s, 6]",
+            "%y_1 = slice(%p) {axis = 0, start = 0, end = s} : f32[s, 6]",
+            "%y_2 = add(%y, %y_1) : f32[b, s, 6]",
+            "%y_3 = layer_norm(%y_2, %g, bias: %g) {eps = 1e-12} : f32[b, s, 6]",
+        ]
+    );
+    let simplified = node("y = SimplifiedLayerNormalization(x, w)", vec![]);
+    assert_eq!(
+        lines(11, graph(vec![f32("x", "n, 4"), f32("w", "4")], vec![], vec![simplified], &["y"])),
+        ["%y = rms_norm(%x, %w) {eps = 1e-5} : f32[n, 4]"]
+    );
+}
+
+/// Lists, optional values, text and tensors of any number of dimensions.
+#[test]
+fn what_is_no_tensor() {
+    let list = |node: NodeProto, expected: &[&str]| {
+        let cut = crate::build::node("s = SplitToSequence(x)", vec![int("axis", 1)]);
+        let name = node.output[0].clone();
+        let text = lines(18, graph(x(), vec![integers("i", &[], &[1])], vec![cut, node], &["s", &name]));
+        let types: Vec<&str> = text.iter().filter_map(|line| Some(line.rsplit_once(" : ")?.1)).collect();
+        assert_eq!(types[types.len() - expected.len()..], *expected, "{text:?}");
+    };
+    list(node("y = SequenceAt(s, i)", vec![]), &["seq(f32[n, 1])", "f32[y_dim_0, 1]"]);
+    list(node("y = SequenceErase(s, i)", vec![]), &["seq(f32[n, 1])", "seq(f32[n, 1])"]);
+    list(node("y = SequenceLength(s)", vec![]), &["i64[]"]);
+    list(node("y = ConcatFromSequence(s)", vec![int("axis", 1)]), &["f32[y_dim_0, y_dim_1]"]);
+    list(node("y = ConcatFromSequence(s)", vec![int("axis", 0), int("new_axis", 1)]), &["f32[y_dim_0, y_dim_1, 1]"]);
+    list(node("y = Optional(s)", vec![]), &["optional(seq(f32[n, 1]))"]);
+    list(node("y = SequenceInsert(s, x)", vec![]), &["seq(f32[n, any])"]);
+
+    let words = || vec![typed("x", DataType::String, "n, 4")];
+    one(words(), vec![], node("y = StringSplit(x)", vec![]), "string[n, 4, y_dim_2]");
+    one(words(), vec![], node("y = Equal(x, x)", vec![]), "bool[n, 4]");
+    let turned = lines(18, graph(words(), vec![], vec![node("y = Transpose(x)", vec![])], &["y"]));
+    assert_eq!(turned, ["%y = transpose(%x) {perm = [1, 0]} : string[4, n]"]);
+
+    let mut any = typed("x", DataType::Float, "");
+    any.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape = None;
+    let any = || vec![any.clone()];
+    one(any(), vec![], node("y = Relu(x)", vec![]), "f32[*]");
+    one(any(), vec![], node("y = Cast(x)", vec![int("to", 7)]), "i64[*]");
+    one(any(), vec![], node("y = Shape(x)", vec![]), "i64[y_dim_0]");
 }
 
 /// A scan of a number of rounds that is not known.

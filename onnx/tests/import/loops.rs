@@ -175,7 +175,9 @@ fn loops_that_stay() {
     depends.input.push(typed("d", DataType::Bool, ""));
     depends.node[0].attribute = vec![graph_attribute("body", sums("d"))];
     let mut refused = sums("c");
-    refused.node.push(NodeProto { domain: "own".to_owned(), ..node("p = F(s)", vec![]) });
+    refused.node.push(NodeProto { domain: "own".to_owned(), ..node("p = F(s, pairs)", vec![]) });
+    let data_type = DataType::Complex64.into();
+    refused.initializer.push(TensorProto { name: "pairs".to_owned(), data_type, ..TensorProto::default() });
     let mut foreign = summing(3, None, "c");
     foreign.node[0].attribute = vec![graph_attribute("body", refused)];
     let mut missing = summing(3, None, "c");

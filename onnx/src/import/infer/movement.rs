@@ -26,7 +26,18 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
             };
             Partial::new(x.dtype, perm.into_iter().map(|p| x.dims[p].clone()))
         }
-        "Flatten" => Partial::open(first(scope, node)?.dtype, 2),
+        "Flatten" => {
+            let x = scope.ty(node.input(0)?)?;
+            let rank = i64::try_from(x.shape.rank()).unwrap_or(i64::MAX);
+            let at = node.int_or("axis", 1)?;
+            let at = usize::try_from(if at < 0 { at + rank } else { at }).unwrap_or(usize::MAX);
+            let product = |dims: Option<&[Dim]>| Shape::new(dims?.to_vec()).elements();
+            let sizes = [product(x.shape.get(..at)), product(x.shape.get(at..))];
+            if sizes.iter().any(Option::is_none) {
+                return Err(format!("{} at axis {at} does not fit 64 bits, or has no such axis", x.shape));
+            }
+            Partial::new(x.dtype, sizes)
+        }
         "Unsqueeze" => {
             let (x, axes) = (first(scope, node)?, node.input(1)?);
             Partial::of_rank(x.dtype, length(scope, axes).map(|added| x.dims.len() + added))

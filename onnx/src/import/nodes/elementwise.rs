@@ -248,6 +248,10 @@ fn select(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
 
 fn cast(scope: &mut Scope, node: &Node<'_>, to: DType) -> Result<bool, String> {
     let x = node.input(0)?;
+    // How it rounds and saturates are attributes.
+    if !to.is_computed() {
+        return Ok(false);
+    }
     // Dimensions fit 64 bits; a narrower type is for constants.
     let fits = |k: &Known| k.elements.iter().all(|d| d.as_constant().is_none_or(|v| i32::try_from(v).is_ok()));
     let known = scope.known(x).filter(|k| to == DType::I64 || to == k.dtype || to == DType::I32 && fits(k));

@@ -87,7 +87,8 @@ pub(super) fn missing_for(mnemonic: &str, dtype: DType, options: &Options) -> Op
 fn missing_foreign(foreign: &Foreign, target: Target) -> Option<String> {
     let domains: &[&str] = match target {
         Target::Onnx => &[Foreign::STANDARD],
-        Target::Ort | Target::OrtCuda => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
+        Target::Ort => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft", "com.microsoft.nchwc"],
+        Target::OrtCuda => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
     };
     let inner = foreign.inner.0.iter().map(|inner| (&inner.op, &inner.domain));
     let (op, domain) = std::iter::once((&foreign.op.0, &foreign.domain.0))
