@@ -160,6 +160,7 @@ pub fn lower(
     check_patterns(options, &parts)?;
     let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
     if let Some(first) = reports.peek().map(|report| report.half)
+        && !(options.passes.target.computes_in_float32() && reports.clone().any(|report| report.bytes > 0.0))
         && reports.all(|report| report.changed == 0)
     {
         observer.warning(&format!("--{first} changed nothing: the model has no float32 that it applies to"));

@@ -40,7 +40,7 @@ pub const STORE_HALF: Pass = Pass {
 const MIN_ELEMENTS: usize = 256;
 
 /// Rounds the weights of a float32 graph to half precision, which leaves their type; what it cannot hold,
-/// and what is asked for, stays. Returns how many are in half precision now or were before, what stays, which patterns matched, and which were
+/// and what is asked for, stays. Returns how many were rounded, what stays, which patterns matched, and which were
 /// rounded.
 pub(super) fn round_weights(
     graph: &mut Graph,
@@ -54,13 +54,10 @@ pub(super) fn round_weights(
             node.op.visit_operands(&mut |operand| drop(asked_for.insert(operand, reason.clone())));
         }
     }
-    let (mut rounded, mut stored, mut kept) = (Vec::new(), 0, Vec::new());
+    let (mut rounded, mut kept) = (Vec::new(), Vec::new());
     for (id, value, weight) in graph.weights() {
-        if weight.dtype() != DType::F32 || weight.elements() < MIN_ELEMENTS {
-            continue;
-        }
-        if narrow(weight, precision.half.dtype()).is_some() {
-            stored += 1;
+        let is_rounded = narrow(weight, precision.half.dtype()).is_some();
+        if weight.dtype() != DType::F32 || weight.elements() < MIN_ELEMENTS || is_rounded {
             continue;
         }
         let loss = losses.iter().find(|(of, loss)| *of == id && loss.is_unfit(precision.half));
@@ -75,7 +72,7 @@ pub(super) fn round_weights(
     for (id, weight) in rounded {
         graph.set_weight(id, weight);
     }
-    (halved.len() + stored, kept, matched, halved)
+    (halved.len(), kept, matched, halved)
 }
 
 fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
