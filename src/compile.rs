@@ -149,7 +149,7 @@ pub fn lower(
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline.raise(&mut graph, &mut stages, &mut after)?;
-        let explanation = options.explain_fusion.then(|| explain(&graph)).transpose()?;
+        let explanation = options.explain_fusion.then(|| explain(&graph));
         let raised = raised(&graph);
         let vocabulary = vocabulary(&graph, options.passes.padding);
         let precision = pipeline.prepare(&mut graph, &mut stages, &mut after)?;

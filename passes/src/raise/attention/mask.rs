@@ -5,15 +5,15 @@ use planish_ir::{BuildError, DType, Dim, Graph, NodeId, Op, Rewriter, Shape, Val
 
 use super::super::element::{Element, Elements, Entry, Fact, MASKED, Truth};
 use super::super::pattern::{binary, op, part, reshape, scalar};
-use super::super::{Found, Rule};
+use super::super::{Found, NoMatch, Rule};
 use super::sum;
 
 /// The bias of an attention that is a mask, or has one as a summand.
 pub(super) const MASK: Rule = Rule { name: "attention", find: mask };
 
-fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Attention(mut attention) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
-    let Some(bias) = attention.bias else { return Ok(Found::Nothing) };
+fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Attention(mut attention) = graph.node(node).op.clone() else { return Err(NoMatch::Other) };
+    let Some(bias) = attention.bias else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     let mut seen = Seen::default();
     let mut rest = summands(graph, bias, DEPTH);
@@ -37,7 +37,7 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         rest = kept;
     }
     if rest.len() == count {
-        return Ok(missed.map_or(Found::Nothing, Found::Miss));
+        return Err(missed.map_or(NoMatch::Other, NoMatch::Miss));
     }
     let mut mask = attention.mask;
     for (entry, is) in seen.padding {
@@ -56,7 +56,7 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         window: [attention.window, seen.window].into_iter().flatten().min(),
         ..attention
     };
-    Ok(Found::Match(graph.emit_all(raised, output)?))
+    graph.emit_all(raised, output).map_err(NoMatch::from)
 }
 
 /// Which keys a query attends to.
