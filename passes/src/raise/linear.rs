@@ -80,7 +80,9 @@ fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
         };
         if !vector || graph.ty(layer) != graph.ty(output) {
             let (name, ty) = (&graph.value(bias).name, graph.ty(bias));
-            return Err(NoMatch::Miss(format!("`{name}`, which is added, is {ty}, not a vector of the layer's features")));
+            return Err(NoMatch::Miss(format!(
+                "`{name}`, which is added, is {ty}, not a vector of the layer's features"
+            )));
         }
         let bias = reshape(graph, bias, features)?;
         return Ok(vec![graph.emit(Linear { bias: Some(bias), ..linear }, output)?]);

@@ -109,7 +109,8 @@ fn same_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> bool {
 /// What is said of results that would have other types than those that they take the place of: an operand with more
 /// dimensions than it needs gave them to the result.
 fn other_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> String {
-    let types = |values: &[ValueId]| values.iter().map(|v| graph.ty(*v).to_string()).collect::<Vec<String>>().join(", ");
+    let types =
+        |values: &[ValueId]| values.iter().map(|v| graph.ty(*v).to_string()).collect::<Vec<String>>().join(", ");
     format!("the result would be {}, and it is {}", types(values), types(&graph.node(node).outputs))
 }
 

@@ -13,15 +13,32 @@ pub(super) const TRANSPOSE: Rule = Rule { name: "attention", find: transpose_apa
 fn transpose_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let output = graph.node(node).outputs[0];
     let Op::Reshape(Reshape { x, .. }) = graph.node(node).op else { return Err(NoMatch::Other) };
-    let Some(of) = transposed(graph, x, &[0, 2, 1]).and_then(|flat| reshaped(graph, flat)) else {
+    if transposed(graph, x, &[0, 2, 1]).and_then(|flat| reshaped(graph, flat)).is_none() {
         return Err(NoMatch::Other);
-    };
+    }
     let (turned, to) = (graph.ty(x).shape.clone(), graph.ty(output).shape.clone());
     if to.rank() != 4 || to[2..] != turned[1..] {
         return Err(NoMatch::Other);
     }
-    let apart = reshape(graph, of, [&to[0], &to[1], &to[3], &to[2]].map(Clone::clone))?;
-    Ok(vec![transpose(graph, apart, super::KEYS_LAST)?])
+    Ok(vec![apart(graph, x, &to[..2])?])
+}
+
+/// Matrices of a batch, [.., rows, columns], with other leading dimensions of as many matrices; a transpose of the
+/// matrices comes behind.
+fn apart(graph: &mut Rewriter<'_>, x: ValueId, leading: &[Dim]) -> Result<ValueId, BuildError> {
+    let with = |graph: &Graph, x: ValueId| {
+        let shape = &graph.ty(x).shape;
+        leading.iter().chain(&shape[shape.rank() - 2..]).cloned().collect::<Vec<Dim>>()
+    };
+    let Some(of) = transposed(graph, x, &[0, 2, 1]) else {
+        let dims = with(graph, x);
+        return reshape(graph, x, dims);
+    };
+    let dims = with(graph, of);
+    let of = reshape(graph, of, dims)?;
+    let rank = leading.len() + 2;
+    let perm: Vec<usize> = (0..leading.len()).chain([rank - 1, rank - 2]).collect();
+    transpose(graph, of, &perm)
 }
 
 /// `probabilities * v` in which batch and heads were made one dimension behind the softmax.
@@ -33,12 +50,12 @@ fn values_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let Some(probabilities) = reshaped(graph, a).filter(|of| scores::softmax(graph, *of).is_some()) else {
         return Err(NoMatch::Other);
     };
-    let (apart, flat) = (graph.ty(probabilities).shape.clone(), graph.ty(a).shape.clone());
+    let (shape, flat) = (graph.ty(probabilities).shape.clone(), graph.ty(a).shape.clone());
     let v = graph.ty(b).shape.clone();
-    if apart.rank() != 4 || flat.rank() != 3 || apart[2..] != flat[1..] || v.rank() != 3 || v[0] != flat[0] {
+    if shape.rank() != 4 || flat.rank() != 3 || shape[2..] != flat[1..] || v.rank() != 3 || v[0] != flat[0] {
         return Err(NoMatch::Other);
     }
-    let v = reshape(graph, b, [&apart[0], &apart[1], &v[1], &v[2]].map(Clone::clone))?;
+    let v = apart(graph, b, &shape[..2])?;
     let product = part(graph, MatMul { a: probabilities, b: v }, output)?;
     let shape = graph.ty(output).shape.clone();
     Ok(vec![graph.emit(Reshape { x: product, shape }, output)?])
@@ -53,13 +70,13 @@ fn heads_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let Some(Op::MatMul(MatMul { a, b })) = op(graph, x).cloned() else { return Err(NoMatch::Other) };
     let Some(Op::Softmax(Softmax { x: scores })) = op(graph, a).cloned() else { return Err(NoMatch::Other) };
     let (flat, to) = (graph.ty(x).shape.clone(), graph.ty(output).shape.clone());
-    let (rows, v) = (graph.ty(scores).shape.clone(), graph.ty(b).shape.clone());
+    let v = graph.ty(b).shape.clone();
     if flat.rank() != 3 || to.rank() != 4 || to[2..] != flat[1..] || v.rank() != 3 || v[0] != flat[0] {
         return Err(NoMatch::Other);
     }
-    let scores = reshape(graph, scores, [&to[0], &to[1], &rows[1], &rows[2]].map(Clone::clone))?;
+    let scores = apart(graph, scores, &to[..2])?;
     let probabilities = part(graph, Softmax { x: scores }, a)?;
-    let v = reshape(graph, b, [&to[0], &to[1], &v[1], &v[2]].map(Clone::clone))?;
+    let v = apart(graph, b, &to[..2])?;
     Ok(vec![graph.emit(MatMul { a: probabilities, b: v }, output)?])
 }
 
@@ -77,9 +94,8 @@ pub(super) fn pushed_through(graph: &mut Rewriter<'_>, value: ValueId) -> Result
             if shapes.iter().any(|shape| shape.rank() != from.rank() || shape[..lead] != from[..lead]) {
                 return Ok(None);
             }
-            let dims = |shape: &Shape| to[..to.rank() - 2].iter().chain(&shape[lead..]).cloned().collect::<Vec<Dim>>();
-            let (a, b) = (reshape(graph, a, dims(&shapes[0]))?, reshape(graph, b, dims(&shapes[1]))?);
-            MatMul { a, b }.into()
+            let leading = &to[..to.rank() - 2];
+            MatMul { a: apart(graph, a, leading)?, b: apart(graph, b, leading)? }.into()
         }
         Op::Binary(Binary { kind, a, b }) => Binary { kind, a: split(graph, a)?, b: split(graph, b)? }.into(),
         Op::Select(Select { condition, a, b }) => {

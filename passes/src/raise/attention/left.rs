@@ -36,8 +36,11 @@ pub(in super::super) fn left(graph: &Graph) -> Vec<Miss> {
     let missed = left.into_iter().map(|(softmax, (_, mut users))| {
         users.dedup();
         let value = graph.value(softmax);
-        let reason =
-            format!("the probabilities `{}` go to {}, and no product with values takes them", value.name, users.join(", "));
+        let reason = format!(
+            "the probabilities `{}` go to {}, and no product with values takes them",
+            value.name,
+            users.join(", ")
+        );
         Miss { rule: "attention", at: value.name.clone(), origin: value.origin.clone(), reason }
     });
     missed.collect()

@@ -73,7 +73,11 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scor
         Some(Op::Binary(Binary { kind: BinaryKind::Mul, a, b })) => {
             let [scores, factor] = product_first(graph, a, b);
             if graph.ty(factor).shape.last() != Some(&Dim::constant(1)) {
-                return Err(unknown(graph, value));
+                let (name, factor, ty) = (name(graph, value), name(graph, factor), graph.ty(factor));
+                let reason = format!(
+                    "`{name}` is a product with `{factor}`, {ty}, which is no factor of all scores of a query, [.., 1]"
+                );
+                return Err(NoMatch::Miss(reason));
             }
             let mut scores = plain(within(graph, scores, depth - 1)?, graph, value)?;
             scores.factors.push(factor);
@@ -110,11 +114,15 @@ fn plain(scores: Scores, graph: &Graph, value: ValueId) -> Result<Scores, NoMatc
     if scores.added.is_empty() && scores.softcap.is_none() {
         return Ok(scores);
     }
-    Err(NoMatch::Miss(format!("`{}` scales scores to which something was added", graph.value(value).name)))
+    Err(NoMatch::Miss(format!("`{}` scales scores to which something was added", name(graph, value))))
+}
+
+fn name(graph: &Graph, value: ValueId) -> &str {
+    &graph.value(value).name
 }
 
 fn unknown(graph: &Graph, value: ValueId) -> NoMatch {
-    let name = &graph.value(value).name;
+    let name = name(graph, value);
     NoMatch::Miss(match op(graph, value) {
         Some(op) => format!("`{name}`, which {} computes, is no step from queries and keys to scores", kind(op)),
         None => format!("`{name}` is given, and is no product of queries and keys"),

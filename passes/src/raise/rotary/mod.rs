@@ -8,13 +8,14 @@ use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 use super::pattern::{op, part, reshape, reshaped, transpose};
 use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
-use turns::{DEPTH, half, range, rotation, turned_pair};
+use turns::{Pairs, Rotation, once, range, rotation, turned_pair};
 
 /// Raises rotations of halves to rotary position embedding.
 pub const RAISE_ROTARY: Pass = Pass {
     name: "raise-rotary",
     summary: "raises x * cos + concat(-x2, x1) * sin of heads, where x1 and x2 are the halves of x, and \
-              concat(a * cos - b * sin, b * cos + a * sin) of halves or of neighbours, to rotary. Where cosines and \
+              concat(a * cos - b * sin, b * cos + a * sin) of halves or of neighbours, to rotary; x1 and x2 may be every second feature \
+              too. Where cosines and \
               sines are those of angles that stand twice beside each other, one half is taken; where only the first \
               features turn and the rest is put behind, that is part of the operator. A product of frequencies and \
               positions as matrices becomes the product of each with each",
@@ -97,8 +98,8 @@ fn part_of_heads(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let Op::Concat(Concat { parts, axis: 3 }) = &graph.node(node).op else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     let [turned, rest] = parts[..] else { return Err(NoMatch::Other) };
-    let Some((first, angles)) = rotation(graph, turned) else { return Err(NoMatch::Other) };
-    let (Some((x, [start, middle])), Some((same, [again, end]))) = (range(graph, first, 3), range(graph, rest, 3))
+    let Some(rotation) = rotation(graph, turned) else { return Err(NoMatch::Other) };
+    let (Some((x, [start, middle])), Some((same, [again, end]))) = (range(graph, rotation.x, 3), range(graph, rest, 3))
     else {
         return Err(NoMatch::Other);
     };
@@ -106,50 +107,48 @@ fn part_of_heads(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     if x != same || !whole {
         return Err(NoMatch::Other);
     }
-    raised(graph, output, x, angles)
+    raised(graph, output, Rotation { x, ..rotation })
 }
 
-/// `x * cos + concat(-x2, x1) * sin`.
+/// `x * cos + concat(-x2, x1) * sin`, or the same of neighbours.
 const ROTARY: Rule = Rule { name: "rotary", find: rotary };
 
 fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let output = graph.node(node).outputs[0];
     match rotation(graph, output) {
-        Some((x, angles)) => raised(graph, output, x, angles),
+        Some(rotation) => raised(graph, output, rotation),
         None => Err(NoMatch::Other),
     }
 }
 
 /// The rotation of the first features of heads, as many as the angles have, which stand twice.
-fn raised(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, angles: [ValueId; 2]) -> Found {
+fn raised(graph: &mut Rewriter<'_>, output: ValueId, rotation: Rotation) -> Found {
+    let Rotation { x, angles, pairs } = rotation;
     let mut halves = Vec::new();
     for angle in angles {
-        match half(graph, angle, DEPTH)? {
+        match once(graph, angle, pairs)? {
             Some(half) => halves.push(half),
             None => {
                 let name = &graph.value(angle).name;
-                return Err(NoMatch::Miss(format!("`{name}` is not of angles that stand twice beside each other")));
+                return Err(NoMatch::Miss(match pairs {
+                    Pairs::Halves => format!("`{name}` is not of angles that stand twice beside each other"),
+                    Pairs::Neighbours => format!("`{name}` is not of angles each of which stands twice"),
+                }));
             }
         }
     }
     let [cos, sin] = halves[..] else { return Err(NoMatch::Other) };
-    rotated(graph, output, x, [cos, sin], false)
+    rotated(graph, output, x, [cos, sin], pairs)
 }
 
-/// The rotation of pairs, by angles with a dimension of 1 where x has its heads. Pairs that are neighbours
-/// have a dimension of their own.
-fn rotated(
-    graph: &mut Rewriter<'_>,
-    output: ValueId,
-    x: ValueId,
-    [cos, sin]: [ValueId; 2],
-    interleaved: bool,
-) -> Found {
+/// The rotation of pairs, by angles with a dimension of 1 where x has its heads. x is of four dimensions, or has one
+/// more that each pair of neighbours stands in.
+fn rotated(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, [cos, sin]: [ValueId; 2], pairs: Pairs) -> Found {
     let described = |graph: &Graph, value: ValueId| format!("`{}` is {}", graph.value(value).name, graph.ty(value));
     let one = Dim::constant(1);
     let (shape, own) = (graph.ty(x).shape.clone(), graph.ty(cos).shape.clone());
-    let rank = if interleaved { 5 } else { 4 };
-    if shape.rank() != rank {
+    let rank = shape.rank();
+    if rank != 4 && (rank != 5 || pairs == Pairs::Halves) {
         let reason = format!("{}, which is not of batch, heads, positions and features", described(graph, x));
         return Err(NoMatch::Miss(reason));
     }
@@ -180,7 +179,7 @@ fn rotated(
     let features =
         shape[3..].iter().try_fold(shape[heads].clone(), |all, dim| all.checked_mul(dim)).unwrap_or_default();
     let flat = reshape(graph, swapped, [shape[0].clone(), shape[length].clone(), features])?;
-    let rotary = Rotary { x: flat, cos, sin, heads: count, interleaved: Flag(interleaved) };
+    let rotary = Rotary { x: flat, cos, sin, heads: count, interleaved: Flag(pairs == Pairs::Neighbours) };
     let turned = graph.emit(rotary, output)?;
     let split = Shape::new(perm.iter().map(|axis| shape[*axis].clone()));
     let split = part(graph, Reshape { x: turned, shape: split }, output)?;
@@ -212,5 +211,5 @@ fn pairs(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     if x != same || !one_after_another || graph.ty(a) != graph.ty(b) || axis + 1 != graph.ty(x).shape.rank() {
         return Err(NoMatch::Other);
     }
-    rotated(graph, output, x, angles, axis == 4)
+    rotated(graph, output, x, angles, if axis == 4 { Pairs::Neighbours } else { Pairs::Halves })
 }
