@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_ir::{DType, Dim, Graph, Op, Origin};
+use planish_ir::{DType, Dim, Graph, Node, Op, Origin};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
 use planish_passes::raise::{Explanation, explain, raised};
@@ -149,7 +149,7 @@ pub fn lower(
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline.raise(&mut graph, &mut stages, &mut after)?;
-        let explanation = options.explain_fusion.then(|| explain(&graph)).transpose()?;
+        let explanation = options.explain_fusion.then(|| explain(&graph));
         let raised = raised(&graph);
         let vocabulary = vocabulary(&graph, options.passes.padding);
         let precision = pipeline.prepare(&mut graph, &mut stages, &mut after)?;
@@ -168,13 +168,18 @@ pub fn lower(
     Ok(Lowered { source, parts })
 }
 
-/// A graph that computes in one half type is not brought to the other.
+/// A model whose products are computed in one half type is not brought to the other.
 fn check_halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
     let Some(precision) = &options.passes.precision else { return Ok(()) };
-    let other = if precision.half == Half::F16 { Half::Bf16 } else { Half::F16 };
-    let graphs = source.parts.iter().map(|part| &part.graph);
-    let mut results = graphs.flat_map(|graph| graph.nodes().map(|(_, node)| graph.ty(node.outputs[0]).dtype));
-    if results.any(|dtype| dtype == other.dtype()) {
+    let other = precision.half.other();
+    let is_product = |node: &Node| match &node.op {
+        Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) => true,
+        Op::Foreign(op) => op.is("Conv") || op.is("Gemm"),
+        _ => false,
+    };
+    let in_other = |graph: &Graph, node: &Node| graph.ty(node.outputs[0]).dtype == other.dtype();
+    let mut graphs = source.parts.iter().map(|part| &part.graph);
+    if graphs.any(|graph| graph.nodes().any(|(_, node)| is_product(node) && in_other(graph, node))) {
         bail!("the model computes in {other} already; --{} is for models in float32", precision.half);
     }
     Ok(())

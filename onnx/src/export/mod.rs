@@ -245,6 +245,8 @@ struct Emitter<'g> {
     nodes: Vec<NodeProto>,
     initializers: Vec<crate::proto::TensorProto>,
     dims: dims::Cache,
+    /// What [`reshape::strided`] says.
+    strided: HashSet<ValueId>,
 }
 
 impl<'g> Emitter<'g> {
@@ -259,6 +261,7 @@ impl<'g> Emitter<'g> {
             nodes: Vec::new(),
             initializers: Vec::new(),
             dims: dims::Cache::default(),
+            strided: reshape::strided(graph),
         };
         for (_, node) in graph.nodes() {
             if let Op::Foreign(op) = &node.op {

@@ -114,7 +114,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             let axis = e.scalar(size(p.axis));
             form("CumSum", vec![name(e, p.x), axis], Vec::new())
         }
-        Op::Reshape(p) => reshape(e, p),
+        Op::Reshape(p) => reshape(e, p, result),
         Op::Transpose(p) => form("Transpose", vec![name(e, p.x)], vec![indices("perm", &p.perm)]),
         Op::Slice(p) => {
             let (start, end, axis) = (e.dim(&p.start), e.dim(&p.end), e.constant(&[size(p.axis)]));

@@ -43,6 +43,15 @@ impl Half {
         }
     }
 
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Half::F16 => Half::Bf16,
+            Half::Bf16 => Half::F16,
+        }
+    }
+
     /// The largest finite number.
     #[must_use]
     pub fn max(self) -> f64 {
@@ -114,10 +123,12 @@ pub const HALVE: Pass = Pass {
               stays one tensor; (weights) operators with a weight that the type cannot hold, because elements \
               overflow or so much underflows that the weight's relative error exceeds four units of roundoff; \
               (activations) operators one of whose values was observed to exceed the limit; (asked) what was \
-              named; and inputs and outputs of the graph, unless they are to be halved too. Norms compute their \
+              named; and inputs and outputs of the graph, unless they are to be halved too. What the graph has in the other \
+              half type, such as the slopes of ALiBi, is computed in float32. Norms compute their \
               statistics and attention its softmax in float32 in any case. One value is cast once. On target ort, \
               which has no half kernels, weights are stored in half precision instead (store-half)",
-    numerics: "weights and each result round to 11 (float16) or 8 (bfloat16) bits",
+    numerics: "weights and each result round to 11 (float16) or 8 (bfloat16) bits; results in the other half type no \
+               longer round to it",
     example: Example {
         target: Target::Onnx,
         fusion: true,

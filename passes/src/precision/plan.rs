@@ -48,6 +48,7 @@ impl Types for Halved<'_> {
 
     fn operand(&self, node: NodeId, op: &Op, operand: ValueId, dtype: DType, now: Option<DType>) -> DType {
         match dtype {
+            dtype if dtype == self.precision.half.other().dtype() && !matches!(op, Op::Foreign(_)) => DType::F32,
             DType::F32 if attention_bias(op) == Some(operand) => now.unwrap_or(DType::F32),
             DType::F32 if self.plan.is_half(node) => self.precision.half.dtype(),
             _ => dtype,
@@ -55,7 +56,11 @@ impl Types for Halved<'_> {
     }
 
     fn cast(&self, node: NodeId, dtype: DType) -> DType {
-        if dtype == DType::F32 && self.plan.is_half(node) { self.precision.half.dtype() } else { dtype }
+        match dtype {
+            DType::F32 if self.plan.is_half(node) => self.precision.half.dtype(),
+            dtype if dtype == self.precision.half.other().dtype() => DType::F32,
+            dtype => dtype,
+        }
     }
 }
 
@@ -89,6 +94,10 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
     let mut sources = vec![Source::Weights; graph.value_count()];
     graph.inputs().iter().for_each(|id| sources[id.index()] = Source::Data);
     for (id, node) in graph.nodes() {
+        let dtype = graph.ty(node.outputs[0]).dtype;
+        if dtype == precision.half.other().dtype() && !matches!(node.op, Op::Foreign(_) | Op::Cast(_)) {
+            plan.kept.push(Kept::operator(graph, node, Reason::OtherHalf(dtype)));
+        }
         if !touches(graph, node) {
             continue;
         }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::BinaryKind;
-use planish_ir::{Graph, Node, Op, Origin, ValueId};
+use planish_ir::{DType, Graph, Node, Op, Origin, ValueId};
 
 use super::kind::attention_bias;
 use super::{Loss, Precision};
@@ -49,6 +49,8 @@ pub enum Reason {
     Unbounded(String),
     /// The weight that it looks rows up in is one that another operator takes in float32.
     Shared(String),
+    /// The graph has it in this half type, which is not the one that is asked for.
+    OtherHalf(DType),
     /// It passes through as it is.
     PassesThrough,
     /// It was asked for by this pattern.
@@ -76,6 +78,7 @@ impl fmt::Display for Reason {
                 "`{name}` comes from a weight that overflows; --calibrate with data says how large it really is"
             ),
             Reason::Shared(weight) => write!(f, "its table `{weight}` stays one with that of an operator in float32"),
+            Reason::OtherHalf(dtype) => write!(f, "the graph computes it in {dtype}, which is not the type asked for"),
             Reason::PassesThrough => f.write_str("it passes through as it is"),
             Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
         }

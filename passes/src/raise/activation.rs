@@ -3,12 +3,12 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 
 use planish_ir::ops::{Binary, BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
-use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId};
+use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::narrow::NARROW;
 use super::pattern::{binary, is_about, is_exactly, scalar, scaled, unary, with_scalar};
 use super::product::Product;
-use super::{Found, Rule, run as apply};
+use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 
 /// Raises products to activation functions.
@@ -43,7 +43,7 @@ pub const RAISE_ACTIVATIONS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    apply(graph, RULES)
+    Ok(apply(graph, RULES))
 }
 
 /// The rules of activation functions.
@@ -60,27 +60,27 @@ struct Gate {
     of: Option<ValueId>,
 }
 
-fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let Op::Binary(Binary { kind: BinaryKind::Mul | BinaryKind::Div, .. }) = graph.node(node).op else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let output = graph.node(node).outputs[0];
     let mut product = Product::of(graph, output);
-    let Some(gate) = product.take(|factor| gate(graph, factor)) else { return Ok(Found::Nothing) };
+    let Some(gate) = product.take(|factor| gate(graph, factor)) else { return Err(NoMatch::Other) };
     let name = |value: ValueId| graph.value(value).name.clone();
     let function = if gate.form == GeluForm::Erf { "erf" } else { "tanh" };
     let Some(factor) = gate.factor else {
-        return Ok(Found::Miss(format!("`{}` is no multiple of 1 + {function}", name(gate.value))));
+        return Err(NoMatch::Miss(format!("`{}` is no multiple of 1 + {function}", name(gate.value))));
     };
     let Some(x) = gate.of else {
-        return Ok(Found::Miss(format!("`{}` is 1 + {function} of what is not GELU's argument", name(gate.value))));
+        return Err(NoMatch::Miss(format!("`{}` is 1 + {function} of what is not GELU's argument", name(gate.value))));
     };
     if !product.multiple_of(graph, x, 1).is_some_and(|outer| is_exactly(outer * factor, 0.5)) {
         let (gate, x) = (name(gate.value), name(x));
         let divided = if factor == 0.5 { String::new() } else { format!(" / {}", 2.0 * factor) };
-        return Ok(Found::Miss(format!("`{gate}` is multiplied with something else than `{x}`{divided}")));
+        return Err(NoMatch::Miss(format!("`{gate}` is multiplied with something else than `{x}`{divided}")));
     }
-    Ok(Found::Match(vec![graph.emit(Gelu { x, form: gate.form }, output)?]))
+    Ok(vec![graph.emit(Gelu { x, form: gate.form }, output)?])
 }
 
 fn gate(graph: &Graph, value: ValueId) -> Option<Gate> {
@@ -127,22 +127,22 @@ fn tanh_argument(graph: &Graph, value: ValueId) -> Option<ValueId> {
 
 const SILU: Rule = Rule { name: "silu", find: silu };
 
-fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let output = graph.node(node).outputs[0];
     let product = binary(graph, output, BinaryKind::Mul).and_then(|[a, b]| {
         let gates = [(a, b), (b, a)].map(|(x, gate)| sigmoid(graph, gate).map(|of| (x, of)));
         gates.into_iter().flatten().next()
     });
-    let Some((x, of)) = product.or_else(|| over_sigmoid_denominator(graph, output)) else { return Ok(Found::Nothing) };
+    let Some((x, of)) = product.or_else(|| over_sigmoid_denominator(graph, output)) else { return Err(NoMatch::Other) };
     if x == of {
-        return Ok(Found::Match(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?]));
+        return Ok(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?]);
     }
     if scalar(graph, x).is_some() {
         // A sigmoid.
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     }
     let (x, of) = (&graph.value(x).name, &graph.value(of).name);
-    Ok(Found::Miss(format!("`{x}` is multiplied with the sigmoid of `{of}`, not its own")))
+    Err(NoMatch::Miss(format!("`{x}` is multiplied with the sigmoid of `{of}`, not its own")))
 }
 
 /// x, where a value is `sigmoid(x)`.

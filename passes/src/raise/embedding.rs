@@ -1,11 +1,11 @@
 //! Embeddings of positions and of patches.
 
 use planish_ir::ops::{Binary, Embedding, Foreign, Linear, Reshape, Setting, Slice, Transpose};
-use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
+use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::element::{Element, Elements};
 use super::pattern::{op, part, reshape, reshaped};
-use super::{Found, Rule, run as apply};
+use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 
 /// Raises embeddings that need no table or no convolution.
@@ -37,7 +37,7 @@ pub const RAISE_EMBEDDINGS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    apply(graph, RULES)
+    Ok(apply(graph, RULES))
 }
 
 /// The rules of embeddings.
@@ -46,16 +46,16 @@ pub(super) const RULES: &[&Rule] = &[&POSITIONS, &BROADCAST, &PATCHES];
 /// `embedding(table, 0, 1, 2 ..)`.
 const POSITIONS: Rule = Rule { name: "positions", find: positions };
 
-fn positions(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Embedding(Embedding { weight, ids }) = graph.node(node).op else { return Ok(Found::Nothing) };
+fn positions(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Embedding(Embedding { weight, ids }) = graph.node(node).op else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
-    let Some([start, end]) = consecutive(graph, ids) else { return Ok(Found::Nothing) };
+    let Some([start, end]) = consecutive(graph, ids) else { return Err(NoMatch::Other) };
     let shape = graph.ty(output).shape.clone();
     let slice = graph.emit(Slice { x: weight, axis: 0, start, end }, output)?;
     if graph.ty(slice).shape == shape {
-        return Ok(Found::Match(vec![slice]));
+        return Ok(vec![slice]);
     }
-    Ok(Found::Match(vec![part(graph, Reshape { x: slice, shape }, output)?]))
+    Ok(vec![part(graph, Reshape { x: slice, shape }, output)?])
 }
 
 /// The first of consecutive integers, and the one that would follow; of one dimension, but for such of 1.
@@ -74,8 +74,8 @@ fn consecutive(graph: &Graph, ids: ValueId) -> Option<[Dim; 2]> {
 /// `x + reshape(y)` where the reshape puts dimensions of 1 in front, which sums do themselves.
 const BROADCAST: Rule = Rule { name: "positions", find: broadcast };
 
-fn broadcast(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Binary(binary) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+fn broadcast(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Binary(binary) = graph.node(node).op.clone() else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     let rank = graph.ty(output).shape.rank();
     for (one, other) in [(binary.a, binary.b), (binary.b, binary.a)] {
@@ -85,39 +85,39 @@ fn broadcast(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError
         if added > 0 && to[..added].iter().all(|d| *d == Dim::constant(1)) && to[added..] == from[..] {
             let replace = |value: ValueId| if value == one { inner } else { value };
             let binary = Binary { a: replace(binary.a), b: replace(binary.b), ..binary };
-            return Ok(Found::Match(vec![graph.emit(binary, output)?]));
+            return Ok(vec![graph.emit(binary, output)?]);
         }
     }
-    Ok(Found::Nothing)
+    Err(NoMatch::Other)
 }
 
 /// A convolution with windows side by side, whose positions are put in a row and before the features.
 const PATCHES: Rule = Rule { name: "patches", find: patches };
 
-fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Transpose(Transpose { x: row, perm }) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Transpose(Transpose { x: row, perm }) = graph.node(node).op.clone() else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
-    let Some(convolved) = reshaped(graph, row).filter(|_| perm == [0, 2, 1]) else { return Ok(Found::Nothing) };
+    let Some(convolved) = reshaped(graph, row).filter(|_| perm == [0, 2, 1]) else { return Err(NoMatch::Other) };
     let Some(Op::Foreign(conv)) =
         op(graph, convolved).filter(|op| matches!(op, Op::Foreign(p) if p.is("Conv"))).cloned()
     else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let name = graph.value(convolved).name.clone();
     let (Some(Some(x)), Some(Some(weight))) = (conv.inputs.first().copied(), conv.inputs.get(1).copied()) else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let (Some(image), Some(kernel)) =
         (Shape::new(graph.ty(x).shape.iter().skip(1).cloned()).as_constant(), graph.ty(weight).shape.as_constant())
     else {
         let found = graph.ty(x);
-        return Ok(Found::Miss(format!("the size of the images that `{name}` convolves is not known: {found}")));
+        return Err(NoMatch::Miss(format!("the size of the images that `{name}` convolves is not known: {found}")));
     };
     let (&[channels, height, width], &[features, own, tall, wide]) = (&image[..], &kernel[..]) else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     if own != channels || !is_side_by_side(&conv, [tall, wide]) || height % tall != 0 || width % wide != 0 {
-        return Ok(Found::Miss(format!("the windows of `{name}` are no patches beside each other")));
+        return Err(NoMatch::Miss(format!("the windows of `{name}` are no patches beside each other")));
     }
     let batch = graph.ty(x).shape[0].clone();
     let (rows, columns, pixels) = (height / tall, width / wide, channels * tall * wide);
@@ -129,7 +129,7 @@ fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> 
     let x = part(graph, Reshape { x: by_patch, shape }, output)?;
     let weight = reshape(graph, weight, dims(&[features, pixels]))?;
     let bias = conv.inputs.get(2).copied().flatten();
-    Ok(Found::Match(vec![graph.emit(Linear::new(x, weight, bias), output)?]))
+    Ok(vec![graph.emit(Linear::new(x, weight, bias), output)?])
 }
 
 /// Whether a convolution's windows touch and nothing is padded.

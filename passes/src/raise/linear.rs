@@ -2,10 +2,10 @@
 
 use planish_ir::ops::{Binary, BinaryKind, Flag, Linear, MatMul, Reshape};
 use planish_ir::weight::WeightExpr;
-use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, ValueId};
+use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::pattern::{op, reshape, reshaped};
-use super::{Found, Rule, run as apply};
+use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 
 /// Raises products with weights to linear layers.
@@ -35,7 +35,7 @@ pub const RAISE_LINEAR: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    apply(graph, RULES)
+    Ok(apply(graph, RULES))
 }
 
 /// The rules of linear layers.
@@ -44,27 +44,27 @@ pub(super) const RULES: &[&Rule] = &[&PRODUCT, &BIAS, &UNFLATTEN];
 /// `matmul(x, W)` of a matrix W.
 const PRODUCT: Rule = Rule { name: "linear", find: product };
 
-fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::MatMul(MatMul { a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
+fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::MatMul(MatMul { a, b }) = graph.node(node).op else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
-    let Some(weight) = graph.weight(b).cloned() else { return Ok(Found::Nothing) };
+    let Some(weight) = graph.weight(b).cloned() else { return Err(NoMatch::Other) };
     if weight.shape().len() != 2 {
         let (name, ty) = (&graph.value(b).name, graph.ty(b));
-        return Ok(Found::Miss(format!("the weight `{name}` is {ty}, not a matrix")));
+        return Err(NoMatch::Miss(format!("the weight `{name}` is {ty}, not a matrix")));
     }
     // A transpose of what is stored is what is stored, [out, in].
     let (weight, transposed) = match weight.expr() {
         WeightExpr::Transpose(of, perm) if perm == &[1, 0] => (graph.weight_like(of.clone(), b), Flag(false)),
         _ => (b, Flag(true)),
     };
-    Ok(Found::Match(vec![graph.emit(Linear { x: a, weight, bias: None, transposed }, output)?]))
+    Ok(vec![graph.emit(Linear { x: a, weight, bias: None, transposed }, output)?])
 }
 
 /// `linear(x, W) + b` of a vector b.
 const BIAS: Rule = Rule { name: "linear", find: bias };
 
-fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
+fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     for (layer, bias) in [(a, b), (b, a)] {
         let Some(Op::Linear(linear)) = op(graph, layer).filter(|_| graph.weight(bias).is_some()).cloned() else {
@@ -80,28 +80,30 @@ fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         };
         if !vector || graph.ty(layer) != graph.ty(output) {
             let (name, ty) = (&graph.value(bias).name, graph.ty(bias));
-            return Ok(Found::Miss(format!("`{name}`, which is added, is {ty}, not a vector of the layer's features")));
+            return Err(NoMatch::Miss(format!(
+                "`{name}`, which is added, is {ty}, not a vector of the layer's features"
+            )));
         }
         let bias = reshape(graph, bias, features)?;
-        return Ok(Found::Match(vec![graph.emit(Linear { bias: Some(bias), ..linear }, output)?]));
+        return Ok(vec![graph.emit(Linear { bias: Some(bias), ..linear }, output)?]);
     }
-    Ok(Found::Nothing)
+    Err(NoMatch::Other)
 }
 
 /// `reshape(linear(reshape(x)))` in which both reshapes leave the features alone.
 const UNFLATTEN: Rule = Rule { name: "linear", find: unflatten };
 
-fn unflatten(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Reshape(Reshape { x: flat, .. }) = &graph.node(node).op else { return Ok(Found::Nothing) };
-    let Some(Op::Linear(linear)) = op(graph, *flat).cloned() else { return Ok(Found::Nothing) };
-    let Some(x) = reshaped(graph, linear.x) else { return Ok(Found::Nothing) };
+fn unflatten(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Reshape(Reshape { x: flat, .. }) = &graph.node(node).op else { return Err(NoMatch::Other) };
+    let Some(Op::Linear(linear)) = op(graph, *flat).cloned() else { return Err(NoMatch::Other) };
+    let Some(x) = reshaped(graph, linear.x) else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     let (from, to) = (&graph.ty(x).shape, &graph.ty(output).shape);
     let leading = |value: ValueId| graph.ty(value).shape.split_last().map(|(_, rest)| rest.to_vec());
     let features = |value: ValueId| -> Option<Dim> { graph.ty(value).shape.last().cloned() };
     let kept = features(x) == features(linear.x) && features(output) == features(*flat) && from.rank() == to.rank();
     if !kept || leading(x) != leading(output) {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     }
-    Ok(Found::Match(vec![graph.emit(Linear { x, ..linear }, output)?]))
+    Ok(vec![graph.emit(Linear { x, ..linear }, output)?])
 }

@@ -16,10 +16,9 @@ mod product;
 mod rotary;
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 
 use planish_ir::{BuildError, Graph, NodeId, Origin, Rewriter, Step, ValueId};
-
-use crate::PassError;
 
 pub use activation::RAISE_ACTIVATIONS;
 pub use attention::RAISE_ATTENTION;
@@ -29,14 +28,23 @@ pub use linear::RAISE_LINEAR;
 pub use norm::RAISE_NORMS;
 pub use rotary::RAISE_ROTARY;
 
-/// What a rule finds at a node.
-pub(crate) enum Found {
-    /// Nothing that it is about.
-    Nothing,
-    /// Almost what it is about: the condition that does not hold, and the value that fails it.
+/// What a rule finds at a node: what takes the place of the node's results, or why nothing does.
+pub(crate) type Found = Result<Vec<ValueId>, NoMatch>;
+
+/// Why a rule leaves a node as it is.
+pub(crate) enum NoMatch {
+    /// The node is nothing that the rule is about.
+    Other,
+    /// The node is almost what the rule is about: the condition that does not hold, and the value that fails it.
     Miss(String),
-    /// What takes the place of the node's results.
-    Match(Vec<ValueId>),
+}
+
+/// An operator that a rule builds does not fit its operands: the graph has a form that the rule does not know.
+impl From<BuildError> for NoMatch {
+    fn from(error: BuildError) -> Self {
+        let lines: Vec<String> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
+        NoMatch::Miss(format!("the operator that would take its place does not fit: {}", lines.join("; ")))
+    }
 }
 
 /// A pattern and what it becomes. New nodes go before the one it looks at.
@@ -44,7 +52,7 @@ pub(crate) struct Rule {
     /// What it raises to, e.g. `attention`.
     pub(crate) name: &'static str,
     /// Looks at a node.
-    pub(crate) find: fn(&mut Rewriter<'_>, NodeId) -> Result<Found, BuildError>,
+    pub(crate) find: fn(&mut Rewriter<'_>, NodeId) -> Found,
 }
 
 /// Where a rule came near.
@@ -70,57 +78,62 @@ pub struct Explanation {
 }
 
 /// What raising found in a graph that has been raised.
-///
-/// # Errors
-/// Those of [`misses`].
-pub fn explain(graph: &Graph) -> Result<Explanation, PassError> {
-    Ok(Explanation { matches: matches(graph), misses: misses(graph)? })
+#[must_use]
+pub fn explain(graph: &Graph) -> Explanation {
+    Explanation { matches: matches(graph), misses: misses(graph) }
 }
 
 /// Applies a rule everywhere; returns how often it matched and where it came near.
-fn apply(graph: &mut Graph, rule: &Rule) -> Result<(usize, Vec<Miss>), PassError> {
+fn apply(graph: &mut Graph, rule: &Rule) -> (usize, Vec<Miss>) {
     let mut misses = Vec::new();
-    let matched = graph.rewrite(|graph, node| match (rule.find)(graph, node)? {
-        Found::Nothing => Ok::<_, PassError>(Step::Keep),
-        Found::Match(values) if same_types(graph, node, &values) => Ok(Step::Replace(values)),
-        // An operand with more dimensions than it needs gave them to the result.
-        Found::Match(_) => Ok(Step::Keep),
-        Found::Miss(reason) => {
-            let value = graph.value(graph.node(node).outputs[0]);
-            let (at, origin) = (value.name.clone(), value.origin.clone());
-            misses.push(Miss { rule: rule.name, at, origin, reason });
-            Ok(Step::Keep)
-        }
-    })?;
+    let Ok(matched) = graph.rewrite(|graph, node| {
+        let reason = match (rule.find)(graph, node) {
+            Ok(values) if same_types(graph, node, &values) => return Ok::<_, Infallible>(Step::Replace(values)),
+            Ok(values) => other_types(graph, node, &values),
+            Err(NoMatch::Miss(reason)) => reason,
+            Err(NoMatch::Other) => return Ok(Step::Keep),
+        };
+        let value = graph.value(graph.node(node).outputs[0]);
+        let (at, origin) = (value.name.clone(), value.origin.clone());
+        misses.push(Miss { rule: rule.name, at, origin, reason });
+        Ok(Step::Keep)
+    });
     graph.compact();
-    Ok((matched, misses))
+    (matched, misses)
 }
 
 fn same_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> bool {
     graph.node(node).outputs.iter().map(|v| graph.ty(*v)).eq(values.iter().map(|v| graph.ty(*v)))
 }
 
-/// Applies rules one after another.
-pub(crate) fn run(graph: &mut Graph, rules: &[&Rule]) -> Result<usize, PassError> {
-    rules.iter().try_fold(0, |sum, rule| Ok(sum + apply(graph, rule)?.0))
+/// What is said of results that would have other types than those that they take the place of: an operand with more
+/// dimensions than it needs gave them to the result.
+fn other_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> String {
+    let types =
+        |values: &[ValueId]| values.iter().map(|v| graph.ty(*v).to_string()).collect::<Vec<String>>().join(", ");
+    format!("the result would be {}, and it is {}", types(values), types(&graph.node(node).outputs))
+}
+
+/// Applies rules one after another; returns how often they matched.
+pub(crate) fn run(graph: &mut Graph, rules: &[&Rule]) -> usize {
+    rules.iter().map(|rule| apply(graph, rule).0).sum()
 }
 
 /// Where rules come near in a graph that has been raised.
-///
-/// # Errors
-/// When a rule builds an operator whose operands do not fit: a bug in the rule.
-pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
+#[must_use]
+pub fn misses(graph: &Graph) -> Vec<Miss> {
     let mut graph = graph.clone();
     let mut all: Vec<Miss> = Vec::new();
     for rule in RULES.iter().copied().flatten() {
-        all.extend(apply(&mut graph, rule)?.1);
+        all.extend(apply(&mut graph, rule).1);
     }
+    all.extend(attention::left(&graph));
     // Of a chain, such as a product of several factors, its end stands for all.
     let mut seen = HashSet::new();
     let mut ends: Vec<Miss> =
         all.into_iter().rev().filter(|miss| seen.insert((miss.rule, miss.reason.clone()))).collect();
     ends.reverse();
-    Ok(ends)
+    ends
 }
 
 /// Every rule.

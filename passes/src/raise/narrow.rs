@@ -2,20 +2,20 @@
 
 use planish_ir::ops::{Attention, Cast, Flag, Unary, UnaryKind};
 use planish_ir::weight::WeightExpr;
-use planish_ir::{BuildError, DType, NodeId, Op, Rewriter, Weight};
+use planish_ir::{DType, NodeId, Op, Rewriter, Weight};
 
 use super::pattern::{op, widened};
-use super::{Found, Rule};
+use super::{Found, NoMatch, Rule};
 
 /// `cast(norm(cast(x)))`, and the same of activations and attention, which compute in float32 whatever
 /// their operands are.
 pub(super) const NARROW: Rule = Rule { name: "half precision", find: narrow };
 
-fn narrow(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Cast(Cast { x, to }) = graph.node(node).op else { return Ok(Found::Nothing) };
+fn narrow(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Cast(Cast { x, to }) = graph.node(node).op else { return Err(NoMatch::Other) };
     let Some(inner) = op(graph, x).filter(|op| matches!(to, DType::F16 | DType::Bf16) && is_wide_inside(op)).cloned()
     else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let output = graph.node(node).outputs[0];
     let mut operands = Vec::new();
@@ -27,7 +27,7 @@ fn narrow(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
             (Some(half), _) if graph.ty(half).dtype == to => half,
             (None, Some(weight)) if weight.shape().len() == 1 => match in_half(weight, to) {
                 Some(weight) => graph.weight_like(weight, operand),
-                None => return Ok(Found::Miss(format!("`{}` does not fit {to}", graph.value(operand).name))),
+                None => return Err(NoMatch::Miss(format!("`{}` does not fit {to}", graph.value(operand).name))),
             },
             // A bias may stay in float32.
             _ if graph.ty(operand).dtype == DType::F32
@@ -35,14 +35,14 @@ fn narrow(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
             {
                 continue;
             }
-            _ => return Ok(Found::Nothing),
+            _ => return Err(NoMatch::Other),
         };
         operands.push((operand, half));
     }
     let mut narrowed = inner;
     narrowed
         .visit_operands_mut(&mut |v| *v = operands.iter().find(|(wide, _)| wide == v).map_or(*v, |(_, half)| *half));
-    Ok(Found::Match(vec![graph.emit(narrowed, output)?]))
+    Ok(vec![graph.emit(narrowed, output)?])
 }
 
 /// Whether an operator of half operands computes inside in float32, and has one result.

@@ -7,7 +7,7 @@ use planish_passes::raise::misses;
 fn reasons(graph: &str) -> Vec<String> {
     let graph = graph.split("; ---").next().unwrap_or_default();
     let graph = text::parse(graph.split_once('\n').unwrap().1, &text::no_files).unwrap();
-    misses(&graph).unwrap().into_iter().map(|miss| format!("{} at {}: {}", miss.rule, miss.at, miss.reason)).collect()
+    misses(&graph).into_iter().map(|miss| format!("{} at {}: {}", miss.rule, miss.at, miss.reason)).collect()
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_near_miss_names_the_condition_and_the_value() {
         attention,
         [
             "attention at scaled_after_the_bias: `h` scales scores to which something was added",
-            "attention at no_scores: `e`, by `exp`, is no part of how scores are computed",
-            "attention at no_heads: `q3`: f32[b, s, 4] is not of batch, heads, positions and features",
+            "attention at no_scores: `e`, which exp computes, is no step from queries and keys to scores",
+            "attention at no_heads: `q3` is f32[b, s, 4], which is not of batch, heads, positions and features",
         ]
     );
     let rotary = reasons(include_str!("../../../tests/filetests/raise-rotary/near.ir"));
@@ -96,5 +96,42 @@ fn a_mask_that_stays_a_bias_is_a_near_miss() {
     let file = include_str!("../../../tests/filetests/raise-attention/unknown_mask_stays_a_bias.ir");
     let (_, after) = file.split_once("; ---").unwrap();
     let bias = reasons(&format!("; after{after}"));
-    assert_eq!(bias, ["attention at c: `mask` leaves out keys by `same`, which is no mask of a batch's keys"]);
+    assert_eq!(
+        bias,
+        ["mask at c: `mask` leaves out keys by `same` at [batch, 0, query, key], and a mask of keys has [batch, key]"]
+    );
+}
+
+#[test]
+fn types_that_do_not_fit_are_near_misses() {
+    let attention = reasons(include_str!("../../../tests/filetests/raise-attention/near_shapes.ir"));
+    assert_eq!(
+        attention,
+        [
+            "attention at c: the operator that would take its place does not fit: `attention` at `c` (unknown origin): \
+             `k` is f32[1, 2, s, 4], expected f32[b, keys, features] or f32[b, 2, keys, size]",
+            "attention at c2: `m2` is a product with `by_key`, f32[1, 1, 1, 7], which is no factor of all scores of a \
+             query, [.., 1]",
+            "attention at w3: the probabilities `w3` go to `transpose`, the output `probabilities`, and no product with \
+             values takes them",
+        ]
+    );
+    let rotary = reasons(include_str!("../../../tests/filetests/raise-rotary/near_shapes.ir"));
+    assert_eq!(
+        rotary,
+        [
+            "rotary at y: `f` is f32[1, 3, s, 2], which is not the same for all heads where `x` is f32[b, 3, s, 4]",
+            "rotary at z: `row` is f32[n, 4], which is not of batch, heads, positions and features",
+        ]
+    );
+    let pairs = reasons(include_str!("../../../tests/filetests/raise-rotary/every_second.ir"));
+    assert_eq!(pairs, ["rotary at z: `halves` is not of angles each of which stands twice"]);
+}
+
+#[test]
+fn a_mask_says_where_it_stands() {
+    let queries = reasons(include_str!("../../../tests/filetests/raise-attention/mask_of_queries.ir"));
+    let bias =
+        "mask at y: `bias` leaves out keys by `attention_mask` at [batch, query], and a mask of keys has [batch, key]";
+    assert_eq!(queries, [bias]);
 }

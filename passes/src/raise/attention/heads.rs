@@ -20,18 +20,30 @@ pub(super) fn sizes(shape: &Shape) -> Option<[usize; 2]> {
     }
 }
 
-/// The heads that keys or values have, where these are repeated for the queries' heads that share one.
-pub(super) fn unrepeated(graph: &mut Rewriter<'_>, value: ValueId) -> Result<ValueId, BuildError> {
-    let Some(expanded) = reshaped(graph, value) else { return Ok(value) };
-    let Some(Op::Expand(Expand { x, .. })) = op(graph, expanded).cloned() else { return Ok(value) };
-    let (from, to) = (graph.ty(x).shape.clone(), graph.ty(expanded).shape.clone());
-    let one = Dim::constant(1);
-    let repeats = matches!((&from[..], &to[..]), ([b, h, single, k, s], [b2, h2, _, k2, s2])
-        if *single == one && [b, h, k, s] == [b2, h2, k2, s2]);
-    if !repeats {
-        return Ok(value);
+/// Keys and values in the heads that they have, where both are repeated for the queries' heads that share one.
+pub(super) fn unrepeated(graph: &mut Rewriter<'_>, repeated: [ValueId; 2]) -> Result<[ValueId; 2], BuildError> {
+    let [Some((k, k_dims)), Some((v, v_dims))] = repeated.map(|value| before_repeating(graph, value)) else {
+        return Ok(repeated);
+    };
+    if k_dims[1] != v_dims[1] {
+        return Ok(repeated);
     }
-    reshape(graph, x, [&from[0], &from[1], &from[3], &from[4]].map(Clone::clone))
+    Ok([reshape(graph, k, k_dims)?, reshape(graph, v, v_dims)?])
+}
+
+/// What is repeated, and its shape, [batch, kv heads, keys, size], where a value is
+/// `reshape(expand([batch, kv heads, 1, keys, size]))`.
+fn before_repeating(graph: &Graph, value: ValueId) -> Option<(ValueId, [Dim; 4])> {
+    let expanded = reshaped(graph, value)?;
+    let Op::Expand(Expand { x, .. }) = op(graph, expanded)? else { return None };
+    let one = Dim::constant(1);
+    match (&graph.ty(*x).shape[..], &graph.ty(expanded).shape[..]) {
+        ([b, h, single, k, s], [b2, h2, _, k2, s2]) if *single == one && [b, h, k, s] == [b2, h2, k2, s2] => {
+            let merged = &graph.ty(value).shape;
+            (merged[2..] == [k.clone(), s.clone()]).then(|| (*x, [b, h, k, s].map(Clone::clone)))
+        }
+        _ => None,
+    }
 }
 
 /// The keys and values of an attention.

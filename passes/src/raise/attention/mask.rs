@@ -1,19 +1,19 @@
 //! What is added to scores to leave keys out.
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Select, Unary, UnaryKind};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Select, Slice, Unary, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::super::element::{Element, Elements, Entry, Fact, MASKED, Truth};
 use super::super::pattern::{binary, op, part, reshape, scalar};
-use super::super::{Found, Rule};
+use super::super::{Found, NoMatch, Rule};
 use super::sum;
 
 /// The bias of an attention that is a mask, or has one as a summand.
-pub(super) const MASK: Rule = Rule { name: "attention", find: mask };
+pub(super) const MASK: Rule = Rule { name: "mask", find: mask };
 
-fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Attention(mut attention) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
-    let Some(bias) = attention.bias else { return Ok(Found::Nothing) };
+fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Attention(mut attention) = graph.node(node).op.clone() else { return Err(NoMatch::Other) };
+    let Some(bias) = attention.bias else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     let mut seen = Seen::default();
     let mut rest = summands(graph, bias, DEPTH);
@@ -37,7 +37,7 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         rest = kept;
     }
     if rest.len() == count {
-        return Ok(missed.map_or(Found::Nothing, Found::Miss));
+        return Err(missed.map_or(NoMatch::Other, NoMatch::Miss));
     }
     let mut mask = attention.mask;
     for (entry, is) in seen.padding {
@@ -56,7 +56,7 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         window: [attention.window, seen.window].into_iter().flatten().min(),
         ..attention
     };
-    Ok(Found::Match(graph.emit_all(raised, output)?))
+    graph.emit_all(raised, output).map_err(NoMatch::from)
 }
 
 /// Which keys a query attends to.
@@ -116,7 +116,8 @@ fn scores(graph: &Graph, attention: &Attention) -> Option<Shape> {
 /// Which keys a summand of the bias leaves in, or which condition in it attention does not have.
 fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<Seen, String> {
     let name = |value: ValueId| &graph.value(value).name;
-    let unknown = || format!("`{}` is added to the scores, and is no mask", name(term));
+    let unknown =
+        || format!("`{}` is added to the scores, and it is not made of numbers that conditions choose", name(term));
     let scores = scores(graph, attention).ok_or_else(unknown)?;
     let elements = Elements::new(graph, scores.clone());
     let Some(Element::Number(number)) = elements.at(term) else { return Err(unknown()) };
@@ -131,15 +132,17 @@ fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<S
             () if otherwise == 0.0 && then <= MASKED => condition.not(),
             () => return Err(unknown()),
         };
-        let several = || format!("`{}` leaves out a key where several conditions fail together", name(term));
+        let several = || format!("`{}` leaves out a key only where several conditions fail together", name(term));
         let Some(Truth::All(facts)) = kept else { return Err(several()) };
         for fact in facts {
             match fact {
                 Fact::AtLeastZero(number) => behind.push(number),
                 Fact::Holds(entry, is) if is_padding(graph, &entry, &scores) => seen.padding.push((entry, is)),
                 Fact::Holds(entry, _) => {
-                    let (name, other) = (name(term), name(entry.value));
-                    return Err(format!("`{name}` leaves out keys by `{other}`, which is no mask of a batch's keys"));
+                    let (name, other, at) = (name(term), name(entry.value), place(&entry.index));
+                    return Err(format!(
+                        "`{name}` leaves out keys by `{other}` at {at}, and a mask of keys has [batch, key]"
+                    ));
                 }
             }
         }
@@ -148,6 +151,18 @@ fn seen_through(graph: &Graph, attention: &Attention, term: ValueId) -> Result<S
         format!("`{}` leaves out keys by their position, in a way that is neither causal nor a window", name(term))
     })?;
     Ok(seen)
+}
+
+/// An index in words: of which query and key it depends on.
+fn place(index: &[Dim]) -> String {
+    let words = ["batch", "head", "query", "key"];
+    let word = |dim: &Dim| {
+        words
+            .iter()
+            .enumerate()
+            .fold(dim.to_string(), |text, (axis, word)| text.replace(&Elements::index(axis).to_string(), word))
+    };
+    format!("[{}]", index.iter().map(word).collect::<Vec<String>>().join(", "))
 }
 
 /// Causality and windows, where conditions on positions are these.
@@ -175,12 +190,18 @@ fn positions(
     ((!seen.causal || as_many) && (seen.window.is_none() || causal)).then_some(())
 }
 
-/// Whether an element is that of a key, in a tensor of all keys.
+/// Whether an element is that of a key, in a tensor of all keys. It may have more rows than the batch, by the name of
+/// its size: those of the batch are the first.
 fn is_padding(graph: &Graph, entry: &Entry, scores: &Shape) -> bool {
     let one = Dim::constant(1);
-    let own = graph.ty(entry.value).shape.iter().zip(entry.index.iter().cloned());
+    let own = graph.ty(entry.value).shape.iter().zip(entry.index.iter().cloned()).filter(|(size, _)| **size != one);
     let of_keys = [0, 3].map(|axis| (&scores[axis], Elements::index(axis)));
-    own.filter(|(size, _)| **size != one).eq(of_keys.into_iter().filter(|(size, _)| **size != one))
+    let of_keys = of_keys.into_iter().filter(|(size, _)| **size != one);
+    let (own, of_keys): (Vec<_>, Vec<_>) = (own.collect(), of_keys.collect());
+    own.len() == of_keys.len()
+        && own.iter().zip(&of_keys).all(|((size, index), (wanted, along))| {
+            index == along && (size == wanted || *index == Elements::index(0) && size.as_constant().is_none())
+        })
 }
 
 /// The mask of keys, bool[batch, keys], from one of their elements.
@@ -191,7 +212,13 @@ fn padding(
     like: ValueId,
 ) -> Result<ValueId, BuildError> {
     let Some(scores) = scores(graph, attention) else { return Ok(entry.value) };
-    let mask = reshape(graph, entry.value, [scores[0].clone(), scores[3].clone()])?;
+    let mut rows = entry.value;
+    if let Some(axis) = entry.index.iter().position(|index| *index == Elements::index(0))
+        && graph.ty(rows).shape[axis] != scores[0]
+    {
+        rows = part(graph, Slice { x: rows, axis, start: Dim::constant(0), end: scores[0].clone() }, like)?;
+    }
+    let mask = reshape(graph, rows, [scores[0].clone(), scores[3].clone()])?;
     if graph.ty(mask).dtype == DType::Bool {
         return Ok(mask);
     }

@@ -1,7 +1,9 @@
 //! Attention.
 
+mod batch;
 mod cache;
 mod heads;
+mod left;
 mod mask;
 mod scores;
 
@@ -9,10 +11,11 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, MatMul, Real, Reshape
 use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::narrow::NARROW;
-use super::pattern::{cast_to, part, reshape, reshaped, rounding, transpose, transposed, unscaled, widened};
-use super::{Found, Rule, run as apply};
+use super::pattern::{cast_to, part, reshape, rounding, transpose, unscaled, widened};
+use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
+pub(super) use left::left;
 use scores::Scores;
 
 /// Raises products around a softmax to attention.
@@ -60,77 +63,46 @@ pub const RAISE_ATTENTION: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES)? + cache::raise(graph)?)
+    Ok(apply(graph, RULES) + cache::raise(graph)?)
 }
 
 /// The rules of attention.
-pub(super) const RULES: &[&Rule] = &[&BATCHED, &ATTENTION, &mask::MASK, &NARROW];
-
-/// A transpose of the matrices of a batch, whose dimensions were made one for it.
-const BATCHED: Rule = Rule { name: "attention", find: batched };
-
-fn batched(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let output = graph.node(node).outputs[0];
-    let Op::Reshape(Reshape { x, .. }) = graph.node(node).op else { return Ok(Found::Nothing) };
-    let Some(x) = transposed(graph, x, &[0, 2, 1]).and_then(|flat| reshaped(graph, flat)) else {
-        return Ok(Found::Nothing);
-    };
-    let (from, to) = (&graph.ty(x).shape, &graph.ty(output).shape);
-    let swapped = from.rank() == 4 && to[..] == [&from[0], &from[1], &from[3], &from[2]].map(Clone::clone);
-    if !swapped {
-        return Ok(Found::Nothing);
-    }
-    Ok(Found::Match(vec![graph.emit(Transpose { x, perm: KEYS_LAST.to_vec() }, output)?]))
-}
+pub(super) const RULES: &[&Rule] =
+    &[&batch::TRANSPOSE, &batch::VALUES, &batch::HEADS, &ATTENTION, &mask::MASK, &NARROW];
 
 /// `softmax(scores) * v`.
 const ATTENTION: Rule = Rule { name: "attention", find: attention };
 
-fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::MatMul(MatMul { a: probabilities, b: v }) = graph.node(node).op else { return Ok(Found::Nothing) };
+fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::MatMul(MatMul { a: probabilities, b: v }) = graph.node(node).op else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
-    let Some(softmax) = scores::softmax(graph, probabilities) else { return Ok(Found::Nothing) };
-    match raised(graph, softmax, v, output)? {
-        Ok(value) => Ok(Found::Match(vec![value])),
-        Err(reason) => Ok(Found::Miss(reason)),
-    }
-}
-
-/// What takes the place of the product, or what is missing.
-fn raised(
-    graph: &mut Rewriter<'_>,
-    softmax: ValueId,
-    v: ValueId,
-    output: ValueId,
-) -> Result<Result<ValueId, String>, BuildError> {
-    let described = |graph: &Graph, value: ValueId| format!("`{}`: {}", graph.value(value).name, graph.ty(value));
-    let Scores { q, keys, mut scale, softcap, added } = match scores::read(graph, softmax)? {
-        Ok(scores) => scores,
-        Err(reason) => return Ok(Err(reason)),
-    };
+    let Some(softmax) = scores::softmax(graph, probabilities) else { return Err(NoMatch::Other) };
+    let Scores { q, keys, mut scale, factors, softcap, added } = scores::read(graph, softmax)?;
     let shape = graph.ty(output).shape.clone();
     for value in [q, keys, v, output] {
         if graph.ty(value).shape.rank() != 4 {
             let found = described(graph, value);
-            return Ok(Err(format!("{found} is not of batch, heads, positions and features")));
+            return Err(NoMatch::Miss(format!("{found}, which is not of batch, heads, positions and features")));
         }
     }
     let dtype = graph.ty(softmax).dtype;
     let [q, keys, v] = [q, keys, v].map(|value| widened(graph, value).unwrap_or(value));
     let rounding = rounding(graph.ty(q).dtype);
-    let (q, factor) = unscaled(graph, q)?;
+    let (mut q, factor) = unscaled(graph, q)?;
     scale *= factor;
+    for factor in factors {
+        q = multiplied(graph, q, factor)?;
+    }
     let (keys, factor) = unscaled(graph, keys)?;
     scale *= factor;
     let keys = transpose(graph, keys, KEYS_LAST)?;
 
-    let Some([heads, size]) = heads::sizes(&graph.ty(q).shape) else {
-        return Ok(Err(format!("the heads of {} are not known", described(graph, q))));
+    let unknown = |graph: &Graph, value: ValueId| {
+        NoMatch::Miss(format!("{}: the number of heads or their size is not known", described(graph, value)))
     };
-    let (k, v) = (heads::unrepeated(graph, keys)?, heads::unrepeated(graph, v)?);
-    let Some([kv_heads, _]) = heads::sizes(&graph.ty(k).shape) else {
-        return Ok(Err(format!("the heads of {} are not known", described(graph, k))));
-    };
+    let Some([heads, size]) = heads::sizes(&graph.ty(q).shape) else { return Err(unknown(graph, q)) };
+    let [k, v] = heads::unrepeated(graph, [keys, v])?;
+    let Some([kv_heads, _]) = heads::sizes(&graph.ty(k).shape) else { return Err(unknown(graph, k)) };
     let Keys { past, new: [k, v] } = heads::cached(graph, k, v)?;
 
     let dims = graph.ty(q).shape.clone();
@@ -139,7 +111,7 @@ fn raised(
     let q = reshape(graph, by_query, [dims[0].clone(), dims[2].clone(), features])?;
     let mut wide = |value: ValueId| cast_to(graph, value, dtype);
     let [q, k, v] = [wide(q)?, wide(k)?, wide(v)?];
-    let past = past.map(|[k, v]| Ok([wide(k)?, wide(v)?])).transpose()?;
+    let past = past.map(|[k, v]| Ok::<_, BuildError>([wide(k)?, wide(v)?])).transpose()?;
     let wide_bias = added.iter().any(|value| graph.ty(*value).dtype == DType::F32);
     let bias_dtype = if wide_bias { DType::F32 } else { dtype };
     let added = added.into_iter().map(|value| cast_to(graph, value, bias_dtype));
@@ -152,15 +124,27 @@ fn raised(
         softcap: softcap.map(Real),
         ..Attention::new(q, k, v, heads, Real(precise(scale, size, rounding)))
     };
-    let result = match graph.emit(attention, output) {
-        Ok(result) => result,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
+    let result = graph.emit(attention, output)?;
     let to = graph.ty(output).dtype;
     let result = if to == dtype { result } else { part(graph, Cast { x: result, to }, output)? };
     let by_query = Shape::new([&shape[0], &shape[2], &shape[1], &shape[3]].map(Clone::clone));
     let split = part(graph, Reshape { x: result, shape: by_query }, output)?;
-    Ok(Ok(part(graph, Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?))
+    Ok(vec![part(graph, Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?])
+}
+
+/// A value and its type, as a message names it.
+fn described(graph: &Graph, value: ValueId) -> String {
+    format!("`{}` is {}", graph.value(value).name, graph.ty(value))
+}
+
+/// Queries times a factor of their scores.
+fn multiplied(graph: &mut Rewriter<'_>, q: ValueId, factor: ValueId) -> Result<ValueId, NoMatch> {
+    let product = part(graph, Binary { kind: BinaryKind::Mul, a: q, b: factor }, q)?;
+    if graph.ty(product) == graph.ty(q) {
+        return Ok(product);
+    }
+    let (factor, q) = (described(graph, factor), described(graph, q));
+    Err(NoMatch::Miss(format!("{factor}, which scores are multiplied with, and {q}: the factor is not of the queries")))
 }
 
 /// The scale that was meant, where it was rounded: usually the inverse root of the heads' size.

@@ -1,18 +1,23 @@
 //! What the softmax is of.
 
 use planish_ir::ops::{Binary, BinaryKind, MatMul, Select, Softmax, UnaryKind};
-use planish_ir::{BuildError, DType, Graph, Op, Rewriter, ValueId, Weight};
+use planish_ir::{DType, Dim, Graph, Op, Rewriter, ValueId, Weight};
 
-use super::super::pattern::{narrowed, op, part, scalar, scaled, unary, widened};
+use super::super::NoMatch;
+use super::super::pattern::{kind, narrowed, op, part, scalar, scaled, unary, widened};
+use super::batch::{leading, pushed_through};
 use crate::raise::element::MASKED;
 
-/// `softcap(scale * q * keys) + added`. Operands may be of a half type where a cast to a wider one comes behind.
+/// `softcap(scale * factors * q * keys) + added`. Operands may be of a half type where a cast to a wider one comes
+/// behind.
 pub(super) struct Scores {
     /// [batch, heads, queries, size].
     pub(super) q: ValueId,
     /// [batch, heads, size, keys].
     pub(super) keys: ValueId,
     pub(super) scale: f64,
+    /// What scores of a head, or of a query, are multiplied with: [.., 1].
+    pub(super) factors: Vec<ValueId>,
     pub(super) softcap: Option<f64>,
     /// Of the scores' type, or float32.
     pub(super) added: Vec<ValueId>,
@@ -37,53 +42,55 @@ pub(super) fn softmax(graph: &Graph, probabilities: ValueId) -> Option<ValueId> 
 }
 
 /// Takes scores apart, or says what is no part of scores.
-pub(super) fn read(graph: &mut Rewriter<'_>, value: ValueId) -> Result<Result<Scores, String>, BuildError> {
+pub(super) fn read(graph: &mut Rewriter<'_>, value: ValueId) -> Result<Scores, NoMatch> {
     within(graph, value, DEPTH)
 }
 
-fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Result<Scores, String>, BuildError> {
+fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scores, NoMatch> {
     if depth == 0 {
-        return Ok(Err(unknown(graph, value)));
+        return Err(unknown(graph, value));
     }
-    let step = match op(graph, value) {
+    if let Some(of) = widened(graph, value) {
+        return within(graph, of, depth - 1);
+    }
+    if let Some((x, factor)) = scaled(graph, value) {
+        let capped = unary(graph, x, UnaryKind::Tanh);
+        let mut scores = plain(within(graph, capped.unwrap_or(x), depth - 1)?, graph, value)?;
+        scores.scale *= factor;
+        scores.softcap = capped.map(|_| factor);
+        return Ok(scores);
+    }
+    match op(graph, value).cloned() {
         Some(Op::MatMul(MatMul { a, b })) => {
-            let scores = Scores { q: *a, keys: *b, scale: 1.0, softcap: None, added: Vec::new() };
-            return Ok(Ok(scores));
+            Ok(Scores { q: a, keys: b, scale: 1.0, factors: Vec::new(), softcap: None, added: Vec::new() })
         }
         Some(Op::Binary(Binary { kind: BinaryKind::Add, a, b })) => {
-            let (a, b) = (*a, *b);
-            let product_first = leads_to_product(graph, a, DEPTH);
-            Step::Added(if product_first { [a, b] } else { [b, a] })
+            let [scores, added] = product_first(graph, a, b);
+            let mut scores = within(graph, scores, depth - 1)?;
+            scores.added.push(added);
+            Ok(scores)
+        }
+        Some(Op::Binary(Binary { kind: BinaryKind::Mul, a, b })) => {
+            let [scores, factor] = product_first(graph, a, b);
+            if graph.ty(factor).shape.last() != Some(&Dim::constant(1)) {
+                let (name, factor, ty) = (name(graph, value), name(graph, factor), graph.ty(factor));
+                let reason = format!(
+                    "`{name}` is a product with `{factor}`, {ty}, which is no factor of all scores of a query, [.., 1]"
+                );
+                return Err(NoMatch::Miss(reason));
+            }
+            let mut scores = plain(within(graph, scores, depth - 1)?, graph, value)?;
+            scores.factors.push(factor);
+            Ok(scores)
         }
         Some(Op::Select(Select { condition, a, b })) => {
-            let (condition, a, b) = (*condition, *a, *b);
-            let masked = |number: Option<f64>| number.filter(|n| *n <= MASKED);
-            match (masked(scalar(graph, a)), masked(scalar(graph, b))) {
-                (Some(fill), _) => Step::Filled { condition, scores: b, fill: [fill, 0.0] },
-                (_, Some(fill)) => Step::Filled { condition, scores: a, fill: [0.0, fill] },
-                _ => return Ok(Err(unknown(graph, value))),
-            }
-        }
-        _ => match (widened(graph, value), scaled(graph, value)) {
-            (Some(half), _) => return within(graph, half, depth - 1),
-            (None, Some((x, factor))) => Step::Scaled(x, factor),
-            (None, None) => return Ok(Err(unknown(graph, value))),
-        },
-    };
-    match step {
-        Step::Added([scores, added]) => {
-            let mut scores = match within(graph, scores, depth - 1)? {
-                Ok(scores) => scores,
-                Err(reason) => return Ok(Err(reason)),
+            let masked = |value: ValueId| scalar(graph, value).filter(|n| *n <= MASKED);
+            let (scores, fill) = match (masked(a), masked(b)) {
+                (Some(fill), _) => (b, [fill, 0.0]),
+                (_, Some(fill)) => (a, [0.0, fill]),
+                _ => return Err(unknown(graph, value)),
             };
-            scores.added.push(added);
-            Ok(Ok(scores))
-        }
-        Step::Filled { condition, scores, fill } => {
-            let mut read = match within(graph, scores, depth - 1)? {
-                Ok(read) => read,
-                Err(reason) => return Ok(Err(reason)),
-            };
+            let mut scores = within(graph, scores, depth - 1)?;
             // Behind what replaces a score, no score is seen; neither must it be behind what is added to it.
             let dtype = match graph.ty(value).dtype {
                 DType::F16 => DType::F32,
@@ -91,41 +98,35 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Resu
             };
             let fill = fill.map(|number| if number < 0.0 { number.min(REPLACING) } else { number });
             let [a, b] = fill.map(|number| graph.weight_part(Weight::scalar(dtype, number), value));
-            read.added.push(part(graph, Select { condition, a, b }, value)?);
-            Ok(Ok(read))
+            scores.added.push(part(graph, Select { condition, a, b }, value)?);
+            Ok(scores)
         }
-        Step::Scaled(x, factor) => {
-            let capped = unary(graph, x, UnaryKind::Tanh);
-            let mut scores = match within(graph, capped.unwrap_or(x), depth - 1)? {
-                Ok(scores) => scores,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            if !scores.added.is_empty() || scores.softcap.is_some() {
-                let name = &graph.value(value).name;
-                return Ok(Err(format!("`{name}` scales scores to which something was added")));
-            }
-            scores.scale *= factor;
-            scores.softcap = capped.map(|_| factor);
-            Ok(Ok(scores))
-        }
+        Some(Op::Reshape(_)) => match pushed_through(graph, value)? {
+            Some(pushed) => within(graph, pushed, depth - 1),
+            None => Err(unknown(graph, value)),
+        },
+        _ => Err(unknown(graph, value)),
     }
 }
 
-enum Step {
-    /// Scores, and what is added to them.
-    Added([ValueId; 2]),
-    /// Scores, replaced by a number where the condition holds or does not; added is the number, or 0.
-    Filled {
-        condition: ValueId,
-        scores: ValueId,
-        fill: [f64; 2],
-    },
-    Scaled(ValueId, f64),
+/// Scores of which nothing but a multiple was taken yet.
+fn plain(scores: Scores, graph: &Graph, value: ValueId) -> Result<Scores, NoMatch> {
+    if scores.added.is_empty() && scores.softcap.is_none() {
+        return Ok(scores);
+    }
+    Err(NoMatch::Miss(format!("`{}` scales scores to which something was added", name(graph, value))))
 }
 
-fn unknown(graph: &Graph, value: ValueId) -> String {
-    let how = op(graph, value).map_or("given", Op::mnemonic);
-    format!("`{}`, by `{how}`, is no part of how scores are computed", graph.value(value).name)
+fn name(graph: &Graph, value: ValueId) -> &str {
+    &graph.value(value).name
+}
+
+fn unknown(graph: &Graph, value: ValueId) -> NoMatch {
+    let name = name(graph, value);
+    NoMatch::Miss(match op(graph, value) {
+        Some(op) => format!("`{name}`, which {} computes, is no step from queries and keys to scores", kind(op)),
+        None => format!("`{name}` is given, and is no product of queries and keys"),
+    })
 }
 
 /// A number that stays what it is when a score is added to it, and that many of such can be added to: beside it,
@@ -133,18 +134,26 @@ fn unknown(graph: &Graph, value: ValueId) -> String {
 const REPLACING: f64 = -1e30;
 
 /// How deep scores are taken apart.
-const DEPTH: usize = 8;
+const DEPTH: usize = 12;
+
+/// The two operands, the one that leads to the product of queries and keys first.
+fn product_first(graph: &Graph, a: ValueId, b: ValueId) -> [ValueId; 2] {
+    if leads_to_product(graph, a, DEPTH) { [a, b] } else { [b, a] }
+}
 
 /// Whether a value is a product of queries and keys, or a sum or a multiple of one.
 fn leads_to_product(graph: &Graph, value: ValueId, depth: usize) -> bool {
     let Some(op) = op(graph, value).filter(|_| depth > 0) else { return false };
     let leads = |v: &ValueId| leads_to_product(graph, *v, depth - 1);
+    if let Some((x, _)) = scaled(graph, value) {
+        return leads(&unary(graph, x, UnaryKind::Tanh).unwrap_or(x));
+    }
     match op {
         Op::MatMul(_) => true,
-        Op::Binary(Binary { kind: BinaryKind::Add, a, b }) | Op::Select(Select { a, b, .. }) => leads(a) || leads(b),
-        _ => {
-            let inner = scaled(graph, value).map(|(x, _)| unary(graph, x, UnaryKind::Tanh).unwrap_or(x));
-            inner.or_else(|| widened(graph, value)).is_some_and(|x| leads(&x))
+        Op::Binary(Binary { kind: BinaryKind::Add | BinaryKind::Mul, a, b }) | Op::Select(Select { a, b, .. }) => {
+            leads(a) || leads(b)
         }
+        Op::Reshape(_) => leading(graph, value).is_some_and(|(x, _)| leads(&x)),
+        _ => widened(graph, value).is_some_and(|x| leads(&x)),
     }
 }

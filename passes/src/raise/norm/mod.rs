@@ -4,12 +4,12 @@ mod root;
 mod spread;
 
 use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, RmsNorm};
-use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, ValueId, Weight};
+use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId, Weight};
 
 use super::narrow::NARROW;
 use super::pattern::{binary, is_exactly, narrowed, op, part};
 use super::product::Product;
-use super::{Found, Rule, run as apply};
+use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 use root::{Root, mean_of, squared};
 
@@ -53,7 +53,7 @@ pub const RAISE_NORMS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    apply(graph, RULES)
+    Ok(apply(graph, RULES))
 }
 
 /// The rules of norms. What is multiplied with a vector is a norm with a weight, what is left is one without.
@@ -66,46 +66,46 @@ const WEIGHTED: Rule = Rule { name: "norm", find: |graph, node| norm(graph, node
 /// `x / sqrt(mean(x^2) + eps)`.
 const UNWEIGHTED: Rule = Rule { name: "norm", find: |graph, node| norm(graph, node, false) };
 
-fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Result<Found, BuildError> {
+fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Found {
     let Op::Binary(Binary { kind: BinaryKind::Mul | BinaryKind::Div, .. }) = graph.node(node).op else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let output = graph.node(node).outputs[0];
     let mut product = factors(graph, output);
-    let Some(root) = Root::taken(graph, &mut product) else { return Ok(Found::Nothing) };
+    let Some(root) = Root::taken(graph, &mut product) else { return Err(NoMatch::Other) };
     let square = match root.square(graph) {
         Ok(square) => square,
-        Err(reason) => return Ok(Found::Miss(reason)),
+        Err(reason) => return Err(NoMatch::Miss(reason)),
     };
     let name = |value: ValueId| graph.value(value).name.clone();
     let Some(x) = squared(graph, square) else {
-        return Ok(Found::Miss(format!("`{}`, whose mean is taken, is no square", name(square))));
+        return Err(NoMatch::Miss(format!("`{}`, whose mean is taken, is no square", name(square))));
     };
     let weight = product.take(|factor| vector(graph, factor, x).then_some(factor));
     match product.multiple_of(graph, x, 1) {
         Some(factor) if is_exactly(factor, 1.0) => {}
         Some(factor) => {
-            return Ok(Found::Miss(format!(
+            return Err(NoMatch::Miss(format!(
                 "what is divided by `{}` is `{}` times the number {}",
                 name(root.value),
                 name(x),
                 factor as f32
             )));
         }
-        None if spread::is_part(graph, &product, x) => return Ok(Found::Nothing),
+        None if spread::is_part(graph, &product, x) => return Err(NoMatch::Other),
         None => {
             let (root, x) = (name(root.value), name(x));
-            return Ok(Found::Miss(format!("what is divided by `{root}` is not `{x}` times a vector")));
+            return Err(NoMatch::Miss(format!("what is divided by `{root}` is not `{x}` times a vector")));
         }
     }
     let [wide, dtype] = [x, output].map(|value| graph.ty(value).dtype);
     let weight = match weight.map(|weight| (weight, graph.weight(weight).and_then(|weight| weight.cast(wide)))) {
         Some((weight, Some(cast))) if wide != dtype => graph.weight_like(cast, weight),
         Some((weight, _)) => weight,
-        None if weighted => return Ok(Found::Nothing),
+        None if weighted => return Err(NoMatch::Other),
         None => match ones(graph, x, output) {
             Some(ones) => ones,
-            None => return Ok(Found::Miss(format!("the features of `{}` are not known", graph.value(x).name))),
+            None => return Err(NoMatch::Miss(format!("the features of `{}` are not known", graph.value(x).name))),
         },
     };
     let eps = Real(root.eps);
@@ -114,10 +114,10 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Result<Found,
         None => RmsNorm { x, weight, eps }.into(),
     };
     if wide == dtype {
-        return Ok(Found::Match(vec![graph.emit(raised, output)?]));
+        return Ok(vec![graph.emit(raised, output)?]);
     }
     let x = part(graph, raised, output)?;
-    Ok(Found::Match(vec![graph.emit(Cast { x, to: dtype }, output)?]))
+    Ok(vec![graph.emit(Cast { x, to: dtype }, output)?])
 }
 
 /// The factors of a value, with those of a factor that was cast to a half type.
@@ -157,15 +157,15 @@ fn centered(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
 /// `layer_norm(x) + b` of a vector b.
 const BIAS: Rule = Rule { name: "layer_norm", find: bias };
 
-fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Ok(Found::Nothing) };
+fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Binary(Binary { kind: BinaryKind::Add, a, b }) = graph.node(node).op else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
     for (normal, bias) in [(a, b), (b, a)] {
         let Some(Op::LayerNorm(norm)) = op(graph, normal) else { continue };
         if norm.bias.is_none() && graph.weight(bias).is_some() && graph.ty(bias) == graph.ty(norm.weight) {
             let norm = LayerNorm { bias: Some(bias), ..norm.clone() };
-            return Ok(Found::Match(vec![graph.emit(norm, output)?]));
+            return Ok(vec![graph.emit(norm, output)?]);
         }
     }
-    Ok(Found::Nothing)
+    Err(NoMatch::Other)
 }

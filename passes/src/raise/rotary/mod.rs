@@ -3,18 +3,19 @@
 mod turns;
 
 use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, Expand, Flag, MatMul, Reshape, Rotary};
-use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
+use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::pattern::{op, part, reshape, reshaped, transpose};
-use super::{Found, Rule, run as apply};
+use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
-use turns::{DEPTH, half, range, rotation, turned_pair};
+use turns::{Pairs, Rotation, once, range, rotation, turned_pair};
 
 /// Raises rotations of halves to rotary position embedding.
 pub const RAISE_ROTARY: Pass = Pass {
     name: "raise-rotary",
     summary: "raises x * cos + concat(-x2, x1) * sin of heads, where x1 and x2 are the halves of x, and \
-              concat(a * cos - b * sin, b * cos + a * sin) of halves or of neighbours, to rotary. Where cosines and \
+              concat(a * cos - b * sin, b * cos + a * sin) of halves or of neighbours, to rotary; x1 and x2 may be every second feature \
+              too. Where cosines and \
               sines are those of angles that stand twice beside each other, one half is taken; where only the first \
               features turn and the rest is put behind, that is part of the operator. A product of frequencies and \
               positions as matrices becomes the product of each with each",
@@ -51,7 +52,7 @@ pub const RAISE_ROTARY: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    apply(graph, RULES)
+    Ok(apply(graph, RULES))
 }
 
 /// The rules of rotary embedding.
@@ -60,10 +61,10 @@ pub(super) const RULES: &[&Rule] = &[&ANGLES, &PART, &ROTARY, &PAIRS];
 /// A product of a column and a row, transposed: the product of each with each.
 const ANGLES: Rule = Rule { name: "rotary", find: angles };
 
-fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Transpose(p) = &graph.node(node).op else { return Ok(Found::Nothing) };
+fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Transpose(p) = &graph.node(node).op else { return Err(NoMatch::Other) };
     let Some(Op::MatMul(MatMul { a, b })) = op(graph, p.x).filter(|_| p.perm == [0, 2, 1]).cloned() else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let output = graph.node(node).outputs[0];
     let frequencies = match op(graph, a) {
@@ -74,7 +75,7 @@ fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
     let (column, row) = (graph.ty(frequencies).shape.clone(), graph.ty(b).shape.clone());
     let fits = graph.weight(frequencies).is_some() && column.rank() == 3 && column[0] == one && column[2] == one;
     if !fits || row.rank() != 3 || row[0] != graph.ty(output).shape[0] {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     }
     let weight = reshape(graph, frequencies, [column[1].clone()])?;
     let column = [row[0].clone(), row[2].clone(), one];
@@ -87,80 +88,87 @@ fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
         }
         _ => reshape(graph, b, column)?,
     };
-    Ok(Found::Match(vec![graph.emit(Binary { kind: BinaryKind::Mul, a: positions, b: weight }, output)?]))
+    Ok(vec![graph.emit(Binary { kind: BinaryKind::Mul, a: positions, b: weight }, output)?])
 }
 
 /// The same of the first features of each head, with the rest put behind.
 const PART: Rule = Rule { name: "rotary", find: part_of_heads };
 
-fn part_of_heads(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Concat(Concat { parts, axis: 3 }) = &graph.node(node).op else { return Ok(Found::Nothing) };
+fn part_of_heads(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Concat(Concat { parts, axis: 3 }) = &graph.node(node).op else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
-    let [turned, rest] = parts[..] else { return Ok(Found::Nothing) };
-    let Some((first, angles)) = rotation(graph, turned) else { return Ok(Found::Nothing) };
-    let (Some((x, [start, middle])), Some((same, [again, end]))) = (range(graph, first, 3), range(graph, rest, 3))
+    let [turned, rest] = parts[..] else { return Err(NoMatch::Other) };
+    let Some(rotation) = rotation(graph, turned) else { return Err(NoMatch::Other) };
+    let (Some((x, [start, middle])), Some((same, [again, end]))) = (range(graph, rotation.x, 3), range(graph, rest, 3))
     else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let whole = start == Dim::constant(0) && middle == again && graph.ty(x).shape[3] == end;
     if x != same || !whole {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     }
-    raised(graph, output, x, angles)
+    raised(graph, output, Rotation { x, ..rotation })
 }
 
-/// `x * cos + concat(-x2, x1) * sin`.
+/// `x * cos + concat(-x2, x1) * sin`, or the same of neighbours.
 const ROTARY: Rule = Rule { name: "rotary", find: rotary };
 
-fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
+fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let output = graph.node(node).outputs[0];
     match rotation(graph, output) {
-        Some((x, angles)) => raised(graph, output, x, angles),
-        None => Ok(Found::Nothing),
+        Some(rotation) => raised(graph, output, rotation),
+        None => Err(NoMatch::Other),
     }
 }
 
 /// The rotation of the first features of heads, as many as the angles have, which stand twice.
-fn raised(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, angles: [ValueId; 2]) -> Result<Found, BuildError> {
+fn raised(graph: &mut Rewriter<'_>, output: ValueId, rotation: Rotation) -> Found {
+    let Rotation { x, angles, pairs } = rotation;
     let mut halves = Vec::new();
     for angle in angles {
-        match half(graph, angle, DEPTH)? {
+        match once(graph, angle, pairs)? {
             Some(half) => halves.push(half),
             None => {
                 let name = &graph.value(angle).name;
-                return Ok(Found::Miss(format!("`{name}` is not of angles that stand twice beside each other")));
+                return Err(NoMatch::Miss(match pairs {
+                    Pairs::Halves => format!("`{name}` is not of angles that stand twice beside each other"),
+                    Pairs::Neighbours => format!("`{name}` is not of angles each of which stands twice"),
+                }));
             }
         }
     }
-    let [cos, sin] = halves[..] else { return Ok(Found::Nothing) };
-    rotated(graph, output, x, [cos, sin], false)
+    let [cos, sin] = halves[..] else { return Err(NoMatch::Other) };
+    rotated(graph, output, x, [cos, sin], pairs)
 }
 
-/// The rotation of pairs, by angles with a dimension of 1 where x has its heads. Pairs that are neighbours
-/// have a dimension of their own.
-fn rotated(
-    graph: &mut Rewriter<'_>,
-    output: ValueId,
-    x: ValueId,
-    [cos, sin]: [ValueId; 2],
-    interleaved: bool,
-) -> Result<Found, BuildError> {
-    let name = |graph: &Graph, value: ValueId| graph.value(value).name.clone();
+/// The rotation of pairs, by angles with a dimension of 1 where x has its heads. x is of four dimensions, or has one
+/// more that each pair of neighbours stands in.
+fn rotated(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, [cos, sin]: [ValueId; 2], pairs: Pairs) -> Found {
+    let described = |graph: &Graph, value: ValueId| format!("`{}` is {}", graph.value(value).name, graph.ty(value));
     let one = Dim::constant(1);
-    let (shape, angles) = (graph.ty(x).shape.clone(), graph.ty(cos).shape.clone());
-    let rank = if interleaved { 5 } else { 4 };
-    if shape.rank() != rank || angles.rank() != rank || angles != graph.ty(sin).shape {
-        let reason = format!("`{}` is turned, and not of batch, heads, positions and features", name(graph, x));
-        return Ok(Found::Miss(reason));
+    let (shape, own) = (graph.ty(x).shape.clone(), graph.ty(cos).shape.clone());
+    let rank = shape.rank();
+    if rank != 4 && (rank != 5 || pairs == Pairs::Halves) {
+        let reason = format!("{}, which is not of batch, heads, positions and features", described(graph, x));
+        return Err(NoMatch::Miss(reason));
     }
+    if own != graph.ty(sin).shape || own.rank() > rank {
+        let (cos, sin, x) = (described(graph, cos), described(graph, sin), described(graph, x));
+        return Err(NoMatch::Miss(format!("{cos} and {sin}, which are not angles of positions where {x}")));
+    }
+    // Products put dimensions of 1 in front themselves.
+    let angles = Shape::new(vec![one.clone(); rank - own.rank()].into_iter().chain(own.iter().cloned()));
     // Heads stand before positions, or behind.
     let (heads, length) = match (angles[1] == one && angles[2] == shape[2], angles[2] == one && angles[1] == shape[1]) {
         (true, _) => (1, 2),
         (_, true) => (2, 1),
-        _ => return Ok(Found::Miss(format!("the angles `{}` are not the same for all heads", name(graph, cos)))),
+        _ => {
+            let (cos, x) = (described(graph, cos), described(graph, x));
+            return Err(NoMatch::Miss(format!("{cos}, which is not the same for all heads where {x}")));
+        }
     };
     let Some(count) = shape[heads].as_constant().and_then(|heads| usize::try_from(heads).ok()) else {
-        return Ok(Found::Miss(format!("the number of heads of `{}` is not known", name(graph, x))));
+        return Err(NoMatch::Miss(format!("{}: the number of heads is not known", described(graph, x))));
     };
     let by_position = |axis: usize| [0, length, axis];
     let cos = reshape(graph, cos, by_position(3).map(|axis| angles[axis].clone()))?;
@@ -171,40 +179,37 @@ fn rotated(
     let features =
         shape[3..].iter().try_fold(shape[heads].clone(), |all, dim| all.checked_mul(dim)).unwrap_or_default();
     let flat = reshape(graph, swapped, [shape[0].clone(), shape[length].clone(), features])?;
-    let rotary = Rotary { x: flat, cos, sin, heads: count, interleaved: Flag(interleaved) };
-    let turned = match graph.emit(rotary, output) {
-        Ok(turned) => turned,
-        Err(error) => return Ok(Found::Miss(error.to_string())),
-    };
+    let rotary = Rotary { x: flat, cos, sin, heads: count, interleaved: Flag(pairs == Pairs::Neighbours) };
+    let turned = graph.emit(rotary, output)?;
     let split = Shape::new(perm.iter().map(|axis| shape[*axis].clone()));
     let split = part(graph, Reshape { x: turned, shape: split }, output)?;
-    Ok(Found::Match(vec![transpose(graph, split, &perm)?]))
+    Ok(vec![transpose(graph, split, &perm)?])
 }
 
 /// `concat(a * cos - b * sin, b * cos + a * sin)` of the two of each pair: of halves along the features,
 /// or of neighbours along a dimension of their own.
 const PAIRS: Rule = Rule { name: "rotary", find: pairs };
 
-fn pairs(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Found, BuildError> {
-    let Op::Concat(Concat { parts, axis }) = graph.node(node).op.clone() else { return Ok(Found::Nothing) };
+fn pairs(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Concat(Concat { parts, axis }) = graph.node(node).op.clone() else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
-    let Some((difference, rest)) = parts.split_first() else { return Ok(Found::Nothing) };
-    let Some((sum, rest)) = rest.split_first() else { return Ok(Found::Nothing) };
-    let Some(([a, b], angles)) = turned_pair(graph, *difference, *sum) else { return Ok(Found::Nothing) };
+    let Some((difference, rest)) = parts.split_first() else { return Err(NoMatch::Other) };
+    let Some((sum, rest)) = rest.split_first() else { return Err(NoMatch::Other) };
+    let Some(([a, b], angles)) = turned_pair(graph, *difference, *sum) else { return Err(NoMatch::Other) };
     let (Some((x, first)), Some((same, second))) = (range(graph, a, axis), range(graph, b, axis)) else {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     };
     let end = match rest {
         [] => second[1].clone(),
         [behind] => match range(graph, *behind, axis) {
             Some((whole, [start, end])) if whole == x && start == second[1] => end,
-            _ => return Ok(Found::Nothing),
+            _ => return Err(NoMatch::Other),
         },
-        _ => return Ok(Found::Nothing),
+        _ => return Err(NoMatch::Other),
     };
     let one_after_another = first[0] == Dim::constant(0) && first[1] == second[0] && graph.ty(x).shape[axis] == end;
     if x != same || !one_after_another || graph.ty(a) != graph.ty(b) || axis + 1 != graph.ty(x).shape.rank() {
-        return Ok(Found::Nothing);
+        return Err(NoMatch::Other);
     }
-    rotated(graph, output, x, angles, axis == 4)
+    rotated(graph, output, x, angles, if axis == 4 { Pairs::Neighbours } else { Pairs::Halves })
 }

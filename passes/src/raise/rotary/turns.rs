@@ -1,9 +1,9 @@
 //! What turns, and by which angles.
 
 use planish_ir::ops::{BinaryKind, Concat, Slice, Split, UnaryKind};
-use planish_ir::{BuildError, Def, Dim, Graph, Op, Rewriter, ValueId};
+use planish_ir::{BuildError, Def, Dim, Graph, Op, Rewriter, Shape, ValueId};
 
-use super::super::pattern::{binary, op, part, scaled, unary};
+use super::super::pattern::{binary, op, part, reshape, reshaped, scalar, scaled, unary};
 
 /// a and b, cosines and sines, where two values are `a * cos - b * sin` and `b * cos + a * sin`.
 pub(super) fn turned_pair(graph: &Graph, difference: ValueId, sum: ValueId) -> Option<([ValueId; 2], [ValueId; 2])> {
@@ -21,16 +21,34 @@ pub(super) fn turned_pair(graph: &Graph, difference: ValueId, sum: ValueId) -> O
     })
 }
 
-/// x, cosines and sines, where a value is `x * cos + concat(-x2, x1) * sin`.
-pub(super) fn rotation(graph: &Graph, value: ValueId) -> Option<(ValueId, [ValueId; 2])> {
+/// A rotation: `x * cos + y * sin`, where y has each pair of x as `(-b, a)`.
+pub(super) struct Rotation {
+    pub(super) x: ValueId,
+    /// Cosines and sines, each standing twice.
+    pub(super) angles: [ValueId; 2],
+    pub(super) pairs: Pairs,
+}
+
+/// Which features are a pair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pairs {
+    /// `(i, i + pairs)`.
+    Halves,
+    /// `(2i, 2i + 1)`.
+    Neighbours,
+}
+
+/// The rotation that a value is.
+pub(super) fn rotation(graph: &Graph, value: ValueId) -> Option<Rotation> {
     let [a, b] = binary(graph, value, BinaryKind::Add)?;
     [(a, b), (b, a)].into_iter().find_map(|(straight, crossed)| {
         let straight = binary(graph, straight, BinaryKind::Mul)?;
         let crossed = binary(graph, crossed, BinaryKind::Mul)?;
         [0, 1].into_iter().find_map(|i| {
-            let x = turned(graph, crossed[i])?;
+            let halves = turned(graph, crossed[i]).map(|x| (x, Pairs::Halves));
+            let (x, pairs) = halves.or_else(|| Some((turned_neighbours(graph, crossed[i])?, Pairs::Neighbours)))?;
             let cos = if straight[0] == x { straight[1] } else { straight[0] };
-            straight.contains(&x).then_some((x, [cos, crossed[1 - i]]))
+            straight.contains(&x).then_some(Rotation { x, angles: [cos, crossed[1 - i]], pairs })
         })
     })
 }
@@ -45,6 +63,30 @@ fn turned(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let last = graph.ty(x).shape.rank() - 1 == *axis;
     let halves = start == Dim::constant(0) && middle == again && graph.ty(x).shape[*axis] == end;
     (last && halves && x == same && graph.ty(first) == graph.ty(second)).then_some(x)
+}
+
+/// x, where a value has its features as `-x1, x0, -x3, x2 ..`.
+fn turned_neighbours(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    let Op::Concat(Concat { parts, axis }) = op(graph, reshaped(graph, value)?)? else { return None };
+    let [negative, even] = parts[..] else { return None };
+    let odd = unary(graph, reshaped(graph, negative)?, UnaryKind::Neg)?;
+    let (x, first) = every_second(graph, reshaped(graph, even)?)?;
+    let (same, second) = every_second(graph, odd)?;
+    let ty = graph.ty(value);
+    (x == same && [first, second] == [0, 1] && *axis == ty.shape.rank() && graph.ty(x) == ty).then_some(x)
+}
+
+/// What a value has every second of the features of, an even number, and the first of these.
+fn every_second(graph: &Graph, value: ValueId) -> Option<(ValueId, usize)> {
+    let Op::Foreign(slice) = op(graph, value)? else { return None };
+    let [Some(x), starts, ends, axes, steps] = slice.inputs[..] else { return None };
+    let number = |operand: Option<ValueId>| scalar(graph, operand?);
+    let shape = &graph.ty(x).shape;
+    let (last, features) = (shape.rank().checked_sub(1)?, shape.last()?.as_constant()?);
+    let is_last = [last as f64, -1.0].contains(&number(axes)?);
+    let whole = number(ends)? >= features as f64 && features % 2 == 0 && number(steps)? == 2.0;
+    let start = [0usize, 1].into_iter().find(|start| number(starts) == Some(*start as f64))?;
+    (slice.is("Slice") && is_last && whole).then_some((x, start))
 }
 
 /// What a value is a part of along an axis, and from where to where.
@@ -64,27 +106,35 @@ pub(super) fn range(graph: &Graph, value: ValueId, along: usize) -> Option<(Valu
 }
 
 /// Behind how many operators angles are looked for.
-pub(super) const DEPTH: usize = 8;
+const DEPTH: usize = 8;
 
-/// The first half of the last dimension, where the second is the same.
-pub(super) fn half(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Option<ValueId>, BuildError> {
+/// Angles of which each stands twice, once.
+pub(super) fn once(graph: &mut Rewriter<'_>, value: ValueId, pairs: Pairs) -> Result<Option<ValueId>, BuildError> {
+    within(graph, value, pairs, DEPTH)
+}
+
+fn within(graph: &mut Rewriter<'_>, value: ValueId, pairs: Pairs, depth: usize) -> Result<Option<ValueId>, BuildError> {
     let Some(mut found) = op(graph, value).filter(|_| depth > 0).cloned() else { return Ok(None) };
     let rank = graph.ty(value).shape.rank();
     let x = match &found {
-        Op::Concat(Concat { parts, axis }) => {
+        Op::Concat(Concat { parts, axis }) if pairs == Pairs::Halves => {
             let twice = parts.len() == 2 && parts[0] == parts[1] && axis + 1 == rank;
             return Ok(twice.then(|| parts[0]));
         }
         Op::Unary(p) => p.x,
         Op::Cast(p) => p.x,
         Op::Reshape(p) if graph.ty(p.x).shape.last() == p.shape.last() => p.x,
+        Op::Reshape(p) if pairs == Pairs::Neighbours => {
+            let Some((single, shape)) = before_repeating(graph, p.x, &p.shape) else { return Ok(None) };
+            return reshape(graph, single, shape).map(Some);
+        }
         Op::Binary(_) => match scaled(graph, value) {
             Some((x, _)) => x,
             None => return Ok(None),
         },
         _ => return Ok(None),
     };
-    let Some(inner) = half(graph, x, depth - 1)? else { return Ok(None) };
+    let Some(inner) = within(graph, x, pairs, depth - 1)? else { return Ok(None) };
     if let Op::Reshape(p) = &mut found {
         let last = graph.ty(inner).shape.last().cloned().unwrap_or_default();
         p.shape = p.shape.with_dim(rank - 1, last);
@@ -95,4 +145,23 @@ pub(super) fn half(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Re
         }
     });
     part(graph, found, value).map(Some)
+}
+
+/// What stands twice along a last dimension of its own, and its shape without that dimension, where the dimension is
+/// merged with the one before.
+fn before_repeating(graph: &Graph, twice: ValueId, merged: &Shape) -> Option<(ValueId, Vec<Dim>)> {
+    let single = match op(graph, twice)? {
+        Op::Expand(p) => p.x,
+        Op::Concat(p) if p.parts.len() == 2 && p.parts[0] == p.parts[1] => p.parts[0],
+        _ => return None,
+    };
+    let (one, two) = (&graph.ty(single).shape, &graph.ty(twice).shape);
+    let (last, lead) = two.split_last()?;
+    let (features, before) = lead.split_last()?;
+    let repeats =
+        *last == Dim::constant(2) && one.rank() == two.rank() && one[..] == *[lead, &[Dim::constant(1)]].concat();
+    let merges = merged
+        .split_last()
+        .is_some_and(|(all, rest)| rest == before && features.checked_mul(last).as_ref() == Some(all));
+    (repeats && merges).then(|| (single, lead.to_vec()))
 }
