@@ -9,9 +9,7 @@ use planish_models::{LoadOptions, Loaded};
 use planish_runtimes::ort::Provider;
 use planish_runtimes::{Model, Reference as Interpreter, Runtime, RuntimeError, Session, SessionOptions};
 
-use super::{
-    RuntimeArguments, VerificationFailed, compile::summary, note_elsewhere, print, print_json,
-};
+use super::{RuntimeArguments, VerificationFailed, compile::summary, note_elsewhere, print, print_json};
 use crate::artifact::{MANIFEST, part_path};
 use crate::compile::Compiled;
 use crate::files::{digest, resolved};

@@ -131,7 +131,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::panic)]
     fn panics_time_and_memory_are_errors() {
         let error = |done: Result<()>| format!("{:#}", done.unwrap_err());
         let panics = watched("work", BOUNDS, || panic!("index\n out of {}", "bounds"));

@@ -179,9 +179,8 @@ fn checkpoints_in_bfloat16_go_to_either() {
     norm.bytes[..2].copy_from_slice(&0x4780_u16.to_le_bytes());
     let model = draft.write(folder.path().join("model"));
     let out = folder.path().join("out");
-    let compile = |more: &[&str]| {
-        planish_compile(&model, &out, &[&["--verify", "--force"], more].concat()).exits(0, &[])
-    };
+    let compile =
+        |more: &[&str]| planish_compile(&model, &out, &[&["--verify", "--force"], more].concat()).exits(0, &[]);
     let done = compile(&["--target", "onnx", "--fp16"]);
     assert!(done.stdout.contains("1 of 64 elements of the weight `norm.weight` overflow"), "{}", done.stdout);
     let done = compile(&["--target", "onnx", "--bf16", "--weights", "link", "--strict"]);

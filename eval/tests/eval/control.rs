@@ -270,7 +270,8 @@ fn without_a_reader_bodies_are_not_computed() {
 #[test]
 fn operators_are_read_again() {
     let x = f32s(&[2], &[1.0, 2.0]);
-    let call = |op| Call { op, version: 18, settings: &[], operands: &[Some(&x)], captured: &[], results: &["f32[n]"] };
+    let operands = [Some(&x)];
+    let call = |op| Call { op, version: 18, settings: &[], operands: &operands, captured: &[], results: &["f32[n]"] };
     assert_eq!(call("Twice").run(), [f32s(&[2], &[2.0, 4.0])]);
     let error = call("Itself").fails();
     assert!(error.ends_with("`Itself` of ai.onnx is not computed by the reference interpreter"), "{error}");

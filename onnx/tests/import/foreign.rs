@@ -2,9 +2,7 @@
 
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::build::{
-    f32, floats, graph, graph_attribute, import, int, integers, ints, lines, model, node, refused, text, typed,
-};
+use crate::build::{f32, floats, graph, graph_attribute, import, int, integers, ints, lines, model, node, text, typed};
 
 /// The types of the results `y`, `z`, ... of a node of operands `x`, `u`, ... and constants.
 #[track_caller]

@@ -234,7 +234,7 @@ mod tests {
         let stored = |dtype: DType| {
             let weight =
                 Weight::stored(dtype, vec![4, 8], StoredRange { source: Arc::new(Unread), offset: 0 }).unwrap();
-            let weight = weight.cast(DType::F32);
+            let weight = weight.cast(DType::F32).unwrap();
             let turned = weight.transpose(&[1, 0]).unwrap().reshape(&[4, 8]).unwrap();
             Weight::concat(&[weight, turned.pad(&[9, 8], 0.0).unwrap()], 0).unwrap()
         };

@@ -278,7 +278,7 @@ fn change_elements(tensor: &mut TensorProto, rng: &mut Rng) {
         *element = rng.i32(..);
     } else if !tensor.raw_data.is_empty() {
         let mut bytes = tensor.raw_data.to_vec();
-        let width = if bytes.len() % 8 == 0 { 8 } else { 4 };
+        let width = if bytes.len().is_multiple_of(8) { 8 } else { 4 };
         match rng.u8(..10) {
             0 => bytes.truncate(rng.usize(..bytes.len())),
             1..6 if width == 8 => {

@@ -291,8 +291,8 @@ impl Number for i128 {
     fn product(a: &[Self], b: &[Self], [m, k, n]: [usize; 3]) -> Option<Vec<Self>> {
         let mut out = Vec::with_capacity(m * n);
         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-            let products = (0..k).map(|l| a[i * k + l].checked_mul(b[l * n + j]));
-            out.push(products.fold(Some(0i128), |sum, product| sum?.checked_add(product?))?);
+            let add = |sum: i128, l: usize| sum.checked_add(a[i * k + l].checked_mul(b[l * n + j])?);
+            out.push((0..k).try_fold(0, add)?);
         }
         Some(out)
     }

@@ -300,7 +300,7 @@ impl<'a> Direction<'a> {
     }
 
     /// What some gates get from a state, without what is added.
-    fn from_state(&self, state: &[f64], first: usize, gates: usize) -> Vec<f64> {
+    fn of_state(&self, state: &[f64], first: usize, gates: usize) -> Vec<f64> {
         let hidden = self.sizes.hidden;
         let weight = &self.recurrent[first * hidden * hidden..(first + gates) * hidden * hidden];
         multiply(Matrix::new(state, 1, hidden), Matrix::new(weight, gates * hidden, hidden).transposed())
@@ -312,25 +312,25 @@ impl<'a> Direction<'a> {
         let [of_input, of_state] = &self.biases;
         match self.kind {
             Kind::Rnn => {
-                let recurrent = self.from_state(state, 0, 1);
+                let recurrent = self.of_state(state, 0, 1);
                 for i in 0..hidden {
                     state[i] = (self.functions[0])(input[i] + recurrent[i] + of_input[i] + of_state[i]);
                 }
             }
             Kind::Gru { linear_before_reset } => {
-                let gates = self.from_state(state, 0, 2);
+                let gates = self.of_state(state, 0, 2);
                 let gate = |i: usize| (self.functions[0])(input[i] + gates[i] + of_input[i] + of_state[i]);
                 let update: Vec<f64> = (0..hidden).map(gate).collect();
                 let reset: Vec<f64> = (hidden..2 * hidden).map(gate).collect();
                 let candidate = match linear_before_reset {
                     true => {
-                        let recurrent = self.from_state(state, 2, 1);
+                        let recurrent = self.of_state(state, 2, 1);
                         let one = |i: usize| reset[i] * (recurrent[i] + of_state[2 * hidden + i]);
                         (0..hidden).map(one).collect()
                     }
                     false => {
                         let kept: Vec<f64> = reset.iter().zip(&*state).map(|(r, h)| r * h).collect();
-                        let mut recurrent = self.from_state(&kept, 2, 1);
+                        let mut recurrent = self.of_state(&kept, 2, 1);
                         recurrent.iter_mut().zip(&of_state[2 * hidden..]).for_each(|(sum, bias)| *sum += bias);
                         recurrent
                     }
@@ -341,7 +341,7 @@ impl<'a> Direction<'a> {
                 }
             }
             Kind::Lstm { input_forget } => {
-                let gates = self.from_state(state, 0, 4);
+                let gates = self.of_state(state, 0, 4);
                 // In the order i, o, f, c; peepholes are those of i, o, f.
                 let gate = |gate: usize, i: usize| {
                     let at = gate * hidden + i;

@@ -157,6 +157,9 @@ pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
     }
 }
 
+/// Rules of a group of operators: whether the IR has the node's meaning, which is then emitted.
+type Rule = fn(&mut Scope, &Node<'_>) -> Result<bool, String>;
+
 /// Whether the IR has the node's meaning, which is then emitted.
 fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if node.proto.domain == CONTRIB {
@@ -165,7 +168,7 @@ fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if !is_default(&node.proto.domain) {
         return Ok(false);
     }
-    let groups: &[fn(&mut Scope, &Node<'_>) -> Result<bool, String>] = match operands(scope, node) {
+    let groups: &[Rule] = match operands(scope, node) {
         Operands::Numbers => &[shape::rule, picked::rule, elementwise::rule, movement::rule, nn::rule, control::rule],
         Operands::Text => &[elementwise::same, shape::rule, movement::rule, control::rule],
         Operands::Others => &[elementwise::same, control::rule],
