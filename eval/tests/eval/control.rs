@@ -314,7 +314,7 @@ proptest! {
         let shape = |axis| if axis == 0 { [rounds, 3] } else { [3, rounds] };
         let s = random(DType::F32, &[3], seed);
         let (a, b) = (random(DType::F32, &shape(axes[0]), seed + 1), random(DType::F32, &shape(axes[1]), seed + 2));
-        let ints = |values: &[usize]| Setting::Ints(values.iter().map(|v| *v as i64).collect());
+        let ints = |values: &[usize]| Setting::Ints(values.iter().map(|v| i64::try_from(*v).unwrap()).collect());
         let directions: Vec<usize> = backward.iter().map(|b| usize::from(*b)).collect();
         let call = Call {
             op: "Scan",

@@ -112,7 +112,7 @@ fn part(x: &Tensor, axis: usize, range: std::ops::Range<usize>) -> Tensor {
 
 prop_compose! {
     fn sizes()(steps in 1usize..5, batch in 1usize..4, features in 1usize..4, hidden in 1usize..4)(
-        lengths in proptest::collection::vec(0i32..=steps as i32, batch),
+        lengths in proptest::collection::vec(0i32..=i32::try_from(steps).unwrap(), batch),
         sizes in Just([steps, batch, features, hidden]),
     ) -> ([usize; 4], Vec<i32>) {
         (sizes, lengths)
@@ -164,7 +164,7 @@ proptest! {
             let length = usize::try_from(length).unwrap();
             let own = |(i, t): (usize, &Tensor)| match i {
                 0 => part(&part(t, 1, row..row + 1), 0, 0..length),
-                4 => tensor(&[1], vec![length as i32]),
+                4 => tensor(&[1], vec![i32::try_from(length).unwrap()]),
                 5 | 6 => part(t, 1, row..row + 1),
                 _ => t.clone(),
             };
