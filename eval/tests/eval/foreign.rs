@@ -276,9 +276,9 @@ fn dequantizing_what_is_only_stored() {
       weight @q = dense([-8.0, 7.0, 3.0]) : i4[3]
       weight @z = dense([1.0]) : i4[]
       weight @f = dense([448.0, -0.5]) : f8e4m3fn[2]
-      %y = foreign([@q, %scale, @z], []) {domain = "ai.onnx", op = "DequantizeLinear", version = 21, results = [f32[3]]} : f32[3]
-      %u = foreign([@f, %scale], []) {domain = "ai.onnx", op = "DequantizeLinear", version = 21, results = [f32[2]]} : f32[2]
-      %r = foreign([%y, %scale, @z], []) {domain = "ai.onnx", op = "QuantizeLinear", version = 21, results = [i4[3]]} : i4[3]
+      %y = foreign([@q, %scale, @z], []) {domain = "ai.onnx", op = "DequantizeLinear", version = 21, captures = [], results = [f32[3]]} : f32[3]
+      %u = foreign([@f, %scale], []) {domain = "ai.onnx", op = "DequantizeLinear", version = 21, captures = [], results = [f32[2]]} : f32[2]
+      %r = foreign([%y, %scale, @z], []) {domain = "ai.onnx", op = "QuantizeLinear", version = 21, captures = [], results = [i4[3]]} : i4[3]
       output y = %y
       output u = %u
       output r = %r

@@ -67,7 +67,7 @@ const OTHERS: &str = r#"graph "others" {
   weight @small = dense([448.0, -0.0]) : f8e4m3fn[2]
   weight @wide = cast(dense([1.0, 3.0, 15.0]) : u4[3]) : f32[3]
   weight @flat = text(["a"]) : string[1]
-  %a, %b = foreign([%list, %open, @words, @packed], []) {domain = "own", op = "F", version = 1, results = [?, seq(?)]} : ?, seq(?)
+  %a, %b = foreign([%list, %open, @words, @packed], []) {domain = "own", op = "F", version = 1, captures = [], results = [?, seq(?)]} : ?, seq(?)
   output a = %a
   output b = %b
   output maybe = %maybe
