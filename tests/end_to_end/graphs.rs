@@ -269,6 +269,63 @@ fn vit_by_torch() {
     agrees(&graph, "vit");
 }
 
+/// What `--explain-fusion` counts, and the misses of attention and masks: every softmax of attention is raised.
+#[test]
+fn attentions_by_dynamo() {
+    let glm = imported("dynamo/glm4.onnx");
+    holds(&glm, "attention 2, embedding 1, linear 13, rms_norm 5, rotary 4, silu 2");
+    let whole = |op: &Op| matches!(op, Op::Attention(p) if p.kv_heads == Some(2) && p.causal.0 && p.mask.is_some() && p.bias.is_none());
+    assert_eq!(glm.nodes().filter(|(_, node)| whole(&node.op)).count(), 2, "{glm}");
+
+    let bloom = imported("dynamo/bloom.onnx");
+    holds(&bloom, "attention 2, embedding 1, gelu 2, layer_norm 6, linear 9");
+    let biased = |op: &Op| matches!(op, Op::Attention(p) if p.causal.0 && p.mask.is_some() && p.bias.is_some());
+    assert_eq!(bloom.nodes().filter(|(_, node)| biased(&node.op)).count(), 2, "{bloom}");
+
+    for (name, why) in [
+        ("debertav2", "leaves out keys by `attention_mask` at [batch, query], and a mask of keys has [batch, key]"),
+        ("falcon", "is added to the scores, and it is not made of numbers that conditions choose"),
+    ] {
+        let graph = imported(&format!("dynamo/{name}.onnx"));
+        assert_eq!(raised(&graph)["attention"], 2, "{name}");
+        assert!(!graph.nodes().any(|(_, node)| matches!(node.op, Op::Softmax(_))), "{graph}");
+        let missed = misses(&graph);
+        assert!(
+            !missed.is_empty() && missed.iter().all(|miss| miss.rule == "mask" && miss.reason.contains(why)),
+            "{missed:?}"
+        );
+    }
+}
+
+/// Their values are those of the graph that was given.
+#[test]
+fn graphs_by_dynamo_are_verified() {
+    for name in ["bloom", "debertav2", "glm4"] {
+        for target in ["onnx", "ort"] {
+            let folder = scratch();
+            let graph = file(&format!("dynamo/{name}.onnx"));
+            let done =
+                planish_compile(&graph, &folder.path().join("out"), &["--verify", "--target", target]).exits(0, &[]);
+            assert!(done.stdout.contains("  verified: "), "{name}: {}", done.stdout);
+        }
+    }
+}
+
+/// Slopes in bfloat16 do not keep the rest from being halved.
+#[test]
+fn one_part_in_another_half_type() {
+    let folder = scratch();
+    let half = |target: &str| {
+        let more = ["--fp16", "--target", target, "--verify"];
+        planish_compile(&file("dynamo/falcon.onnx"), &folder.path().join(target), &more).exits(0, &[]).stdout
+    };
+    let text = half("onnx");
+    assert!(text.contains("  fp16: 100.0 % of the operations of products"), "{text}");
+    assert!(text.contains("mul `mul_7`: the graph computes it in bf16, which is not the type asked for"), "{text}");
+    assert!(text.contains("  verified: "), "{text}");
+    assert!(half("ort").contains("  verified: "));
+}
+
 #[test]
 fn what_targets_get_computes_the_same() {
     let graphs = [
