@@ -41,7 +41,8 @@ pub enum Values {
     },
     /// 0, 1, 2, ... from each row's first token on; 0 before it.
     Positions,
-    /// Real numbers drawn evenly from -1 to 1; for booleans and integers 0 or 1.
+    /// Real numbers drawn evenly from -1 to 1; for booleans and integers 0 or 1; for texts words, as bytes in one
+    /// dimension more.
     Noise,
 }
 
@@ -154,6 +155,9 @@ pub fn sized_inputs(
     let make = |(index, (spec, shape)): (usize, (&InputSpec, Vec<usize>))| {
         // Each input has a stream of its own: one more input does not change the others.
         let mut random = fastrand::Rng::with_seed(seed ^ (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        if spec.port.dtype == DType::String {
+            return words(spec, shape, &mut random);
+        }
         let count = shape.iter().product();
         let data = fill(spec, &shape, count, &rows, &mut random)?;
         let tensor = Tensor::new(shape.clone(), data).ok_or_else(|| too_large(spec, shape))?;
@@ -174,11 +178,16 @@ pub fn shapes(specs: &[InputSpec], sizes: Sizes) -> Result<Vec<Vec<usize>>, Inpu
         let shape = shape.collect::<Result<Vec<_>, _>>()?;
         // Sizes count even where another one is 0: there are masks and rows of them.
         let times = |n: u64, size: &usize| n.checked_mul(u64::try_from(*size).ok()?.max(1));
-        let bytes = shape.iter().try_fold(spec.port.dtype.size() as u64, times);
+        let bytes = shape.iter().try_fold(bytes_of(spec.port.dtype), times);
         left = bytes.and_then(|bytes| left.checked_sub(bytes)).ok_or_else(|| too_large(spec, shape.clone()))?;
         Ok(shape)
     };
     specs.iter().map(shape).collect()
+}
+
+/// The bytes of an element of an input.
+fn bytes_of(dtype: DType) -> u64 {
+    (if dtype == DType::String { LETTERS } else { dtype.size() }) as u64
 }
 
 fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
@@ -311,6 +320,23 @@ fn fill(
     Ok(converted(spec.port.dtype, &numbers.iter().map(|&n| n as f64).collect::<Vec<f64>>()))
 }
 
+/// The most letters of a word.
+const LETTERS: usize = 8;
+
+/// Words of some letters, as the runtime takes texts.
+fn words(spec: &InputSpec, mut shape: Vec<usize>, random: &mut fastrand::Rng) -> Result<(String, Tensor), InputError> {
+    let word = |_| {
+        let mut word = [0; LETTERS];
+        let length = random.usize(1..=LETTERS);
+        word[..length].fill_with(|| random.u8(b'a'..=b'z'));
+        word
+    };
+    let bytes: Vec<u8> = (0..shape.iter().product::<usize>()).flat_map(word).collect();
+    shape.push(LETTERS);
+    let tensor = Tensor::new(shape.clone(), bytes).ok_or_else(|| too_large(spec, shape))?;
+    Ok((spec.port.name.clone(), tensor))
+}
+
 /// The numbers as elements of a type.
 fn converted(dtype: DType, numbers: &[f64]) -> Data {
     let tensor = Tensor::from_f64(dtype, vec![numbers.len()], numbers);
@@ -440,6 +466,18 @@ mod tests {
         let specs = specs(&[x, port("ids", DType::F32, &["batch", "tokens"])], &BTreeMap::new()).unwrap();
         let sizes = Sizes { batch: 2, sequence: 5, side: Some(16) };
         assert_eq!(shapes(&specs, sizes).unwrap(), [vec![2, 3, 16, 16], vec![2, 5]]);
+    }
+
+    #[test]
+    fn texts_are_words_in_bytes() {
+        let specs = specs(&[port("x", DType::String, &["n", "2"])], &BTreeMap::new()).unwrap();
+        let inputs = seeded_inputs(&specs, 3, 1, 0, false).unwrap();
+        assert_eq!(inputs[0].1.shape(), [3, 2, LETTERS]);
+        let is_word = |word: &[u8]| {
+            let length = word.iter().position(|byte| *byte == 0).unwrap_or(LETTERS);
+            length > 0 && word[..length].iter().all(u8::is_ascii_lowercase) && word[length..].iter().all(|b| *b == 0)
+        };
+        assert!(inputs[0].1.as_u8().unwrap().chunks(LETTERS).all(is_word));
     }
 
     #[test]

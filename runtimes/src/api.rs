@@ -42,6 +42,9 @@ pub trait Session {
 
     /// Runs the model once and returns its outputs, in order.
     ///
+    /// Texts are given and returned as bytes of UTF-8: `u8` with one dimension more, that of the longest text, in
+    /// which shorter ones are filled up with zeros.
+    ///
     /// # Errors
     /// When an input is missing, unknown or of the wrong type or shape, or the run fails.
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError>;
@@ -246,13 +249,17 @@ pub(crate) fn in_order<'a, T: Typed>(ports: &[Port], inputs: &'a [(&str, T)]) ->
             .iter()
             .find(|(name, _)| *name == port.name)
             .ok_or_else(|| format!("the input `{}` is missing; the inputs are {}", port.name, names()))?;
-        let (dtype, shape) = tensor.ty();
+        let (dtype, mut shape) = tensor.ty();
+        let mut wanted = port.dtype;
+        if let (DType::String, DType::U8, Some((_, texts))) = (wanted, dtype, shape.split_last()) {
+            (wanted, shape) = (DType::U8, texts);
+        }
         let fits = port.dims.len() == shape.len()
             && port.dims.iter().zip(shape).all(|(dim, size)| match dim {
                 Dimension::Fixed(fixed) => fixed == size,
                 Dimension::Symbolic(_) => true,
             });
-        if !fits || port.dtype != dtype {
+        if !fits || wanted != dtype {
             return Err(format!("the input `{port}` was given {dtype}{shape:?}"));
         }
         Ok(tensor)

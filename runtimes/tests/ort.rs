@@ -127,12 +127,27 @@ fn wrong_inputs_are_refused_by_name() {
     assert!(error.contains("was given i64[3]"), "{error}");
 }
 
+/// Texts are bytes of one dimension more, on the way in and on the way out.
+#[test]
+fn texts_are_given_as_bytes() {
+    let mut session = load("strings.onnx", &SessionOptions::default()).unwrap();
+    let bytes = |shape: &[usize], text: &[u8]| Tensor::new(shape.to_vec(), text.to_vec()).unwrap();
+    let texts = bytes(&[3, 5], "one\0\0zw\u{f6}l\0\0\0\0\0".as_bytes());
+    let given = session.run(&[("x", texts)]).unwrap();
+    assert_eq!(given, [("y".to_owned(), bytes(&[3, 5], "one\0\0zw\u{f6}l\0\0\0\0\0".as_bytes()))]);
+    let error = session.run(&[("x", bytes(&[1, 2], &[0xFF, 0]))]).unwrap_err().to_string();
+    assert!(error.contains("text 0 is not UTF-8"), "{error}");
+    let numbers = Tensor::new(vec![1], vec![1i64]).unwrap();
+    let error = session.run(&[("x", numbers)]).unwrap_err().to_string();
+    assert!(error.contains("the input `x: string[n]` was given i64[1]"), "{error}");
+}
+
 #[test]
 fn files_that_are_no_model_and_types_without_a_dtype_are_errors() {
     let error = |name: &str| load(name, &SessionOptions::default()).err().unwrap().to_string();
     assert!(error("absent.onnx").contains("absent.onnx` does not exist"), "{}", error("absent.onnx"));
     assert!(error("make_tiny.py").contains("ort could not load"), "{}", error("make_tiny.py"));
-    assert!(error("strings.onnx").contains("the input `x` is a Tensor<"), "{}", error("strings.onnx"));
+    assert!(error("lists.onnx").contains("the input `x` is a Sequence<"), "{}", error("lists.onnx"));
     let graph = Graph::new("g");
     let refused = OnnxRuntime::new(None).load(Model::Graph(&graph), &SessionOptions::default()).err().unwrap();
     assert!(refused.to_string().contains("the graph `g`: it takes ONNX files"), "{refused}");

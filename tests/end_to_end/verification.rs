@@ -200,3 +200,32 @@ fn verify_finds_the_source_where_it_was() {
         planish(["verify", text(&out)]).exits(1, &parts);
     }
 }
+
+/// Texts go in and come out.
+#[test]
+fn graphs_of_texts_are_verified() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let strings = repository().join("fixtures/onnx/strings.onnx");
+    planish_compile(&strings, &out, &["--verify"]).succeeds();
+    let report = verification(&out);
+    assert_eq!(report["reference"], "source-on-onnx-runtime");
+    assert_eq!(report["cases"][1]["outputs"][0]["figures"]["max_abs"], 0.0);
+}
+
+/// A source that the interpreter does not run is halved, and what it would have rounded is named.
+#[test]
+fn what_only_the_interpreter_rounds_is_named_where_it_cannot() {
+    let folder = scratch();
+    let nodes = vec![node("m = MatMul(x, w)", vec![]), of_microsoft("y = BiasGelu(m, b)")];
+    let constants = vec![floats("w", &[2, 2], &[0.5, -0.25, 1.0, 0.75]), floats("b", &[2], &[0.5, -0.5])];
+    let mut graph = graph(vec![f32("x", "batch, 2")], constants, nodes, &[]);
+    graph.output = vec![f32("y", "batch, 2")];
+    let (path, out) = (write(folder.path().join("half.onnx"), graph), folder.path().join("out"));
+    let done = planish_compile(&path, &out, &["--verify", "--fp16", "--target", "onnx"]);
+    if done.code != Some(0) {
+        panic!("{}", done.stderr);
+    }
+    let skipped = &verification(&out)["skipped"][0];
+    assert_eq!(skipped["label"], "the artifact with each result rounded");
+}

@@ -6,6 +6,7 @@ use ort::environment::Environment;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{Session as Inner, SessionInputValue};
 use planish_eval::Tensor;
+use planish_ir::DType;
 
 use crate::api::in_order;
 use crate::ort::tensor::{OrtValue, port};
@@ -54,7 +55,17 @@ impl OrtSession {
 
     fn values(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<OrtValue>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
-        ordered.into_iter().map(|tensor| OrtValue::of(tensor).map_err(|e| self.failed("bind inputs of", e))).collect()
+        let value = |(port, tensor)| self.value(port, tensor);
+        self.inputs.iter().zip(ordered).map(value).collect()
+    }
+
+    /// A tensor in ONNX Runtime's memory, as an input takes it.
+    fn value(&self, port: &Port, tensor: &Tensor) -> Result<OrtValue, RuntimeError> {
+        let value = match port.dtype {
+            DType::String => OrtValue::of_texts(tensor),
+            _ => OrtValue::of(tensor).map_err(|error| error.to_string()),
+        };
+        value.map_err(|reason| self.failed("bind inputs of", reason))
     }
 
     /// Runs the model on values in the order of its inputs.
@@ -122,9 +133,9 @@ impl Session for OrtSession {
 
     fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
-        let copied = ordered.iter().map(|value| match &value.0 {
+        let copied = self.inputs.iter().zip(&ordered).map(|(port, value)| match &value.0 {
             Kept::Ort(_) => Ok(None),
-            Kept::Tensor(tensor) => OrtValue::of(tensor).map(Some).map_err(|e| self.failed("bind inputs of", e)),
+            Kept::Tensor(tensor) => self.value(port, tensor).map(Some),
         });
         let copied = copied.collect::<Result<Vec<_>, _>>()?;
         let values = ordered.iter().zip(&copied).filter_map(|(value, copy)| match &value.0 {

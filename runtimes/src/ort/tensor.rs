@@ -23,6 +23,7 @@ fn dtype(ty: TensorElementType) -> Option<DType> {
         TensorElementType::Bfloat16 => Some(DType::Bf16),
         TensorElementType::Float32 => Some(DType::F32),
         TensorElementType::Float64 => Some(DType::F64),
+        TensorElementType::String => Some(DType::String),
         _ => None,
     }
 }
@@ -106,6 +107,34 @@ impl OrtValue {
         Ok(Self { inner, dtype, shape })
     }
 
+    /// Texts from their bytes, a tensor with one dimension more: see [`Session::run`](crate::Session::run).
+    pub(crate) fn of_texts(tensor: &Tensor) -> Result<Self, String> {
+        let parts = tensor.as_u8().zip(tensor.shape().split_last());
+        let (bytes, (&width, shape)) = parts.ok_or("texts are given as bytes, the last dimension those of one text")?;
+        let count = shape.iter().product();
+        let texts = (0..count).map(|at| {
+            let text = bytes.get(at * width..(at + 1) * width).unwrap_or_default();
+            let length = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+            String::from_utf8(text[..length].to_vec()).map_err(|_| format!("text {at} is not UTF-8"))
+        });
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        let inner = ort::value::Tensor::from_string_array((shape.to_vec(), texts.as_slice()));
+        let inner = inner.map_err(|error| error.to_string())?.into_dyn();
+        Ok(Self { inner, dtype: DType::String, shape: shape.to_vec() })
+    }
+
+    /// The bytes of texts.
+    fn texts(&self) -> Option<Tensor> {
+        let (_, texts) = self.inner.try_extract_strings().ok()?;
+        let width = texts.iter().map(String::len).max().unwrap_or(0);
+        let padded = texts.iter().flat_map(|text| {
+            let rest = width.saturating_sub(text.len());
+            text.bytes().chain(std::iter::repeat_n(0, rest))
+        });
+        let shape = self.shape.iter().copied().chain([width]).collect();
+        Tensor::new(shape, padded.collect::<Vec<u8>>())
+    }
+
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
@@ -145,6 +174,7 @@ impl OrtValue {
             ($($variant:ident: $element:ty),*) => {
                 match self.dtype {
                     $(DType::$variant => Tensor::new(self.shape.clone(), self.elements::<$element>()?.to_vec()),)*
+                    DType::String => self.texts(),
                     _ => None,
                 }
             };
