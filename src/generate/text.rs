@@ -12,9 +12,12 @@ use super::guard::{Bounds, caught, watched};
 /// The name of the tokenizer's file in an artifact or checkpoint.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
-/// What a tokenizer may take to be read, and for each text. The largest published ones are read in some seconds and
-/// take some hundred megabytes.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(120), memory: 4 << 30 };
+/// What a tokenizer may take to be read. The largest published ones are read in some seconds and take some hundred
+/// megabytes.
+const READING: Bounds = Bounds { time: Duration::from_secs(120), memory: 4 << 30 };
+
+/// What it may take for a text.
+const TEXT: Bounds = Bounds { time: Duration::from_secs(60), memory: 1 << 30 };
 
 /// An artifact's tokenizer.
 pub struct Text {
@@ -40,7 +43,7 @@ impl Text {
             tokenizer.with_padding(None);
             Ok(Arc::new(tokenizer))
         };
-        let tokenizer = watched("the tokenizer", BOUNDS, read).with_context(|| format!("cannot read {name}"))?;
+        let tokenizer = watched("the tokenizer", READING, read).with_context(|| format!("cannot read {name}"))?;
         Ok(Self { tokenizer, path: name })
     }
 
@@ -95,6 +98,6 @@ impl Text {
     }
 
     fn watched<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        watched(&format!("the tokenizer {}", self.path), BOUNDS, work)
+        watched(&format!("the tokenizer {}", self.path), TEXT, work)
     }
 }
