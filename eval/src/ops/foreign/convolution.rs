@@ -17,7 +17,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let (x, w) = (node.operand(0)?, node.operand(1)?);
             let centered = |t: &Tensor, zero: Option<&Tensor>| -> Result<Vec<f64>, String> {
                 let zero = zero.map_or_else(|| vec![0.0], Tensor::to_f64);
-                if zero.is_empty() || t.data().len() % zero.len() != 0 {
+                if zero.is_empty() || !t.data().len().is_multiple_of(zero.len()) {
                     return Err(format!("{} zero points do not fit {}", zero.len(), t.ty()));
                 }
                 let each = t.data().len() / zero.len();

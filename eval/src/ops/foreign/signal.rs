@@ -2,6 +2,7 @@
 
 use std::f64::consts::PI;
 
+use super::create::result;
 use super::{Maybe, Node, around, axis, of_numbers, one};
 use crate::Tensor;
 
@@ -125,7 +126,7 @@ fn mel_weights(node: &Node<'_>) -> Result<Tensor, String> {
     };
     let bands = size(node, 0)?.ok_or("it has no number of bands")?;
     let (length, rate) = (size(node, 1)?.ok_or("it has no length")?, number(2)?);
-    let ty = node.op.results.0.first().and_then(Option::as_ref).ok_or("it has no result")?;
+    let dtype = result(node)?;
     let bins = length / 2 + 1;
     let shape = [bins, bands];
     let mut out = vec![0.0; node.count(&shape)?];
@@ -152,5 +153,5 @@ fn mel_weights(node: &Node<'_>) -> Result<Tensor, String> {
             (center..upper).for_each(|bin| set(bin, (upper - bin) as f64 / (upper - center) as f64));
         }
     }
-    of_numbers(ty.dtype, &shape, &out)
+    of_numbers(dtype, &shape, &out)
 }
