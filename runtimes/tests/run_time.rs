@@ -76,7 +76,7 @@ fn sizes_that_no_memory_holds() {
     let foreign = |inputs: &str, op: &str| {
         format!(
             "weight @n = dense([{large}, 4]) : i64[2]\n%y = foreign([{inputs}], []) \
-             {{domain = \"ai.onnx\", op = \"{op}\", version = 18, results = [f32[a, b]]}} : f32[a, b]"
+             {{domain = \"ai.onnx\", op = \"{op}\", version = 18, captures = [], results = [f32[a, b]]}} : f32[a, b]"
         )
     };
     for statements in [

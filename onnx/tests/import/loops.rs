@@ -269,3 +269,29 @@ fn scans_that_stay() {
         assert!(has_operators(&import(&model(17, graph)).unwrap()));
     }
 }
+
+/// Before opset 9 operands have a batch in front, each element of which is gone over by itself.
+#[test]
+fn scans_over_a_batch() {
+    let nodes = vec![node("t = Add(s, p)", vec![]), node("v = Mul(t, p)", vec![])];
+    let body = graph(vec![f32("s", "1"), f32("p", "1")], vec![], nodes, &["t", "v"]);
+    let of = |lengths: &str| {
+        let attributes =
+            vec![int("num_scan_inputs", 1), ints("directions", &[1]), graph_attribute("body", body.clone())];
+        let scan = node(&format!("y, z = Scan({lengths}, s0, x)"), attributes);
+        let lengths = typed("l", DataType::Int64, "2");
+        graph(vec![f32("s0", "2, 1"), f32("x", "2, 3, 1"), lengths], vec![], vec![scan], &["y", "z"])
+    };
+    let graph = import(&model(8, of("__"))).unwrap();
+    assert!(!has_operators(&graph), "{graph}");
+    let inputs = [
+        ("s0", tensor(&[2, 1], &[0.0, 10.0])),
+        ("x", tensor(&[2, 3, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
+        ("l", Tensor::new(vec![2], vec![3i64, 3]).unwrap()),
+    ];
+    let results: Vec<Vec<f64>> = evaluate(&graph, &inputs).unwrap().into_iter().map(|(_, t)| t.to_f64()).collect();
+    // From the last element on; results stand in the order in which they were computed.
+    assert_eq!(results, [vec![6.0, 25.0], vec![9.0, 10.0, 6.0, 96.0, 105.0, 100.0]]);
+    // Rows of lengths of their own have no other form.
+    assert!(has_operators(&import(&model(8, of("l"))).unwrap()));
+}

@@ -96,7 +96,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
 }
 
 fn is_float(graph: &Graph, value: ValueId) -> bool {
-    graph.ty(value).dtype.is_float()
+    graph.type_of(value).as_tensor().is_some_and(|ty| ty.dtype.is_float())
 }
 
 /// A value's name with what is observed of it, in the order of [`Observed::ALL`].

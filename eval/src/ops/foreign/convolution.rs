@@ -15,12 +15,15 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         }
         "ConvInteger" => {
             let (x, w) = (node.operand(0)?, node.operand(1)?);
-            let centered = |t: &Tensor, zero: Option<&Tensor>| -> Vec<f64> {
+            let centered = |t: &Tensor, zero: Option<&Tensor>| -> Result<Vec<f64>, String> {
                 let zero = zero.map_or_else(|| vec![0.0], Tensor::to_f64);
-                let each = t.data().len() / zero.len().max(1);
-                t.to_f64().iter().enumerate().map(|(i, v)| v - zero[i / each.max(1)]).collect()
+                if zero.is_empty() || !t.data().len().is_multiple_of(zero.len()) {
+                    return Err(format!("{} zero points do not fit {}", zero.len(), t.ty()));
+                }
+                let each = t.data().len() / zero.len();
+                Ok(t.to_f64().iter().enumerate().map(|(i, v)| v - zero[i / each.max(1)]).collect())
             };
-            let (values, filters) = (centered(x, node.optional(2)), centered(w, node.optional(3)));
+            let (values, filters) = (centered(x, node.optional(2))?, centered(w, node.optional(3))?);
             let (shape, sums) = convolve(node, x, &values, w, &filters, None)?;
             one(of_integers(DType::I32, shape, &sums.iter().map(|v| *v as i128).collect::<Vec<_>>())?)
         }
@@ -114,7 +117,7 @@ pub(super) fn image(x: &Tensor) -> Result<(usize, usize, &[usize]), String> {
     }
 }
 
-fn convolve(
+pub(super) fn convolve(
     node: &Node<'_>,
     x: &Tensor,
     values: &[f64],

@@ -39,7 +39,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
 }
 
 /// The element type of the first result.
-fn result(node: &Node<'_>) -> Result<DType, String> {
+pub(super) fn result(node: &Node<'_>) -> Result<DType, String> {
     let ty = node.op.results.0.first().and_then(Option::as_ref);
     Ok(ty.and_then(Type::dtype).ok_or("it has no first result")?)
 }

@@ -68,6 +68,9 @@ fn intersection_over_union(a: Corners, b: Corners) -> f64 {
     if common <= 0.0 || union <= 0.0 { 0.0 } else { common / union }
 }
 
+/// The most points that a cell of a region is sampled at.
+const MOST_POINTS: usize = 1 << 20;
+
 /// Regions of images, each resampled to a grid: the mean or the largest of several points of each cell.
 fn roi_align(node: &Node<'_>) -> Result<Tensor, String> {
     let (x, rois) = (node.operand(0)?, node.operand(1)?);
@@ -98,8 +101,11 @@ fn roi_align(node: &Node<'_>) -> Result<Tensor, String> {
             if half { extent } else { extent.max(least) }
         };
         let (cell_y, cell_x) = (extent(1, 3) / rows as f64, extent(0, 2) / columns as f64);
-        let points = |cell: f64| if ratio > 0 { ratio } else { (cell.ceil().max(0.0) as usize).min(height.max(width)) };
+        let points = |cell: f64| if ratio > 0 { ratio } else { cell.ceil().max(0.0) as usize };
         let (ny, nx) = (points(cell_y), points(cell_x));
+        if ny.checked_mul(nx).is_none_or(|number| number > MOST_POINTS) {
+            return Err(format!("a cell of region {region} takes {ny} by {nx} points, more than {MOST_POINTS}"));
+        }
         let image = &values[(of[region] * channels + channel) * height * width..][..height * width];
         let (mut sum, mut best) = (0.0, f64::NEG_INFINITY);
         for (iy, ix) in (0..ny).flat_map(|iy| (0..nx).map(move |ix| (iy, ix))) {

@@ -115,6 +115,9 @@ fn replace(x: &Tensor, places: &[usize], updates: &Tensor, how: &str) -> Result<
     if places.len() != updates.data().len() {
         return Err(format!("there are {} updates for {} places", updates.data().len(), places.len()));
     }
+    if places.iter().any(|&at| at >= x.data().len()) {
+        return Err(format!("an index is out of range for {}", x.ty()));
+    }
     let unknown = || format!("its reduction `{how}` is unknown");
     with_type!(x.dtype(),
         float T => combine::<T>(x, places, updates, |a, b| Some(match how {

@@ -27,6 +27,9 @@ fn loss(node: &Node<'_>, softmax: bool) -> super::Results {
         }
     }
     let given = node.integers(1)?.unwrap_or_default();
+    if given.len() != outer * inner {
+        return Err(format!("{} are no labels of {}", labels.ty(), x.ty()));
+    }
     let weights = node.optional(2).map_or_else(|| vec![1.0; classes], |w| w.to_f64());
     let ignored = node.op.setting("ignore_index").map(|_| node.int("ignore_index", 0));
     let (mut losses, mut total) = (Vec::with_capacity(given.len()), 0.0);

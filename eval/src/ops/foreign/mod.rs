@@ -19,6 +19,7 @@ mod quantize;
 mod recurrent;
 mod reduce;
 mod resize;
+mod signal;
 mod stack;
 mod unary;
 mod unique;
@@ -89,6 +90,7 @@ fn compute(node: &Node<'_>) -> Results {
             unique::run,
             detection::run,
             grid::run,
+            signal::run,
         ];
         for group in groups {
             if let Some(results) = group(node)? {
@@ -324,7 +326,9 @@ fn pick(x: &Tensor, fill: Option<&Tensor>, shape: Vec<usize>, at: &[Option<usize
             Some(fill) => *T::of(fill)?.first().ok_or("what it fills with is empty")?,
             None => T::default(),
         };
-        tensor(shape, T::data(at.iter().map(|p| p.map_or(fill, |p| elements[p])).collect()))
+        let one = |p: &Option<usize>| p.map_or(Some(fill), |p| elements.get(p).copied());
+        let picked = at.iter().map(one).collect::<Option<Vec<T>>>();
+        tensor(shape, T::data(picked.ok_or_else(|| format!("an index is out of range for {}", x.ty()))?))
     })
 }
 

@@ -2,6 +2,7 @@
 
 use planish_ir::{DType, Type};
 
+use super::convolution::convolve;
 use super::{Maybe, Node, indices, integers, of_integers, of_numbers, one, position};
 use crate::strided::{broadcast, walk};
 use crate::{Data, Tensor};
@@ -72,8 +73,39 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let values = sums.iter().map(|v| ((*v as f64 * factor).round_ties_even() + zero) as i128);
             one(of_integers(dtype, shape, &values.map(|v| v.clamp(low, high)).collect::<Vec<_>>())?)
         }
+        "QLinearConv" => one(convolution(node)?),
         _ => Ok(None),
     }
+}
+
+/// A convolution of quantized tensors, with a scale for each filter.
+fn convolution(node: &Node<'_>) -> Result<Tensor, String> {
+    let (x, w) = (node.operand(0)?, node.operand(3)?);
+    let filters = w.shape().first().copied().unwrap_or(0);
+    // One number for all filters, or one for each.
+    let each = |index: usize| -> Result<Vec<f64>, String> {
+        match node.operand(index)?.to_f64() {
+            one if one.len() == 1 => Ok(vec![one[0]; filters]),
+            many if many.len() == filters => Ok(many),
+            other => Err(format!("operand {index} has {} elements for {filters} filters", other.len())),
+        }
+    };
+    let first = |i: usize| -> Result<f64, String> {
+        node.operand(i)?.to_f64().first().copied().ok_or_else(|| format!("operand {i} is empty"))
+    };
+    let (zero, zeros, size) = (first(2)?, each(5)?, w.data().len() / filters.max(1));
+    let values: Vec<f64> = x.to_f64().into_iter().map(|v| v - zero).collect();
+    let weights: Vec<f64> = w.to_f64().into_iter().enumerate().map(|(i, v)| v - zeros[i / size.max(1)]).collect();
+    let (shape, sums) = convolve(node, x, &values, w, &weights, node.optional(8))?;
+    let (factor, scales, out_zero) = (first(1)? / first(6)?, each(4)?, first(7)?);
+    let dtype = node.operand(7)?.dtype();
+    let (low, high) = bounds(dtype)?;
+    let area: usize = shape[2..].iter().product();
+    let values = sums.into_iter().enumerate().map(|(i, sum)| {
+        let scale = scales[i / area.max(1) % filters];
+        ((sum * factor * scale).round_ties_even() + out_zero) as i128
+    });
+    of_integers(dtype, shape, &values.map(|v| v.clamp(low, high)).collect::<Vec<_>>())
 }
 
 fn bounds(dtype: DType) -> Result<(i128, i128), String> {
@@ -87,6 +119,9 @@ fn bounds(dtype: DType) -> Result<(i128, i128), String> {
 
 /// Which element of the scale belongs to each element: one for all, one along an axis, or one for a block.
 fn parts(node: &Node<'_>, x: &Tensor, scale: &Tensor) -> Result<Vec<usize>, String> {
+    if let Some(zero) = node.optional(2).filter(|zero| zero.data().len() != scale.data().len()) {
+        return Err(format!("a zero point of {} does not fit a scale of {}", zero.ty(), scale.ty()));
+    }
     if scale.data().len() == 1 {
         return Ok(vec![0; x.data().len()]);
     }

@@ -9,6 +9,9 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "Upsample" => {
             let x = node.operand(0)?;
             let scales = node.operand(1)?.to_f64();
+            if scales.len() != x.shape().len() {
+                return Err(format!("{} scales for {} axes", scales.len(), x.shape().len()));
+            }
             let sizes = x.shape().iter().zip(&scales).map(|(&d, s)| (d as f64 * s).floor() as usize).collect();
             let all: Vec<usize> = (0..x.shape().len()).collect();
             one(resample(node, x, sizes, &scales, &all, "asymmetric", None)?)
@@ -25,6 +28,9 @@ fn resize(node: &Node<'_>) -> Result<Tensor, String> {
     match node.integers(second)? {
         Some(given) => {
             let asked = super::sizes(&given)?;
+            if asked.len() != over.len() {
+                return Err(format!("{} sizes for {} axes", asked.len(), over.len()));
+            }
             let ratios: Vec<f64> =
                 over.iter().zip(&asked).map(|(&a, &size)| size as f64 / x.shape()[a] as f64).collect();
             let policy = node.text("keep_aspect_ratio_policy", "stretch");
@@ -74,6 +80,9 @@ fn resample(
     let mut taps: Vec<Vec<Taps>> = Vec::new();
     for (a, &size) in sizes.iter().enumerate() {
         let old = x.shape()[a];
+        if old == 0 && size > 0 {
+            return Err(format!("{} has no element along axis {a}", x.ty()));
+        }
         let among = over.iter().position(|&o| o == a);
         let Some(i) = among.filter(|_| size != old || roi.is_some() || scales[a] != 1.0) else {
             taps.push((0..old).map(|i| Some(vec![(i, 1.0)])).collect());

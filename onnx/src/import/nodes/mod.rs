@@ -11,7 +11,7 @@ mod nn;
 mod picked;
 mod shape;
 
-use super::legacy::{MODERN, modern};
+use super::legacy::{BATCHED_SCAN, MODERN, SCAN, is_batched, modern, scan};
 use super::order::label;
 use super::scope::Scope;
 use super::{CONTRIB, foreign, is_default};
@@ -144,6 +144,11 @@ pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
     };
     let version = if modern.is_some() { MODERN } else { version };
     let node = modern.as_ref().unwrap_or(node);
+    let is_early = version == BATCHED_SCAN && node.op_type == "Scan" && is_default(&node.domain);
+    let scanned = if is_early { scan(node) } else { None };
+    // One inside of what another became is of the later form.
+    let version = if scanned.is_some() || is_early && !is_batched(node) { SCAN } else { version };
+    let node = scanned.as_ref().unwrap_or(node);
     let view = Node { proto: node, version };
     let reason = match rule(scope, &view) {
         Ok(true) => return,
