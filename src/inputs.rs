@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use planish_eval::{Data, Tensor};
-use planish_ir::DType;
+use planish_ir::{DType, Type};
 use planish_runtimes::{Dimension, Port};
 
 use crate::chain::CACHE;
@@ -72,6 +72,14 @@ pub enum InputError {
         input: String,
         /// The dimension's name.
         dimension: String,
+    },
+    /// An input that is no tensor of a known number of dimensions.
+    #[error("no values are made for the input `{input}`, {ty}: compile with --shapes {input}=... where it is a tensor")]
+    Type {
+        /// The input.
+        input: String,
+        /// Its type.
+        ty: Type,
     },
     /// More elements than inputs are made of.
     #[error(

@@ -58,6 +58,7 @@ pub fn verify(
     seed: u64,
     tolerances: Tolerances,
 ) -> Result<Report> {
+    check_inputs(graph)?;
     let plans = plans(&pair.specs, longest);
     loop {
         match against_one(pair, graph, &plans, seed, tolerances)? {
@@ -67,6 +68,12 @@ pub fn verify(
             None => {}
         }
     }
+}
+
+/// Values are made for tensors of a known number of dimensions.
+fn check_inputs(graph: &Graph) -> Result<(), InputError> {
+    let other = graph.inputs().iter().map(|input| graph.value(*input)).find(|value| value.ty.as_tensor().is_none());
+    other.map_or(Ok(()), |value| Err(InputError::Type { input: value.name.clone(), ty: value.ty.clone() }))
 }
 
 /// The report on all cases; `None` where another reference takes over.

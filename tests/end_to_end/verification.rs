@@ -33,10 +33,10 @@ fn labels(report: &Value) -> Vec<&str> {
     report["cases"].as_array().unwrap().iter().map(|case| case["label"].as_str().unwrap()).collect()
 }
 
-/// `y = BiasGelu(relu(x), b)`, which the reference interpreter does not know, and `h = relu(x)`.
+/// `y = CDist(relu(x), b)`, distances of rows, which the reference interpreter does not know, and `h = relu(x)`.
 fn unknown(folder: &Path) -> PathBuf {
-    let nodes = vec![node("h = Relu(x)", vec![]), of_microsoft("y = BiasGelu(h, b)"), node("z = Neg(y)", vec![])];
-    let mut graph = graph(vec![f32("x", "batch, 2")], vec![floats("b", &[2], &[0.5, -0.5])], nodes, &[]);
+    let nodes = vec![node("h = Relu(x)", vec![]), of_microsoft("y = CDist(h, b)"), node("z = Neg(y)", vec![])];
+    let mut graph = graph(vec![f32("x", "batch, 2")], vec![floats("b", &[2, 2], &[0.5, -0.5, 1.0, 0.0])], nodes, &[]);
     graph.output = vec![f32("z", "batch, 2")];
     graph.value_info = vec![f32("y", "batch, 2")];
     write(folder.join("unknown.onnx"), graph)
@@ -217,8 +217,8 @@ fn graphs_of_texts_are_verified() {
 #[test]
 fn what_only_the_interpreter_rounds_is_named_where_it_cannot() {
     let folder = scratch();
-    let nodes = vec![node("m = MatMul(x, w)", vec![]), of_microsoft("y = BiasGelu(m, b)")];
-    let constants = vec![floats("w", &[2, 2], &[0.5, -0.25, 1.0, 0.75]), floats("b", &[2], &[0.5, -0.5])];
+    let nodes = vec![node("m = MatMul(x, w)", vec![]), of_microsoft("y = CDist(m, b)")];
+    let constants = vec![floats("w", &[2, 2], &[0.5, -0.25, 1.0, 0.75]), floats("b", &[2, 2], &[0.5, -0.5, 1.0, 0.0])];
     let mut graph = graph(vec![f32("x", "batch, 2")], constants, nodes, &[]);
     graph.output = vec![f32("y", "batch, 2")];
     let (path, out) = (write(folder.path().join("half.onnx"), graph), folder.path().join("out"));

@@ -270,6 +270,19 @@ fn scans_that_stay() {
     }
 }
 
+/// A scan that stays cuts along first axes: ONNX Runtime ends the process where there is nothing along another.
+#[test]
+fn scans_that_stay_cut_along_first_axes() {
+    let body = graph(vec![f32("s", "2"), f32("p", "2")], vec![], vec![node("t = Add(s, p)", vec![])], &["t", "p"]);
+    let attributes =
+        vec![int("num_scan_inputs", 1), ints("scan_input_axes", &[-1]), graph_attribute("body", body)];
+    let scan = node("y, z = Scan(s0, x)", attributes);
+    let graph = graph(vec![f32("s0", "2"), f32("x", "2, n")], vec![], vec![scan], &["y", "z"]);
+    let text = import(&model(17, graph)).unwrap().to_string();
+    assert!(text.contains("%x/cut = transpose(%x) {perm = [1, 0]} : f32[n, 2]"), "{text}");
+    assert!(text.contains("foreign([%s0, %x/cut]") && !text.contains("scan_input_axes"), "{text}");
+}
+
 /// Before opset 9 operands have a batch in front, each element of which is gone over by itself.
 #[test]
 fn scans_over_a_batch() {

@@ -1,5 +1,8 @@
 //! `Scan` of tensors whose lengths are known.
 
+use planish_ir::ops::Transpose;
+
+use super::super::super::foreign;
 use super::super::super::scope::Scope;
 use super::super::{Node, axis};
 use super::body::Body;
@@ -21,7 +24,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let gathered = node.proto.output.len().checked_sub(carried).ok_or("it has fewer results than it passes on")?;
     let (state, cut) = node.proto.input.split_at(carried);
     let pieces = pieces(scope, node, cut)?;
-    let Some(rounds) = length(&pieces)? else { return Ok(false) };
+    let Some(rounds) = length(&pieces)? else { return stays(scope, node, state, &pieces) };
     body.share_constants(scope)?;
     if !body.takes(scope, rounds) {
         return Ok(false);
@@ -57,6 +60,31 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         }
     }
     give(scope, carried, &state);
+    Ok(true)
+}
+
+/// Leaves the operator as it is, but that it cuts its operands along their first axis: where there is nothing to cut along
+/// another one, ONNX Runtime ends the process by SIGFPE, and along the first one it reports an error.
+fn stays(scope: &mut Scope, node: &Node<'_>, state: &[String], pieces: &[Pieces]) -> Result<bool, String> {
+    if pieces.iter().all(|piece| piece.axis == 0) {
+        return Ok(false);
+    }
+    let mut proto = node.proto.clone();
+    proto.input = state.to_vec();
+    for Pieces { of, ty, axis, .. } in pieces {
+        if *axis == 0 {
+            proto.input.push(of.clone());
+            continue;
+        }
+        let name = scope.unused(&format!("{of}/cut"));
+        let x = scope.value(of)?;
+        let perm = std::iter::once(*axis).chain((0..ty.shape.rank()).filter(|at| at != axis)).collect();
+        let value = scope.emit(Transpose { x, perm }, &name)?;
+        scope.set(&name, value);
+        proto.input.push(name);
+    }
+    proto.attribute.retain(|attribute| attribute.name != "scan_input_axes");
+    foreign::pass_through(scope, &Node { proto: &proto, version: node.version })?;
     Ok(true)
 }
 
