@@ -242,7 +242,7 @@ pub fn compile(
         producer: Manifest::producer(),
         source: Source {
             name: model.name(),
-            path: way(draft.target(), &model.path()),
+            path: way(draft.resolved_target(), &model.path()),
             files,
             import: model.import_options(),
         },

@@ -75,11 +75,12 @@ def main() -> int:
         took = []
         for name, opset in [("old", 20), ("new", 21), ("new", 21)]:
             start = time.monotonic()
-            subprocess.run(command(str(root / name), opset), check=True, stdout=subprocess.DEVNULL)
+            # As deep as the places are: planish.json has the path from there to the model.
+            subprocess.run(command(str(root / name / "out"), opset), check=True, stdout=subprocess.DEVNULL)
             took.append(time.monotonic() - start)
-        old, new = digests(root / "old"), digests(root / "new")
+        old, new = digests(root / "old" / "out"), digests(root / "new" / "out")
         assert old != new, "the two opsets give the same artifact"
-        print(f"a run takes {min(took):.3f} s; {sum(f.stat().st_size for f in (root / 'new').iterdir()) / 1e6:.1f} MB")
+        print(f"a run takes {min(took):.3f} s; {sum(f.stat().st_size for f in (root / 'new' / 'out').iterdir()) / 1e6:.1f} MB")
 
         counts: Dict[str, int] = collections.Counter()
         for run in range(arguments.runs):
@@ -90,7 +91,7 @@ def main() -> int:
             place.mkdir()
             if in_place:
                 # Links: what stands there is replaced, not changed.
-                shutil.copytree(root / "old", target, copy_function=os.link)
+                shutil.copytree(root / "old" / "out", target, copy_function=os.link)
             elif current:
                 target.mkdir()
             before = old if in_place else ({} if current else None)

@@ -71,10 +71,16 @@ impl Draft {
         self.folder.path()
     }
 
-    /// The place that it will take.
+    /// The place that it will take, as it was named.
     #[must_use]
     pub fn target(&self) -> &Path {
         &self.place.named
+    }
+
+    /// The same without symbolic links: the folder that the artifact will be.
+    #[must_use]
+    pub fn resolved_target(&self) -> &Path {
+        &self.place.folder
     }
 
     /// Puts the folder in its place, in one step where the filesystem can exchange two folders; returns that

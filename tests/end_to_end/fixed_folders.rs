@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Done, command, golden, mounted, names, planish_compile, scratch};
+use crate::support::{Done, command, golden, mounted, names, planish, planish_compile, scratch};
 
 /// What `ls -A` prints of an artifact of the golden BERT.
 const ARTIFACT: &str = "config.json\nmodel.onnx\nplanish.json\n";
@@ -71,6 +71,14 @@ fn a_link_to_a_folder_stays_and_the_folder_is_replaced() {
         assert_eq!(opset(&real), number.parse::<i64>().unwrap());
         assert!(link.is_symlink());
         assert_eq!(names(folder.path()), ["link", "real"]);
+    }
+    // The model is found again from both names, from a folder that has neither.
+    let (deep, far) = (folder.path().join("far/away/deep"), folder.path().join("far/link"));
+    fs::create_dir_all(&deep).unwrap();
+    symlink("away/deep", &far).unwrap();
+    planish_compile(&golden("bert"), &far, &[]).succeeds();
+    for name in [&deep, &far] {
+        planish([Path::new("verify"), name]).succeeds();
     }
     // The current folder by another name.
     compiled_from(&real, "../link", &["--opset", "22"]).succeeds();
