@@ -274,8 +274,7 @@ fn scans_that_stay() {
 #[test]
 fn scans_that_stay_cut_along_first_axes() {
     let body = graph(vec![f32("s", "2"), f32("p", "2")], vec![], vec![node("t = Add(s, p)", vec![])], &["t", "p"]);
-    let attributes =
-        vec![int("num_scan_inputs", 1), ints("scan_input_axes", &[-1]), graph_attribute("body", body)];
+    let attributes = vec![int("num_scan_inputs", 1), ints("scan_input_axes", &[-1]), graph_attribute("body", body)];
     let scan = node("y, z = Scan(s0, x)", attributes);
     let graph = graph(vec![f32("s0", "2"), f32("x", "2, n")], vec![], vec![scan], &["y", "z"]);
     let text = import(&model(17, graph)).unwrap().to_string();
