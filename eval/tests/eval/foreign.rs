@@ -298,3 +298,53 @@ fn dequantizing_what_is_only_stored() {
     let error = planish_eval::evaluate(&graph, &[]).unwrap_err().to_string();
     assert!(error.contains("elements of type string cannot be computed with"), "{error}");
 }
+
+/// A signal's transform and back is the signal, whole and by one half of it; a transform is its sums.
+#[test]
+fn fourier_transforms() {
+    let x = f32(&[1, 5, 1], &[1.0, -2.0, 0.5, 3.0, 4.0]);
+    let axis = tensor(&[], vec![1i64]);
+    let run = |x: &Tensor, length: Option<i64>, settings: &[(&str, i64)]| {
+        let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, Setting::Int(*value))).collect();
+        let length = length.map(|n| tensor(&[], vec![n]));
+        let all: Vec<_> = settings.into_iter().chain([("axis", Setting::Int(1))]).collect();
+        let given = [Some(x), length.as_ref(), Some(&axis)];
+        try_run("DFT", &all, &given, &[open(DType::F32, 3)]).unwrap().remove(0)
+    };
+    let whole = run(&x, None, &[]);
+    assert_eq!(whole.shape(), [1, 5, 2]);
+    let angle = |k: usize, t: usize| 2.0 * std::f64::consts::PI * (k * t) as f64 / 5.0;
+    let sums = (0..5).flat_map(|k| {
+        let sum = |f: fn(f64) -> f64| x.to_f64().iter().enumerate().map(|(t, v)| v * f(angle(k, t))).sum::<f64>();
+        [sum(f64::cos), -sum(f64::sin)]
+    });
+    assert_close(&whole, &sums.collect::<Vec<_>>(), 1e-6);
+    let half = run(&x, None, &[("onesided", 1)]);
+    assert_eq!(half.to_f64(), whole.to_f64()[..6]);
+    let back = run(&whole, None, &[("inverse", 1)]);
+    let real: Vec<f64> = back.to_f64().chunks(2).map(|v| v[0]).collect();
+    assert_close(&f32(&[5], &real), &x.to_f64(), 1e-6);
+    let back = run(&half, Some(5), &[("inverse", 1), ("onesided", 1)]);
+    assert_eq!(back.shape(), [1, 5, 1]);
+    assert_close(&back, &x.to_f64(), 1e-6);
+    // Zeros are appended, or the signal cut.
+    assert_eq!(run(&x, Some(8), &[]).shape(), [1, 8, 2]);
+    assert_eq!(run(&x, Some(2), &[]).to_f64(), [-1.0, 0.0, 3.0, 0.0]);
+}
+
+#[test]
+fn unique_elements_and_rows() {
+    let x = f32(&[3, 2], &[2.0, 1.0, -0.0, f64::NAN, 2.0, 1.0]);
+    let run = |settings: &[(&str, Setting)], rank| {
+        let ints = |_| open(DType::I64, 1);
+        let types: Vec<_> = [open(DType::F32, rank)].into_iter().chain((0..3).map(ints)).collect();
+        try_run("Unique", settings, &[Some(&x)], &types).unwrap()
+    };
+    let found = run(&[], 1);
+    assert_eq!(found[0].to_f64()[..3], [0.0, 1.0, 2.0]);
+    assert!(found[0].to_f64()[3].is_nan());
+    assert_eq!(found[1..], [ints(&[2, 1, 0, 3]), ints(&[2, 1, 0, 3, 2, 1]), ints(&[1, 2, 2, 1])]);
+    let found = run(&[("sorted", Setting::Int(0)), ("axis", Setting::Int(0))], 2);
+    assert_eq!(found[0].to_f64()[..3], [2.0, 1.0, 0.0]);
+    assert_eq!(found[1..], [ints(&[0, 1]), ints(&[0, 1, 0]), ints(&[2, 1])]);
+}

@@ -54,29 +54,41 @@ fn transform(node: &Node<'_>) -> Result<Tensor, String> {
         return Err(format!("{} has no real and imaginary parts behind axis {along}", x.ty()));
     }
     let (inverse, onesided) = (node.int("inverse", 0) == 1, node.int("onesided", 0) == 1);
-    if inverse && onesided {
-        return Err("the inverse of one half is not computed by the reference interpreter".to_owned());
-    }
+    // The inverse of one half is real: the other half is its mirror image.
+    let mirrored = inverse && onesided;
     let (outer, given, inner) = around(&x.shape()[..rank - 1], along);
-    let length = size(node, 1)?.unwrap_or(given);
-    let bins = if onesided { length / 2 + usize::from(length > 0) } else { length };
+    let whole = if mirrored { given.saturating_sub(1) * 2 } else { given };
+    let length = size(node, 1)?.unwrap_or(whole);
+    let bins = if onesided && !inverse { length / 2 + usize::from(length > 0) } else { length };
+    let kept = if mirrored { 1 } else { 2 };
     let mut shape = x.shape().to_vec();
-    (shape[along], shape[rank - 1]) = (bins, 2);
+    (shape[along], shape[rank - 1]) = (bins, kept);
     let mut out = vec![0.0; node.count(&shape)?];
     node.count(&[length])?;
     let (values, circle) = (x.to_f64(), circle(length));
+    let scale = if inverse { 1.0 / length as f64 } else { 1.0 };
     for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+        // What is missing is zero.
         let element = |k: usize| {
+            if k >= given {
+                return (0.0, 0.0);
+            }
             let at = ((o * given + k) * inner + i) * parts;
             (values[at], if parts == 2 { values[at + 1] } else { 0.0 })
         };
-        // What is missing is zero.
-        let signal: Vec<(f64, f64)> = (0..given.min(length)).map(element).collect();
+        let mirror = |k: usize| match element(length - k) {
+            (real, imaginary) if mirrored && k > length / 2 => (real, -imaginary),
+            _ => element(k),
+        };
+        let signal: Vec<(f64, f64)> =
+            if mirrored { (0..length).map(mirror).collect() } else { (0..given.min(length)).map(element).collect() };
         for k in 0..bins {
             let (real, imaginary) = bin(&signal, &circle, k, inverse);
-            let scale = if inverse { 1.0 / length as f64 } else { 1.0 };
-            let at = ((o * bins + k) * inner + i) * 2;
-            (out[at], out[at + 1]) = (real * scale, imaginary * scale);
+            let at = ((o * bins + k) * inner + i) * kept;
+            out[at] = real * scale;
+            if kept == 2 {
+                out[at + 1] = imaginary * scale;
+            }
         }
     }
     of_numbers(x.dtype(), &shape, &out)
