@@ -162,12 +162,12 @@ impl Pair {
         inputs: &Named,
         tolerances: Tolerances,
     ) -> CaseReport {
-        // The graph and what was written of it name dimensions alike, which other exporters' files may not.
-        let per_token = match self.reference.kind() {
-            ReferenceKind::Interpreter => per_token(self.reference.session()),
-            _ => per_token(self.candidate.as_ref()),
-        };
-        let outputs = held(expected, actual, inputs, &per_token, self.vocabulary.as_ref(), tolerances);
+        // What was written names dimensions as the graph does where that knows them. Other exporters' files may not.
+        let mut positions = per_token(self.candidate.as_ref());
+        if self.reference.kind() == ReferenceKind::Interpreter {
+            positions.extend(per_token(self.reference.session()));
+        }
+        let outputs = held(expected, actual, inputs, &positions, self.vocabulary.as_ref(), tolerances);
         CaseReport { label: plan.label(), outputs }
     }
 }
