@@ -1,7 +1,7 @@
 # planish: every task of the project. `make` lists them.
 #
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
-# the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, PEER, DECODER, BENCH_MODELS (what
+# the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
 # bench-compile takes), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
 # PLANISH_ORT_LIB.
 
@@ -9,6 +9,7 @@ CARGO_FLAGS ?=
 export PROPTEST_RNG_SEED ?= 1
 RUNS ?= 7
 FUZZ_SECONDS ?= 60
+CASES ?= 1000
 PEER ?=
 DECODER ?=
 BENCH_MODELS ?= bert-base gpt2 llama-1.1b
@@ -184,6 +185,10 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (needs nightly Rust and cargo-fuz
 	  { echo "make fuzz needs nightly Rust and cargo-fuzz: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
 	@set -e; names=$$(cargo +nightly fuzz list); \
 	for name in $$names; do cargo +nightly fuzz run $$name -- -max_total_time=$(FUZZ_SECONDS); done
+
+.PHONY: mutations
+mutations: deps ## compile and verify CASES random changes of the graphs in fixtures/
+	cargo run --release $(CARGO_FLAGS) -p planish-mutations -- fixtures/onnx fixtures/graphs --cases $(CASES)
 
 .PHONY: clean
 clean: ## remove what was built and measured; .deps/ stays

@@ -14,6 +14,20 @@ use super::tensors::{dtype, is_elsewhere};
 use crate::export::changes;
 use crate::proto::{AttributeProto, AttributeType, NodeProto};
 
+/// The attributes that count heads of attention, of ONNX and of ONNX Runtime.
+const HEADS: [&str; 3] = ["num_heads", "q_num_heads", "kv_num_heads"];
+
+/// Checks numbers of heads, which are divided by: ONNX Runtime ends the process where one is 0.
+fn check_heads(node: &Node<'_>) -> Result<(), String> {
+    let no_count = |attribute: &&AttributeProto| {
+        HEADS.contains(&attribute.name.as_str()) && !(1..=i64::from(i32::MAX)).contains(&attribute.i)
+    };
+    match node.proto.attribute.iter().find(no_count) {
+        Some(AttributeProto { name, i, .. }) => Err(format!("its `{name}` is {i}, expected 1 or more heads")),
+        None => Ok(()),
+    }
+}
+
 /// Lets a node pass.
 ///
 /// # Errors
@@ -23,6 +37,7 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
     if is_standard {
         exists(&node.proto.op_type, node.version)?;
     }
+    check_heads(node)?;
     let mut found = infer::results(scope, node)?.into_iter();
     let mut results: Vec<Option<Type>> = Vec::new();
     for name in &node.proto.output {

@@ -297,3 +297,24 @@ fn versions_that_are_not_known() {
     let empty = ModelProto { graph: None, ..relu() };
     assert!(import(&empty).err().unwrap().contains("no graph"));
 }
+
+/// ONNX Runtime divides by numbers of heads.
+#[test]
+fn numbers_of_heads() {
+    let of = |q_heads: i64, kv_heads: i64| {
+        let attributes = vec![int("q_num_heads", q_heads), int("kv_num_heads", kv_heads)];
+        let inputs = ["q", "k", "v"].map(|name| f32(name, "b, s, 8")).to_vec();
+        let mut model = model(23, graph(inputs, vec![], vec![node("y = Attention(q, k, v)", attributes)], &["y"]));
+        model.ir_version = 10;
+        crate::build::import(&model).map(drop)
+    };
+    assert_eq!(of(4, 2), Ok(()));
+    for (q_heads, kv_heads, part) in [
+        (4, 0, "its `kv_num_heads` is 0, expected 1 or more heads"),
+        (1 << 32, 2, "its `q_num_heads` is 4294967296"),
+        (4, 3, "the 8 features of its operand f32[b, s, 8] are not `kv_num_heads` = 3 heads"),
+    ] {
+        let error = of(q_heads, kv_heads).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+}

@@ -157,7 +157,13 @@ fn attention(scope: &Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
             [batch, heads, length, size] => Ok([batch, heads, length, size].map(|d| Some(d.clone()))),
             [batch, length, features] => {
                 let heads = heads(name)?;
-                Ok([Some(batch.clone()), Some(heads.clone()), Some(length.clone()), features.exact_div(&heads)])
+                let size = features.exact_div(&heads);
+                if size.is_none() && features.as_constant().is_some() {
+                    return Err(format!(
+                        "the {features} features of its operand {ty} are not `{name}` = {heads} heads"
+                    ));
+                }
+                Ok([Some(batch.clone()), Some(heads.clone()), Some(length.clone()), size])
             }
             _ => Err(format!("its operand is {ty}, expected three or four dimensions")),
         }
