@@ -329,7 +329,8 @@ fn fourier_transforms() {
     assert_close(&back, &x.to_f64(), 1e-6);
     // Zeros are appended, or the signal cut.
     assert_eq!(run(&x, Some(8), &[]).shape(), [1, 8, 2]);
-    assert_eq!(run(&x, Some(2), &[]).to_f64(), [-1.0, 0.0, 3.0, 0.0]);
+    // The sine of half a turn is not quite 0.
+    assert_close(&run(&x, Some(2), &[]), &[-1.0, 0.0, 3.0, 0.0], 1e-6);
 }
 
 #[test]
