@@ -104,3 +104,11 @@ fn out_of_range() {
     let lines = lines(17, of_x(constants, nodes));
     assert!(lines.last().is_some_and(|line| line.contains("gather")), "{lines:?}");
 }
+
+/// What is too large to be followed is not made.
+#[test]
+fn expanded_to_sizes_beyond_memory() {
+    let constants = vec![integers("one", &[1], &[1]), integers("many", &[2], &[1 << 32, 2])];
+    let nodes = vec![node("y = Expand(one, many)", vec![])];
+    assert_nodes(17, of_x(constants, nodes), &["%y = expand(@one) {shape = [4294967296, 2]} : i64[4294967296, 2]"]);
+}

@@ -51,7 +51,7 @@ fn transposed(node: &Node<'_>, x: &Known) -> Option<Known> {
 fn expanded(x: &Known, rest: &[Known]) -> Option<Known> {
     let [asked] = rest else { return None };
     let sizes: Vec<usize> = asked.constants()?.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<_>>()?;
-    let ones = Known::new(DType::I64, sizes.clone(), vec![Dim::constant(1); product(&sizes)?])?;
+    let ones = Known::of(DType::I64, sizes, |_| Some(Dim::constant(1)))?;
     Known::map(x.dtype, [x, &ones], |[x, _]| Some(x.clone()))
 }
 
