@@ -3,6 +3,8 @@
 use planish_ir::weight::WeightError;
 use planish_ir::{Origin, Symbol, TensorType};
 
+use crate::Data;
+
 /// A graph or an operator cannot be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum EvalError {
@@ -84,6 +86,14 @@ pub enum EvalError {
         /// Why.
         message: String,
     },
+    /// The interpreter has no kernel for an operator, its operands or its settings, or cannot know a size that it needs.
+    #[error("`{op}`: {message}")]
+    Unsupported {
+        /// The operator's name in the text form.
+        op: &'static str,
+        /// What is missing.
+        message: String,
+    },
     /// A node cannot be computed.
     #[error("at `{name}` ({origin}): {source}")]
     Node {
@@ -102,4 +112,62 @@ pub enum EvalError {
         /// Where it came from.
         origin: Origin,
     },
+}
+
+impl EvalError {
+    /// Whether the graph has what the interpreter does not compute. If not, the graph or its inputs are wrong, or a
+    /// limit was reached.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::Unsupported { .. } => true,
+            Self::Node { source, .. } => source.is_unsupported(),
+            Self::InputType { ty, .. } => Data::of(ty.dtype).is_none(),
+            Self::Weight { source, .. } => matches!(source, WeightError::Elements { .. }),
+            Self::MissingInput { .. }
+            | Self::UnknownInput { .. }
+            | Self::RepeatedInput { .. }
+            | Self::Symbol { .. }
+            | Self::Memory { .. }
+            | Self::Op { .. }
+            | Self::Undefined { .. } => false,
+        }
+    }
+}
+
+/// Why an operator has no value.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The interpreter does not compute it.
+    Unsupported(String),
+    /// Its operands or settings are wrong, or a limit was reached.
+    Invalid(String),
+}
+
+impl Failure {
+    /// The error of an operator.
+    pub(crate) fn at(self, op: &'static str) -> EvalError {
+        match self {
+            Self::Unsupported(message) => EvalError::Unsupported { op, message },
+            Self::Invalid(message) => EvalError::Op { op, message },
+        }
+    }
+
+    /// The failure of an operator whose graph failed; `place` says which graph.
+    pub(crate) fn inside(error: &EvalError, place: &str) -> Self {
+        let message = format!("{place}{error}");
+        if error.is_unsupported() { Self::Unsupported(message) } else { Self::Invalid(message) }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::Invalid(message)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(message: &str) -> Self {
+        Self::Invalid(message.to_owned())
+    }
 }

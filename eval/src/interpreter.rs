@@ -6,7 +6,7 @@ use planish_ir::handle::Handle;
 use planish_ir::{Bindings, Graph, Node, TensorType, ValueId};
 
 use crate::bind::fit;
-use crate::memory::Memory;
+use crate::limits::{Limits, Memory, Rounds};
 use crate::ops::{Context, apply};
 use crate::{EvalError, Reader, Tensor, bind};
 
@@ -38,10 +38,8 @@ pub fn evaluate_with(
 pub struct Interpreter<'a> {
     /// Reads what operators of ONNX hold in its encoding; without one, these are not computed.
     pub reader: Option<&'a dyn Reader>,
-    /// The most bytes that a run may hold at once: weights that were read, results that are still needed, and what
-    /// the operator that is computed makes. Inputs do not count, nor does what an operator needs besides its
-    /// result, which is a few times its operands at most. `None` for no limit but the machine's.
-    pub memory: Option<u64>,
+    /// Where a run ends.
+    pub limits: Limits,
 }
 
 impl Interpreter<'_> {
@@ -49,7 +47,7 @@ impl Interpreter<'_> {
     ///
     /// # Errors
     /// When the inputs do not fit the graph (see [`bind`]), a weight cannot be read, a node cannot be computed, or a
-    /// value is beyond the limit of memory.
+    /// value is beyond a limit.
     pub fn run(&self, graph: &Graph, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, EvalError> {
         self.run_with(graph, inputs, &mut |_, _| {})
     }
@@ -67,7 +65,13 @@ impl Interpreter<'_> {
         let bindings = bind(graph, inputs)?;
         let find = |id: &ValueId| inputs.iter().find(|(name, _)| *name == graph.value(*id).name).map(|(_, t)| t);
         let ordered: Vec<&Tensor> = graph.inputs().iter().filter_map(find).collect();
-        let context = Context { reader: self.reader, memory: Memory::new(self.memory), is_read_again: false };
+        let rounds = Rounds::new(self.limits.rounds);
+        let context = Context {
+            reader: self.reader,
+            memory: Memory::new(self.limits.memory),
+            rounds: &rounds,
+            is_read_again: false,
+        };
         let results = compute(graph, &ordered, bindings, context, watch)?;
         Ok(graph.outputs().iter().map(|o| o.name.clone()).zip(results).collect())
     }

@@ -1,7 +1,7 @@
 //! The reference interpreter: the oracle of tests, of constant folding and of verification.
 //!
 //! [`evaluate`] runs a graph, [`evaluate_with`] shows every value to a caller, [`evaluate_op`]
-//! applies one operator. An [`Interpreter`] runs graphs with what a caller sets: a limit of memory, and a
+//! applies one operator. An [`Interpreter`] runs graphs with what a caller sets: [`Limits`], and a
 //! [`Reader`] of what operators of ONNX hold in its encoding. The operators' docs in `planish_ir::ops` are the specification; what they
 //! leave open is said here:
 //!
@@ -17,7 +17,7 @@
 //!
 //! Memory follows the largest tensors: a weight is read when a node first needs it, and each
 //! tensor is freed after its last use. The size of a value is checked before it is computed: what does not fit
-//! in memory, or is beyond the limit of an [`Interpreter`], is an error.
+//! in memory, or is beyond the [`Limits`] of an [`Interpreter`], is an error.
 //!
 //! ```
 //! use planish_eval::{Tensor, evaluate};
@@ -42,7 +42,7 @@ mod bind;
 mod element;
 mod error;
 mod interpreter;
-mod memory;
+mod limits;
 mod ops;
 mod product;
 mod reader;
@@ -53,6 +53,7 @@ mod tensor;
 pub use bind::bind;
 pub use error::EvalError;
 pub use interpreter::{Interpreter, evaluate, evaluate_with};
+pub use limits::Limits;
 pub use ops::evaluate_op;
 pub use reader::Reader;
 pub use streamed::weight_times_vector;

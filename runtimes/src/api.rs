@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use planish_eval::Tensor;
+use planish_eval::{Limits, Tensor};
 use planish_ir::{DType, Graph};
 
 use crate::value::Value;
@@ -100,16 +100,20 @@ pub struct SessionOptions {
     pub optimization: OptimizationLevel,
     /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
     pub compiled: bool,
-    /// The most bytes that a run of the reference interpreter may hold at once, as
-    /// [`Interpreter::memory`](planish_eval::Interpreter::memory) counts them: beyond it the run fails and names the
-    /// value. `None` for no limit. Other runtimes have none.
-    pub memory: Option<u64>,
+    /// Where a run of the reference interpreter ends with an error. Other runtimes have no limits.
+    pub limits: Limits,
 }
 
 impl Default for SessionOptions {
     /// What ONNX Runtime does when it is asked for nothing.
     fn default() -> Self {
-        Self { threads: 0, spin: true, optimization: OptimizationLevel::All, compiled: false, memory: None }
+        Self {
+            threads: 0,
+            spin: true,
+            optimization: OptimizationLevel::All,
+            compiled: false,
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -207,6 +211,16 @@ pub enum RuntimeError {
     /// The runtime cannot be used here.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+    /// It does not compute what the model has; another runtime may.
+    #[error("{runtime} could not run {model}: {reason}")]
+    Unsupported {
+        /// The name of the runtime.
+        runtime: &'static str,
+        /// The file or graph.
+        model: String,
+        /// What it does not compute.
+        reason: String,
+    },
     /// It failed at something.
     #[error("{runtime} could not {action} {model}: {reason}")]
     Failed {

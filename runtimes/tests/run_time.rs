@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use planish_eval::Tensor;
+use planish_eval::{Limits, Tensor};
 use planish_ir::{DType, Weight, text};
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, OptimizationLevel, Reference, Runtime, SessionOptions};
@@ -52,7 +52,7 @@ fn what_only_a_run_knows_is_computed() {
 fn a_run_keeps_to_its_memory() {
     let path = file("counts.onnx");
     let run = |memory| {
-        let options = SessionOptions { memory, ..SessionOptions::default() };
+        let options = SessionOptions { limits: Limits { memory, ..Limits::default() }, ..SessionOptions::default() };
         let outputs = Reference.load(Model::Onnx(&path), &options).unwrap().run(&[("x", x(5, 1))]);
         outputs.map(|_| ()).map_err(|e| e.to_string())
     };
@@ -68,7 +68,7 @@ fn sizes_that_no_memory_holds() {
     let run = |statements: &str, memory| {
         let graph = format!("graph \"large\" {{\ninput %x: f32[1, 4]\n{statements}\noutput y = %y\n}}");
         let graph = text::parse(&graph, &text::no_files).unwrap();
-        let options = SessionOptions { memory, ..SessionOptions::default() };
+        let options = SessionOptions { limits: Limits { memory, ..Limits::default() }, ..SessionOptions::default() };
         let mut session = Reference.load(Model::Graph(&graph), &options).unwrap();
         session.run(&[("x", x(1, 1))])
     };

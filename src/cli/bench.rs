@@ -24,7 +24,7 @@ use crate::bench::{
 };
 use crate::files;
 use crate::manifest::{Manifest, Part};
-use crate::verify::Tolerances;
+use crate::verify::{REFERENCE_LIMITS, Tolerances};
 
 /// Measure artifacts next to each other, each shape only where its outputs are right
 ///
@@ -316,8 +316,9 @@ fn measure(
 
 /// The parts of a model on the reference, with the inputs that the artifact of it takes.
 fn on_reference(loaded: &Loaded, artifact: &Artifact, options: &SessionOptions) -> Result<Source> {
+    let options = SessionOptions { limits: REFERENCE_LIMITS, ..options.clone() };
     let part = |part: &planish_models::Part| -> Result<SourcePart> {
-        let session = Reference.load(Model::Graph(&part.graph), options)?;
+        let session = Reference.load(Model::Graph(&part.graph), &options)?;
         let specs = input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)?;
         Ok(SourcePart { name: part.name.to_owned(), session, specs })
     };

@@ -17,8 +17,8 @@ use crate::inputs::{InputSpec, Values, specs};
 use crate::manifest::{Input, Manifest, Part};
 use crate::source::SourceModel;
 use crate::verify::{
-    CaseReport, Original, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, verify,
-    verify_parts,
+    CaseReport, Original, Pair, REFERENCE_LIMITS, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized,
+    verify, verify_parts,
 };
 
 /// Run an artifact and compare it with its source; exit 3 on a miss
@@ -173,7 +173,8 @@ impl Verification<'_> {
     /// What says what is right. Quantized operators round where other kernels of them need not, so those of ONNX
     /// Runtime are held against its own.
     fn reference(&self, graph: &Graph, options: &SessionOptions) -> Result<Reference> {
-        let interpreter = || Interpreter.load(Model::Graph(graph), options);
+        let options = SessionOptions { limits: REFERENCE_LIMITS, ..options.clone() };
+        let interpreter = || Interpreter.load(Model::Graph(graph), &options);
         let Some(original) = &self.original else { return Ok(Reference::interpreter(interpreter()?)) };
         if is_quantized(self.source) {
             match Reference::original(graph, original) {

@@ -12,7 +12,7 @@ mod tolerances;
 use std::collections::HashSet;
 
 use anyhow::Result;
-use planish_eval::Tensor;
+use planish_eval::{Limits, Tensor};
 use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
 
@@ -26,6 +26,9 @@ pub use parts::verify_parts;
 pub use reference::{Original, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
 pub use tolerances::{Basis, Tolerances, is_quantized};
+
+/// Where a run of a reference ends: a loop whose condition stays true would have no end.
+pub const REFERENCE_LIMITS: Limits = Limits { memory: None, rounds: Some(100_000) };
 
 use reference::Run;
 

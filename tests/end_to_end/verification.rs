@@ -62,6 +62,18 @@ fn what_the_interpreter_lacks_is_held_against_the_source_on_onnx_runtime() {
     assert_eq!(verification(&out)["reference"], "interpreter");
 }
 
+/// ONNX Runtime ends the process on an Einsum whose equation names more dimensions than an operand has, which
+/// only a run knows here. What the interpreter finds wrong is not run on ONNX Runtime.
+#[test]
+fn a_wrong_graph_is_not_run_on_onnx_runtime() {
+    let folder = scratch();
+    let sum = node("y = Einsum(h, b)", vec![attribute_text("equation", "abc,cd->abd")]);
+    let constants = vec![floats("b", &[2, 2], &[0.5, -0.5, 1.0, 2.0])];
+    let graph = graph(vec![f32("x", "batch, 2")], constants, vec![node("h = Squeeze(x)", vec![]), sum], &["y"]);
+    let path = write(folder.path().join("wrong.onnx"), graph);
+    planish_compile(&path, &folder.path().join("out"), &["--verify"]).exits(1, &["at `y`", "abc"]);
+}
+
 /// Int8 in and out, and between a product with a float weight, which ONNX Runtime quantizes in a Gemm.
 fn dequantized(folder: &Path, product: Vec<NodeProto>) -> PathBuf {
     let zero = TensorProto {

@@ -21,7 +21,8 @@ use std::collections::BTreeMap;
 use planish_ir::ops::{Expand, Iota, Reshape, Sizes, Slice, Types};
 use planish_ir::{Bindings, Dim, Op, Shape, Type, ValueId};
 
-use crate::memory::Memory;
+use crate::error::Failure;
+use crate::limits::{Memory, Rounds};
 use crate::{Data, EvalError, Reader, Tensor};
 
 /// What the computation of a node may use besides its operands.
@@ -29,6 +30,7 @@ use crate::{Data, EvalError, Reader, Tensor};
 pub(crate) struct Context<'a> {
     pub(crate) reader: Option<&'a dyn Reader>,
     pub(crate) memory: Memory,
+    pub(crate) rounds: &'a Rounds,
     /// Whether the graph is what the reader made of an operator: one that is in it again is not read once more.
     pub(crate) is_read_again: bool,
 }
@@ -65,13 +67,15 @@ trait Kernel {
 ///
 /// # Errors
 /// [`EvalError::Op`] when operands do not fit the operator, an index is out of range, an integer
-/// leaves its range or is divided by zero, or a result does not fit in memory.
+/// leaves its range or is divided by zero, or a result does not fit in memory; [`EvalError::Unsupported`] when there is
+/// no kernel, or a size has no value.
 pub fn evaluate_op<'a>(
     op: &Op,
     operand: &'a dyn Fn(ValueId) -> &'a Tensor,
     bindings: &Bindings,
 ) -> Result<Vec<Tensor>, EvalError> {
-    apply(op, operand, bindings, Context { reader: None, memory: Memory::new(None), is_read_again: false })
+    let context = Context { reader: None, memory: Memory::new(None), rounds: &Rounds::new(None), is_read_again: false };
+    apply(op, operand, bindings, context)
 }
 
 /// As [`evaluate_op`], with what the run has.
@@ -81,7 +85,7 @@ pub(crate) fn apply<'a>(
     bindings: &Bindings,
     context: Context<'_>,
 ) -> Result<Vec<Tensor>, EvalError> {
-    run(op, operand, bindings, context).map_err(|message| EvalError::Op { op: op.mnemonic(), message })
+    run(op, operand, bindings, context).map_err(|failure| failure.at(op.mnemonic()))
 }
 
 fn run<'a>(
@@ -89,11 +93,11 @@ fn run<'a>(
     operand: &'a dyn Fn(ValueId) -> &'a Tensor,
     bindings: &Bindings,
     context: Context<'_>,
-) -> Result<Vec<Tensor>, String> {
+) -> Result<Vec<Tensor>, Failure> {
     if let Op::Foreign(foreign) = op {
         return foreign::run(foreign, operand, context);
     }
-    let op = resolve(op, bindings)?;
+    let op = resolve(op, bindings).map_err(Failure::Unsupported)?;
     let operands: BTreeMap<ValueId, Type> = op.operands().into_iter().map(|v| (v, operand(v).ty().into())).collect();
     let types = op.infer(&Types::new(&|v| &operands[&v]))?;
     let mut memory = context.memory;
@@ -106,7 +110,7 @@ fn run<'a>(
     let call = Call { operand, results };
     let data = kernel(&op)?.run(&call)?;
     let tensors = call.results.into_iter().zip(data).map(|(shape, data)| Tensor::new(shape, data));
-    tensors.collect::<Option<_>>().ok_or_else(|| "computed another number of elements than its type says".to_owned())
+    Ok(tensors.collect::<Option<_>>().ok_or("computed another number of elements than its type says")?)
 }
 
 /// The operator's kernel.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use planish_eval::{EvalError, Interpreter, Reader, Tensor, evaluate};
+use planish_eval::{EvalError, Interpreter, Limits, Reader, Tensor, evaluate};
 use planish_ir::ops::{Foreign, InnerOperators, Results, Setting, Settings, Text};
 use planish_ir::{Graph, Origin, TensorType, text};
 use proptest::prelude::*;
@@ -86,20 +86,20 @@ impl Call<'_> {
         (graph, given)
     }
 
-    fn try_run(&self, memory: Option<u64>) -> Result<Vec<Tensor>, EvalError> {
+    fn try_run(&self, limits: Limits) -> Result<Vec<Tensor>, EvalError> {
         let (graph, given) = self.graph();
         let given: Vec<(&str, Tensor)> = given.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
-        let interpreter = Interpreter { reader: Some(&Texts), memory };
+        let interpreter = Interpreter { reader: Some(&Texts), limits };
         Ok(interpreter.run(&graph, &given)?.into_iter().map(|(_, t)| t).collect())
     }
 
     #[track_caller]
     fn run(&self) -> Vec<Tensor> {
-        self.try_run(None).unwrap()
+        self.try_run(Limits::default()).unwrap()
     }
 
     fn fails(&self) -> String {
-        self.try_run(None).unwrap_err().to_string()
+        self.try_run(Limits::default()).unwrap_err().to_string()
     }
 }
 
@@ -135,7 +135,7 @@ fn a_condition_takes_one_branch() {
             captured: &[&x],
             results: &["f32[n]"],
         };
-        call.try_run(None).map(|mut results| results.remove(0)).map_err(|e| e.to_string())
+        call.try_run(Limits::default()).map(|mut results| results.remove(0)).map_err(|e| e.to_string())
     };
     assert_eq!(run(&truth(true)).unwrap(), x);
     assert_eq!(run(&truth(false)).unwrap(), f32s(&[4], &[1.0, -2.0, 1.0, -2.0]));
@@ -155,7 +155,7 @@ const GROWS: &str = "
     output t = %t
     output sum = %sum";
 
-fn looped(text: &str, limit: Option<i64>, condition: Option<bool>, memory: Option<u64>) -> Result<Vec<Tensor>, String> {
+fn looped(text: &str, limit: Option<i64>, condition: Option<bool>, limits: Limits) -> Result<Vec<Tensor>, String> {
     let (limit, condition) = (limit.map(number), condition.map(truth));
     let call = Call {
         op: "Loop",
@@ -165,12 +165,12 @@ fn looped(text: &str, limit: Option<i64>, condition: Option<bool>, memory: Optio
         captured: &[],
         results: &["f32[n]", "f32[rounds]"],
     };
-    call.try_run(memory).map_err(|e| e.to_string())
+    call.try_run(limits).map_err(|e| e.to_string())
 }
 
 #[test]
 fn what_a_loop_passes_on_may_change_its_shape() {
-    let results = looped(GROWS, Some(3), Some(true), None).unwrap();
+    let results = looped(GROWS, Some(3), Some(true), Limits::default()).unwrap();
     assert_eq!(results[0].shape(), [16]);
     assert_eq!(results[1], f32s(&[3], &[6.0, 12.0, 24.0]));
 }
@@ -178,7 +178,7 @@ fn what_a_loop_passes_on_may_change_its_shape() {
 #[test]
 fn loops_without_a_round() {
     for (limit, condition) in [(Some(0), None), (Some(-2), Some(true)), (Some(3), Some(false)), (None, Some(false))] {
-        let results = looped(GROWS, limit, condition, None).unwrap();
+        let results = looped(GROWS, limit, condition, Limits::default()).unwrap();
         assert_eq!(results, [f32s(&[2], &[1.0, 2.0]), f32s(&[0], &[])]);
     }
 }
@@ -199,16 +199,37 @@ fn a_condition_ends_a_loop() {
         output t = %t
         output f = %f";
     for limit in [None, Some(9)] {
-        let results = looped(text, limit, None, None).unwrap();
+        let results = looped(text, limit, None, Limits::default()).unwrap();
         assert_eq!(results, [f32s(&[2], &[4.0, 5.0]), f32s(&[3], &[0.0, 1.0, 2.0])]);
     }
-    assert_eq!(looped(text, Some(2), None, None).unwrap()[1], f32s(&[2], &[0.0, 1.0]));
+    assert_eq!(looped(text, Some(2), None, Limits::default()).unwrap()[1], f32s(&[2], &[0.0, 1.0]));
+}
+
+fn memory(bytes: u64) -> Limits {
+    Limits { memory: Some(bytes), ..Limits::default() }
+}
+
+/// An endless loop that gives nothing ends where the rounds do.
+#[test]
+fn rounds_are_bounded() {
+    let text = "
+        input %i: i64[]
+        input %c: bool[]
+        input %s: f32[2]
+        %f = cast(%i) {to = f32} : f32[]
+        output c = %c
+        output s = %s
+        output f = %f";
+    let rounds = |rounds| Limits { rounds: Some(rounds), ..Limits::default() };
+    assert_eq!(looped(text, Some(7), None, rounds(7)).unwrap()[1].shape(), [7]);
+    let error = looped(text, None, None, rounds(6)).unwrap_err();
+    assert!(error.ends_with("`foreign`: the run takes more than 6 rounds of loops"), "{error}");
 }
 
 /// An endless loop ends where what it gives is beyond the limit of memory, or where the machine has no more.
 #[test]
 fn what_rounds_give_is_bounded_by_memory() {
-    let error = looped(GROWS, None, Some(true), Some(1 << 16)).unwrap_err();
+    let error = looped(GROWS, None, Some(true), memory(1 << 16)).unwrap_err();
     assert!(error.starts_with("at `r` (unknown origin): `foreign`: in its `body`: at `t` "), "{error}");
     assert!(error.ends_with("and may hold 65536"), "{error}");
     let gathers = "
@@ -219,7 +240,7 @@ fn what_rounds_give_is_bounded_by_memory() {
         output c = %c
         output s = %s
         output sum = %sum";
-    let error = looped(gathers, None, None, Some(1000)).unwrap_err();
+    let error = looped(gathers, None, None, memory(1000)).unwrap_err();
     assert!(error.ends_with("a result of f32[] takes 4 bytes; the run holds 1000 and may hold 1000"), "{error}");
 }
 
@@ -244,7 +265,7 @@ fn rounds_that_do_not_fit_each_other() {
         output c = %c
         output i = %i
         output s = %s";
-    let error = looped(integer, Some(1), None, None).unwrap_err();
+    let error = looped(integer, Some(1), None, Limits::default()).unwrap_err();
     assert!(error.contains("a round passes on i64[] as value 0, expected f32"), "{error}");
 }
 
@@ -260,10 +281,12 @@ fn without_a_reader_bodies_are_not_computed() {
     };
     let (graph, given) = call.graph();
     let given: Vec<(&str, Tensor)> = given.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
-    let error = evaluate(&graph, &given).unwrap_err().to_string();
+    let error = evaluate(&graph, &given).unwrap_err();
+    assert!(error.is_unsupported());
+    let error = error.to_string();
     assert!(error.contains("`If` of ai.onnx is not computed by the reference interpreter"), "{error}");
     let error = call.fails();
-    assert!(error.contains("is not computed by the reference interpreter: its `then_branch`: "), "{error}");
+    assert!(error.contains("`foreign`: its `then_branch`: "), "{error}");
 }
 
 /// What the interpreter has no kernel for is read again, once.
@@ -273,13 +296,13 @@ fn operators_are_read_again() {
     let operands = [Some(&x)];
     let call = |op| Call { op, version: 18, settings: &[], operands: &operands, captured: &[], results: &["f32[n]"] };
     assert_eq!(call("Twice").run(), [f32s(&[2], &[2.0, 4.0])]);
+    let is_unsupported = |op| call(op).try_run(Limits::default()).unwrap_err().is_unsupported();
+    assert!(is_unsupported("Itself"), "there is no kernel");
+    assert!(!is_unsupported("Other"), "the operator is none of its operands");
     let error = call("Itself").fails();
     assert!(error.ends_with("`Itself` of ai.onnx is not computed by the reference interpreter"), "{error}");
     let error = call("Other").fails();
-    assert!(
-        error.ends_with("`Other` of ai.onnx is not computed by the reference interpreter: no form of Other"),
-        "{error}"
-    );
+    assert!(error.ends_with("`foreign`: no form of Other"), "{error}");
 }
 
 /// The state adds up pieces; what goes out is the state times the other piece.

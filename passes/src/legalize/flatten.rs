@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 use planish_ir::handle::Handle;
-use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, RmsNorm, Unary};
+use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, Reshape, RmsNorm, Transpose, Unary};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS};
@@ -55,18 +55,26 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     Ok(changed)
 }
 
-/// Which values, by index, some attention depends on. Keys of a cache stand batch by batch, so that
-/// an attention with one gains nothing from another order.
+/// Which values, by index, some attention depends on that gains from another order of tokens. Keys of a cache stand
+/// batch by batch, and queries that are computed by head are laid out for that: neither gains.
 fn before_attention(graph: &Graph) -> Vec<bool> {
     let mut before = vec![false; graph.value_count()];
     let nodes: Vec<_> = graph.nodes().collect();
     for (_, node) in nodes.into_iter().rev() {
-        let attends = matches!(&node.op, Op::Attention(Attention { past_key: None, present, .. }) if !present.0);
+        let attends = matches!(&node.op, Op::Attention(Attention { q, past_key: None, present, .. })
+            if !present.0 && !by_head(graph, *q));
         if attends || node.outputs.iter().any(|v| before[v.index()]) {
             node.op.visit_operands(&mut |v| before[v.index()] = true);
         }
     }
     before
+}
+
+/// Whether queries [batch, sequence, features] are put together from [batch, heads, sequence, size].
+fn by_head(graph: &Graph, queries: ValueId) -> bool {
+    let op = |value: ValueId| graph.producer(value).map(|node| &node.op);
+    let Some(Op::Reshape(Reshape { x, .. })) = op(queries) else { return false };
+    matches!(op(*x), Some(Op::Transpose(Transpose { perm, .. })) if *perm == [0, 2, 1, 3])
 }
 
 /// In which order the rows of a matrix are the tokens of [batch, sequence, features].

@@ -43,7 +43,7 @@ fn a_near_miss_names_the_condition_and_the_value() {
     assert_eq!(
         attention,
         [
-            "attention at scaled_after_the_bias: `h` scales scores to which something was added",
+            "attention at capped_after_the_bias: `h` scales or caps scores that were capped, or to which something was added",
             "attention at no_scores: `e`, which exp computes, is no step from queries and keys to scores",
             "attention at no_heads: `q3` is f32[b, s, 4], which is not of batch, heads, positions and features",
         ]

@@ -2,7 +2,7 @@
 
 mod reader;
 
-use planish_eval::{Interpreter, Tensor};
+use planish_eval::{Interpreter, Limits, Tensor};
 use planish_ir::{Graph, Shape};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -14,7 +14,7 @@ pub use reader::OnnxReader;
 const NAME: &str = "reference";
 
 /// The reference interpreter. An ONNX file is imported, and its operators computed in the types that
-/// it gives; of the session's options only the number of threads and the limit of memory concern it.
+/// it gives; of the session's options only the number of threads and the limits of a run concern it.
 pub struct Reference;
 
 impl Runtime for Reference {
@@ -45,7 +45,7 @@ impl Runtime for Reference {
             graph,
             pool,
             reader: OnnxReader::default(),
-            memory: options.memory,
+            limits: options.limits,
             bound: None,
         }))
     }
@@ -70,25 +70,31 @@ struct ReferenceSession {
     /// Threads of its own, where a number was asked for.
     pool: Option<ThreadPool>,
     reader: OnnxReader,
-    /// The most bytes that a run may hold.
-    memory: Option<u64>,
+    limits: Limits,
     /// What `run_bound` runs on, in the order of the inputs.
     bound: Option<Vec<Tensor>>,
 }
 
 impl ReferenceSession {
     fn evaluate(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
-        let interpreter = Interpreter { reader: Some(&self.reader), memory: self.memory };
+        let interpreter = Interpreter { reader: Some(&self.reader), limits: self.limits };
         let evaluate = || interpreter.run(&self.graph, inputs);
         let result = match &self.pool {
             Some(pool) => pool.install(evaluate),
             None => evaluate(),
         };
-        result.map_err(|e| self.failed("run", e.to_string()))
+        result.map_err(|error| match error.is_unsupported() {
+            true => RuntimeError::Unsupported { runtime: NAME, model: self.model(), reason: error.to_string() },
+            false => self.failed("run", error.to_string()),
+        })
     }
 
     fn failed(&self, action: &'static str, reason: String) -> RuntimeError {
-        RuntimeError::Failed { runtime: NAME, action, model: Model::Graph(&self.graph).to_string(), reason }
+        RuntimeError::Failed { runtime: NAME, action, model: self.model(), reason }
+    }
+
+    fn model(&self) -> String {
+        Model::Graph(&self.graph).to_string()
     }
 }
 

@@ -143,7 +143,7 @@ impl Case {
         let graph = planish_onnx::import(&self.model).context("import")?.graph;
         let names: Vec<&str> = graph.inputs().iter().map(|v| graph.value(*v).name.as_str()).collect();
         let reader = OnnxReader::default();
-        let interpreter = Interpreter { reader: Some(&reader), memory: None };
+        let interpreter = Interpreter { reader: Some(&reader), ..Interpreter::default() };
         let results = self.sets.iter().map(|data| {
             let given: Vec<(&str, Tensor)> = names.iter().copied().zip(data.inputs.iter().cloned()).collect();
             let results = interpreter.run(&graph, &given).context("evaluate")?;

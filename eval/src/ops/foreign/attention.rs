@@ -2,7 +2,7 @@
 
 use planish_ir::DType;
 
-use super::{Maybe, Node, indices, of_numbers, one, position, signed};
+use super::{Maybe, Node, indices, not_known, of_numbers, one, position, signed};
 use crate::Tensor;
 use crate::ops::normalize::softmax;
 use crate::strided::broadcast;
@@ -149,7 +149,7 @@ fn attention(node: &Node<'_>) -> super::Results {
         "right_window_size",
     ];
     if let Some((name, _)) = node.op.settings.0.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
-        return Err(format!("its attribute `{name}` is not known"));
+        return Err(not_known("attribute", name));
     }
     let [q, k, v] = [node.operand(0)?, node.operand(1)?, node.operand(2)?];
     let (queries, shared) = (Heads::of(q, node.int("q_num_heads", 0))?, node.int("kv_num_heads", 0));
@@ -161,7 +161,8 @@ fn attention(node: &Node<'_>) -> super::Results {
         return Err(format!(
             "queries {:?}, keys {:?} and values {:?} do not fit",
             queries.shape, keys.shape, values.shape
-        ));
+        )
+        .into());
     }
     let mask = Mask::of(node, [batch, heads, length, all])?;
     let (scale, cap) = (node.float("scale", 1.0 / (size as f64).sqrt()), node.float("softcap", 0.0));

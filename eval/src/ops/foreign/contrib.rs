@@ -5,8 +5,9 @@ use planish_ir::DType;
 
 use super::arith::broadcast_shape;
 use super::norm::{normalized, scale};
-use super::{Maybe, Node, of_integers, of_numbers, one};
+use super::{Maybe, Node, not_known, of_integers, of_numbers, one};
 use crate::Tensor;
+use crate::error::Failure;
 use crate::product::{Matrix, multiply};
 use crate::strided::{broadcast, walk};
 
@@ -83,7 +84,7 @@ fn product(node: &Node<'_>, a: &Tensor, b: &Tensor, turned: [bool; 2]) -> Result
     Ok((shape, out))
 }
 
-fn fused_gemm(node: &Node<'_>) -> Result<Tensor, String> {
+fn fused_gemm(node: &Node<'_>) -> Result<Tensor, Failure> {
     let (a, b) = (node.operand(0)?, node.operand(1)?);
     let (shape, mut values) = product(node, a, b, ["transA", "transB"].map(|name| node.int(name, 0) != 0))?;
     let (alpha, beta) = (node.float("alpha", 1.0), node.float("beta", 1.0));
@@ -98,10 +99,10 @@ fn fused_gemm(node: &Node<'_>) -> Result<Tensor, String> {
         "Tanh" => Box::new(libm::tanh),
         "Sigmoid" => Box::new(|v| 1.0 / (1.0 + libm::exp(-v))),
         "LeakyRelu" => Box::new(move |v: f64| if v < 0.0 { slope * v } else { v }),
-        other => return Err(format!("its activation `{other}` is not known")),
+        other => return Err(not_known("activation", other)),
     };
     values.iter_mut().for_each(|v| *v = function(*v));
-    of_numbers(a.dtype(), &shape, &values)
+    Ok(of_numbers(a.dtype(), &shape, &values)?)
 }
 
 /// The norm of a sum of two or three operands, over the last dimension, and as the fourth result that sum.
@@ -145,7 +146,7 @@ fn scaled_norm(
 fn embed(node: &Node<'_>) -> super::Results {
     let (ids, words, positions) = (node.operand(0)?, node.operand(2)?, node.operand(3)?);
     let ([batch, length], [_, size]) = (ids.shape(), words.shape()) else {
-        return Err(format!("{} and {} are no tokens and no table", ids.ty(), words.ty()));
+        return Err(format!("{} and {} are no tokens and no table", ids.ty(), words.ty()).into());
     };
     let tokens = batch * length;
     let shape = [*batch, *length, *size];
@@ -179,7 +180,7 @@ fn embed(node: &Node<'_>) -> super::Results {
         Some(mask) if mask.len() == tokens => {
             mask.chunks((*length).max(1)).map(|row| row.iter().filter(|v| **v == 1).count() as i128).collect()
         }
-        Some(mask) => return Err(format!("its mask has {} elements for {tokens} tokens", mask.len())),
+        Some(mask) => return Err(format!("its mask has {} elements for {tokens} tokens", mask.len()).into()),
         None => vec![0; *batch],
     };
     let shown = of_numbers(words.dtype(), &shape, &sum)?;

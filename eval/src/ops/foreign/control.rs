@@ -9,8 +9,9 @@ use planish_ir::{DType, Graph, TensorType};
 
 use super::stack::{Stack, piece};
 use super::{Maybe, Node, Results, axis, integers, not_computed};
+use crate::error::Failure;
 use crate::interpreter::run_inner;
-use crate::memory::Memory;
+use crate::limits::Memory;
 use crate::ops::Context;
 use crate::{Reader, Tensor};
 
@@ -48,9 +49,9 @@ struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    fn of(node: &'a Node<'a>, attribute: &'static str) -> Result<Self, String> {
+    fn of(node: &'a Node<'a>, attribute: &'static str) -> Result<Self, Failure> {
         let Some(Setting::Graph(bytes)) = node.op.setting(attribute) else {
-            return Err(format!("it has no graph `{attribute}`"));
+            return Err(format!("it has no graph `{attribute}`").into());
         };
         let reader = node.context.reader.ok_or_else(|| not_computed(node))?;
         let captured = node.captured.iter().map(|tensor| tensor.ty()).collect();
@@ -63,7 +64,7 @@ impl<'a> Body<'a> {
             Some((of, graph)) if *of == types => Ok(Arc::clone(graph)),
             _ => {
                 let graph = self.reader.body(self.node.op, self.bytes, &types, &self.captured);
-                let graph = graph.map_err(|e| format!("{}: its `{}`: {e}", not_computed(self.node), self.attribute))?;
+                let graph = graph.map_err(|e| format!("its `{}`: {e}", self.attribute))?;
                 self.last = Some((types, Arc::clone(&graph)));
                 Ok(graph)
             }
@@ -77,7 +78,7 @@ impl<'a> Body<'a> {
         let given: Vec<Cow<'_, Tensor>> = given.map(|(tensor, input)| as_declared(tensor, graph.ty(*input))).collect();
         let context = Context { memory, is_read_again: false, ..self.node.context };
         let given: Vec<&Tensor> = given.iter().map(AsRef::as_ref).collect();
-        run_inner(&graph, &given, context).map_err(|e| format!("in its `{}`: {e}", self.attribute))
+        run_inner(&graph, &given, context).map_err(|e| Failure::inside(&e, &format!("in its `{}`: ", self.attribute)))
     }
 
     /// The types of its results for inputs of some types, after so many others. Sizes that only a run knows are 0.
@@ -123,25 +124,22 @@ impl<'a> Progress<'a> {
 
     /// Runs a round: `first` are the inputs before what is passed on, `last` those behind it. Returns the first
     /// `skipped` results.
-    fn round(
-        &mut self,
-        body: &mut Body<'_>,
-        first: &[&Tensor],
-        last: &[&Tensor],
-        skipped: usize,
-    ) -> Result<Vec<Tensor>, String> {
+    fn round(&mut self, body: &mut Body<'_>, first: &[&Tensor], last: &[&Tensor], skipped: usize) -> Results {
+        body.node.context.rounds.take()?;
         let inputs: Vec<&Tensor> =
             first.iter().copied().chain(self.state.iter().map(AsRef::as_ref)).chain(last.iter().copied()).collect();
         let mut results = body.run(&inputs, self.memory(body.node.context.memory))?;
         let carried = self.state.len();
         if results.len() < skipped + carried {
-            return Err(format!("its graph has {} results, expected at least {}", results.len(), skipped + carried));
+            return Err(
+                format!("its graph has {} results, expected at least {}", results.len(), skipped + carried).into()
+            );
         }
         let rest = results.split_off(skipped + carried);
         let state = results.split_off(skipped);
         for (index, (old, new)) in self.state.iter().zip(&state).enumerate() {
             if old.dtype() != new.dtype() {
-                return Err(format!("a round passes on {} as value {index}, expected {}", new.ty(), old.dtype()));
+                return Err(format!("a round passes on {} as value {index}, expected {}", new.ty(), old.dtype()).into());
             }
         }
         self.state = state.into_iter().map(Cow::Owned).collect();
@@ -182,7 +180,7 @@ fn rounds(node: &Node<'_>) -> Results {
         }
     };
     let stacked = stacks.into_iter().map(|stack| stack.along(0, false));
-    state.into_iter().map(|t| Ok(t.into_owned())).chain(stacked).collect()
+    Ok(state.into_iter().map(|t| Ok(t.into_owned())).chain(stacked).collect::<Result<_, String>>()?)
 }
 
 /// A tensor that is cut along an axis, a piece a round.
@@ -198,7 +196,7 @@ fn pieces<'a>(
     state: Progress<'a>,
     cuts: &[Cut<'_>],
     rounds: usize,
-) -> Result<Progress<'a>, String> {
+) -> Result<Progress<'a>, Failure> {
     let mut progress = state;
     for round in 0..rounds {
         let one = |cut: &Cut<'_>| piece(&cut.of, cut.axis, if cut.backward { rounds - 1 - round } else { round });
@@ -252,7 +250,7 @@ fn scan(node: &Node<'_>) -> Results {
     }
     let rounds: Vec<usize> = cuts.iter().map(|cut| cut.of.shape()[cut.axis]).collect();
     if rounds.iter().any(|n| *n != rounds[0]) {
-        return Err(format!("it cuts operands into different numbers of pieces: {rounds:?}"));
+        return Err(format!("it cuts operands into different numbers of pieces: {rounds:?}").into());
     }
     let state = Progress::new((0..carried).map(|i| node.operand(i)))?;
     let progress = pieces(&mut Body::of(node, "body")?, state, &cuts, rounds[0])?;
@@ -263,7 +261,7 @@ fn scan(node: &Node<'_>) -> Results {
         let axis = axis(along, stack.rank() + 1)?;
         stack.along(axis, backward)
     });
-    progress.state.into_iter().map(|t| Ok(t.into_owned())).chain(stacked).collect()
+    Ok(progress.state.into_iter().map(|t| Ok(t.into_owned())).chain(stacked).collect::<Result<_, String>>()?)
 }
 
 /// The scan of opset 8: for each row of a batch, over as many elements as its length says; the rest is zero.
@@ -279,7 +277,7 @@ fn scan_rows(node: &Node<'_>) -> Results {
     let cut: Vec<[usize; 2]> = cut.collect::<Result<_, _>>()?;
     let [rows, longest] = cut[0];
     if cut.iter().any(|c| *c != cut[0]) || operands.iter().any(|t| t.shape().first() != Some(&rows)) || rows == 0 {
-        return Err(format!("its operands have different numbers of rows or pieces, or none: {cut:?}"));
+        return Err(format!("its operands have different numbers of rows or pieces, or none: {cut:?}").into());
     }
     let lengths = match node.optional(0) {
         Some(lengths) => integers(lengths)?.into_iter().map(usize::try_from).collect::<Result<Vec<_>, _>>(),
@@ -309,7 +307,7 @@ fn scan_rows(node: &Node<'_>) -> Results {
             }
         }
     }
-    states.into_iter().chain(stacks).map(|stack| stack.along(0, false)).collect()
+    Ok(states.into_iter().chain(stacks).map(|stack| stack.along(0, false)).collect::<Result<_, _>>()?)
 }
 
 /// Empty stacks of tensors of these types and shapes.

@@ -23,7 +23,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "EyeLike" => {
             let x = node.operand(0)?;
             let [rows, columns] = x.shape() else {
-                return Err(format!("its operand is {}, expected a matrix", x.ty()));
+                return Err(format!("its operand is {}, expected a matrix", x.ty()).into());
             };
             let k = node.int("k", 0);
             let on = |i: usize| signed(i % columns) - signed(i / columns) == k;

@@ -1,8 +1,9 @@
 //! Images sampled at given points.
 
 use super::convolution::image;
-use super::{Maybe, Node, Results, indices, of_numbers, one, position, sizes};
+use super::{Maybe, Node, Results, indices, not_known, of_numbers, one, position, sizes};
 use crate::Tensor;
+use crate::error::Failure;
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
     match node.name() {
@@ -97,27 +98,27 @@ fn cubic(distance: f64) -> f64 {
     }
 }
 
-fn sample(node: &Node<'_>) -> Result<Tensor, String> {
+fn sample(node: &Node<'_>) -> Result<Tensor, Failure> {
     let (x, grid) = (node.operand(0)?, node.operand(1)?);
     let (batch, channels, spatial) = image(x)?;
     let rank = spatial.len();
     let (Some((&coordinates, places)), true) = (grid.shape().split_last(), grid.shape().first() == Some(&batch)) else {
-        return Err(format!("{} and {} do not fit each other", x.ty(), grid.ty()));
+        return Err(format!("{} and {} do not fit each other", x.ty(), grid.ty()).into());
     };
     if coordinates != rank {
-        return Err(format!("{} has {coordinates} coordinates for {rank} axes", grid.ty()));
+        return Err(format!("{} has {coordinates} coordinates for {rank} axes", grid.ty()).into());
     }
     let mode = match node.text("mode", "linear").as_str() {
         "nearest" => Mode::Nearest,
         "linear" | "bilinear" => Mode::Linear,
         "cubic" | "bicubic" => Mode::Cubic,
-        other => return Err(format!("its mode `{other}` is not known")),
+        other => return Err(not_known("mode", other)),
     };
     let outside = match node.text("padding_mode", "zeros").as_str() {
         "zeros" => Outside::Zero,
         "border" => Outside::Border,
         "reflection" => Outside::Reflection,
-        other => return Err(format!("its padding_mode `{other}` is not known")),
+        other => return Err(not_known("padding_mode", other)),
     };
     let aligned = node.int("align_corners", 0) == 1;
     let axes: Vec<Axis> = spatial
@@ -150,7 +151,7 @@ fn sample(node: &Node<'_>) -> Result<Tensor, String> {
             out[(n * channels + c) * each + at] = terms.sum();
         }
     }
-    of_numbers(x.dtype(), &shape, &out)
+    Ok(of_numbers(x.dtype(), &shape, &out)?)
 }
 
 /// The points of a grid over an image, moved by a matrix for each row.
@@ -208,7 +209,7 @@ fn from_columns(node: &Node<'_>) -> Result<Tensor, String> {
             }
         }
     }
-    of_numbers(x.dtype(), &shape, &out)
+    Ok(of_numbers(x.dtype(), &shape, &out)?)
 }
 
 /// A cache with new elements written along an axis, for each row from an index on.
@@ -227,11 +228,11 @@ fn written(node: &Node<'_>) -> Results {
     let circular = node.text("mode", "linear") == "circular";
     let room = |start: &usize| circular || start.checked_add(length).is_some_and(|end| end <= size);
     if !fits || starts.len() != batch || length > size || !starts.iter().all(room) {
-        return Err(format!("{} cannot be written to {} at {starts:?}", update.ty(), cache.ty()));
+        return Err(format!("{} cannot be written to {} at {starts:?}", update.ty(), cache.ty()).into());
     }
     let mut both = cache.data().clone();
     if !both.extend(update.data()) {
-        return Err(format!("{} cannot be written to {}", update.ty(), cache.ty()));
+        return Err(format!("{} cannot be written to {}", update.ty(), cache.ty()).into());
     }
     let both = super::tensor(vec![both.len()], both)?;
     let mut at: Vec<Option<usize>> = (0..cache.data().len()).map(Some).collect();

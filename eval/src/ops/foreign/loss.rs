@@ -14,7 +14,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
 fn loss(node: &Node<'_>, softmax: bool) -> super::Results {
     let (x, labels) = (node.operand(0)?, node.operand(1)?);
     if x.shape().len() < 2 {
-        return Err(format!("{} has no classes", x.ty()));
+        return Err(format!("{} has no classes", x.ty()).into());
     }
     let (outer, classes, inner) = around(x.shape(), 1);
     let mut scores = x.to_f64();
@@ -28,7 +28,7 @@ fn loss(node: &Node<'_>, softmax: bool) -> super::Results {
     }
     let given = node.integers(1)?.unwrap_or_default();
     if given.len() != outer * inner {
-        return Err(format!("{} are no labels of {}", labels.ty(), x.ty()));
+        return Err(format!("{} are no labels of {}", labels.ty(), x.ty()).into());
     }
     let weights = node.optional(2).map_or_else(|| vec![1.0; classes], |w| w.to_f64());
     let ignored = node.op.setting("ignore_index").map(|_| node.int("ignore_index", 0));

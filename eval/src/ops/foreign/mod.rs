@@ -29,6 +29,7 @@ use planish_ir::{DType, Dim, Op, TensorType, Type, ValueId};
 
 use super::Context;
 use crate::element::{Element, Float, Int, with_type};
+use crate::error::Failure;
 use crate::interpreter::run_inner;
 use crate::{Data, Reader, Tensor};
 
@@ -36,11 +37,7 @@ use crate::{Data, Reader, Tensor};
 ///
 /// # Errors
 /// When there is no kernel for it, or its operands are not what it takes.
-pub(super) fn run<'a>(
-    op: &Foreign,
-    operand: &'a dyn Fn(ValueId) -> &'a Tensor,
-    context: Context<'_>,
-) -> Result<Vec<Tensor>, String> {
+pub(super) fn run<'a>(op: &Foreign, operand: &'a dyn Fn(ValueId) -> &'a Tensor, context: Context<'_>) -> Results {
     let operands = op.inputs.iter().map(|v| v.map(operand)).collect();
     let captured = op.captured.iter().map(|v| operand(*v)).collect();
     let mut results = compute(&Node { op, operands, captured, context })?.into_iter();
@@ -49,7 +46,9 @@ pub(super) fn run<'a>(
     kept.map(|(ty, result)| {
         let result = result.ok_or("it has fewer results")?;
         let found = result.ty();
-        if is_of(&found, ty) { Ok(result) } else { Err(format!("a result is {found}, expected {ty}")) }
+        // The graph says so for reasons that need not hold, such as a size that the file declares.
+        let differs = || Failure::Unsupported(format!("a result is {found}, expected {ty}"));
+        if is_of(&found, ty) { Ok(result) } else { Err(differs()) }
     })
     .collect()
 }
@@ -109,13 +108,20 @@ fn compute(node: &Node<'_>) -> Results {
     }
 }
 
-fn not_computed(node: &Node<'_>) -> String {
-    format!("`{}` of {} is not computed by the reference interpreter", node.op.op.0, node.op.domain.0)
+/// There is no kernel for the operator.
+fn not_computed(node: &Node<'_>) -> Failure {
+    let (op, domain) = (&node.op.op.0, &node.op.domain.0);
+    Failure::Unsupported(format!("`{op}` of {domain} is not computed by the reference interpreter"))
+}
+
+/// There is no kernel for a setting of the operator.
+fn not_known(name: &str, value: &str) -> Failure {
+    Failure::Unsupported(format!("its {name} `{value}` is not known"))
 }
 
 /// The results of an operator that others compute together, now that the types of its operands are known.
 fn read_again(node: &Node<'_>, reader: &dyn Reader) -> Results {
-    let graph = reader.operator(node.op, &node.operands).map_err(|why| format!("{}: {why}", not_computed(node)))?;
+    let graph = reader.operator(node.op, &node.operands)?;
     let is_same = |op: &Op| matches!(op, Op::Foreign(f) if f.op == node.op.op && f.domain == node.op.domain);
     if graph.nodes().any(|(_, other)| is_same(&other.op)) {
         return Err(not_computed(node));
@@ -124,21 +130,21 @@ fn read_again(node: &Node<'_>, reader: &dyn Reader) -> Results {
     let inputs = graph.inputs().iter().map(|id| node.optional(number(id)?));
     let inputs: Vec<&Tensor> = inputs.collect::<Option<_>>().ok_or("it was read again with other operands")?;
     let mut found = run_inner(&graph, &inputs, Context { is_read_again: true, ..node.context })
-        .map_err(|e| e.to_string())?
+        .map_err(|e| Failure::inside(&e, ""))?
         .into_iter();
     // The graph has no results that are left out; what stands for them is not looked at.
     let all = node.op.results.0.iter().map(|wanted| match wanted {
-        Some(_) => found.next().ok_or_else(|| "it has fewer results".to_owned()),
-        None => Tensor::zeros(DType::Bool, vec![0]).ok_or_else(String::new),
+        Some(_) => found.next().ok_or("it has fewer results"),
+        None => Tensor::zeros(DType::Bool, vec![0]).ok_or("nothing stands for a result that is left out"),
     });
-    all.collect()
+    Ok(all.collect::<Result<_, _>>()?)
 }
 
 /// The results of a node.
-type Results = Result<Vec<Tensor>, String>;
+type Results = Result<Vec<Tensor>, Failure>;
 
 /// The results of a node, where a group of kernels has one for it.
-type Maybe = Result<Option<Vec<Tensor>>, String>;
+type Maybe = Result<Option<Vec<Tensor>>, Failure>;
 
 /// An operator with its operands.
 struct Node<'a> {

@@ -21,7 +21,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let x = node.operand(0)?;
             let repeats = sizes(&node.integers(1)?.ok_or("it has no repeats")?)?;
             if repeats.len() != x.shape().len() {
-                return Err(format!("{repeats:?} are no repeats of {}", x.ty()));
+                return Err(format!("{repeats:?} are no repeats of {}", x.ty()).into());
             }
             let product = |(size, times): (&usize, &usize)| size.checked_mul(*times).ok_or("its size overflows");
             let shape = x.shape().iter().zip(&repeats).map(product).collect::<Result<Vec<_>, _>>()?;
@@ -51,7 +51,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             one(super::tensor(shape.collect(), x.data().clone())?)
         }
         "Concat" => one(concat(node)?),
-        "Split" => split(node).map(Some),
+        "Split" => Ok(Some(split(node)?)),
         "DepthToSpace" | "SpaceToDepth" => one(blocks(node)?),
         "CenterCropPad" => one(center_crop_pad(node)?),
         "ReverseSequence" => one(reverse_sequence(node)?),
@@ -60,7 +60,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let k = node.integers(1)?.and_then(|k| k.first().copied()).unwrap_or(0);
             let (rank, upper) = (x.shape().len(), node.int("upper", 1) == 1);
             if rank < 2 {
-                return Err(format!("{} is no matrix", x.ty()));
+                return Err(format!("{} is no matrix", x.ty()).into());
             }
             one(by_index(node, x, None, x.shape().to_vec(), |index| {
                 let above = signed(index[rank - 1]) - signed(index[rank - 2]);

@@ -3,8 +3,9 @@
 //! Where ONNX leaves it open, they do what ONNX Runtime does: `clip` bounds what the gates' functions get, and not
 //! what the last one of an LSTM gets of the cell; the last state of a row without a step is zero.
 
-use super::{Maybe, Node, integers, of_numbers};
+use super::{Maybe, Node, integers, not_known, of_numbers};
 use crate::Tensor;
+use crate::error::Failure;
 use crate::product::{Matrix, multiply};
 
 pub(super) fn run(node: &Node<'_>) -> Maybe {
@@ -119,7 +120,7 @@ fn layer(node: &Node<'_>, kind: Kind) -> super::Results {
         ("forward", 1) => &[false],
         ("reverse", 1) => &[true],
         ("bidirectional", 2) => &[false, true],
-        (other, _) => return Err(format!("its direction is `{other}`, and its weights are of {directions}")),
+        (other, _) => return Err(format!("its direction is `{other}`, and its weights are of {directions}").into()),
     };
     let lengths = lengths(node, sizes)?;
     let number = node.count(&sizes.output_shape())?;
@@ -187,13 +188,13 @@ fn lengths(node: &Node<'_>, sizes: Sizes) -> Result<Vec<usize>, String> {
 type Function = Box<dyn Fn(f64) -> f64>;
 
 /// The activation functions of each direction. What one takes besides is consumed in the order of the functions.
-fn functions(node: &Node<'_>, kind: Kind, directions: usize) -> Result<Vec<Vec<Function>>, String> {
+fn functions(node: &Node<'_>, kind: Kind, directions: usize) -> Result<Vec<Vec<Function>>, Failure> {
     let default = kind.activations();
     let names = node
         .strings("activations")
         .unwrap_or_else(|| default.iter().cycle().take(directions * default.len()).map(|n| (*n).to_owned()).collect());
     if names.len() != directions * default.len() {
-        return Err(format!("it has {} activations, expected {}", names.len(), directions * default.len()));
+        return Err(format!("it has {} activations, expected {}", names.len(), directions * default.len()).into());
     }
     let mut alphas = node.floats("activation_alpha").unwrap_or_default().into_iter();
     let mut betas = node.floats("activation_beta").unwrap_or_default().into_iter();
@@ -232,7 +233,7 @@ fn functions(node: &Node<'_>, kind: Kind, directions: usize) -> Result<Vec<Vec<F
                 let alpha = alpha(1.0);
                 Box::new(move |v| if v < 0.0 { alpha * libm::expm1(v) } else { v })
             }
-            _ => return Err(format!("its activation `{name}` is not known")),
+            _ => return Err(not_known("activation", &name)),
         };
         let of_gate = index % default.len() < 2;
         functions.push(match clip {

@@ -13,7 +13,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         name if name.starts_with("Reduce") => one(reduce(node)?),
         "ArgMax" => one(extreme(node, Ordering::Greater)?),
         "ArgMin" => one(extreme(node, Ordering::Less)?),
-        "TopK" => top_k(node).map(Some),
+        "TopK" => Ok(Some(top_k(node)?)),
         "CumSum" => one(running(node, |a, b| a + b, 0.0)?),
         "CumProd" => one(running(node, |a, b| a * b, 1.0)?),
         "Softmax" => one(lines(node, softmax)?),

@@ -10,7 +10,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let x = node.operand(0)?;
             let scales = node.operand(1)?.to_f64();
             if scales.len() != x.shape().len() {
-                return Err(format!("{} scales for {} axes", scales.len(), x.shape().len()));
+                return Err(format!("{} scales for {} axes", scales.len(), x.shape().len()).into());
             }
             let sizes = x.shape().iter().zip(&scales).map(|(&d, s)| (d as f64 * s).floor() as usize).collect();
             let all: Vec<usize> = (0..x.shape().len()).collect();

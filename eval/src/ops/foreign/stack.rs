@@ -4,7 +4,7 @@ use planish_ir::DType;
 
 use super::{around, tensor};
 use crate::element::{Element, with_type};
-use crate::memory::Memory;
+use crate::limits::Memory;
 use crate::{Data, Tensor};
 
 /// The elements whose index along an axis is given, without that axis.

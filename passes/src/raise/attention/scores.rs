@@ -55,10 +55,11 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scor
     }
     if let Some((x, factor)) = scaled(graph, value) {
         let capped = unary(graph, x, UnaryKind::Tanh);
-        let mut scores = plain(within(graph, capped.unwrap_or(x), depth - 1)?, graph, value)?;
-        scores.scale *= factor;
-        scores.softcap = capped.map(|_| factor);
-        return Ok(scores);
+        let scores = within(graph, capped.unwrap_or(x), depth - 1)?;
+        if capped.is_some() {
+            return Ok(Scores { softcap: Some(factor), scale: scores.scale * factor, ..plain(scores, graph, value)? });
+        }
+        return times(scores, factor, graph, value);
     }
     match op(graph, value).cloned() {
         Some(Op::MatMul(MatMul { a, b })) => {
@@ -109,12 +110,28 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scor
     }
 }
 
+/// A multiple of scores, and so of what was added to them.
+fn times(mut scores: Scores, factor: f64, graph: &mut Rewriter<'_>, value: ValueId) -> Result<Scores, NoMatch> {
+    if scores.softcap.is_some() {
+        return plain(scores, graph, value);
+    }
+    scores.scale *= factor;
+    for added in &mut scores.added {
+        let factor = graph.weight_part(Weight::scalar(graph.ty(*added).dtype, factor), value);
+        *added = part(graph, Binary { kind: BinaryKind::Mul, a: *added, b: factor }, value)?;
+    }
+    Ok(scores)
+}
+
 /// Scores of which nothing but a multiple was taken yet.
 fn plain(scores: Scores, graph: &Graph, value: ValueId) -> Result<Scores, NoMatch> {
     if scores.added.is_empty() && scores.softcap.is_none() {
         return Ok(scores);
     }
-    Err(NoMatch::Miss(format!("`{}` scales scores to which something was added", name(graph, value))))
+    Err(NoMatch::Miss(format!(
+        "`{}` scales or caps scores that were capped, or to which something was added",
+        name(graph, value)
+    )))
 }
 
 fn name(graph: &Graph, value: ValueId) -> &str {

@@ -1,6 +1,19 @@
-//! What a run may hold in memory.
+//! Where a run ends with an error.
+
+use std::cell::Cell;
 
 use planish_ir::TensorType;
+
+/// Where a run ends with an error. `None` stands for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes that a run may hold at once: weights that were read, results that are still needed, and what
+    /// the operator that is computed makes. Inputs do not count, nor does what an operator needs besides its
+    /// result, which is a few times its operands at most.
+    pub memory: Option<u64>,
+    /// The most rounds of loops and scans that a run may take, those of inner loops included.
+    pub rounds: Option<u64>,
+}
 
 /// The bytes that a run holds, and how many it may. A value is checked against both before it is computed.
 #[derive(Clone, Copy)]
@@ -53,6 +66,32 @@ impl Memory {
     /// As [`Memory::check`].
     pub(crate) fn check_type(&self, ty: &TensorType) -> Result<(), String> {
         self.check(ty.bytes(), || format!("a result of {ty}"))
+    }
+}
+
+/// The rounds of loops that a run takes, and how many it may.
+pub(crate) struct Rounds {
+    taken: Cell<u64>,
+    limit: Option<u64>,
+}
+
+impl Rounds {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        Self { taken: Cell::new(0), limit }
+    }
+
+    /// Takes a round.
+    ///
+    /// # Errors
+    /// When the run may take no more.
+    pub(crate) fn take(&self) -> Result<(), String> {
+        match self.limit {
+            Some(limit) if self.taken.get() >= limit => Err(format!("the run takes more than {limit} rounds of loops")),
+            _ => {
+                self.taken.set(self.taken.get().saturating_add(1));
+                Ok(())
+            }
+        }
     }
 }
 
