@@ -14,48 +14,17 @@
 //! # Ok::<(), planish_models::ModelError>(())
 //! ```
 
-mod bart;
-mod bert;
-mod blocks;
-mod builder;
+mod architectures;
 mod checkpoint;
-mod config;
-mod config_keys;
-mod decoder;
-mod distilbert;
-mod encoder;
 mod error;
-mod files;
-mod gemma;
-mod gemma2;
-mod gpt2;
-mod gpt_neox;
-mod heads;
-mod llama;
+mod layers;
 mod load;
-mod marian;
-mod mistral;
-mod opt;
-mod phi3;
-mod qwen2;
-mod qwen3;
-mod refusals;
 mod registry;
-mod relative;
-mod roberta;
-mod rope;
-mod safetensors;
-mod seq2seq;
-mod sinusoidal;
-mod t5;
 mod task;
-mod tensors;
-mod vit;
-mod windows;
 
+pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile};
 pub use error::ModelError;
 pub use load::{IdRange, LoadOptions, Loaded, Part, load};
 pub use registry::{ARCHITECTURES, Architecture};
-pub use safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use task::Task;

@@ -3,11 +3,12 @@
 use planish_ir::Graph;
 use serde_json::Value;
 
-use crate::builder::Builder;
-use crate::config::Config;
-use crate::config_keys::{IRRELEVANT, REFUSED};
+use crate::checkpoint::config::Config;
+use crate::checkpoint::config_keys::{IRRELEVANT, REFUSED};
+use crate::checkpoint::refusals;
+use crate::layers::builder::Builder;
 use crate::registry::{ARCHITECTURES, Architecture};
-use crate::{Checkpoint, ModelError, Task, refusals};
+use crate::{Checkpoint, ModelError, Task};
 
 /// How to load.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,11 @@
 //! The architectures. To add one: a file with its `ARCHITECTURE`, and a line in [`ARCHITECTURES`].
 
-use crate::builder::Builder;
-use crate::{
-    ModelError, Task, bart, bert, distilbert, gemma, gemma2, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2,
-    qwen3, roberta, t5, vit,
+use crate::architectures::{
+    bart, bert, distilbert, gemma, gemma2, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2, qwen3, roberta,
+    t5, vit,
 };
+use crate::layers::builder::Builder;
+use crate::{ModelError, Task};
 
 /// Every architecture that can be loaded.
 pub const ARCHITECTURES: &[Architecture] = &[

@@ -6,7 +6,7 @@ use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::Serialize;
 
 use super::environment::memory;
-use crate::manifest::Vocabulary;
+use crate::artifact::manifest::Vocabulary;
 use crate::verify::Tolerances;
 
 /// A loaded artifact, or a part of one.

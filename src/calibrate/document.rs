@@ -10,8 +10,8 @@ use planish_passes::{CalibrationTable, Range};
 use serde::{Deserialize, Serialize};
 
 use super::observed_values;
+use crate::artifact::manifest::{File, Manifest, Source};
 use crate::files::{self, digest};
-use crate::manifest::{File, Manifest, Source};
 use crate::source::SourceModel;
 
 /// What such a file says it is.

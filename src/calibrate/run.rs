@@ -7,8 +7,8 @@ use planish_passes::{CalibrationTable, Range};
 use planish_runtimes::Value;
 
 use super::sessions::{ObservedPart, Sessions};
+use crate::artifact::manifest::{Input, Part};
 use crate::chain::{DECODER_WITH_PAST, columns, input_of_model, output_of_model};
-use crate::manifest::{Input, Part};
 
 /// What a decoder behind an encoder reads, by its name in the model.
 const DECODER_IDS: &str = "decoder_input_ids";

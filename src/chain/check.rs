@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use planish_eval::Tensor;
 
-use crate::manifest::Input;
+use crate::artifact::manifest::Input;
 
 /// What the names of dimensions begin with that are tokens in a cache: there may be none.
 const PAST: &str = "past_";

@@ -7,7 +7,7 @@ use planish_eval::Tensor;
 use planish_ir::DType;
 
 use super::CACHE;
-use crate::manifest::{Input, Size};
+use crate::artifact::manifest::{Input, Size};
 
 /// The inputs that say which positions hold a token.
 const MASK: &str = "attention_mask";

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
 
 use super::{DECODER_WITH_PAST, Tensors, check, defaults, input_of_model, output_of_model};
-use crate::manifest::{Input, Part};
+use crate::artifact::manifest::{Input, Part};
 
 /// Parts of a model that are run one after another: one alone, or those that make up the model.
 pub(crate) struct Chain<'a> {

@@ -18,12 +18,12 @@ use super::verify::{input_specs, reference};
 use super::{
     RuntimeArguments, Usage, VerificationFailed, check_types, note_elsewhere, print, print_json, provider, warn,
 };
+use crate::artifact::manifest::{Manifest, Part};
 use crate::artifact::{MANIFEST, part_path};
 use crate::bench::{
     BenchObserver, BenchOptions, Cell, Contestant, Document, Environment, Measured, Source, SourcePart, sweep, table,
 };
 use crate::files;
-use crate::manifest::{Manifest, Part};
 use crate::verify::{REFERENCE_LIMITS, Tolerances};
 
 /// Measure artifacts next to each other, each shape only where its outputs are right

@@ -20,11 +20,11 @@ use super::{
     RuntimeArguments, Usage, VerificationFailed, bytes_text, check_types, count_text, explain::Explained,
     import::ImportArguments, note, precision::PrecisionArguments, print, print_json, provider, short, warn,
 };
+use crate::artifact::manifest::Manifest;
+use crate::artifact::package::RuntimePackage;
 use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
-use crate::manifest::Manifest;
-use crate::package::RuntimePackage;
 use crate::source::SourceModel;
 use crate::verify::{Basis, ReferenceKind, Report, Tolerances};
 

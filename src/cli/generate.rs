@@ -10,10 +10,10 @@ use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
 use super::{RuntimeArguments, Usage, check_types, print, print_json, provider, warn};
+use crate::artifact::manifest::Manifest;
 use crate::generate::{
     Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, Text, check, generate, load,
 };
-use crate::manifest::Manifest;
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
 ///

@@ -6,9 +6,9 @@ use anyhow::Result;
 
 use super::import::ImportArguments;
 use super::{bytes_text, count_text, print, print_json};
+use crate::artifact::manifest::Port;
 use crate::files;
 use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, svg};
-use crate::manifest::Port;
 
 /// Say what a model or an artifact is: inputs, outputs, weights, operators; draw its graph
 #[derive(clap::Args)]

@@ -27,8 +27,8 @@ use planish_runtimes::ort::{OnnxRuntime, Provider};
 use planish_runtimes::{Reference, Runtime, Session, Unavailable};
 use serde::Serialize;
 
-use crate::manifest::Manifest;
-use crate::unfinished::PROCESS;
+use crate::artifact::manifest::Manifest;
+use crate::files::unfinished::PROCESS;
 use crate::verify::Report;
 
 /// Compiles transformer checkpoints into verified ONNX graphs, without Python.

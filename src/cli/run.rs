@@ -7,10 +7,10 @@ use planish_eval::Tensor;
 use planish_runtimes::{Model, SessionOptions};
 
 use super::{RuntimeArguments, note, note_elsewhere, print};
+use crate::artifact::manifest::Manifest;
 use crate::artifact::part_path;
 use crate::chain::Chain;
-use crate::manifest::Manifest;
-use crate::tensor_file;
+use crate::inputs::tensor_file;
 use crate::verify::named;
 
 /// Run an artifact on inputs from a safetensors file

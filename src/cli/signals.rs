@@ -7,7 +7,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::{exit, signal_name};
 
 use super::warn;
-use crate::unfinished::PROCESS;
+use crate::files::unfinished::PROCESS;
 
 /// What shells add to a signal's number for the exit code of the command that it ended.
 const EXIT_CODE: i32 = 128;

@@ -10,11 +10,11 @@ use planish_runtimes::ort::Provider;
 use planish_runtimes::{Model, Reference as Interpreter, Runtime, RuntimeError, Session, SessionOptions};
 
 use super::{RuntimeArguments, VerificationFailed, compile::summary, note_elsewhere, print, print_json};
+use crate::artifact::manifest::{Input, Manifest, Part};
 use crate::artifact::{MANIFEST, part_path};
 use crate::compile::Compiled;
 use crate::files::{digest, resolved};
 use crate::inputs::{InputSpec, Values, specs};
-use crate::manifest::{Input, Manifest, Part};
 use crate::source::SourceModel;
 use crate::verify::{
     CaseReport, Original, Pair, REFERENCE_LIMITS, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized,

@@ -11,7 +11,7 @@ use planish_ir::DType;
 use zip::ZipArchive;
 
 use super::npy::{self, Rows};
-use crate::tensor_file;
+use crate::inputs::tensor_file;
 
 /// The samples of each input.
 pub(super) struct Arrays {

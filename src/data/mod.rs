@@ -15,8 +15,8 @@ use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
 use planish_models::Loaded;
 
+use crate::artifact::manifest::Input;
 use crate::chain::Chain;
-use crate::manifest::Input;
 use arrays::Arrays;
 use tokens::Tokens;
 

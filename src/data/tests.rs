@@ -152,7 +152,7 @@ fn arrays_that_are_no_samples_are_errors() {
 #[test]
 fn types_and_ranks_are_those_of_the_model() {
     let port = |dtype: &str, shape: &[&str]| Input {
-        port: crate::manifest::Port {
+        port: crate::artifact::manifest::Port {
             name: "x".to_owned(),
             dtype: dtype.to_owned(),
             shape: shape.iter().map(|size| size.to_string().into()).collect(),

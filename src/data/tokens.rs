@@ -9,9 +9,9 @@ use planish_ir::DType;
 use planish_models::Loaded;
 
 use super::DataOptions;
+use crate::artifact::manifest::{Input, Size};
 use crate::chain::CACHE;
 use crate::generate::{GenerationConfig, TOKENIZER, Text};
-use crate::manifest::{Input, Size};
 
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;

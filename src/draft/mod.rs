@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use crate::unfinished::{PROCESS, Registry, Unfinished};
+use crate::files::unfinished::{PROCESS, Registry, Unfinished};
 use leftovers::{folder_aside, make_folder};
 use place::Place;
 

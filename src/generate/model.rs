@@ -10,8 +10,8 @@ use planish_runtimes::{Model, Runtime, Session, SessionOptions, Value};
 
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder};
+use crate::artifact::manifest::{Manifest, Part};
 use crate::artifact::part_path;
-use crate::manifest::{Manifest, Part};
 
 /// A model on a runtime that scores which token comes next: rows of tokens, each with the keys and
 /// values of those it has read.

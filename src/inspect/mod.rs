@@ -15,9 +15,9 @@ use planish_onnx::{DEFAULT_OPSET, ImportOptions, import_with};
 use planish_passes::{Options, Pipeline, Target};
 use serde::Serialize;
 
+use crate::artifact::manifest::{Manifest, Port};
 use crate::artifact::{MANIFEST, part_path};
 use crate::compile::port;
-use crate::manifest::{Manifest, Port};
 use crate::source::SourceModel;
 
 pub use dot::dot;

@@ -5,7 +5,7 @@ use planish_runtimes::{Dimension, Port, Session};
 
 use super::padded::of_tokens;
 use super::{Figures, OutputReport, Tolerances};
-use crate::manifest::Vocabulary;
+use crate::artifact::manifest::Vocabulary;
 
 /// The input that says which positions hold a token.
 pub(super) const MASK: &str = "attention_mask";

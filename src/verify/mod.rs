@@ -16,8 +16,8 @@ use planish_eval::{Limits, Tensor};
 use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
 
+use crate::artifact::manifest::Vocabulary;
 use crate::inputs::{InputError, InputSpec};
-use crate::manifest::Vocabulary;
 
 pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};

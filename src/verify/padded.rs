@@ -2,7 +2,7 @@
 
 use planish_eval::Tensor;
 
-use crate::manifest::Vocabulary;
+use crate::artifact::manifest::Vocabulary;
 
 /// The columns that count of a tensor of the candidate where a padded vocabulary makes it wider than
 /// the reference's; `None` where it does not.

@@ -37,12 +37,10 @@ TARGETS = ("onnx", "ort")
 
 # What planish cannot do: model and exporter -> a part of what it says, and why.
 BOTH = ("dynamo", "optimum")
-ADDED_FIRST = ("attention 0 of 2 softmaxes", "attention is not found: the mask is added before the scores are divided")
 POOLING = "the attention of the pooling head is not found: its heads lie in the batch dimension"
 NAMES = "--verify compares padded rows too: the file names the sizes of its outputs by Min and Max of others"
 KNOWN: dict[tuple[str, str], tuple[str, str]] = {
     ("gpt_neo", "dynamo"): ("3 x 8, padded: logits: max relative error", NAMES),
-    **{("codegen", exporter): ADDED_FIRST for exporter in BOTH},
     **{("siglip-vision", exporter): ("attention 2 of 3 softmaxes", POOLING) for exporter in BOTH},
     **{("siglip", exporter): ("attention 4 of 5 softmaxes", POOLING) for exporter in BOTH},
 }

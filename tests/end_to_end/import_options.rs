@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use planish::manifest::{Manifest, Port};
+use planish::artifact::manifest::{Manifest, Port};
 use planish_onnx::{ImportOptions, import_with};
 
 use crate::support::{golden, planish, planish_compile, repository, scratch, text};

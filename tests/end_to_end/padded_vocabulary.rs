@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use onnx_protobuf::{Message, ModelProto, TensorProto};
+use planish::artifact::manifest::{Manifest, Vocabulary};
 use planish::compile::{Compiled, lower};
-use planish::manifest::{Manifest, Vocabulary};
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_passes::{Logits, Padding, Target};

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use planish::artifact::package::RuntimePackage;
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
-use planish::package::RuntimePackage;
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};

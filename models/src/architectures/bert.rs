@@ -1,0 +1,135 @@
+//! BERT (Devlin et al. 2018, arXiv:1810.04805), as `transformers/models/bert` has it.
+
+use planish_ir::ValueId;
+use planish_ir::ops::UnaryKind;
+
+use crate::checkpoint::config::{Config, MAX_SIZE, Size};
+use crate::layers::builder::Builder;
+use crate::layers::encoder::{self, Activation, LayerNames, Settings};
+use crate::layers::heads::{self, MaskedLm, SecondBias};
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "bert",
+    class_prefix: "Bert",
+    base: "bert",
+    tasks: encoder::TASKS,
+    // What Google's first checkpoints say of a pooler that the transformers library does not have.
+    irrelevant_keys: &[
+        "directionality",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+    ],
+    // Buffers, then heads of other tasks.
+    unused_tensors: &["embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."],
+    build,
+};
+
+/// Names of a layer's modules, in RoBERTa too.
+pub(crate) const LAYER: LayerNames = LayerNames {
+    layers: "encoder.layer",
+    query: "attention.self.query",
+    key: "attention.self.key",
+    value: "attention.self.value",
+    output: "attention.output.dense",
+    attention_norm: "attention.output.LayerNorm",
+    up: "intermediate.dense",
+    down: "output.dense",
+    output_norm: "output.LayerNorm",
+};
+
+/// What a configuration that does not say means, where architectures with the same keys differ.
+pub(crate) struct Defaults {
+    pub(crate) vocab_size: usize,
+    pub(crate) pad_token_id: i64,
+}
+
+/// Reads the configuration, in RoBERTa too.
+pub(crate) fn settings(config: &Config<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
+    config.require_text("position_embedding_type", "absolute")?;
+    let vocabulary = config.size("vocab_size", defaults.vocab_size)?;
+    let settings = Settings {
+        vocabulary,
+        positions: config.size("max_position_embeddings", 512)?,
+        hidden: config.size("hidden_size", 768)?,
+        intermediate: config.size("intermediate_size", 3072)?,
+        heads: config.size("num_attention_heads", 12)?,
+        layers: config.size("num_hidden_layers", 12)?,
+        activation: Activation::read(config, "hidden_act", "gelu")?,
+        eps: config.positive("layer_norm_eps", 1e-12)?,
+        pad_token_id: config.token("pad_token_id", defaults.pad_token_id, vocabulary)?,
+    };
+    settings.check(config)
+}
+
+/// The number of token types. Where the file does not say it is that of the stored vectors: the
+/// library's default of 2 fits BERT but no RoBERTa, whose configuration has the same default.
+pub(crate) fn token_types(b: &Builder<'_>) -> Result<Size, ModelError> {
+    const KEY: &str = "type_vocab_size";
+    const TABLE: &str = "embeddings.token_type_embeddings.weight";
+    if let Some(size) = b.config.given_size(&[KEY])? {
+        return Ok(size);
+    }
+    match b.tensors.rows(TABLE).filter(|rows| (1..=MAX_SIZE).contains(rows)) {
+        Some(rows) => {
+            b.config.warn(format!("`{KEY}` is missing: taking {rows}, the rows of tensor `{TABLE}`"));
+            Ok(Size { value: rows, key: KEY, is_default: true })
+        }
+        None => b.config.size(KEY, 2),
+    }
+}
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+    let s = settings(b.config, &Defaults { vocab_size: 30522, pad_token_id: 0 })?;
+    let types = token_types(b)?;
+
+    let input_ids = b.input("input_ids", s.vocabulary.signed());
+    let attention_mask = b.input("attention_mask", 2);
+    let token_type_ids = b.input("token_type_ids", types.signed());
+    let mask = encoder::mask(b, attention_mask)?;
+    let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
+    let types = b.embedding(token_type_ids, "embeddings.token_type_embeddings", types, s.hidden)?;
+    let positions = encoder::absolute_positions(b, &s)?;
+    let x = encoder::embeddings(b, &s, words, &[types, positions])?;
+    let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
+
+    match task {
+        Task::FeatureExtraction => features(b, &s, hidden)?,
+        Task::FillMask => heads::fill_mask(
+            b,
+            &s,
+            hidden,
+            &MaskedLm {
+                transform: "cls.predictions.transform.dense",
+                norm: "cls.predictions.transform.LayerNorm",
+                decoder: "cls.predictions.decoder",
+                second_bias: Some(SecondBias { name: "cls.predictions.bias", never_counts: false }),
+                activation: s.activation,
+            },
+        )?,
+        Task::TextClassification => {
+            let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", UnaryKind::Tanh)?;
+            heads::classify(b, s.hidden, pooled, "classifier")?;
+        }
+        Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
+        Task::QuestionAnswering => heads::answer(b, &s, hidden)?,
+        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+            return Err(ARCHITECTURE.without(task));
+        }
+    }
+    Ok(s.interface(s.positions.value))
+}
+
+/// `last_hidden_state`, and `pooler_output` where the checkpoint has a pooler.
+pub(crate) fn features(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), ModelError> {
+    b.graph.add_output("last_hidden_state", hidden);
+    if b.tensors.contains("pooler.dense.weight") {
+        let pooled = heads::pool(b, s.hidden, hidden, "pooler.dense", UnaryKind::Tanh)?;
+        b.graph.add_output("pooler_output", pooled);
+    }
+    Ok(())
+}

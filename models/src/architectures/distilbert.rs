@@ -1,0 +1,101 @@
+//! DistilBERT (Sanh et al. 2019, arXiv:1910.01108), as `transformers/models/distilbert` has it:
+//! BERT without token types and pooler, under names of its own.
+
+use planish_ir::ops::UnaryKind;
+
+use crate::checkpoint::config::Config;
+use crate::layers::builder::Builder;
+use crate::layers::encoder::{self, Activation, LayerNames, Settings};
+use crate::layers::heads::{self, MaskedLm};
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "distilbert",
+    class_prefix: "DistilBert",
+    base: "distilbert",
+    tasks: encoder::TASKS,
+    irrelevant_keys: &[
+        "qa_dropout",
+        "seq_classif_dropout",
+        // How the position table was initialized: it is stored either way.
+        "sinusoidal_pos_embds",
+    ],
+    // Buffers, then heads of other tasks.
+    unused_tensors: &[
+        "embeddings.position_ids",
+        "vocab_transform.",
+        "vocab_layer_norm.",
+        "vocab_projector.",
+        "pre_classifier.",
+        "classifier.",
+        "qa_outputs.",
+    ],
+    build,
+};
+
+const LAYER: LayerNames = LayerNames {
+    layers: "transformer.layer",
+    query: "attention.q_lin",
+    key: "attention.k_lin",
+    value: "attention.v_lin",
+    output: "attention.out_lin",
+    attention_norm: "sa_layer_norm",
+    up: "ffn.lin1",
+    down: "ffn.lin2",
+    output_norm: "output_layer_norm",
+};
+
+fn settings(config: &Config<'_>) -> Result<Settings, ModelError> {
+    let vocabulary = config.size("vocab_size", 30522)?;
+    let settings = Settings {
+        vocabulary,
+        positions: config.size("max_position_embeddings", 512)?,
+        hidden: config.size_alias(&["dim", "hidden_size"], 768)?,
+        intermediate: config.size("hidden_dim", 3072)?,
+        heads: config.size_alias(&["n_heads", "num_attention_heads"], 12)?,
+        layers: config.size_alias(&["n_layers", "num_hidden_layers"], 6)?,
+        activation: Activation::read(config, "activation", "gelu")?,
+        // Not configurable in the transformers library.
+        eps: 1e-12,
+        pad_token_id: config.token("pad_token_id", 0, vocabulary)?,
+    };
+    settings.check(config)
+}
+
+fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
+    let s = settings(b.config)?;
+    let input_ids = b.input("input_ids", s.vocabulary.signed());
+    let attention_mask = b.input("attention_mask", 2);
+    let mask = encoder::mask(b, attention_mask)?;
+    let words = b.embedding(input_ids, "embeddings.word_embeddings", s.vocabulary, s.hidden)?;
+    let positions = encoder::absolute_positions(b, &s)?;
+    let x = encoder::embeddings(b, &s, words, &[positions])?;
+    let hidden = encoder::layers(b, &s, &LAYER, x, mask)?;
+
+    match task {
+        Task::FeatureExtraction => b.graph.add_output("last_hidden_state", hidden),
+        Task::FillMask => heads::fill_mask(
+            b,
+            &s,
+            hidden,
+            &MaskedLm {
+                transform: "vocab_transform",
+                norm: "vocab_layer_norm",
+                decoder: "vocab_projector",
+                second_bias: None,
+                activation: s.activation,
+            },
+        )?,
+        Task::TextClassification => {
+            let pooled = heads::pool(b, s.hidden, hidden, "pre_classifier", UnaryKind::Relu)?;
+            heads::classify(b, s.hidden, pooled, "classifier")?;
+        }
+        Task::TokenClassification => heads::classify(b, s.hidden, hidden, "classifier")?,
+        Task::QuestionAnswering => heads::answer(b, &s, hidden)?,
+        Task::TextGeneration | Task::Text2TextGeneration | Task::ImageClassification => {
+            return Err(ARCHITECTURE.without(task));
+        }
+    }
+    Ok(s.interface(s.positions.value))
+}

@@ -1,0 +1,92 @@
+//! Gemma (Gemma Team 2024, arXiv:2403.08295), as `transformers/models/gemma` has it: Llama with
+//! scaled embeddings, norms whose weights are stored less 1, and tied embeddings.
+
+use planish_ir::ops::{Binary, BinaryKind, GeluForm};
+use planish_ir::{DType, Origin, ValueId, Weight};
+
+use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::layers::blocks::{Blocks, Defaults, NormWeight, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::decoder::Positions;
+use crate::layers::encoder::Activation;
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "gemma",
+    class_prefix: "Gemma",
+    base: "model",
+    tasks: &[Task::TextGeneration],
+    irrelevant_keys: &[],
+    unused_tensors: UNUSED_TENSORS,
+    build,
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = read(
+        b,
+        &Defaults {
+            vocab_size: 256000,
+            max_position_embeddings: 8192,
+            hidden_size: 3072,
+            intermediate_size: 24576,
+            num_hidden_layers: 28,
+            num_attention_heads: 16,
+            num_key_value_heads: Some(16),
+            head_dim: Some(256),
+            activation: ("hidden_act", "gelu_pytorch_tanh"),
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.activation = activation(b, s.activation)?;
+    let mut blocks = Blocks::new(b, &s)?;
+    let x = embed(b, &blocks, &s)?;
+    let x = llama::layers(b, &mut blocks, &s, x)?;
+    let logits = blocks.logits(b, x, true)?;
+    Ok(blocks.finish(b, logits))
+}
+
+/// The function that `hidden_act` means: checkpoints that say "gelu" were trained with its
+/// approximation. `hidden_activation` counts in transformers 4 only, so it must say the same.
+fn activation(b: &Builder<'_>, stated: Activation) -> Result<Activation, ModelError> {
+    const NEWER: &str = "hidden_activation";
+    let meant = match b.config.text("hidden_act", "gelu_pytorch_tanh")? {
+        "gelu" => Activation::Gelu(GeluForm::Tanh),
+        _ => stated,
+    };
+    match b.config.get(NEWER) {
+        Some(value) if Activation::read(b.config, NEWER, "gelu_pytorch_tanh")? != meant => {
+            Err(b.config.error(format!(
+                "`{NEWER}` is {value}, another function than that of `hidden_act`: transformers 4 takes the former, \
+                 transformers 5 the latter; remove one of the two keys"
+            )))
+        }
+        _ => Ok(meant),
+    }
+}
+
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
+
+/// Reads what Gemma and Gemma 2 have in common.
+pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
+    let mut s = Settings::read(b, defaults)?;
+    b.config.boolean(BIDIRECTIONAL, false)?;
+    b.config.refuse(&[BIDIRECTIONAL])?;
+    let bias = b.config.boolean("attention_bias", false)?;
+    (s.input_bias, s.output_bias) = (bias, bias);
+    s.norm_weight = NormWeight::AroundOne;
+    s.position_source = Positions::Counted;
+    Ok(s)
+}
+
+/// Embeddings times the square root of their size, which the transformers library rounds to the
+/// element type of the checkpoint.
+pub(crate) fn embed(b: &mut Builder<'_>, blocks: &Blocks<'_>, s: &Settings) -> Result<ValueId, ModelError> {
+    let x = blocks.embed(b)?;
+    let stored = b.tensors.dtype("embed_tokens.weight").unwrap_or(DType::F32);
+    let root = Weight::numbers(stored, Vec::new(), &[(s.hidden.value as f64).sqrt()]);
+    let root = root.and_then(|root| root.cast(DType::F32));
+    let root = root.unwrap_or_else(|| unreachable!("a scalar is one number"));
+    let root = b.graph.add_weight("embed_tokens.embed_scale", root, Origin::Config("hidden_size".into()));
+    b.emit(Binary { kind: BinaryKind::Mul, a: x, b: root }, "embed_tokens.mul")
+}

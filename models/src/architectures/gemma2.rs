@@ -1,0 +1,88 @@
+//! Gemma 2 (Gemma Team 2024, arXiv:2408.00118), as `transformers/models/gemma2` has it: Gemma with
+//! norms behind attention and feed-forward too, bounded scores, and windows in every other layer.
+
+use planish_ir::ValueId;
+use planish_ir::ops::{Binary, BinaryKind, Unary, UnaryKind};
+
+use crate::architectures::gemma;
+use crate::architectures::llama::UNUSED_TENSORS;
+use crate::layers::blocks::{Blocks, Defaults, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::windows::Windows;
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "gemma2",
+    class_prefix: "Gemma2",
+    base: "model",
+    tasks: &[Task::TextGeneration],
+    irrelevant_keys: &[
+        // `hidden_activation` counts.
+        "hidden_act",
+        // How Python callers keep the cache.
+        "cache_implementation",
+    ],
+    unused_tensors: UNUSED_TENSORS,
+    build,
+};
+
+const LOGIT_CAP: &str = "final_logit_softcapping";
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = gemma::read(
+        b,
+        &Defaults {
+            vocab_size: 256000,
+            max_position_embeddings: 8192,
+            hidden_size: 2304,
+            intermediate_size: 9216,
+            num_hidden_layers: 26,
+            num_attention_heads: 8,
+            num_key_value_heads: Some(4),
+            head_dim: Some(256),
+            activation: ("hidden_activation", "gelu_pytorch_tanh"),
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.scale = 1.0 / b.config.positive("query_pre_attn_scalar", 256.0)?.sqrt();
+    s.softcap = b.config.optional_positive("attn_logit_softcapping", Some(50.0))?;
+    let logit_cap = b.config.optional_positive(LOGIT_CAP, Some(30.0))?;
+    let window = b.config.size("sliding_window", 4096)?;
+    s.windows = Windows::read(b.config, s.layers, Some(window.value), |layer| layer.is_multiple_of(2))?;
+
+    let mut blocks = Blocks::new(b, &s)?;
+    let x = gemma::embed(b, &blocks, &s)?;
+    let x = layers(b, &mut blocks, &s, x)?;
+    let logits = blocks.logits(b, x, true)?;
+    let logits = match logit_cap {
+        Some(cap) => capped(b, logits, cap)?,
+        None => logits,
+    };
+    Ok(blocks.finish(b, logits))
+}
+
+/// All layers, each with norms before and behind attention and feed-forward, and the last norm.
+fn layers(b: &mut Builder<'_>, blocks: &mut Blocks<'_>, s: &Settings, mut x: ValueId) -> Result<ValueId, ModelError> {
+    for layer in 0..s.layers.value {
+        let at = |name: &str| format!("layers.{layer}.{name}");
+        let normal = blocks.norm(b, x, &at("input_layernorm"))?;
+        let attended = blocks.attention(b, normal, layer, &at("self_attn"))?;
+        let attended = blocks.norm(b, attended, &at("post_attention_layernorm"))?;
+        x = b.add(attended, x, &at("self_attn.add"))?;
+
+        let normal = blocks.norm(b, x, &at("pre_feedforward_layernorm"))?;
+        let gated = blocks.feed_forward(b, normal, &at("mlp"))?;
+        let gated = blocks.norm(b, gated, &at("post_feedforward_layernorm"))?;
+        x = b.add(gated, x, &at("mlp.add"))?;
+    }
+    blocks.norm(b, x, "norm")
+}
+
+/// `cap * tanh(logits / cap)`.
+fn capped(b: &mut Builder<'_>, logits: ValueId, cap: f64) -> Result<ValueId, ModelError> {
+    let cap = b.number(cap, "lm_head.softcap", LOGIT_CAP);
+    let part = b.emit(Binary { kind: BinaryKind::Div, a: logits, b: cap }, "lm_head.div")?;
+    let bounded = b.emit(Unary { kind: UnaryKind::Tanh, x: part }, "lm_head.tanh")?;
+    b.emit(Binary { kind: BinaryKind::Mul, a: bounded, b: cap }, "lm_head.mul")
+}

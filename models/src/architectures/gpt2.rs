@@ -1,0 +1,74 @@
+//! GPT-2 (Radford et al. 2019), as `transformers/models/gpt2` has it.
+
+use crate::checkpoint::config::Size;
+use crate::layers::builder::Builder;
+use crate::layers::decoder::{Decoder, Heads, Positions, Scores};
+use crate::layers::encoder::Activation;
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "gpt2",
+    class_prefix: "GPT2",
+    base: "transformer",
+    tasks: &[Task::TextGeneration],
+    irrelevant_keys: &[
+        // The length of the mask that old checkpoints store.
+        "n_ctx",
+        // The order of operations in half precision: the same result.
+        "reorder_and_upcast_attn",
+        // A head of another task.
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+    ],
+    // The causal mask, then heads of other tasks.
+    unused_tensors: &[".attn.bias", ".attn.masked_bias", "multiple_choice_head.", "score."],
+    build,
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let config = b.config;
+    let vocabulary = config.size("vocab_size", 50257)?;
+    let positions = config.size_alias(&["n_positions", "max_position_embeddings"], 1024)?;
+    let hidden = config.size_alias(&["n_embd", "hidden_size"], 768)?;
+    let layers = config.size_alias(&["n_layer", "num_hidden_layers"], 12)?;
+    let queries = config.size_alias(&["n_head", "num_attention_heads"], 12)?;
+    let intermediate = config.size_or("n_inner", Size::derived(4 * hidden.value, "4 * n_embd"))?;
+    let activation = Activation::read(config, "activation_function", "gelu_new")?;
+    let eps = config.positive("layer_norm_epsilon", 1e-5)?;
+    let scaled = config.boolean("scale_attn_weights", true)?;
+    let scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false)?;
+    if !hidden.value.is_multiple_of(queries.value) {
+        return Err(config.error(format!("{hidden} is not divisible by {queries}")));
+    }
+    let size = Size::derived(hidden.value / queries.value, "n_embd / n_head");
+    let packed = Size::derived(3 * hidden.value, "3 * n_embd");
+
+    let mut decoder = Decoder::new(b, vocabulary, positions, Positions::Given, Heads { queries, keys: queries, size })?;
+    let words = b.embedding(decoder.input_ids, "wte", vocabulary, hidden)?;
+    let places = b.embedding(decoder.position_ids, "wpe", positions, hidden)?;
+    let mut x = b.add(words, places, "embeddings.add")?;
+    for layer in 0..layers.value {
+        let at = |name: &str| format!("h.{layer}.{name}");
+        let normal = b.layer_norm(x, &at("ln_1"), hidden, eps)?;
+        let packed = b.conv1d(normal, &at("attn.c_attn"), packed, hidden)?;
+        let [q, k, v] = b.thirds(packed, hidden, &at("attn.split"))?;
+        let scale = if scaled { 1.0 / (size.value as f64).sqrt() } else { 1.0 };
+        let scale = if scaled_by_layer { scale / (layer + 1) as f64 } else { scale };
+        let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attn"))?;
+        let projected = b.conv1d(attended, &at("attn.c_proj"), hidden, hidden)?;
+        x = b.add(projected, x, &at("attn.add"))?;
+
+        let normal = b.layer_norm(x, &at("ln_2"), hidden, eps)?;
+        let up = b.conv1d(normal, &at("mlp.c_fc"), intermediate, hidden)?;
+        let active = b.emit(activation.of(up), &at("mlp.act"))?;
+        let down = b.conv1d(active, &at("mlp.c_proj"), hidden, intermediate)?;
+        x = b.add(down, x, &at("mlp.add"))?;
+    }
+    let x = b.layer_norm(x, "ln_f", hidden, eps)?;
+    let logits = decoder.logits(b, x, hidden, "wte.weight", true)?;
+    Ok(decoder.finish(b, logits))
+}

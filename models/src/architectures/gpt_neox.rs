@@ -1,0 +1,144 @@
+//! GPT-NeoX (Black et al. 2022, arXiv:2204.06745), as `transformers/models/gpt_neox` has it:
+//! attention and feed-forward side by side, and a part of each head rotated.
+
+use planish_ir::ops::{Linear, Reshape, Transpose};
+use planish_ir::{Dim, Shape, ValueId};
+
+use crate::checkpoint::config::{Config, Size};
+use crate::layers::builder::Builder;
+use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
+use crate::layers::encoder::Activation;
+use crate::layers::heads;
+use crate::layers::rope::{self, Rope};
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "gpt_neox",
+    class_prefix: "GPTNeoX",
+    base: "gpt_neox",
+    tasks: &[Task::TextGeneration],
+    // Training.
+    irrelevant_keys: &["hidden_dropout"],
+    // The causal mask and frequencies that old checkpoints store, then heads of other tasks.
+    unused_tensors: &[
+        ".attention.bias",
+        ".attention.masked_bias",
+        ".rotary_emb.inv_freq",
+        "rotary_emb.inv_freq",
+        "score.",
+        "classifier.",
+        "qa_outputs.",
+    ],
+    build,
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    const EMBEDDINGS: &str = "embed_in";
+    let config = b.config;
+    let vocabulary = config.size("vocab_size", 50432)?;
+    let positions = config.size("max_position_embeddings", 2048)?;
+    let hidden = config.size("hidden_size", 6144)?;
+    let intermediate = config.size("intermediate_size", 24576)?;
+    let layers = config.size("num_hidden_layers", 44)?;
+    let queries = config.size("num_attention_heads", 64)?;
+    let activation = Activation::read(config, "hidden_act", "gelu")?;
+    let eps = config.positive("layer_norm_eps", 1e-5)?;
+    let parallel = config.boolean("use_parallel_residual", true)?;
+    let bias = config.boolean("attention_bias", true)?;
+    if !hidden.value.is_multiple_of(queries.value) {
+        return Err(config.error(format!("{hidden} is not divisible by {queries}")));
+    }
+    let size = Size::derived(hidden.value / queries.value, "hidden_size / num_attention_heads");
+    let scale = 1.0 / (size.value as f64).sqrt();
+    let heads = Heads { queries, keys: queries, size };
+
+    let rope = Rope::read(config, size, positions, rotary_defaults(config)?)?;
+    let mut decoder = Decoder::new(b, vocabulary, rope.longest, Positions::Given, heads)?;
+    let angles = rope.angles(b, decoder.position_ids)?;
+    let mut x = b.embedding(decoder.input_ids, EMBEDDINGS, vocabulary, hidden)?;
+    for layer in 0..layers.value {
+        let at = |name: &str| format!("layers.{layer}.{name}");
+        let normal = b.layer_norm(x, &at("input_layernorm"), hidden, eps)?;
+        let [q, k, v] = projections(b, normal, heads, hidden, bias, &at("attention"))?;
+        let q = angles.rotate(b, q, queries, &at("attention.rotary_q"))?;
+        let k = angles.rotate(b, k, queries, &at("attention.rotary_k"))?;
+        let attended = decoder.attend(b, [q, k, v], Scores::scaled(scale), &at("attention"))?;
+        let projected = b.projection(attended, &at("attention.dense"), [hidden, hidden], bias)?;
+        let sum = b.add(projected, x, &at("attention.add"))?;
+
+        let input = if parallel { x } else { sum };
+        let normal = b.layer_norm(input, &at("post_attention_layernorm"), hidden, eps)?;
+        let up = b.linear(normal, &at("mlp.dense_h_to_4h"), intermediate, hidden)?;
+        let active = b.emit(activation.of(up), &at("mlp.act"))?;
+        let down = b.linear(active, &at("mlp.dense_4h_to_h"), hidden, intermediate)?;
+        x = b.add(down, sum, &at("mlp.add"))?;
+    }
+    let x = b.layer_norm(x, "final_layer_norm", hidden, eps)?;
+
+    // Some checkpoints name it as those of other decoders do.
+    let head = if b.tensors.contains("lm_head.weight") { "lm_head" } else { "embed_out" };
+    let tied = b.config.boolean("tie_word_embeddings", false)?;
+    let embeddings = format!("{EMBEDDINGS}.weight");
+    let weight = heads::vocabulary_weight(b, head, &embeddings, tied, [vocabulary, hidden])?;
+    let logits = decoder::score(b, x, weight)?;
+    Ok(decoder.finish(b, logits))
+}
+
+/// What stands for keys that the rotary embedding has elsewhere.
+fn rotary_defaults(config: &Config<'_>) -> Result<rope::Defaults, ModelError> {
+    let one = |own: &'static str, other: &'static str, default: f64| match (config.get(own), config.get(other)) {
+        (Some(_), Some(_)) if config.positive(own, default)? != config.positive(other, default)? => {
+            Err(config.error(format!("`{own}` and `{other}` differ: both name the same number")))
+        }
+        _ => config.positive(own, default),
+    };
+    Ok(rope::Defaults {
+        theta: one("rotary_emb_base", "rope_theta", 10_000.0)?,
+        part: one("rotary_pct", "partial_rotary_factor", 0.25)?,
+        ..rope::Defaults::default()
+    })
+}
+
+/// Queries, keys and values. They come from one projection, whose rows are stored head by head: the
+/// queries of a head, its keys, its values.
+fn projections(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    heads: Heads,
+    hidden: Size,
+    bias: bool,
+    module: &str,
+) -> Result<[ValueId; 3], ModelError> {
+    let at = |name: &str| format!("{module}.query_key_value{name}");
+    let packed = Size::derived(3 * hidden.value, "3 * hidden_size");
+    let rows = [heads.queries.signed(), 3, heads.size.signed()].map(Dim::constant);
+    let weight = b.weight(&[&at(".weight")], &[packed, hidden])?;
+    let weight = all_queries_first(b, weight, &rows, &[packed, hidden], &at(".weight"))?;
+    let bias = match bias {
+        true => {
+            let stored = b.weight(&[&at(".bias")], &[packed])?;
+            Some(all_queries_first(b, stored, &rows, &[packed], &at(".bias"))?)
+        }
+        false => None,
+    };
+    let packed = b.emit(Linear::new(x, weight, bias), &at(""))?;
+    b.thirds(packed, hidden, &format!("{module}.split"))
+}
+
+/// The rows of a weight, which are those of [heads, 3, size], in the order of [3, heads, size].
+fn all_queries_first(
+    b: &mut Builder<'_>,
+    stored: ValueId,
+    rows: &[Dim; 3],
+    shape: &[Size],
+    name: &str,
+) -> Result<ValueId, ModelError> {
+    let columns: Vec<Dim> = shape.iter().skip(1).map(|size| size.signed().into()).collect();
+    let by_head = Shape::new(rows.iter().chain(&columns).cloned());
+    let by_head = b.emit(Reshape { x: stored, shape: by_head }, &format!("{name}.by_head"))?;
+    let perm = [1, 0].into_iter().chain(2..rows.len() + columns.len()).collect();
+    let by_kind = b.emit(Transpose { x: by_head, perm }, &format!("{name}.by_kind"))?;
+    let shape = Shape::new(shape.iter().map(|size| size.signed().into()));
+    b.emit(Reshape { x: by_kind, shape }, &format!("{name}.ordered"))
+}

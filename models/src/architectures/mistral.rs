@@ -1,0 +1,27 @@
+//! Mistral (Jiang et al. 2023, arXiv:2310.06825), as `transformers/models/mistral` has it: Llama
+//! with attention to a window of keys.
+
+use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::layers::blocks::{Defaults, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::windows::Windows;
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "mistral",
+    class_prefix: "Mistral",
+    base: "model",
+    tasks: &[Task::TextGeneration],
+    irrelevant_keys: &[],
+    unused_tensors: UNUSED_TENSORS,
+    build,
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s =
+        Settings::read(b, &Defaults { max_position_embeddings: 131072, intermediate_size: 14336, ..Defaults::LLAMA })?;
+    let window = b.config.optional_size("sliding_window", Some(4096))?;
+    s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
+    llama::decoder(b, &s)
+}

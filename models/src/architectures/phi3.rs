@@ -1,0 +1,47 @@
+//! Phi-3 (Abdin et al. 2024, arXiv:2404.14219), as `transformers/models/phi3` has it: Llama with
+//! packed projections, and with a part of each head rotated where the configuration says so.
+
+use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::layers::blocks::{Defaults, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::rope;
+use crate::layers::windows::Windows;
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "phi3",
+    class_prefix: "Phi3",
+    base: "model",
+    tasks: &[Task::TextGeneration],
+    irrelevant_keys: &[],
+    unused_tensors: UNUSED_TENSORS,
+    build,
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = Settings::read(
+        b,
+        &Defaults {
+            vocab_size: 32064,
+            max_position_embeddings: 4096,
+            hidden_size: 3072,
+            intermediate_size: 8192,
+            rms_norm_eps: 1e-5,
+            ..Defaults::LLAMA
+        },
+    )?;
+    s.packed = true;
+    // What checkpoints of early versions call it. Of the original length the transformers library has a
+    // default, which counts before what stands among the parameters.
+    s.rope = rope::Defaults {
+        longrope_names: &["su", "yarn"],
+        original: Some(4096.0),
+        recomputes: true,
+        ..rope::Defaults::default()
+    };
+    b.config.refuse(&["attention_bias"])?;
+    let window = b.config.optional_size("sliding_window", None)?;
+    s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
+    llama::decoder(b, &s)
+}

@@ -1,0 +1,38 @@
+//! Qwen2 (Yang et al. 2024, arXiv:2407.10671), as `transformers/models/qwen2` has it: Llama with
+//! biases of queries, keys and values, and windows in the upper layers where they are switched on.
+
+use crate::architectures::llama::{self, UNUSED_TENSORS};
+use crate::checkpoint::config::{Config, Size};
+use crate::layers::blocks::{Defaults, Settings};
+use crate::layers::builder::Builder;
+use crate::layers::windows::Windows;
+use crate::registry::{Architecture, Interface};
+use crate::{ModelError, Task};
+
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "qwen2",
+    class_prefix: "Qwen2",
+    base: "model",
+    tasks: &[Task::TextGeneration],
+    irrelevant_keys: &[],
+    unused_tensors: UNUSED_TENSORS,
+    build,
+};
+
+fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
+    let mut s = Settings::read(
+        b,
+        &Defaults { vocab_size: 151936, max_position_embeddings: 32768, intermediate_size: 22016, ..Defaults::LLAMA },
+    )?;
+    s.input_bias = true;
+    s.windows = windows(b.config, s.layers)?;
+    llama::decoder(b, &s)
+}
+
+/// Windows in the upper layers, where they are switched on.
+pub(crate) fn windows(config: &Config<'_>, layers: Size) -> Result<Windows, ModelError> {
+    let window = config.optional_size("sliding_window", Some(4096))?;
+    let from = config.optional_size("max_window_layers", Some(28))?.unwrap_or(0);
+    let window = if config.boolean("use_sliding_window", false)? { window } else { None };
+    Windows::read(config, layers, window, |layer| layer >= from)
+}

@@ -1,0 +1,325 @@
+//! The files of a checkpoint: one weight file or several shards, `config.json` and what belongs
+//! beside it.
+
+pub(crate) mod config;
+pub(crate) mod config_keys;
+pub(crate) mod files;
+pub(crate) mod refusals;
+pub(crate) mod safetensors;
+pub(crate) mod tensors;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use planish_ir::WeightSource;
+use serde_json::{Map, Value};
+
+use self::safetensors::{StoredTensor, WeightFile};
+use crate::ModelError;
+
+const CONFIG: &str = "config.json";
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+const INDEX_SUFFIX: &str = ".safetensors.index.json";
+
+/// The most bytes of a `config.json`, and of an index of shards.
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
+const MAX_INDEX_BYTES: u64 = 100 << 20;
+
+/// Files that belong to a model and go into an artifact unchanged.
+pub const COMPANIONS: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "preprocessor_config.json",
+    "processor_config.json",
+];
+
+/// Endings of weight files in formats that are not read.
+const OTHER_FORMATS: &[&str] = &[".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".ckpt"];
+
+const CONVERT: &str = "only safetensors is read; convert once where transformers is installed: \
+                       AutoModel.from_pretrained(\"...\").save_pretrained(\"DIR\", safe_serialization=True), \
+                       with the class that config.json names instead of AutoModel";
+
+/// A file that a model is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// An opened checkpoint: headers of the weight files are read and checked, tensors are not.
+#[derive(Debug)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    name: String,
+    config: Map<String, Value>,
+    index: Option<PathBuf>,
+    shards: Vec<Arc<WeightFile>>,
+    /// Tensor names to positions in `shards`.
+    tensors: BTreeMap<String, usize>,
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint: a folder, a `.safetensors` file with `config.json` beside it, or an
+    /// index of shards.
+    ///
+    /// # Errors
+    /// When a file is missing, unreadable or malformed, or shards and index disagree.
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
+        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound if may_be_hub_name(path) => ModelError::File {
+                path: path.to_owned(),
+                message: "there is no such file or folder here; a model of the Hugging Face hub is downloaded first, \
+                          e.g. by `hf download`"
+                    .to_owned(),
+            },
+            _ => ModelError::Read { path: path.to_owned(), source },
+        })?;
+        let file_name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let (folder, weights) = if metadata.is_dir() {
+            (path.to_owned(), None)
+        } else if file_name.ends_with(".safetensors") || file_name.ends_with(INDEX_SUFFIX) {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            (parent.to_owned(), Some(path.to_owned()))
+        } else {
+            let advice = if OTHER_FORMATS.iter().any(|f| file_name.ends_with(f)) {
+                CONVERT
+            } else {
+                "expected a checkpoint folder, a .safetensors file, a .safetensors.index.json or an .onnx file"
+            };
+            return Err(ModelError::File { path: path.to_owned(), message: advice.to_owned() });
+        };
+
+        let config_path = folder.join(CONFIG);
+        if !config_path.exists() {
+            return Err(ModelError::File {
+                path: folder,
+                message: format!("there is no {CONFIG}: it must stand beside the weights"),
+            });
+        }
+        let config = files::read_object(&config_path, MAX_CONFIG_BYTES)?;
+        let weights = match weights {
+            Some(path) => path,
+            None => find_weights(&folder)?,
+        };
+        let name = model_name(&folder, &weights);
+        let mut checkpoint = Self { folder, name, config, index: None, shards: Vec::new(), tensors: BTreeMap::new() };
+        if weights.to_string_lossy().ends_with(INDEX_SUFFIX) {
+            checkpoint.open_shards(&weights)?;
+            checkpoint.index = Some(weights);
+        } else {
+            checkpoint.refuse_lone_shard(&weights)?;
+            checkpoint.add_shard(&weights)?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// Opens the shards that an index names, and checks that both agree.
+    fn open_shards(&mut self, index: &Path) -> Result<(), ModelError> {
+        let bad = |message| ModelError::File { path: index.to_owned(), message };
+        let object = files::read_object(index, MAX_INDEX_BYTES)?;
+        let Some(Value::Object(map)) = object.get("weight_map") else {
+            return Err(bad("there is no object `weight_map`".to_owned()));
+        };
+        let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (tensor, shard) in map {
+            let Some(shard) = shard.as_str().filter(|s| is_plain_name(s)) else {
+                return Err(bad(format!("tensor `{tensor}` is in {shard}, which is no plain file name")));
+            };
+            wanted.entry(shard).or_default().insert(tensor);
+        }
+        if wanted.is_empty() {
+            return Err(bad("`weight_map` names no tensor".to_owned()));
+        }
+        for (shard, tensors) in wanted {
+            let path = self.folder.join(shard);
+            if !path.exists() {
+                return Err(bad(format!("shard {shard} is missing: download it into {}", self.folder.display())));
+            }
+            let position = self.add_shard(&path)?;
+            if let Some(lost) = tensors.iter().find(|t| self.tensors.get(**t) != Some(&position)) {
+                return Err(bad(format!("tensor `{lost}` should be in {shard}, which has no such tensor")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a weight file and enters its tensors; returns its position.
+    fn add_shard(&mut self, path: &Path) -> Result<usize, ModelError> {
+        let file = WeightFile::open(path)?;
+        let position = self.shards.len();
+        for tensor in file.tensors().keys() {
+            if let Some(other) = self.tensors.insert(tensor.clone(), position) {
+                let other = self.shards.get(other).map_or("", |f| f.name());
+                return Err(ModelError::File {
+                    path: path.to_owned(),
+                    message: format!("tensor `{tensor}` is in {other} as well"),
+                });
+            }
+        }
+        self.shards.push(Arc::new(file));
+        Ok(position)
+    }
+
+    /// Refuses a file that is one shard of several: most tensors would be missing.
+    fn refuse_lone_shard(&self, weights: &Path) -> Result<(), ModelError> {
+        let index = self.folder.join(INDEX);
+        let name = weights.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if name == SINGLE || !index.exists() {
+            return Ok(());
+        }
+        let object = files::read_object(&index, MAX_INDEX_BYTES)?;
+        let listed = |map: &Map<String, Value>| map.values().any(|shard| shard.as_str() == Some(name));
+        match object.get("weight_map") {
+            Some(Value::Object(map)) if listed(map) => Err(ModelError::File {
+                path: weights.to_owned(),
+                message: format!("this is one shard of several: give the folder, or {INDEX}"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The model's name: that of its folder, or of a weight file with a name of its own.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where `config.json` is.
+    #[must_use]
+    pub fn config_path(&self) -> PathBuf {
+        self.folder.join(CONFIG)
+    }
+
+    /// What `config.json` holds.
+    #[must_use]
+    pub fn config(&self) -> &Map<String, Value> {
+        &self.config
+    }
+
+    /// The weight files, in the order of their names.
+    #[must_use]
+    pub fn weight_files(&self) -> &[Arc<WeightFile>] {
+        &self.shards
+    }
+
+    /// Where the weights are, for messages: the one file, or the folder of several.
+    #[must_use]
+    pub fn weights_path(&self) -> &Path {
+        match self.shards.as_slice() {
+            [one] => one.path(),
+            _ => &self.folder,
+        }
+    }
+
+    /// A tensor and the file that holds it.
+    #[must_use]
+    pub fn tensor(&self, name: &str) -> Option<(&Arc<WeightFile>, &StoredTensor)> {
+        let file = self.shards.get(*self.tensors.get(name)?)?;
+        Some((file, file.tensors().get(name)?))
+    }
+
+    /// The names of all tensors, sorted.
+    pub fn tensor_names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The files that decide what the model is: configuration, index, weights.
+    ///
+    /// # Errors
+    /// When one has vanished since.
+    pub fn sources(&self) -> Result<Vec<SourceFile>, ModelError> {
+        let stat = |path: PathBuf| match fs::metadata(&path) {
+            Ok(metadata) => Ok(SourceFile { path, bytes: metadata.len() }),
+            Err(source) => Err(ModelError::Read { path, source }),
+        };
+        let texts = std::iter::once(self.config_path()).chain(self.index.clone()).map(stat);
+        let weights = self.shards.iter().map(|f| Ok(SourceFile { path: f.path().to_owned(), bytes: f.bytes() }));
+        texts.chain(weights).collect()
+    }
+
+    /// The configuration and tokenizer files that are there, which an artifact takes over unchanged.
+    #[must_use]
+    pub fn companions(&self) -> Vec<PathBuf> {
+        COMPANIONS.iter().map(|name| self.folder.join(name)).filter(|path| path.is_file()).collect()
+    }
+}
+
+/// Whether a path is written as the names of models on the Hugging Face hub are: `NAME` or
+/// `OWNER/NAME`.
+fn may_be_hub_name(path: &Path) -> bool {
+    let file = path.extension().is_some_and(|extension| extension == "safetensors" || extension == "json");
+    !file && path.components().count() <= 2 && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The weight file of a folder, or its index of shards.
+fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
+    for name in [SINGLE, INDEX] {
+        let path = folder.join(name);
+        if path.exists() {
+            return Ok(path);
+        }
+    }
+    let entries = fs::read_dir(folder).map_err(|source| ModelError::Read { path: folder.to_owned(), source })?;
+    let mut names: Vec<String> =
+        entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
+    names.sort();
+    let ending = |endings: &[&str]| {
+        let found: Vec<&str> =
+            names.iter().map(String::as_str).filter(|n| endings.iter().any(|e| n.ends_with(e))).collect();
+        (!found.is_empty()).then(|| found.join(", "))
+    };
+    let message = if let Some(found) = ending(&[".safetensors"]) {
+        format!("there is no {SINGLE} and no {INDEX}; give one of these files instead of the folder: {found}")
+    } else if let Some(found) = ending(OTHER_FORMATS) {
+        format!("there is no {SINGLE}, but {found}: {CONVERT}")
+    } else if let Some(found) = ending(&[".onnx"]) {
+        format!("there are no weights: neither {SINGLE} nor {INDEX}; an ONNX graph is named by its file: {found}")
+    } else {
+        format!("there are no weights: neither {SINGLE} nor {INDEX}")
+    };
+    Err(ModelError::File { path: folder.to_owned(), message })
+}
+
+/// Whether a name stays inside its folder.
+fn is_plain_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)
+}
+
+/// The name of a model. A snapshot of the Hugging Face cache, `models--ORG--NAME/snapshots/HASH`,
+/// has the model's name two levels up.
+fn model_name(folder: &Path, weights: &Path) -> String {
+    let text = |path: Option<&Path>| path.and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
+    let file = text(Some(weights)).unwrap_or_default();
+    let own = file.strip_suffix(INDEX_SUFFIX).or(file.strip_suffix(".safetensors")).unwrap_or(&file);
+    if own != "model" && !own.is_empty() {
+        return own.to_owned();
+    }
+    // Only the folder: a weight file of the cache is a link to a name that is a hash.
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let cached = match folder.parent() {
+        Some(snapshots) if snapshots.ends_with("snapshots") => text(snapshots.parent()),
+        _ => None,
+    };
+    let cached = cached.as_deref().and_then(|n| n.strip_prefix("models--")).and_then(|n| n.rsplit("--").next());
+    cached.map(str::to_owned).or(text(Some(&folder))).unwrap_or_else(|| "model".to_owned())
+}

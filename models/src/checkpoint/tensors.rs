@@ -1,0 +1,167 @@
+//! Hands out the tensors of a checkpoint by the names of the architecture's modules, and keeps a
+//! record of which were used.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use planish_ir::weight::StoredRange;
+use planish_ir::{DType, Origin, Weight, WeightSource};
+
+use crate::checkpoint::config::Size;
+use crate::{Checkpoint, ModelError};
+
+/// How many names a message about a missing tensor offers.
+const SUGGESTIONS: usize = 3;
+
+/// Bytes compared at once.
+const COMPARE_BYTES: usize = 1 << 20;
+
+pub(crate) struct Tensors<'a> {
+    checkpoint: &'a Checkpoint,
+    /// What stands before the names of the base model: `bert.`, or nothing where it was saved alone.
+    prefix: String,
+    /// Names as stored.
+    used: BTreeSet<String>,
+}
+
+impl<'a> Tensors<'a> {
+    /// The tensors of a checkpoint whose base model goes by a name such as `bert`.
+    pub(crate) fn new(checkpoint: &'a Checkpoint, base: &str) -> Self {
+        let prefix = format!("{base}.");
+        let prefixed = checkpoint.tensor_names().any(|name| name.starts_with(&prefix));
+        let prefix = if prefixed { prefix } else { String::new() };
+        Self { checkpoint, prefix, used: BTreeSet::new() }
+    }
+
+    /// The stored name of a tensor.
+    fn find(&self, name: &str) -> Option<String> {
+        let stored = |name: String| self.checkpoint.tensor(&name).map(|_| name);
+        stored(format!("{}{name}", self.prefix)).or_else(|| stored(name.to_owned()))
+    }
+
+    /// Whether there is such a tensor.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// The length of a tensor's first axis, if it is there and has one.
+    pub(crate) fn rows(&self, name: &str) -> Option<usize> {
+        let (_, tensor) = self.checkpoint.tensor(&self.find(name)?)?;
+        tensor.shape.first().copied()
+    }
+
+    /// The element type that a tensor is stored in, if it is there.
+    pub(crate) fn dtype(&self, name: &str) -> Option<DType> {
+        let (_, tensor) = self.checkpoint.tensor(&self.find(name)?)?;
+        tensor.element_type()
+    }
+
+    /// The tensor under the first of several names that is there, as 32 bit floats.
+    pub(crate) fn take(&mut self, names: &[&str], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
+        let stored = names.iter().find_map(|name| self.find(name));
+        let found = stored.and_then(|name| self.checkpoint.tensor(&name).map(|(file, tensor)| (name, file, tensor)));
+        let Some((name, file, tensor)) = found else { return Err(self.missing(names)) };
+        let wrong = |message| ModelError::Tensor { name: name.clone(), path: file.path().to_owned(), message };
+
+        if !tensor.shape.iter().eq(shape.iter().map(|size| &size.value)) {
+            let expected: Vec<usize> = shape.iter().map(|size| size.value).collect();
+            let reasons: Vec<String> = shape.iter().map(Size::to_string).collect();
+            let message = format!("the shape is {:?}, expected {expected:?} ({})", tensor.shape, reasons.join(", "));
+            return Err(wrong(message));
+        }
+        let dtype = match tensor.element_type() {
+            Some(dtype @ (DType::F32 | DType::F16 | DType::Bf16)) => dtype,
+            _ => {
+                return Err(wrong(format!(
+                    "elements are {}, expected F32, F16 or BF16: save the model in one of these",
+                    tensor.dtype
+                )));
+            }
+        };
+        let source: Arc<dyn WeightSource> = Arc::<crate::WeightFile>::clone(file);
+        let range = StoredRange { source, offset: tensor.offset };
+        let weight = Weight::stored(dtype, tensor.shape.clone(), range)
+            .and_then(|weight| weight.cast(DType::F32))
+            .ok_or_else(|| wrong("its size does not fit 64 bits".to_owned()))?;
+        let origin = Origin::Tensor { file: file.name().into(), name: name.as_str().into() };
+        self.used.insert(name);
+        Ok((weight, origin))
+    }
+
+    /// Whether `copy` is stored and holds other bytes than `original`. Both count as used.
+    pub(crate) fn differs(&mut self, original: &str, copy: &str) -> Result<bool, ModelError> {
+        let (Some(original), Some(copy)) = (self.find(original), self.find(copy)) else { return Ok(false) };
+        let equal = match (self.checkpoint.tensor(&original), self.checkpoint.tensor(&copy)) {
+            (Some((file_a, a)), Some((file_b, b))) if a.dtype == b.dtype && a.shape == b.shape => {
+                same_bytes((file_a, a.offset), (file_b, b.offset), a.bytes)
+                    .map_err(|source| ModelError::Read { path: file_b.path().to_owned(), source })?
+            }
+            _ => false,
+        };
+        self.used.extend([original, copy]);
+        Ok(!equal)
+    }
+
+    /// An error about `copy`, which should be the same as `original`.
+    pub(crate) fn contradiction(&self, copy: &str, original: &str, advice: &str) -> ModelError {
+        let stored = |name: &str| self.find(name).unwrap_or_else(|| name.to_owned());
+        let name = stored(copy);
+        let path = self.checkpoint.tensor(&name).map_or(self.checkpoint.weights_path(), |(file, _)| file.path());
+        let message = format!("it differs from `{}`, which should be the same: {advice}", stored(original));
+        ModelError::Tensor { path: path.to_owned(), name, message }
+    }
+
+    fn missing(&self, names: &[&str]) -> ModelError {
+        let name = names.first().copied().unwrap_or_default();
+        // Modules of the base model stand below the prefix, heads beside it.
+        let sibling = format!("{}{}.", self.prefix, name.split('.').next().unwrap_or_default());
+        let in_base = self.checkpoint.tensor_names().any(|name| name.starts_with(&sibling));
+        let wanted = if in_base { format!("{}{name}", self.prefix) } else { name.to_owned() };
+        let mut scored: Vec<(usize, &str)> =
+            self.checkpoint.tensor_names().map(|name| (similarity(name, &wanted), name)).collect();
+        scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        let similar: Vec<String> =
+            scored.iter().filter(|s| s.0 > 1).take(SUGGESTIONS).map(|s| format!("`{}`", s.1)).collect();
+        let hint = match similar.as_slice() {
+            [] => String::new(),
+            names => format!("; similar names there: {}", names.join(", ")),
+        };
+        ModelError::MissingTensor { name: wanted, path: self.checkpoint.weights_path().to_owned(), hint }
+    }
+
+    /// Stored names that were not used and do not begin with one of `known` (the base model's
+    /// prefix aside), or end with one that begins with a dot.
+    pub(crate) fn unused(&self, known: &[&str]) -> Vec<&'a str> {
+        let expected = |name: &str| {
+            let name = name.strip_prefix(&self.prefix).unwrap_or(name);
+            known.iter().any(|k| if k.starts_with('.') { name.ends_with(k) } else { name.starts_with(k) })
+        };
+        self.checkpoint.tensor_names().filter(|name| !self.used.contains(*name) && !expected(name)).collect()
+    }
+}
+
+/// How many dot-separated parts two names share at their beginning and end.
+fn similarity(a: &str, b: &str) -> usize {
+    let same = |(x, y): &(&str, &str)| x == y;
+    let head = a.split('.').zip(b.split('.')).take_while(same).count();
+    let tail = a.rsplit('.').zip(b.rsplit('.')).take_while(same).count();
+    head + tail
+}
+
+type Place<'a> = (&'a Arc<crate::WeightFile>, u64);
+
+fn same_bytes(a: Place<'_>, b: Place<'_>, bytes: u64) -> io::Result<bool> {
+    let (mut x, mut y) = (vec![0; COMPARE_BYTES], vec![0; COMPARE_BYTES]);
+    let mut done = 0;
+    while done < bytes {
+        let length = usize::try_from(bytes - done).map_or(COMPARE_BYTES, |left| left.min(COMPARE_BYTES));
+        a.0.read_at(a.1 + done, &mut x[..length])?;
+        b.0.read_at(b.1 + done, &mut y[..length])?;
+        if x[..length] != y[..length] {
+            return Ok(false);
+        }
+        done += length as u64;
+    }
+    Ok(true)
+}

@@ -1,0 +1,187 @@
+//! Builds a graph module by module. Values take the module's path in the checkpoint as their
+//! name, without the base model's prefix; weights that of their tensor.
+
+use std::collections::HashMap;
+
+use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Real, RmsNorm, Split};
+use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId, Weight};
+
+use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::tensors::Tensors;
+use crate::{Checkpoint, IdRange, ModelError, Part};
+
+/// The name of the batch dimension, as Optimum has it.
+pub(crate) const BATCH: &str = "batch_size";
+/// The name of the dimension of token positions, as Optimum has it.
+pub(crate) const SEQUENCE: &str = "sequence_length";
+/// The name of the dimension of a cache's positions, as Optimum has it.
+pub(crate) const PAST: &str = "past_sequence_length";
+
+pub(crate) struct Builder<'a> {
+    pub(crate) graph: Graph,
+    pub(crate) config: &'a Config<'a>,
+    pub(crate) tensors: Tensors<'a>,
+    pub(crate) warnings: Vec<String>,
+    /// What ids each input of integers takes, in the order of the inputs.
+    pub(crate) id_ranges: Vec<IdRange>,
+    /// The parts of the model that are built.
+    parts: Vec<Part>,
+    /// Weights of the graph by name: one that is used twice stays one.
+    weights: HashMap<String, ValueId>,
+}
+
+impl<'a> Builder<'a> {
+    /// An empty graph of a checkpoint whose base model goes by a name such as `bert`.
+    pub(crate) fn new(checkpoint: &'a Checkpoint, config: &'a Config<'a>, base: &str) -> Self {
+        Self {
+            graph: Graph::new(checkpoint.name()),
+            config,
+            tensors: Tensors::new(checkpoint, base),
+            warnings: Vec::new(),
+            id_ranges: Vec::new(),
+            parts: Vec::new(),
+            weights: HashMap::new(),
+        }
+    }
+
+    /// Ends a part of the model; the next begins with an empty graph.
+    pub(crate) fn finish(&mut self, name: &'static str) {
+        let empty = Graph::new(&self.graph.name);
+        let graph = std::mem::replace(&mut self.graph, empty);
+        self.parts.push(Part { name, graph, id_ranges: std::mem::take(&mut self.id_ranges) });
+        self.weights.clear();
+    }
+
+    /// The parts of the model: those that were finished, or the whole of it.
+    pub(crate) fn into_parts(mut self) -> Vec<Part> {
+        if self.parts.is_empty() {
+            self.finish("model");
+        }
+        self.parts
+    }
+
+    /// An input of ids from 0 up to, not including, `end`: i64[batch_size, sequence_length].
+    pub(crate) fn input(&mut self, name: &str, end: i64) -> ValueId {
+        self.ids(name, [Dim::symbol(BATCH), Dim::symbol(SEQUENCE)], end)
+    }
+
+    /// An input of ids from 0 up to, not including, `end`.
+    pub(crate) fn ids(&mut self, name: &str, dims: impl IntoIterator<Item = Dim>, end: i64) -> ValueId {
+        let shape = Shape::new(dims);
+        self.id_ranges.push(IdRange { input: name.to_owned(), end });
+        self.graph.add_input(name, TensorType::new(DType::I64, shape), Origin::Unknown)
+    }
+
+    /// An input of 32 bit floats.
+    pub(crate) fn floats(&mut self, name: &str, dims: impl IntoIterator<Item = Dim>) -> ValueId {
+        self.graph.add_input(name, TensorType::new(DType::F32, Shape::new(dims)), Origin::Unknown)
+    }
+
+    /// A weight under the first of several names that is stored; it takes the first name.
+    pub(crate) fn weight(&mut self, names: &[&str], shape: &[Size]) -> Result<ValueId, ModelError> {
+        let name = names.first().copied().unwrap_or_default();
+        if let Some(&value) = self.weights.get(name) {
+            return Ok(value);
+        }
+        let (weight, origin) = self.tensors.take(names, shape)?;
+        let value = self.graph.add_weight(name, weight, origin);
+        self.weights.insert(name.to_owned(), value);
+        Ok(value)
+    }
+
+    /// Appends a node with one result.
+    pub(crate) fn emit(&mut self, op: impl Into<Op>, module: &str) -> Result<ValueId, ModelError> {
+        let results = self.emit_all(op, module)?;
+        Ok(results.first().copied().unwrap_or_else(|| unreachable!("operators have at least one result")))
+    }
+
+    /// Appends a node.
+    pub(crate) fn emit_all(&mut self, op: impl Into<Op>, module: &str) -> Result<Vec<ValueId>, ModelError> {
+        Ok(self.graph.emit(op, module, Origin::Module(module.into()))?)
+    }
+
+    /// `a + b`.
+    pub(crate) fn add(&mut self, a: ValueId, b: ValueId, module: &str) -> Result<ValueId, ModelError> {
+        self.emit(Binary { kind: BinaryKind::Add, a, b }, module)
+    }
+
+    /// Three parts of as many features each: [.., 3 * size] to [.., size] of rank 3.
+    pub(crate) fn thirds(&mut self, x: ValueId, size: Size, module: &str) -> Result<[ValueId; 3], ModelError> {
+        match self.emit_all(Split { x, axis: 2, sizes: vec![size.value; 3] }, module)?[..] {
+            [first, second, third] => Ok([first, second, third]),
+            _ => unreachable!("a split has as many results as sizes"),
+        }
+    }
+
+    /// `torch.nn.Linear` with bias.
+    pub(crate) fn linear(&mut self, x: ValueId, module: &str, out: Size, inner: Size) -> Result<ValueId, ModelError> {
+        self.projection(x, module, [out, inner], true)
+    }
+
+    /// `torch.nn.Linear`, of [out, in] features, with or without bias.
+    pub(crate) fn projection(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        [out, inner]: [Size; 2],
+        bias: bool,
+    ) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], &[out, inner])?;
+        let bias = if bias { Some(self.weight(&[&format!("{module}.bias")], &[out])?) } else { None };
+        self.emit(Linear::new(x, weight, bias), module)
+    }
+
+    /// `Conv1D` of the transformers library: a linear layer whose weight is stored as [in, out].
+    pub(crate) fn conv1d(&mut self, x: ValueId, module: &str, out: Size, inner: Size) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], &[inner, out])?;
+        let bias = Some(self.weight(&[&format!("{module}.bias")], &[out])?);
+        self.emit(Linear { transposed: Flag(true), ..Linear::new(x, weight, bias) }, module)
+    }
+
+    /// `torch.nn.LayerNorm`; `gamma` and `beta` are what checkpoints converted from TensorFlow
+    /// call weight and bias.
+    pub(crate) fn layer_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight"), &format!("{module}.gamma")], &[size])?;
+        let bias = Some(self.weight(&[&format!("{module}.bias"), &format!("{module}.beta")], &[size])?);
+        self.emit(LayerNorm { x, weight, bias, eps: Real(eps) }, module)
+    }
+
+    /// A number of the configuration: f32[].
+    pub(crate) fn number(&mut self, number: f64, name: &str, key: &str) -> ValueId {
+        let weight = Weight::numbers(DType::F32, Vec::new(), &[number]);
+        let weight = weight.unwrap_or_else(|| unreachable!("a scalar is one number"));
+        self.graph.add_weight(name, weight, Origin::Config(key.into()))
+    }
+
+    /// Root mean square normalization, as `LlamaRMSNorm` of the transformers library.
+    pub(crate) fn rms_norm(&mut self, x: ValueId, module: &str, size: Size, eps: f64) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], &[size])?;
+        self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
+    }
+
+    /// The same with a weight that is stored less 1, as `GemmaRMSNorm` of the transformers library.
+    pub(crate) fn rms_norm_around_one(
+        &mut self,
+        x: ValueId,
+        module: &str,
+        size: Size,
+        eps: f64,
+    ) -> Result<ValueId, ModelError> {
+        let stored = self.weight(&[&format!("{module}.weight")], &[size])?;
+        let one = self.number(1.0, &format!("{module}.one"), "model_type");
+        let weight = self.add(stored, one, &format!("{module}.weight.add"))?;
+        self.emit(RmsNorm { x, weight, eps: Real(eps) }, module)
+    }
+
+    /// `torch.nn.Embedding` of `rows` vectors.
+    pub(crate) fn embedding(
+        &mut self,
+        ids: ValueId,
+        module: &str,
+        rows: Size,
+        features: Size,
+    ) -> Result<ValueId, ModelError> {
+        let weight = self.weight(&[&format!("{module}.weight")], &[rows, features])?;
+        self.emit(Embedding { weight, ids }, module)
+    }
+}

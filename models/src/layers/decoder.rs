@@ -1,0 +1,181 @@
+//! What decoders share: inputs, causal attention over a cache of keys and values, and the head that
+//! scores the next token. Inputs and outputs are named as Optimum names them.
+
+use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear, Real, Slice};
+use planish_ir::{DType, Dim, ValueId};
+
+use crate::ModelError;
+use crate::checkpoint::config::Size;
+use crate::layers::builder::{BATCH, Builder, PAST, SEQUENCE};
+use crate::layers::heads;
+use crate::registry::Interface;
+
+/// The projection to the vocabulary.
+const HEAD: &str = "lm_head";
+
+/// The heads of a decoder's attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Heads {
+    pub(crate) queries: Size,
+    /// Heads of keys and values: a divisor of those of queries.
+    pub(crate) keys: Size,
+    /// Features of a head.
+    pub(crate) size: Size,
+}
+
+impl Heads {
+    /// Checks what no tensor's shape shows.
+    pub(crate) fn check(self, b: &Builder<'_>) -> Result<Self, ModelError> {
+        match self.queries.value.is_multiple_of(self.keys.value) {
+            true => Ok(self),
+            false => Err(b.config.error(format!("{} is not divisible by {}", self.queries, self.keys))),
+        }
+    }
+}
+
+/// How queries and keys become the scores of an attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Scores {
+    /// What products are multiplied with.
+    pub(crate) scale: f64,
+    /// How many of the latest keys take part; all where absent.
+    pub(crate) window: Option<usize>,
+    /// Scores `s` become `softcap * tanh(s / softcap)`.
+    pub(crate) softcap: Option<f64>,
+}
+
+impl Scores {
+    /// Scores of all keys.
+    pub(crate) fn scaled(scale: f64) -> Self {
+        Self { scale, window: None, softcap: None }
+    }
+}
+
+/// Where the positions of tokens come from: Optimum gives some types an input for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Positions {
+    /// The input `position_ids`.
+    Given,
+    /// Counted from the first token that the mask keeps.
+    Counted,
+}
+
+/// A decoder that is being built.
+pub(crate) struct Decoder {
+    /// i64[batch_size, sequence_length].
+    pub(crate) input_ids: ValueId,
+    /// i64[batch_size, sequence_length].
+    pub(crate) position_ids: ValueId,
+    vocabulary: Size,
+    positions: Size,
+    heads: Heads,
+    /// Which keys take part: bool[batch_size, past_sequence_length + sequence_length].
+    mask: ValueId,
+    /// Keys and values of each layer so far.
+    present: Vec<[ValueId; 2]>,
+}
+
+impl Decoder {
+    /// Adds the inputs, but those of the cache: each layer adds its own.
+    pub(crate) fn new(
+        b: &mut Builder<'_>,
+        vocabulary: Size,
+        positions: Size,
+        source: Positions,
+        heads: Heads,
+    ) -> Result<Self, ModelError> {
+        let input_ids = b.input("input_ids", vocabulary.signed());
+        let keys = Dim::symbol(PAST).checked_add(&Dim::symbol(SEQUENCE)).unwrap_or_default();
+        let attention_mask = b.ids("attention_mask", [Dim::symbol(BATCH), keys], 2);
+        let position_ids = match source {
+            Positions::Given => b.input("position_ids", positions.signed()),
+            Positions::Counted => counted(b, attention_mask)?,
+        };
+        let mask = b.emit(Cast { x: attention_mask, to: DType::Bool }, "attention_mask.bool")?;
+        Ok(Self { input_ids, position_ids, vocabulary, positions, heads, mask, present: Vec::new() })
+    }
+
+    /// Attention of the next layer, [batch_size, sequence_length, features].
+    pub(crate) fn attend(
+        &mut self,
+        b: &mut Builder<'_>,
+        [q, k, v]: [ValueId; 3],
+        scores: Scores,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let layer = self.present.len();
+        let Heads { queries, keys, size } = self.heads;
+        let mut past = |what: &str| {
+            let dims = [Dim::symbol(BATCH), keys.signed().into(), Dim::symbol(PAST), size.signed().into()];
+            b.floats(&format!("past_key_values.{layer}.{what}"), dims)
+        };
+        let (past_key, past_value) = (Some(past("key")), Some(past("value")));
+        let attention = Attention {
+            mask: Some(self.mask),
+            past_key,
+            past_value,
+            kv_heads: Some(keys.value).filter(|keys| *keys != queries.value),
+            causal: Flag(true),
+            window: scores.window,
+            softcap: scores.softcap.map(Real),
+            present: Flag(true),
+            ..Attention::new(q, k, v, queries.value, Real(scores.scale))
+        };
+        match b.emit_all(attention, module)?[..] {
+            [result, key, value] => {
+                self.present.push([key, value]);
+                Ok(result)
+            }
+            _ => unreachable!("attention has its keys and values as results"),
+        }
+    }
+
+    /// The scores of the vocabulary for each token, by the projection that checkpoints of most decoders
+    /// call `lm_head`. Its weight is that of the embeddings where the configuration ties them; `tied` is
+    /// its default.
+    pub(crate) fn logits(
+        &self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        hidden: Size,
+        embeddings: &str,
+        tied: bool,
+    ) -> Result<ValueId, ModelError> {
+        let tied = b.config.boolean("tie_word_embeddings", tied)?;
+        let weight = heads::vocabulary_weight(b, HEAD, embeddings, tied, [self.vocabulary, hidden])?;
+        score(b, x, weight)
+    }
+
+    /// Adds the outputs: `logits`, then the cache.
+    pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Interface {
+        b.graph.add_output("logits", logits);
+        for (layer, [key, value]) in self.present.into_iter().enumerate() {
+            b.graph.add_output(&format!("present.{layer}.key"), key);
+            b.graph.add_output(&format!("present.{layer}.value"), value);
+        }
+        Interface {
+            max_positions: Some(self.positions.value),
+            vocab_size: Some(self.vocabulary.value),
+            pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
+            recompute_at: None,
+        }
+    }
+}
+
+/// The number of tokens before each new one, padding not counted: i64[batch_size, sequence_length].
+fn counted(b: &mut Builder<'_>, attention_mask: ValueId) -> Result<ValueId, ModelError> {
+    const MODULE: &str = "position_ids";
+    let up_to = b.emit(CumSum { x: attention_mask, axis: 1 }, MODULE)?;
+    let end = b.graph.ty(attention_mask).shape[1].clone();
+    let up_to = b.emit(Slice { x: up_to, axis: 1, start: Dim::symbol(PAST), end }, MODULE)?;
+    let one = b.graph.add_scalar("position_ids.one", DType::I64, 1.0);
+    let before = b.emit(Binary { kind: BinaryKind::Sub, a: up_to, b: one }, MODULE)?;
+    // Padding on the left has no token before it.
+    let zero = b.graph.add_scalar("position_ids.zero", DType::I64, 0.0);
+    b.emit(Binary { kind: BinaryKind::Max, a: before, b: zero }, MODULE)
+}
+
+/// The scores of the vocabulary for each token, by a weight [vocabulary, hidden].
+pub(crate) fn score(b: &mut Builder<'_>, x: ValueId, weight: ValueId) -> Result<ValueId, ModelError> {
+    b.emit(Linear::new(x, weight, None), HEAD)
+}

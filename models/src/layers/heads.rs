@@ -1,0 +1,131 @@
+//! Heads on top of a model, and the graph's outputs with them.
+
+use planish_ir::ops::{Gather, Linear, Reshape, Split, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
+
+use crate::ModelError;
+use crate::checkpoint::config::Size;
+use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+use crate::layers::encoder::{Activation, Settings};
+
+/// The first token of each sequence: [batch_size, sequence_length, hidden] to [batch_size, hidden].
+pub(crate) fn first_token(b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<ValueId, ModelError> {
+    let indices = b.graph.add_weight(&format!("{module}.first"), Weight::scalar(DType::I64, 0.0), Origin::Unknown);
+    b.emit(Gather { x, indices, axis: 1 }, &format!("{module}.first_token"))
+}
+
+/// A projection of the first token with an activation after it: [batch_size, hidden].
+pub(crate) fn pool(
+    b: &mut Builder<'_>,
+    hidden: Size,
+    x: ValueId,
+    module: &str,
+    kind: UnaryKind,
+) -> Result<ValueId, ModelError> {
+    let first = first_token(b, x, module)?;
+    let projected = b.linear(first, module, hidden, hidden)?;
+    b.emit(Unary { kind, x: projected }, &format!("{module}.activation"))
+}
+
+/// `logits` of labels, of each token or of a pooled sequence.
+pub(crate) fn classify(b: &mut Builder<'_>, hidden: Size, x: ValueId, module: &str) -> Result<(), ModelError> {
+    let labels = b.config.labels()?;
+    let logits = b.linear(x, module, labels, hidden)?;
+    b.graph.add_output("logits", logits);
+    Ok(())
+}
+
+/// `start_logits` and `end_logits` of each token.
+pub(crate) fn answer(b: &mut Builder<'_>, s: &Settings, x: ValueId) -> Result<(), ModelError> {
+    const MODULE: &str = "qa_outputs";
+    let labels = b.config.labels()?;
+    if labels.value != 2 {
+        return Err(b.config.error(format!("question answering has 2 labels, start and end, but {labels}")));
+    }
+    let logits = b.linear(x, MODULE, labels, s.hidden)?;
+    let split = Split { x: logits, axis: 2, sizes: vec![1, 1] };
+    let halves = b.graph.emit(split, &format!("{MODULE}.split"), Origin::Module(MODULE.into()))?;
+    for (half, name) in halves.into_iter().zip(["start_logits", "end_logits"]) {
+        let shape = Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE)]);
+        let logits = b.emit(Reshape { x: half, shape }, &format!("{MODULE}.{name}"))?;
+        b.graph.add_output(name, logits);
+    }
+    Ok(())
+}
+
+/// The weight of a projection to the vocabulary, [vocabulary, hidden]: that of the embeddings where
+/// they are tied.
+pub(crate) fn vocabulary_weight(
+    b: &mut Builder<'_>,
+    module: &str,
+    embeddings: &str,
+    tied: bool,
+    shape: [Size; 2],
+) -> Result<ValueId, ModelError> {
+    let own = format!("{module}.weight");
+    if !tied {
+        return b.weight(&[&own], &shape);
+    }
+    if b.tensors.differs(embeddings, &own)? {
+        let advice = "transformers 4 takes the word embeddings as the decoder's matrix, transformers 5 this tensor; \
+                      set `tie_word_embeddings` to false in config.json to take this tensor, or remove it";
+        return Err(b.tensors.contradiction(&own, embeddings, advice));
+    }
+    b.weight(&[embeddings], &shape)
+}
+
+/// What the modules of a masked language model's head are called.
+pub(crate) struct MaskedLm {
+    pub(crate) transform: &'static str,
+    pub(crate) norm: &'static str,
+    /// The projection to the vocabulary; its matrix is that of the word embeddings where they are tied.
+    pub(crate) decoder: &'static str,
+    /// Where the decoder's bias may be stored instead of, or besides, the decoder.
+    pub(crate) second_bias: Option<SecondBias>,
+    pub(crate) activation: Activation,
+}
+
+/// A second name of a decoder's bias.
+pub(crate) struct SecondBias {
+    pub(crate) name: &'static str,
+    /// Whether each generation of the transformers library passes it over for a bias that is stored
+    /// with the decoder. Otherwise which of the two is applied depends on the generation.
+    pub(crate) never_counts: bool,
+}
+
+/// `logits` of the vocabulary for each token.
+pub(crate) fn fill_mask(b: &mut Builder<'_>, s: &Settings, x: ValueId, names: &MaskedLm) -> Result<(), ModelError> {
+    const EMBEDDINGS: &str = "embeddings.word_embeddings.weight";
+    let projected = b.linear(x, names.transform, s.hidden, s.hidden)?;
+    let active = b.emit(names.activation.of(projected), &format!("{}.activation", names.transform))?;
+    let x = b.layer_norm(active, names.norm, s.hidden, s.eps)?;
+
+    let tied = b.config.boolean("tie_word_embeddings", true)?;
+    let weight = vocabulary_weight(b, names.decoder, EMBEDDINGS, tied, [s.vocabulary, s.hidden])?;
+    let bias = Some(decoder_bias(b, s, names, tied)?);
+    let logits = b.emit(Linear::new(x, weight, bias), names.decoder)?;
+    b.graph.add_output("logits", logits);
+    Ok(())
+}
+
+fn decoder_bias(b: &mut Builder<'_>, s: &Settings, names: &MaskedLm, tied: bool) -> Result<ValueId, ModelError> {
+    let shape = [s.vocabulary];
+    let own = format!("{}.bias", names.decoder);
+    let Some(SecondBias { name: second, never_counts }) = names.second_bias else { return b.weight(&[&own], &shape) };
+    if b.tensors.differs(second, &own)? {
+        if !never_counts {
+            let advice = "transformers 4 applies the latter, transformers 5 the former; \
+                          remove one from the checkpoint, or make the two equal";
+            return Err(b.tensors.contradiction(&own, second, advice));
+        }
+        b.warnings.push(format!("tensor `{second}` differs from `{own}`, which is applied in its place"));
+        return b.weight(&[&own], &shape);
+    }
+    if !tied && b.tensors.contains(second) && !b.tensors.contains(&own) {
+        b.warnings.push(format!(
+            "tensor `{second}` is applied as the decoder's bias, as transformers 4 has it; \
+             transformers 5 takes zeros, since `tie_word_embeddings` is false and there is no `{own}`"
+        ));
+    }
+    b.weight(&[second, &own], &shape)
+}

@@ -1,0 +1,12 @@
+//! What architectures are made of: blocks, heads, positions and the like.
+
+pub(crate) mod blocks;
+pub(crate) mod builder;
+pub(crate) mod decoder;
+pub(crate) mod encoder;
+pub(crate) mod heads;
+pub(crate) mod relative;
+pub(crate) mod rope;
+pub(crate) mod seq2seq;
+pub(crate) mod sinusoidal;
+pub(crate) mod windows;

@@ -1,0 +1,158 @@
+//! Rotary position embedding (Su et al. 2021, arXiv:2104.09864): angles of positions, and their
+//! place in a graph. What `config.json` says of it is read in [`parameters`].
+//!
+//! Where frequencies depend on the length of the text, it is that of each row: the last of its
+//! positions and one. So no row depends on what else is in its batch. The transformers library
+//! takes the longest of a batch, which is the same where rows are equally long.
+
+mod parameters;
+mod scaling;
+
+use planish_ir::ops::{Binary, BinaryKind, Cast, Reduce, ReduceKind, Reshape, Rotary, Select, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Origin, Shape, ValueId, Weight};
+
+use crate::ModelError;
+use crate::checkpoint::config::Size;
+use crate::layers::builder::{BATCH, Builder, SEQUENCE};
+
+pub(crate) use parameters::Defaults;
+
+const MODULE: &str = "rotary_emb";
+
+fn at(name: &str) -> String {
+    format!("{MODULE}.{name}")
+}
+
+/// The embedding of a model.
+pub(crate) struct Rope {
+    frequencies: Frequencies,
+    /// What cosines and sines are multiplied with.
+    attention_factor: f64,
+    /// The longest text that it is made for.
+    pub(crate) longest: Size,
+}
+
+/// The angle of each pair at position 1, in radians.
+enum Frequencies {
+    /// The same at all lengths.
+    Fixed(Vec<f64>),
+    /// Stretched with the length: "dynamic".
+    Stretched {
+        /// Those up to the original length.
+        plain: Vec<f64>,
+        factor: f64,
+        original: f64,
+    },
+    /// One of two: "longrope".
+    Chosen {
+        /// Those up to the original length.
+        short: Vec<f64>,
+        long: Vec<f64>,
+        original: f64,
+    },
+}
+
+impl Rope {
+    /// The length from which on a text has other frequencies than shorter ones, where the model takes
+    /// texts of that length.
+    pub(crate) fn outgrown(&self) -> Option<usize> {
+        match self.frequencies {
+            Frequencies::Chosen { original, .. } if original < self.longest.value as f64 => Some(original as usize + 1),
+            _ => None,
+        }
+    }
+
+    /// Adds the angles of positions, i64[batch_size, sequence_length].
+    pub(crate) fn angles(&self, b: &mut Builder<'_>, position_ids: ValueId) -> Result<Angles, ModelError> {
+        let positions = b.emit(Cast { x: position_ids, to: DType::F32 }, &at("position_ids"))?;
+        let shape = Shape::new([Dim::symbol(BATCH), Dim::symbol(SEQUENCE), Dim::constant(1)]);
+        let positions = b.emit(Reshape { x: positions, shape }, &at("positions"))?;
+        let frequencies = self.frequencies.emit(b, positions)?;
+        let angles = binary(b, BinaryKind::Mul, [positions, frequencies], "angles")?;
+        let mut turn = |kind, name| {
+            let x = b.emit(Unary { kind, x: angles }, &at(name))?;
+            match self.attention_factor {
+                1.0 => Ok(x),
+                factor => with_number(b, BinaryKind::Mul, x, factor, &format!("{name}.scaled")),
+            }
+        };
+        Ok(Angles { cos: turn(UnaryKind::Cos, "cos")?, sin: turn(UnaryKind::Sin, "sin")? })
+    }
+}
+
+impl Frequencies {
+    /// Frequencies that broadcast to [batch_size, sequence_length, pairs], for positions of
+    /// [batch_size, sequence_length, 1].
+    fn emit(&self, b: &mut Builder<'_>, positions: ValueId) -> Result<ValueId, ModelError> {
+        const NAME: &str = "inv_freq";
+        match self {
+            Self::Fixed(frequencies) => Ok(vector(b, NAME, frequencies)),
+            Self::Stretched { plain, factor, original } => {
+                // The base grows with `factor * length / original - (factor - 1)`, 1 at the original
+                // length, to the power of `size / (size - 2)`: exponents for `last`, which is `length - 1`.
+                let last = last(b, positions)?;
+                let slope = factor / original;
+                let grown = with_number(b, BinaryKind::Mul, last, slope, "stretch.slope")?;
+                let grown = with_number(b, BinaryKind::Add, grown, slope - (factor - 1.0), "stretch.sum")?;
+                let stretch = with_number(b, BinaryKind::Max, grown, 1.0, "stretch")?;
+                let exponents = vector(b, "stretch.exponents", &scaling::stretch_exponents(plain.len()));
+                let share = binary(b, BinaryKind::Pow, [stretch, exponents], "stretch.share")?;
+                let plain = vector(b, NAME, plain);
+                binary(b, BinaryKind::Mul, [share, plain], "inv_freq.stretched")
+            }
+            Self::Chosen { short, long, original } => {
+                let last = last(b, positions)?;
+                let condition = with_number(b, BinaryKind::Greater, last, original - 1.0, "is_long")?;
+                let (short, long) = (vector(b, NAME, short), vector(b, "long_inv_freq", long));
+                b.emit(Select { condition, a: long, b: short }, &at("inv_freq.chosen"))
+            }
+        }
+    }
+}
+
+/// The last position of each row, [batch_size, 1, 1].
+fn last(b: &mut Builder<'_>, positions: ValueId) -> Result<ValueId, ModelError> {
+    b.emit(Reduce { kind: ReduceKind::Max, x: positions, axes: vec![1], keep: true }, &at("last_position"))
+}
+
+fn vector(b: &mut Builder<'_>, name: &str, values: &[f64]) -> ValueId {
+    let weight = Weight::numbers(DType::F32, vec![values.len()], values);
+    let weight = weight.unwrap_or_else(|| unreachable!("a vector has as many elements as its dimension says"));
+    b.graph.add_weight(&at(name), weight, Origin::Config("rope_parameters".into()))
+}
+
+fn binary(b: &mut Builder<'_>, kind: BinaryKind, [a, c]: [ValueId; 2], name: &str) -> Result<ValueId, ModelError> {
+    b.emit(Binary { kind, a, b: c }, &at(name))
+}
+
+fn with_number(
+    b: &mut Builder<'_>,
+    kind: BinaryKind,
+    x: ValueId,
+    number: f64,
+    name: &str,
+) -> Result<ValueId, ModelError> {
+    let number = b.number(number, &at(&format!("{name}.by")), "rope_parameters");
+    binary(b, kind, [x, number], name)
+}
+
+/// Cosines and sines of a batch's angles, [batch_size, sequence_length, pairs]: the same for all layers.
+#[derive(Clone, Copy)]
+pub(crate) struct Angles {
+    cos: ValueId,
+    sin: ValueId,
+}
+
+impl Angles {
+    /// Rotates the pairs of each head.
+    pub(crate) fn rotate(
+        self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        heads: Size,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let rotary = Rotary { x, cos: self.cos, sin: self.sin, heads: heads.value, interleaved: Default::default() };
+        b.emit(rotary, module)
+    }
+}

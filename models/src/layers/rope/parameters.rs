@@ -1,0 +1,232 @@
+//! What `config.json` says of the rotary embedding: `rope_parameters`, or before transformers 5
+//! `rope_theta` and `rope_scaling`.
+
+use serde_json::{Map, Value};
+
+use super::{Frequencies, Rope, scaling};
+use crate::ModelError;
+use crate::checkpoint::config::{Config, MAX_SIZE, POSITIVE, Size, positive};
+
+/// Keys that are read elsewhere or say nothing of the frequencies.
+const OTHER_KEYS: &[&str] = &["rope_type", "type", "rope_theta", "partial_rotary_factor", "max_position_embeddings"];
+
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// In what an architecture differs.
+#[derive(Clone, Copy)]
+pub(crate) struct Defaults {
+    /// `rope_theta` where the configuration does not say.
+    pub(crate) theta: f64,
+    /// `partial_rotary_factor` where the configuration does not say.
+    pub(crate) part: f64,
+    /// What "longrope" goes by besides.
+    pub(crate) longrope_names: &'static [&'static str],
+    /// The original length where the configuration does not have it at its top level.
+    pub(crate) original: Option<f64>,
+    /// Whether the transformers library computes the cache anew where a text of "longrope" outgrows the
+    /// original length.
+    pub(crate) recomputes: bool,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { theta: 10_000.0, part: 1.0, longrope_names: &[], original: None, recomputes: false }
+    }
+}
+
+/// The object that describes the embedding, under the name it goes by.
+struct Parameters<'a> {
+    config: &'a Config<'a>,
+    key: &'static str,
+    values: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> Parameters<'a> {
+    /// Where there are both, the older one counts, unless it is empty.
+    fn read(config: &'a Config<'a>) -> Result<Self, ModelError> {
+        let mut found = Self { config, key: "rope_parameters", values: None };
+        for key in ["rope_parameters", "rope_scaling"] {
+            match config.get(key) {
+                Some(Value::Object(values)) if values.is_empty() => {}
+                Some(Value::Object(values)) => found = Self { config, key, values: Some(values) },
+                Some(value) => return Err(config.unexpected(key, value, "an object")),
+                None => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.values?.get(key).filter(|v| !v.is_null())
+    }
+
+    fn unexpected(&self, key: &str, value: &Value, expected: &str) -> ModelError {
+        self.config.unexpected(&format!("{}.{key}", self.key), value, expected)
+    }
+
+    /// A positive number, where it is given.
+    fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        positive(value).map(Some).ok_or_else(|| self.unexpected(key, value, POSITIVE))
+    }
+
+    fn missing(&self, key: &str) -> ModelError {
+        self.config.error(format!("`{}.{key}` is missing", self.key))
+    }
+
+    fn required(&self, key: &str) -> Result<f64, ModelError> {
+        self.number(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// A positive number for each pair.
+    fn each(&self, key: &str, pairs: usize) -> Result<Vec<f64>, ModelError> {
+        let value = self.get(key).ok_or_else(|| self.missing(key))?;
+        let numbers: Option<Vec<f64>> = value.as_array().and_then(|list| list.iter().map(positive).collect());
+        numbers
+            .filter(|numbers| numbers.len() == pairs)
+            .ok_or_else(|| self.unexpected(key, value, &format!("a list of {pairs} positive numbers, one a pair")))
+    }
+
+    fn boolean(&self, key: &str, default: bool) -> Result<bool, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.unexpected(key, value, "true or false"))
+    }
+
+    /// Refuses keys that the embedding's type does not have.
+    fn only(&self, keys: &[&str]) -> Result<(), ModelError> {
+        let known = |key: &&String| OTHER_KEYS.contains(&key.as_str()) || keys.contains(&key.as_str());
+        match self.values.into_iter().flatten().find(|(key, value)| !value.is_null() && !known(key)) {
+            Some((key, _)) => Err(self.config.error(format!("`{}.{key}` is not supported", self.key))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Rope {
+    /// The embedding of heads of some size, in a model whose configuration names its longest text.
+    pub(crate) fn read(config: &Config<'_>, size: Size, longest: Size, defaults: Defaults) -> Result<Self, ModelError> {
+        let parameters = Parameters::read(config)?;
+        let theta = config.positive("rope_theta", defaults.theta)?;
+        let theta = parameters.number("rope_theta")?.unwrap_or(theta);
+        let pairs = pairs(&parameters, size, defaults.part)?;
+        let plain: Vec<f64> = (0..pairs).map(|i| theta.powf(-(i as f64) / pairs as f64)).collect();
+        // What stands beside the other parameters counts before what stands among them.
+        let original = match config.get(ORIGINAL) {
+            Some(_) => Some(config.positive(ORIGINAL, 1.0)?),
+            None => defaults.original,
+        };
+        let original = match original {
+            Some(original) => original,
+            None => parameters.number(ORIGINAL)?.unwrap_or(longest.value as f64),
+        };
+        let fixed = |frequencies| Self { frequencies: Frequencies::Fixed(frequencies), attention_factor: 1.0, longest };
+
+        let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
+        let kind = match kind.map_or(Ok("default"), |v| v.as_str().ok_or(v)) {
+            Ok(name) if defaults.longrope_names.contains(&name) => Ok("longrope"),
+            kind => kind,
+        };
+        match kind {
+            Ok("default") => {
+                parameters.only(&[ORIGINAL])?;
+                Ok(fixed(plain))
+            }
+            Ok("linear") => {
+                parameters.only(&["factor", ORIGINAL])?;
+                let factor = parameters.required("factor")?;
+                Ok(fixed(plain.iter().map(|f| f / factor).collect()))
+            }
+            Ok("dynamic") => {
+                parameters.only(&["factor", ORIGINAL])?;
+                let factor = parameters.required("factor")?;
+                if pairs == 1 {
+                    return Err(config.error("the rotary embedding \"dynamic\" turns at least 2 pairs, but there is 1"));
+                }
+                let original = longest.value as f64;
+                let frequencies = Frequencies::Stretched { plain, factor, original };
+                Ok(Self { frequencies, attention_factor: 1.0, longest: stretched(longest, original, factor) })
+            }
+            Ok("llama3") => {
+                parameters.only(&["factor", "low_freq_factor", "high_freq_factor", ORIGINAL])?;
+                let factor = parameters.required("factor")?;
+                let bounds = [parameters.required("low_freq_factor")?, parameters.required("high_freq_factor")?];
+                Ok(fixed(plain.iter().map(|f| scaling::llama3(*f, factor, bounds, original)).collect()))
+            }
+            Ok("yarn") => yarn(&parameters, plain, theta, original, longest),
+            Ok("longrope") => longrope(&parameters, plain, original, longest),
+            Ok(other) => Err(config.error(format!(
+                "`{}` asks for the rotary embedding \"{other}\", which is not supported: known are default, linear, \
+                 dynamic, yarn, longrope, llama3",
+                parameters.key
+            ))),
+            Err(value) => Err(parameters.unexpected("rope_type", value, "a text")),
+        }
+    }
+}
+
+/// How many pairs of each head turn.
+fn pairs(parameters: &Parameters<'_>, size: Size, default: f64) -> Result<usize, ModelError> {
+    let part = parameters.config.positive("partial_rotary_factor", default)?;
+    let part = parameters.number("partial_rotary_factor")?.unwrap_or(part);
+    // Beyond 1, more features would turn than there are.
+    let turning = (size.value as f64 * part.min(2.0)) as usize;
+    if turning == 0 || turning > size.value || !turning.is_multiple_of(2) {
+        return Err(parameters.config.error(format!(
+            "rotary embedding turns pairs, but {turning} features of {size} turn (`partial_rotary_factor` is {part})"
+        )));
+    }
+    Ok(turning / 2)
+}
+
+/// The longest text, where the original length is stretched by a factor.
+fn stretched(longest: Size, original: f64, factor: f64) -> Size {
+    let reach = (original * factor).min(MAX_SIZE as f64) as usize;
+    match reach > longest.value {
+        true => Size::derived(reach, "the original length times the factor of the rotary embedding"),
+        false => longest,
+    }
+}
+
+fn yarn(
+    parameters: &Parameters<'_>,
+    plain: Vec<f64>,
+    theta: f64,
+    original: f64,
+    longest: Size,
+) -> Result<Rope, ModelError> {
+    const MSCALES: [&str; 2] = ["mscale", "mscale_all_dim"];
+    let known = ["factor", "attention_factor", "beta_fast", "beta_slow", "truncate", ORIGINAL];
+    parameters.only(&[&known[..], &MSCALES].concat())?;
+    if theta == 1.0 {
+        return Err(parameters.config.error("the rotary embedding \"yarn\" needs a `rope_theta` other than 1"));
+    }
+    let factor = parameters.number("factor")?.unwrap_or(longest.value as f64 / original);
+    let betas = [parameters.number("beta_fast")?.unwrap_or(32.0), parameters.number("beta_slow")?.unwrap_or(1.0)];
+    let truncate = parameters.boolean("truncate", true)?;
+    // Zero is as good as absent, and one counts with the other only.
+    let is_set = |key: &&str| parameters.get(key).is_some_and(|value| value.as_f64() != Some(0.0));
+    let mscales = match MSCALES.iter().all(is_set) {
+        true => Some([parameters.required(MSCALES[0])?, parameters.required(MSCALES[1])?]),
+        false => None,
+    };
+    let attention_factor = parameters.number("attention_factor")?;
+    let attention_factor = attention_factor.unwrap_or_else(|| scaling::yarn_attention_factor(factor, mscales));
+    let frequencies = scaling::Yarn { theta, factor, original, betas, truncate }.frequencies(&plain);
+    let longest = stretched(longest, original, factor);
+    Ok(Rope { frequencies: Frequencies::Fixed(frequencies), attention_factor, longest })
+}
+
+fn longrope(parameters: &Parameters<'_>, plain: Vec<f64>, original: f64, longest: Size) -> Result<Rope, ModelError> {
+    parameters.only(&["factor", "attention_factor", "short_factor", "long_factor", ORIGINAL])?;
+    let factor = parameters.number("factor")?.unwrap_or(longest.value as f64 / original);
+    let divided = |key| -> Result<Vec<f64>, ModelError> {
+        Ok(plain.iter().zip(parameters.each(key, plain.len())?).map(|(f, factor)| f / factor).collect())
+    };
+    let (short, long) = (divided("short_factor")?, divided("long_factor")?);
+    let attention_factor = parameters.number("attention_factor")?;
+    let attention_factor = attention_factor.unwrap_or_else(|| scaling::longrope_attention_factor(factor, original));
+    if !attention_factor.is_finite() {
+        return Err(parameters.config.error(format!("`{ORIGINAL}` is {original}, expected more than 1")));
+    }
+    Ok(Rope { frequencies: Frequencies::Chosen { short, long, original }, attention_factor, longest })
+}

@@ -1,0 +1,226 @@
+//! What encoder-decoders share: their three parts, the decoder's attention to itself and to the
+//! encoder over caches of keys and values, and the head that scores the next token. Parts, inputs
+//! and outputs are named as Optimum names them.
+
+use planish_ir::ops::{Attention, Flag, Linear, Real};
+use planish_ir::{Dim, ValueId};
+
+use crate::checkpoint::config::Size;
+use crate::layers::builder::{BATCH, Builder};
+use crate::layers::encoder::mask;
+use crate::registry::Interface;
+use crate::{ModelError, Task};
+
+/// What an encoder-decoder is for.
+pub(crate) const TASKS: &[Task] = &[Task::Text2TextGeneration];
+
+/// The name of the dimension of the encoder's tokens.
+pub(crate) const ENCODER_SEQUENCE: &str = "encoder_sequence_length";
+/// The name of the dimension of the decoder's new tokens.
+pub(crate) const DECODER_SEQUENCE: &str = "decoder_sequence_length";
+const PAST: &str = "past_decoder_sequence_length";
+
+/// The inputs of the encoder.
+pub(crate) struct Encoder {
+    /// i64[batch_size, encoder_sequence_length].
+    pub(crate) input_ids: ValueId,
+    /// bool[batch_size, encoder_sequence_length].
+    pub(crate) mask: ValueId,
+}
+
+impl Encoder {
+    /// Adds the inputs.
+    pub(crate) fn new(b: &mut Builder<'_>, vocabulary: Size) -> Result<Self, ModelError> {
+        let dims = [BATCH, ENCODER_SEQUENCE].map(Dim::symbol);
+        let input_ids = b.ids("input_ids", dims.clone(), vocabulary.signed());
+        let attention_mask = b.ids("attention_mask", dims, 2);
+        Ok(Self { input_ids, mask: mask(b, attention_mask)? })
+    }
+
+    /// Adds the output and ends the part.
+    pub(crate) fn finish(self, b: &mut Builder<'_>, hidden: ValueId) {
+        b.graph.add_output("last_hidden_state", hidden);
+        b.finish("encoder_model");
+    }
+}
+
+/// The heads of a decoder's attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Heads {
+    pub(crate) count: Size,
+    /// Features of a head.
+    pub(crate) size: Size,
+    /// What scores are multiplied with.
+    pub(crate) scale: f64,
+}
+
+/// A decoder that is being built: the one of the first tokens, or the one that continues from a
+/// cache.
+pub(crate) struct Decoder {
+    /// i64[batch_size, decoder_sequence_length].
+    pub(crate) input_ids: ValueId,
+    heads: Heads,
+    /// bool[batch_size, encoder_sequence_length].
+    mask: ValueId,
+    /// What the encoder gives; absent where its keys and values are cached.
+    encoder: Option<ValueId>,
+    /// The number of layers that have attended to themselves.
+    layers: usize,
+    /// Keys and values by the names of their outputs.
+    present: Vec<(String, ValueId)>,
+}
+
+/// The two decoders: without and with a cache.
+pub(crate) const CACHED: [bool; 2] = [false, true];
+
+impl Decoder {
+    /// Adds the inputs, but those of the cache: each layer adds its own.
+    pub(crate) fn new(
+        b: &mut Builder<'_>,
+        [vocabulary, hidden]: [Size; 2],
+        heads: Heads,
+        cached: bool,
+    ) -> Result<Self, ModelError> {
+        let encoded = [BATCH, ENCODER_SEQUENCE].map(Dim::symbol);
+        let attention_mask = b.ids("encoder_attention_mask", encoded.clone(), 2);
+        let input_ids = b.ids("input_ids", [BATCH, DECODER_SEQUENCE].map(Dim::symbol), vocabulary.signed());
+        let states = || encoded.into_iter().chain([hidden.signed().into()]);
+        let encoder = (!cached).then(|| b.floats("encoder_hidden_states", states()));
+        Ok(Self { input_ids, heads, mask: mask(b, attention_mask)?, encoder, layers: 0, present: Vec::new() })
+    }
+
+    /// The number of the decoder's tokens that are cached.
+    pub(crate) fn past(&self) -> Dim {
+        if self.encoder.is_some() { Dim::constant(0) } else { Dim::symbol(PAST) }
+    }
+
+    /// Keys and values of a layer as the cache holds them: [batch_size, heads, length, size].
+    fn cache(&self, b: &mut Builder<'_>, layer: usize, of: &str, length: &str) -> [ValueId; 2] {
+        ["key", "value"].map(|what| {
+            let [count, size] = [self.heads.count, self.heads.size].map(|s| s.signed().into());
+            let dims = [Dim::symbol(BATCH), count, Dim::symbol(length), size];
+            b.floats(&format!("past_key_values.{layer}.{of}.{what}"), dims)
+        })
+    }
+
+    /// Causal attention of the next layer to the tokens so far, [batch_size,
+    /// decoder_sequence_length, features].
+    pub(crate) fn attend(
+        &mut self,
+        b: &mut Builder<'_>,
+        [q, k, v]: [ValueId; 3],
+        bias: Option<ValueId>,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let layer = self.layers;
+        self.layers += 1;
+        let past = match self.encoder {
+            Some(_) => None,
+            None => Some(self.cache(b, layer, "decoder", PAST)),
+        };
+        let attention = Attention {
+            bias,
+            past_key: past.map(|[key, _]| key),
+            past_value: past.map(|[_, value]| value),
+            causal: Flag(true),
+            present: Flag(true),
+            ..Attention::new(q, k, v, self.heads.count.value, Real(self.heads.scale))
+        };
+        self.emit(b, attention, layer, "decoder", module)
+    }
+
+    /// Attention of the same layer to what the encoder gives, which `project` makes keys and values of.
+    pub(crate) fn attend_to_encoder(
+        &mut self,
+        b: &mut Builder<'_>,
+        q: ValueId,
+        project: impl FnOnce(&mut Builder<'_>, ValueId) -> Result<[ValueId; 2], ModelError>,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let layer = self.layers.saturating_sub(1);
+        let [k, v] = match self.encoder {
+            Some(encoder) => project(b, encoder)?,
+            None => self.cache(b, layer, "encoder", ENCODER_SEQUENCE),
+        };
+        let attention = Attention {
+            mask: Some(self.mask),
+            present: Flag(self.encoder.is_some()),
+            ..Attention::new(q, k, v, self.heads.count.value, Real(self.heads.scale))
+        };
+        self.emit(b, attention, layer, "encoder", module)
+    }
+
+    /// Adds an attention and keeps its keys and values, where they are results.
+    fn emit(
+        &mut self,
+        b: &mut Builder<'_>,
+        attention: Attention,
+        layer: usize,
+        of: &str,
+        module: &str,
+    ) -> Result<ValueId, ModelError> {
+        let results = b.emit_all(attention, module)?;
+        let present = results.iter().skip(1).zip(["key", "value"]);
+        self.present.extend(present.map(|(value, what)| (format!("present.{layer}.{of}.{what}"), *value)));
+        Ok(results.first().copied().unwrap_or_else(|| unreachable!("attention has a result")))
+    }
+
+    /// Adds the outputs, `logits` of the vocabulary for each token and the cache, and ends the part.
+    pub(crate) fn finish(
+        self,
+        b: &mut Builder<'_>,
+        x: ValueId,
+        weight: ValueId,
+        bias: Option<ValueId>,
+    ) -> Result<(), ModelError> {
+        let logits = b.emit(Linear::new(x, weight, bias), "lm_head")?;
+        b.graph.add_output("logits", logits);
+        for (name, value) in &self.present {
+            b.graph.add_output(name, *value);
+        }
+        b.finish(if self.encoder.is_some() { "decoder_model" } else { "decoder_with_past_model" });
+        Ok(())
+    }
+}
+
+/// Embeddings that encoder and decoder may share: stored once, or under several names too.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared {
+    /// The first name under which they are stored.
+    name: &'static str,
+    shape: [Size; 2],
+}
+
+impl Shared {
+    /// Finds them, and compares the copies. `names` are those of the embeddings, `head` that of the
+    /// weight of the projection to the vocabulary, which is one of them where `tied`.
+    pub(crate) fn find(
+        b: &mut Builder<'_>,
+        names: &'static [&'static str],
+        head: &'static str,
+        tied: bool,
+        shape: [Size; 2],
+    ) -> Result<Self, ModelError> {
+        let all = || names.iter().chain(tied.then_some(&head)).copied();
+        let name = all().find(|name| b.tensors.contains(name)).or(names.first().copied()).unwrap_or(head);
+        for copy in all().filter(|copy| *copy != name) {
+            if b.tensors.differs(name, copy)? {
+                let advice = "encoder and decoder share one matrix, and so does the head where `tie_word_embeddings` \
+                              is true; remove the copy that is not meant";
+                return Err(b.tensors.contradiction(copy, name, advice));
+            }
+        }
+        Ok(Self { name, shape })
+    }
+
+    /// [vocabulary, hidden].
+    pub(crate) fn weight(&self, b: &mut Builder<'_>) -> Result<ValueId, ModelError> {
+        b.weight(&[self.name], &self.shape)
+    }
+}
+
+/// What callers need to know of the model.
+pub(crate) fn interface(b: &Builder<'_>, vocabulary: Size, max_positions: Option<usize>) -> Interface {
+    let pad_token_id = b.config.any_token("pad_token_id", vocabulary);
+    Interface { max_positions, vocab_size: Some(vocabulary.value), pad_token_id, recompute_at: None }
+}

@@ -1,0 +1,49 @@
+//! Attention to the latest keys only, in some layers or all.
+
+use serde_json::Value;
+
+use crate::ModelError;
+use crate::checkpoint::config::{Config, Size};
+
+/// Which layers attend to the latest keys only, and how many these are.
+#[derive(Default)]
+pub(crate) struct Windows {
+    size: Option<usize>,
+    /// Whether each layer has one; the layers behind these have none.
+    slides: Vec<bool>,
+}
+
+impl Windows {
+    /// Windows of a size, in the layers that `layer_types` lists, or, where there is no list, in those
+    /// that `slides` says.
+    pub(crate) fn read(
+        config: &Config<'_>,
+        layers: Size,
+        size: Option<usize>,
+        slides: impl Fn(usize) -> bool,
+    ) -> Result<Self, ModelError> {
+        const LISTED: &str = "layer_types";
+        let Some(value) = config.get(LISTED) else {
+            return Ok(Self { size, slides: (0..layers.value).map(slides).collect() });
+        };
+        let slides = |kind: &Value| match kind.as_str() {
+            Some("full_attention") => Ok(false),
+            Some("sliding_attention") if size.is_some() => Ok(true),
+            _ => Err(config.error(format!(
+                "`{LISTED}` has {kind}, expected \"full_attention\", or \"sliding_attention\" where \
+                 `sliding_window` says how many keys"
+            ))),
+        };
+        let kinds = value.as_array().ok_or_else(|| config.unexpected(LISTED, value, "a list"))?;
+        let slides = kinds.iter().map(slides).collect::<Result<Vec<bool>, _>>()?;
+        if slides.len() != layers.value {
+            return Err(config.error(format!("`{LISTED}` lists {} layers, but {layers}", slides.len())));
+        }
+        Ok(Self { size, slides })
+    }
+
+    /// The window of a layer.
+    pub(crate) fn of(&self, layer: usize) -> Option<usize> {
+        self.size.filter(|_| self.slides.get(layer).copied().unwrap_or(false))
+    }
+}

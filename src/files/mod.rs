@@ -1,0 +1,134 @@
+//! Reading and writing whole files.
+
+pub(crate) mod unfinished;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::files::unfinished::{PROCESS, Unfinished};
+
+/// How much is read at once: bounded, so that the file does not count as the process's memory.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The BLAKE3 digest of a file, in hexadecimal.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn digest(path: &Path) -> Result<String> {
+    let context = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).with_context(context)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match file.read(&mut buffer).with_context(context)? {
+            0 => return Ok(hasher.finalize().to_hex().to_string()),
+            n => hasher.update(&buffer[..n]),
+        };
+    }
+}
+
+/// Writes a file whole or not at all: into another beside it that is renamed. What is no file,
+/// such as a pipe, is written to.
+///
+/// # Errors
+/// When that is impossible; what was there is unchanged then.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let context = || format!("cannot write {}", path.display());
+    match destination(path) {
+        None => fs::write(path, bytes).with_context(context),
+        Some(target) => {
+            let (draft, mut file) = make_beside(&target).with_context(context)?;
+            file.write_all(bytes).with_context(context)?;
+            draft.place(|| fs::rename(draft.path(), &target)).with_context(context)
+        }
+    }
+}
+
+/// Checks that [`write`] can write a file, before work that would be in vain.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn check_writable(path: &Path) -> Result<()> {
+    let checked = match destination(path) {
+        // What is no file is not opened: a pipe waits for its reader.
+        None if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        None => Ok(()),
+        Some(target) => make_beside(&target).map(drop),
+    };
+    checked.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The file that a path names, a symbolic link being followed, if there is a file or nothing.
+fn destination(path: &Path) -> Option<PathBuf> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    (path.file_name().is_some() && (path.is_file() || !path.exists())).then_some(path)
+}
+
+/// Makes the file that takes the place of another.
+fn make_beside(target: &Path) -> io::Result<(Unfinished, File)> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let path = target.with_file_name(format!(".{name}.planish-{:016x}", fastrand::u64(..)));
+    PROCESS.make(|| File::create_new(&path).map(|file| (path.clone(), file)))
+}
+
+/// The way from a folder, which need not be there yet, to a file or folder: `..` and names, links on the way resolved.
+/// `None` where the two have no way that text can say.
+pub(crate) fn way(from: &Path, to: &Path) -> Option<String> {
+    let (from, to) = (resolved(from)?, resolved(to)?);
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(shared).map(|_| Component::ParentDir);
+    let way: PathBuf = up.chain(to.components().skip(shared)).collect();
+    way.into_os_string().into_string().ok().filter(|way| !way.is_empty())
+}
+
+/// The absolute path without links, but for the last name: that of a link is what the file is called.
+pub(crate) fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Some(parent.canonicalize().ok()?.join(name)),
+        // `..` and the root have none.
+        _ => path.canonicalize().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        write(&file, b"one").unwrap();
+        symlink("file", &link).unwrap();
+        write(&link, b"two").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"two");
+        assert!(link.is_symlink());
+        write(Path::new("/dev/null"), b"three").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+        let error = write(folder.path(), b"four").unwrap_err();
+        assert!(format!("{error:#}").contains("Is a directory"), "{error:#}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn ways_lead_from_a_folder_to_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        fs::create_dir_all(place("models/bert")).unwrap();
+        fs::write(place("blob"), b"").unwrap();
+        symlink("../../blob", place("models/bert/model.onnx")).unwrap();
+        let way = |from: &str, to: &str| way(&place(from), &place(to));
+        assert_eq!(way("out", "models/bert").unwrap(), "../models/bert");
+        assert_eq!(way("models/out", "models/bert/model.onnx").unwrap(), "../bert/model.onnx", "by its own name");
+        assert_eq!(way("models/bert", "models"), Some("..".to_owned()));
+        assert_eq!(way("out", "nowhere/model"), None);
+        symlink("models/bert", place("link")).unwrap();
+        assert_eq!(way("link/out", "blob").unwrap(), "../../../blob");
+    }
+}

@@ -1,0 +1,359 @@
+//! What a model is compiled from: a checkpoint, or an ONNX graph.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
+use planish_ir::weight::WeightExpr;
+use planish_ir::{Dim, Graph, Op, Symbol, ValueId, Weight};
+use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
+use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
+
+use crate::artifact::manifest::Manifest;
+use crate::verify::Original;
+
+/// The ending of ONNX files.
+const ONNX: &str = "onnx";
+
+/// The weights that a checkpoint's folder is opened by.
+const USUAL_WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
+
+/// What a model is compiled from, opened: weights are not read.
+pub enum SourceModel {
+    /// A checkpoint of Hugging Face's libraries.
+    Checkpoint(Checkpoint),
+    /// An ONNX graph.
+    Onnx(Box<OnnxModel>),
+}
+
+/// An ONNX graph and the files that it stands in.
+pub struct OnnxModel {
+    path: PathBuf,
+    options: ImportOptions,
+    imported: Imported,
+    /// The files of external data that it uses.
+    external: Vec<PathBuf>,
+}
+
+impl SourceModel {
+    /// Opens an ONNX file, or a checkpoint: a folder, a `.safetensors` file or an index of shards.
+    ///
+    /// # Errors
+    /// When it is missing, unreadable or malformed.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, &ImportOptions::default())
+    }
+
+    /// The same, of an ONNX file with shapes fixed or a part cut out.
+    ///
+    /// # Errors
+    /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
+    pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
+        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ONNX)) {
+            return OnnxModel::open(path, options).map(Box::new).map(Self::Onnx);
+        }
+        if !options.is_empty() {
+            bail!(
+                "{} is no .onnx file: --shapes, --inputs and --outputs take parts of ONNX graphs only; compile it with \
+                 `--target onnx --no-fusion` first, and then the model.onnx of that",
+                path.display()
+            );
+        }
+        let opened = Checkpoint::open(path).map(Self::Checkpoint);
+        opened.map_err(|error| match Manifest::read(path) {
+            Ok(artifact) => anyhow!(
+                "{} is an artifact of planish: give what it was compiled from, {}",
+                path.display(),
+                artifact.source.name
+            ),
+            Err(_) => error.into(),
+        })
+    }
+
+    /// The model's name: that of the folder of a checkpoint; that of an ONNX file, or where this
+    /// is `model`, of its folder.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.name().to_owned(),
+            Self::Onnx(model) => model.name(),
+        }
+    }
+
+    /// The opset that its graphs are written for unless told otherwise. Operators that pass through
+    /// mean what they mean at the opset that they came with.
+    #[must_use]
+    pub fn default_opset(&self) -> u32 {
+        match self {
+            Self::Onnx(model) if passes_through(&model.imported.graph) => {
+                model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end())
+            }
+            _ => DEFAULT_OPSET,
+        }
+    }
+
+    /// What of an ONNX file is taken; all of a checkpoint is.
+    #[must_use]
+    pub fn import_options(&self) -> ImportOptions {
+        match self {
+            Self::Checkpoint(_) => ImportOptions::default(),
+            Self::Onnx(model) => model.options.clone(),
+        }
+    }
+
+    /// Where it can be opened again: the folder of a checkpoint or, where that has several, its weights; the ONNX file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Onnx(model) => model.path.clone(),
+            Self::Checkpoint(checkpoint) => {
+                let mut sources = checkpoint.sources().unwrap_or_default().into_iter().map(|source| source.path);
+                let index = sources.find(|path| path.to_string_lossy().ends_with(".index.json"));
+                let weights = index.unwrap_or_else(|| checkpoint.weights_path().to_owned());
+                let usual = weights.file_name().is_some_and(|name| USUAL_WEIGHTS.iter().any(|usual| name == *usual));
+                if usual { self.folder() } else { weights }
+            }
+        }
+    }
+
+    /// The ONNX file for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
+    /// checkpoint has none.
+    #[must_use]
+    pub fn original(&self, library: Option<PathBuf>, threads: usize) -> Option<Original> {
+        let Self::Onnx(model) = self else { return None };
+        let is_cut = !model.options.inputs.is_empty() || !model.options.outputs.is_empty();
+        Some(Original { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
+    }
+
+    /// What the makers of an ONNX graph noted in its file.
+    #[must_use]
+    pub fn metadata(&self) -> &[(String, String)] {
+        match self {
+            Self::Checkpoint(_) => &[],
+            Self::Onnx(model) => &model.imported.metadata,
+        }
+    }
+
+    /// The opset that an ONNX graph is written in.
+    #[must_use]
+    pub fn opset(&self) -> Option<u32> {
+        match self {
+            Self::Checkpoint(_) => None,
+            Self::Onnx(model) => Some(model.imported.opset),
+        }
+    }
+
+    /// The model's graphs.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded, or with `strict` when there is a warning.
+    pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
+        match self {
+            Self::Checkpoint(checkpoint) => Ok(planish_models::load(checkpoint, options)?),
+            Self::Onnx(model) => model.load(options),
+        }
+    }
+
+    /// Every file that the model is made from.
+    ///
+    /// # Errors
+    /// When one has gone.
+    pub fn files(&self) -> Result<Vec<SourceFile>> {
+        match self {
+            Self::Checkpoint(checkpoint) => Ok(checkpoint.sources()?),
+            Self::Onnx(model) => {
+                let one = |path: &PathBuf| {
+                    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+                    Ok(SourceFile { path: path.clone(), bytes })
+                };
+                [&model.path].into_iter().chain(&model.external).map(one).collect()
+            }
+        }
+    }
+
+    /// The files that weights are ranges of.
+    #[must_use]
+    pub fn weight_files(&self) -> Vec<&Path> {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.weight_files().iter().map(|f| f.path()).collect(),
+            Self::Onnx(model) => [&model.path].into_iter().chain(&model.external).map(PathBuf::as_path).collect(),
+        }
+    }
+
+    /// The folder that the model is in.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.config_path().parent().map(Path::to_owned).unwrap_or_default(),
+            Self::Onnx(model) => model.folder().to_owned(),
+        }
+    }
+
+    /// Files beside the model that belong into an artifact unchanged.
+    #[must_use]
+    pub fn companions(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.companions(),
+            Self::Onnx(model) => {
+                COMPANIONS.iter().map(|name| model.folder().join(name)).filter(|path| path.is_file()).collect()
+            }
+        }
+    }
+}
+
+impl OnnxModel {
+    fn open(path: &Path, options: &ImportOptions) -> Result<Self> {
+        let imported = planish_onnx::import_with(path, options)?;
+        let mut external = BTreeSet::new();
+        for (_, _, weight) in imported.graph.weights() {
+            files_of(weight, &mut external);
+        }
+        external.remove(path);
+        Ok(Self { path: path.to_owned(), options: options.clone(), imported, external: external.into_iter().collect() })
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    fn name(&self) -> String {
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let folder = self.folder().canonicalize().ok();
+        let folder = folder.as_deref().and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
+        if stem == "model" { folder.unwrap_or(stem) } else { stem }
+    }
+
+    fn load(&self, options: LoadOptions) -> Result<Loaded> {
+        let mut warnings = self.imported.warnings.clone();
+        warnings.extend(options.task.and_then(|task| other_task(&self.imported.graph, task)));
+        if options.strict && !warnings.is_empty() {
+            bail!("{}", warnings.join("\n"));
+        }
+        let graph = self.imported.graph.clone();
+        let id_ranges = id_ranges(&graph);
+        let vocab_size = id_ranges.iter().find(|r| r.input == "input_ids").and_then(|r| usize::try_from(r.end).ok());
+        Ok(Loaded {
+            task: options.task.or_else(|| task(&graph)),
+            architecture: ONNX,
+            warnings,
+            recompute_at: None,
+            max_positions: max_positions(&graph, &id_ranges),
+            vocab_size,
+            pad_token_id: None,
+            parts: vec![Part { name: "model", graph, id_ranges }],
+        })
+    }
+}
+
+/// The files that a weight is made of.
+fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
+    match weight.expr() {
+        WeightExpr::Stored(range) => files.extend(range.source.file_path().map(Path::to_owned)),
+        WeightExpr::Transpose(of, _) | WeightExpr::Cast(of) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => {
+            files_of(of, files);
+        }
+        WeightExpr::Concat(parts, _) => parts.iter().for_each(|part| files_of(part, files)),
+        WeightExpr::Inline(_) | WeightExpr::Uniform(_) => {}
+    }
+}
+
+/// Whether an operator of ONNX is left as it came.
+fn passes_through(graph: &Graph) -> bool {
+    graph.nodes().any(|(_, node)| matches!(node.op, Op::Foreign(_)))
+}
+
+/// A graph with logits that gives a cache back generates text.
+fn task(graph: &Graph) -> Option<Task> {
+    let gives = |name: &str| graph.outputs().iter().any(|o| o.name == name);
+    let takes = |name: &str| graph.inputs().iter().any(|v| graph.value(*v).name == name);
+    let cached = gives("present.0.key") && takes("past_key_values.0.key");
+    (cached && gives("logits") && takes("input_ids")).then_some(Task::TextGeneration)
+}
+
+/// What a graph lacks of a task that it is said to be for.
+fn other_task(graph: &Graph, task: Task) -> Option<String> {
+    let outputs: Vec<&str> = graph.outputs().iter().map(|o| o.name.as_str()).collect();
+    let missing = task.outputs().iter().find(|name| !outputs.contains(name))?;
+    Some(format!("the task {task} has an output `{missing}`, and the graph has {}", outputs.join(", ")))
+}
+
+/// What picks elements along an axis of a known size.
+struct Pick {
+    /// The indices, before what only shapes or casts them.
+    ids: ValueId,
+    /// The size of the axis.
+    end: i64,
+}
+
+/// Everything in a graph that picks elements along an axis of a known size, such as rows of tables.
+fn picks(graph: &Graph) -> Vec<Pick> {
+    let pick = |ids: ValueId, of: ValueId, axis: usize| {
+        let end = graph.ty(of).shape.get(axis).and_then(Dim::as_constant)?;
+        Some(Pick { ids: unshaped(graph, ids), end })
+    };
+    let of_node = |op: &Op| match op {
+        Op::Embedding(Embedding { ids, weight }) => vec![pick(*ids, *weight, 0)],
+        Op::Gather(Gather { x, indices, axis }) => vec![pick(*indices, *x, *axis)],
+        Op::Foreign(foreign) if foreign.op.0 == "EmbedLayerNormalization" => {
+            embeddings(foreign).into_iter().map(|(ids, table)| pick(ids?, table?, 0)).collect()
+        }
+        _ => Vec::new(),
+    };
+    graph.nodes().flat_map(|(_, node)| of_node(&node.op)).flatten().collect()
+}
+
+/// The ids and the tables of ONNX Runtime's operator for the embeddings of BERT: of tokens, segments and positions.
+fn embeddings(op: &Foreign) -> [(Option<ValueId>, Option<ValueId>); 3] {
+    let input = |at: usize| op.inputs.get(at).copied().flatten();
+    [(0, 2), (1, 4), (8, 3)].map(|(ids, table)| (input(ids), input(table)))
+}
+
+/// What a value is made of by nothing but casts and other shapes.
+fn unshaped(graph: &Graph, mut value: ValueId) -> ValueId {
+    while let Some(Op::Reshape(Reshape { x, .. }) | Op::Cast(Cast { x, .. }) | Op::Expand(Expand { x, .. })) =
+        graph.producer(value).map(|node| &node.op)
+    {
+        value = *x;
+    }
+    value
+}
+
+/// The inputs that pick rows of a table, with the number of its rows.
+fn id_ranges(graph: &Graph) -> Vec<IdRange> {
+    let mut ranges: Vec<IdRange> = Vec::new();
+    for Pick { ids, end } in picks(graph) {
+        if !graph.inputs().contains(&ids) {
+            continue;
+        }
+        let input = graph.value(ids).name.clone();
+        match ranges.iter_mut().find(|r| r.input == input) {
+            Some(range) => range.end = range.end.min(end),
+            None => ranges.push(IdRange { input, end }),
+        }
+    }
+    ranges
+}
+
+/// The longest sequence that tables of positions allow: one that ids of positions or a range as long as a sequence
+/// pick rows of, and those of which as many rows are taken as a sequence is long.
+fn max_positions(graph: &Graph, ranges: &[IdRange]) -> Option<usize> {
+    let picked = ranges.iter().filter(|range| range.input == "position_ids").map(|range| range.end);
+    let sliced = graph.nodes().filter_map(|(_, node)| {
+        let Op::Slice(slice) = &node.op else { return None };
+        graph.weight(slice.x)?;
+        let as_long = slice.start.as_constant() == Some(0) && slice.end.as_symbol().is_some();
+        graph.ty(slice.x).shape[slice.axis].as_constant().filter(|_| as_long)
+    });
+    // Rows are counted by the first dimension of inputs.
+    let rows: Vec<&Symbol> = graph.inputs().iter().filter_map(|v| graph.ty(*v).shape.first()?.as_symbol()).collect();
+    let ranged = picks(graph).into_iter().filter_map(|Pick { ids, end }| {
+        let Some(Op::Iota(iota)) = graph.producer(ids).map(|node| &node.op) else { return None };
+        let mut parts = iota.length.summands();
+        let as_long =
+            |(count, symbols): (i64, &[Symbol])| count == 1 && symbols.len() == 1 && !rows.contains(&&symbols[0]);
+        parts.all(as_long).then_some(end)
+    });
+    picked.chain(sliced).chain(ranged).min().and_then(|longest| usize::try_from(longest).ok())
+}
