@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_eval::Limits;
 use planish_models::Loaded;
 use planish_runtimes::{
     Model, Reference, Runtime, SessionOptions, Unavailable,
@@ -24,7 +25,7 @@ use crate::bench::{
     BenchObserver, BenchOptions, Cell, Contestant, Document, Environment, Measured, Source, SourcePart, sweep, table,
 };
 use crate::files;
-use crate::verify::{REFERENCE_LIMITS, Tolerances};
+use crate::verify::{Tolerances, reference_limits};
 
 /// Measure artifacts next to each other, each shape only where its outputs are right
 ///
@@ -316,8 +317,10 @@ fn measure(
 
 /// The parts of a model on the reference, with the inputs that the artifact of it takes.
 fn on_reference(loaded: &Loaded, artifact: &Artifact, options: &SessionOptions) -> Result<Source> {
-    let options = SessionOptions { limits: REFERENCE_LIMITS, ..options.clone() };
     let part = |part: &planish_models::Part| -> Result<SourcePart> {
+        // Cells may be as large as the user says.
+        let limits = Limits { memory: None, ..reference_limits(&part.graph) };
+        let options = SessionOptions { limits, ..options.clone() };
         let session = Reference.load(Model::Graph(&part.graph), &options)?;
         let specs = input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)?;
         Ok(SourcePart { name: part.name.to_owned(), session, specs })

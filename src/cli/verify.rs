@@ -17,7 +17,7 @@ use crate::files::{digest, resolved};
 use crate::inputs::{InputSpec, Values, specs};
 use crate::source::SourceModel;
 use crate::verify::{
-    CaseReport, Original, Pair, REFERENCE_LIMITS, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized,
+    CaseReport, Original, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits,
     verify, verify_parts,
 };
 
@@ -173,11 +173,11 @@ impl Verification<'_> {
     /// What says what is right. Quantized operators round where other kernels of them need not, so those of ONNX
     /// Runtime are held against its own.
     fn reference(&self, graph: &Graph, options: &SessionOptions) -> Result<Reference> {
-        let options = SessionOptions { limits: REFERENCE_LIMITS, ..options.clone() };
+        let options = SessionOptions { limits: reference_limits(graph), ..options.clone() };
         let interpreter = || Interpreter.load(Model::Graph(graph), &options);
         let Some(original) = &self.original else { return Ok(Reference::interpreter(interpreter()?)) };
         if is_quantized(self.source) {
-            match Reference::original(graph, original) {
+            match Reference::original(interpreter()?, graph, original) {
                 Err(error) if !is_unavailable(&error) => {}
                 reference => return reference,
             }

@@ -1,14 +1,56 @@
 //! What a case takes of memory.
 
+use planish_eval::Limits;
 use planish_ir::{Bindings, Graph, TensorType, ValueId};
 
-/// The most bytes of inputs, outputs and the largest other value of a case together: what is compared on any machine
-/// must not bring it to its knees.
-pub(super) const MAX_BYTES: u64 = 1 << 30;
+/// The most bytes that the inputs, the outputs and the largest other value of a case may take together while the
+/// reference computes them: verification has to run beside other programs on a usual machine.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// About how many bytes the inputs, the outputs and the largest other value of a graph have for inputs of these shapes, by
-/// name. Values whose sizes only a run knows are left out.
-pub(super) fn estimate<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> u64 {
+/// The most bytes of the inputs of a case. The reference and the runtime under test hold several copies of them.
+const MAX_INPUT_BYTES: u64 = 1 << 27;
+
+/// The bytes of an element while the reference interpreter computes it: floats are float64 then.
+const COMPUTED_BYTES: u64 = 8;
+
+/// Checks that a case with inputs of these shapes, by name, takes no more memory than a case may. Values whose sizes only
+/// a run knows are left out.
+///
+/// # Errors
+/// What takes how many bytes, and how many it may take.
+pub(super) fn check<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Result<(), String> {
+    let Bytes { inputs, all } = estimate(graph, shapes);
+    if inputs > MAX_INPUT_BYTES {
+        return Err(format!("its inputs have {inputs} bytes, and those of a case may have {MAX_INPUT_BYTES}"));
+    }
+    if all > MAX_BYTES {
+        return Err(format!(
+            "its inputs, its outputs and its largest value would take {all} bytes in the reference interpreter, and a case \
+             may take {MAX_BYTES}"
+        ));
+    }
+    Ok(())
+}
+
+/// Where a run of a graph on the reference interpreter ends: values whose sizes only a run knows, and loops whose
+/// condition stays true, would have no bound.
+#[must_use]
+pub fn reference_limits(graph: &Graph) -> Limits {
+    // The weights once as they are stored, and once as they are read.
+    let weights = graph.weights().map(|(_, _, weight)| weight.bytes()).fold(0, u64::saturating_add);
+    Limits { memory: Some(MAX_BYTES.saturating_add(weights.saturating_mul(2))), rounds: Some(100_000) }
+}
+
+/// What a case takes.
+#[derive(Debug, PartialEq)]
+struct Bytes {
+    /// The bytes of the inputs as they are given.
+    inputs: u64,
+    /// The bytes of the inputs, the outputs and the largest other value, as the reference computes them.
+    all: u64,
+}
+
+fn estimate<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Bytes {
     let mut bindings = Bindings::new();
     for (name, shape) in shapes {
         let Some(input) = graph.inputs().iter().find(|input| graph.value(**input).name == name) else { continue };
@@ -18,18 +60,23 @@ pub(super) fn estimate<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a 
             }
         }
     }
-    let bytes = |value: ValueId| bytes(graph.ty(value), &bindings).unwrap_or(0);
-    let inputs = graph.inputs().iter().map(|input| bytes(*input));
-    let outputs = graph.outputs().iter().map(|output| bytes(output.value));
-    let largest = graph.nodes().flat_map(|(_, node)| &node.outputs).map(|value| bytes(*value)).max();
-    inputs.chain(outputs).chain(largest).fold(0, u64::saturating_add)
+    let given = |value: ValueId| bytes(graph.ty(value), &bindings, graph.ty(value).dtype.size() as u64);
+    let computed = |value: ValueId| bytes(graph.ty(value), &bindings, COMPUTED_BYTES);
+    let inputs = || graph.inputs().iter().copied();
+    let outputs = graph.outputs().iter().map(|output| output.value);
+    let largest = graph.nodes().flat_map(|(_, node)| &node.outputs).filter_map(|value| computed(*value)).max();
+    Bytes {
+        inputs: inputs().filter_map(given).fold(0, u64::saturating_add),
+        all: inputs().chain(outputs).filter_map(computed).chain(largest).fold(0, u64::saturating_add),
+    }
 }
 
-/// The size of a tensor; as large as can be where that overflows, and absent where it is not known.
-fn bytes(ty: &TensorType, bindings: &Bindings) -> Option<u64> {
+/// The bytes of a tensor with elements of so many; as many as can be where that overflows, and `None` where a size is not
+/// known.
+fn bytes(ty: &TensorType, bindings: &Bindings, element: u64) -> Option<u64> {
     let sizes: Option<Vec<i64>> = ty.shape.iter().map(|dim| dim.evaluate(bindings)).collect();
     let times = |bytes: u64, size: i64| bytes.saturating_mul(u64::try_from(size).unwrap_or(0));
-    Some(sizes?.into_iter().fold(ty.dtype.size() as u64, times))
+    Some(sizes?.into_iter().fold(element, times))
 }
 
 #[cfg(test)]
@@ -47,7 +94,11 @@ mod tests {
         }"#;
         let graph = planish_ir::text::parse(text, &planish_ir::text::no_files).unwrap();
         let bytes = |n: usize| estimate(&graph, [("x", &[n, 2][..])]);
-        assert_eq!(bytes(100), 4 * (200 + 200 + 100 * 100));
-        assert_eq!(bytes(1 << 40), u64::MAX, "what overflows is too much");
+        assert_eq!(bytes(100), Bytes { inputs: 4 * 200, all: 8 * (200 + 200 + 100 * 100) });
+        assert_eq!(bytes(1 << 40).all, u64::MAX, "what overflows is too much");
+        let check = |n: usize| check(&graph, [("x", &[n, 2][..])]);
+        check(10_000).unwrap();
+        assert!(check(12_000).unwrap_err().contains("largest value would take 1152384000 bytes"));
+        assert!(check((1 << 24) + 1).unwrap_err().starts_with("its inputs have 134217736 bytes"));
     }
 }

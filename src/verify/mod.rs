@@ -12,7 +12,7 @@ mod tolerances;
 use std::collections::HashSet;
 
 use anyhow::Result;
-use planish_eval::{Limits, Tensor};
+use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
 
@@ -22,13 +22,11 @@ use crate::inputs::{InputError, InputSpec};
 pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
+pub use memory::reference_limits;
 pub use parts::verify_parts;
 pub use reference::{Original, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
 pub use tolerances::{Basis, Tolerances, is_quantized};
-
-/// Where a run of a reference ends: a loop whose condition stays true would have no end.
-pub const REFERENCE_LIMITS: Limits = Limits { memory: None, rounds: Some(100_000) };
 
 use reference::Run;
 
@@ -147,14 +145,10 @@ impl Pair {
     fn case(&self, plan: Plan, graph: &Graph, seed: u64) -> Result<Result<Case, String>, InputError> {
         let shapes = plan.shapes(&self.specs)?;
         let shapes = self.specs.iter().zip(&shapes).map(|(spec, shape)| (spec.port.name.as_str(), shape.as_slice()));
-        let bytes = memory::estimate(graph, shapes);
-        if bytes > memory::MAX_BYTES {
-            return Ok(Err(format!(
-                "its inputs, its outputs and its largest value would take {bytes} bytes, and a case may take {}",
-                memory::MAX_BYTES
-            )));
+        match memory::check(graph, shapes) {
+            Ok(()) => plan.case(&self.specs, seed).map(Ok),
+            Err(reason) => Ok(Err(reason)),
         }
-        plan.case(&self.specs, seed).map(Ok)
     }
 
     fn report(

@@ -62,6 +62,9 @@ pub struct Reference {
     kind: ReferenceKind,
     session: Box<dyn Session>,
     other: Other,
+    /// The reference interpreter, until it has seen a case of a model that ONNX Runtime is to run: that one ends the
+    /// process on some wrong graphs, and takes all memory for others.
+    guard: Option<Box<dyn Session>>,
 }
 
 /// What may take the place of a reference.
@@ -86,7 +89,7 @@ impl Reference {
     /// The reference interpreter alone.
     #[must_use]
     pub fn interpreter(session: Box<dyn Session>) -> Self {
-        Self { kind: ReferenceKind::Interpreter, session, other: Other::Nothing }
+        Self { kind: ReferenceKind::Interpreter, session, other: Other::Nothing, guard: None }
     }
 
     /// The reference interpreter, and for what it does not compute the ONNX file of the graph on ONNX Runtime.
@@ -97,13 +100,13 @@ impl Reference {
         Self { other: Other::Unloaded(load), ..Self::interpreter(session) }
     }
 
-    /// The ONNX file of a graph on ONNX Runtime.
+    /// The ONNX file of a graph on ONNX Runtime, where the reference interpreter finds nothing wrong with it.
     ///
     /// # Errors
     /// When ONNX Runtime is unavailable, or loads neither the file nor what was imported of it.
-    pub fn original(graph: &Graph, original: &Original) -> Result<Self> {
+    pub fn original(interpreter: Box<dyn Session>, graph: &Graph, original: &Original) -> Result<Self> {
         let (kind, session) = original.load(graph)?;
-        Ok(Self { kind, session, other: Other::Nothing })
+        Ok(Self { kind, session, other: Other::Nothing, guard: Some(interpreter) })
     }
 
     /// What it is.
@@ -119,10 +122,15 @@ impl Reference {
 
     /// Runs a case.
     pub(super) fn run(&mut self, case: &Case) -> Run {
+        if let Some(interpreter) = &mut self.guard {
+            match case.run(interpreter.as_mut()) {
+                Ok(_) | Err(RuntimeError::Unsupported { .. }) => self.guard = None,
+                Err(error) => return Run::Failed(error.to_string()),
+            }
+        }
         let error = match case.run(self.session.as_mut()) {
             Ok(ran) => return Run::Ran(ran),
             Err(error @ RuntimeError::Unsupported { .. }) => error.to_string(),
-            // ONNX Runtime ends the process on some graphs that the interpreter finds wrong.
             Err(error) => return Run::Failed(error.to_string()),
         };
         self.other = match std::mem::replace(&mut self.other, Other::Nothing) {

@@ -305,7 +305,16 @@ impl Scope {
     /// Emits a node for a result of the ONNX graph, or the first of several.
     pub(super) fn emit_all(&mut self, op: impl Into<Op>, name: &str) -> Result<Vec<ValueId>, String> {
         let origin = Origin::Node { file: Arc::clone(&self.file), name: name.into() };
-        self.graph.emit(op, name, origin).map_err(|e| e.to_string())
+        let results = self.graph.emit(op, name, origin).map_err(|e| e.to_string())?;
+        let negative = |dim: &Dim| dim.as_constant().is_some_and(|size| size < 0);
+        match results
+            .iter()
+            .filter_map(|id| self.graph.type_of(*id).as_tensor())
+            .find(|ty| ty.shape.iter().any(negative))
+        {
+            Some(ty) => Err(format!("its result would be {ty}")),
+            None => Ok(results),
+        }
     }
 
     /// The version of a domain.

@@ -147,6 +147,16 @@ fn sizes_that_are_none() {
         graph(vec![f32("x", "2")], vec![integers("pads", &[2], &[-3, 0])], negative, &["y"]),
         "its result would be f32[-1]",
     );
+    // What is said of a slice of that holds of no size.
+    let slice = vec![node("h = Expand(x, s)", vec![]), node("y = Slice(h, a, b, a)", vec![])];
+    let constants = vec![integers("s", &[2], &[-2, 3]), integers("a", &[1], &[0]), integers("b", &[1], &[1])];
+    refused(graph(vec![f32("x", "1, 3")], constants, slice, &["y"]), "its result would be f32[-2, 3]");
+    let split =
+        vec![node("l = SplitToSequence(x, s)", vec![]), node("y = ConcatFromSequence(l)", vec![int("axis", 0)])];
+    refused(
+        graph(vec![f32("x", "2, 3")], vec![integers("s", &[], &[0])], split, &["y"]),
+        "it splits into parts of 0 elements",
+    );
 }
 
 /// Sizes beyond memory are types, not tensors.

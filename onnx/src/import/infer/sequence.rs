@@ -102,6 +102,11 @@ fn split(scope: &mut Scope, node: &Node<'_>) -> Result<Inferred, String> {
     let Type::Tensor(x) = scope.type_of(node.input(0)?)? else { return Ok(Inferred::Nothing) };
     let at = axis(node.int_or("axis", 0)?, x.shape.rank())?;
     let mut dims = x.shape.to_vec();
+    // ONNX Runtime divides by the one size that all parts have.
+    let size = if node.has(1) { scope.known(node.input(1)?).filter(|size| size.shape.is_empty()) } else { None };
+    if let Some([size @ ..=0]) = size.and_then(|size| size.constants()).as_deref() {
+        return Err(format!("it splits into parts of {size} elements"));
+    }
     match (node.has(1), node.int_or("keepdims", 1)?) {
         (false, 0) => drop(dims.remove(at)),
         (false, _) => dims[at] = Dim::constant(1),
