@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use onnx_protobuf::{Message, ModelProto, TensorProto};
-use planish::artifact::manifest::{Manifest, Vocabulary};
+use planish::artifact::manifest::{Manifest, PaddedVocabulary};
 use planish::compile::{Compiled, lower};
 use planish::source::SourceModel;
 use planish_eval::Tensor;
