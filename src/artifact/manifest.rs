@@ -280,7 +280,7 @@ impl Manifest {
     /// Whether the artifact computes in half precision, and not only stores weights in it.
     #[must_use]
     pub fn computes_in_half(&self) -> bool {
-        let half = self.target.parse::<Target>().is_ok_and(|target| !target.computes_in_float32());
+        let half = Target::find(&self.target).is_ok_and(|target| !target.computes_in_float32);
         half && self.precision != "f32"
     }
 

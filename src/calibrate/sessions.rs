@@ -7,7 +7,7 @@ use planish_ir::Graph;
 use planish_models::Loaded;
 use planish_onnx::{EXTERNAL_BYTES, ExportError, ExportOptions, Placement};
 use planish_passes::observe::{OBSERVE, Observed, observed};
-use planish_passes::{Options, PassError, Pipeline, Target};
+use planish_passes::{ONNX, ORT, Options, PassError, Pipeline};
 use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, ort::OnnxRuntime};
 
 use super::{CalibrateOptions, CalibrationRuntime};
@@ -87,7 +87,7 @@ pub(crate) fn export(graph: &Graph, name: &str, draft: &Draft, opset: u32) -> Re
 /// A part's graph with observers: the canonical one, or lowered to what ONNX Runtime runs.
 pub(super) fn observing(graph: &Graph, opset: u32, lowered: bool) -> Result<Graph, PassError> {
     let mut graph = graph.clone();
-    let options = Options::new(if lowered { Target::Ort } else { Target::Onnx }, opset);
+    let options = Options::new(if lowered { &ORT } else { &ONNX }, opset);
     let pipeline = Pipeline::new(options.clone());
     let (mut stages, mut after) = (Vec::new(), |_: &'static str, _: &Graph| {});
     pipeline.raise(&mut graph, &mut stages, &mut after)?;

@@ -126,7 +126,7 @@ impl Compiled {
 /// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, the precision where it is not
 /// float32, and the package where it is not the usual one.
 #[must_use]
-pub fn default_folder(model: &SourceModel, target: Target, half: Option<Half>, package: RuntimePackage) -> PathBuf {
+pub fn default_folder(model: &SourceModel, target: &Target, half: Option<Half>, package: RuntimePackage) -> PathBuf {
     let precision = half.map(|half| format!("-{half}")).unwrap_or_default();
     format!("{}-{target}{precision}{}", model.name(), package.folder_suffix()).into()
 }
@@ -163,7 +163,7 @@ pub fn lower(
     check_patterns(options, &parts)?;
     let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
     if let Some(first) = reports.peek().map(|report| report.half)
-        && !(options.passes.target.computes_in_float32() && reports.clone().any(|report| report.bytes > 0.0))
+        && !(options.passes.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
         && reports.all(|report| report.changed == 0)
     {
         observer.warning(&format!("--{first} changed nothing: the model has no float32 that it applies to"));

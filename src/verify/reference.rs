@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Error, Result, anyhow};
 use planish_eval::Tensor;
 use planish_ir::Graph;
-use planish_passes::{Options, Pipeline, Target};
+use planish_passes::{ORT, Options, Pipeline};
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, OptimizationLevel, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
@@ -189,7 +189,7 @@ impl Original {
     /// The graph as it was imported, in the plainest form.
     fn imported(&self, graph: &Graph, runtime: &OnnxRuntime, options: &SessionOptions) -> Result<Box<dyn Session>> {
         let mut plain = graph.clone();
-        let passes = Options { fusion: false, ..Options::new(Target::Ort, self.opset) };
+        let passes = Options { fusion: false, ..Options::new(&ORT, self.opset) };
         Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;
         let place = std::env::temp_dir().join("planish-verification");
         let draft = Draft::create(&place, false)
