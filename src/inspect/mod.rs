@@ -12,7 +12,7 @@ use anyhow::Result;
 use planish_ir::{Graph, Op};
 use planish_models::LoadOptions;
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
-use planish_passes::{Options, Pipeline, Target};
+use planish_passes::{ONNX, Options, Pipeline};
 use serde::Serialize;
 
 use crate::artifact::manifest::{Manifest, PartManifest};
@@ -74,7 +74,7 @@ impl Opened {
     /// # Errors
     /// When a pass fails.
     pub fn raise(&mut self) -> Result<()> {
-        let pipeline = Pipeline::new(Options::new(Target::Onnx, self.opset.unwrap_or(DEFAULT_OPSET)));
+        let pipeline = Pipeline::new(Options::new(&ONNX, self.opset.unwrap_or(DEFAULT_OPSET)));
         for (_, graph) in &mut self.graphs {
             pipeline.raise(graph, &mut Vec::new(), &mut |_, _| {})?;
         }
