@@ -263,7 +263,10 @@ mod text {
 
         use serde::{Deserialize, Deserializer, Serializer, de};
 
-        pub(in super::super) fn serialize<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+        pub(in super::super) fn serialize<T: Display, S: Serializer>(
+            value: &Option<T>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
             match value {
                 Some(value) => to.collect_str(value),
                 None => to.serialize_none(),

@@ -17,6 +17,7 @@ use crate::artifact::precision::PrecisionName;
 use crate::verify::Tolerances;
 
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
+pub(crate) use runtimes::spelled;
 pub use runtimes::{RuntimeSettings, lacks, runtime_named};
 pub(crate) use temporary::TemporaryFiles;
 
@@ -48,28 +49,16 @@ pub type MakeRuntime = fn(&RuntimeSettings) -> Box<dyn Runtime>;
 pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA];
 
 /// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
-pub static ANY_ONNX: Backend = Backend {
-    target: &ONNX,
-    emitter: &OnnxEmitter,
-    runtimes: &[cpu, interpreter],
-    tolerances: Tolerances::of,
-};
+pub static ANY_ONNX: Backend =
+    Backend { target: &ONNX, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
 
 /// ONNX Runtime's CPU provider.
-pub static ONNX_RUNTIME: Backend = Backend {
-    target: &ORT,
-    emitter: &OnnxEmitter,
-    runtimes: &[cpu, interpreter],
-    tolerances: Tolerances::of,
-};
+pub static ONNX_RUNTIME: Backend =
+    Backend { target: &ORT, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
 
 /// ONNX Runtime's CUDA provider.
-pub static ONNX_RUNTIME_CUDA: Backend = Backend {
-    target: &ORT_CUDA,
-    emitter: &OnnxEmitter,
-    runtimes: &[cuda],
-    tolerances: Tolerances::of,
-};
+pub static ONNX_RUNTIME_CUDA: Backend =
+    Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], tolerances: Tolerances::of };
 
 /// The backend of a target by its name, among some.
 #[must_use]

@@ -69,7 +69,8 @@ pub fn runtime_named(name: &str) -> Result<MakeRuntime, String> {
     let settings = RuntimeSettings::default();
     let named = |make: MakeRuntime| (make(&settings).name(), make);
     // The runtimes that graphs are compiled for.
-    let mut all: Vec<(&str, MakeRuntime)> = BACKENDS.iter().filter_map(|b| b.runtimes.first().copied()).map(named).collect();
+    let mut all: Vec<(&str, MakeRuntime)> =
+        BACKENDS.iter().filter_map(|b| b.runtimes.first().copied()).map(named).collect();
     all.dedup_by_key(|(name, _)| *name);
     let found = all.iter().find(|(other, _)| *other == name).map(|(_, make)| *make);
     found.ok_or_else(|| {
@@ -81,10 +82,21 @@ pub fn runtime_named(name: &str) -> Result<MakeRuntime, String> {
 /// Why a runtime cannot run what computes in a type, if it has no kernels for it.
 #[must_use]
 pub fn lacks(runtime: &dyn Runtime, computes: DType) -> Option<Unavailable> {
+    let (name, ty) = (runtime.name(), spelled(computes));
     (runtime.arithmetic(computes) == Arithmetic::Missing).then(|| Unavailable {
-        runtime: runtime.name(),
-        reason: format!("the artifact computes in {computes}, for which `{}` has no kernels", runtime.name()),
+        runtime: name,
+        reason: format!("the artifact computes in {ty}, for which `{name}` has no kernels"),
         looked: Vec::new(),
-        remedy: format!("compile with --target ort, which stores {computes} and computes in float32, or run it elsewhere"),
+        remedy: format!("compile with --target ort, which stores {ty} and computes in float32, or run it elsewhere"),
     })
+}
+
+/// The name of a floating-point type in messages.
+pub(crate) fn spelled(dtype: DType) -> String {
+    match dtype {
+        DType::F16 => "float16".to_owned(),
+        DType::Bf16 => "bfloat16".to_owned(),
+        DType::F32 => "float32".to_owned(),
+        other => other.to_string(),
+    }
 }

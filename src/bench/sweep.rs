@@ -190,8 +190,8 @@ mod tests {
     use planish_runtimes::{Model, Runtime, SessionOptions};
 
     use super::*;
-    use crate::bench::{Document, Environment, ReferencePart};
     use crate::artifact::precision::PrecisionName;
+    use crate::bench::{Document, Environment, ReferencePart};
     use crate::inputs::{Values, specs};
     use crate::verify::Tolerances;
 

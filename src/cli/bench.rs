@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{RuntimeArguments, Usage, VerificationFailed, note, print, print_json, warn};
@@ -176,4 +176,3 @@ impl BenchObserver for Console {
         note(text);
     }
 }
-

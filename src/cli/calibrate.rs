@@ -11,7 +11,8 @@ use planish_models::Task;
 use serde::Serialize;
 
 use super::{RuntimeArguments, Usage, import::ImportArguments, print, print_json, short, warn};
-use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, CalibrationRuntime, calibrate, is_table};
+use crate::backend::ONNX_RUNTIME;
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, calibrate, is_table};
 use crate::data::{DataOptions, SAMPLES};
 use crate::source::SourceModel;
 
@@ -96,9 +97,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             batch: arguments.batch,
             max_length: arguments.max_length,
         },
-        runtime: match arguments.runtime {
-            RuntimeName::Ort => CalibrationRuntime::Ort(arguments.library.ort_lib),
-            RuntimeName::Reference => CalibrationRuntime::Reference,
+        on: match arguments.runtime {
+            RuntimeName::Ort => CalibrateOn::Backend(&ONNX_RUNTIME, arguments.library.settings()),
+            RuntimeName::Reference => CalibrateOn::Interpreter,
         },
         threads: arguments.threads,
     };
@@ -129,8 +130,8 @@ pub(super) fn table(
         calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
         return Ok(calibration);
     }
-    let runtime = CalibrationRuntime::Ort(runtime.ort_lib.clone());
-    let options = CalibrateOptions { task, data, runtime, threads, ..CalibrateOptions::default() };
+    let on = CalibrateOn::Backend(&ONNX_RUNTIME, runtime.settings());
+    let options = CalibrateOptions { task, data, on, threads, ..CalibrateOptions::default() };
     measured(model, path, &options)
 }
 

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use planish_eval::Tensor;
-use planish_runtimes::{Model, SessionOptions};
+use planish_runtimes::SessionOptions;
 
-use super::{RuntimeArguments, note, note_elsewhere, print};
+use super::{RuntimeArguments, note, print};
+use crate::artifact::Artifact;
 use crate::artifact::manifest::Manifest;
-use crate::artifact::part_path;
 use crate::chain::Chain;
 use crate::inputs::tensor_file;
-use crate::verify::named;
+use crate::verify::{named, note_elsewhere, runtime};
 
 /// Run an artifact on inputs from a safetensors file
 ///
@@ -43,13 +43,14 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let manifest = Manifest::read(&arguments.artifact)?;
+    let artifact = Artifact::open(&arguments.artifact)?;
+    let manifest = &artifact.manifest;
     let chain = match &arguments.part {
         None => Chain::of(&manifest.parts),
-        Some(name) => Chain::alone(&manifest.parts, name).ok_or_else(|| no_part(&arguments, &manifest, name))?,
+        Some(name) => Chain::alone(&manifest.parts, name).ok_or_else(|| no_part(&arguments, manifest, name))?,
     };
-    let file = |part| part_path(&arguments.artifact, &manifest, part);
-    let files = chain.parts().iter().map(|part| file(part)).collect::<Result<Vec<_>>>()?;
+    // Before the inputs are read.
+    chain.parts().iter().try_for_each(|part| artifact.file(part).map(drop))?;
     let mut inputs = tensor_file::read(&arguments.inputs)?;
     let context = || format!("cannot run on {}", arguments.inputs.display());
     let added = chain.complete(&mut inputs).with_context(context)?;
@@ -57,11 +58,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         note(&format!("inputs that were not given: {}", added.join(", ")));
     }
     chain.check(&inputs, manifest.max_sequence_length).with_context(context)?;
-    let options = SessionOptions { threads: arguments.threads.unwrap_or(0).into(), ..SessionOptions::compiled() };
-    let runtime = arguments.runtime.runtime(&manifest);
+    let options = SessionOptions { threads: arguments.threads.unwrap_or(0).into() };
+    let runtime = runtime(&artifact, &arguments.runtime.settings(), &mut note);
     let outputs = chain.run(inputs, |part, inputs| {
-        let mut session = runtime.load(Model::Onnx(&files[part]), &options)?;
-        note_elsewhere(session.as_ref());
+        let mut session = artifact.load(chain.parts()[part], runtime.as_ref(), options)?;
+        note_elsewhere(session.as_ref(), &mut note);
         Ok(session.run(&named(session.as_ref(), inputs))?)
     })?;
     match &arguments.outputs {

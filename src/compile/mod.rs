@@ -8,7 +8,7 @@ mod write;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use planish_ir::{Graph, Node, Op};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
@@ -323,4 +323,3 @@ fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
     }
     Ok(())
 }
-

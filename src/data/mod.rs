@@ -189,7 +189,8 @@ fn check_types(inputs: &[(String, Tensor)], wanted: &[(Cow<'_, str>, &Input)]) -
     for (name, tensor) in inputs {
         let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { continue };
         let (dims, shape) = (input.value.dims(), tensor.shape());
-        let same = |(dim, size): (&Dim, &usize)| dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size));
+        let same =
+            |(dim, size): (&Dim, &usize)| dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size));
         let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(same);
         if !fits || input.value.dtype() != Some(tensor.dtype()) {
             bail!("`{name}` is {}{shape:?}, a batch included; the model takes {}", tensor.dtype(), input.value.ty);

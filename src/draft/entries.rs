@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::leftovers::entries_aside;
-use crate::artifact::manifest::Manifest;
 use crate::artifact::MANIFEST;
+use crate::artifact::manifest::Manifest;
 
 /// Moves the entries of a draft into a folder and what is there, but for what is apart, out of it. Returns the
 /// folder that holds the latter, on the filesystem of the draft. `step` is asked before each change.

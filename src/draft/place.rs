@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use super::leftovers;
-use crate::artifact::manifest::Manifest;
 use crate::artifact::MANIFEST;
+use crate::artifact::manifest::Manifest;
 
 /// How many names of files an error lists.
 const LISTED: usize = 5;

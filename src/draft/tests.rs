@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use super::leftovers::entries_aside;
 use super::place::Kind;
 use super::*;
-use crate::artifact::manifest::Manifest;
 use crate::artifact::MANIFEST;
+use crate::artifact::manifest::Manifest;
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =

@@ -256,6 +256,8 @@ fn converted(dtype: DType, numbers: &[f64]) -> Data {
 
 #[cfg(test)]
 mod tests {
+    use planish_ir::{Shape, TensorType};
+
     use super::*;
 
     fn port(name: &str, dtype: DType, dims: &[&str]) -> Port {

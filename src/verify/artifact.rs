@@ -16,7 +16,7 @@ use super::{
 };
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{Input, PartManifest};
-use crate::backend::RuntimeSettings;
+use crate::backend::{RuntimeSettings, spelled};
 use crate::inputs::{InputSpec, Values, specs};
 use crate::source::{self, SourceModel};
 
@@ -76,16 +76,12 @@ pub fn verify_compiled(
 }
 
 /// The runtime that runs an artifact: the first one of its backend that has kernels for what it computes in.
-pub(crate) fn runtime(
-    artifact: &Artifact,
-    settings: &RuntimeSettings,
-    note: &mut dyn FnMut(&str),
-) -> Box<dyn Runtime> {
+pub(crate) fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mut dyn FnMut(&str)) -> Box<dyn Runtime> {
     let (first, computes) = (artifact.backend.runtime(settings), artifact.computes());
     let taken = artifact.backend.runtime_for(computes, settings);
     if taken.name() != first.name() {
-        let (first, taken) = (first.name(), taken.name());
-        note(&format!("`{first}` has no kernels for {computes}: `{taken}` runs the artifact, which may be slow"));
+        let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
+        note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));
     }
     taken
 }

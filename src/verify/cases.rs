@@ -250,10 +250,7 @@ mod tests {
     #[test]
     fn fixed_shapes_are_one_case_with_padding_where_there_are_rows() {
         let mask = |batch: i64| InputSpec {
-            port: Port {
-                name: "attention_mask".to_owned(),
-                ty: TensorType::new(DType::I64, Shape::of(&[batch, 7])),
-            },
+            port: Port { name: "attention_mask".to_owned(), ty: TensorType::new(DType::I64, Shape::of(&[batch, 7])) },
             values: Values::Mask,
         };
         let made = |batch: i64| plans(&[mask(batch)], Some(512));

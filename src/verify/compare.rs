@@ -212,7 +212,7 @@ mod tests {
             let checkpoint = Checkpoint::open(&folder).unwrap();
             let options = LoadOptions { task: None, strict: true };
             let model = load(&checkpoint, options).unwrap();
-            let session = Reference.load(Model::Graph(&model.parts[0].graph), &SessionOptions::default());
+            let session = Reference::default().load(Model::Graph(&model.parts[0].graph), SessionOptions::default());
             let found = per_token(session.unwrap().as_ref());
             found.iter().map(|(name, axis)| format!("{name} {axis}")).collect::<Vec<_>>()
         };

@@ -32,6 +32,8 @@ pub(super) fn of_tokens(
 
 #[cfg(test)]
 mod tests {
+    use planish_passes::Logits;
+
     use super::*;
 
     #[test]

@@ -4,6 +4,8 @@ use planish_ir::{DType, Op};
 use planish_models::Loaded;
 use serde::{Deserialize, Serialize};
 
+use crate::artifact::precision::PrecisionName;
+
 /// How far a candidate may be from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerances {
@@ -67,18 +69,17 @@ impl Tolerances {
     /// collect; a weight or a scale that is wrong shows in the cosine.
     pub const QUANTIZED: Self = Self { basis: Basis::Quantized, max_relative: 5e-2, cosine: 0.999, top1: 1.0 };
 
-    /// What the coarsest rounding allows that a model or an artifact of it has; `precision` is that of
-    /// the artifact by its name in a manifest.
+    /// What the coarsest rounding allows that a model, or an artifact of it in a precision, has.
     #[must_use]
-    pub fn of(model: &Loaded, precision: &str) -> Self {
+    pub fn of(model: &Loaded, precision: PrecisionName) -> Self {
         let values = model.parts.iter().flat_map(|part| part.graph.values());
         let types = values.fold([false; 2], |[half, brain], (_, value)| {
             [half || value.ty.dtype() == Some(DType::F16), brain || value.ty.dtype() == Some(DType::Bf16)]
         });
         match (types, precision) {
-            ([_, true], _) | (_, "bf16") => Self::BF16,
+            ([_, true], _) | (_, PrecisionName::Bf16) => Self::BF16,
             _ if is_quantized(model) => Self::QUANTIZED,
-            ([true, _], _) | (_, "fp16") => Self::F16,
+            ([true, _], _) | (_, PrecisionName::F16) => Self::F16,
             _ => Self::F32,
         }
     }

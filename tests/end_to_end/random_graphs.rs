@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use planish_ir::{Graph, Op, text};
 use planish_onnx::{DEFAULT_OPSET, ExportError, ExportOptions, OPSETS, Placement, export};
 use planish_passes::{ORT, Options, PassError, Pipeline, TARGETS};
-use planish_runtimes::{Model, Runtime, SessionOptions, ort::OnnxRuntime};
+use planish_runtimes::{Model, Runtime};
+
+use crate::support::{ONE_THREAD, onnx_runtime};
 use proptest::prelude::*;
 
 #[path = "../../passes/tests/passes/support.rs"]
@@ -43,8 +45,7 @@ fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, St
         other => other.map_err(|e| e.to_string())?,
     };
     let model = folder.path().join("model.onnx");
-    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&model), &session).map_err(|e| e.to_string())?;
+    let mut session = onnx_runtime().load(Model::onnx(&model), ONE_THREAD).map_err(|e| e.to_string())?;
     let inputs = inputs(graph, seed);
     let expected = outputs(graph, &inputs)?;
     // What nothing depends on stays an input of the graph, so all are given.
@@ -126,9 +127,8 @@ fn run_reshape(graph: &Graph, b: usize, s: usize) -> Result<(), String> {
             (graph.value(*v).name.as_str(), Tensor::new(shape, numbers).unwrap())
         })
         .collect();
-    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
     let model = folder.path().join("model.onnx");
-    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&model), &session).map_err(|e| e.to_string())?;
+    let mut session = onnx_runtime().load(Model::onnx(&model), ONE_THREAD).map_err(|e| e.to_string())?;
     let actual = session.run(&given).map_err(|e| e.to_string())?;
     let expected = evaluate(graph, &given).map_err(|e| e.to_string())?;
     if actual == expected { Ok(()) } else { Err(format!("{actual:?}, expected {expected:?}")) }
