@@ -15,11 +15,12 @@ mod rounds;
 mod target;
 
 pub use calibration::{CalibrationTable, Range};
+pub use legalize::{Kernels, Signature};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
-pub use target::{Target, UnknownTarget};
+pub use target::{ONNX, ORT, ORT_CUDA, Observation, TARGETS, Target, TokenOrder, UnknownTarget};
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use planish_ir::{BuildError, Graph, Origin, VerifyError};
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What the graph is compiled for.
-    pub target: Target,
+    pub target: &'static Target,
     /// The ONNX opset it will be written in.
     pub opset: u32,
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
@@ -45,7 +46,7 @@ pub struct Options {
 impl Options {
     /// With fusion, in the model's own precision, and padded as the target wants it.
     #[must_use]
-    pub fn new(target: Target, opset: u32) -> Self {
+    pub fn new(target: &'static Target, opset: u32) -> Self {
         Self { target, opset, fusion: true, precision: None, padding: Padding::of(target) }
     }
 }
@@ -67,7 +68,7 @@ pub struct Pass {
 /// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4.
 pub struct Example {
     /// The target it is run for, at opset 20.
-    pub target: Target,
+    pub target: &'static Target,
     /// Whether it is run with fusion.
     pub fusion: bool,
     /// The statements of the graph before.
@@ -116,7 +117,7 @@ pub enum PassError {
     #[error("target `{target}` cannot run {} of the graph's operators at opset {opset}:{}", .operators.len(), .operators.concat())]
     Unsupported {
         /// The target.
-        target: Target,
+        target: &'static Target,
         /// The opset.
         opset: u32,
         /// A line for each.

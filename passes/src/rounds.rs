@@ -78,13 +78,13 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
+    use crate::ONNX;
     use crate::clean::IDENTITIES;
     use crate::fold::FOLD;
 
     /// Runs passes until nothing changes; the names and counts of those that ran, and how it ended.
     fn rounds(passes: &[&Pass], stop_after: Option<usize>) -> (Vec<(&'static str, usize)>, Result<(), String>) {
-        let mut pipeline = Pipeline::new(Options::new(Target::Onnx, 20));
+        let mut pipeline = Pipeline::new(Options::new(&ONNX, 20));
         pipeline.stop_after = stop_after;
         let (mut graph, mut stages) = (Graph::new("g"), Vec::new());
         let (graph, stages_of) = (&mut graph, &mut stages);

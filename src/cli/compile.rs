@@ -41,8 +41,8 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
     /// on NVIDIA GPUs)
-    #[arg(long, default_value = "ort", value_name = "TARGET")]
-    target: Target,
+    #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = Target::find)]
+    target: &'static Target,
     /// What the model is for: feature-extraction, fill-mask, text-classification,
     /// token-classification, question-answering, text-generation, text2text-generation,
     /// image-classification, as far as the architecture has it [default: what config.json says]
@@ -159,9 +159,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
     let precision = arguments.precision.precision(arguments.target)?;
-    let provider = provider(arguments.target.name());
+    let provider = provider(arguments.target.name);
     let bfloat16 = precision.as_ref().is_some_and(|precision| precision.half == Half::Bf16);
-    let interpreted = check_types(provider, bfloat16 && !arguments.target.computes_in_float32()).is_err();
+    let interpreted = check_types(provider, bfloat16 && !arguments.target.computes_in_float32).is_err();
     if arguments.verify && !interpreted {
         // Before any work that would be in vain.
         OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone()).check()?;
@@ -236,7 +236,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target;
-    if half.is_none() || target.computes_in_float32() {
+    if half.is_none() || target.computes_in_float32 {
         let message = format!(
             "--calibrate says where values lie, so that what would overflow in half precision stays in float32: it needs \
              --fp16 or --bf16 and a target that computes in them; target {target} {}",

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use planish_passes::Target;
+use planish_passes::ORT_CUDA;
 use planish_runtimes::ort::{OnnxRuntime, Provider};
 use planish_runtimes::{Reference, Runtime, Session, Unavailable};
 use serde::Serialize;
@@ -99,7 +99,7 @@ fn check_types(provider: Provider, bfloat16: bool) -> Result<(), Unavailable> {
 
 /// The provider of ONNX Runtime that a target is compiled for.
 fn provider(target: &str) -> Provider {
-    if target == Target::OrtCuda.name() { Provider::Cuda } else { Provider::Cpu }
+    if target == ORT_CUDA.name { Provider::Cuda } else { Provider::Cpu }
 }
 
 /// Says what a session leaves to another device.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::leftovers::entries_aside;
 use crate::artifact::manifest::Manifest;
-use crate::artifact::{MANIFEST, file_names};
+use crate::artifact::MANIFEST;
 
 /// Moves the entries of a draft into a folder and what is there, but for what is apart, out of it. Returns the
 /// folder that holds the latter, on the filesystem of the draft. `step` is asked before each change.
@@ -67,7 +67,7 @@ fn undo(draft: &Path, target: &Path) -> io::Result<()> {
     let aside = entries_aside(draft);
     // Without a manifest in the draft nothing of it was moved in.
     if let Ok(manifest) = Manifest::read(draft) {
-        for name in file_names(&manifest) {
+        for name in manifest.file_names() {
             let held = fs::symlink_metadata(draft.join(name)).is_ok();
             if !held && fs::symlink_metadata(target.join(name)).is_ok() {
                 fs::rename(target.join(name), draft.join(name))?;

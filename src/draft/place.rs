@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use super::leftovers;
 use crate::artifact::manifest::Manifest;
-use crate::artifact::{MANIFEST, file_names};
+use crate::artifact::MANIFEST;
 
 /// How many names of files an error lists.
 const LISTED: usize = 5;
@@ -154,7 +154,7 @@ impl Place {
                  another output with -o{or_force}"
             )
         };
-        let own: Vec<&str> = file_names(&manifest).collect();
+        let own: Vec<&str> = manifest.file_names().collect();
         entries.retain(|entry| {
             let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             folder || !entry.file_name().to_str().is_some_and(|name| own.contains(&name))

@@ -13,7 +13,7 @@ use super::leftovers::entries_aside;
 use super::place::Kind;
 use super::*;
 use crate::artifact::manifest::Manifest;
-use crate::artifact::{MANIFEST, file_names};
+use crate::artifact::MANIFEST;
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
@@ -48,7 +48,7 @@ fn artifact(folder: &Path, mark: &str) {
 fn whole(folder: &Path) -> Option<String> {
     let manifest = folder.join(MANIFEST).exists().then(|| Manifest::read(folder).unwrap())?;
     let mark = &manifest.producer;
-    for name in file_names(&manifest).filter(|name| *name != MANIFEST) {
+    for name in manifest.file_names().filter(|name| *name != MANIFEST) {
         assert_eq!(fs::read_to_string(folder.join(name)).unwrap_or_default(), *mark, "{name}");
     }
     Some(manifest.producer)

@@ -1,5 +1,7 @@
 //! What a model is compiled from: a checkpoint, or an ONNX graph.
 
+mod find;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
 
 use crate::artifact::manifest::Manifest;
 use crate::verify::Original;
+
+pub use find::{Found, find};
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";
@@ -51,7 +55,7 @@ impl SourceModel {
     /// # Errors
     /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
     pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
-        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ONNX)) {
+        if Self::is_file_of_graph(path) {
             return OnnxModel::open(path, options).map(Box::new).map(Self::Onnx);
         }
         if !options.is_empty() {
@@ -70,6 +74,11 @@ impl SourceModel {
             ),
             Err(_) => error.into(),
         })
+    }
+
+    /// Whether a file holds an ONNX graph, by its ending.
+    pub(crate) fn is_file_of_graph(path: &Path) -> bool {
+        path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(ONNX))
     }
 
     /// The model's name: that of the folder of a checkpoint; that of an ONNX file, or where this

@@ -1,5 +1,6 @@
 //! Comparing what two runs of a model give.
 
+mod artifact;
 mod cases;
 mod compare;
 mod memory;
@@ -16,9 +17,11 @@ use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
 
-use crate::artifact::manifest::Vocabulary;
+use crate::artifact::manifest::PaddedVocabulary;
 use crate::inputs::{InputError, InputSpec};
 
+pub use artifact::{Verified, VerifyOptions, verify_artifact, verify_compiled};
+pub(crate) use artifact::{input_specs, note_elsewhere, runtime};
 pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
@@ -41,7 +44,7 @@ pub struct Pair {
     /// What was made of the model.
     pub candidate: Box<dyn Session>,
     /// The candidate's vocabulary, where it gives logits for all its rows.
-    pub vocabulary: Option<Vocabulary>,
+    pub vocabulary: Option<PaddedVocabulary>,
 }
 
 /// Runs both on several cases and compares their outputs; `graph` is the model before any pass, and `longest` the
@@ -175,7 +178,7 @@ fn held(
     actual: Result<Named, RuntimeError>,
     inputs: &Named,
     per_token: &[(String, usize)],
-    vocabulary: Option<&Vocabulary>,
+    vocabulary: Option<&PaddedVocabulary>,
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
     match actual {
@@ -196,8 +199,8 @@ pub(crate) fn named<'a>(session: &dyn Session, inputs: &'a [(String, Tensor)]) -
     let fitted = |name: &str, tensor: &Tensor| {
         let port = session.inputs().iter().find(|port| port.name == name);
         let other =
-            port.filter(|port| port.dtype != tensor.dtype() && port.dtype.is_float() && tensor.dtype().is_float());
-        let cast = other.and_then(|port| Tensor::from_f64(port.dtype, tensor.shape().to_vec(), &tensor.to_f64()));
+            port.filter(|port| port.ty.dtype != tensor.dtype() && port.ty.dtype.is_float() && tensor.dtype().is_float());
+        let cast = other.and_then(|port| Tensor::from_f64(port.ty.dtype, tensor.shape().to_vec(), &tensor.to_f64()));
         cast.unwrap_or_else(|| tensor.clone())
     };
     inputs.iter().map(|(name, tensor)| (name.as_str(), fitted(name, tensor))).collect()

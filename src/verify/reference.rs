@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use planish_eval::Tensor;
 use planish_ir::Graph;
-use planish_passes::{Options, Pipeline, Target};
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, OptimizationLevel, Runtime, RuntimeError, Session, SessionOptions};
+use planish_passes::{Options, Pipeline};
+use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions};
+use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Skipped};
-use crate::calibrate::export_temporarily;
-use crate::draft::Draft;
+use crate::backend::{ONNX_RUNTIME, TemporaryFiles};
 
 /// What says what is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,33 +168,29 @@ impl Reference {
 impl Original {
     /// The file on ONNX Runtime, or what was imported of it where it is cut, or does not load as it is.
     fn load(&self, graph: &Graph) -> Result<Ready> {
-        let runtime = OnnxRuntime::new(self.library.clone());
-        let options = SessionOptions {
-            threads: self.threads,
-            optimization: OptimizationLevel::Disabled,
-            ..SessionOptions::default()
-        };
+        let options = OrtOptions { optimization: OptimizationLevel::Disabled, ..OrtOptions::default() };
+        let runtime = OnnxRuntime::new(self.library.clone()).options(options);
         if !self.is_cut {
-            match runtime.load(Model::Onnx(&self.path), &options) {
+            match runtime.load(Model::onnx(&self.path), SessionOptions { threads: self.threads }) {
                 Ok(session) => return Ok((ReferenceKind::SourceOnOnnxRuntime, session)),
                 Err(error @ RuntimeError::Unavailable(_)) => return Err(error.into()),
                 Err(_) => {}
             }
         }
-        let session = self.imported(graph, &runtime, &options)?;
+        let session = self.imported(graph, &runtime)?;
         Ok((ReferenceKind::ImportedOnOnnxRuntime, session))
     }
 
     /// The graph as it was imported, in the plainest form.
-    fn imported(&self, graph: &Graph, runtime: &OnnxRuntime, options: &SessionOptions) -> Result<Box<dyn Session>> {
+    fn imported(&self, graph: &Graph, runtime: &OnnxRuntime) -> Result<Box<dyn Session>> {
+        let backend = &ONNX_RUNTIME;
         let mut plain = graph.clone();
-        let passes = Options { fusion: false, ..Options::new(Target::Ort, self.opset) };
+        let passes = Options { fusion: false, ..Options::new(backend.target, self.opset) };
         Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;
-        let place = std::env::temp_dir().join("planish-verification");
-        let draft = Draft::create(&place, false)
-            .with_context(|| format!("cannot write temporary files to {}; TMPDIR chooses", place.display()))?;
-        export_temporarily(&plain, "model", &draft, self.opset)?;
+        let files = TemporaryFiles::create("planish-verification")?;
+        let file = files.emit(backend, &plain, "model", self.opset)?;
         // ONNX Runtime has the files open for as long as it needs them.
-        Ok(runtime.load(Model::Onnx(&draft.folder().join("model.onnx")), options)?)
+        let model = Model::File(backend.emitter.format(), &file);
+        Ok(runtime.load(model, SessionOptions { threads: self.threads })?)
     }
 }

@@ -9,7 +9,7 @@ use planish::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, Cal
 use planish::source::SourceModel;
 use planish_eval::{Tensor, evaluate};
 use planish_models::LoadOptions;
-use planish_passes::{CalibrationTable, Options, Pipeline, Range, Target};
+use planish_passes::{CalibrationTable, ORT, Options, Pipeline, Range};
 use serde_json::Value;
 
 use crate::support::{
@@ -62,7 +62,7 @@ fn assert_same(got: &CalibrationTable, want: &CalibrationTable) {
 fn interpreted(name: &str, inputs: &[(String, Tensor)]) -> BTreeMap<String, Range> {
     let model = SourceModel::open(&golden(name)).unwrap().load(LoadOptions::default()).unwrap();
     let mut graph = model.parts[0].graph.clone();
-    Pipeline::new(Options::new(Target::Ort, 20)).raise(&mut graph, &mut Vec::new(), &mut |_, _| {}).unwrap();
+    Pipeline::new(Options::new(&ORT, 20)).raise(&mut graph, &mut Vec::new(), &mut |_, _| {}).unwrap();
     let floats: Vec<_> = graph
         .values()
         .filter(|(id, value)| value.ty.tensor().dtype.is_float() && graph.weight(*id).is_none())

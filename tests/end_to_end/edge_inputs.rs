@@ -1,7 +1,7 @@
 //! Inputs at the edge: no rows, no tokens, one token, rows that are masked out as a whole.
 
 use planish_eval::{Tensor, evaluate};
-use planish_passes::Target;
+use planish_passes::TARGETS;
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, Runtime, SessionOptions};
 use safetensors::tensor::Dtype;
@@ -14,7 +14,7 @@ const GOLDENS: &[&str] = &["bert", "bert-mlm", "bert-classify", "roberta-mlm", "
 /// rows zero, and compares with the interpreter.
 fn agree(rows: usize, tokens: usize, masked: usize) {
     for name in GOLDENS {
-        for target in Target::all() {
+        for &target in TARGETS {
             let folder = scratch();
             let compiled = compiled(&golden(name), &folder.path().join("out"), &options(target));
             let file = compiled.draft.folder().join("model.onnx");

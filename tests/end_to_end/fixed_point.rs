@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use planish_ir::Graph;
 use planish_models::{Checkpoint, LoadOptions, load};
-use planish_passes::{CLEANING, Options, Pass, Pipeline, RAISING, Target};
+use planish_passes::{CLEANING, Options, Pass, Pipeline, RAISING, TARGETS};
 
 use crate::support::repository;
 
@@ -51,7 +51,7 @@ fn a_second_run_changes_nothing() {
     let graphs = graphs();
     assert!(graphs.len() > 30, "{} graphs", graphs.len());
     for (name, graph) in graphs {
-        for (target, fusion) in Target::all().flat_map(|target| [(target, true), (target, false)]) {
+        for (target, fusion) in TARGETS.iter().flat_map(|&target| [(target, true), (target, false)]) {
             let options = Options { fusion, ..Options::new(target, 20) };
             let pipeline = Pipeline::new(options.clone());
             let mut graph = graph.clone();

@@ -8,7 +8,7 @@ use planish::compile::{CompileOptions, Compiled};
 use planish_eval::{Tensor, evaluate};
 use planish_ir::Graph;
 use planish_models::Part;
-use planish_passes::{Options, Target};
+use planish_passes::{ORT, ORT_CUDA, Options, TARGETS};
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 
@@ -55,10 +55,10 @@ type Named = Vec<(String, Tensor)>;
 impl<'a> Pair<'a> {
     /// The parts of a model.
     fn all(compiled: &'a Compiled, options: &CompileOptions) -> Vec<Self> {
-        let session_options = match options.passes.target {
-            // Any runtime takes it as it is; ours are loaded so that nothing undoes what was chosen.
-            Target::Onnx | Target::OrtCuda => SessionOptions::default(),
-            Target::Ort => SessionOptions::compiled(),
+        let session_options = match *options.passes.target == ORT {
+            true => SessionOptions::compiled(),
+            // Any runtime loads it as it is.
+            false => SessionOptions::default(),
         };
         let session_options = SessionOptions { threads: 1, spin: false, ..session_options };
         let pair = |part: &'a Part| {
@@ -192,10 +192,10 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
 
 fn everywhere(name: &str, agrees: fn(&Path, &Path, &CompileOptions)) {
     let (model, io) = (golden(name), golden(name).join("io.safetensors"));
-    for target in Target::all() {
+    for &target in TARGETS {
         // The operators are standard ones, so that the CPU provider runs what is for CUDA; it lacks kernels for
         // the forms of later opsets.
-        let opsets: &[u32] = if target == Target::OrtCuda { &[17, 20] } else { &[17, 20, 24] };
+        let opsets: &[u32] = if target == &ORT_CUDA { &[17, 20] } else { &[17, 20, 24] };
         for &opset in opsets {
             for fusion in [true, false] {
                 let mut options = options(target);
@@ -340,7 +340,7 @@ fn roberta_mlm() {
 fn minilm() {
     let (model, io) = (repository().join(".deps/minilm"), repository().join("fixtures/minilm/io.safetensors"));
     assert!(model.is_dir(), "{} is missing: `make deps` fetches it", model.display());
-    Target::all().for_each(|target| agrees(&model, &io, &options(target)));
+    TARGETS.iter().for_each(|&target| agrees(&model, &io, &options(target)));
 }
 
 #[test]

@@ -8,14 +8,14 @@ use planish_eval::{Tensor, evaluate};
 use planish_ir::{Graph, Op};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_passes::raise::{misses, raised};
-use planish_passes::{Options, Pipeline, RAISING, Target};
+use planish_passes::{ONNX, Options, Pipeline, RAISING, TARGETS};
 
 use crate::goldens::{TOLERANCE, worst_error};
 use crate::same::{Numbering, same_up_to_names};
 use crate::support::{golden, numbered, planish_compile, repository, scratch};
 
 fn options() -> Options {
-    Options::new(Target::Onnx, 20)
+    Options::new(&ONNX, 20)
 }
 
 pub(crate) fn file(name: &str) -> PathBuf {
@@ -338,7 +338,7 @@ fn what_targets_get_computes_the_same() {
     ];
     for (folder, name) in graphs {
         let graph = planish_onnx::import(&file(folder).join("model.onnx")).unwrap().graph;
-        for target in Target::all() {
+        for &target in TARGETS {
             for fusion in [true, false] {
                 let mut pipeline = Pipeline::new(Options { fusion, ..Options::new(target, 20) });
                 pipeline.verify = true;

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use onnx_protobuf::{Message, ModelProto, TensorProto};
-use planish::artifact::manifest::{Manifest, Vocabulary};
+use planish::artifact::manifest::{Manifest, PaddedVocabulary};
 use planish::compile::{Compiled, lower};
 use planish::source::SourceModel;
 use planish_eval::Tensor;
-use planish_passes::{Logits, Padding, Target};
+use planish_passes::{Logits, ORT, Padding, Target};
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, Runtime, SessionOptions};
 use serde_json::Value;
@@ -26,7 +26,7 @@ fn padding(logits: Logits) -> Padding {
 }
 
 /// GPT-2 compiled with padding, or without.
-fn gpt2(folder: &Path, target: Target, padding: Padding) -> Compiled {
+fn gpt2(folder: &Path, target: &'static Target, padding: Padding) -> Compiled {
     let mut options = options(target);
     options.passes.padding = padding;
     compiled(&golden("gpt2"), folder, &options)
@@ -95,7 +95,7 @@ fn all_models_verify_with_a_padded_vocabulary() {
         }
         for target in CPU_TARGETS {
             let out = folder.path().join(format!("{name}-{target}"));
-            let more = ["--target", target.name(), "--pad-vocab", "64", "--verify", "--verify-passes"];
+            let more = ["--target", target.name, "--pad-vocab", "64", "--verify", "--verify-passes"];
             planish_compile(&model, &out, &more).exits(0, &[]);
             let manifest = Manifest::read(&out).unwrap();
             for part in &manifest.parts {
@@ -151,7 +151,7 @@ fn the_vocabulary_of_gpt2_becomes_a_multiple_of_64() {
     let table = draft.tensors.get_mut("transformer.wte.weight").unwrap();
     (table.shape, table.bytes) = (vec![size, hidden], vec![0; size * hidden * 4]);
     let model = SourceModel::open(&draft.write(folder.path().join("model"))).unwrap();
-    let mut options = options(Target::Ort);
+    let mut options = options(&ORT);
     options.passes.padding = padding(Logits::Sliced);
     let part = lower(&model, &options, None, &Silent).unwrap().parts.pop().unwrap();
     let sizes = Vocabulary { size, padded: 50304, logits: Some("sliced".to_owned()) };

@@ -123,7 +123,7 @@ fn assert_padding_is_no_matter(model: &Path, opset: u32, logits: Logits, count: 
     for target in CPU_TARGETS {
         let mut options = options(target);
         options.passes.opset = opset;
-        let compiled = compiled(model, &folder.path().join(target.name()), &options);
+        let compiled = compiled(model, &folder.path().join(target.name), &options);
         let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
         let load = |part: &planish_models::Part| {
             let file = compiled.draft.folder().join(format!("{}.onnx", part.name));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_ir::{Graph, Op, text};
 use planish_onnx::{DEFAULT_OPSET, ExportError, ExportOptions, OPSETS, Placement, export};
-use planish_passes::{Options, PassError, Pipeline, Target};
+use planish_passes::{ORT, Options, PassError, Pipeline, TARGETS};
 use planish_runtimes::{Model, Runtime, SessionOptions, ort::OnnxRuntime};
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ use evaluation::{difference, inputs, outputs, tolerance};
 fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, String> {
     // ONNX Runtime's operator gives zeros for a query that sees no key, the interpreter their mean.
     let masked = |op: &Op| matches!(op, Op::Attention(p) if p.mask.is_some() && p.past_key.is_some());
-    if options.target == Target::Ort && options.opset >= 23 && graph.nodes().any(|(_, node)| masked(&node.op)) {
+    if options.target == &ORT && options.opset >= 23 && graph.nodes().any(|(_, node)| masked(&node.op)) {
         return Ok(None);
     }
     let mut legal = graph.clone();
@@ -63,7 +63,7 @@ fn onnx_runtime_gives_what_the_interpreter_gives() {
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(choices in random_graph::choices(), seed: u64)| {
         let graph = random_graph::build(&choices);
-        for target in Target::all() {
+        for &target in TARGETS {
             let opset = [*OPSETS.start(), DEFAULT_OPSET, *OPSETS.end()][(seed % 3) as usize];
             let options = Options { fusion: seed % 5 != 0, ..Options::new(target, opset) };
             match compare(&graph, &options, seed) {

@@ -14,7 +14,7 @@ use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
 use planish_onnx::Placement;
-use planish_passes::{Options, Target};
+use planish_passes::{ONNX, ORT, Options, Target};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -110,10 +110,10 @@ pub(crate) fn planish_compile(model: &Path, folder: &Path, more: &[&str]) -> Don
 }
 
 /// The targets whose graphs run on CPUs.
-pub(crate) const CPU_TARGETS: [Target; 2] = [Target::Onnx, Target::Ort];
+pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
 
 /// The options of `planish compile --strict --verify-passes` for a target.
-pub(crate) fn options(target: Target) -> CompileOptions {
+pub(crate) fn options(target: &'static Target) -> CompileOptions {
     CompileOptions {
         task: None,
         strict: true,

@@ -56,6 +56,11 @@ macro_rules! operators {
                 match self { $(Op::$name(p) => p.visit(f),)* }
             }
 
+            /// Calls `f` on each operand, in the order of the text form, with the name of its field, e.g. `weight`.
+            pub fn visit_named_operands(&self, f: &mut dyn FnMut(&'static str, ValueId)) {
+                match self { $(Op::$name(p) => p.visit_named(f),)* }
+            }
+
             /// Calls `f` on each operand to replace it.
             pub fn visit_operands_mut(&mut self, f: &mut dyn FnMut(&mut ValueId)) {
                 match self { $(Op::$name(p) => p.visit_mut(f),)* }

@@ -3,7 +3,7 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose};
 use planish_ir::{Graph, NodeId, Op, Rewriter, Step, ValueId};
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Removes operators that give back their operand, and merges chains of reshapes and transposes.
 pub const IDENTITIES: Pass = Pass {
@@ -12,7 +12,7 @@ pub const IDENTITIES: Pass = Pass {
               is there, concatenations of one, sums with 0, products with 1), and merges a reshape of a reshape, a transpose of a transpose, and a cast of what a cast widened",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 6]

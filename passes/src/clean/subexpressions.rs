@@ -10,7 +10,7 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::Binary;
 use planish_ir::{Graph, NodeId, Op, Step, ValueId, Weight};
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Computes equal things once.
 pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
@@ -19,7 +19,7 @@ pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
               attributes become one; operands of commutative operators may stand in either order",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]

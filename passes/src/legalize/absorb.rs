@@ -8,7 +8,7 @@ use planish_ir::{BuildError, Graph, Node, NodeId, Op, Rewriter, Shape, Step, Ten
 
 use super::Lowering;
 use crate::fold::RESULT_BYTES;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ORT, Options, Pass, PassError};
 
 /// Moves biases of linear layers to where adding them costs nothing.
 pub const ABSORB_BIASES: Pass = Pass {
@@ -21,7 +21,7 @@ pub const ABSORB_BIASES: Pass = Pass {
     numerics: "x + b rounds once where b was added elsewhere, and W * b is taken off again: differences grow with the \
                size of b relative to x, 1e-6 in trained models",
     example: Example {
-        target: Target::Ort,
+        target: &ORT,
         fusion: true,
         before: "
             input %i: f32[n, 2]
@@ -57,7 +57,7 @@ pub const ABSORB_BIASES: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    if !options.fusion || options.target != Target::Ort {
+    if !options.fusion || !options.target.absorbs_biases {
         return Ok(0);
     }
     // Dead users of a norm would keep it from absorbing.

@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
 use super::Lowering;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Lowers activations that the target has no operator for to arithmetic.
 pub const LOWER_ACTIVATIONS: Pass = Pass {
@@ -13,7 +13,7 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
               and without fusion",
     numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]

@@ -6,7 +6,7 @@ use planish_ir::ops::{Attention, BinaryKind, Concat, Flag, MatMul, Softmax, Tran
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS, dim, mask};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Lowers attention to products and a softmax.
 pub const LOWER_ATTENTION: Pass = Pass {
@@ -25,7 +25,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
                both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums. \
                ONNX Runtime's operator gives zeros where the mask leaves out every key of a query, which are padding",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %q: f32[b, s, 4]
@@ -62,7 +62,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
 const ATTENTION_OPSET: u32 = 23;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    let keep_caches = options.fusion && options.target == Target::Ort && options.opset >= ATTENTION_OPSET;
+    let keep_caches = options.fusion && options.target.whole_cached_attention && options.opset >= ATTENTION_OPSET;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];

@@ -6,7 +6,7 @@ use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, Reshape, RmsNo
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError, TokenOrder};
 
 /// Has everything that works token by token see a matrix, [tokens, features].
 pub const FLATTEN_TOKENS: Pass = Pass {
@@ -19,7 +19,7 @@ pub const FLATTEN_TOKENS: Pass = Pass {
               takes the plain order",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 2]
@@ -45,9 +45,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     if !options.fusion {
         return Ok(0);
     }
-    let sequence_major = match options.target {
-        Target::Onnx | Target::OrtCuda => vec![false; graph.value_count()],
-        Target::Ort => before_attention(graph),
+    let sequence_major = match options.target.order {
+        TokenOrder::BatchMajor => vec![false; graph.value_count()],
+        TokenOrder::SequenceMajor => before_attention(graph),
     };
     let mut tokens = Tokens { sequence_major, matrices: HashMap::new() };
     let changed = graph.rewrite(|graph, node| tokens.step(graph, node))?;

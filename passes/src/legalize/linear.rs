@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, MatMul, Reshape, Transpose};
 use planish_ir::{Dim, Graph, Op, Rewriter, Step, ValueId};
 
 use super::Lowering;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Lowers linear layers that are no single matrix product to a product and a sum.
 pub const LOWER_LINEAR: Pass = Pass {
@@ -14,7 +14,7 @@ pub const LOWER_LINEAR: Pass = Pass {
               as stored. ONNX Runtime quantizes the weight of a Gemm between DequantizeLinear and QuantizeLinear, which the model does not",
     numerics: "the sum rounds once more: relative differences of 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 2]

@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, LayerNorm, Reduce, ReduceKind, RmsNorm, UnaryK
 use planish_ir::{BuildError, Graph, Op, Step, ValueId};
 
 use super::Lowering;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Lowers norms that the target has no operator for to arithmetic.
 pub const LOWER_NORMS: Pass = Pass {
@@ -16,7 +16,7 @@ pub const LOWER_NORMS: Pass = Pass {
     numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7; in float16 \
                and bfloat16 the normalized value, its product with the weight and the sum with the bias round",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: false,
         before: "
             input %x: f32[n, 2]

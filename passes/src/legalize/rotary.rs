@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, Concat, Rotary, Split};
 use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
 
 use super::{Lowering, dim};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Lowers rotary position embedding to arithmetic on the halves of each head.
 pub const LOWER_ROTARY: Pass = Pass {
@@ -13,7 +13,7 @@ pub const LOWER_ROTARY: Pass = Pass {
               heads and put together again",
     numerics: "products round before they are added: relative differences of 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 8]

@@ -6,7 +6,7 @@ use planish_ir::ops::{Reduce, ReduceKind, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use crate::legalize::{Lowering, scores};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Observation, Options, Pass, PassError};
 
 pub use names::{Observed, observed};
 
@@ -21,7 +21,7 @@ pub const OBSERVE: Pass = Pass {
               Runtime runs interleaved. A graph that has observers stays as it is",
     numerics: "none: what the graph computed stays as it was",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -56,7 +56,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         return Ok(0);
     }
     // ONNX Runtime goes back from the last node that nothing reads, and runs first what it meets last.
-    let reversed = options.target == Target::Ort;
+    let reversed = options.target.observation == Observation::AtEnd;
     let inputs = graph.inputs().iter().copied();
     // What exists, and is not observed yet.
     let mut pending: Vec<(String, ValueId)> =

@@ -5,7 +5,7 @@ use planish_ir::ops::{Binary, BinaryKind, Gelu, Linear, Slice, Unary, UnaryKind}
 use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
 use super::enlarged;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Pads the features of linear layers to sizes that the target's kernels are aligned to.
 pub const PAD_LINEAR: Pass = Pass {
@@ -19,7 +19,7 @@ pub const PAD_LINEAR: Pass = Pass {
               without fusion",
     numerics: "none, but that a product of another size may add up in another order",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 4]
@@ -74,7 +74,7 @@ struct Alignment<'a>(&'a Options);
 impl Alignment<'_> {
     fn of(&self, graph: &Graph, value: ValueId) -> usize {
         let dtype = graph.ty(value).dtype;
-        self.0.padding.features.unwrap_or_else(|| self.0.target.alignment(dtype)).max(1)
+        self.0.padding.features.unwrap_or_else(|| (self.0.target.alignment)(dtype)).max(1)
     }
 
     /// Pads the features that a linear layer takes, where they are made of linear layers alone.

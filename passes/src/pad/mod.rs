@@ -30,8 +30,8 @@ pub struct Padding {
 impl Padding {
     /// What a target wants.
     #[must_use]
-    pub fn of(target: Target) -> Self {
-        Self { vocabulary: target.vocabulary_multiple(), ..Self::default() }
+    pub fn of(target: &Target) -> Self {
+        Self { vocabulary: target.vocabulary_multiple, ..Self::default() }
     }
 }
 

@@ -8,7 +8,7 @@ use planish_ir::{Dim, Graph, Op, Step, ValueId, Weight};
 
 use super::find::{Found, Head};
 use super::{Logits, enlarged};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Pads tables of tokens and the heads that score them.
 pub const PAD_VOCAB: Pass = Pass {
@@ -22,7 +22,7 @@ pub const PAD_VOCAB: Pass = Pass {
               if they come from an input whose name ends with `input_ids`",
     numerics: "none in the columns of tokens, but that a product of another size may add up in another order",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %input_ids: i64[b, s]

@@ -16,7 +16,7 @@ use std::fmt;
 use planish_ir::{DType, Graph};
 use regex::Regex;
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 pub use losses::Loss;
 pub use reason::{Kept, Reason};
@@ -130,7 +130,7 @@ pub const HALVE: Pass = Pass {
     numerics: "weights and each result round to 11 (float16) or 8 (bfloat16) bits; results in the other half type no \
                longer round to it",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -161,7 +161,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
 pub fn halve(graph: &mut Graph, options: &Options) -> Result<Option<Report>, PassError> {
     let Some(precision) = &options.precision else { return Ok(None) };
     let mut losses = losses::losses(graph, precision.half)?;
-    let (changed, kept, matched, halved) = if options.target.computes_in_float32() {
+    let (changed, kept, matched, halved) = if options.target.computes_in_float32 {
         store::round_weights(graph, precision, &losses)
     } else {
         let plan = plan::plan(graph, precision, &losses);

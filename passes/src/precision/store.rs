@@ -9,7 +9,7 @@ use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 use super::Precision;
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ORT, Options, Pass, PassError};
 
 /// Stores weights that were rounded to a half type in it.
 pub const STORE_HALF: Pass = Pass {
@@ -19,7 +19,7 @@ pub const STORE_HALF: Pass = Pass {
               as before. Only where half precision is asked for",
     numerics: "none: the weights were rounded before",
     example: Example {
-        target: Target::Ort,
+        target: &ORT,
         fusion: true,
         before: "
             input %x: f32[n, 16]
@@ -76,7 +76,7 @@ pub(super) fn round_weights(
 }
 
 fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    let Some(precision) = options.precision.as_ref().filter(|_| options.target.computes_in_float32()) else {
+    let Some(precision) = options.precision.as_ref().filter(|_| options.target.computes_in_float32) else {
         return Ok(0);
     };
     let half = precision.half.dtype();

@@ -3,7 +3,7 @@
 use planish_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 
 use super::rebuild::{Types, rebuild};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ORT, Options, Pass, PassError};
 
 /// Has a graph of half precision compute in float32 where the target does.
 pub const WIDEN: Pass = Pass {
@@ -13,7 +13,7 @@ pub const WIDEN: Pass = Pass {
               that pass through keep the types of their operands",
     numerics: "results no longer round to half precision",
     example: Example {
-        target: Target::Ort,
+        target: &ORT,
         fusion: true,
         before: "
             input %x: f16[n, 2]
@@ -37,7 +37,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     let nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Foreign(_) | Op::Cast(_)));
     let computes = |node: &Node| node.outputs.iter().chain(&node.op.operands()).any(|value| half(graph, value));
     let halves = nodes.filter(|(_, node)| computes(node)).count();
-    if halves > 0 && options.target.computes_in_float32() {
+    if halves > 0 && options.target.computes_in_float32 {
         *graph = rebuild(graph, &Widened)?;
         return Ok(halves);
     }

@@ -9,7 +9,7 @@ use super::narrow::NARROW;
 use super::pattern::{binary, is_about, is_exactly, scalar, scaled, unary, with_scalar};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Raises products to activation functions.
 pub const RAISE_ACTIVATIONS: Pass = Pass {
@@ -21,7 +21,7 @@ pub const RAISE_ACTIVATIONS: Pass = Pass {
     numerics: "the rounding of the steps between: relative differences of 1e-7; constants that were shortened to four \
                digits, or rounded to a half type, are taken for what they mean",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]

@@ -6,7 +6,7 @@ use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 use super::element::{Element, Elements};
 use super::pattern::{op, part, reshape, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Raises embeddings that need no table or no convolution.
 pub const RAISE_EMBEDDINGS: Pass = Pass {
@@ -16,7 +16,7 @@ pub const RAISE_EMBEDDINGS: Pass = Pass {
               a reshape gave it",
     numerics: "products of a patch are summed in another order: relative differences of 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 2]

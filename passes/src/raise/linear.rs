@@ -6,7 +6,7 @@ use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::pattern::{op, reshape, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 
 /// Raises products with weights to linear layers.
 pub const RAISE_LINEAR: Pass = Pass {
@@ -15,7 +15,7 @@ pub const RAISE_LINEAR: Pass = Pass {
               layers of tokens that were made rows of one matrix to layers of the tokens as they were",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, t, 2]

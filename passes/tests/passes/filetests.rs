@@ -111,7 +111,7 @@ fn read(content: &str) -> Result<Filetest, String> {
         _ => return Err("one header of `pass` and `pipeline` is needed".to_owned()),
     };
     let opset = headers.remove("opset").unwrap_or("20");
-    let target = target.parse::<Target>().map_err(|e| e.to_string())?;
+    let target = Target::find(target).map_err(|e| e.to_string())?;
     let mut options = Options::new(target, opset.parse().map_err(|e| format!("opset `{opset}`: {e}"))?);
     options.fusion = match headers.remove("fusion") {
         None | Some("on") => true,

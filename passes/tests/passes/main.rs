@@ -14,3 +14,4 @@ mod random_graph;
 mod same;
 mod share;
 mod support;
+mod target;

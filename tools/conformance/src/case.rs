@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use planish_eval::{Interpreter, Tensor};
 use planish_ir::DType;
 use planish_onnx::{DEFAULT_OPSET, EXTERNAL_BYTES, ExportOptions, OPSETS, Placement};
-use planish_passes::{Options, Pipeline, Target};
+use planish_passes::{ORT, Options, Pipeline};
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, OnnxReader, Runtime, SessionOptions};
 use safetensors::{Dtype, SafeTensors};
@@ -124,7 +124,7 @@ impl Case {
         let mut graph = imported.graph;
         let opset = if OPSETS.contains(&imported.opset) { imported.opset } else { DEFAULT_OPSET.min(*OPSETS.end()) };
         let opset = if imported.opset < *OPSETS.start() { *OPSETS.start() } else { opset };
-        let options = Options::new(Target::Ort, opset);
+        let options = Options::new(&ORT, opset);
         Pipeline::new(options).run(&mut graph, &mut |_, _| {}).context("passes")?;
         let folder = tempfile::tempdir()?;
         let export = ExportOptions {

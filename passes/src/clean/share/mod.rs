@@ -8,7 +8,7 @@ use planish_ir::ops::{Linear, MatMul};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Graph, Op, ValueId, Weight};
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 use elements::{Elements, SAMPLES};
 
 /// Weights of fewer bytes stay as they are: their entry in a file takes as much.
@@ -24,7 +24,7 @@ pub const SHARE_WEIGHTS: Pass = Pass {
               and those of more than 4 MiB of which the first elements compared are all one number: constants",
     numerics: "none: elements are the same bit by bit",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %ids: i64[n]

@@ -13,7 +13,7 @@ use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId}
 use super::narrow::NARROW;
 use super::pattern::{cast_to, part, reshape, rounding, transpose, unscaled, widened};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
 pub(super) use left::left;
 use scores::Scores;
@@ -35,7 +35,7 @@ pub const RAISE_ATTENTION: Pass = Pass {
                number. Of a mask that stays in the bias, such a query attends to the keys that the fewest of its parts \
                leave out. It is a query of padding, and nothing reads its result",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %q: f32[b, 2, s, 8]

@@ -10,7 +10,7 @@ use super::narrow::NARROW;
 use super::pattern::{binary, is_exactly, narrowed, op, part};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 use root::{Root, mean_of, squared};
 
 /// Raises arithmetic to norms.
@@ -27,7 +27,7 @@ pub const RAISE_NORMS: Pass = Pass {
                before each factor, and float32 weights of a norm between casts before they are multiplied: relative \
                differences of a half type's precision",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]

@@ -7,7 +7,7 @@ use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::pattern::{op, part, reshape, reshaped, transpose};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Pass, PassError};
 use turns::{Pairs, Rotation, once, range, rotation, turned_pair};
 
 /// Raises rotations of halves to rotary position embedding.
@@ -21,7 +21,7 @@ pub const RAISE_ROTARY: Pass = Pass {
               positions as matrices becomes the product of each with each",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 6]
