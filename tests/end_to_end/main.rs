@@ -24,6 +24,7 @@ mod graphs;
 mod half_graphs;
 mod import_options;
 mod inspect;
+mod manual;
 mod onnx_sources;
 mod output_folder;
 mod padded_vocabulary;
