@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use planish_passes::precision::{Kept, Loss, Report};
+use planish_passes::precision::{HalfReport, Kept, Loss};
 use serde::{Deserialize, Serialize};
 
 /// How a graph was brought to half precision.
@@ -48,8 +48,8 @@ pub struct WeightLoss {
     pub elements: u64,
 }
 
-impl From<&Report> for PartPrecision {
-    fn from(report: &Report) -> Self {
+impl From<&HalfReport> for PartPrecision {
+    fn from(report: &HalfReport) -> Self {
         let kept = |kept: &Kept| KeptInFloat32 {
             name: kept.name.clone(),
             operator: kept.operator.to_owned(),
