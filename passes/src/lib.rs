@@ -7,6 +7,7 @@ pub mod clean;
 pub mod fold;
 pub mod legalize;
 pub mod observe;
+mod outcome;
 pub mod pad;
 mod pipeline;
 pub mod precision;
@@ -16,9 +17,10 @@ mod target;
 
 pub use calibration::{CalibrationTable, Range};
 pub use legalize::{Kernels, Signature};
+pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
-pub use precision::{Half, Precision};
+pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{ONNX, ORT, ORT_CUDA, Observation, TARGETS, Target, TokenOrder, UnknownTarget};
 
@@ -37,17 +39,26 @@ pub struct Options {
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
     /// lowered to plain arithmetic: the baseline that a bench compares with.
     pub fusion: bool,
-    /// The half precision that is asked for.
+    /// The precision that is asked for; the model's own where absent.
     pub precision: Option<Arc<Precision>>,
     /// What is padded.
     pub padding: Padding,
+    /// Whether passes that raise report the rules that nearly matched.
+    pub explain: bool,
 }
 
 impl Options {
-    /// With fusion, in the model's own precision, and padded as the target wants it.
+    /// With fusion, in the model's own precision, padded as the target wants it, and without explanations.
     #[must_use]
     pub fn new(target: &'static Target, opset: u32) -> Self {
-        Self { target, opset, fusion: true, precision: None, padding: Padding::of(target) }
+        Self { target, opset, fusion: true, precision: None, padding: Padding::of(target), explain: false }
+    }
+}
+
+impl Options {
+    /// How float32 is brought to a half type, where that is asked for.
+    pub(crate) fn half(&self) -> Option<&HalfPrecision> {
+        self.precision.as_deref().and_then(Precision::half)
     }
 }
 
@@ -61,8 +72,8 @@ pub struct Pass {
     pub numerics: &'static str,
     /// A graph before and after, in the text form; a test runs it.
     pub example: Example,
-    /// Applies it; returns how many places it changed.
-    pub run: fn(&mut Graph, &Options) -> Result<usize, PassError>,
+    /// Applies it.
+    pub run: fn(&mut Graph, &Options) -> Result<Outcome, PassError>,
 }
 
 /// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4.

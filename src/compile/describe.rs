@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use planish_ir::{DType, Graph, Op, Origin, ValueId};
 use planish_models::{Loaded, Part};
-use planish_passes::{Half, Padding, pad};
+use planish_passes::{Half, pad};
 
 use super::{CompileOptions, LoweredPart};
 use crate::artifact::manifest::{AppliedPass, Input, PaddedVocabulary, PartManifest};
@@ -15,7 +15,7 @@ use crate::backend::Emitted;
 /// The precision: the one that was asked for, or the one that an ONNX graph has.
 pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> PrecisionName {
     if let Some(precision) = &options.passes.precision {
-        return precision.half.into();
+        return precision.as_ref().into();
     }
     let computes = |dtype: DType| {
         let mut nodes = parts.iter().flat_map(|part| part.graph.nodes().map(|(_, node)| (&part.graph, node)));
@@ -67,12 +67,10 @@ pub(crate) fn interface(part: &Part, graph: &Graph) -> PartManifest {
     }
 }
 
-/// The vocabulary of a graph before it is padded, and what becomes of it.
-pub(super) fn vocabulary(canonical: &Graph, padding: Padding) -> Option<PaddedVocabulary> {
-    let multiple = padding.vocabulary?;
-    let pad::Vocabulary { size, scored } = pad::vocabulary(canonical)?;
-    let padded = size.checked_next_multiple_of(multiple)?;
-    Some(PaddedVocabulary { size, padded, logits: scored.then_some(padding.logits) })
+/// What the manifest says of a vocabulary.
+pub(super) fn vocabulary(padding: pad::VocabularyPadding) -> PaddedVocabulary {
+    let pad::VocabularyPadding { size, padded, logits } = padding;
+    PaddedVocabulary { size, padded, logits }
 }
 
 /// Name and type of a value.

@@ -13,7 +13,7 @@ use planish_ir::{Graph, Node, Op};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::raise::{Explanation, explain, raised};
-use planish_passes::{Half, Logits, Options, Pipeline, Precision, Stage, precision};
+use planish_passes::{Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, last_notes, precision};
 
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{CalibratedOn, File, Manifest, PaddedVocabulary, SourceManifest};
@@ -71,12 +71,13 @@ impl CompileOptions {
 
     /// The options of passes over a part of a model, with what was observed of its values.
     fn passes_for(&self, part: &str) -> Options {
+        let passes = Options { explain: self.explain_fusion, ..self.passes.clone() };
         let table = self.calibration.as_ref().map(Calibration::table);
         let values = table.as_ref().and_then(|table| table.part(part));
-        let (Some(precision), Some(values)) = (&self.passes.precision, values) else { return self.passes.clone() };
+        let (Some(precision), Some(values)) = (&passes.precision, values) else { return passes };
         let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
-        let precision = Precision { observed, ..Precision::clone(precision) };
-        Options { precision: Some(precision.into()), ..self.passes.clone() }
+        let Precision::Half(half) = Precision::clone(precision);
+        Options { precision: Some(HalfPrecision { observed, ..half }.into()), ..passes }
     }
 }
 
@@ -117,7 +118,7 @@ pub struct LoweredPart {
     /// What raising found, where that was asked for.
     pub explanation: Option<Explanation>,
     /// What came of half precision, where that was asked for.
-    pub precision: Option<precision::Report>,
+    pub precision: Option<precision::HalfReport>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
 }
@@ -174,11 +175,18 @@ pub fn lower(
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline.raise(&mut graph, &mut stages, &mut after)?;
-        let explanation = options.explain_fusion.then(|| explain(&graph));
+        let explanation = options.explain_fusion.then(|| explain(&graph, &stages));
         let raised = raised(&graph);
-        let vocabulary = describe::vocabulary(&graph, options.passes.padding);
-        let precision = pipeline.prepare(&mut graph, &mut stages, &mut after)?;
+        pipeline.prepare(&mut graph, &mut stages, &mut after)?;
         pipeline.lower(&mut graph, &mut stages, &mut after)?;
+        let (mut precision, mut vocabulary) = (None, None);
+        for note in last_notes(&stages) {
+            match note {
+                Note::Halved(report) => precision = Some(report.clone()),
+                Note::Vocabulary(padding) => vocabulary = Some(describe::vocabulary(*padding)),
+                Note::Missed(_) | Note::Features(_) => {}
+            }
+        }
         Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
@@ -195,7 +203,7 @@ pub fn lower(
 
 /// A model whose products are computed in one half type is not brought to the other.
 fn check_halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
-    let Some(precision) = &options.passes.precision else { return Ok(()) };
+    let Some(precision) = options.passes.precision.as_deref().and_then(Precision::half) else { return Ok(()) };
     let other = precision.half.other();
     let is_product = |node: &Node| match &node.op {
         Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) => true,
@@ -212,7 +220,7 @@ fn check_halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
 
 /// Each pattern of what is to be kept in float32 has to match something.
 fn check_patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
-    let patterns = options.passes.precision.iter().flat_map(|precision| &precision.keep);
+    let patterns = options.passes.precision.iter().filter_map(|p| p.half()).flat_map(|precision| &precision.keep);
     for (at, pattern) in patterns.enumerate() {
         let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
         if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use planish_ir::{DType, Graph};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_onnx::DEFAULT_OPSET;
-use planish_passes::{Half, ORT_CUDA, Options, Pipeline, Precision};
+use planish_passes::{Half, HalfPrecision, ORT_CUDA, Options, Pipeline};
 use serde_json::Value;
 
 use crate::support::{
@@ -34,7 +34,7 @@ fn goldens_have_cuda_kernels_in_every_precision() {
     for name in goldens() {
         for half in [None, Some(Half::F16), Some(Half::Bf16)] {
             for part in load(&Checkpoint::open(&golden(&name)).unwrap(), LoadOptions::default()).unwrap().parts {
-                let precision = half.map(|half| Precision::new(half).into());
+                let precision = half.map(|half| HalfPrecision::new(half).into());
                 let options = Options { precision, ..Options::new(&ORT_CUDA, DEFAULT_OPSET) };
                 let (mut pipeline, mut graph) = (Pipeline::new(options), part.graph.clone());
                 pipeline.verify = true;

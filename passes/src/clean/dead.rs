@@ -2,7 +2,7 @@
 
 use planish_ir::Graph;
 
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Removes nodes and weights that no output needs. Inputs stay: they are the model's interface.
 pub const DEAD_CODE: Pass = Pass {
@@ -26,6 +26,6 @@ pub const DEAD_CODE: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(graph.compact())
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
+    Ok(graph.compact().into())
 }

@@ -3,7 +3,7 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose};
 use planish_ir::{Graph, NodeId, Op, Rewriter, Step, ValueId};
 
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Removes operators that give back their operand, and merges chains of reshapes and transposes.
 pub const IDENTITIES: Pass = Pass {
@@ -29,10 +29,10 @@ pub const IDENTITIES: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let changed = graph.rewrite(step)?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
 }
 
 fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {

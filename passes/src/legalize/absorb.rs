@@ -8,7 +8,7 @@ use planish_ir::{BuildError, Graph, Node, NodeId, Op, Rewriter, Shape, Step, Ten
 
 use super::Lowering;
 use crate::fold::RESULT_BYTES;
-use crate::{Example, ORT, Options, Pass, PassError};
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Moves biases of linear layers to where adding them costs nothing.
 pub const ABSORB_BIASES: Pass = Pass {
@@ -56,19 +56,19 @@ pub const ABSORB_BIASES: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     if !options.fusion || !options.target.absorbs_biases {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     // Dead users of a norm would keep it from absorbing.
     graph.compact();
     let plan = Plan::of(graph);
     if plan.is_empty() {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     let moved = graph.rewrite(|graph, node| plan.step(graph, node))?;
     graph.compact();
-    Ok(moved)
+    Ok(moved.into())
 }
 
 /// Whether what a bias becomes in a linear layer is computed at compile time.

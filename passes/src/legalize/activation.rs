@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
 use super::Lowering;
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers activations that the target has no operator for to arithmetic.
 pub const LOWER_ACTIVATIONS: Pass = Pass {
@@ -31,11 +31,11 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
 /// The first opset with an operator for GELU.
 const GELU_OPSET: u32 = 20;
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let keep_gelu = options.fusion && options.opset >= GELU_OPSET;
     let lowered = graph.rewrite(|graph, node| step(graph, node, keep_gelu))?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool) -> Result<Step, PassError> {

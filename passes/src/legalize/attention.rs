@@ -6,7 +6,7 @@ use planish_ir::ops::{Attention, BinaryKind, Concat, Flag, MatMul, Softmax, Tran
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS, dim, mask};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers attention to products and a softmax.
 pub const LOWER_ATTENTION: Pass = Pass {
@@ -61,7 +61,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
 /// The first opset with an operator for attention.
 const ATTENTION_OPSET: u32 = 23;
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let keep_caches = options.fusion && options.target.whole_cached_attention && options.opset >= ATTENTION_OPSET;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
@@ -80,7 +80,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(lower(&mut l, &attention, swapped.contains(&like))?))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 /// Whether ONNX's Attention does this, once what is left out is a bias. A softcap is not the same there:

@@ -6,7 +6,7 @@ use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, Reshape, RmsNo
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::{Lowering, SWAP_TOKENS};
-use crate::{Example, ONNX, Options, Pass, PassError, TokenOrder};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError, TokenOrder};
 
 /// Has everything that works token by token see a matrix, [tokens, features].
 pub const FLATTEN_TOKENS: Pass = Pass {
@@ -41,9 +41,9 @@ pub const FLATTEN_TOKENS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     if !options.fusion {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     let sequence_major = match options.target.order {
         TokenOrder::BatchMajor => vec![false; graph.value_count()],
@@ -52,7 +52,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     let mut tokens = Tokens { sequence_major, matrices: HashMap::new() };
     let changed = graph.rewrite(|graph, node| tokens.step(graph, node))?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
 }
 
 /// Which values, by index, some attention depends on that gains from another order of tokens. Keys of a cache stand

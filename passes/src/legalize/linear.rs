@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, MatMul, Reshape, Transpose};
 use planish_ir::{Dim, Graph, Op, Rewriter, Step, ValueId};
 
 use super::Lowering;
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers linear layers that are no single matrix product to a product and a sum.
 pub const LOWER_LINEAR: Pass = Pass {
@@ -34,7 +34,7 @@ pub const LOWER_LINEAR: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let linear = match &graph.node(node).op {
@@ -68,7 +68,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(vec![value]))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 /// Whether a value is what a `DequantizeLinear` (of ONNX or ONNX Runtime) gives, perhaps in another shape or order.

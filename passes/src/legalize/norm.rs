@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, LayerNorm, Reduce, ReduceKind, RmsNorm, UnaryK
 use planish_ir::{BuildError, Graph, Op, Step, ValueId};
 
 use super::Lowering;
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers norms that the target has no operator for to arithmetic.
 pub const LOWER_NORMS: Pass = Pass {
@@ -43,7 +43,7 @@ pub const LOWER_NORMS: Pass = Pass {
 /// The first opset with an operator for root mean square normalization.
 const RMS_OPSET: u32 = 23;
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let keep_rms = options.fusion && options.opset >= RMS_OPSET;
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
@@ -57,7 +57,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(vec![value]))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {

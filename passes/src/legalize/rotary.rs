@@ -4,7 +4,7 @@ use planish_ir::ops::{BinaryKind, Concat, Rotary, Split};
 use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
 
 use super::{Lowering, dim};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers rotary position embedding to arithmetic on the halves of each head.
 pub const LOWER_ROTARY: Pass = Pass {
@@ -42,14 +42,14 @@ pub const LOWER_ROTARY: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Rotary(rotary) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         Ok(Step::Replace(vec![lower(&mut Lowering { graph, like }, &rotary)?]))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 fn lower(l: &mut Lowering<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {

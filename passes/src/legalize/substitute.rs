@@ -6,7 +6,7 @@ use planish_ir::ops::{Binary, BinaryKind, Cast};
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
 use super::{Lowering, Signature};
-use crate::{Example, ORT_CUDA, Options, Pass, PassError};
+use crate::{Example, ORT_CUDA, Options, Outcome, Pass, PassError};
 
 /// Has operators that the target has no kernel for run on kernels that it has.
 pub const SUBSTITUTE_KERNELS: Pass = Pass {
@@ -40,14 +40,14 @@ pub const SUBSTITUTE_KERNELS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     if !options.target.substitutes_kernels {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     let mut substitutes = Substitutes { options, widened: HashMap::new() };
     let changed = graph.rewrite(|graph, node| substitutes.step(graph, node))?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
 }
 
 /// The signature of an operator in float32, where it is one of half precision.

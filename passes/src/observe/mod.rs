@@ -6,7 +6,7 @@ use planish_ir::ops::{Reduce, ReduceKind, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use crate::legalize::{Lowering, scores};
-use crate::{Example, ONNX, Observation, Options, Pass, PassError};
+use crate::{Example, ONNX, Observation, Options, Outcome, Pass, PassError};
 
 pub use names::{Observed, observed};
 
@@ -51,9 +51,9 @@ pub const OBSERVE: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     if graph.outputs().iter().any(|output| observed(&output.name).is_some()) {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     // ONNX Runtime goes back from the last node that nothing reads, and runs first what it meets last.
     let reversed = options.target.observation == Observation::AtEnd;
@@ -92,7 +92,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         }
     }
     graph.compact();
-    Ok(count)
+    Ok(count.into())
 }
 
 fn is_float(graph: &Graph, value: ValueId) -> bool {

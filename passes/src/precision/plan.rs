@@ -8,7 +8,7 @@ use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 use super::kind::{Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::Types;
-use super::{Loss, Precision};
+use super::{HalfPrecision, Loss};
 
 /// What operators compute in.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) enum Type {
 /// A plan for a graph that is brought to half precision.
 pub(super) struct Halved<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) precision: &'a Precision,
+    pub(super) precision: &'a HalfPrecision,
 }
 
 impl Types for Halved<'_> {
@@ -83,7 +83,7 @@ impl Plan {
     }
 }
 
-pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Loss)]) -> Plan {
+pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, losses: &[(ValueId, Loss)]) -> Plan {
     let mut plan = Plan { matched: vec![false; precision.keep.len()], ..Plan::default() };
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
@@ -189,7 +189,7 @@ fn share_tables(graph: &Graph, plan: &mut Plan) {
 }
 
 /// Has comparisons and the like compute in half precision where all their operands are in it.
-fn follow_operands(graph: &Graph, precision: &Precision, plan: &mut Plan, unfit: &HashMap<ValueId, &Loss>) {
+fn follow_operands(graph: &Graph, precision: &HalfPrecision, plan: &mut Plan, unfit: &HashMap<ValueId, &Loss>) {
     for (id, node) in graph.nodes().filter(|(id, _)| plan.types.get(id) == Some(&Type::Operands)).collect::<Vec<_>>() {
         let half = |operand: &ValueId| match graph.value(*operand).def {
             Def::Node { node, .. } => plan.is_half(node),

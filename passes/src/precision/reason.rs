@@ -8,7 +8,7 @@ use planish_ir::ops::BinaryKind;
 use planish_ir::{DType, Graph, Node, Op, Origin, ValueId};
 
 use super::kind::attention_bias;
-use super::{Loss, Precision};
+use super::{HalfPrecision, Loss};
 
 /// An operator, or on targets that compute in float32 a weight, that is kept in float32.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl fmt::Display for Reason {
 }
 
 /// The first pattern that asks for an operator.
-pub(super) fn asked(graph: &Graph, node: &Node, precision: &Precision, matched: &mut [bool]) -> Option<Reason> {
+pub(super) fn asked(graph: &Graph, node: &Node, precision: &HalfPrecision, matched: &mut [bool]) -> Option<Reason> {
     let mut found = None;
     for (pattern, matched) in precision.keep.iter().zip(matched) {
         let weights = node.op.operands().into_iter().filter(|operand| graph.weight(*operand).is_some());
@@ -113,7 +113,7 @@ pub(super) fn is_named(graph: &Graph, value: ValueId, pattern: &regex::Regex) ->
 pub(super) fn evidence(
     graph: &Graph,
     node: &Node,
-    precision: &Precision,
+    precision: &HalfPrecision,
     unfit: &HashMap<ValueId, &Loss>,
     unbounded: &[bool],
 ) -> Option<Reason> {

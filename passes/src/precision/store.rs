@@ -6,10 +6,10 @@ use planish_ir::ops::Cast;
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 
-use super::Precision;
+use super::HalfPrecision;
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
-use crate::{Example, ORT, Options, Pass, PassError};
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Stores weights that were rounded to a half type in it.
 pub const STORE_HALF: Pass = Pass {
@@ -44,7 +44,7 @@ const MIN_ELEMENTS: usize = 256;
 /// rounded.
 pub(super) fn round_weights(
     graph: &mut Graph,
-    precision: &Precision,
+    precision: &HalfPrecision,
     losses: &[(ValueId, Loss)],
 ) -> (usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>) {
     let mut matched = vec![false; precision.keep.len()];
@@ -75,9 +75,9 @@ pub(super) fn round_weights(
     (halved.len(), kept, matched, halved)
 }
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    let Some(precision) = options.precision.as_ref().filter(|_| options.target.computes_in_float32) else {
-        return Ok(0);
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let Some(precision) = options.half().filter(|_| options.target.computes_in_float32) else {
+        return Ok(Outcome::default());
     };
     let half = precision.half.dtype();
     let stored = |graph: &Graph, value: ValueId| match &graph.value(value).def {
@@ -104,7 +104,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(graph.emit_all(op, like)?))
     })?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
 }
 
 /// A float32 weight in the half type that it was widened from.

@@ -3,7 +3,7 @@
 use planish_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 
 use super::rebuild::{Types, rebuild};
-use crate::{Example, ORT, Options, Pass, PassError};
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Has a graph of half precision compute in float32 where the target does.
 pub const WIDEN: Pass = Pass {
@@ -31,7 +31,7 @@ pub const WIDEN: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let half = |graph: &Graph, value: &ValueId| is_half(graph.ty(*value).dtype);
     // Casts beside operators that pass through, inputs and outputs are what this leaves.
     let nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Foreign(_) | Op::Cast(_)));
@@ -39,9 +39,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     let halves = nodes.filter(|(_, node)| computes(node)).count();
     if halves > 0 && options.target.computes_in_float32 {
         *graph = rebuild(graph, &Widened)?;
-        return Ok(halves);
+        return Ok(halves.into());
     }
-    Ok(0)
+    Ok(Outcome::default())
 }
 
 fn is_half(dtype: DType) -> bool {

@@ -9,7 +9,7 @@ use super::narrow::NARROW;
 use super::pattern::{binary, is_about, is_exactly, scalar, scaled, unary, with_scalar};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Raises products to activation functions.
 pub const RAISE_ACTIVATIONS: Pass = Pass {
@@ -42,8 +42,8 @@ pub const RAISE_ACTIVATIONS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of activation functions.

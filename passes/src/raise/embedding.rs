@@ -6,7 +6,7 @@ use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 use super::element::{Element, Elements};
 use super::pattern::{op, part, reshape, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Raises embeddings that need no table or no convolution.
 pub const RAISE_EMBEDDINGS: Pass = Pass {
@@ -36,8 +36,8 @@ pub const RAISE_EMBEDDINGS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of embeddings.

@@ -6,7 +6,7 @@ use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::pattern::{op, reshape, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Raises products with weights to linear layers.
 pub const RAISE_LINEAR: Pass = Pass {
@@ -34,8 +34,8 @@ pub const RAISE_LINEAR: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of linear layers.

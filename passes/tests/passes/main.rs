@@ -7,6 +7,7 @@ mod differential;
 mod examples;
 mod filetests;
 mod misses;
+mod notes;
 mod observe;
 mod padded;
 #[path = "../../../ir/tests/ir/random_graph/mod.rs"]

@@ -7,7 +7,7 @@ use planish_passes::raise::misses;
 fn reasons(graph: &str) -> Vec<String> {
     let graph = graph.split("; ---").next().unwrap_or_default();
     let graph = text::parse(graph.split_once('\n').unwrap().1, &text::no_files).unwrap();
-    misses(&graph).into_iter().map(|miss| format!("{} at {}: {}", miss.rule, miss.at, miss.reason)).collect()
+    misses(&graph).unwrap().into_iter().map(|miss| format!("{} at {}: {}", miss.rule, miss.at, miss.reason)).collect()
 }
 
 #[test]

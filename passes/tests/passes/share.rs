@@ -74,7 +74,7 @@ impl Layers {
     }
 
     fn share(&mut self) -> Result<usize, PassError> {
-        (SHARE_WEIGHTS.run)(&mut self.graph, &Options::new(&ONNX, 20))
+        Ok((SHARE_WEIGHTS.run)(&mut self.graph, &Options::new(&ONNX, 20))?.changed)
     }
 
     /// How many bytes were read at once, and at all.

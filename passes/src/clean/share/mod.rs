@@ -8,7 +8,7 @@ use planish_ir::ops::{Linear, MatMul};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Graph, Op, ValueId, Weight};
 
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 use elements::{Elements, SAMPLES};
 
 /// Weights of fewer bytes stay as they are: their entry in a file takes as much.
@@ -44,10 +44,10 @@ pub const SHARE_WEIGHTS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let shared = shared(graph)?;
     if shared.is_empty() {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     let rebuilt = graph.weights().filter_map(|(id, value, weight)| {
         let weight = rebuilt(weight, &shared)?;
@@ -58,7 +58,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     let with: HashMap<ValueId, ValueId> = added.collect();
     graph.substitute(&with);
     graph.compact();
-    Ok(with.len())
+    Ok(with.len().into())
 }
 
 /// What holds the elements of a weight, in whichever order and type.

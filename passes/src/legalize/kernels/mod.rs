@@ -6,7 +6,7 @@ use planish_ir::ops::Foreign;
 use planish_ir::{DType, Graph, Node, Op};
 
 use super::{attention, mask};
-use crate::{Example, ONNX, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError, Target};
 
 /// Checks that the target has a kernel for every operator and its element type.
 pub const CHECK_KERNELS: Pass = Pass {
@@ -29,7 +29,7 @@ pub const CHECK_KERNELS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let operators: Vec<String> = graph
         .nodes()
         .filter_map(|(_, node)| {
@@ -39,7 +39,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         })
         .collect();
     if operators.is_empty() {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     Err(PassError::Unsupported { target: options.target, opset: options.opset, operators })
 }

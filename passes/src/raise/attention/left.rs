@@ -11,7 +11,7 @@ use super::scores;
 
 /// The softmaxes whose probabilities no product takes, and what takes them. Where a product does, the rule of attention
 /// says what is missing.
-pub(in super::super) fn left(graph: &Graph) -> Vec<Miss> {
+pub(super) fn left(graph: &Graph) -> Vec<Miss> {
     let mut left: BTreeMap<ValueId, (ValueId, Vec<String>)> = BTreeMap::new();
     for (_, node) in graph.nodes() {
         match node.op {

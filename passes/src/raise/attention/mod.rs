@@ -13,9 +13,9 @@ use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId}
 use super::narrow::NARROW;
 use super::pattern::{cast_to, part, reshape, rounding, transpose, unscaled, widened};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
-pub(super) use left::left;
+use left::left;
 use scores::Scores;
 
 /// Raises products around a softmax to attention.
@@ -62,8 +62,15 @@ pub const RAISE_ATTENTION: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES) + cache::raise(graph)?)
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let mut outcome = apply(graph, RULES, options);
+    let (changed, mut misses) = cache::raise(graph);
+    outcome.changed += changed;
+    if options.explain {
+        misses.extend(left(graph));
+        outcome.notes.extend(misses.into_iter().map(Note::Missed));
+    }
+    Ok(outcome)
 }
 
 /// The rules of attention.

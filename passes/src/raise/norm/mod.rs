@@ -10,7 +10,7 @@ use super::narrow::NARROW;
 use super::pattern::{binary, is_exactly, narrowed, op, part};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 use root::{Root, mean_of, squared};
 
 /// Raises arithmetic to norms.
@@ -52,8 +52,8 @@ pub const RAISE_NORMS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of norms. What is multiplied with a vector is a norm with a weight, what is left is one without.

@@ -7,7 +7,7 @@ use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::pattern::{op, part, reshape, reshaped, transpose};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, ONNX, Options, Pass, PassError};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 use turns::{Pairs, Rotation, once, range, rotation, turned_pair};
 
 /// Raises rotations of halves to rotary position embedding.
@@ -51,8 +51,8 @@ pub const RAISE_ROTARY: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of rotary embedding.
