@@ -161,6 +161,8 @@ impl fmt::Display for Port {
 /// What a runtime found when it was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
+    /// What it is in documents, e.g. `onnxruntime`: several runtimes may be of one product.
+    pub product: &'static str,
     /// Its version, e.g. `1.31.1`.
     pub version: String,
     /// Where it was found, and by which rule.

@@ -4,6 +4,7 @@ pub(crate) mod genai;
 pub mod manifest;
 pub mod package;
 pub mod precision;
+mod run;
 pub mod value;
 
 use std::fs;
@@ -15,6 +16,8 @@ use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 
 use crate::artifact::manifest::{File, Manifest, PartManifest};
 use crate::backend::{self, BACKENDS, Backend};
+
+pub use run::RunOptions;
 
 /// The name of the manifest in an artifact.
 pub const MANIFEST: &str = "planish.json";

@@ -1,5 +1,6 @@
 //! Which artifacts are measured, and against which models.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::artifact::{Artifact, MANIFEST};
 use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
+use crate::inputs::is_of_sequence;
 use crate::source;
 use crate::verify::{input_specs, note_elsewhere, reference_limits};
 
@@ -37,7 +39,7 @@ impl Contest {
     /// # Errors
     /// When nothing can run, an artifact or a model is missing or changed, or no inputs can be made.
     pub fn bench(mut self, options: &BenchOptions, observer: &mut dyn BenchObserver) -> Result<Document> {
-        let version = self.leave_out(observer)?;
+        let versions = self.leave_out(observer)?;
         let mut options = options.clone();
         if options.sequence.is_empty() {
             let longest = self.artifacts.iter().filter_map(|artifact| artifact.manifest.max_sequence_length).min();
@@ -57,7 +59,6 @@ impl Contest {
         for (group, loaded) in &groups {
             cells.extend(self.measure(group, loaded, &options, observer)?);
         }
-        let versions = [("onnxruntime".to_owned(), version)];
         Ok(Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells))
     }
 
@@ -87,24 +88,24 @@ impl Contest {
         }
     }
 
-    /// Leaves out the artifacts that cannot run here; returns the version of the runtime.
-    fn leave_out(&mut self, observer: &mut dyn BenchObserver) -> Result<String> {
+    /// Leaves out the artifacts that cannot run here; returns the products that run the others, with their versions.
+    fn leave_out(&mut self, observer: &mut dyn BenchObserver) -> Result<BTreeMap<String, String>> {
         let check = |artifact: &Artifact| {
-            let mut version = String::new();
+            let mut versions = Vec::new();
             for runtime in self.runtimes_of(artifact) {
                 if let Some(problem) = lacks(runtime.as_ref(), artifact.computes()) {
                     return Err(problem);
                 }
-                // Providers of one library, so that all are of one version.
-                version = runtime.check()?.version;
+                let found = runtime.check()?;
+                versions.push((found.product.to_owned(), found.version));
             }
-            Ok::<_, Unavailable>(version)
+            Ok::<_, Unavailable>(versions)
         };
-        let (mut kept, mut version, mut left_out) = (Vec::new(), String::new(), Vec::new());
+        let (mut kept, mut versions, mut left_out) = (Vec::new(), BTreeMap::new(), Vec::new());
         for artifact in &self.artifacts {
             match check(artifact) {
                 Ok(found) => {
-                    version = found;
+                    versions.extend(found);
                     kept.push(artifact.clone());
                 }
                 Err(problem) => left_out.push((artifact, problem)),
@@ -117,7 +118,7 @@ impl Contest {
             observer.warning(&format!("{} is left out: {problem}", artifact.folder.display()));
         }
         self.artifacts = kept;
-        Ok(version)
+        Ok(versions)
     }
 
     /// Measures artifacts of one model.
@@ -212,7 +213,7 @@ fn same_model(one: &Artifact, other: &Artifact) -> bool {
 fn takes_sequences(artifact: &Artifact) -> bool {
     let inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
     let mut symbols = inputs.flat_map(|input| input.value.dims()).flat_map(|dim| dim.symbols());
-    symbols.any(|symbol| symbol.contains("seq"))
+    symbols.any(|symbol| is_of_sequence(symbol))
 }
 
 /// The parts of a model on the reference, with the inputs that the artifact of it takes.

@@ -84,6 +84,16 @@ impl Calibration {
         })
     }
 
+    /// Reads a table that has to be one of a model for a task.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is a table of another model.
+    pub fn of(model: &SourceModel, path: &Path, task: Option<Task>) -> Result<Self> {
+        let calibration = Self::read(path)?;
+        calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
+        Ok(calibration)
+    }
+
     /// Reads a table.
     ///
     /// # Errors

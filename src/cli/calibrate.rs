@@ -113,26 +113,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     print(&summary(&path, &calibration))
 }
 
-/// The ranges for compiling a model: those of a table that is one of this model, or what data shows.
-pub(super) fn table(
-    model: &SourceModel,
-    path: &Path,
-    task: Option<Task>,
-    data: DataOptions,
-    runtime: &RuntimeArguments,
-    threads: Option<u16>,
-) -> Result<Calibration> {
+/// The ranges for compiling a model: those of a table, or those that data shows.
+pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOptions) -> Result<Calibration> {
     if is_table(path) {
-        if data.field.is_some() {
+        if options.data.field.is_some() {
             return Err(Usage(format!("--field is for data; {} is a table", path.display())).into());
         }
-        let calibration = Calibration::read(path)?;
-        calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
-        return Ok(calibration);
+        return Calibration::of(model, path, options.task);
     }
-    let on = CalibrateOn::Backend(&ONNX_RUNTIME, runtime.settings());
-    let options = CalibrateOptions { task, data, on, threads, ..CalibrateOptions::default() };
-    measured(model, path, &options)
+    measured(model, path, options)
 }
 
 fn measured(model: &SourceModel, data: &Path, options: &CalibrateOptions) -> Result<Calibration> {

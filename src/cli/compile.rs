@@ -22,8 +22,8 @@ use super::{
 use crate::artifact::Artifact;
 use crate::artifact::manifest::Manifest;
 use crate::artifact::package::RuntimePackage;
-use crate::backend::{Backend, lacks, spelled};
-use crate::calibrate::Calibration;
+use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration};
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
 use crate::source::SourceModel;
@@ -252,7 +252,10 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
         return Err(Usage(message).into());
     }
     let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
-    super::calibrate::table(source, path, arguments.task, data, &arguments.runtime, arguments.threads).map(Some)
+    let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
+    let (task, threads) = (arguments.task, arguments.threads);
+    let options = CalibrateOptions { task, data, on, threads, ..CalibrateOptions::default() };
+    super::calibrate::ranges(source, path, &options).map(Some)
 }
 
 /// What `--json` prints.

@@ -10,6 +10,7 @@ use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, Type};
 use planish_runtimes::Port;
 
+pub(crate) use sizes::is_of_sequence;
 pub use sizes::{Sizes, has_cache, has_sequence, shapes};
 
 use sizes::too_large;

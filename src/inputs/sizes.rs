@@ -64,9 +64,14 @@ pub fn has_sequence(specs: &[InputSpec]) -> bool {
     let by_place = by_place(specs);
     let is_sequence = |symbol: &Symbol| match by_name(symbol) {
         None => by_place.get(symbol) == Some(&Meaning::Tokens),
-        Some(_) => symbol.contains("seq"),
+        Some(_) => is_of_sequence(symbol),
     };
     specs.iter().any(|spec| spec.port.ty.shape.iter().flat_map(Dim::symbols).any(is_sequence))
+}
+
+/// Whether a symbol is the length of a sequence by its name.
+pub(crate) fn is_of_sequence(symbol: &str) -> bool {
+    symbol.contains("seq")
 }
 
 /// What a symbol of a dimension counts.
@@ -85,7 +90,7 @@ fn by_name(symbol: &str) -> Option<Meaning> {
     match symbol {
         _ if symbol.contains("batch") => Some(Meaning::Rows),
         _ if symbol.contains("past") => Some(Meaning::Past),
-        _ if symbol.contains("seq") || symbol.contains("length") => Some(Meaning::Tokens),
+        _ if is_of_sequence(symbol) || symbol.contains("length") => Some(Meaning::Tokens),
         _ => None,
     }
 }

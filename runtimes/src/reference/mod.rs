@@ -29,7 +29,8 @@ impl Runtime for Reference {
     }
 
     fn check(&self) -> Result<Description, Unavailable> {
-        Ok(Description { version: env!("CARGO_PKG_VERSION").to_owned(), location: "built in".to_owned() })
+        let (version, location) = (env!("CARGO_PKG_VERSION").to_owned(), "built in".to_owned());
+        Ok(Description { product: "planish", version, location })
     }
 
     fn formats(&self) -> &'static [Format] {
