@@ -2,6 +2,7 @@
 //! that orders them. After every pass the graph means the same, within what the pass's `numerics`
 //! state.
 
+mod build;
 mod calibration;
 pub mod clean;
 pub mod fold;

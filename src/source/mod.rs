@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
-use planish_ir::weight::WeightExpr;
 use planish_ir::{Dim, Graph, Op, Symbol, ValueId, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
@@ -258,14 +257,9 @@ impl OnnxModel {
 
 /// The files that a weight is made of.
 fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
-    match weight.expr() {
-        WeightExpr::Stored(range) => files.extend(range.source.file_path().map(Path::to_owned)),
-        WeightExpr::Transpose(of, _) | WeightExpr::Cast(of) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => {
-            files_of(of, files);
-        }
-        WeightExpr::Concat(parts, _) => parts.iter().for_each(|part| files_of(part, files)),
-        WeightExpr::Inline(_) | WeightExpr::Uniform(_) => {}
-    }
+    weight.visit_leaves(&mut |leaf| {
+        files.extend(leaf.as_stored().and_then(|range| range.source.file_path()).map(Path::to_owned));
+    });
 }
 
 /// Whether an operator of ONNX is left as it came.

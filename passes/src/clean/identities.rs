@@ -75,10 +75,7 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
 
 /// The other operand, where one has no effect.
 fn without_neutral(graph: &Graph, p: &Binary) -> Option<ValueId> {
-    let is = |value: ValueId, number: f64| {
-        let weight = graph.weight(value).filter(|weight| weight.elements() == 1);
-        weight.and_then(|weight| weight.read_numbers().ok()).is_some_and(|numbers| numbers == [number])
-    };
+    let is = |value: ValueId, number: f64| graph.number(value) == Some(number);
     match p.kind {
         BinaryKind::Add if is(p.a, 0.0) => Some(p.b),
         BinaryKind::Add | BinaryKind::Sub if is(p.b, 0.0) => Some(p.a),

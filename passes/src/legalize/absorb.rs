@@ -6,7 +6,7 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{Attention, Binary, BinaryKind, Flag, LayerNorm, Linear, UnaryKind};
 use planish_ir::{BuildError, Graph, Node, NodeId, Op, Rewriter, Shape, Step, TensorType, ValueId};
 
-use super::Lowering;
+use crate::build::Builder;
 use crate::fold::RESULT_BYTES;
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
@@ -168,7 +168,7 @@ impl Plan {
         let op: Op = match graph.node(node).op.clone() {
             Op::LayerNorm(norm) => match (norm.bias, self.absorbing.get(&output)) {
                 (Some(own), Some(moved)) => {
-                    let bias = Lowering { graph, like: own }.binary(BinaryKind::Add, own, *moved)?;
+                    let bias = Builder::at(graph, own).binary(BinaryKind::Add, own, *moved)?;
                     LayerNorm { bias: Some(bias), ..norm }.into()
                 }
                 _ => return Ok(Step::Keep),
@@ -192,7 +192,7 @@ impl Plan {
         }
         let own = linear.bias.filter(|_| !self.emptied.contains(&output));
         let Some(moved) = self.reading.get(&output) else { return Ok(own) };
-        let mut l = Lowering { graph, like: linear.bias.unwrap_or(linear.weight) };
+        let mut l = Builder::at(graph, linear.bias.unwrap_or(linear.weight));
         let extra = l.emit(Linear { x: *moved, bias: None, ..linear.clone() })?;
         match own {
             Some(own) => l.binary(BinaryKind::Sub, own, extra).map(Some),

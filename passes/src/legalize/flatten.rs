@@ -5,7 +5,8 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, Reshape, RmsNorm, Transpose, Unary};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
-use super::{Lowering, SWAP_TOKENS};
+use super::SWAP_TOKENS;
+use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError, TokenOrder};
 
 /// Has everything that works token by token see a matrix, [tokens, features].
@@ -148,7 +149,7 @@ impl Tokens {
         let shape = graph.ty(value).shape.clone();
         let (features, leading) = (shape.last().cloned(), Shape::new(shape[..shape.rank() - 1].to_vec()));
         let dims: Vec<Dim> = leading.elements().into_iter().chain(features).collect();
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let ordered = match order {
             Order::BatchMajor => value,
             Order::SequenceMajor => l.transpose(value, SWAP_TOKENS)?,
@@ -162,7 +163,7 @@ impl Tokens {
 /// The value of the type of `like` that a matrix stands for.
 fn unflatten(graph: &mut Rewriter<'_>, matrix: ValueId, like: ValueId, order: Order) -> Result<ValueId, BuildError> {
     let shape = graph.ty(like).shape.clone();
-    let mut l = Lowering { graph, like };
+    let mut l = Builder::at(graph, like);
     match order {
         Order::BatchMajor => l.reshape(matrix, shape.iter().cloned()),
         Order::SequenceMajor => {

@@ -3,7 +3,7 @@
 use planish_ir::ops::{BinaryKind, MatMul, Reshape, Transpose};
 use planish_ir::{Dim, Graph, Op, Rewriter, Step, ValueId};
 
-use super::Lowering;
+use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers linear layers that are no single matrix product to a product and a sum.
@@ -44,7 +44,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             _ => return Ok::<_, PassError>(Step::Keep),
         };
         let (shape, out) = (graph.ty(linear.x).shape.clone(), graph.ty(like).shape.clone());
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let b = match linear.transposed.0 {
             true => linear.weight,
             false => l.transpose(linear.weight, &[1, 0])?,

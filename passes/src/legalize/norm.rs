@@ -3,7 +3,7 @@
 use planish_ir::ops::{BinaryKind, LayerNorm, Reduce, ReduceKind, RmsNorm, UnaryKind};
 use planish_ir::{BuildError, Graph, Op, Step, ValueId};
 
-use super::Lowering;
+use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers norms that the target has no operator for to arithmetic.
@@ -48,7 +48,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let op = graph.node(node).op.clone();
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let value = match op {
             Op::LayerNorm(norm) if !options.fusion => layer_norm(&mut l, &norm)?,
             Op::RmsNorm(norm) if !keep_rms => rms_norm(&mut l, &norm)?,
@@ -60,7 +60,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     Ok(lowered.into())
 }
 
-fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
+fn layer_norm(l: &mut Builder<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
     let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
     let mean = |x| Reduce { kind: ReduceKind::Mean, x, axes: axes.clone(), keep: true };
     let dtype = l.graph.ty(norm.x).dtype;
@@ -80,7 +80,7 @@ fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, Bui
     }
 }
 
-fn rms_norm(l: &mut Lowering<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildError> {
+fn rms_norm(l: &mut Builder<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildError> {
     let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
     let dtype = l.graph.ty(norm.x).dtype;
     let x = l.widened(norm.x)?;

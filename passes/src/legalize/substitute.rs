@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use planish_ir::ops::{Binary, BinaryKind, Cast};
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
-use super::{Lowering, Signature};
+use super::Signature;
+use crate::build::Builder;
 use crate::{Example, ORT_CUDA, Options, Outcome, Pass, PassError};
 
 /// Has operators that the target has no kernel for run on kernels that it has.
@@ -84,7 +85,7 @@ impl Substitutes<'_> {
             && !self.lacks(&Signature { mnemonic: "less_or_equal", ..wide.clone() })
         {
             let (a, b) = (self.widen(graph, a, like)?, self.widen(graph, b, like)?);
-            let mut l = Lowering { graph, like };
+            let mut l = Builder::at(graph, like);
             let at_most = l.binary(BinaryKind::LessOrEqual, a, b)?;
             let at_least = l.binary(BinaryKind::GreaterOrEqual, a, b)?;
             return Ok(Step::Replace(vec![l.binary(BinaryKind::And, at_most, at_least)?]));
@@ -101,7 +102,7 @@ impl Substitutes<'_> {
         if let Some(error) = failed {
             return Err(error);
         }
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let results = l.emit_all(wide)?;
         let types: Vec<DType> = outputs.iter().map(|output| l.graph.ty(*output).dtype).collect();
         let narrowed = results.into_iter().zip(types).map(|(result, dtype)| l.cast(result, dtype));
@@ -116,7 +117,7 @@ impl Substitutes<'_> {
         if let Some(widened) = self.widened.get(&value) {
             return Ok(*widened);
         }
-        let widened = graph.emit_part(Cast { x: value, to: DType::F32 }, like)?[0];
+        let widened = graph.part(Cast { x: value, to: DType::F32 }, like)?;
         self.widened.insert(value, widened);
         Ok(widened)
     }

@@ -121,7 +121,7 @@ impl Alignment<'_> {
         self.note(graph, like, [size, multiple], true);
         let x = graph.emit(wider, like)?;
         let slice = Slice { x, axis, start: Dim::constant(0), end };
-        Ok(Step::Replace(vec![graph.emit_part(slice, like)?[0]]))
+        Ok(Step::Replace(vec![graph.part(slice, like)?]))
     }
 }
 

@@ -81,7 +81,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             Logits::Sliced => sliced(graph, head, weight, multiple)?,
             Logits::Padded => whole(graph, head, weight, multiple)?,
         };
-        graph.set_output(head.output, scores);
+        graph.set_output(head.output, scores)?;
     }
     if larger.is_empty() {
         return Ok(Outcome { changed: 0, notes });

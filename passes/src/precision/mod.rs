@@ -188,7 +188,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let Some(precision) = options.half() else { return Ok(Outcome::default()) };
     let mut losses = losses::losses(graph, precision.half)?;
     let (changed, kept, matched, halved) = if options.target.computes_in_float32 {
-        store::round_weights(graph, precision, &losses)
+        store::round_weights(graph, precision, &losses)?
     } else {
         let plan = plan::plan(graph, precision, &losses);
         let (changed, halved) = (plan.halved(), plan.halved_weights(graph));

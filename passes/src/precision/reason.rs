@@ -7,7 +7,7 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::BinaryKind;
 use planish_ir::{DType, Graph, Node, Op, Origin, ValueId};
 
-use super::kind::attention_bias;
+use super::kind::{Fact, attention_bias};
 use super::{HalfPrecision, Loss};
 
 /// An operator, or on targets that compute in float32 a weight, that is kept in float32.
@@ -115,13 +115,13 @@ pub(super) fn evidence(
     node: &Node,
     precision: &HalfPrecision,
     unfit: &HashMap<ValueId, &Loss>,
-    unbounded: &[bool],
+    facts: &[Fact],
 ) -> Option<Reason> {
     let mut operands = node.op.operands();
     // It is added in float32 in any case.
     let bias = attention_bias(&node.op);
     operands.retain(|operand| Some(*operand) != bias);
-    if let Some(operand) = operands.iter().find(|operand| unbounded[operand.index()]) {
+    if let Some(operand) = operands.iter().find(|operand| facts[operand.index()].unbounded) {
         return Some(Reason::Unbounded(graph.value(*operand).name.clone()));
     }
     // The smaller or larger of a number and infinity is the number.

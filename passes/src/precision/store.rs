@@ -46,7 +46,7 @@ pub(super) fn round_weights(
     graph: &mut Graph,
     precision: &HalfPrecision,
     losses: &[(ValueId, Loss)],
-) -> (usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>) {
+) -> Result<(usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>), PassError> {
     let mut matched = vec![false; precision.keep.len()];
     let mut asked_for: HashMap<ValueId, Reason> = HashMap::new();
     for (_, node) in graph.nodes() {
@@ -70,9 +70,9 @@ pub(super) fn round_weights(
     }
     let halved: HashSet<ValueId> = rounded.iter().map(|(id, _)| *id).collect();
     for (id, weight) in rounded {
-        graph.set_weight(id, weight);
+        graph.set_weight(id, weight)?;
     }
-    (halved.len(), kept, matched, halved)
+    Ok((halved.len(), kept, matched, halved))
 }
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
@@ -95,7 +95,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         for operand in operands {
             if let (false, Some(weight)) = (casts.contains_key(&operand), stored(graph, operand)) {
                 let x = graph.weight_like(weight, operand);
-                let cast = graph.emit_part(Cast { x, to: DType::F32 }, operand)?[0];
+                let cast = graph.part(Cast { x, to: DType::F32 }, operand)?;
                 casts.insert(operand, cast);
             }
         }
@@ -110,13 +110,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 /// A float32 weight in the half type that it was widened from.
 pub(super) fn narrow(weight: &Weight, half: DType) -> Option<Weight> {
     match weight.expr() {
-        WeightExpr::Cast(of) if of.dtype() == half && weight.dtype() == DType::F32 => Some(of.clone()),
-        WeightExpr::Transpose(of, perm) => narrow(of, half)?.transpose(perm),
-        WeightExpr::Reshape(of) => narrow(of, half)?.reshape(weight.shape()),
-        WeightExpr::Pad(of, value) => narrow(of, half)?.pad(weight.shape(), value.0),
-        WeightExpr::Concat(parts, axis) => {
-            Weight::concat(&parts.iter().map(|part| narrow(part, half)).collect::<Option<Vec<_>>>()?, *axis)
-        }
-        _ => None,
+        WeightExpr::Cast(of) => (of.dtype() == half && weight.dtype() == DType::F32).then(|| of.clone()),
+        expr if expr.children().is_empty() => None,
+        _ => weight.map(&mut |of| narrow(of, half)),
     }
 }

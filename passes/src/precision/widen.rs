@@ -2,7 +2,7 @@
 
 use planish_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 
-use super::rebuild::{Types, rebuild};
+use super::rebuild::{ElementTypes, rebuild};
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Has a graph of half precision compute in float32 where the target does.
@@ -55,7 +55,7 @@ fn widened(dtype: DType) -> DType {
 /// Everything half in float32.
 struct Widened;
 
-impl Types for Widened {
+impl ElementTypes for Widened {
     fn outside(&self, dtype: DType) -> DType {
         dtype
     }

@@ -4,8 +4,9 @@ use planish_ir::ops::{Binary, BinaryKind, Flag, Linear, MatMul, Reshape};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, ValueId};
 
-use super::pattern::{op, reshape, reshaped};
+use super::pattern::{op, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
+use crate::build::reshape_once;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Raises products with weights to linear layers.
@@ -84,7 +85,7 @@ fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
                 "`{name}`, which is added, is {ty}, not a vector of the layer's features"
             )));
         }
-        let bias = reshape(graph, bias, features)?;
+        let bias = reshape_once(graph, bias, features)?;
         return Ok(vec![graph.emit(Linear { bias: Some(bias), ..linear }, output)?]);
     }
     Err(NoMatch::Other)

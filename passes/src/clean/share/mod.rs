@@ -73,8 +73,7 @@ fn stored(weight: &Weight) -> Option<&Weight> {
 /// A weight, of what takes the place of the one that holds its elements.
 fn rebuilt(weight: &Weight, shared: &HashMap<Weight, Weight>) -> Option<Weight> {
     match weight.expr() {
-        WeightExpr::Transpose(of, perm) => rebuilt(of, shared)?.transpose(perm),
-        WeightExpr::Cast(of) => rebuilt(of, shared)?.cast(weight.dtype()),
+        WeightExpr::Transpose(..) | WeightExpr::Cast(_) => weight.map(&mut |of| rebuilt(of, shared)),
         _ => shared.get(weight).cloned(),
     }
 }

@@ -11,8 +11,9 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, MatMul, Real, Reshape
 use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::narrow::NARROW;
-use super::pattern::{cast_to, part, reshape, rounding, transpose, unscaled, widened};
+use super::pattern::{rounding, unscaled, widened};
 use super::{Found, NoMatch, Rule, run as apply};
+use crate::build::{Builder, reshape_once, transpose_once};
 use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
 use left::left;
@@ -102,7 +103,7 @@ fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     }
     let (keys, factor) = unscaled(graph, keys)?;
     scale *= factor;
-    let keys = transpose(graph, keys, KEYS_LAST)?;
+    let keys = transpose_once(graph, keys, KEYS_LAST)?;
 
     let unknown = |graph: &Graph, value: ValueId| {
         NoMatch::Miss(format!("{}: the number of heads or their size is not known", described(graph, value)))
@@ -113,15 +114,15 @@ fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let Keys { past, new: [k, v] } = heads::cached(graph, k, v)?;
 
     let dims = graph.ty(q).shape.clone();
-    let by_query = transpose(graph, q, HEADS_FIRST)?;
+    let by_query = transpose_once(graph, q, HEADS_FIRST)?;
     let features = dims[1].checked_mul(&dims[3]).unwrap_or_default();
-    let q = reshape(graph, by_query, [dims[0].clone(), dims[2].clone(), features])?;
-    let mut wide = |value: ValueId| cast_to(graph, value, dtype);
+    let q = reshape_once(graph, by_query, [dims[0].clone(), dims[2].clone(), features])?;
+    let mut wide = |value: ValueId| Builder::at(graph, value).cast(value, dtype);
     let [q, k, v] = [wide(q)?, wide(k)?, wide(v)?];
     let past = past.map(|[k, v]| Ok::<_, BuildError>([wide(k)?, wide(v)?])).transpose()?;
     let wide_bias = added.iter().any(|value| graph.ty(*value).dtype == DType::F32);
     let bias_dtype = if wide_bias { DType::F32 } else { dtype };
-    let added = added.into_iter().map(|value| cast_to(graph, value, bias_dtype));
+    let added = added.into_iter().map(|value| Builder::at(graph, value).cast(value, bias_dtype));
     let added = added.collect::<Result<Vec<ValueId>, BuildError>>()?;
     let attention = Attention {
         bias: sum(graph, &added)?,
@@ -133,10 +134,10 @@ fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     };
     let result = graph.emit(attention, output)?;
     let to = graph.ty(output).dtype;
-    let result = if to == dtype { result } else { part(graph, Cast { x: result, to }, output)? };
+    let result = if to == dtype { result } else { graph.part(Cast { x: result, to }, output)? };
     let by_query = Shape::new([&shape[0], &shape[2], &shape[1], &shape[3]].map(Clone::clone));
-    let split = part(graph, Reshape { x: result, shape: by_query }, output)?;
-    Ok(vec![part(graph, Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?])
+    let split = graph.part(Reshape { x: result, shape: by_query }, output)?;
+    Ok(vec![graph.part(Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?])
 }
 
 /// A value and its type, as a message names it.
@@ -146,7 +147,7 @@ fn described(graph: &Graph, value: ValueId) -> String {
 
 /// Queries times a factor of their scores.
 fn multiplied(graph: &mut Rewriter<'_>, q: ValueId, factor: ValueId) -> Result<ValueId, NoMatch> {
-    let product = part(graph, Binary { kind: BinaryKind::Mul, a: q, b: factor }, q)?;
+    let product = graph.part(Binary { kind: BinaryKind::Mul, a: q, b: factor }, q)?;
     if graph.ty(product) == graph.ty(q) {
         return Ok(product);
     }
@@ -166,7 +167,7 @@ fn sum(graph: &mut Rewriter<'_>, values: &[ValueId]) -> Result<Option<ValueId>, 
     let mut sum: Option<ValueId> = None;
     for &b in values {
         sum = Some(match sum {
-            Some(a) => part(graph, Binary { kind: BinaryKind::Add, a, b }, a)?,
+            Some(a) => graph.part(Binary { kind: BinaryKind::Add, a, b }, a)?,
             None => b,
         });
     }

@@ -7,7 +7,7 @@ use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, RmsNorm};
 use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId, Weight};
 
 use super::narrow::NARROW;
-use super::pattern::{binary, is_exactly, narrowed, op, part};
+use super::pattern::{binary, is_exactly, narrowed, op};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
@@ -116,7 +116,7 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Found {
     if wide == dtype {
         return Ok(vec![graph.emit(raised, output)?]);
     }
-    let x = part(graph, raised, output)?;
+    let x = graph.part(raised, output)?;
     Ok(vec![graph.emit(Cast { x, to: dtype }, output)?])
 }
 
