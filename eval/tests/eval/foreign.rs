@@ -137,6 +137,12 @@ fn slices_with_steps() {
     slice(-1, i64::MIN, -2, &[4.0, 2.0, 0.0]);
     slice(1, 100, 3, &[1.0, 4.0]);
     slice(4, 1, 1, &[]);
+    // A slice that goes backward begins at an element.
+    slice(-10, -100, -1, &[0.0]);
+    slice(i64::MIN, i64::MIN, -2, &[0.0]);
+    slice(i64::MAX, -100, -3, &[4.0, 1.0]);
+    let [from, to, axis, step] = [-10, -100, 0, -1].map(|v| ints(&[v]));
+    check("Slice", &[], &[&f32(&[0], &[]), &from, &to, &axis, &step].map(Some), &[0], &[]);
 }
 
 #[test]

@@ -154,11 +154,14 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
     for (i, &a) in over.iter().enumerate() {
         let (size, step) = (signed(shape[a]), steps[i]);
         let front = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
-        let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
-        let (start, end) = (front(starts[i]).clamp(low, high.max(low)), front(ends[i]).clamp(low, high.max(low)));
-        if step == 0 {
-            return Err("a step is 0".to_owned());
-        }
+        // What is out of range is the nearest element; behind it begins and ends nothing, in front of it ends a slice
+        // that goes backward.
+        let (start, end) = match step {
+            0 => return Err("a step is 0".to_owned()),
+            _ if size == 0 => (0, 0),
+            1.. => (front(starts[i]).clamp(0, size), front(ends[i]).clamp(0, size)),
+            _ => (front(starts[i]).clamp(0, size - 1), front(ends[i]).clamp(-1, size - 1)),
+        };
         let (span, wide) = (i128::from(end - start), i128::from(step));
         shape[a] = usize::try_from((span + wide - wide.signum()) / wide).unwrap_or(0);
         from[a] = (start, step);

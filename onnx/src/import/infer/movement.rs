@@ -2,7 +2,7 @@
 
 use planish_ir::{DType, Dim, Shape};
 
-use super::super::nodes::{Node, axes, axis};
+use super::super::nodes::{Node, axes, axis, slice_of};
 use super::super::scope::Scope;
 use super::elementwise::broadcast;
 use super::{Partial, length, numbers};
@@ -180,12 +180,8 @@ fn taken(size: &Dim, start: i64, end: i64, step: i64) -> Result<Option<Dim>, Str
         None if step == 1 && (start == 0 && end == 1 || start == -1 && end >= far) => Ok(Some(Dim::constant(1))),
         None => Ok(None),
         Some(size) => {
-            let from_front = |value: i64| if value < 0 { value.saturating_add(size) } else { value };
-            let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
-            let (start, end) = (from_front(start).clamp(low, high), from_front(end).clamp(low, high));
-            let (span, step) = (i128::from(end) - i128::from(start), i128::from(step));
-            let count = ((span + step - step.signum()) / step).max(0);
-            Ok(i64::try_from(count).ok().map(Dim::constant))
+            let (_, count) = slice_of(size, start, end, step)?;
+            Ok(Some(Dim::constant(count)))
         }
     }
 }
