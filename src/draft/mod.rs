@@ -99,7 +99,7 @@ impl Draft {
             true => {
                 // A process that publishes there has been killed meanwhile, or is at it.
                 place.clean_up();
-                let _lock = entries::lock(&place.folder);
+                let _lock = entries::lock(&place.folder)?;
                 self.folder.place(|| {
                     place.check_replaceable(self.force)?;
                     self.replace_entries(step)
@@ -136,7 +136,7 @@ impl Draft {
                     }
                 }
                 _ if is_unmovable(&error) => {
-                    let _lock = entries::lock(target);
+                    let _lock = entries::lock(target)?;
                     return self.replace_entries(step);
                 }
                 _ => return Err(error).with_context(|| self.failed()),
@@ -180,7 +180,7 @@ impl Draft {
 fn checked(target: &Path, force: bool) -> Result<Place> {
     let place = Place::find(target)?;
     // Who publishes there entry by entry has no manifest there meanwhile.
-    let _lock = place.is_fixed().then(|| entries::lock(&place.folder));
+    let _lock = place.is_fixed().then(|| entries::lock(&place.folder)).transpose()?;
     place.check_replaceable(force)?;
     Ok(place)
 }

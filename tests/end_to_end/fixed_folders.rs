@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -56,6 +58,29 @@ fn the_current_folder_is_published_into() {
     // What a killed run has left in the folder is made good from outside too.
     fs::create_dir(here.join(".planish-0123456789abcdef")).unwrap();
     planish_compile(&golden("bert"), &here, &[]).succeeds();
+    assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
+}
+
+/// As `flock . planish compile` has it.
+#[test]
+fn a_folder_that_another_process_has_locked_is_an_error() {
+    let folder = scratch();
+    let here = folder.path().join("here");
+    fs::create_dir(&here).unwrap();
+    let lock = fs::File::open(&here).unwrap();
+    lock.lock().unwrap();
+    let start = Instant::now();
+    let parts = ["another process holds ", "here: it has locked the folder", "-o"];
+    compiled_from(&here, ".", &[]).exits(1, &parts);
+    assert!(start.elapsed() < Duration::from_secs(60), "it waited for {:?}", start.elapsed());
+    assert_eq!(names(&here), [""; 0]);
+    // A process that publishes there holds it for a moment.
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        drop(lock);
+    });
+    compiled_from(&here, ".", &[]).succeeds();
+    other.join().unwrap();
     assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
 }
 
