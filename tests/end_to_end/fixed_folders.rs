@@ -142,6 +142,23 @@ fn a_bound_folder_is_published_into() {
     }
 }
 
+/// A folder takes what is mounted in it along when it is renamed, and then cannot be removed.
+#[test]
+fn a_folder_that_something_is_mounted_in_is_not_replaced() {
+    let script = r#"
+        mkdir -p "$2/real" "$2/nest/deep/er" && echo years >"$2/real/thesis" || exit 9
+        mount --bind "$2/real" "$2/nest/deep/er" || exit 9
+        "$0" compile "$1" -o "$2/nest" --force && exit 9
+        "$0" compile "$1" -o "$2" --force && exit 9
+        ls -A "$2" "$2/nest/deep/er"
+        umount "$2/nest/deep/er" && "$0" compile "$1" -o "$2/nest" --force >/dev/null && ls -A "$2/nest""#;
+    if let Some(done) = mounted("size=10M", script) {
+        let done = done.exits(0, &["/nest holds the mount point ", "/nest/deep/er, which cannot be moved aside", "-o"]);
+        assert!(done.stdout.contains("thesis") && done.stdout.ends_with(ARTIFACT), "{}", done.stdout);
+        assert_eq!(done.stdout.matches("planish").count(), 1, "a folder is left: {}", done.stdout);
+    }
+}
+
 /// The folders of an image cannot be renamed in a container that is made from it.
 #[test]
 fn a_folder_of_a_container_image_is_published_into() {
