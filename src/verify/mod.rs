@@ -211,7 +211,7 @@ mod tests {
     use planish_ir::{BuildError, Op, Step};
     use planish_models::{Checkpoint, LoadOptions, load};
     use planish_runtimes::ort::OnnxRuntime;
-    use planish_runtimes::{Model, Runtime, SessionOptions};
+    use planish_runtimes::{Model, Port, Runtime, SessionOptions, Value};
 
     use super::*;
     use crate::inputs::{Values, specs};
@@ -327,6 +327,61 @@ mod tests {
         assert!(!report.passed() && report.skipped.is_empty() && report.cases.len() == 6, "{report}");
         let misses = report.misses();
         assert!(misses.iter().any(|miss| miss.starts_with("1 x 512: y: reference could not run")), "{misses:?}");
+    }
+
+    /// A session that fails in a way of its own.
+    struct Fails {
+        inputs: Vec<Port>,
+        unsupported: bool,
+    }
+
+    impl Session for Fails {
+        fn inputs(&self) -> &[Port] {
+            &self.inputs
+        }
+
+        fn outputs(&self) -> &[Port] {
+            &[]
+        }
+
+        fn run(&mut self, _: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+            let model = "m".to_owned();
+            Err(match self.unsupported {
+                true => RuntimeError::Unsupported { runtime: "first", model, reason: "no kernel".to_owned() },
+                false => RuntimeError::Failed {
+                    runtime: "second",
+                    action: "run",
+                    model,
+                    reason: "a size is wrong".to_owned(),
+                },
+            })
+        }
+
+        fn run_values(&mut self, _: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+            unreachable!("verification runs on tensors")
+        }
+
+        fn bind(&mut self, _: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
+            unreachable!("verification runs on tensors")
+        }
+
+        fn run_bound(&mut self) -> Result<(), RuntimeError> {
+            unreachable!("verification runs on tensors")
+        }
+    }
+
+    #[test]
+    fn where_another_reference_fails_too_both_errors_are_said() {
+        let graph = of_text(TABLE);
+        let inputs = on_interpreter(&graph).inputs().to_vec();
+        let session = |unsupported| -> Box<dyn Session> { Box::new(Fails { inputs: inputs.clone(), unsupported }) };
+        let specs = specs(&inputs, &BTreeMap::new()).unwrap();
+        let mut pair = pair(session(true), on_interpreter(&graph), &specs);
+        pair.reference = Reference::first_of(session(true), ReferenceKind::SourceOnOnnxRuntime, session(false));
+        let error = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap_err().to_string();
+        let both = "first could not run m: no kernel; the source on ONNX Runtime without optimization: second could not \
+                    run m: a size is wrong";
+        assert!(error.contains(both), "{error}");
     }
 
     #[test]

@@ -109,6 +109,12 @@ impl Reference {
         Ok(Self { kind, session, other: Other::Nothing, guard: Some(interpreter) })
     }
 
+    /// The reference interpreter, and a session that is loaded already for what it does not compute.
+    #[cfg(test)]
+    pub(super) fn first_of(session: Box<dyn Session>, kind: ReferenceKind, other: Box<dyn Session>) -> Self {
+        Self { other: Other::Loaded((kind, other)), ..Self::interpreter(session) }
+    }
+
     /// What it is.
     #[must_use]
     pub fn kind(&self) -> ReferenceKind {
@@ -137,15 +143,17 @@ impl Reference {
             Other::Unloaded(load) => load().map_or_else(Other::Failed, Other::Loaded),
             other => other,
         };
-        let can = match &mut self.other {
-            Other::Loaded((_, session)) => case.run(session.as_mut()).is_ok(),
-            _ => false,
-        };
         match std::mem::replace(&mut self.other, Other::Nothing) {
-            Other::Loaded((kind, session)) if can => {
-                (self.kind, self.session) = (kind, session);
-                Run::Replaced
-            }
+            Other::Loaded((kind, mut session)) => match case.run(session.as_mut()) {
+                Ok(_) => {
+                    (self.kind, self.session) = (kind, session);
+                    Run::Replaced
+                }
+                Err(second) => {
+                    self.other = Other::Loaded((kind, session));
+                    Run::Failed(format!("{error}; {}: {second}", kind.description()))
+                }
+            },
             other => {
                 self.other = other;
                 Run::Failed(error)
