@@ -88,7 +88,7 @@ fn nodes(graph: &Graph, mut symbols: HashSet<Symbol>) -> Result<Vec<bool>, Verif
     let mut placed = HashSet::new();
     for (id, node) in graph.nodes() {
         let name = || node.outputs.first().map_or("?", |v| &graph.value(*v).name);
-        let what = || format!("`{}` at `{}`", node.op.mnemonic(), name());
+        let what = || format!("`{}` at `{}`", node.op.kind(), name());
         if !placed.insert(id) {
             return fail("V06", format!("{} stands in the order twice", what()));
         }

@@ -52,7 +52,7 @@ impl From<&Report> for PartPrecision {
     fn from(report: &Report) -> Self {
         let kept = |kept: &Kept| KeptInFloat32 {
             name: kept.name.clone(),
-            operator: kept.operator.to_owned(),
+            operator: kept.operator.clone(),
             origin: kept.origin.to_string(),
             reason: kept.reason.to_string(),
         };

@@ -233,7 +233,8 @@ fn what_only_the_interpreter_rounds_is_named_where_it_cannot() {
     let mut graph = graph(vec![f32("x", "batch, 2, 2")], constants, nodes, &[]);
     graph.output = vec![f32("y", "batch")];
     let (path, out) = (write(folder.path().join("half.onnx"), graph), folder.path().join("out"));
-    planish_compile(&path, &out, &["--verify", "--fp16", "--target", "onnx"]).exits(0, &[]);
+    let done = planish_compile(&path, &out, &["--verify", "--fp16", "--target", "onnx"]).exits(0, &[]);
+    assert!(done.stdout.contains("float32: Det `y`"), "{}", done.stdout);
     let skipped = &verification(&out)["skipped"][0];
     assert_eq!(skipped["label"], "the artifact with each result rounded");
 }

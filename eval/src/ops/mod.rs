@@ -85,7 +85,7 @@ pub(crate) fn apply<'a>(
     bindings: &Bindings,
     context: Context<'_>,
 ) -> Result<Vec<Tensor>, EvalError> {
-    run(op, operand, bindings, context).map_err(|failure| failure.at(op.mnemonic()))
+    run(op, operand, bindings, context).map_err(|failure| failure.at(op.kind()))
 }
 
 fn run<'a>(

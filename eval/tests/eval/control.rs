@@ -223,14 +223,14 @@ fn rounds_are_bounded() {
     let rounds = |rounds| Limits { rounds: Some(rounds), ..Limits::default() };
     assert_eq!(looped(text, Some(7), None, rounds(7)).unwrap()[1].shape(), [7]);
     let error = looped(text, None, None, rounds(6)).unwrap_err();
-    assert!(error.ends_with("`foreign`: the run takes more than 6 rounds of loops"), "{error}");
+    assert!(error.ends_with("`Loop`: the run takes more than 6 rounds of loops"), "{error}");
 }
 
 /// An endless loop ends where what it gives is beyond the limit of memory, or where the machine has no more.
 #[test]
 fn what_rounds_give_is_bounded_by_memory() {
     let error = looped(GROWS, None, Some(true), memory(1 << 16)).unwrap_err();
-    assert!(error.starts_with("at `r` (unknown origin): `foreign`: in its `body`: at `t` "), "{error}");
+    assert!(error.starts_with("at `r` (unknown origin): `Loop`: in its `body`: at `t` "), "{error}");
     assert!(error.ends_with("and may hold 65536"), "{error}");
     let gathers = "
         input %i: i64[]
@@ -284,9 +284,9 @@ fn without_a_reader_bodies_are_not_computed() {
     let error = evaluate(&graph, &given).unwrap_err();
     assert!(error.is_unsupported());
     let error = error.to_string();
-    assert!(error.contains("`If` of ai.onnx is not computed by the reference interpreter"), "{error}");
+    assert!(error.contains("`If`: the reference interpreter does not compute this operator of ai.onnx"), "{error}");
     let error = call.fails();
-    assert!(error.contains("`foreign`: its `then_branch`: "), "{error}");
+    assert!(error.contains("`If`: its `then_branch`: "), "{error}");
 }
 
 /// What the interpreter has no kernel for is read again, once.
@@ -300,9 +300,12 @@ fn operators_are_read_again() {
     assert!(is_unsupported("Itself"), "there is no kernel");
     assert!(!is_unsupported("Other"), "the operator is none of its operands");
     let error = call("Itself").fails();
-    assert!(error.ends_with("`Itself` of ai.onnx is not computed by the reference interpreter"), "{error}");
+    assert!(
+        error.ends_with("`Itself`: the reference interpreter does not compute this operator of ai.onnx"),
+        "{error}"
+    );
     let error = call("Other").fails();
-    assert!(error.ends_with("`foreign`: no form of Other"), "{error}");
+    assert!(error.ends_with("`Other`: no form of Other"), "{error}");
 }
 
 /// The state adds up pieces; what goes out is the state times the other piece.

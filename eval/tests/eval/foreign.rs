@@ -261,7 +261,10 @@ fn what_the_graph_says_of_a_result_holds() {
     let error = try_run("NonZero", &[], &[Some(&x)], &[says]).unwrap_err();
     assert!(error.contains("a result is i64[1, 1], expected i64[1, 2]"), "{error}");
     let error = try_run("Strange", &[], &[Some(&x)], &[open(DType::F32, 1)]).unwrap_err();
-    assert!(error.contains("`Strange` of ai.onnx is not computed by the reference interpreter"), "{error}");
+    assert!(
+        error.contains("`Strange`: the reference interpreter does not compute this operator of ai.onnx"),
+        "{error}"
+    );
 }
 
 /// Results that no memory holds are an error before they are made.

@@ -108,8 +108,8 @@ fn compute(node: &Node<'_>) -> Results {
 
 /// There is no kernel for the operator.
 fn not_computed(node: &Node<'_>) -> Failure {
-    let (op, domain) = (&node.op.op.0, &node.op.domain.0);
-    Failure::Unsupported(format!("`{op}` of {domain} is not computed by the reference interpreter"))
+    let domain = &node.op.domain.0;
+    Failure::Unsupported(format!("the reference interpreter does not compute this operator of {domain}"))
 }
 
 /// There is no kernel for a setting of the operator.

@@ -6,7 +6,6 @@ use planish_ir::ops::{MatMul, Softmax};
 use planish_ir::{Graph, Op, ValueId};
 
 use super::super::Miss;
-use super::super::pattern::kind;
 use super::scores;
 
 /// The softmaxes whose probabilities no product takes, and what takes them. Where a product does, the rule of attention
@@ -24,7 +23,7 @@ pub(in super::super) fn left(graph: &Graph) -> Vec<Miss> {
         }
         for operand in node.op.operands() {
             if let Some((_, users)) = left.get_mut(&operand) {
-                users.push(format!("`{}`", kind(&node.op)));
+                users.push(format!("`{}`", node.op.kind()));
             }
         }
     }
