@@ -85,9 +85,9 @@ pub enum InputError {
     },
     /// More elements than inputs are made of.
     #[error(
-        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more: \
-         choose smaller sizes, of an ONNX graph with --shapes",
-        limit = MAX_BYTES
+        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more{advice}",
+        limit = MAX_BYTES,
+        advice = if *is_open { ": choose smaller sizes, of an ONNX graph with --shapes" } else { "" }
     )]
     TooLarge {
         /// The input.
@@ -96,6 +96,8 @@ pub enum InputError {
         dtype: DType,
         /// Its sizes.
         shape: Vec<usize>,
+        /// Whether the model leaves some of them open.
+        is_open: bool,
     },
 }
 
@@ -201,7 +203,8 @@ fn bytes_of(dtype: DType) -> u64 {
 }
 
 fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
-    InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.dtype, shape }
+    let is_open = spec.port.dims.iter().any(|dim| matches!(dim, Dimension::Symbolic(_)));
+    InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.dtype, shape, is_open }
 }
 
 /// Whether a model continues from a cache of keys and values.

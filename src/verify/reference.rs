@@ -161,12 +161,14 @@ impl Reference {
         }
     }
 
-    /// Why no case was run.
-    pub(super) fn nothing_ran(&mut self, skipped: &[Skipped]) -> Error {
+    /// Why no case was run; `is_open` says whether the graph leaves sizes of its inputs open.
+    pub(super) fn nothing_ran(&mut self, skipped: &[Skipped], is_open: bool) -> Error {
         let reasons: String = skipped.iter().map(|skipped| format!("\n  {skipped}")).collect();
-        let message = format!(
-            "nothing can be verified, for the reference can run no case; --shapes fixes what an ONNX graph leaves open:{reasons}"
-        );
+        let smaller = match is_open {
+            true => "; --shapes fixes sizes that an ONNX graph leaves open, and --max-length takes shorter cases",
+            false => "",
+        };
+        let message = format!("nothing can be verified, for the reference can run no case{smaller}:{reasons}");
         match std::mem::replace(&mut self.other, Other::Nothing) {
             Other::Failed(error) => error.context(message),
             _ => anyhow!(message),

@@ -1,6 +1,7 @@
 //! Operators with graphs of their own, which these tests write in the text form: a reader parses it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use planish_eval::{EvalError, Interpreter, Limits, Reader, Tensor, evaluate};
 use planish_ir::ops::{Foreign, InnerOperators, Results, Setting, Settings, Text};
@@ -223,7 +224,27 @@ fn rounds_are_bounded() {
     let rounds = |rounds| Limits { rounds: Some(rounds), ..Limits::default() };
     assert_eq!(looped(text, Some(7), None, rounds(7)).unwrap()[1].shape(), [7]);
     let error = looped(text, None, None, rounds(6)).unwrap_err();
-    assert!(error.ends_with("`Loop`: the run takes more than 6 rounds of loops"), "{error}");
+    assert!(error.ends_with("`Loop`: the loops of the run take more than 6 rounds"), "{error}");
+}
+
+/// Few rounds of much work are bounded by time, those of loops in loops with them.
+#[test]
+fn loops_are_bounded_by_time() {
+    let endless = "
+        input %i: i64[]
+        input %c: bool[]
+        input %s: f32[S]
+        %f = reduce_sum(%s) {axes = [0], keep = false} : f32[]
+        output c = %c
+        output s = %s
+        output f = %f";
+    let limits = |time| Limits { loop_time: Some(time), ..Limits::default() };
+    let start = Instant::now();
+    let error = looped(endless, None, None, limits(Duration::from_millis(200))).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    assert!(error.contains("`Loop`: in its `body`: at `f` "), "{error}");
+    assert!(error.contains("the loops of the run take more than 0.2 s: they are in round "), "{error}");
+    assert_eq!(looped(endless, Some(7), None, limits(Duration::from_secs(600))).unwrap()[1].shape(), [7]);
 }
 
 /// An endless loop ends where what it gives is beyond the limit of memory, or where the machine has no more.
