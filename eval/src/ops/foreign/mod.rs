@@ -229,8 +229,12 @@ impl<'a> Node<'a> {
     /// The number of elements of a shape, where memory holds them with what computes them.
     fn count(&self, shape: &[usize]) -> Result<usize, String> {
         let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        let bytes = count.and_then(|n| (n as u64).checked_mul(ELEMENT_BYTES));
-        self.context.memory.check(bytes, || format!("a result of shape {shape:?}"))?;
+        let bytes = |each: usize| count.and_then(|n| (n as u64).checked_mul(each as u64));
+        // What it computes between operands and result is not declared, and is of no smaller elements than the result.
+        let dtype = self.op.results.0.iter().flatten().find_map(Type::dtype).unwrap_or(DType::F64);
+        let described = || format!("{dtype}[{}]", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", "));
+        self.context.memory.check(bytes(dtype.size()), || format!("a result of {}", described()))?;
+        self.context.memory.check(bytes(ELEMENT_BYTES), || format!("computing a result of {}", described()))?;
         Ok(count.unwrap_or(0))
     }
 
@@ -241,7 +245,7 @@ impl<'a> Node<'a> {
 }
 
 /// What an element takes while it is computed: as much as the largest type that computations use.
-const ELEMENT_BYTES: u64 = 16;
+const ELEMENT_BYTES: usize = 16;
 
 /// An axis counted from either end.
 fn axis(given: i64, rank: usize) -> Result<usize, String> {
