@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::Loaded;
 use planish_onnx::{EXTERNAL_BYTES, ExportError, ExportOptions, Placement};
@@ -13,7 +13,7 @@ use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, ort::
 use super::{CalibrateOptions, CalibrationRuntime};
 use crate::draft::Draft;
 
-/// The name of the temporary folder.
+/// What the name of the temporary folder has.
 const FOLDER: &str = "planish-calibration";
 
 /// The parts, by their names.
@@ -49,9 +49,7 @@ impl Sessions {
         };
         let runtime = OnnxRuntime::new(library.clone());
         runtime.check()?;
-        let place = std::env::temp_dir().join(FOLDER);
-        let draft = Draft::create(&place, false)
-            .with_context(|| format!("cannot write temporary files to {}; TMPDIR chooses", place.display()))?;
+        let draft = Draft::temporary(FOLDER)?;
         for part in &source.parts {
             let origins = origins(&observing(&part.graph, opset, false)?);
             let graph = observing(&part.graph, opset, true)?;

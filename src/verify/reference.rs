@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_passes::{Options, Pipeline, Target};
@@ -201,9 +201,7 @@ impl Original {
         let mut plain = graph.clone();
         let passes = Options { fusion: false, ..Options::new(Target::Ort, self.opset) };
         Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;
-        let place = std::env::temp_dir().join("planish-verification");
-        let draft = Draft::create(&place, false)
-            .with_context(|| format!("cannot write temporary files to {}; TMPDIR chooses", place.display()))?;
+        let draft = Draft::temporary("planish-verification")?;
         export_temporarily(&plain, "model", &draft, self.opset)?;
         // ONNX Runtime has the files open for as long as it needs them.
         Ok(runtime.load(Model::Onnx(&draft.folder().join("model.onnx")), options)?)

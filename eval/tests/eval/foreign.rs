@@ -146,6 +146,17 @@ fn slices_with_steps() {
 }
 
 #[test]
+fn lengths_below_0_or_beyond_the_axis() {
+    let x = f32(&[3, 2], &[0.0; 6]);
+    let error = |lengths: &[i64]| {
+        try_run("ReverseSequence", &[], &[Some(&x), Some(&ints(lengths))], &[open(DType::F32, 2)]).unwrap_err()
+    };
+    assert!(error(&[7, -1]).contains("its lengths are [7, -1], expected none below 0"), "{}", error(&[7, -1]));
+    let expected = "its lengths are [7, 1], expected 2 of at most 3 each for f32[3, 2]";
+    assert!(error(&[7, 1]).contains(expected), "{}", error(&[7, 1]));
+}
+
+#[test]
 fn elements_by_index() {
     let x = f32(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let pairs = tensor(&[2, 2], vec![0i64, 0, -1, 1]);

@@ -47,7 +47,7 @@ impl Places {
             && Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         let outside = || format!("its external data `{location}` is outside of the model's folder");
         if !inside {
-            return Err(outside());
+            return Err(format!("{}; save the model with its data in one folder", outside()));
         }
         let failed = |e: io::Error| format!("its external data `{location}` cannot be read: {e}");
         let mut missing = None;
@@ -55,7 +55,10 @@ impl Places {
             let path = folder.join(location);
             match path.canonicalize() {
                 Ok(real) if self.roots().map_err(failed)?.iter().any(|root| real.starts_with(root)) => return Ok(path),
-                Ok(real) => return Err(format!("{}: a link leads to {}", outside(), real.display())),
+                Ok(real) => {
+                    let real = real.display();
+                    return Err(format!("{}: a link leads to {real}; copy that file beside the model", outside()));
+                }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => missing = missing.or(Some(e)),
                 Err(e) => return Err(failed(e)),
             }

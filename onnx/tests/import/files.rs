@@ -54,6 +54,7 @@ fn inside_of_the_folder_only() {
 
     symlink(outer.path().join("w.bin"), folder.join("link.bin")).unwrap();
     refused(&folder, &external("link.bin", &[]), "a link leads to");
+    refused(&folder, &external("link.bin", &[]), "w.bin; copy that file beside the model");
     symlink(outer.path(), folder.join("up")).unwrap();
     refused(&folder, &external("up/w.bin", &[]), "a link leads to");
 }

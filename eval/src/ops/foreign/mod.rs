@@ -294,12 +294,10 @@ fn wrong_number(shape: &[usize], count: usize) -> String {
     format!("{count} elements are no tensor of shape {shape:?}")
 }
 
-/// Sizes from integers.
-fn sizes(given: &[i64]) -> Result<Vec<usize>, String> {
-    given
-        .iter()
-        .map(|&d| usize::try_from(d).map_err(|_| format!("a result cannot have the dimensions {given:?}")))
-        .collect()
+/// Sizes from integers, which an error calls `what`.
+fn sizes(what: &str, given: &[i64]) -> Result<Vec<usize>, String> {
+    let size = |&d: &i64| usize::try_from(d).map_err(|_| format!("its {what} are {given:?}, expected none below 0"));
+    given.iter().map(size).collect()
 }
 
 /// A size to compute positions with that may lie outside of a tensor.

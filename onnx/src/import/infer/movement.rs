@@ -226,6 +226,9 @@ fn split(scope: &Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
     let outputs = node.proto.output.len();
     let given = node.ints("split")?.is_some() || node.has(1);
     let sizes = node.ints("split")?.or_else(|| numbers(scope, node, 1));
+    if let Some(sizes) = sizes.as_ref().filter(|sizes| sizes.iter().any(|size| *size < 0)) {
+        return Err(format!("its sizes are {sizes:?}, expected none below 0"));
+    }
     let parts = i64::try_from(outputs).unwrap_or(i64::MAX);
     let even = x.dims[at].as_ref().filter(|_| !given).and_then(|d| d.exact_div(&Dim::constant(parts)));
     let part = |i: usize| {
