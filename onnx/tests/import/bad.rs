@@ -333,14 +333,16 @@ fn versions_that_are_not_known() {
 /// ONNX Runtime divides by numbers of heads.
 #[test]
 fn numbers_of_heads() {
-    let of = |q_heads: i64, kv_heads: i64| {
+    let shaped = |dims: &str, q_heads: i64, kv_heads: i64| {
         let attributes = vec![int("q_num_heads", q_heads), int("kv_num_heads", kv_heads)];
-        let inputs = ["q", "k", "v"].map(|name| f32(name, "b, s, 8")).to_vec();
+        let inputs = ["q", "k", "v"].map(|name| f32(name, dims)).to_vec();
         let mut model = model(23, graph(inputs, vec![], vec![node("y = Attention(q, k, v)", attributes)], &["y"]));
         model.ir_version = 10;
         crate::build::import(&model).map(drop)
     };
+    let of = |q_heads: i64, kv_heads: i64| shaped("b, s, 8", q_heads, kv_heads);
     assert_eq!(of(4, 2), Ok(()));
+    assert_eq!(shaped("b, 2, s, 4", 0, 0), Ok(()), "operands that are apart already are not divided");
     for (q_heads, kv_heads, part) in [
         (4, 0, "its `kv_num_heads` is 0, expected 1 or more heads"),
         (1 << 32, 2, "its `q_num_heads` is 4294967296"),
