@@ -127,7 +127,7 @@ pub fn misses(graph: &Graph) -> Vec<Miss> {
     for rule in RULES.iter().copied().flatten() {
         all.extend(apply(&mut graph, rule).1);
     }
-    all.extend(attention::left(&graph));
+    all.extend(attention::unmatched_softmaxes(&graph));
     // Of a chain, such as a product of several factors, its end stands for all.
     let mut seen = HashSet::new();
     let mut ends: Vec<Miss> =

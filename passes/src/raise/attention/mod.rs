@@ -3,9 +3,9 @@
 mod batch;
 mod cache;
 mod heads;
-mod left;
 mod mask;
 mod scores;
+mod unmatched;
 
 use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, MatMul, Real, Reshape, Transpose};
 use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId};
@@ -15,8 +15,8 @@ use super::pattern::{cast_to, part, reshape, rounding, transpose, unscaled, wide
 use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, Options, Pass, PassError, Target};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
-pub(super) use left::left;
 use scores::Scores;
+pub(super) use unmatched::unmatched_softmaxes;
 
 /// Raises products around a softmax to attention.
 pub const RAISE_ATTENTION: Pass = Pass {
