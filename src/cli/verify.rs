@@ -17,7 +17,7 @@ use crate::files::{digest, resolved};
 use crate::inputs::{InputSpec, Values, specs};
 use crate::source::SourceModel;
 use crate::verify::{
-    CaseReport, Original, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits,
+    CaseReport, OnnxFile, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits,
     verify, verify_parts,
 };
 
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let (reference, model) = source(arguments.reference.as_slice(), &arguments.artifact, &manifest)?;
     let seeded = Seeded { seed: arguments.seed, max_length: arguments.max_length };
     let verification = Verification {
-        original: model.original(arguments.runtime.ort_lib.clone(), arguments.threads.unwrap_or(0).into()),
+        onnx_file: model.onnx_file(arguments.runtime.ort_lib.clone(), arguments.threads.unwrap_or(0).into()),
         source: &loaded(&model, &manifest)?,
         folder: &arguments.artifact,
         manifest: &manifest,
@@ -91,7 +91,7 @@ pub(super) fn draft(
     threads: Option<u16>,
 ) -> Result<Report> {
     let verification = Verification {
-        original: model.original(runtime.ort_lib.clone(), threads.unwrap_or(0).into()),
+        onnx_file: model.onnx_file(runtime.ort_lib.clone(), threads.unwrap_or(0).into()),
         source: &compiled.source,
         folder: compiled.draft.folder(),
         manifest: &compiled.manifest,
@@ -113,7 +113,7 @@ struct Verification<'a> {
     /// The model before any pass.
     source: &'a Loaded,
     /// Its ONNX file, where it has one.
-    original: Option<Original>,
+    onnx_file: Option<OnnxFile>,
     /// Where the artifact is.
     folder: &'a Path,
     manifest: &'a Manifest,
@@ -175,14 +175,14 @@ impl Verification<'_> {
     fn reference(&self, graph: &Graph, options: &SessionOptions) -> Result<Reference> {
         let options = SessionOptions { limits: reference_limits(graph), ..options.clone() };
         let interpreter = || Interpreter.load(Model::Graph(graph), &options);
-        let Some(original) = &self.original else { return Ok(Reference::interpreter(interpreter()?)) };
+        let Some(file) = &self.onnx_file else { return Ok(Reference::interpreter(interpreter()?)) };
         if is_quantized(self.source) {
-            match Reference::original(interpreter()?, graph, original) {
+            match Reference::onnx_file(interpreter()?, graph, file) {
                 Err(error) if !is_unavailable(&error) => {}
                 reference => return reference,
             }
         }
-        Ok(Reference::interpreter_or(interpreter()?, graph, original.clone()))
+        Ok(Reference::interpreter_or(interpreter()?, graph, file.clone()))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::artifact::manifest::{
 use crate::artifact::package::RuntimePackage;
 use crate::calibrate::Calibration;
 use crate::draft::Draft;
-use crate::files::{digest, way};
+use crate::files::{digest, relative_path};
 use crate::source::SourceModel;
 
 /// How to compile.
@@ -245,7 +245,7 @@ pub fn compile(
         producer: Manifest::producer(),
         source: Source {
             name: model.name(),
-            path: way(draft.resolved_target(), &model.path()),
+            path: relative_path(draft.resolved_target(), &model.path()),
             files,
             import: model.import_options(),
         },

@@ -25,7 +25,7 @@ pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
 pub use memory::reference_limits;
 pub use parts::verify_parts;
-pub use reference::{Original, Reference, ReferenceKind};
+pub use reference::{OnnxFile, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
 pub use tolerances::{Basis, Tolerances, is_quantized};
 
