@@ -108,7 +108,7 @@ impl From<&HalfReport> for PartPrecision {
     fn from(report: &HalfReport) -> Self {
         let kept = |kept: &Kept| KeptInFloat32 {
             name: kept.name.clone(),
-            operator: kept.operator.to_owned(),
+            operator: kept.operator.clone(),
             origin: kept.origin.to_string(),
             reason: kept.reason.to_string(),
         };

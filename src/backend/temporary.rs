@@ -16,10 +16,7 @@ impl TemporaryFiles {
     /// # Errors
     /// When the folder cannot be made.
     pub(crate) fn create(name: &str) -> Result<Self> {
-        let place = std::env::temp_dir().join(name);
-        let draft = Draft::create(&place, false)
-            .with_context(|| format!("cannot write temporary files to {}; TMPDIR chooses", place.display()))?;
-        Ok(Self(draft))
+        Draft::temporary(name).map(Self)
     }
 
     /// Writes a graph; the files share the weight files of its source where the filesystem can. Returns the one to load.

@@ -21,7 +21,7 @@ use crate::artifact::package::RuntimePackage;
 use crate::backend::Backend;
 use crate::calibrate::Calibration;
 use crate::draft::Draft;
-use crate::files::way;
+use crate::files::relative_path;
 use crate::source::SourceModel;
 
 pub(crate) use describe::{interface, value_info};
@@ -277,7 +277,7 @@ pub fn compile(
         producer: Manifest::producer(),
         source: SourceManifest {
             name: model.name(),
-            path: way(draft.resolved_target(), &model.path()),
+            path: relative_path(draft.resolved_target(), &model.path()),
             files,
             import: model.import_options(),
         },

@@ -89,9 +89,9 @@ pub enum InputError {
     },
     /// More elements than inputs are made of.
     #[error(
-        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more: \
-         choose smaller sizes, of an ONNX graph with --shapes",
-        limit = MAX_BYTES
+        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more{advice}",
+        limit = MAX_BYTES,
+        advice = if *is_open { ": choose smaller sizes, of an ONNX graph with --shapes" } else { "" }
     )]
     TooLarge {
         /// The input.
@@ -100,6 +100,8 @@ pub enum InputError {
         dtype: DType,
         /// Its sizes.
         shape: Vec<usize>,
+        /// Whether the model leaves some of them open.
+        is_open: bool,
     },
 }
 

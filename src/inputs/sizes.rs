@@ -49,7 +49,8 @@ fn bytes_of(dtype: DType) -> u64 {
 }
 
 pub(super) fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
-    InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.ty.dtype, shape }
+    let is_open = spec.port.ty.shape.as_constant().is_none();
+    InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.ty.dtype, shape, is_open }
 }
 
 /// Whether a model continues from a cache of keys and values.

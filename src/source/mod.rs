@@ -13,7 +13,7 @@ use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part,
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
 
 use crate::artifact::manifest::Manifest;
-use crate::verify::Original;
+use crate::verify::OnnxFile;
 
 pub use find::{Found, find};
 
@@ -129,10 +129,10 @@ impl SourceModel {
     /// The ONNX file for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
     /// checkpoint has none.
     #[must_use]
-    pub fn original(&self, library: Option<PathBuf>, threads: usize) -> Option<Original> {
+    pub fn onnx_file(&self, library: Option<PathBuf>, threads: usize) -> Option<OnnxFile> {
         let Self::Onnx(model) = self else { return None };
         let is_cut = !model.options.inputs.is_empty() || !model.options.outputs.is_empty();
-        Some(Original { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
+        Some(OnnxFile { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
     }
 
     /// What the makers of an ONNX graph noted in its file.

@@ -11,7 +11,7 @@ use planish_runtimes::{
 };
 
 use super::{
-    CaseReport, Original, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits,
+    CaseReport, OnnxFile, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits,
     verify, verify_parts,
 };
 use crate::artifact::Artifact;
@@ -102,8 +102,8 @@ fn report(
     options: &VerifyOptions,
     note: &mut dyn FnMut(&str),
 ) -> Result<Report> {
-    let original = model.original(options.settings.ort_library.clone(), options.threads);
-    let mut verification = Verification { artifact, source, original, options, note };
+    let onnx_file = model.onnx_file(options.settings.ort_library.clone(), options.threads);
+    let mut verification = Verification { artifact, source, onnx_file, options, note };
     let mut report = verification.on(runtime)?;
     if !artifact.computes_in_half() || runtime.arithmetic(artifact.computes()) != Arithmetic::Wider {
         return Ok(report);
@@ -126,7 +126,7 @@ struct Verification<'a> {
     /// The model before any pass.
     source: &'a Loaded,
     /// Its ONNX file, where it has one.
-    original: Option<Original>,
+    onnx_file: Option<OnnxFile>,
     options: &'a VerifyOptions,
     note: &'a mut dyn FnMut(&str),
 }
@@ -163,14 +163,14 @@ impl Verification<'_> {
     /// Runtime are held against its own.
     fn reference(&self, graph: &Graph, options: SessionOptions) -> Result<Reference> {
         let interpreter = || Interpreter { limits: reference_limits(graph) }.load(Model::Graph(graph), options);
-        let Some(original) = &self.original else { return Ok(Reference::interpreter(interpreter()?)) };
+        let Some(file) = &self.onnx_file else { return Ok(Reference::interpreter(interpreter()?)) };
         if is_quantized(self.source) {
-            match Reference::original(interpreter()?, graph, original) {
+            match Reference::onnx_file(interpreter()?, graph, file) {
                 Err(error) if !is_unavailable(&error) => {}
                 reference => return reference,
             }
         }
-        Ok(Reference::interpreter_or(interpreter()?, graph, original.clone()))
+        Ok(Reference::interpreter_or(interpreter()?, graph, file.clone()))
     }
 }
 

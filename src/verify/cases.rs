@@ -127,6 +127,12 @@ impl Plan {
         shapes(specs, self.sizes)
     }
 
+    /// Whether another case has as many rows, tokens and pixels as this one at least.
+    pub(super) fn is_within(&self, other: &Self) -> bool {
+        let (own, other) = (self.sizes, other.sizes);
+        own.batch <= other.batch && own.sequence <= other.sequence && own.side <= other.side
+    }
+
     /// What may be run instead: as many images of other sides, or half as many tokens.
     pub(super) fn instead(self) -> Option<Self> {
         let Sizes { sequence, side, .. } = self.sizes;

@@ -86,7 +86,7 @@ fn loops_lists_and_outputs_that_are_given_twice() {
     }
 }
 
-/// Text passes, and is shown; there are no tensors of it to run with.
+/// Text passes, and is shown. That it is what the source gives is tested with verification.
 #[test]
 fn inputs_of_text() {
     let folder = scratch();
