@@ -95,6 +95,22 @@ impl<'a> Config<'a> {
         self.values.get(key).filter(|v| !v.is_null())
     }
 
+    /// Whether the file has the key with the value null.
+    pub(crate) fn is_null(&self, key: &str) -> bool {
+        self.values.get(key).is_some_and(Value::is_null)
+    }
+
+    /// Major and minor version of the transformers library that wrote the file, if the file says it.
+    pub(crate) fn transformers_version(&self) -> Result<Option<(u32, u32)>, ModelError> {
+        const KEY: &str = "transformers_version";
+        let Some(value) = self.get(KEY) else { return Ok(None) };
+        let mut numbers = value.as_str().unwrap_or_default().split('.').map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Ok(Some((major, minor))),
+            _ => Err(self.unexpected(KEY, value, "a version such as \"4.57.6\"")),
+        }
+    }
+
     /// A positive size of at most [`MAX_SIZE`]; the default, with a warning, where it is missing.
     pub(crate) fn size(&self, key: &'static str, default: usize) -> Result<Size, ModelError> {
         self.size_alias(&[key], default)

@@ -79,8 +79,27 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
 
 impl Activation {
     /// The function that a key names, or the default where it is absent.
+    ///
+    /// # Errors
+    /// When the key is null: transformers 4.57 and 5.23 fail then too, for each architecture here. They
+    /// take their default only where the key is absent.
     pub(crate) fn read(config: &Config<'_>, key: &'static str, default: &'static str) -> Result<Self, ModelError> {
-        Self::named(config, key, config.text(key, default)?)
+        Self::named(config, key, Self::name(config, key, default)?)
+    }
+
+    /// The text of a key that names a function; null is an error.
+    pub(crate) fn name<'a>(
+        config: &Config<'a>,
+        key: &'static str,
+        default: &'static str,
+    ) -> Result<&'a str, ModelError> {
+        if config.is_null(key) {
+            return Err(config.error(format!(
+                "`{key}` is null, which names no activation function: set it to the function that the model was trained \
+                 with, or remove the key to take the default"
+            )));
+        }
+        config.text(key, default)
     }
 
     /// The function of a name, which a key gives.
