@@ -4,6 +4,7 @@ use planish_ir::ValueId;
 use planish_ir::ops::UnaryKind;
 
 use crate::checkpoint::config::{Config, MAX_SIZE, Size};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
@@ -15,6 +16,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Bert",
     base: "bert",
     tasks: encoder::TASKS,
+    keys: &[KEYS],
+    only: ONLY,
     // What Google's first checkpoints say of a pooler that the transformers library does not have.
     irrelevant_keys: &[
         "directionality",
@@ -40,6 +43,23 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 /// `decoder.bias` to `bias`. In 5.0 that method is gone (modeling_bert.py), and a stored tensor stays.
 const SECOND_BIAS_APPLIED_BY: [(u32, u32); 2] = [(4, 43), (5, 0)];
 
+/// The configuration keys that RoBERTa reads too.
+pub(crate) const KEYS: &[&str] = &[
+    "hidden_act",
+    "hidden_size",
+    "intermediate_size",
+    "layer_norm_eps",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "pad_token_id",
+    "type_vocab_size",
+    "vocab_size",
+];
+
+/// The configuration keys of which one value is supported, in RoBERTa too.
+pub(crate) const ONLY: &[Only] = &[encoder::NO_DECODER, Only::Text("position_embedding_type", "absolute")];
+
 /// Names of a layer's modules, in RoBERTa too.
 pub(crate) const LAYER: LayerNames = LayerNames {
     layers: "encoder.layer",
@@ -61,7 +81,6 @@ pub(crate) struct Defaults {
 
 /// Reads the configuration, in RoBERTa too.
 pub(crate) fn settings(config: &Config<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
-    config.require_text("position_embedding_type", "absolute")?;
     let vocabulary = config.size("vocab_size", defaults.vocab_size)?;
     let settings = Settings {
         vocabulary,

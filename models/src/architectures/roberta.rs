@@ -16,6 +16,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Roberta",
     base: "roberta",
     tasks: encoder::TASKS,
+    keys: &[bert::KEYS],
+    only: bert::ONLY,
     irrelevant_keys: &[],
     // Buffers, then heads of other tasks.
     unused_tensors: &[

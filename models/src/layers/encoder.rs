@@ -6,6 +6,7 @@ use planish_ir::ops::{Attention, Cast, Gelu, GeluForm, Real, Slice, Unary, Unary
 use planish_ir::{DType, Dim, Op, ValueId};
 
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::{Builder, SEQUENCE};
 use crate::registry::Interface;
 use crate::{ModelError, Task};
@@ -18,6 +19,9 @@ pub(crate) const TASKS: &[Task] = &[
     Task::TokenClassification,
     Task::QuestionAnswering,
 ];
+
+/// An encoder is no decoder.
+pub(crate) const NO_DECODER: Only = Only::Off("is_decoder");
 
 /// What `config.json` says of an encoder.
 #[derive(Clone, Copy)]
@@ -38,7 +42,6 @@ pub(crate) struct Settings {
 impl Settings {
     /// Checks what no tensor's shape shows.
     pub(crate) fn check(self, config: &Config<'_>) -> Result<Self, ModelError> {
-        config.refuse(&["is_decoder"])?;
         if !self.hidden.value.is_multiple_of(self.heads.value) {
             return Err(config.error(format!("{} is not divisible by {}", self.hidden, self.heads)));
         }
