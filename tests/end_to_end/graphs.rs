@@ -11,8 +11,8 @@ use planish_passes::raise::{misses, raised};
 use planish_passes::{Options, Pipeline, RAISING, Target};
 
 use crate::goldens::{TOLERANCE, worst_error};
-use crate::same::{Numbering, same_up_to_names};
 use crate::support::{golden, numbered, planish_compile, repository, scratch};
+use planish_testing::{Numbering, same_up_to_names};
 
 fn options() -> Options {
     Options::new(Target::Onnx, 20)

@@ -4,7 +4,7 @@ use planish_onnx::ImportOptions;
 use planish_onnx::proto::{DataType, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
 use prost::Message;
 
-use crate::build::{
+use planish_testing::onnx::{
     assert_nodes, f32, floats, graph, graph_attribute, import, import_bytes, import_with, int, integers, model, node,
     refused, typed,
 };
@@ -316,7 +316,7 @@ fn numbers_of_heads() {
         let inputs = ["q", "k", "v"].map(|name| f32(name, "b, s, 8")).to_vec();
         let mut model = model(23, graph(inputs, vec![], vec![node("y = Attention(q, k, v)", attributes)], &["y"]));
         model.ir_version = 10;
-        crate::build::import(&model).map(drop)
+        planish_testing::onnx::import(&model).map(drop)
     };
     assert_eq!(of(4, 2), Ok(()));
     for (q_heads, kv_heads, part) in [

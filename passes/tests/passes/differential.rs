@@ -4,10 +4,11 @@ use planish_ir::{Graph, TensorType, verify};
 use planish_passes::observe::observed;
 use planish_passes::precision::HALVE;
 use planish_passes::{Half, Options, PASSES, Padding, PassError, Pipeline, Precision, Target};
+use planish_testing::evaluation::{difference, inputs, tolerance};
+use planish_testing::random_graph::{build, choices};
 use proptest::prelude::*;
 
-use crate::random_graph::{build, choices};
-use crate::support::{difference, inputs, outputs, tolerance};
+use crate::support::outputs;
 
 const OPSETS: [u32; 3] = [17, 20, 24];
 

@@ -9,8 +9,5 @@ mod filetests;
 mod misses;
 mod observe;
 mod padded;
-#[path = "../../../ir/tests/ir/random_graph/mod.rs"]
-mod random_graph;
-mod same;
 mod share;
 mod support;
