@@ -13,8 +13,8 @@ use planish_passes::{ONNX, Options, Pipeline, RAISING, TARGETS};
 use serde_json::Value;
 
 use crate::goldens::{TOLERANCE, worst_error};
-use crate::same::{Numbering, same_up_to_names};
 use crate::support::{golden, numbered, planish_compile, repository, scratch};
+use planish_testing::{Numbering, same_up_to_names};
 
 fn options() -> Options {
     Options::new(&ONNX, 20)

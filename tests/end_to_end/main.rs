@@ -4,9 +4,6 @@
 
 mod bad_models;
 mod bench;
-#[allow(dead_code, reason = "it has more than is needed here")]
-#[path = "../../onnx/tests/import/build.rs"]
-mod build;
 mod calibrate;
 mod command_line;
 mod cuda;
@@ -35,8 +32,6 @@ mod passing_through;
 mod precision;
 mod random_graphs;
 mod running;
-#[path = "../../passes/tests/passes/same.rs"]
-mod same;
 mod signals;
 mod support;
 mod toy_backend;

@@ -1,21 +1,17 @@
 //! Random graphs through passes, export and ONNX Runtime, against the reference interpreter.
 
+use planish_testing::scratch;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_ir::{Graph, Op, text};
 use planish_onnx::{DEFAULT_OPSET, ExportError, ExportOptions, OPSETS, Placement, export};
 use planish_passes::{ORT, Options, PassError, Pipeline, TARGETS};
 use planish_runtimes::{Model, Runtime};
+use planish_testing::evaluation::{difference, inputs, outputs, tolerance};
+use planish_testing::random_graph;
 
 use crate::support::{ONE_THREAD, onnx_runtime};
 use proptest::prelude::*;
-
-#[path = "../../passes/tests/passes/support.rs"]
-mod evaluation;
-#[path = "../../ir/tests/ir/random_graph/mod.rs"]
-mod random_graph;
-
-use evaluation::{difference, inputs, outputs, tolerance};
 
 /// Compiles a graph and runs it on ONNX Runtime: `None` where the target has no kernel for an
 /// element type that the graph has.
@@ -30,7 +26,7 @@ fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, St
         Err(PassError::Unsupported { .. }) => return Ok(None),
         other => other.map_err(|e| e.to_string())?,
     };
-    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let folder = scratch();
     let placement = Placement::Copy;
     let export_options = ExportOptions {
         opset: options.opset,
@@ -106,7 +102,7 @@ fn reshapes_of_every_form() {
 
 fn run_reshape(graph: &Graph, b: usize, s: usize) -> Result<(), String> {
     use planish_eval::{Tensor, evaluate};
-    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let folder = scratch();
     let options = ExportOptions {
         opset: DEFAULT_OPSET,
         placement: Placement::Copy,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -17,6 +16,7 @@ use planish_onnx::DEFAULT_OPSET;
 use planish_passes::{ONNX, ORT, Target};
 use planish_runtimes::SessionOptions;
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
+pub(crate) use planish_testing::{contents, names, scratch};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -216,24 +216,6 @@ impl Draft {
         write_tensors(&folder.join("model.safetensors"), &self.tensors);
         folder
     }
-}
-
-/// A folder of a test's own.
-pub(crate) fn scratch() -> TempDir {
-    tempfile::tempdir().unwrap()
-}
-
-/// The names in a folder, sorted.
-pub(crate) fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>()).unwrap();
-    let mut names: Vec<String> = entries.iter().map(|e| e.file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
-/// The files of a folder and what stands in them.
-pub(crate) fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    names(folder).into_iter().map(|name| (name.clone(), fs::read(folder.join(name)).unwrap())).collect()
 }
 
 /// The token that a text begins with, of id 1.

@@ -10,8 +10,10 @@ use planish_onnx::proto::{DataType, GraphProto, ModelProto, NodeProto, OperatorS
 use prost::Message;
 use serde_json::Value;
 
-use crate::build::{f32, floats, graph, graph_attribute, int, integers, model, node, text as attribute_text, typed};
 use crate::support::{Done, Draft, command, golden, planish, planish_compile, repository, scratch, text};
+use planish_testing::onnx::{
+    f32, floats, graph, graph_attribute, int, integers, model, node, text as attribute_text, typed,
+};
 
 fn write(path: PathBuf, graph: GraphProto) -> PathBuf {
     let domain = OperatorSetIdProto { domain: "com.microsoft".to_owned(), version: 1 };

@@ -6,7 +6,7 @@ use planish_onnx::proto::{
 };
 use prost::Message;
 
-use crate::build::{
+use planish_testing::onnx::{
     assert_nodes, f32, floats, graph, graph_attribute, import, import_bytes, import_with, int, integers, ints, model,
     node, refused, typed,
 };
@@ -338,7 +338,7 @@ fn numbers_of_heads() {
         let inputs = ["q", "k", "v"].map(|name| f32(name, dims)).to_vec();
         let mut model = model(23, graph(inputs, vec![], vec![node("y = Attention(q, k, v)", attributes)], &["y"]));
         model.ir_version = 10;
-        crate::build::import(&model).map(drop)
+        planish_testing::onnx::import(&model).map(drop)
     };
     let of = |q_heads: i64, kv_heads: i64| shaped("b, s, 8", q_heads, kv_heads);
     assert_eq!(of(4, 2), Ok(()));

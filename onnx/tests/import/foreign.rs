@@ -2,7 +2,9 @@
 
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::build::{f32, floats, graph, graph_attribute, import, int, integers, ints, lines, model, node, text, typed};
+use planish_testing::onnx::{
+    f32, floats, graph, graph_attribute, import, int, integers, ints, lines, model, node, text, typed,
+};
 
 /// The types of the results `y`, `z`, ... of a node of operands `x`, `u`, ... and constants.
 #[track_caller]
@@ -215,7 +217,7 @@ fn contributed_operators_with_a_meaning() {
 #[test]
 fn what_is_no_tensor() {
     let list = |node: NodeProto, expected: &[&str]| {
-        let cut = crate::build::node("s = SplitToSequence(x)", vec![int("axis", 1)]);
+        let cut = planish_testing::onnx::node("s = SplitToSequence(x)", vec![int("axis", 1)]);
         let name = node.output[0].clone();
         let text = lines(18, graph(x(), vec![integers("i", &[], &[1])], vec![cut, node], &["s", &name]));
         let types: Vec<&str> = text.iter().filter_map(|line| Some(line.rsplit_once(" : ")?.1)).collect();

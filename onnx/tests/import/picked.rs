@@ -2,7 +2,7 @@
 
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, f32, floats, graph, int, integers, ints, lines, node, output, typed};
+use planish_testing::onnx::{assert_nodes, f32, floats, graph, int, integers, ints, lines, node, output, typed};
 
 /// A graph of one input `x` [n, m, 4].
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>) -> GraphProto {
