@@ -9,7 +9,7 @@ use crate::build::Builder;
 use crate::legalize::scores;
 use crate::{Example, ONNX, Observation, Options, Outcome, Pass, PassError};
 
-pub use names::{Observed, observed};
+pub use names::{Observed, observed, scores_name, scores_of};
 
 /// Adds outputs with the range of each float.
 pub const OBSERVE: Pass = Pass {
@@ -70,7 +70,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let results = graph.node(node).outputs.clone();
         if let Op::Attention(attention) = graph.node(node).op.clone() {
             let l = &mut Builder::at(graph, results[0]);
-            let name = format!("{}/scores", l.graph.value(l.like).name);
+            let name = scores_name(&l.graph.value(l.like).name);
             pending.push((name, scores(l, &attention)?));
         }
         pending.extend(results.into_iter().filter(|v| is_float(graph, *v)).map(|v| (graph.value(v).name.clone(), v)));

@@ -111,7 +111,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 pub(super) fn narrow(weight: &Weight, half: DType) -> Option<Weight> {
     match weight.expr() {
         WeightExpr::Cast(of) => (of.dtype() == half && weight.dtype() == DType::F32).then(|| of.clone()),
-        expr if expr.children().is_empty() => None,
-        _ => weight.map(&mut |of| narrow(of, half)),
+        expr if expr.moves_elements() => weight.map(&mut |of| narrow(of, half)),
+        _ => None,
     }
 }
