@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
-use planish_passes::observe::{Observed, observed};
+use planish_passes::observe::{Observed, observed, scores_of};
 use planish_passes::{CalibrationTable, Range};
 use planish_runtimes::Value;
 
@@ -122,7 +122,7 @@ fn fold(
 /// The error on a value that is not a number. What is infinite before it may be where it comes from.
 fn not_finite(part: &PartManifest, running: &ObservedPart, all: &[Seen], broken: &Seen) -> anyhow::Error {
     let named = |seen: &Seen| {
-        let name = seen.value.strip_suffix("/scores").unwrap_or(&seen.value);
+        let name = scores_of(&seen.value).unwrap_or(&seen.value);
         let origin = running.origins.get(&seen.value).or_else(|| running.origins.get(name));
         format!("`{}` of {} ({})", seen.value, part.name, origin.map_or("unknown origin", String::as_str))
     };

@@ -14,9 +14,9 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 /// Stores weights that were rounded to a half type in it.
 pub const STORE_HALF: Pass = Pass {
     name: "store-half",
-    summary: "stores weights that were rounded to half precision in it and casts them when the model is loaded, for \
-              targets that compute in float32: the file is half as large, and a runtime that folds constants computes \
-              as before. Only where half precision is asked for",
+    summary: "Stores weights that were rounded to half precision in the half type. A cast brings them back to float32 \
+              when the model is loaded. The pass runs where half precision is asked for and the target computes in \
+              float32. The file is half as large, and a runtime that folds constants computes as before.",
     numerics: "none: the weights were rounded before",
     example: Example {
         target: &ORT,
@@ -116,7 +116,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 pub(super) fn narrow(weight: &Weight, half: DType) -> Option<Weight> {
     match weight.expr() {
         WeightExpr::Cast(of) => (of.dtype() == half && weight.dtype() == DType::F32).then(|| of.clone()),
-        expr if expr.children().is_empty() => None,
-        _ => weight.map(&mut |of| narrow(of, half)),
+        expr if expr.moves_elements() => weight.map(&mut |of| narrow(of, half)),
+        _ => None,
     }
 }
