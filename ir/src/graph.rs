@@ -113,7 +113,7 @@ impl Graph {
 
     pub(crate) fn emit_named(&mut self, op: Op, name: String, origin: Origin) -> Result<Vec<ValueId>, BuildError> {
         let types = op.infer(&Types::new(&|v| &self.values[v].ty)).map_err(|message| {
-            let mut text = format!("`{}` at `{name}` ({origin}): {message}", op.mnemonic());
+            let mut text = format!("`{}` at `{name}` ({origin}): {message}", op.kind());
             op.visit_operands(&mut |v| text.push_str(&self.operand_origin(v)));
             BuildError(text)
         })?;
@@ -168,12 +168,17 @@ impl Graph {
         self.outputs.push(Output { name: name.to_owned(), value });
     }
 
-    /// Makes another value, also one of another type, the result of the graph at a place among its
-    /// outputs; the name stays. Nothing happens where there is no such place.
-    pub fn set_output(&mut self, at: usize, value: ValueId) {
-        if let Some(output) = self.outputs.get_mut(at) {
-            output.value = value;
-        }
+    /// Makes another value, also one of another type, the result of the graph at a place among its outputs. The name
+    /// of the output stays.
+    ///
+    /// # Errors
+    /// When there is no such place.
+    pub fn set_output(&mut self, at: usize, value: ValueId) -> Result<(), BuildError> {
+        let count = self.outputs.len();
+        let missing = || BuildError(format!("there is no output {at} to be set: the graph has {count}"));
+        self.outputs.get_mut(at).ok_or_else(missing)?.value = value;
+        self.is_compact = false;
+        Ok(())
     }
 
     /// The inputs, in order.
@@ -257,13 +262,29 @@ impl Graph {
         }
     }
 
-    /// Changes how a weight comes about. Does nothing where the value is no weight of that type and shape.
-    pub fn set_weight(&mut self, id: ValueId, weight: Weight) {
-        if let Def::Weight(old) = &mut self.values[id].def
-            && (old.dtype(), old.shape()) == (weight.dtype(), weight.shape())
-        {
-            *old = weight;
+    /// Changes how a weight comes about.
+    ///
+    /// # Errors
+    /// When the value is no weight, or one of another element type or shape.
+    pub fn set_weight(&mut self, id: ValueId, weight: Weight) -> Result<(), BuildError> {
+        let Value { name, def, ty, .. } = &mut self.values[id];
+        match def {
+            Def::Weight(old) if (old.dtype(), old.shape()) == (weight.dtype(), weight.shape()) => {
+                *old = weight;
+                Ok(())
+            }
+            Def::Weight(_) => {
+                let (dtype, shape) = (weight.dtype(), weight.shape());
+                Err(BuildError(format!("the weight `{name}` is {ty}, and {dtype}{shape:?} cannot take its place")))
+            }
+            _ => Err(BuildError(format!("`{name}` is no weight, and cannot become one"))),
         }
+    }
+
+    /// The number, where a value is a weight of one element, and that can be read.
+    #[must_use]
+    pub fn number(&self, id: ValueId) -> Option<f64> {
+        self.weight(id)?.number()
     }
 
     /// The weights, in the order they were added.

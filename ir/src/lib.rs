@@ -41,5 +41,5 @@ pub use origin::Origin;
 pub use rewrite::{Rewriter, Step};
 pub use round::{bf16_from_f64, f16_from_f64};
 pub use ty::Type;
-pub use verify::{VerifyError, verify};
+pub use verify::{VerifyError, Violation, verify};
 pub use weight::{Weight, WeightSource};

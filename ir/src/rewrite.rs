@@ -58,6 +58,15 @@ impl Rewriter<'_> {
         self.graph.emit_named(op, name, origin)
     }
 
+    /// Emits a node that is a part of what stands for `like`, as [`Rewriter::emit_part`] does; returns its first result,
+    /// which every operator has.
+    ///
+    /// # Errors
+    /// When the operands do not fit the operator.
+    pub fn part(&mut self, op: impl Into<Op>, like: ValueId) -> Result<ValueId, BuildError> {
+        Ok(self.emit_part(op, like)?[0])
+    }
+
     /// Adds a weight that stands for `like`, with its name and origin.
     pub fn weight_like(&mut self, weight: Weight, like: ValueId) -> ValueId {
         let (name, origin) = (self.value(like).name.clone(), self.value(like).origin.clone());

@@ -13,63 +13,63 @@
 //! | V09 | only `foreign` operators take what is no tensor of a known number of dimensions |
 
 use std::collections::HashSet;
+use std::fmt;
 
 use crate::handle::Handle;
 use crate::ops::{Foreign, Types};
-use crate::{Def, Dim, Graph, Op, Output, Symbol, Value};
+use crate::{Def, Dim, Graph, Node, Op, Output, Symbol, Value};
 
-/// A graph breaks an invariant.
-#[derive(Debug, thiserror::Error)]
-#[error("{invariant}: {message}")]
+/// A graph breaks invariants.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
+    /// Everything that breaks one, in the order in which it was found: at least one. A value that breaks several
+    /// invariants, or whose user breaks one for it, stands here more than once.
+    pub violations: Vec<Violation>,
+}
+
+/// Something that breaks an invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
     /// The invariant's number, e.g. `V02`.
     pub invariant: &'static str,
     /// What breaks it, and where.
     pub message: String,
 }
 
+/// The most violations that an error prints.
+const PRINTED: usize = 20;
+
+impl fmt::Display for VerifyError {
+    /// A line for each violation, up to 20.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Violation { invariant, message }) in self.violations.iter().take(PRINTED).enumerate() {
+            write!(f, "{}{invariant}: {message}", if at == 0 { "" } else { "\n" })?;
+        }
+        match self.violations.len().checked_sub(PRINTED) {
+            None | Some(0) => Ok(()),
+            Some(more) => write!(f, "\n{more} more"),
+        }
+    }
+}
+
+impl std::error::Error for VerifyError {}
+
 /// Checks every invariant.
 ///
 /// # Errors
-/// The first one that does not hold.
+/// All that do not hold.
 pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
     let inputs = graph.inputs().iter().flat_map(|v| graph.type_of(*v).dims());
     let symbols: HashSet<Symbol> = inputs.filter_map(|d| d.as_symbol().cloned()).collect();
     let determined = graph.nodes().flat_map(|(_, node)| determined(&node.op)).cloned();
-    values(graph, &symbols.iter().cloned().chain(determined).collect())?;
-    let defined = nodes(graph, symbols)?;
-    outputs(graph, &defined)
-}
-
-fn fail<T>(invariant: &'static str, message: String) -> Result<T, VerifyError> {
-    Err(VerifyError { invariant, message })
-}
-
-/// V03, V05, and V07 and V08 of types.
-fn values(graph: &Graph, symbols: &HashSet<Symbol>) -> Result<(), VerifyError> {
-    let mut names: HashSet<&str> = HashSet::new();
-    for (_, value) in graph.values() {
-        let Value { name, ty, origin, .. } = value;
-        if name.is_empty() || !names.insert(name) {
-            return fail("V03", format!("the name `{name}` is empty or taken twice"));
-        }
-        if let Def::Weight(weight) = &value.def {
-            let sizes = ty.dims().map(|d| d.as_constant().and_then(|d| usize::try_from(d).ok()));
-            if ty.as_tensor().is_none_or(|ty| ty.dtype != weight.dtype())
-                || !sizes.eq(weight.shape().iter().map(|&d| Some(d)))
-            {
-                let (dtype, shape) = (weight.dtype(), weight.shape());
-                return fail("V05", format!("`{name}` is {ty} but its weight {dtype}{shape:?}"));
-            }
-        }
-        for dim in ty.dims() {
-            symbols_of(dim, symbols, || format!("`{name}` ({origin}) is {ty}"))?;
-            if dim.as_constant().is_some_and(|d| d < 0) {
-                return fail("V08", format!("`{name}` ({origin}) is {ty}, with a negative dimension"));
-            }
-        }
+    let mut checks = Checks { graph, violations: Vec::new() };
+    checks.values(&symbols.iter().cloned().chain(determined).collect());
+    let defined = checks.nodes(symbols);
+    checks.outputs(&defined);
+    match checks.violations {
+        violations if violations.is_empty() => Ok(()),
+        violations => Err(VerifyError { violations }),
     }
-    Ok(())
 }
 
 /// The symbols whose size an operator determines.
@@ -81,72 +81,115 @@ fn determined(op: &Op) -> impl Iterator<Item = &Symbol> {
     foreign.into_iter().flat_map(Foreign::result_symbols)
 }
 
-/// V01, V02, V06, and V07 of attributes; returns which values are defined, by index.
-fn nodes(graph: &Graph, mut symbols: HashSet<Symbol>) -> Result<Vec<bool>, VerifyError> {
-    let mut defined: Vec<bool> = graph.values().map(|(_, v)| matches!(v.def, Def::Weight(_))).collect();
-    graph.inputs().iter().for_each(|v| defined[v.index()] = true);
-    let mut placed = HashSet::new();
-    for (id, node) in graph.nodes() {
-        let name = || node.outputs.first().map_or("?", |v| &graph.value(*v).name);
-        let what = || format!("`{}` at `{}`", node.op.mnemonic(), name());
-        if !placed.insert(id) {
-            return fail("V06", format!("{} stands in the order twice", what()));
-        }
-        for operand in node.op.operands() {
-            if graph.get_value(operand).is_none() || !defined[operand.index()] {
-                return fail("V01", format!("{} uses {operand:?} before it is defined", what()));
+/// A graph, and what breaks its invariants so far.
+struct Checks<'a> {
+    graph: &'a Graph,
+    violations: Vec<Violation>,
+}
+
+impl Checks<'_> {
+    fn fail(&mut self, invariant: &'static str, message: String) {
+        self.violations.push(Violation { invariant, message });
+    }
+
+    /// V03, V05, and V07 and V08 of types.
+    fn values(&mut self, symbols: &HashSet<Symbol>) {
+        let mut names: HashSet<&str> = HashSet::new();
+        for (_, value) in self.graph.values() {
+            let Value { name, ty, origin, .. } = value;
+            if name.is_empty() || !names.insert(name) {
+                self.fail("V03", format!("the name `{name}` is empty or taken twice"));
+            }
+            if let Def::Weight(weight) = &value.def {
+                let sizes = ty.dims().map(|d| d.as_constant().and_then(|d| usize::try_from(d).ok()));
+                if ty.as_tensor().is_none_or(|ty| ty.dtype != weight.dtype())
+                    || !sizes.eq(weight.shape().iter().map(|&d| Some(d)))
+                {
+                    let (dtype, shape) = (weight.dtype(), weight.shape());
+                    self.fail("V05", format!("`{name}` is {ty} but its weight {dtype}{shape:?}"));
+                }
+            }
+            for dim in ty.dims() {
+                self.symbols(dim, symbols, || format!("`{name}` ({origin}) is {ty}"));
+                if dim.as_constant().is_some_and(|d| d < 0) {
+                    self.fail("V08", format!("`{name}` ({origin}) is {ty}, with a negative dimension"));
+                }
             }
         }
-        let lookup = |v| graph.type_of(v);
+    }
+
+    /// V01, V02, V06, V09, and V07 of attributes; returns which values are defined, by index.
+    fn nodes(&mut self, mut symbols: HashSet<Symbol>) -> Vec<bool> {
+        let graph = self.graph;
+        let mut defined: Vec<bool> = graph.values().map(|(_, v)| matches!(v.def, Def::Weight(_))).collect();
+        graph.inputs().iter().for_each(|v| defined[v.index()] = true);
+        let mut placed = HashSet::new();
+        for (id, node) in graph.nodes() {
+            let name = || node.outputs.first().map_or("?", |v| &graph.value(*v).name);
+            let what = || format!("`{}` at `{}`", node.op.kind(), name());
+            if !placed.insert(id) {
+                self.fail("V06", format!("{} stands in the order twice", what()));
+                continue;
+            }
+            let operands = node.op.operands();
+            for operand in &operands {
+                if graph.get_value(*operand).is_none() || !defined[operand.index()] {
+                    self.fail("V01", format!("{} uses {operand:?} before it is defined", what()));
+                }
+            }
+            // What is no value of the graph has no type.
+            if operands.iter().all(|operand| graph.get_value(*operand).is_some()) {
+                self.types(node, &what);
+            }
+            symbols.extend(determined(&node.op).cloned());
+            node.op.visit_dims(&mut |dim| {
+                self.symbols(dim, &symbols, || format!("an attribute of {} is {dim}", what()));
+            });
+            for (i, output) in node.outputs.iter().enumerate() {
+                if !matches!(graph.value(*output).def, Def::Node { node, index } if node == id && index == i) {
+                    self.fail("V06", format!("result {i} of {} names another definition", what()));
+                }
+                defined[output.index()] = true;
+            }
+        }
+        defined
+    }
+
+    /// V02 and V09 of a node.
+    fn types(&mut self, node: &Node, what: &dyn Fn() -> String) {
+        let lookup = |v| self.graph.type_of(v);
         let types = Types::new(&lookup);
         if let Err(message) = node.op.check_tensors(&types) {
-            return fail("V09", format!("{}: {message}", what()));
+            return self.fail("V09", format!("{}: {message}", what()));
         }
         match node.op.infer(&types) {
-            Ok(types) if types.iter().eq(node.outputs.iter().map(|v| graph.type_of(*v))) => {}
-            Ok(types) => return fail("V02", format!("{} has other result types than {types:?}", what())),
-            Err(message) => return fail("V02", format!("{}: {message}", what())),
-        }
-        symbols.extend(determined(&node.op).cloned());
-        let mut attributes = Ok(());
-        node.op.visit_dims(&mut |dim| {
-            if attributes.is_ok() {
-                attributes = symbols_of(dim, &symbols, || format!("an attribute of {} is {dim}", what()));
-            }
-        });
-        attributes?;
-        for (i, output) in node.outputs.iter().enumerate() {
-            if !matches!(graph.value(*output).def, Def::Node { node, index } if node == id && index == i) {
-                return fail("V06", format!("result {i} of {} names another definition", what()));
-            }
-            defined[output.index()] = true;
+            Ok(types) if types.iter().eq(node.outputs.iter().map(|v| self.graph.type_of(*v))) => {}
+            Ok(types) => self.fail("V02", format!("{} has other result types than {types:?}", what())),
+            Err(message) => self.fail("V02", format!("{}: {message}", what())),
         }
     }
-    Ok(defined)
-}
 
-/// V04.
-fn outputs(graph: &Graph, defined: &[bool]) -> Result<(), VerifyError> {
-    let mut names: HashSet<&str> = HashSet::new();
-    for Output { name, value } in graph.outputs() {
-        let of_input = graph.inputs().iter().any(|input| input != value && graph.value(*input).name == *name);
-        if name.is_empty() || of_input || !names.insert(name) {
-            return fail("V04", format!("the output name `{name}` is empty, another input's, or taken twice"));
-        }
-        if graph.get_value(*value).is_none() || !defined[value.index()] {
-            return fail("V04", format!("output `{name}` has no value"));
+    /// V04.
+    fn outputs(&mut self, defined: &[bool]) {
+        let graph = self.graph;
+        let mut names: HashSet<&str> = HashSet::new();
+        for Output { name, value } in graph.outputs() {
+            let of_input = graph.inputs().iter().any(|input| input != value && graph.value(*input).name == *name);
+            if name.is_empty() || of_input || !names.insert(name) {
+                self.fail("V04", format!("the output name `{name}` is empty, another input's, or taken twice"));
+            }
+            if graph.get_value(*value).is_none() || !defined[value.index()] {
+                self.fail("V04", format!("output `{name}` has no value"));
+            }
         }
     }
-    Ok(())
-}
 
-/// V07 of one dimension; `what` says where it stands.
-fn symbols_of(dim: &Dim, symbols: &HashSet<Symbol>, what: impl Fn() -> String) -> Result<(), VerifyError> {
-    match dim.symbols().find(|s| !symbols.contains(*s)) {
-        Some(symbol) => {
-            fail("V07", format!("{}, but neither an input nor an earlier result has the dimension `{symbol}`", what()))
+    /// V07 of one dimension; `what` says where it stands.
+    fn symbols(&mut self, dim: &Dim, symbols: &HashSet<Symbol>, what: impl Fn() -> String) {
+        if let Some(symbol) = dim.symbols().find(|s| !symbols.contains(*s)) {
+            let text = "but neither an input nor an earlier result has the dimension";
+            self.fail("V07", format!("{}, {text} `{symbol}`", what()));
         }
-        None => Ok(()),
     }
 }
 

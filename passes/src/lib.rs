@@ -2,11 +2,13 @@
 //! that orders them. After every pass the graph means the same, within what the pass's `numerics`
 //! state.
 
+mod build;
 mod calibration;
 pub mod clean;
 pub mod fold;
 pub mod legalize;
 pub mod observe;
+mod outcome;
 pub mod pad;
 mod pipeline;
 pub mod precision;
@@ -15,11 +17,13 @@ mod rounds;
 mod target;
 
 pub use calibration::{CalibrationTable, Range};
+pub use legalize::{Kernels, Signature};
+pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
-pub use precision::{Half, Precision};
+pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
-pub use target::{Target, UnknownTarget};
+pub use target::{ONNX, ORT, ORT_CUDA, Observation, TARGETS, Target, TokenOrder, UnknownTarget};
 
 use std::sync::Arc;
 
@@ -30,23 +34,32 @@ use planish_ir::{BuildError, Graph, Origin, VerifyError};
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What the graph is compiled for.
-    pub target: Target,
+    pub target: &'static Target,
     /// The ONNX opset it will be written in.
     pub opset: u32,
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
     /// lowered to plain arithmetic: the baseline that a bench compares with.
     pub fusion: bool,
-    /// The half precision that is asked for.
+    /// The precision that is asked for; the model's own where absent.
     pub precision: Option<Arc<Precision>>,
     /// What is padded.
     pub padding: Padding,
+    /// Whether passes that raise report the rules that nearly matched.
+    pub explain: bool,
 }
 
 impl Options {
-    /// With fusion, in the model's own precision, and padded as the target wants it.
+    /// With fusion, in the model's own precision, padded as the target wants it, and without explanations.
     #[must_use]
-    pub fn new(target: Target, opset: u32) -> Self {
-        Self { target, opset, fusion: true, precision: None, padding: Padding::of(target) }
+    pub fn new(target: &'static Target, opset: u32) -> Self {
+        Self { target, opset, fusion: true, precision: None, padding: Padding::of(target), explain: false }
+    }
+}
+
+impl Options {
+    /// How float32 is brought to a half type, where that is asked for.
+    pub(crate) fn half(&self) -> Option<&HalfPrecision> {
+        self.precision.as_deref().and_then(Precision::half)
     }
 }
 
@@ -60,14 +73,14 @@ pub struct Pass {
     pub numerics: &'static str,
     /// A graph before and after, in the text form; a test runs it.
     pub example: Example,
-    /// Applies it; returns how many places it changed.
-    pub run: fn(&mut Graph, &Options) -> Result<usize, PassError>,
+    /// Applies it.
+    pub run: fn(&mut Graph, &Options) -> Result<Outcome, PassError>,
 }
 
 /// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4.
 pub struct Example {
     /// The target it is run for, at opset 20.
-    pub target: Target,
+    pub target: &'static Target,
     /// Whether it is run with fusion.
     pub fusion: bool,
     /// The statements of the graph before.
@@ -116,7 +129,7 @@ pub enum PassError {
     #[error("target `{target}` cannot run {} of the graph's operators at opset {opset}:{}", .operators.len(), .operators.concat())]
     Unsupported {
         /// The target.
-        target: Target,
+        target: &'static Target,
         /// The opset.
         opset: u32,
         /// A line for each.

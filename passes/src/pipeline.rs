@@ -10,7 +10,7 @@ use crate::legalize::{
 };
 use crate::observe::OBSERVE;
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
-use crate::precision::{HALVE, Report, STORE_HALF, WIDEN, halve};
+use crate::precision::{HALVE, STORE_HALF, WIDEN};
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
@@ -120,7 +120,7 @@ impl Pipeline {
     }
 
     /// Raises a graph, halves and pads it where that is asked for, and lowers it; `after` sees the graph after each
-    /// pass. Returns the passes that ran.
+    /// pass. Returns the passes that ran, with what they report.
     ///
     /// # Errors
     /// Those of [`Pipeline::raise`], [`Pipeline::prepare`] and [`Pipeline::lower`].
@@ -145,8 +145,8 @@ impl Pipeline {
         Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
     }
 
-    /// Brings a graph that has been raised to the half precision that is asked for, if any is, and pads it; says
-    /// what came of the former. The passes that run are put behind `stages`.
+    /// Brings a graph that has been raised to the half precision that is asked for, if any is, and pads it. The passes
+    /// that run are put behind `stages`.
     ///
     /// # Errors
     /// When a weight cannot be read or padded or, with verification, an invariant is broken.
@@ -155,17 +155,12 @@ impl Pipeline {
         graph: &mut Graph,
         stages: &mut Vec<Stage>,
         after: &mut dyn FnMut(&'static str, &Graph),
-    ) -> Result<Option<Report>, PassError> {
+    ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
-        let mut report = None;
-        if self.options.precision.is_some() {
-            run.once_as(&HALVE, &mut |graph, options| {
-                report = halve(graph, options)?;
-                Ok(report.as_ref().map_or(0, |report| report.changed))
-            })?;
+        if self.options.precision.as_ref().is_some_and(|precision| precision.half().is_some()) {
+            run.once(&[&HALVE])?;
         }
-        run.once(PADDING)?;
-        Ok(report)
+        run.once(PADDING)
     }
 
     /// Lowers a graph that has been raised to what the target has kernels for. The passes that run are put

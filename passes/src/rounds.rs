@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use planish_ir::{Graph, verify};
 
-use crate::{Options, Pass, PassError, Pipeline};
+use crate::{Note, Outcome, Pass, PassError, Pipeline};
 
 /// The most rounds that passes are run for. What exporters write takes two or three, the last of which
 /// changes nothing; passes that undo each other would never end.
@@ -16,6 +16,8 @@ pub struct Stage {
     pub pass: &'static str,
     /// How many places it changed.
     pub changed: usize,
+    /// What it has to say beyond that.
+    pub notes: Vec<Note>,
     /// How long it took.
     pub time: Duration,
 }
@@ -32,21 +34,17 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Applies passes one after another, as far as the pipeline goes.
     pub(crate) fn once(&mut self, passes: &[&Pass]) -> Result<(), PassError> {
-        passes.iter().try_for_each(|pass| self.once_as(pass, &mut |graph, options| (pass.run)(graph, options)))
+        passes.iter().try_for_each(|pass| self.apply(pass))
     }
 
-    /// Applies a pass in a form of its own, if the pipeline goes that far.
-    pub(crate) fn once_as(
-        &mut self,
-        pass: &Pass,
-        form: &mut dyn FnMut(&mut Graph, &Options) -> Result<usize, PassError>,
-    ) -> Result<(), PassError> {
+    /// Applies a pass, if the pipeline goes that far.
+    fn apply(&mut self, pass: &Pass) -> Result<(), PassError> {
         if self.pipeline.stop_after.is_some_and(|limit| self.stages.len() >= limit) {
             return Ok(());
         }
         let start = Instant::now();
-        let changed = form(self.graph, &self.pipeline.options)?;
-        self.stages.push(Stage { pass: pass.name, changed, time: start.elapsed() });
+        let Outcome { changed, notes } = (pass.run)(self.graph, &self.pipeline.options)?;
+        self.stages.push(Stage { pass: pass.name, changed, notes, time: start.elapsed() });
         if self.pipeline.verify {
             verify(self.graph).map_err(|source| PassError::Broken { pass: pass.name, source })?;
         }
@@ -78,13 +76,13 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
     use crate::clean::IDENTITIES;
     use crate::fold::FOLD;
+    use crate::{ONNX, Options};
 
     /// Runs passes until nothing changes; the names and counts of those that ran, and how it ended.
     fn rounds(passes: &[&Pass], stop_after: Option<usize>) -> (Vec<(&'static str, usize)>, Result<(), String>) {
-        let mut pipeline = Pipeline::new(Options::new(Target::Onnx, 20));
+        let mut pipeline = Pipeline::new(Options::new(&ONNX, 20));
         pipeline.stop_after = stop_after;
         let (mut graph, mut stages) = (Graph::new("g"), Vec::new());
         let (graph, stages_of) = (&mut graph, &mut stages);
@@ -104,7 +102,7 @@ mod tests {
         run: |graph, _| {
             let change = graph.name.len() < 4;
             graph.name.push_str(if change { "a" } else { "" });
-            Ok(usize::from(change))
+            Ok(usize::from(change).into())
         },
         ..IDENTITIES
     };
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     fn passes_that_do_not_end_are_an_error() {
-        const RESTLESS: Pass = Pass { name: "restless", run: |_, _| Ok(2), ..IDENTITIES };
+        const RESTLESS: Pass = Pass { name: "restless", run: |_, _| Ok(2.into()), ..IDENTITIES };
         let (stages, end) = rounds(&[&RESTLESS, &FOLD, &THRICE], None);
         assert_eq!(stages.len(), 3 * MAX_ROUNDS);
         let message = end.unwrap_err();

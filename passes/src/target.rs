@@ -1,27 +1,119 @@
 //! What graphs are compiled for.
 
 use std::fmt;
-use std::str::FromStr;
 
 use planish_ir::DType;
+use planish_ir::ops::Foreign;
 
-/// A consumer of compiled graphs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// Any ONNX runtime: operators of the standard domain only.
-    Onnx,
-    /// ONNX Runtime's CPU provider.
-    Ort,
-    /// ONNX Runtime's CUDA provider.
-    OrtCuda,
+use crate::legalize::Kernels;
+use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
+
+/// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
+/// names are. No property has a default, so that a new target states them all.
+pub struct Target {
+    /// The name on the command line and in `planish.json`, e.g. `ort-cuda`.
+    pub name: &'static str,
+    /// One line about it, for lists of targets.
+    pub summary: &'static str,
+    /// The operators that it runs.
+    pub kernels: Kernels,
+    /// How the tokens of a batch are ordered in front of an attention without a cache.
+    pub order: TokenOrder,
+    /// Whether an attention with a cache stays one operator from opset 23 on, where ONNX's Attention can express it.
+    pub whole_cached_attention: bool,
+    /// Whether `absorb-biases` moves the biases of linear layers into norms.
+    pub absorbs_biases: bool,
+    /// Whether `substitute-kernels` replaces operators that have no kernel by others that have one.
+    pub substitutes_kernels: bool,
+    /// Where `observe` computes the extremes of values.
+    pub observation: Observation,
+    /// Whether it computes in float32 whatever the weights are stored in, because its kernels for half types are missing
+    /// or slow. `--fp16` and `--bf16` then change only how weights are stored.
+    pub computes_in_float32: bool,
+    /// The multiple that vocabularies are padded to, where the user asks for no other.
+    pub vocabulary_multiple: Option<usize>,
+    /// The multiple that the number of features of a linear layer should have, for the kernels of an element type: at
+    /// least 1.
+    pub alignment: fn(DType) -> usize,
 }
 
-/// The targets by name, each with a line about it.
-const TARGETS: &[(&str, Target, &str)] = &[
-    ("onnx", Target::Onnx, "any ONNX runtime: standard operators only"),
-    ("ort", Target::Ort, "ONNX Runtime, CPU provider: the forms measured to be fastest there"),
-    ("ort-cuda", Target::OrtCuda, "ONNX Runtime, CUDA provider: operators that it documents kernels for"),
-];
+/// How the rows of a matrix of tokens are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenOrder {
+    /// [batch * sequence, features] everywhere.
+    BatchMajor,
+    /// [sequence * batch, features] up to the last attention without a cache, so that queries, keys and values are
+    /// strided batches of matrices; batch-major behind it.
+    SequenceMajor,
+}
+
+/// Where the extremes of observed values are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// Directly behind each value, for runtimes that run nodes in the order of the graph.
+    Interleaved,
+    /// At the end of the graph, the last value first, for runtimes that walk back from the last node that nothing reads
+    /// and run first what they meet last.
+    AtEnd,
+}
+
+/// Any ONNX runtime.
+pub static ONNX: Target = Target {
+    name: "onnx",
+    summary: "any ONNX runtime: standard operators only",
+    kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD] },
+    order: TokenOrder::BatchMajor,
+    whole_cached_attention: false,
+    absorbs_biases: false,
+    substitutes_kernels: false,
+    observation: Observation::Interleaved,
+    computes_in_float32: false,
+    vocabulary_multiple: None,
+    alignment: |_| 1,
+};
+
+/// ONNX Runtime's CPU provider.
+pub static ORT: Target = Target {
+    name: "ort",
+    summary: "ONNX Runtime, CPU provider: the forms measured to be fastest there",
+    kernels: Kernels {
+        missing: ort_cpu,
+        domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft", "com.microsoft.nchwc"],
+    },
+    order: TokenOrder::SequenceMajor,
+    whole_cached_attention: true,
+    absorbs_biases: true,
+    substitutes_kernels: false,
+    observation: Observation::AtEnd,
+    computes_in_float32: true,
+    vocabulary_multiple: None,
+    alignment: |_| 1,
+};
+
+/// ONNX Runtime's CUDA provider.
+pub static ORT_CUDA: Target = Target {
+    name: "ort-cuda",
+    summary: "ONNX Runtime, CUDA provider: operators that it documents kernels for",
+    kernels: Kernels {
+        missing: ort_cuda,
+        domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
+    },
+    order: TokenOrder::BatchMajor,
+    whole_cached_attention: false,
+    absorbs_biases: false,
+    substitutes_kernels: true,
+    observation: Observation::Interleaved,
+    computes_in_float32: false,
+    vocabulary_multiple: Some(64),
+    alignment: |dtype| match dtype {
+        DType::F16 | DType::Bf16 => 8,
+        DType::F32 => 4,
+        _ => 1,
+    },
+};
+
+/// Every target of this crate, in the order in which they are listed.
+pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &ORT_CUDA];
 
 /// Targets to come.
 const PLANNED: &[&str] = &["trt", "cuda"];
@@ -35,68 +127,52 @@ pub struct UnknownTarget {
 }
 
 fn names() -> Vec<&'static str> {
-    TARGETS.iter().map(|t| t.0).collect()
+    TARGETS.iter().map(|target| target.name).collect()
 }
 
 impl Target {
-    /// Every target.
-    pub fn all() -> impl Iterator<Item = Target> {
-        TARGETS.iter().map(|t| t.1)
-    }
-
-    /// The name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Target::Onnx => "onnx",
-            Target::Ort => "ort",
-            Target::OrtCuda => "ort-cuda",
-        }
-    }
-
-    /// Whether it computes in float32 whatever the weights are stored in: it has no half kernels worth using.
-    #[must_use]
-    pub fn computes_in_float32(self) -> bool {
-        self == Target::Ort
-    }
-
-    /// A line about it.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        TARGETS.iter().find(|t| t.1 == self).map_or("", |t| t.2)
+    /// The target of a name.
+    ///
+    /// # Errors
+    /// When none of [`TARGETS`] has the name.
+    pub fn find(name: &str) -> Result<&'static Self, UnknownTarget> {
+        let found = TARGETS.iter().copied().find(|target| target.name == name);
+        found.ok_or_else(|| UnknownTarget { name: name.to_owned() })
     }
 }
 
-impl Target {
-    /// What vocabularies are padded to a multiple of, where nothing else is asked for.
-    #[must_use]
-    pub fn vocabulary_multiple(self) -> Option<usize> {
-        match self {
-            Target::Onnx | Target::Ort => None,
-            Target::OrtCuda => Some(64),
-        }
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
     }
+}
 
-    /// What the features of linear layers should be a multiple of, for the kernels of an element type.
-    #[must_use]
-    pub fn alignment(self, dtype: DType) -> usize {
-        match (self, dtype) {
-            (Target::OrtCuda, DType::F16 | DType::Bf16) => 8,
-            (Target::OrtCuda, DType::F32) => 4,
-            _ => 1,
-        }
+impl Eq for Target {}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        // Widths that the text is aligned to are respected.
+        f.pad(self.name)
     }
 }
 
-impl FromStr for Target {
-    type Err = UnknownTarget;
-    fn from_str(text: &str) -> Result<Self, UnknownTarget> {
-        TARGETS.iter().find(|t| t.0 == text).map(|t| t.1).ok_or_else(|| UnknownTarget { name: text.to_owned() })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_is_found_by_its_name() {
+        for target in TARGETS {
+            assert_eq!(Target::find(target.name).unwrap(), *target);
+        }
+        let message = |name: &str| Target::find(name).unwrap_err().to_string();
+        assert_eq!(message("trt"), "`trt` is not there yet; there are onnx, ort, ort-cuda");
+        assert_eq!(message("ORT"), "`ORT` is no target; there are onnx, ort, ort-cuda");
     }
 }

@@ -13,7 +13,7 @@
 //!   output y = %y
 //! }"#;
 //! let graph = planish_ir::text::parse(text, &planish_ir::text::no_files)?;
-//! let mut session = Reference.load(Model::Graph(&graph), &SessionOptions::default())?;
+//! let mut session = Reference::default().load(Model::Graph(&graph), SessionOptions::default())?;
 //! let x = Tensor::new(vec![2], vec![-1f32, 1.0]).ok_or("two elements")?;
 //! assert_eq!(session.run(&[("x", x)])?[0].1.as_f32(), Some(&[0.0, 1.0][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -27,7 +27,7 @@ mod value;
 use std::path::PathBuf;
 
 pub use api::{
-    Description, Dimension, Model, OptimizationLevel, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+    Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
 };
 pub use reference::{OnnxReader, Reference};
 pub use value::Value;
@@ -37,5 +37,5 @@ pub use value::Value;
 #[must_use]
 pub fn runtimes(ort_library: Option<PathBuf>) -> Vec<Box<dyn Runtime>> {
     let ort = |provider| ort::OnnxRuntime::with(provider, ort_library.clone());
-    vec![Box::new(Reference), Box::new(ort(ort::Provider::Cpu)), Box::new(ort(ort::Provider::Cuda))]
+    vec![Box::new(Reference::default()), Box::new(ort(ort::Provider::Cpu)), Box::new(ort(ort::Provider::Cuda))]
 }

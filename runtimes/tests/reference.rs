@@ -16,7 +16,7 @@ fn session(threads: usize) -> Box<dyn Session> {
     }"#;
     let graph = text::parse(graph, &text::no_files).unwrap();
     let options = SessionOptions { threads, ..SessionOptions::default() };
-    Reference.load(Model::Graph(&graph), &options).unwrap()
+    Reference::default().load(Model::Graph(&graph), options).unwrap()
 }
 
 fn tensor(elements: [f32; 4]) -> Tensor {
@@ -48,7 +48,7 @@ fn bound_inputs_stay_bound() {
 
 #[test]
 fn onnx_files_are_interpreted() {
-    let load = |path: &str| Reference.load(Model::Onnx(Path::new(path)), &SessionOptions::default());
+    let load = |path: &str| Reference::default().load(Model::onnx(Path::new(path)), SessionOptions::default());
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/graphs/torch-gpt2/model.onnx");
     let session = load(file).unwrap();
     assert_eq!(session.inputs()[0].name, "input_ids");
@@ -60,5 +60,5 @@ fn onnx_files_are_interpreted() {
 fn every_runtime_has_a_name_of_its_own() {
     let names: Vec<&str> = runtimes(None).iter().map(|runtime| runtime.name()).collect();
     assert_eq!(names, ["reference", "ort", "ort-cuda"]);
-    assert_eq!(Reference.check().unwrap().location, "built in");
+    assert_eq!(Reference::default().check().unwrap().location, "built in");
 }

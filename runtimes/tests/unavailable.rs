@@ -12,7 +12,7 @@ use planish_runtimes::{Model, Runtime, RuntimeError, SessionOptions, Unavailable
 
 fn unavailable(library: &Path) -> Unavailable {
     let runtime = OnnxRuntime::new(Some(library.to_owned()));
-    let error = runtime.load(Model::Onnx(Path::new("model.onnx")), &SessionOptions::default()).err().unwrap();
+    let error = runtime.load(Model::onnx(Path::new("model.onnx")), SessionOptions::default()).err().unwrap();
     let checked = runtime.check().unwrap_err();
     assert!(matches!(error, RuntimeError::Unavailable(same) if same == checked));
     checked

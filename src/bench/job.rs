@@ -134,7 +134,7 @@ impl Job {
         Cell {
             model: ModelId { id: contestant.label.clone() },
             backend: contestant.runtime.to_owned(),
-            precision: contestant.precision.clone(),
+            precision: contestant.precision.to_string(),
             shape,
             options: CellOptions { threads: options.threads, spin: options.spin },
             warmup: self.warmup,

@@ -9,16 +9,16 @@ use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, seeded_input
 use crate::verify::{continued, first_tokens, named, per_token};
 
 /// A model on the reference.
-pub struct Source {
+pub struct ReferenceModel {
     /// Its parts, in the order in which one takes what others give: one, or those of an
     /// encoder-decoder.
-    pub parts: Vec<SourcePart>,
+    pub parts: Vec<ReferencePart>,
     /// The most tokens in a row that it takes; absent where there is no limit.
     pub longest: Option<usize>,
 }
 
 /// A part of a model on the reference.
-pub struct SourcePart {
+pub struct ReferencePart {
     /// Its name.
     pub name: String,
     /// The part before any pass.
@@ -39,7 +39,7 @@ pub(crate) struct Run {
     pub(crate) per_token: Vec<(String, usize)>,
 }
 
-impl Source {
+impl ReferenceModel {
     /// The sequence lengths to run of those that were asked for: one where the model takes no
     /// sequences.
     pub(crate) fn lengths(&self, asked: &[usize]) -> Vec<usize> {
@@ -68,7 +68,7 @@ impl Source {
     }
 }
 
-impl SourcePart {
+impl ReferencePart {
     fn run(&mut self, part: usize, shape: Shape, inputs: Vec<(String, Tensor)>) -> Run {
         let expected = self.session.run(&named(self.session.as_ref(), &inputs));
         Run { part, shape, inputs, expected, per_token: per_token(self.session.as_ref()) }
@@ -93,7 +93,7 @@ impl SourcePart {
 }
 
 /// A prompt, and where there is room for it the token behind.
-fn decoder(part: &mut SourcePart, shape: Shape, seq: usize, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
+fn decoder(part: &mut ReferencePart, shape: Shape, seq: usize, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
     let inputs = seeded_inputs(&part.specs, shape.batch, seq + usize::from(room), seed, false)?;
     let prompt = Shape { part: Some("prompt".to_owned()), ..shape };
     let step = Shape { part: Some("step".to_owned()), tokens: Some(1), past: seq, ..shape };
@@ -109,7 +109,7 @@ fn decoder(part: &mut SourcePart, shape: Shape, seq: usize, room: bool, seed: u6
 /// Each part: the encoder on all tokens, the first decoder on one, and where there is room the second
 /// decoder on one behind as many as the encoder has.
 fn encoder_decoder(
-    parts: &mut [SourcePart],
+    parts: &mut [ReferencePart],
     shape: Shape,
     seq: usize,
     room: bool,

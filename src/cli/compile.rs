@@ -7,26 +7,27 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_ir::DType;
 use planish_ir::Graph;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::raise::Explanation;
-use planish_passes::{Half, Logits, Options, PASSES, Padding, Target};
-use planish_runtimes::Runtime;
-use planish_runtimes::ort::OnnxRuntime;
+use planish_passes::{Half, Logits, Options, PASSES, Padding};
 use serde::Serialize;
 
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, bytes_text, check_types, count_text, explain::Explained,
-    import::ImportArguments, note, precision::PrecisionArguments, print, print_json, provider, short, warn,
+    RuntimeArguments, Usage, VerificationFailed, backend, bytes_text, count_text, explain::Explained,
+    import::ImportArguments, note, precision::PrecisionArguments, print, print_json, short, warn,
 };
+use crate::artifact::Artifact;
 use crate::artifact::manifest::Manifest;
 use crate::artifact::package::RuntimePackage;
-use crate::calibrate::Calibration;
+use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration};
 use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
 use crate::source::SourceModel;
-use crate::verify::{Basis, ReferenceKind, Report, Tolerances};
+use crate::verify::{Basis, ReferenceKind, Report, Tolerances, VerifyOptions, verify_compiled};
 
 /// Compile a model into an artifact: an ONNX model with everything that goes with it
 #[derive(clap::Args)]
@@ -41,8 +42,8 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
     /// on NVIDIA GPUs)
-    #[arg(long, default_value = "ort", value_name = "TARGET")]
-    target: Target,
+    #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
+    target: &'static Backend,
     /// What the model is for: feature-extraction, fill-mask, text-classification,
     /// token-classification, question-answering, text-generation, text2text-generation,
     /// image-classification, as far as the architecture has it [default: what config.json says]
@@ -136,7 +137,7 @@ fn multiple(text: &str) -> Result<usize, String> {
 
 /// What is padded: what was asked for, or what the target is fastest with.
 fn padding(arguments: &Arguments) -> Result<Padding> {
-    let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target) };
+    let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target.target) };
     if let Some(multiple) = arguments.pad_vocab {
         padding.vocabulary = Some(multiple).filter(|multiple| *multiple > 0);
     }
@@ -158,36 +159,37 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
-    let precision = arguments.precision.precision(arguments.target)?;
-    let provider = provider(arguments.target.name());
-    let bfloat16 = precision.as_ref().is_some_and(|precision| precision.half == Half::Bf16);
-    let interpreted = check_types(provider, bfloat16 && !arguments.target.computes_in_float32()).is_err();
-    if arguments.verify && !interpreted {
+    let backend = arguments.target;
+    let precision = arguments.precision.precision(backend.target)?;
+    let settings = arguments.runtime.settings();
+    let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
+    let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
+    if arguments.verify {
         // Before any work that would be in vain.
-        OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone()).check()?;
-    }
-    if interpreted && !arguments.verify {
-        note("ONNX Runtime's CPU provider cannot load the artifact: it has no bfloat16 kernels");
+        backend.runtime_for(computes, &settings).check()?;
+    } else if lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
+        let name = backend.runtime(&settings).name();
+        note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
     }
     let source = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
     let half = precision.as_ref().map(|precision| precision.half);
-    let folder = arguments
-        .output
-        .clone()
-        .unwrap_or_else(|| default_folder(&source, arguments.target, half, arguments.runtime_package));
+    let folder =
+        arguments.output.clone().unwrap_or_else(|| default_folder(&source, backend, half, arguments.runtime_package));
     if arguments.stop_after.is_none() {
         // Before the model is calibrated and lowered.
         check_output(&source, &folder, arguments.force)
             .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
     }
+    let opset = arguments.opset.unwrap_or_else(|| source.default_opset());
     let options = CompileOptions {
+        backend,
         task: arguments.task,
         strict: arguments.strict,
         passes: Options {
             fusion: !arguments.no_fusion,
             precision: precision.map(Into::into),
             padding: padding(&arguments)?,
-            ..Options::new(arguments.target, arguments.opset.unwrap_or_else(|| source.default_opset()))
+            ..Options::new(backend.target, opset)
         },
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
@@ -211,21 +213,26 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
     let written = start.elapsed();
-    let padded = compiled.manifest.parts.iter().any(|part| part.vocabulary.is_some());
+    let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
         warn("nothing was padded: no input of token ids and no layer that scores tokens was found");
     }
     if arguments.verify {
-        let (runtime, length) = (&arguments.runtime, arguments.max_length);
-        let report = super::verify::draft(&compiled, &source, runtime, length, arguments.threads)?;
-        let remedy = match compiled.manifest.computes_in_half() {
+        let options = VerifyOptions {
+            max_length: arguments.max_length.map(usize::try_from).transpose()?,
+            threads: arguments.threads.unwrap_or(0).into(),
+            settings,
+            ..VerifyOptions::default()
+        };
+        let report = verify_compiled(&compiled.artifact, &source, &compiled.source, &options, &mut note)?;
+        let remedy = match compiled.artifact.computes_in_half() {
             true => "; --calibrate DATA and --keep-fp32 PATTERN keep in float32 what half precision does not hold",
             false => "",
         };
         let checked = VerificationFailed::check(&report);
-        compiled.manifest.verification = Some(report);
+        compiled.artifact.manifest.verification = Some(report);
         if checked.is_err() && arguments.json {
-            print_json(&Written::new(None, &compiled.manifest, &compiled.explanations))?;
+            print_json(&Written::new(None, &compiled.artifact.manifest, &compiled.explanations))?;
         }
         checked.with_context(|| format!("nothing was written{remedy}"))?;
     }
@@ -235,8 +242,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 /// The ranges that half precision is chosen by, where they were asked for.
 fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
-    let target = arguments.target;
-    if half.is_none() || target.computes_in_float32() {
+    let target = arguments.target.target;
+    if half.is_none() || target.computes_in_float32 {
         let message = format!(
             "--calibrate says where values lie, so that what would overflow in half precision stays in float32: it needs \
              --fp16 or --bf16 and a target that computes in them; target {target} {}",
@@ -245,7 +252,10 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
         return Err(Usage(message).into());
     }
     let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
-    super::calibrate::table(source, path, arguments.task, data, &arguments.runtime, arguments.threads).map(Some)
+    let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
+    let (task, threads) = (arguments.task, arguments.threads);
+    let options = CalibrateOptions { task, data, on, threads, ..CalibrateOptions::default() };
+    super::calibrate::ranges(source, path, &options).map(Some)
 }
 
 /// What `--json` prints.
@@ -266,7 +276,8 @@ impl<'a> Written<'a> {
 }
 
 fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
-    let manifest = compiled.manifest.clone();
+    let Artifact { manifest, .. } = compiled.artifact.clone();
+    let in_half = compiled.artifact.computes_in_half();
     let explanations = std::mem::take(&mut compiled.explanations);
     let replaced = Manifest::read(compiled.draft.target()).ok();
     let folder = compiled.publish()?;
@@ -291,7 +302,7 @@ fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
     }
     for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
         let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
-        let lines = precision.lines(manifest.computes_in_half());
+        let lines = precision.lines(in_half);
         text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
     }
     if let Some(calibration) = &manifest.calibration {

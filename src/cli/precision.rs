@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::ValueEnum;
-use planish_passes::{Half, Precision, Target};
+use planish_passes::{Half, HalfPrecision, Target};
 use regex::Regex;
 
 use super::Usage;
@@ -40,14 +40,14 @@ enum Io {
 
 impl PrecisionArguments {
     /// What was asked for, of a model that is compiled for `target`.
-    pub(super) fn precision(&self, target: Target) -> Result<Option<Precision>> {
+    pub(super) fn precision(&self, target: &Target) -> Result<Option<HalfPrecision>> {
         let half = match (self.fp16, self.bf16) {
             (false, false) => return Ok(None),
             (true, _) => Half::F16,
             (false, true) => Half::Bf16,
         };
-        let mut precision = Precision::new(half);
-        if target.computes_in_float32() && (self.keep_io == Some(Io::Half) || self.max_abs.is_some()) {
+        let mut precision = HalfPrecision::new(half);
+        if target.computes_in_float32 && (self.keep_io == Some(Io::Half) || self.max_abs.is_some()) {
             let option = if self.max_abs.is_some() { "--max-abs" } else { "--keep-io half" };
             let why = format!(
                 "target {target} computes in float32, for it has no half kernels worth using: with --{half} it only \

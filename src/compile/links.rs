@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Weight};
 use planish_onnx::INLINE_BYTES;
 
@@ -36,15 +35,7 @@ pub(crate) fn warning<'a>(weights: impl Iterator<Item = &'a Weight>) -> Option<S
 
 /// The types of the elements in the files that a weight is made from.
 fn stored_types(weight: &Weight, types: &mut BTreeSet<DType>) {
-    match weight.expr() {
-        WeightExpr::Stored(_) => drop(types.insert(weight.dtype())),
-        WeightExpr::Inline(_) | WeightExpr::Uniform(_) => {}
-        WeightExpr::Transpose(inner, _)
-        | WeightExpr::Cast(inner)
-        | WeightExpr::Reshape(inner)
-        | WeightExpr::Pad(inner, _) => stored_types(inner, types),
-        WeightExpr::Concat(parts, _) => parts.iter().for_each(|part| stored_types(part, types)),
-    }
+    weight.visit_leaves(&mut |leaf| types.extend(leaf.as_stored().map(|_| leaf.dtype())));
 }
 
 /// A type as configurations of checkpoints name it.

@@ -2,7 +2,8 @@
 
 use anyhow::{Result, anyhow};
 use planish_eval::Tensor;
-use planish_runtimes::{Dimension, Port, Value};
+use planish_ir::Dim;
+use planish_runtimes::{Port, Value};
 
 use super::model::output;
 use crate::chain::CACHE;
@@ -35,13 +36,12 @@ impl Cache {
     /// Forgets everything; then it has rows of no columns.
     pub(super) fn clear(&mut self, rows: usize) -> Result<()> {
         let empty = |entry: &Entry| {
-            let size = |(axis, dim): (usize, &Dimension)| match dim {
-                Dimension::Fixed(size) => *size,
-                // Rows, then columns.
-                Dimension::Symbolic(_) => [rows, 0][usize::from(axis != 0)],
-            };
-            let shape = entry.past.dims.iter().enumerate().map(size).collect();
-            let tensor = Tensor::zeros(entry.past.dtype, shape);
+            // Open dimensions are rows, then columns.
+            let open = |axis: usize| [rows, 0][usize::from(axis != 0)];
+            let known = |dim: &Dim| dim.as_constant().and_then(|size| usize::try_from(size).ok());
+            let sizes = entry.past.ty.shape.iter().enumerate();
+            let shape = sizes.map(|(axis, dim)| known(dim).unwrap_or_else(|| open(axis))).collect();
+            let tensor = Tensor::zeros(entry.past.ty.dtype, shape);
             Ok(tensor.ok_or_else(|| anyhow!("the input `{}` is too large", entry.past))?.into())
         };
         self.values = self.entries.iter().map(empty).collect::<Result<_>>()?;

@@ -53,7 +53,7 @@ impl Decoder {
             longest: parts.longest(),
             session,
             caching: parts.loading.caching,
-            recompute_at: parts.manifest.recompute_at,
+            recompute_at: parts.artifact.manifest.recompute_at,
             rows: Vec::new(),
         })
     }

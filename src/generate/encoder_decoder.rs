@@ -59,7 +59,7 @@ pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<us
 
 impl EncoderDecoder {
     pub(super) fn load(parts: &Parts<'_>) -> Result<Self> {
-        let folder = parts.folder.display();
+        let folder = parts.artifact.folder.display();
         let start_token = parts.loading.decoder_start_token.with_context(|| {
             format!(
                 "neither generation_config.json nor config.json of {folder} has `decoder_start_token_id`, which the \
@@ -94,7 +94,7 @@ impl EncoderDecoder {
 
     fn load_with_past(parts: &Parts<'_>) -> Result<WithPast> {
         if parts.find(WITH_PAST).is_none() {
-            let folder = parts.folder.display();
+            let folder = parts.artifact.folder.display();
             bail!(
                 "{folder} has no {WITH_PAST}, without which each step computes all tokens again; compile the model \
                  again, or ask for that with --no-cache"

@@ -1,18 +1,21 @@
 //! What a model is compiled from: a checkpoint, or an ONNX graph.
 
+mod find;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
-use planish_ir::weight::WeightExpr;
 use planish_ir::{Dim, Graph, Op, Symbol, ValueId, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
 
 use crate::artifact::manifest::Manifest;
-use crate::verify::Original;
+use crate::verify::OnnxFile;
+
+pub use find::{Found, find};
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";
@@ -51,7 +54,7 @@ impl SourceModel {
     /// # Errors
     /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
     pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
-        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ONNX)) {
+        if Self::is_file_of_graph(path) {
             return OnnxModel::open(path, options).map(Box::new).map(Self::Onnx);
         }
         if !options.is_empty() {
@@ -70,6 +73,11 @@ impl SourceModel {
             ),
             Err(_) => error.into(),
         })
+    }
+
+    /// Whether a file holds an ONNX graph, by its ending.
+    pub(crate) fn is_file_of_graph(path: &Path) -> bool {
+        path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(ONNX))
     }
 
     /// The model's name: that of the folder of a checkpoint; that of an ONNX file, or where this
@@ -121,10 +129,10 @@ impl SourceModel {
     /// The ONNX file for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
     /// checkpoint has none.
     #[must_use]
-    pub fn original(&self, library: Option<PathBuf>, threads: usize) -> Option<Original> {
+    pub fn onnx_file(&self, library: Option<PathBuf>, threads: usize) -> Option<OnnxFile> {
         let Self::Onnx(model) = self else { return None };
         let is_cut = !model.options.inputs.is_empty() || !model.options.outputs.is_empty();
-        Some(Original { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
+        Some(OnnxFile { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
     }
 
     /// What the makers of an ONNX graph noted in its file.
@@ -249,14 +257,9 @@ impl OnnxModel {
 
 /// The files that a weight is made of.
 fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
-    match weight.expr() {
-        WeightExpr::Stored(range) => files.extend(range.source.file_path().map(Path::to_owned)),
-        WeightExpr::Transpose(of, _) | WeightExpr::Cast(of) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => {
-            files_of(of, files);
-        }
-        WeightExpr::Concat(parts, _) => parts.iter().for_each(|part| files_of(part, files)),
-        WeightExpr::Inline(_) | WeightExpr::Uniform(_) => {}
-    }
+    weight.visit_leaves(&mut |leaf| {
+        files.extend(leaf.as_stored().and_then(|range| range.source.file_path()).map(Path::to_owned));
+    });
 }
 
 /// Whether an operator of ONNX is left as it came.

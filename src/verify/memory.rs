@@ -1,5 +1,7 @@
 //! What a case takes of memory.
 
+use std::time::Duration;
+
 use planish_eval::Limits;
 use planish_ir::{Bindings, Graph, TensorType, ValueId};
 
@@ -32,13 +34,20 @@ pub(super) fn check<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str
     Ok(())
 }
 
+/// The most rounds of loops in a run.
+const MAX_ROUNDS: u64 = 100_000;
+
+/// How long the loops of a run may take. What of a model is no loop is bounded by the shapes of a case.
+const MAX_LOOP_TIME: Duration = Duration::from_secs(20);
+
 /// Where a run of a graph on the reference interpreter ends: values whose sizes only a run knows, and loops whose
 /// condition stays true, would have no bound.
 #[must_use]
 pub fn reference_limits(graph: &Graph) -> Limits {
     // The weights once as they are stored, and once as they are read.
     let weights = graph.weights().map(|(_, _, weight)| weight.bytes()).fold(0, u64::saturating_add);
-    Limits { memory: Some(MAX_BYTES.saturating_add(weights.saturating_mul(2))), rounds: Some(100_000) }
+    let memory = MAX_BYTES.saturating_add(weights.saturating_mul(2));
+    Limits { memory: Some(memory), rounds: Some(MAX_ROUNDS), loop_time: Some(MAX_LOOP_TIME) }
 }
 
 /// What a case takes.

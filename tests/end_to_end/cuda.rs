@@ -7,7 +7,7 @@ use std::path::Path;
 use planish_ir::{DType, Graph};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_onnx::DEFAULT_OPSET;
-use planish_passes::{Half, Options, Pipeline, Precision, Target};
+use planish_passes::{Half, HalfPrecision, ORT_CUDA, Options, Pipeline};
 use serde_json::Value;
 
 use crate::support::{
@@ -34,8 +34,8 @@ fn goldens_have_cuda_kernels_in_every_precision() {
     for name in goldens() {
         for half in [None, Some(Half::F16), Some(Half::Bf16)] {
             for part in load(&Checkpoint::open(&golden(&name)).unwrap(), LoadOptions::default()).unwrap().parts {
-                let precision = half.map(|half| Precision::new(half).into());
-                let options = Options { precision, ..Options::new(Target::OrtCuda, DEFAULT_OPSET) };
+                let precision = half.map(|half| HalfPrecision::new(half).into());
+                let options = Options { precision, ..Options::new(&ORT_CUDA, DEFAULT_OPSET) };
                 let (mut pipeline, mut graph) = (Pipeline::new(options), part.graph.clone());
                 pipeline.verify = true;
                 let done = pipeline.run(&mut graph, &mut |_, _| {});
@@ -53,7 +53,7 @@ fn what_is_written_is_in_the_table_of_kernels() {
     let known: BTreeSet<&str> = table.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
     for name in ["bert", "gpt2", "llama", "phi3", "roberta-mlm", "t5", "vit"] {
         let folder = scratch();
-        let compiled = compiled(&golden(name), &folder.path().join("out"), &options(Target::OrtCuda));
+        let compiled = compiled(&golden(name), &folder.path().join("out"), &options(&ORT_CUDA));
         for part in &compiled.source.parts {
             let file = compiled.draft.folder().join(format!("{}.onnx", part.name));
             let model =

@@ -8,7 +8,7 @@ use onnx_protobuf::tensor_proto::DataLocation;
 use onnx_protobuf::tensor_shape_proto::dimension::Value;
 use onnx_protobuf::{Message, ModelProto, TensorProto, ValueInfoProto, type_proto};
 use planish::compile::CompileOptions;
-use planish_passes::Target;
+use planish_passes::{ONNX, ORT, TARGETS};
 
 use crate::support::{Stored, compiled, golden, options, scratch, tensors};
 
@@ -41,7 +41,7 @@ fn port(info: &ValueInfoProto) -> String {
 #[test]
 fn interfaces_are_those_of_optimum() {
     let interface = |name: &str| {
-        let model = exported(name, &options(Target::Onnx));
+        let model = exported(name, &options(&ONNX));
         let ports = |infos: &[ValueInfoProto]| infos.iter().map(port).collect::<Vec<_>>();
         (ports(&model.graph.input), ports(&model.graph.output))
     };
@@ -63,7 +63,7 @@ fn interfaces_are_those_of_optimum() {
 fn versions_follow_the_opset() {
     // Each opset with the version of the format that brought it (onnx's docs/Versioning.md).
     for (opset, ir_version) in [(17, 8), (18, 8), (19, 9), (20, 9), (21, 10), (22, 10), (23, 11), (24, 12)] {
-        let mut options = options(Target::Onnx);
+        let mut options = options(&ONNX);
         options.passes.opset = opset;
         let model = exported("bert", &options);
         let imports: Vec<_> = model.opset_import.iter().map(|set| (set.domain.as_str(), set.version)).collect();
@@ -78,7 +78,7 @@ fn versions_follow_the_opset() {
 
 #[test]
 fn domains_in_use_are_imported() {
-    let model = exported("bert", &options(Target::Ort));
+    let model = exported("bert", &options(&ORT));
     let imported: BTreeSet<&str> = model.opset_import.iter().map(|set| set.domain.as_str()).collect();
     let used: BTreeSet<&str> = model.graph.node.iter().map(|node| node.domain.as_str()).chain([""]).collect();
     assert_eq!(imported, used);
@@ -87,7 +87,7 @@ fn domains_in_use_are_imported() {
 
 #[test]
 fn graphs_are_in_static_single_assignment_form_and_order() {
-    for target in Target::all() {
+    for &target in TARGETS {
         for fusion in [true, false] {
             let mut options = options(target);
             options.passes.fusion = fusion;
@@ -130,7 +130,7 @@ fn transposed(stored: &Stored) -> Option<Vec<u8>> {
 #[test]
 fn initializers_are_the_tensors_of_the_checkpoint() {
     for (golden_name, prefix) in [("bert", ""), ("bert-mlm", "bert."), ("distilbert-qa", "distilbert.")] {
-        let model = exported(golden_name, &options(Target::Onnx));
+        let model = exported(golden_name, &options(&ONNX));
         let initializers: BTreeMap<&str, &TensorProto> =
             model.graph.initializer.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
         let checkpoint = tensors(&golden(golden_name).join("model.safetensors"));

@@ -9,7 +9,7 @@ use onnx_protobuf::TensorProto;
 use onnx_protobuf::tensor_proto::DataLocation;
 use planish_eval::evaluate;
 use planish_onnx::{ExportOptions, Placement, export};
-use planish_passes::{Pipeline, Target};
+use planish_passes::{ONNX, Pipeline};
 use planish_runtimes::ort::OnnxRuntime;
 use planish_runtimes::{Model, Runtime, SessionOptions};
 use safetensors::tensor::Dtype;
@@ -159,7 +159,7 @@ fn linked_weights_need_one_filesystem() {
 #[test]
 fn many_weights_go_to_a_file_of_their_own() {
     let folder = scratch();
-    let mut options = options(Target::Onnx);
+    let mut options = options(&ONNX);
     options.verify_passes = false;
     let source = compiled(&golden("bert"), &folder.path().join("out"), &options).source.parts.remove(0).graph;
     let mut graph = source.clone();
@@ -202,7 +202,7 @@ fn many_weights_go_to_a_file_of_their_own() {
     let inputs = numbered(&golden("bert").join("io.safetensors"), "in.");
     let inputs: Vec<_> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let mut session =
-        OnnxRuntime::new(None).load(Model::Onnx(&folder.join("model.onnx")), &SessionOptions::default()).unwrap();
+        OnnxRuntime::new(None).load(Model::onnx(&folder.join("model.onnx")), SessionOptions::default()).unwrap();
     let (actual, expected) = (session.run(&inputs).unwrap(), evaluate(&source, &inputs).unwrap());
     let error = actual[1].1.to_f64().iter().zip(expected[1].1.to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(error <= 1e-5, "{error:.1e}");

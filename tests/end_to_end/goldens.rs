@@ -8,11 +8,11 @@ use planish::compile::{CompileOptions, Compiled};
 use planish_eval::{Tensor, evaluate};
 use planish_ir::Graph;
 use planish_models::Part;
-use planish_passes::{Options, Target};
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Runtime, Session, SessionOptions};
+use planish_passes::{ORT, ORT_CUDA, Options, TARGETS};
+use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
+use planish_runtimes::{Model, Runtime, Session};
 
-use crate::support::{compiled, golden, numbered, options, repository, scratch};
+use crate::support::{ONE_THREAD, compiled, golden, numbered, options, repository, scratch};
 
 /// The largest error that is allowed, relative to the largest value (at least 1).
 pub(crate) const TOLERANCE: f64 = 1e-5;
@@ -55,15 +55,15 @@ type Named = Vec<(String, Tensor)>;
 impl<'a> Pair<'a> {
     /// The parts of a model.
     fn all(compiled: &'a Compiled, options: &CompileOptions) -> Vec<Self> {
-        let session_options = match options.passes.target {
-            // Any runtime takes it as it is; ours are loaded so that nothing undoes what was chosen.
-            Target::Onnx | Target::OrtCuda => SessionOptions::default(),
-            Target::Ort => SessionOptions::compiled(),
+        let ort = match *options.passes.target == ORT {
+            true => OrtOptions::compiled(),
+            // Any runtime loads it as it is.
+            false => OrtOptions::default(),
         };
-        let session_options = SessionOptions { threads: 1, spin: false, ..session_options };
+        let runtime = OnnxRuntime::new(None).options(OrtOptions { spin: false, ..ort });
         let pair = |part: &'a Part| {
             let file = compiled.draft.folder().join(format!("{}.onnx", part.name));
-            let session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session_options).unwrap();
+            let session = runtime.load(Model::onnx(&file), ONE_THREAD).unwrap();
             Self { graph: &part.graph, session, passes: options.passes.clone() }
         };
         compiled.source.parts.iter().map(pair).collect()
@@ -192,10 +192,10 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
 
 fn everywhere(name: &str, agrees: fn(&Path, &Path, &CompileOptions)) {
     let (model, io) = (golden(name), golden(name).join("io.safetensors"));
-    for target in Target::all() {
+    for &target in TARGETS {
         // The operators are standard ones, so that the CPU provider runs what is for CUDA; it lacks kernels for
         // the forms of later opsets.
-        let opsets: &[u32] = if target == Target::OrtCuda { &[17, 20] } else { &[17, 20, 24] };
+        let opsets: &[u32] = if target == &ORT_CUDA { &[17, 20] } else { &[17, 20, 24] };
         for &opset in opsets {
             for fusion in [true, false] {
                 let mut options = options(target);
@@ -340,7 +340,7 @@ fn roberta_mlm() {
 fn minilm() {
     let (model, io) = (repository().join(".deps/minilm"), repository().join("fixtures/minilm/io.safetensors"));
     assert!(model.is_dir(), "{} is missing: `make deps` fetches it", model.display());
-    Target::all().for_each(|target| agrees(&model, &io, &options(target)));
+    TARGETS.iter().for_each(|&target| agrees(&model, &io, &options(target)));
 }
 
 #[test]

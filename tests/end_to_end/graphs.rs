@@ -1,6 +1,7 @@
 //! Graphs of other exporters, raised: what they hold then, what they compute, and that it is what the
 //! checkpoint itself gives.
 
+use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -8,14 +9,15 @@ use planish_eval::{Tensor, evaluate};
 use planish_ir::{Graph, Op};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_passes::raise::{misses, raised};
-use planish_passes::{Options, Pipeline, RAISING, Target};
+use planish_passes::{ONNX, Options, Pipeline, RAISING, TARGETS};
+use serde_json::Value;
 
 use crate::goldens::{TOLERANCE, worst_error};
 use crate::support::{golden, numbered, planish_compile, repository, scratch};
 use planish_testing::{Numbering, same_up_to_names};
 
 fn options() -> Options {
-    Options::new(Target::Onnx, 20)
+    Options::new(&ONNX, 20)
 }
 
 pub(crate) fn file(name: &str) -> PathBuf {
@@ -37,7 +39,7 @@ pub(crate) fn imported(name: &str) -> Graph {
 pub(crate) fn holds(graph: &Graph, expected: &str) {
     let found: Vec<String> = raised(graph).into_iter().map(|(name, count)| format!("{name} {count}")).collect();
     assert_eq!(found.join(", "), expected);
-    assert_eq!(misses(graph), []);
+    assert_eq!(misses(graph).unwrap(), []);
     let left = |op: &Op| matches!(op, Op::Softmax(_) | Op::MatMul(_) | Op::Reduce(_) | Op::Foreign(_));
     assert_eq!(graph.nodes().filter(|(_, node)| left(&node.op)).count(), 0, "{graph}");
 }
@@ -242,7 +244,7 @@ fn vit_by_optimum() {
     let found = raised(&graph);
     assert_eq!((found["attention"], found["layer_norm"], found["gelu"], found["linear"]), (2, 5, 2, 13));
     // The exporter leaves the size of images open, so its convolution stays one.
-    let missed: Vec<String> = misses(&graph).into_iter().map(|miss| miss.reason).collect();
+    let missed: Vec<String> = misses(&graph).unwrap().into_iter().map(|miss| miss.reason).collect();
     let [reason] = &missed[..] else { panic!("{missed:?}") };
     assert!(reason.starts_with("the size of the images"), "{reason}");
     agrees(&graph, "vit");
@@ -289,7 +291,7 @@ fn attentions_by_dynamo() {
         let graph = imported(&format!("dynamo/{name}.onnx"));
         assert_eq!(raised(&graph)["attention"], 2, "{name}");
         assert!(!graph.nodes().any(|(_, node)| matches!(node.op, Op::Softmax(_))), "{graph}");
-        let missed = misses(&graph);
+        let missed = misses(&graph).unwrap();
         assert!(
             !missed.is_empty() && missed.iter().all(|miss| miss.rule == "mask" && miss.reason.contains(why)),
             "{missed:?}"
@@ -317,7 +319,12 @@ fn one_part_in_another_half_type() {
     let folder = scratch();
     let half = |target: &str| {
         let more = ["--fp16", "--target", target, "--verify"];
-        planish_compile(&file("dynamo/falcon.onnx"), &folder.path().join(target), &more).exits(0, &[]).stdout
+        let out = folder.path().join(target);
+        let text = planish_compile(&file("dynamo/falcon.onnx"), &out, &more).exits(0, &[]).stdout;
+        // Nor do they loosen what is asked of it.
+        let manifest: Value = serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap();
+        assert_eq!(manifest["verification"]["tolerances"]["basis"], "float16");
+        text
     };
     let text = half("onnx");
     assert!(text.contains("  fp16: 100.0 % of the operations of products"), "{text}");
@@ -338,7 +345,7 @@ fn what_targets_get_computes_the_same() {
     ];
     for (folder, name) in graphs {
         let graph = planish_onnx::import(&file(folder).join("model.onnx")).unwrap().graph;
-        for target in Target::all() {
+        for &target in TARGETS {
             for fusion in [true, false] {
                 let mut pipeline = Pipeline::new(Options { fusion, ..Options::new(target, 20) });
                 pipeline.verify = true;
@@ -361,7 +368,7 @@ fn graphs_of_checkpoints_are_raised_already() {
                 (pass.run)(&mut graph, &options()).unwrap();
                 assert!(same_up_to_names(&graph, &part.graph), "{name}: `{}` makes it\n{graph}", pass.name);
             }
-            assert_eq!(misses(&part.graph), [], "{name}");
+            assert_eq!(misses(&part.graph).unwrap(), [], "{name}");
         }
     }
 }

@@ -5,18 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_ir::{Graph, Op, text};
 use planish_onnx::{DEFAULT_OPSET, ExportError, ExportOptions, OPSETS, Placement, export};
-use planish_passes::{Options, PassError, Pipeline, Target};
-use planish_runtimes::{Model, Runtime, SessionOptions, ort::OnnxRuntime};
+use planish_passes::{ORT, Options, PassError, Pipeline, TARGETS};
+use planish_runtimes::{Model, Runtime};
 use planish_testing::evaluation::{difference, inputs, outputs, tolerance};
 use planish_testing::random_graph;
 use proptest::prelude::*;
+
+use crate::support::{ONE_THREAD, onnx_runtime};
 
 /// Compiles a graph and runs it on ONNX Runtime: `None` where the target has no kernel for an
 /// element type that the graph has.
 fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, String> {
     // ONNX Runtime's operator gives zeros for a query that sees no key, the interpreter their mean.
     let masked = |op: &Op| matches!(op, Op::Attention(p) if p.mask.is_some() && p.past_key.is_some());
-    if options.target == Target::Ort && options.opset >= 23 && graph.nodes().any(|(_, node)| masked(&node.op)) {
+    if options.target == &ORT && options.opset >= 23 && graph.nodes().any(|(_, node)| masked(&node.op)) {
         return Ok(None);
     }
     let mut legal = graph.clone();
@@ -39,8 +41,7 @@ fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, St
         other => other.map_err(|e| e.to_string())?,
     };
     let model = folder.path().join("model.onnx");
-    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&model), &session).map_err(|e| e.to_string())?;
+    let mut session = onnx_runtime().load(Model::onnx(&model), ONE_THREAD).map_err(|e| e.to_string())?;
     let inputs = inputs(graph, seed);
     let expected = outputs(graph, &inputs)?;
     // What nothing depends on stays an input of the graph, so all are given.
@@ -59,7 +60,7 @@ fn onnx_runtime_gives_what_the_interpreter_gives() {
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(choices in random_graph::choices(), seed: u64)| {
         let graph = random_graph::build(&choices);
-        for target in Target::all() {
+        for &target in TARGETS {
             let opset = [*OPSETS.start(), DEFAULT_OPSET, *OPSETS.end()][(seed % 3) as usize];
             let options = Options { fusion: seed % 5 != 0, ..Options::new(target, opset) };
             match compare(&graph, &options, seed) {
@@ -122,9 +123,8 @@ fn run_reshape(graph: &Graph, b: usize, s: usize) -> Result<(), String> {
             (graph.value(*v).name.as_str(), Tensor::new(shape, numbers).unwrap())
         })
         .collect();
-    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
     let model = folder.path().join("model.onnx");
-    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&model), &session).map_err(|e| e.to_string())?;
+    let mut session = onnx_runtime().load(Model::onnx(&model), ONE_THREAD).map_err(|e| e.to_string())?;
     let actual = session.run(&given).map_err(|e| e.to_string())?;
     let expected = evaluate(graph, &given).map_err(|e| e.to_string())?;
     if actual == expected { Ok(()) } else { Err(format!("{actual:?}, expected {expected:?}")) }

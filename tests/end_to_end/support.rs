@@ -7,13 +7,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use planish::artifact::package::RuntimePackage;
+use planish::backend::{self, BACKENDS};
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
-use planish_onnx::Placement;
-use planish_passes::{Options, Target};
+use planish_onnx::DEFAULT_OPSET;
+use planish_passes::{ONNX, ORT, Target};
+use planish_runtimes::SessionOptions;
+use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 pub(crate) use planish_testing::{contents, names, scratch};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
@@ -110,21 +112,20 @@ pub(crate) fn planish_compile(model: &Path, folder: &Path, more: &[&str]) -> Don
 }
 
 /// The targets whose graphs run on CPUs.
-pub(crate) const CPU_TARGETS: [Target; 2] = [Target::Onnx, Target::Ort];
+pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
 
 /// The options of `planish compile --strict --verify-passes` for a target.
-pub(crate) fn options(target: Target) -> CompileOptions {
-    CompileOptions {
-        task: None,
-        strict: true,
-        passes: Options::new(target, planish_onnx::DEFAULT_OPSET),
-        placement: Placement::Copy,
-        package: RuntimePackage::Optimum,
-        explain_fusion: false,
-        verify_passes: true,
-        force: false,
-        calibration: None,
-    }
+pub(crate) fn options(target: &'static Target) -> CompileOptions {
+    let backend = backend::find(target.name, BACKENDS).unwrap();
+    CompileOptions { strict: true, verify_passes: true, ..CompileOptions::new(backend, DEFAULT_OPSET) }
+}
+
+/// How sessions of tests are loaded.
+pub(crate) const ONE_THREAD: SessionOptions = SessionOptions { threads: 1 };
+
+/// ONNX Runtime on CPUs as artifacts run on it.
+pub(crate) fn onnx_runtime() -> OnnxRuntime {
+    OnnxRuntime::new(None).options(OrtOptions { spin: false, ..OrtOptions::compiled() })
 }
 
 /// Compiles in this process.

@@ -40,6 +40,16 @@ macro_rules! operators {
         })*
 
         impl Op {
+            /// What messages call it: its name in the text form, e.g. `linear`, or its name in ONNX where a graph only
+            /// passes it through.
+            #[must_use]
+            pub fn kind(&self) -> &str {
+                match self {
+                    Op::Foreign(foreign) => &foreign.op.0,
+                    op => op.mnemonic(),
+                }
+            }
+
             /// The name in the text form, e.g. `linear`.
             #[must_use]
             pub fn mnemonic(&self) -> &'static str {
@@ -54,6 +64,11 @@ macro_rules! operators {
             /// Calls `f` on each operand, in the order of the text form.
             pub fn visit_operands(&self, f: &mut dyn FnMut(ValueId)) {
                 match self { $(Op::$name(p) => p.visit(f),)* }
+            }
+
+            /// Calls `f` on each operand, in the order of the text form, with the name of its field, e.g. `weight`.
+            pub fn visit_named_operands(&self, f: &mut dyn FnMut(&'static str, ValueId)) {
+                match self { $(Op::$name(p) => p.visit_named(f),)* }
             }
 
             /// Calls `f` on each operand to replace it.

@@ -165,6 +165,8 @@ pub trait Payload: Sized {
     fn mnemonic(&self) -> &'static str;
     /// Calls `f` on each operand.
     fn visit(&self, f: &mut dyn FnMut(ValueId));
+    /// Calls `f` on each operand with the name of its field.
+    fn visit_named(&self, f: &mut dyn FnMut(&'static str, ValueId));
     /// Calls `f` on each operand to replace it.
     fn visit_mut(&mut self, f: &mut dyn FnMut(&mut ValueId));
     /// Calls `f` on each dimension in the attributes.
@@ -251,6 +253,10 @@ macro_rules! payload {
         }
         fn visit(&self, f: &mut dyn FnMut($crate::ValueId)) {
             $($crate::ops::Operand::visit(&self.$o, f);)*
+            let _ = f;
+        }
+        fn visit_named(&self, f: &mut dyn FnMut(&'static str, $crate::ValueId)) {
+            $($crate::ops::Operand::visit(&self.$o, &mut |value| f(stringify!($o), value));)*
             let _ = f;
         }
         fn visit_mut(&mut self, f: &mut dyn FnMut(&mut $crate::ValueId)) {

@@ -27,14 +27,34 @@ fn unary(graph: &mut Graph, kind: UnaryKind, x: ValueId) -> ValueId {
 #[track_caller]
 fn breaks(graph: &Graph, invariant: &str, message: &str) {
     let error = verify(graph).expect_err("the graph is broken");
-    assert_eq!(error.invariant, invariant, "{error}");
-    assert!(error.message.contains(message), "{error}");
+    let found = &error.violations[0];
+    assert_eq!(found.invariant, invariant, "{error}");
+    assert!(found.message.contains(message), "{error}");
 }
 
 #[test]
 fn a_whole_graph_passes() {
     verify(&chain().0).unwrap();
     verify(&Graph::new("empty")).unwrap();
+}
+
+#[test]
+fn every_violation_is_named() {
+    let (mut graph, [x, middle, _]) = chain();
+    graph.value_mut(middle).ty = TensorType::new(DType::F32, Shape::of(&[3])).into();
+    graph.value_mut(x).name.clear();
+    graph.add_output("y", x);
+    let error = verify(&graph).unwrap_err();
+    let invariants: Vec<&str> = error.violations.iter().map(|violation| violation.invariant).collect();
+    // The users of a value that has another type break the invariant too.
+    assert_eq!(invariants, ["V03", "V02", "V02", "V04"], "{error}");
+    assert_eq!(error.to_string().lines().count(), 4);
+
+    for _ in 0..20 {
+        graph.add_output("y", x);
+    }
+    let text = verify(&graph).unwrap_err().to_string();
+    assert_eq!((text.lines().count(), text.lines().last()), (21, Some("4 more")));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod pad;
 mod read;
 mod small;
 mod text;
+mod walk;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -132,6 +132,15 @@ impl Weight {
         Ok(out)
     }
 
+    /// The number, where the weight has one element, and that can be read.
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
+        if self.elements() != 1 {
+            return None;
+        }
+        self.read_numbers().ok()?.first().copied()
+    }
+
     /// The weight's numbers as `f64`.
     ///
     /// # Errors

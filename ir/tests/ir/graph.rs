@@ -203,6 +203,23 @@ fn an_operator_that_does_not_fit_names_its_operands() {
     );
 }
 
+#[test]
+fn what_cannot_be_set_is_an_error() {
+    let mut graph = parse("input %x: f32[2]\nweight @w = dense([1.0, 2.0]) : f32[2]\noutput o = %x");
+    let (x, w) = (graph.inputs()[0], graph.weights().next().unwrap().0);
+    graph.set_output(0, w).unwrap();
+    assert_eq!(statements(&graph)[2..], ["output o = @w"]);
+    let message = graph.set_output(1, w).unwrap_err().to_string();
+    assert_eq!(message, "there is no output 1 to be set: the graph has 1");
+
+    graph.set_weight(w, Weight::uniform(DType::F32, vec![2], 1).unwrap()).unwrap();
+    assert_eq!(statements(&graph)[1..2], ["weight @w = uniform(1) : f32[2]"]);
+    let message = graph.set_weight(w, Weight::scalar(DType::F32, 1.0)).unwrap_err().to_string();
+    assert_eq!(message, "the weight `w` is f32[2], and f32[] cannot take its place");
+    let message = graph.set_weight(x, Weight::scalar(DType::F32, 1.0)).unwrap_err().to_string();
+    assert_eq!(message, "`x` is no weight, and cannot become one");
+}
+
 proptest! {
     #[test]
     fn random_graphs_hold_every_invariant(choices in choices()) {

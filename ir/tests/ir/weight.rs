@@ -353,3 +353,37 @@ fn text_is_kept() {
             .is_none()
     );
 }
+
+#[test]
+fn a_transform_of_other_weights() {
+    let [a, b] = [1, 2].map(|seed| Weight::uniform(DType::F32, vec![2, 3], seed).unwrap());
+    let joined = Weight::concat(&[a.clone(), b.clone()], 0).unwrap();
+    let whole = joined.transpose(&[1, 0]).unwrap().pad(&[4, 4], 0.5).unwrap().reshape(&[16]).unwrap();
+
+    let mut leaves = Vec::new();
+    whole.visit_leaves(&mut |leaf| leaves.push(leaf.clone()));
+    assert_eq!(leaves, [a.clone(), b.clone()]);
+    assert_eq!(joined.expr().children(), leaves);
+    assert_eq!(whole.cast(DType::F16).unwrap().expr().children().len(), 1);
+    assert!(a.expr().children().is_empty());
+
+    /// The weight with its leaves in float16.
+    fn halved(weight: &Weight) -> Option<Weight> {
+        if weight.expr().children().is_empty() { weight.cast(DType::F16) } else { weight.map(&mut halved) }
+    }
+    let half = halved(&whole).unwrap();
+    assert_eq!((half.dtype(), half.shape()), (DType::F16, &[16][..]));
+    assert_eq!(half.read_numbers().unwrap(), whole.cast(DType::F16).unwrap().read_numbers().unwrap());
+    // A cast still converts to its own type, and a transform that does not fit gives nothing.
+    assert_eq!(joined.cast(DType::F64).unwrap().map(&mut |of| of.cast(DType::Bf16)).unwrap().dtype(), DType::F64);
+    assert_eq!(a.map(&mut |_| None), Some(a.clone()));
+    assert_eq!(whole.map(&mut |of| of.reshape(&[4])), None);
+}
+
+#[test]
+fn one_number() {
+    assert_eq!(Weight::scalar(DType::F16, 0.5).number(), Some(0.5));
+    assert_eq!(Weight::numbers(DType::I64, vec![1, 1], &[3.0]).unwrap().number(), Some(3.0));
+    assert_eq!(Weight::numbers(DType::F32, vec![2], &[1.0, 1.0]).unwrap().number(), None);
+    assert_eq!(stored(DType::F32, &[1], vec![0; 2], 0).number(), None);
+}

@@ -55,6 +55,7 @@ fn inside_of_the_folder_only() {
 
     symlink(outer.path().join("w.bin"), folder.join("link.bin")).unwrap();
     refused(&folder, &external("link.bin", &[]), "a link leads to");
+    refused(&folder, &external("link.bin", &[]), "w.bin; copy that file beside the model");
     symlink(outer.path(), folder.join("up")).unwrap();
     refused(&folder, &external("up/w.bin", &[]), "a link leads to");
 }
@@ -91,6 +92,31 @@ fn links_of_a_hubs_cache_lead_to_its_blobs() {
     fs::write(aside.join("w.bin"), [0; 8]).unwrap();
     symlink("../../data/w.bin", plain.join("w.bin")).unwrap();
     refused(&plain, &external("w.bin", &[]), "a link leads to");
+}
+
+/// As a repository keeps one copy of data that several models have.
+#[test]
+fn links_within_a_repository_of_git() {
+    let outer = scratch();
+    let repository = outer.path().join("repository");
+    let (model, data) = (repository.join("onnx"), repository.join("data"));
+    [&model, &data, &repository.join(".hidden")].into_iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
+    for folder in [&data, &repository.join(".hidden"), &outer.path().to_owned()] {
+        fs::write(folder.join("w.bin"), [0; 8]).unwrap();
+    }
+    symlink("../data/w.bin", model.join("w.bin")).unwrap();
+    refused(&model, &external("w.bin", &[]), "a link leads to");
+    fs::create_dir(repository.join(".git")).unwrap();
+    fs::write(repository.join(".git/w.bin"), [0; 8]).unwrap();
+    import_in(&model, &external("w.bin", &[])).unwrap();
+    // What the file itself says stays within its folder, and links stay within what the repository shows.
+    refused(&model, &external("../data/w.bin", &[]), "is outside of the model's folder");
+    refused(&model, &external(&data.join("w.bin").display().to_string(), &[]), "is outside of the model's folder");
+    for (number, place) in ["../../w.bin", "../.git/w.bin", "../.hidden/w.bin"].into_iter().enumerate() {
+        let link = format!("link-{number}.bin");
+        symlink(place, model.join(&link)).unwrap();
+        refused(&model, &external(&link, &[]), "a link leads to");
+    }
 }
 
 /// The data lies where the link stands, or where the model is.

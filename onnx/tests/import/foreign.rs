@@ -79,6 +79,14 @@ fn pads_and_steps() {
         integers("step", &[1], &[-1]),
     ];
     one(x(), reversed, node("y = Slice(x, from, to, axis, step)", vec![]), "f32[n, 4]");
+    let backward = |start: i64| {
+        let numbers = [("from", start), ("to", -100), ("axis", 1), ("step", -1)];
+        numbers.map(|(name, number)| integers(name, &[1], &[number])).to_vec()
+    };
+    let slice = || node("y = Slice(x, from, to, axis, step)", vec![]);
+    one(x(), backward(-10), slice(), "f32[n, 1]");
+    one(x(), backward(10), slice(), "f32[n, 4]");
+    one(vec![f32("x", "n, 0")], backward(-10), slice(), "f32[n, 0]");
     let every_third = vec![
         integers("from", &[1], &[0]),
         integers("to", &[1], &[9]),

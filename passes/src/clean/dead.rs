@@ -2,7 +2,7 @@
 
 use planish_ir::Graph;
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Removes nodes and weights that no output needs. Inputs stay: they are the model's interface.
 pub const DEAD_CODE: Pass = Pass {
@@ -10,7 +10,7 @@ pub const DEAD_CODE: Pass = Pass {
     summary: "removes nodes and weights that no output needs; inputs stay, being the model's interface",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -26,6 +26,6 @@ pub const DEAD_CODE: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(graph.compact())
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
+    Ok(graph.compact().into())
 }

@@ -3,7 +3,7 @@
 use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose};
 use planish_ir::{Graph, NodeId, Op, Rewriter, Step, ValueId};
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Removes operators that give back their operand, and merges chains of reshapes and transposes.
 pub const IDENTITIES: Pass = Pass {
@@ -12,7 +12,7 @@ pub const IDENTITIES: Pass = Pass {
               is there, concatenations of one, sums with 0, products with 1), and merges a reshape of a reshape, a transpose of a transpose, and a cast of what a cast widened",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 6]
@@ -29,10 +29,10 @@ pub const IDENTITIES: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let changed = graph.rewrite(step)?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
 }
 
 fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
@@ -75,10 +75,7 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
 
 /// The other operand, where one has no effect.
 fn without_neutral(graph: &Graph, p: &Binary) -> Option<ValueId> {
-    let is = |value: ValueId, number: f64| {
-        let weight = graph.weight(value).filter(|weight| weight.elements() == 1);
-        weight.and_then(|weight| weight.read_numbers().ok()).is_some_and(|numbers| numbers == [number])
-    };
+    let is = |value: ValueId, number: f64| graph.number(value) == Some(number);
     match p.kind {
         BinaryKind::Add if is(p.a, 0.0) => Some(p.b),
         BinaryKind::Add | BinaryKind::Sub if is(p.b, 0.0) => Some(p.a),

@@ -10,7 +10,7 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::Binary;
 use planish_ir::{Graph, NodeId, Op, Step, ValueId, Weight};
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Computes equal things once.
 pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
@@ -19,7 +19,7 @@ pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
               attributes become one; operands of commutative operators may stand in either order",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -39,7 +39,7 @@ pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let repeated = repeated_weights(graph);
     graph.substitute(&repeated);
 
@@ -64,7 +64,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
         }
     })?;
     graph.compact();
-    Ok(merged + repeated.len())
+    Ok((merged + repeated.len()).into())
 }
 
 /// Weights that are equal to one before, and that one.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use planish_ir::{Graph, Node, NodeId, Op, Step, ValueId, Weight};
 use rayon::prelude::*;
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 use evaluate::{evaluate, is_streamed};
 
 /// The most bytes that one folded operator may write: what is computed is held in memory and goes
@@ -25,7 +25,7 @@ pub const FOLD: Pass = Pass {
               most 64 MiB and write at most 1 MiB. A linear layer of a vector may read more: it does so piece by piece",
     numerics: "the reference interpreter's: float32 results are rounded once from float64",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 3]
@@ -47,7 +47,7 @@ pub const FOLD: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     // What depends on stored weights alone is evaluated in parallel; what depends on that, when
     // its turn comes.
     let ready: Vec<(NodeId, &Node)> = graph.nodes().filter(|(_, node)| is_evaluated(graph, node)).collect();
@@ -66,7 +66,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(weights.into_iter().zip(&outputs).map(replace).collect()))
     })?;
     graph.compact();
-    Ok(folded)
+    Ok(folded.into())
 }
 
 /// The operator as a transform of weights, where it is one.

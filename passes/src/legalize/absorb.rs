@@ -6,9 +6,9 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{Attention, Binary, BinaryKind, Flag, LayerNorm, Linear, UnaryKind};
 use planish_ir::{BuildError, Graph, Node, NodeId, Op, Rewriter, Shape, Step, TensorType, ValueId};
 
-use super::Lowering;
+use crate::build::Builder;
 use crate::fold::RESULT_BYTES;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Moves biases of linear layers to where adding them costs nothing.
 pub const ABSORB_BIASES: Pass = Pass {
@@ -21,7 +21,7 @@ pub const ABSORB_BIASES: Pass = Pass {
     numerics: "x + b rounds once where b was added elsewhere, and W * b is taken off again: differences grow with the \
                size of b relative to x, 1e-6 in trained models",
     example: Example {
-        target: Target::Ort,
+        target: &ORT,
         fusion: true,
         before: "
             input %i: f32[n, 2]
@@ -56,19 +56,19 @@ pub const ABSORB_BIASES: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    if !options.fusion || options.target != Target::Ort {
-        return Ok(0);
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    if !options.fusion || !options.target.absorbs_biases {
+        return Ok(Outcome::default());
     }
     // Dead users of a norm would keep it from absorbing.
     graph.compact();
     let plan = Plan::of(graph);
     if plan.is_empty() {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     let moved = graph.rewrite(|graph, node| plan.step(graph, node))?;
     graph.compact();
-    Ok(moved)
+    Ok(moved.into())
 }
 
 /// Whether what a bias becomes in a linear layer is computed at compile time.
@@ -168,7 +168,7 @@ impl Plan {
         let op: Op = match graph.node(node).op.clone() {
             Op::LayerNorm(norm) => match (norm.bias, self.absorbing.get(&output)) {
                 (Some(own), Some(moved)) => {
-                    let bias = Lowering { graph, like: own }.binary(BinaryKind::Add, own, *moved)?;
+                    let bias = Builder::at(graph, own).binary(BinaryKind::Add, own, *moved)?;
                     LayerNorm { bias: Some(bias), ..norm }.into()
                 }
                 _ => return Ok(Step::Keep),
@@ -192,7 +192,7 @@ impl Plan {
         }
         let own = linear.bias.filter(|_| !self.emptied.contains(&output));
         let Some(moved) = self.reading.get(&output) else { return Ok(own) };
-        let mut l = Lowering { graph, like: linear.bias.unwrap_or(linear.weight) };
+        let mut l = Builder::at(graph, linear.bias.unwrap_or(linear.weight));
         let extra = l.emit(Linear { x: *moved, bias: None, ..linear.clone() })?;
         match own {
             Some(own) => l.binary(BinaryKind::Sub, own, extra).map(Some),

@@ -3,8 +3,8 @@
 use planish_ir::ops::{BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{BuildError, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
-use super::Lowering;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::Builder;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers activations that the target has no operator for to arithmetic.
 pub const LOWER_ACTIVATIONS: Pass = Pass {
@@ -13,7 +13,7 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
               and without fusion",
     numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -31,17 +31,17 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
 /// The first opset with an operator for GELU.
 const GELU_OPSET: u32 = 20;
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let keep_gelu = options.fusion && options.opset >= GELU_OPSET;
     let lowered = graph.rewrite(|graph, node| step(graph, node, keep_gelu))?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool) -> Result<Step, PassError> {
     let like = graph.node(node).outputs[0];
     let op = graph.node(node).op.clone();
-    let mut lowering = Lowering { graph, like };
+    let mut lowering = Builder::at(graph, like);
     let value = match op {
         Op::Unary(Unary { kind: UnaryKind::Silu, x }) => {
             let gate = lowering.unary(UnaryKind::Sigmoid, x)?;
@@ -54,7 +54,7 @@ fn step(graph: &mut Rewriter<'_>, node: NodeId, keep_gelu: bool) -> Result<Step,
 }
 
 /// The two formulas of [`GeluForm`], step by step.
-fn gelu(l: &mut Lowering<'_, '_>, x: ValueId, form: GeluForm) -> Result<ValueId, BuildError> {
+fn gelu(l: &mut Builder<'_, '_>, x: ValueId, form: GeluForm) -> Result<ValueId, BuildError> {
     let curve = match form {
         GeluForm::Erf => {
             let scaled = l.with_scalar(BinaryKind::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?;

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use planish_ir::ops::{Attention, BinaryKind, Concat, Flag, MatMul, Softmax, Transpose, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
-use super::{Lowering, SWAP_TOKENS, dim, mask};
-use crate::{Example, Options, Pass, PassError, Target};
+use super::{SWAP_TOKENS, dim, mask};
+use crate::build::Builder;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers attention to products and a softmax.
 pub const LOWER_ATTENTION: Pass = Pass {
@@ -25,7 +26,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
                both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums. \
                ONNX Runtime's operator gives zeros where the mask leaves out every key of a query, which are padding",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %q: f32[b, s, 4]
@@ -61,13 +62,13 @@ pub const LOWER_ATTENTION: Pass = Pass {
 /// The first opset with an operator for attention.
 const ATTENTION_OPSET: u32 = 23;
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    let keep_caches = options.fusion && options.target == Target::Ort && options.opset >= ATTENTION_OPSET;
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let keep_caches = options.fusion && options.target.whole_cached_attention && options.opset >= ATTENTION_OPSET;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let kernel = l.graph.ty(like).dtype == DType::F32 && l.graph.ty(attention.k).shape.rank() == 3;
         // Where heads share keys, products of grouped queries are as fast.
         let apart = attention.kv_heads() == attention.heads;
@@ -80,7 +81,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(lower(&mut l, &attention, swapped.contains(&like))?))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 /// Whether ONNX's Attention does this, once what is left out is a bias. A softcap is not the same there:
@@ -91,7 +92,7 @@ pub(super) fn has_operator(attention: &Attention) -> bool {
 
 /// Whether what is added to scores has a row for each query and a column for each key, or nothing is
 /// added: ONNX Runtime does not repeat one row for all queries.
-fn addend_is_whole(l: &Lowering<'_, '_>, attention: &Attention) -> bool {
+fn addend_is_whole(l: &Builder<'_, '_>, attention: &Attention) -> bool {
     let past = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());
     let whole = |bias: ValueId| match &l.graph.ty(bias).shape[..] {
         [.., rows, columns] => {
@@ -104,7 +105,7 @@ fn addend_is_whole(l: &Lowering<'_, '_>, attention: &Attention) -> bool {
 }
 
 /// The same attention, where what causality, window and mask leave out is left out by its bias.
-fn with_bias(l: &mut Lowering<'_, '_>, attention: Attention) -> Result<Vec<ValueId>, BuildError> {
+fn with_bias(l: &mut Builder<'_, '_>, attention: Attention) -> Result<Vec<ValueId>, BuildError> {
     let mut bias = mask::added(l, &attention, attention.q)?;
     if let (Some(mask), Some(own)) = (bias, attention.bias) {
         bias = Some(l.binary(BinaryKind::Add, own, mask)?);
@@ -121,7 +122,7 @@ fn swapped(op: &Op) -> Option<ValueId> {
 }
 
 /// The results of an attention. `swap` says that the first is wanted as [queries, batch, features] too.
-fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<Vec<ValueId>, BuildError> {
+fn lower(l: &mut Builder<'_, '_>, attention: &Attention, swap: bool) -> Result<Vec<ValueId>, BuildError> {
     let heads = Heads::split(l, attention)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
     let products = heads.scores(l)?;
@@ -159,7 +160,7 @@ fn lower(l: &mut Lowering<'_, '_>, attention: &Attention, swap: bool) -> Result<
 }
 
 /// The scaled scores of an attention, before softcap, bias and mask: [batch, heads, queries, keys].
-pub(crate) fn scores(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
+pub(crate) fn scores(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
     Heads::split(l, attention)?.scores(l)
 }
 
@@ -180,7 +181,7 @@ struct Heads {
 }
 
 impl Heads {
-    fn split(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<Self, BuildError> {
+    fn split(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Self, BuildError> {
         let (heads, kv_heads) = (attention.heads, attention.kv_heads());
         let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
         let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
@@ -203,7 +204,7 @@ impl Heads {
     }
 
     /// Scaled products of queries and keys: [batch, heads, queries, keys].
-    fn scores(&self, l: &mut Lowering<'_, '_>) -> Result<ValueId, BuildError> {
+    fn scores(&self, l: &mut Builder<'_, '_>) -> Result<ValueId, BuildError> {
         let (size, keys) = (l.graph.ty(self.q).shape[3].clone(), l.graph.ty(self.k).shape[3].clone());
         let q = self.grouped(l, self.q, size)?;
         let products = l.emit(MatMul { a: q, b: self.k })?;
@@ -211,7 +212,7 @@ impl Heads {
     }
 
     /// Heads that share keys as rows of one matrix, [batch, kv heads, group * queries, ...].
-    fn grouped(&self, l: &mut Lowering<'_, '_>, x: ValueId, last: Dim) -> Result<ValueId, BuildError> {
+    fn grouped(&self, l: &mut Builder<'_, '_>, x: ValueId, last: Dim) -> Result<ValueId, BuildError> {
         if self.heads == self.kv_heads {
             return Ok(x);
         }
@@ -220,7 +221,7 @@ impl Heads {
     }
 
     /// Such rows as heads again, [batch, heads, queries, ...].
-    fn apart(&self, l: &mut Lowering<'_, '_>, x: ValueId, last: Dim) -> Result<ValueId, BuildError> {
+    fn apart(&self, l: &mut Builder<'_, '_>, x: ValueId, last: Dim) -> Result<ValueId, BuildError> {
         if self.heads == self.kv_heads {
             return Ok(x);
         }
@@ -241,7 +242,7 @@ fn scales(dtype: DType, scale: f64) -> (f64, Option<f64>) {
 
 /// The past followed by what is new: [batch, kv heads, keys, size].
 fn cached(
-    l: &mut Lowering<'_, '_>,
+    l: &mut Builder<'_, '_>,
     new: ValueId,
     past: Option<ValueId>,
     kv_heads: usize,
@@ -257,7 +258,7 @@ fn cached(
 }
 
 /// [batch, length, heads * size] as [batch, length, heads, size], permuted.
-fn split_heads(l: &mut Lowering<'_, '_>, x: ValueId, heads: usize, perm: [usize; 4]) -> Result<ValueId, BuildError> {
+fn split_heads(l: &mut Builder<'_, '_>, x: ValueId, heads: usize, perm: [usize; 4]) -> Result<ValueId, BuildError> {
     let inner = l.graph.producer(x).and_then(|node| swapped(&node.op));
     // Splitting before batch and length are swapped leaves one transpose.
     let (x, perm) = match inner {

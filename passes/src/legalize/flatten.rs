@@ -5,8 +5,9 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, Reshape, RmsNorm, Transpose, Unary};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
-use super::{Lowering, SWAP_TOKENS};
-use crate::{Example, Options, Pass, PassError, Target};
+use super::SWAP_TOKENS;
+use crate::build::Builder;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError, TokenOrder};
 
 /// Has everything that works token by token see a matrix, [tokens, features].
 pub const FLATTEN_TOKENS: Pass = Pass {
@@ -19,7 +20,7 @@ pub const FLATTEN_TOKENS: Pass = Pass {
               takes the plain order",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 2]
@@ -41,18 +42,18 @@ pub const FLATTEN_TOKENS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     if !options.fusion {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
-    let sequence_major = match options.target {
-        Target::Onnx | Target::OrtCuda => vec![false; graph.value_count()],
-        Target::Ort => before_attention(graph),
+    let sequence_major = match options.target.order {
+        TokenOrder::BatchMajor => vec![false; graph.value_count()],
+        TokenOrder::SequenceMajor => before_attention(graph),
     };
     let mut tokens = Tokens { sequence_major, matrices: HashMap::new() };
     let changed = graph.rewrite(|graph, node| tokens.step(graph, node))?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
 }
 
 /// Which values, by index, some attention depends on that gains from another order of tokens. Keys of a cache stand
@@ -148,7 +149,7 @@ impl Tokens {
         let shape = graph.ty(value).shape.clone();
         let (features, leading) = (shape.last().cloned(), Shape::new(shape[..shape.rank() - 1].to_vec()));
         let dims: Vec<Dim> = leading.elements().into_iter().chain(features).collect();
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let ordered = match order {
             Order::BatchMajor => value,
             Order::SequenceMajor => l.transpose(value, SWAP_TOKENS)?,
@@ -162,7 +163,7 @@ impl Tokens {
 /// The value of the type of `like` that a matrix stands for.
 fn unflatten(graph: &mut Rewriter<'_>, matrix: ValueId, like: ValueId, order: Order) -> Result<ValueId, BuildError> {
     let shape = graph.ty(like).shape.clone();
-    let mut l = Lowering { graph, like };
+    let mut l = Builder::at(graph, like);
     match order {
         Order::BatchMajor => l.reshape(matrix, shape.iter().cloned()),
         Order::SequenceMajor => {

@@ -3,8 +3,8 @@
 use planish_ir::ops::{BinaryKind, MatMul, Reshape, Transpose};
 use planish_ir::{Dim, Graph, Op, Rewriter, Step, ValueId};
 
-use super::Lowering;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::Builder;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers linear layers that are no single matrix product to a product and a sum.
 pub const LOWER_LINEAR: Pass = Pass {
@@ -14,7 +14,7 @@ pub const LOWER_LINEAR: Pass = Pass {
               as stored. ONNX Runtime quantizes the weight of a Gemm between DequantizeLinear and QuantizeLinear, which the model does not",
     numerics: "the sum rounds once more: relative differences of 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 2]
@@ -34,7 +34,7 @@ pub const LOWER_LINEAR: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let linear = match &graph.node(node).op {
@@ -44,7 +44,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
             _ => return Ok::<_, PassError>(Step::Keep),
         };
         let (shape, out) = (graph.ty(linear.x).shape.clone(), graph.ty(like).shape.clone());
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let b = match linear.transposed.0 {
             true => linear.weight,
             false => l.transpose(linear.weight, &[1, 0])?,
@@ -68,7 +68,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(vec![value]))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
 /// Whether a value is what a `DequantizeLinear` (of ONNX or ONNX Runtime) gives, perhaps in another shape or order.

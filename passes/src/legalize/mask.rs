@@ -1,9 +1,8 @@
 //! Which keys take part in an attention, as what is added to scores.
 
+use crate::build::Builder;
 use planish_ir::ops::{Attention, BinaryKind, Iota, Select, Slice, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, ValueId};
-
-use super::Lowering;
 
 /// Whether an attention leaves keys out.
 pub(super) fn is_needed(attention: &Attention) -> bool {
@@ -13,7 +12,7 @@ pub(super) fn is_needed(attention: &Attention) -> bool {
 /// What is added to `scores`, [batch, heads, queries, keys]: 0, or the finite minimum of their type where a
 /// key takes no part. `None` where all do. It depends on sizes and the mask only, so that layers share it.
 pub(super) fn added(
-    l: &mut Lowering<'_, '_>,
+    l: &mut Builder<'_, '_>,
     attention: &Attention,
     scores: ValueId,
 ) -> Result<Option<ValueId>, BuildError> {
@@ -40,7 +39,7 @@ pub(super) fn added(
 }
 
 /// Which keys a query sees by their positions: [queries, keys].
-fn seen(l: &mut Lowering<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
+fn seen(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
     // The typing rule of attention has as many new keys as queries, and sizes in range.
     let queries = l.graph.ty(attention.q).shape[1].clone();
     let start = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());

@@ -3,8 +3,8 @@
 use planish_ir::ops::{BinaryKind, LayerNorm, Reduce, ReduceKind, RmsNorm, UnaryKind};
 use planish_ir::{BuildError, Graph, Op, Step, ValueId};
 
-use super::Lowering;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::Builder;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers norms that the target has no operator for to arithmetic.
 pub const LOWER_NORMS: Pass = Pass {
@@ -16,7 +16,7 @@ pub const LOWER_NORMS: Pass = Pass {
     numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7; in float16 \
                and bfloat16 the normalized value, its product with the weight and the sum with the bias round",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: false,
         before: "
             input %x: f32[n, 2]
@@ -43,12 +43,12 @@ pub const LOWER_NORMS: Pass = Pass {
 /// The first opset with an operator for root mean square normalization.
 const RMS_OPSET: u32 = 23;
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let keep_rms = options.fusion && options.opset >= RMS_OPSET;
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let op = graph.node(node).op.clone();
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let value = match op {
             Op::LayerNorm(norm) if !options.fusion => layer_norm(&mut l, &norm)?,
             Op::RmsNorm(norm) if !keep_rms => rms_norm(&mut l, &norm)?,
@@ -57,10 +57,10 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(vec![value]))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
-fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
+fn layer_norm(l: &mut Builder<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
     let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
     let mean = |x| Reduce { kind: ReduceKind::Mean, x, axes: axes.clone(), keep: true };
     let dtype = l.graph.ty(norm.x).dtype;
@@ -80,7 +80,7 @@ fn layer_norm(l: &mut Lowering<'_, '_>, norm: &LayerNorm) -> Result<ValueId, Bui
     }
 }
 
-fn rms_norm(l: &mut Lowering<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildError> {
+fn rms_norm(l: &mut Builder<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildError> {
     let axes = vec![l.graph.ty(norm.x).shape.rank() - 1];
     let dtype = l.graph.ty(norm.x).dtype;
     let x = l.widened(norm.x)?;

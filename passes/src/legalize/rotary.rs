@@ -3,8 +3,9 @@
 use planish_ir::ops::{BinaryKind, Concat, Rotary, Split};
 use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
 
-use super::{Lowering, dim};
-use crate::{Example, Options, Pass, PassError, Target};
+use super::dim;
+use crate::build::Builder;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers rotary position embedding to arithmetic on the halves of each head.
 pub const LOWER_ROTARY: Pass = Pass {
@@ -13,7 +14,7 @@ pub const LOWER_ROTARY: Pass = Pass {
               heads and put together again",
     numerics: "products round before they are added: relative differences of 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 8]
@@ -42,17 +43,17 @@ pub const LOWER_ROTARY: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Rotary(rotary) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
-        Ok(Step::Replace(vec![lower(&mut Lowering { graph, like }, &rotary)?]))
+        Ok(Step::Replace(vec![lower(&mut Builder::at(graph, like), &rotary)?]))
     })?;
     graph.compact();
-    Ok(lowered)
+    Ok(lowered.into())
 }
 
-fn lower(l: &mut Lowering<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {
+fn lower(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {
     let (whole, angles) = (l.graph.ty(rotary.x).shape.clone(), l.graph.ty(rotary.cos).shape.clone());
     // The typing rule of the operator has these known.
     let size = |dim: &Dim| dim.as_constant().and_then(|size| usize::try_from(size).ok()).unwrap_or_default();

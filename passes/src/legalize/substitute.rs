@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use planish_ir::ops::{Binary, BinaryKind, Cast};
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId};
 
-use super::{Lowering, kernels};
-use crate::{Example, Options, Pass, PassError, Target};
+use super::Signature;
+use crate::build::Builder;
+use crate::{Example, ORT_CUDA, Options, Outcome, Pass, PassError};
 
 /// Has operators that the target has no kernel for run on kernels that it has.
 pub const SUBSTITUTE_KERNELS: Pass = Pass {
@@ -16,7 +17,7 @@ pub const SUBSTITUTE_KERNELS: Pass = Pass {
               opset 18 as neither less nor greater. What has no substitute is left to check-kernels",
     numerics: "none: float32 has all numbers of the half types, and results round once",
     example: Example {
-        target: Target::OrtCuda,
+        target: &ORT_CUDA,
         fusion: true,
         before: "
             input %x: bf16[n]
@@ -40,14 +41,24 @@ pub const SUBSTITUTE_KERNELS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    if options.target != Target::OrtCuda {
-        return Ok(0);
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    if !options.target.substitutes_kernels {
+        return Ok(Outcome::default());
     }
     let mut substitutes = Substitutes { options, widened: HashMap::new() };
     let changed = graph.rewrite(|graph, node| substitutes.step(graph, node))?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
+}
+
+/// The signature of an operator in float32, where it is one of half precision.
+fn widened<'a>(signature: &Signature<'a>) -> Signature<'a> {
+    let widened = |dtype: DType| if matches!(dtype, DType::F16 | DType::Bf16) { DType::F32 } else { dtype };
+    Signature {
+        mnemonic: signature.mnemonic,
+        operands: signature.operands.iter().map(|(name, dtype)| (*name, widened(*dtype))).collect(),
+        results: signature.results.iter().map(|dtype| widened(*dtype)).collect(),
+    }
 }
 
 struct Substitutes<'a> {
@@ -57,30 +68,29 @@ struct Substitutes<'a> {
 }
 
 impl Substitutes<'_> {
-    fn lacks(&self, mnemonic: &str, dtype: DType) -> bool {
-        kernels::missing_for(mnemonic, dtype, self.options).is_some()
+    fn lacks(&self, signature: &Signature<'_>) -> bool {
+        (self.options.target.kernels.missing)(signature, self.options.opset).is_some()
     }
 
     fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
         let (op, outputs) = (graph.node(node).op.clone(), graph.node(node).outputs.clone());
         let like = outputs[0];
-        let dtype = kernels::dtype(graph, &op, like);
-        if !self.lacks(op.mnemonic(), dtype) {
+        let signature = Signature::of(graph, graph.node(node));
+        if !self.lacks(&signature) {
             return Ok(Step::Keep);
         }
-        let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::Bf16);
-        let computed = if is_half(dtype) { DType::F32 } else { dtype };
+        let wide = widened(&signature);
         if let Op::Binary(Binary { kind: BinaryKind::Equal, a, b }) = op
-            && self.lacks("equal", computed)
-            && !self.lacks("less_or_equal", computed)
+            && self.lacks(&wide)
+            && !self.lacks(&Signature { mnemonic: "less_or_equal", ..wide.clone() })
         {
             let (a, b) = (self.widen(graph, a, like)?, self.widen(graph, b, like)?);
-            let mut l = Lowering { graph, like };
+            let mut l = Builder::at(graph, like);
             let at_most = l.binary(BinaryKind::LessOrEqual, a, b)?;
             let at_least = l.binary(BinaryKind::GreaterOrEqual, a, b)?;
             return Ok(Step::Replace(vec![l.binary(BinaryKind::And, at_most, at_least)?]));
         }
-        if computed == dtype || self.lacks(op.mnemonic(), computed) {
+        if wide == signature || self.lacks(&wide) {
             return Ok(Step::Keep);
         }
         let mut wide = op;
@@ -92,7 +102,7 @@ impl Substitutes<'_> {
         if let Some(error) = failed {
             return Err(error);
         }
-        let mut l = Lowering { graph, like };
+        let mut l = Builder::at(graph, like);
         let results = l.emit_all(wide)?;
         let types: Vec<DType> = outputs.iter().map(|output| l.graph.ty(*output).dtype).collect();
         let narrowed = results.into_iter().zip(types).map(|(result, dtype)| l.cast(result, dtype));
@@ -107,7 +117,7 @@ impl Substitutes<'_> {
         if let Some(widened) = self.widened.get(&value) {
             return Ok(*widened);
         }
-        let widened = graph.emit_part(Cast { x: value, to: DType::F32 }, like)?[0];
+        let widened = graph.part(Cast { x: value, to: DType::F32 }, like)?;
         self.widened.insert(value, widened);
         Ok(widened)
     }

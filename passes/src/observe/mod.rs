@@ -5,8 +5,9 @@ mod names;
 use planish_ir::ops::{Reduce, ReduceKind, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
-use crate::legalize::{Lowering, scores};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::Builder;
+use crate::legalize::scores;
+use crate::{Example, ONNX, Observation, Options, Outcome, Pass, PassError};
 
 pub use names::{Observed, observed};
 
@@ -21,7 +22,7 @@ pub const OBSERVE: Pass = Pass {
               Runtime runs interleaved. A graph that has observers stays as it is",
     numerics: "none: what the graph computed stays as it was",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -51,12 +52,12 @@ pub const OBSERVE: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     if graph.outputs().iter().any(|output| observed(&output.name).is_some()) {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     // ONNX Runtime goes back from the last node that nothing reads, and runs first what it meets last.
-    let reversed = options.target == Target::Ort;
+    let reversed = options.target.observation == Observation::AtEnd;
     let inputs = graph.inputs().iter().copied();
     // What exists, and is not observed yet.
     let mut pending: Vec<(String, ValueId)> =
@@ -64,11 +65,11 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     let mut outputs = Vec::new();
     graph.rewrite(|graph, node| {
         for (name, value) in pending.drain(..if reversed { 0 } else { pending.len() }) {
-            observe(&mut Lowering { graph, like: value }, name, value, &mut outputs)?;
+            observe(&mut Builder::at(graph, value), name, value, &mut outputs)?;
         }
         let results = graph.node(node).outputs.clone();
         if let Op::Attention(attention) = graph.node(node).op.clone() {
-            let l = &mut Lowering { graph, like: results[0] };
+            let l = &mut Builder::at(graph, results[0]);
             let name = format!("{}/scores", l.graph.value(l.like).name);
             pending.push((name, scores(l, &attention)?));
         }
@@ -80,7 +81,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     }
     let mut end = graph.append();
     for (name, value) in pending {
-        observe(&mut Lowering { graph: &mut end, like: value }, name, value, &mut outputs)?;
+        observe(&mut Builder::at(&mut end, value), name, value, &mut outputs)?;
     }
     if reversed {
         outputs.reverse();
@@ -92,7 +93,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         }
     }
     graph.compact();
-    Ok(count)
+    Ok(count.into())
 }
 
 fn is_float(graph: &Graph, value: ValueId) -> bool {
@@ -103,7 +104,7 @@ fn is_float(graph: &Graph, value: ValueId) -> bool {
 type Statistics = (String, [ValueId; 3]);
 
 fn observe(
-    l: &mut Lowering<'_, '_>,
+    l: &mut Builder<'_, '_>,
     name: String,
     value: ValueId,
     outputs: &mut Vec<Statistics>,
@@ -113,7 +114,7 @@ fn observe(
         _ => value,
     };
     let axes: Vec<usize> = (0..l.graph.ty(x).shape.rank()).collect();
-    let reduce = |l: &mut Lowering<'_, '_>, kind, x| l.emit(Reduce { kind, x, axes: axes.clone(), keep: false });
+    let reduce = |l: &mut Builder<'_, '_>, kind, x| l.emit(Reduce { kind, x, axes: axes.clone(), keep: false });
     let (min, max) = (reduce(l, ReduceKind::Min, x)?, reduce(l, ReduceKind::Max, x)?);
     let is_nan = l.unary(UnaryKind::IsNan, x)?;
     let as_number = l.cast(is_nan, DType::F32)?;

@@ -13,24 +13,6 @@ const TOKEN_IDS: &str = "input_ids";
 /// What a head gives that shares no table.
 const LOGITS: &str = "logits";
 
-/// The vocabulary of a canonical graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vocabulary {
-    /// The number of tokens.
-    pub size: usize,
-    /// Whether the graph scores them; else it only looks their vectors up.
-    pub scored: bool,
-}
-
-/// The vocabulary that `pad-vocab` finds: the one that is scored, where there are two.
-#[must_use]
-pub fn vocabulary(graph: &Graph) -> Option<Vocabulary> {
-    let Found { tables, heads } = Found::of(graph);
-    let scored = heads.first().map(|head| Vocabulary { size: head.size, scored: true });
-    let read = || tables.iter().map(|table| rows(graph, *table)).max();
-    scored.or_else(|| read().map(|size| Vocabulary { size, scored: false }))
-}
-
 /// A linear layer that scores tokens.
 pub(super) struct Head {
     /// The place of the output that it ends in.
@@ -54,6 +36,13 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// The number of tokens, and whether they are scored: of the vocabulary that is scored, where there are two.
+    pub(super) fn vocabulary(&self, graph: &Graph) -> Option<(usize, bool)> {
+        let scored = self.heads.first().map(|head| (head.size, true));
+        let read = || self.tables.iter().map(|table| rows(graph, *table)).max();
+        scored.or_else(|| read().map(|size| (size, false)))
+    }
+
     pub(super) fn of(graph: &Graph) -> Self {
         let uses = graph.use_counts();
         let outputs = 0..graph.outputs().len();

@@ -2,10 +2,10 @@
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Binary, BinaryKind, Gelu, Linear, Slice, Unary, UnaryKind};
-use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Step, ValueId};
+use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Step, Value, ValueId};
 
 use super::enlarged;
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, FeaturePadding, Note, ONNX, Options, Outcome, Pass, PassError};
 
 /// Pads the features of linear layers to sizes that the target's kernels are aligned to.
 pub const PAD_LINEAR: Pass = Pass {
@@ -19,7 +19,7 @@ pub const PAD_LINEAR: Pass = Pass {
               without fusion",
     numerics: "none, but that a product of another size may add up in another order",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 4]
@@ -41,13 +41,13 @@ pub const PAD_LINEAR: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     if !options.fusion {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     // Dead users of a weight or a result would count.
     graph.compact();
-    let alignment = Alignment(options);
+    let mut alignment = Alignment { options, notes: Vec::new() };
     let mut changed = 0;
     // A layer that ends one pair may begin another.
     loop {
@@ -62,47 +62,66 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
     let uses = graph.use_counts();
     changed += graph.rewrite(|graph, node| alignment.sliced(graph, node, &uses))?;
     graph.compact();
-    Ok(changed)
+    Ok(Outcome { changed, notes: alignment.notes })
 }
 
 /// How many operators are looked at between linear layers.
 const DEPTH: usize = 8;
 
 /// What features are padded to a multiple of.
-struct Alignment<'a>(&'a Options);
+struct Alignment<'a> {
+    options: &'a Options,
+    /// The layers that were padded.
+    notes: Vec<Note>,
+}
 
 impl Alignment<'_> {
     fn of(&self, graph: &Graph, value: ValueId) -> usize {
         let dtype = graph.ty(value).dtype;
-        self.0.padding.features.unwrap_or_else(|| self.0.target.alignment(dtype)).max(1)
+        self.options.padding.features.unwrap_or_else(|| (self.options.target.alignment)(dtype)).max(1)
+    }
+
+    /// Reports a layer by its result.
+    fn note(&mut self, graph: &Graph, result: ValueId, [size, multiple]: [usize; 2], given: bool) {
+        let Value { name, origin, .. } = graph.value(result);
+        let padded = size.next_multiple_of(multiple);
+        self.notes.push(Note::Features(FeaturePadding {
+            at: name.clone(),
+            origin: origin.clone(),
+            size,
+            padded,
+            given,
+        }));
     }
 
     /// Pads the features that a linear layer takes, where they are made of linear layers alone.
-    fn pair(&self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
+    fn pair(&mut self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
         let like = graph.node(node).outputs[0];
         let Some(linear) = own_linear(graph, &graph.node(node).op, uses) else { return Ok(Step::Keep) };
         let multiple = self.of(graph, like);
-        let aligned = features(graph, linear.x).is_none_or(|features| features.is_multiple_of(multiple));
-        if aligned || !keeps_zeros(graph, uses, linear.x, DEPTH) {
+        let unaligned = features(graph, linear.x).filter(|features| !features.is_multiple_of(multiple));
+        let Some(size) = unaligned.filter(|_| keeps_zeros(graph, uses, linear.x, DEPTH)) else {
             return Ok(Step::Keep);
-        }
+        };
         let x = rebuilt(graph, linear.x, multiple)?;
         let weight = padded(graph, linear.weight, usize::from(!linear.transposed.0), multiple)?;
+        self.note(graph, like, [size, multiple], false);
         Ok(Step::Replace(vec![graph.emit(Linear { x, weight, ..linear }, like)?]))
     }
 
     /// Pads the features that a linear layer gives, and slices them.
-    fn sliced(&self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
+    fn sliced(&mut self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
         let like = graph.node(node).outputs[0];
         let Some(linear) = own_linear(graph, &graph.node(node).op, uses) else { return Ok(Step::Keep) };
         let multiple = self.of(graph, like);
         let unaligned = features(graph, like).filter(|n| *n > multiple && !n.is_multiple_of(multiple));
-        let (Some(_), Some(end)) = (unaligned, graph.ty(like).shape.last().cloned()) else { return Ok(Step::Keep) };
+        let (Some(size), Some(end)) = (unaligned, graph.ty(like).shape.last().cloned()) else { return Ok(Step::Keep) };
         let axis = graph.ty(like).shape.rank() - 1;
         let wider = padded_linear(graph, linear, multiple)?;
+        self.note(graph, like, [size, multiple], true);
         let x = graph.emit(wider, like)?;
         let slice = Slice { x, axis, start: Dim::constant(0), end };
-        Ok(Step::Replace(vec![graph.emit_part(slice, like)?[0]]))
+        Ok(Step::Replace(vec![graph.part(slice, like)?]))
     }
 }
 

@@ -9,9 +9,8 @@ use std::str::FromStr;
 
 use planish_ir::{Graph, Value, ValueId, Weight};
 
-pub use find::{Vocabulary, vocabulary};
 pub use linear::PAD_LINEAR;
-pub use vocabulary::PAD_VOCAB;
+pub use vocabulary::{PAD_VOCAB, VocabularyPadding};
 
 use crate::{PassError, Target};
 
@@ -30,8 +29,8 @@ pub struct Padding {
 impl Padding {
     /// What a target wants.
     #[must_use]
-    pub fn of(target: Target) -> Self {
-        Self { vocabulary: target.vocabulary_multiple(), ..Self::default() }
+    pub fn of(target: &Target) -> Self {
+        Self { vocabulary: target.vocabulary_multiple, ..Self::default() }
     }
 }
 

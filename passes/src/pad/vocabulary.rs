@@ -8,7 +8,7 @@ use planish_ir::{Dim, Graph, Op, Step, ValueId, Weight};
 
 use super::find::{Found, Head};
 use super::{Logits, enlarged};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 
 /// Pads tables of tokens and the heads that score them.
 pub const PAD_VOCAB: Pass = Pass {
@@ -22,7 +22,7 @@ pub const PAD_VOCAB: Pass = Pass {
               if they come from an input whose name ends with `input_ids`",
     numerics: "none in the columns of tokens, but that a product of another size may add up in another order",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %input_ids: i64[b, s]
@@ -41,11 +41,30 @@ pub const PAD_VOCAB: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    let Some(multiple) = options.padding.vocabulary.filter(|multiple| *multiple > 1) else { return Ok(0) };
+/// A vocabulary, and what it is padded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VocabularyPadding {
+    /// The number of tokens.
+    pub size: usize,
+    /// The number of rows and columns with padding.
+    pub padded: usize,
+    /// What the scores look like outside; absent where the graph scores no tokens, and only looks their vectors up.
+    pub logits: Option<Logits>,
+}
+
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let Some(multiple) = options.padding.vocabulary.filter(|multiple| *multiple > 0) else {
+        return Ok(Outcome::default());
+    };
     // Dead users of a table or of scores would count.
     graph.compact();
-    let Found { mut tables, mut heads } = Found::of(graph);
+    let found = Found::of(graph);
+    let note = found.vocabulary(graph).and_then(|(size, scored)| {
+        let padded = size.checked_next_multiple_of(multiple)?;
+        Some(VocabularyPadding { size, padded, logits: scored.then_some(options.padding.logits) })
+    });
+    let notes = note.map(Note::Vocabulary).into_iter().collect();
+    let Found { mut tables, mut heads } = found;
     tables.retain(|table| graph.weight(*table).is_some_and(|table| !table.shape()[0].is_multiple_of(multiple)));
     heads.retain(|head| !head.size.is_multiple_of(multiple));
     let mut larger = HashMap::new();
@@ -62,10 +81,10 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
             Logits::Sliced => sliced(graph, head, weight, multiple)?,
             Logits::Padded => whole(graph, head, weight, multiple)?,
         };
-        graph.set_output(head.output, scores);
+        graph.set_output(head.output, scores)?;
     }
     if larger.is_empty() {
-        return Ok(0);
+        return Ok(Outcome { changed: 0, notes });
     }
     graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
@@ -77,7 +96,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         }
     })?;
     graph.compact();
-    Ok(larger.len())
+    Ok(Outcome { changed: larger.len(), notes })
 }
 
 /// The output of a head with a larger weight, as it was before.

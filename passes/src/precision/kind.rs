@@ -4,7 +4,29 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::{BinaryKind, ReduceKind, UnaryKind};
 use planish_ir::{DType, Def, Graph, Node, Op, ValueId};
 
-use super::plan::Type;
+use super::plan::Computes;
+
+/// What is known of a value once the operator that computes it is planned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fact {
+    /// What it comes from.
+    pub(super) source: Source,
+    /// Whether it is in float32 by its kind and may be too large or too small for half precision: a sum, an exponential,
+    /// or what follows one.
+    pub(super) wide: bool,
+    /// Whether it comes from a weight that overflows, and nothing in between bounds it.
+    pub(super) unbounded: bool,
+}
+
+impl Fact {
+    /// What is known of each value, by index, before any operator is planned.
+    pub(super) fn of_inputs(graph: &Graph) -> Vec<Self> {
+        let fact = Self { source: Source::Weights, wide: false, unbounded: false };
+        let mut facts = vec![fact; graph.value_count()];
+        graph.inputs().iter().for_each(|id| facts[id.index()].source = Source::Data);
+        facts
+    }
+}
 
 /// What a float32 value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -25,13 +47,13 @@ pub(super) fn touches(graph: &Graph, node: &Node) -> bool {
     node.op.operands().iter().any(|v| single(v) && Some(*v) != bias) || node.outputs.iter().any(single)
 }
 
-/// What the results of an operator come from; `sources` has that of its operands.
-pub(super) fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {
+/// What the results of an operator come from; `facts` has that of its operands.
+pub(super) fn source(graph: &Graph, node: &Node, facts: &[Fact]) -> Source {
     let operands = node.op.operands();
     let largest = |values: &[ValueId]| {
         let of = |value: &ValueId| match (&graph.value(*value).def, graph.ty(*value).dtype) {
             (Def::Weight(_), _) => Source::Weights,
-            (_, DType::F32) => sources[value.index()],
+            (_, DType::F32) => facts[value.index()].source,
             _ => Source::Integers,
         };
         values.iter().map(of).fold(Source::Weights, |a, b| if b > a { b } else { a })
@@ -52,9 +74,9 @@ pub(super) fn source(graph: &Graph, node: &Node, sources: &[Source]) -> Source {
 }
 
 /// What an operator computes in by its kind.
-pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source, max_abs: f64) -> Type {
+pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source, max_abs: f64) -> Computes {
     if graph.ty(node.outputs[0]).dtype != DType::F32 && !matches!(node.op, Op::Foreign(_)) {
-        return Type::Operands;
+        return Computes::Operands;
     }
     let single = match &node.op {
         _ if source == Source::Integers => true,
@@ -76,14 +98,12 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source, max_abs: f64) 
         ),
         _ => false,
     };
-    if single { Type::Single } else { Type::Half }
+    if single { Computes::Single } else { Computes::Half }
 }
 
 /// Whether a value is one number, known and larger than a limit.
 fn exceeds(graph: &Graph, value: ValueId, limit: f64) -> bool {
-    let number =
-        graph.weight(value).filter(|weight| weight.elements() == 1).and_then(|weight| weight.read_numbers().ok());
-    number.is_some_and(|number| number.iter().any(|number| number.is_finite() && number.abs() > limit))
+    graph.number(value).is_some_and(|number| number.is_finite() && number.abs() > limit)
 }
 
 /// Whether results that are in float32 by kind may be as large or as small as only float32 holds, whatever the operands

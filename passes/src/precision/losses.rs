@@ -103,10 +103,11 @@ fn loss(name: &str, weight: &Weight, half: Half) -> Result<Loss, WeightError> {
 /// Adds up what counts of the elements of a weight, in any order.
 fn measure(weight: &Weight, half: Half, sums: &mut Sums) -> Result<(), WeightError> {
     match weight.expr() {
-        // What is appended saturates.
-        WeightExpr::Transpose(of, _) | WeightExpr::Reshape(of) | WeightExpr::Pad(of, _) => measure(of, half, sums),
-        WeightExpr::Concat(parts, _) => parts.iter().try_for_each(|part| measure(part, half, sums)),
         WeightExpr::Cast(of) if is_held(of.dtype(), half) => Ok(()),
+        // Other transforms only move elements; those that padding appends saturate.
+        expr if !expr.children().is_empty() && !matches!(expr, WeightExpr::Cast(_)) => {
+            expr.children().iter().try_for_each(|child| measure(child, half, sums))
+        }
         _ => weight.stream(&mut |bytes| {
             sums.add(bytes, half);
             Ok(())

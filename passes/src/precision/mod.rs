@@ -12,15 +12,16 @@ mod widen;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use planish_ir::{DType, Graph};
 use regex::Regex;
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 
 pub use losses::Loss;
 pub use reason::{Kept, Reason};
-pub use report::Report;
+pub use report::HalfReport;
 pub use store::STORE_HALF;
 pub use widen::WIDEN;
 
@@ -84,9 +85,42 @@ impl fmt::Display for Half {
     }
 }
 
+/// The precision that a graph is brought to.
+#[derive(Clone, Debug)]
+pub enum Precision {
+    /// Weights and arithmetic in float16 or bfloat16.
+    Half(HalfPrecision),
+}
+
+impl Precision {
+    /// How float32 is brought to a half type, where it is.
+    #[must_use]
+    pub fn half(&self) -> Option<&HalfPrecision> {
+        match self {
+            Self::Half(half) => Some(half),
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    /// The name in `planish.json`, e.g. `fp16`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Half(precision) => precision.half.fmt(f),
+        }
+    }
+}
+
+/// As [`Options`] has it.
+impl From<HalfPrecision> for Arc<Precision> {
+    fn from(half: HalfPrecision) -> Self {
+        Self::new(Precision::Half(half))
+    }
+}
+
 /// How a float32 graph is brought to half precision.
 #[derive(Clone, Debug)]
-pub struct Precision {
+pub struct HalfPrecision {
     /// The type that takes the place of float32.
     pub half: Half,
     /// What stays in float32 whatever its range: nodes whose name or origin, or a weight of which,
@@ -101,7 +135,7 @@ pub struct Precision {
     pub observed: BTreeMap<String, f64>,
 }
 
-impl Precision {
+impl HalfPrecision {
     /// With inputs and outputs in float32, and nothing known of activations.
     #[must_use]
     pub fn new(half: Half) -> Self {
@@ -130,7 +164,7 @@ pub const HALVE: Pass = Pass {
     numerics: "weights and each result round to 11 (float16) or 8 (bfloat16) bits; results in the other half type no \
                longer round to it",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -150,26 +184,19 @@ pub const HALVE: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    Ok(halve(graph, options)?.map_or(0, |report| report.changed))
-}
-
-/// Brings a graph to the half precision that is asked for, if any is; says what came of it.
-///
-/// # Errors
-/// When a weight cannot be read.
-pub fn halve(graph: &mut Graph, options: &Options) -> Result<Option<Report>, PassError> {
-    let Some(precision) = &options.precision else { return Ok(None) };
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let Some(precision) = options.half() else { return Ok(Outcome::default()) };
     let mut losses = losses::losses(graph, precision.half)?;
-    let (changed, kept, matched, halved) = if options.target.computes_in_float32() {
-        store::round_weights(graph, precision, &losses)
+    let (changed, kept, matched, halved) = if options.target.computes_in_float32 {
+        store::round_weights(graph, precision, &losses)?
     } else {
         let plan = plan::plan(graph, precision, &losses);
         let (changed, halved) = (plan.halved(), plan.halved_weights(graph));
         *graph = rebuild::rebuild(graph, &plan::Halved { plan: &plan, precision })?;
         (changed, plan.kept, plan.matched, halved)
     };
-    // Of the others nothing is lost.
+    // The other weights keep all their digits.
     losses.retain(|(weight, _)| halved.contains(weight));
-    Ok(Some(Report::new(graph, precision, changed, kept, losses, matched)))
+    let report = HalfReport::new(graph, precision, changed, kept, losses, matched);
+    Ok(Outcome { changed, notes: vec![Note::Halved(report)] })
 }

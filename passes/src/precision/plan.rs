@@ -5,16 +5,16 @@ use std::collections::{HashMap, HashSet};
 use planish_ir::handle::Handle;
 use planish_ir::{DType, Def, Graph, Node, NodeId, Op, ValueId};
 
-use super::kind::{Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
+use super::kind::{Fact, Source, attention_bias, by_kind, follows, is_bounded, is_wide, looks_up, source, touches};
 use super::reason::{Kept, Reason, asked, evidence};
-use super::rebuild::Types;
-use super::{Loss, Precision};
+use super::rebuild::ElementTypes;
+use super::{HalfPrecision, Loss};
 
 /// What operators compute in.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// By node, where float32 goes in or comes out.
-    types: HashMap<NodeId, Type>,
+    types: HashMap<NodeId, Computes>,
     /// Operators that compute in float32 though their kind would not have them.
     pub(super) kept: Vec<Kept>,
     /// For each pattern of what is to be kept, whether anything matched.
@@ -23,7 +23,7 @@ pub(super) struct Plan {
 
 /// What an operator computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub(super) enum Computes {
     /// Half precision.
     Half,
     /// float32.
@@ -35,10 +35,10 @@ pub(super) enum Type {
 /// A plan for a graph that is brought to half precision.
 pub(super) struct Halved<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) precision: &'a Precision,
+    pub(super) precision: &'a HalfPrecision,
 }
 
-impl Types for Halved<'_> {
+impl ElementTypes for Halved<'_> {
     fn outside(&self, dtype: DType) -> DType {
         match dtype {
             DType::F32 if self.precision.half_io => self.precision.half.dtype(),
@@ -67,7 +67,7 @@ impl Types for Halved<'_> {
 impl Plan {
     /// Whether an operator computes in half precision.
     fn is_half(&self, node: NodeId) -> bool {
-        self.types.get(&node) == Some(&Type::Half)
+        self.types.get(&node) == Some(&Computes::Half)
     }
 
     /// The weights that operators take in half precision.
@@ -79,20 +79,16 @@ impl Plan {
 
     /// How many operators compute in half precision.
     pub(super) fn halved(&self) -> usize {
-        self.types.values().filter(|ty| **ty == Type::Half).count()
+        self.types.values().filter(|ty| **ty == Computes::Half).count()
     }
 }
 
-pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Loss)]) -> Plan {
+pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, losses: &[(ValueId, Loss)]) -> Plan {
     let mut plan = Plan { matched: vec![false; precision.keep.len()], ..Plan::default() };
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
     let mut kept = HashSet::new();
-    // Results in float32 by kind that half precision may not hold: sums, exponentials, what follows these.
-    let mut wide = vec![false; graph.value_count()];
-    let mut unbounded = vec![false; graph.value_count()];
-    let mut sources = vec![Source::Weights; graph.value_count()];
-    graph.inputs().iter().for_each(|id| sources[id.index()] = Source::Data);
+    let mut facts = Fact::of_inputs(graph);
     for (id, node) in graph.nodes() {
         let dtype = graph.ty(node.outputs[0]).dtype;
         if dtype == precision.half.other().dtype() && !matches!(node.op, Op::Foreign(_) | Op::Cast(_)) {
@@ -101,33 +97,33 @@ pub(super) fn plan(graph: &Graph, precision: &Precision, losses: &[(ValueId, Los
         if !touches(graph, node) {
             continue;
         }
-        let source = source(graph, node, &sources);
-        node.outputs.iter().for_each(|output| sources[output.index()] = source);
+        let source = source(graph, node, &facts);
         let mut ty = by_kind(graph, node, source, precision.max_abs);
         let bias = attention_bias(&node.op);
-        let follows_wide = |v: &ValueId| wide[v.index()] && Some(*v) != bias;
-        let by_itself = ty == Type::Single && is_wide(graph, &node.op);
+        let follows_wide = |v: &ValueId| facts[v.index()].wide && Some(*v) != bias;
+        let by_itself = ty == Computes::Single && is_wide(graph, &node.op);
         let mut goes_on = false;
         if follows(&node.op) {
             for operand in node.op.operands().iter().filter(|v| follows_wide(v)) {
-                ty = if ty == Type::Half { Type::Single } else { ty };
+                ty = if ty == Computes::Half { Computes::Single } else { ty };
                 // A factor that comes from integers, such as a mask, does not make data any wider.
-                goes_on |= sources[operand.index()] == Source::Data && !is_bounded(&node.op);
+                goes_on |= facts[operand.index()].source == Source::Data && !is_bounded(&node.op);
             }
         }
-        node.outputs.iter().for_each(|output| wide[output.index()] = by_itself || goes_on);
+        let fact = Fact { source, wide: by_itself || goes_on, unbounded: false };
+        node.outputs.iter().for_each(|output| facts[output.index()] = fact);
         let asked = asked(graph, node, precision, &mut plan.matched);
-        if ty == Type::Half
-            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &unbounded))
+        if ty == Computes::Half
+            && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts))
         {
-            ty = Type::Single;
+            ty = Computes::Single;
             let overflows = match &reason {
                 Reason::Weight(loss) => loss.overflows > 0,
                 Reason::Unbounded(_) => !is_bounded(&node.op),
                 _ => false,
             };
             let seen = |output: &&ValueId| precision.observed.contains_key(&graph.value(**output).name);
-            node.outputs.iter().filter(|v| !seen(v)).for_each(|v| unbounded[v.index()] = overflows);
+            node.outputs.iter().filter(|v| !seen(v)).for_each(|v| facts[v.index()].unbounded = overflows);
             kept.insert(id);
             plan.kept.push(Kept::operator(graph, node, reason));
         }
@@ -153,22 +149,22 @@ fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
         let alone = |value: &ValueId| wanted[value.index()] == [false, true];
         let is_product = matches!(node.op, Op::Linear(_) | Op::MatMul(_) | Op::Attention(_));
         let stays = is_product || looks_up(graph, &node.op);
-        if ty == Type::Half
+        if ty == Computes::Half
             && !stays
             && node.outputs.iter().any(alone)
             && node.outputs.iter().all(|v| wanted[v.index()] == [false, false] || alone(v))
         {
-            ty = Type::Single;
+            ty = Computes::Single;
             plan.types.insert(id, ty);
         }
         let bias = attention_bias(&node.op);
         node.op.visit_operands(&mut |operand| {
             match ty {
                 _ if Some(operand) == bias => wanted[operand.index()][1] = true,
-                Type::Half => wanted[operand.index()][0] = true,
-                Type::Single if kept.contains(&id) => wanted[operand.index()][0] = true,
-                Type::Single => wanted[operand.index()][1] = true,
-                Type::Operands => {}
+                Computes::Half => wanted[operand.index()][0] = true,
+                Computes::Single if kept.contains(&id) => wanted[operand.index()][0] = true,
+                Computes::Single => wanted[operand.index()][1] = true,
+                Computes::Operands => {}
             };
         });
     }
@@ -177,27 +173,29 @@ fn sole_use(graph: &Graph, plan: &mut Plan, kept: &HashSet<NodeId>) {
 /// Has tables that are looked up in and that another operator takes in float32, as a tied head does, stay one
 /// tensor: the rows are cast instead.
 fn share_tables(graph: &Graph, plan: &mut Plan) {
-    let single = graph.nodes().filter(|(id, _)| plan.types.get(id) == Some(&Type::Single));
+    let single = graph.nodes().filter(|(id, _)| plan.types.get(id) == Some(&Computes::Single));
     let taken: HashSet<ValueId> = single.flat_map(|(_, node)| node.op.operands()).collect();
     for (id, node) in graph.nodes().filter(|(_, node)| looks_up(graph, &node.op)) {
         let table = node.op.operands()[0];
         if plan.is_half(id) && taken.contains(&table) {
-            plan.types.insert(id, Type::Single);
+            plan.types.insert(id, Computes::Single);
             plan.kept.push(Kept::operator(graph, node, Reason::Shared(graph.value(table).name.clone())));
         }
     }
 }
 
 /// Has comparisons and the like compute in half precision where all their operands are in it.
-fn follow_operands(graph: &Graph, precision: &Precision, plan: &mut Plan, unfit: &HashMap<ValueId, &Loss>) {
-    for (id, node) in graph.nodes().filter(|(id, _)| plan.types.get(id) == Some(&Type::Operands)).collect::<Vec<_>>() {
+fn follow_operands(graph: &Graph, precision: &HalfPrecision, plan: &mut Plan, unfit: &HashMap<ValueId, &Loss>) {
+    for (id, node) in
+        graph.nodes().filter(|(id, _)| plan.types.get(id) == Some(&Computes::Operands)).collect::<Vec<_>>()
+    {
         let half = |operand: &ValueId| match graph.value(*operand).def {
             Def::Node { node, .. } => plan.is_half(node),
             Def::Input => precision.half_io,
             Def::Weight(_) => !unfit.contains_key(operand),
         };
         let floats = node.op.operands().into_iter().filter(|v| graph.ty(*v).dtype == DType::F32);
-        let ty = if floats.into_iter().all(|v| half(&v)) { Type::Half } else { Type::Single };
+        let ty = if floats.into_iter().all(|v| half(&v)) { Computes::Half } else { Computes::Single };
         plan.types.insert(id, ty);
     }
 }

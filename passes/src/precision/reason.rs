@@ -7,16 +7,16 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::BinaryKind;
 use planish_ir::{DType, Graph, Node, Op, Origin, ValueId};
 
-use super::kind::attention_bias;
-use super::{Loss, Precision};
+use super::kind::{Fact, attention_bias};
+use super::{HalfPrecision, Loss};
 
 /// An operator, or on targets that compute in float32 a weight, that is kept in float32.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The name of its first result, or of the weight.
     pub name: String,
-    /// The operator's mnemonic, or `weight`.
-    pub operator: &'static str,
+    /// What messages call the operator, or `weight`.
+    pub operator: String,
     /// Where it came from.
     pub origin: Origin,
     /// Why.
@@ -27,7 +27,7 @@ impl Kept {
     /// An operator.
     pub(super) fn operator(graph: &Graph, node: &Node, reason: Reason) -> Self {
         let value = graph.value(node.outputs[0]);
-        Self { name: value.name.clone(), operator: node.op.mnemonic(), origin: value.origin.clone(), reason }
+        Self { name: value.name.clone(), operator: node.op.kind().to_owned(), origin: value.origin.clone(), reason }
     }
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Reason {
 }
 
 /// The first pattern that asks for an operator.
-pub(super) fn asked(graph: &Graph, node: &Node, precision: &Precision, matched: &mut [bool]) -> Option<Reason> {
+pub(super) fn asked(graph: &Graph, node: &Node, precision: &HalfPrecision, matched: &mut [bool]) -> Option<Reason> {
     let mut found = None;
     for (pattern, matched) in precision.keep.iter().zip(matched) {
         let weights = node.op.operands().into_iter().filter(|operand| graph.weight(*operand).is_some());
@@ -113,15 +113,15 @@ pub(super) fn is_named(graph: &Graph, value: ValueId, pattern: &regex::Regex) ->
 pub(super) fn evidence(
     graph: &Graph,
     node: &Node,
-    precision: &Precision,
+    precision: &HalfPrecision,
     unfit: &HashMap<ValueId, &Loss>,
-    unbounded: &[bool],
+    facts: &[Fact],
 ) -> Option<Reason> {
     let mut operands = node.op.operands();
     // It is added in float32 in any case.
     let bias = attention_bias(&node.op);
     operands.retain(|operand| Some(*operand) != bias);
-    if let Some(operand) = operands.iter().find(|operand| unbounded[operand.index()]) {
+    if let Some(operand) = operands.iter().find(|operand| facts[operand.index()].unbounded) {
         return Some(Reason::Unbounded(graph.value(*operand).name.clone()));
     }
     // The smaller or larger of a number and infinity is the number.

@@ -7,7 +7,7 @@ use planish_ir::ops::Cast;
 use planish_ir::{BuildError, DType, Graph, Node, NodeId, Op, TensorType, Type, ValueId};
 
 /// The types of a graph's values.
-pub(super) trait Types {
+pub(super) trait ElementTypes {
     /// That of an input or output of the graph that has been `dtype`.
     fn outside(&self, dtype: DType) -> DType;
 
@@ -21,7 +21,7 @@ pub(super) trait Types {
 
 /// The graph with casts where values are wanted in another type than they come in, one a value and type;
 /// weights are cast lazily.
-pub(super) fn rebuild(graph: &Graph, types: &dyn Types) -> Result<Graph, BuildError> {
+pub(super) fn rebuild(graph: &Graph, types: &dyn ElementTypes) -> Result<Graph, BuildError> {
     let values = vec![None; graph.value_count()];
     let mut new = Rebuilt { old: graph, types, graph: Graph::new(&graph.name), values, others: HashMap::new() };
     for &input in graph.inputs() {
@@ -46,7 +46,7 @@ pub(super) fn rebuild(graph: &Graph, types: &dyn Types) -> Result<Graph, BuildEr
 
 struct Rebuilt<'a> {
     old: &'a Graph,
-    types: &'a dyn Types,
+    types: &'a dyn ElementTypes,
     graph: Graph,
     /// Inputs and results, by value of the old graph, as they come.
     values: Vec<Option<ValueId>>,

@@ -3,14 +3,14 @@
 use planish_ir::{Bindings, DType, Graph, Node, Op, ValueId};
 
 use super::reason::Kept;
-use super::{Half, Loss, Precision};
+use super::{Half, HalfPrecision, Loss};
 
 /// The size that symbolic dimensions are taken for where operations are counted.
 const NOMINAL_SIZE: i64 = 128;
 
 /// What came of bringing a graph to half precision.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct HalfReport {
     /// The type.
     pub half: Half,
     /// How many operators compute in it, or where the target computes in float32, how many weights
@@ -31,10 +31,10 @@ pub struct Report {
     pub matched: Vec<bool>,
 }
 
-impl Report {
+impl HalfReport {
     pub(super) fn new(
         graph: &Graph,
-        precision: &Precision,
+        precision: &HalfPrecision,
         changed: usize,
         kept: Vec<Kept>,
         losses: Vec<(ValueId, Loss)>,

@@ -6,10 +6,10 @@ use planish_ir::ops::Cast;
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 
-use super::Precision;
+use super::HalfPrecision;
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Stores weights that were rounded to a half type in it.
 pub const STORE_HALF: Pass = Pass {
@@ -19,7 +19,7 @@ pub const STORE_HALF: Pass = Pass {
               as before. Only where half precision is asked for",
     numerics: "none: the weights were rounded before",
     example: Example {
-        target: Target::Ort,
+        target: &ORT,
         fusion: true,
         before: "
             input %x: f32[n, 16]
@@ -44,9 +44,9 @@ const MIN_ELEMENTS: usize = 256;
 /// rounded.
 pub(super) fn round_weights(
     graph: &mut Graph,
-    precision: &Precision,
+    precision: &HalfPrecision,
     losses: &[(ValueId, Loss)],
-) -> (usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>) {
+) -> Result<(usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>), PassError> {
     let mut matched = vec![false; precision.keep.len()];
     let mut asked_for: HashMap<ValueId, Reason> = HashMap::new();
     for (_, node) in graph.nodes() {
@@ -63,21 +63,26 @@ pub(super) fn round_weights(
         let loss = losses.iter().find(|(of, loss)| *of == id && loss.is_unfit(precision.half));
         match asked_for.remove(&id).or_else(|| loss.map(|(_, loss)| Reason::Weight(loss.clone()))) {
             Some(reason) => {
-                kept.push(Kept { name: value.name.clone(), operator: "weight", origin: value.origin.clone(), reason });
+                kept.push(Kept {
+                    name: value.name.clone(),
+                    operator: "weight".to_owned(),
+                    origin: value.origin.clone(),
+                    reason,
+                });
             }
             None => rounded.extend(weight.cast(precision.half.dtype()).and_then(|w| Some((id, w.cast(DType::F32)?)))),
         }
     }
     let halved: HashSet<ValueId> = rounded.iter().map(|(id, _)| *id).collect();
     for (id, weight) in rounded {
-        graph.set_weight(id, weight);
+        graph.set_weight(id, weight)?;
     }
-    (halved.len(), kept, matched, halved)
+    Ok((halved.len(), kept, matched, halved))
 }
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
-    let Some(precision) = options.precision.as_ref().filter(|_| options.target.computes_in_float32()) else {
-        return Ok(0);
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let Some(precision) = options.half().filter(|_| options.target.computes_in_float32) else {
+        return Ok(Outcome::default());
     };
     let half = precision.half.dtype();
     let stored = |graph: &Graph, value: ValueId| match &graph.value(value).def {
@@ -95,7 +100,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         for operand in operands {
             if let (false, Some(weight)) = (casts.contains_key(&operand), stored(graph, operand)) {
                 let x = graph.weight_like(weight, operand);
-                let cast = graph.emit_part(Cast { x, to: DType::F32 }, operand)?[0];
+                let cast = graph.part(Cast { x, to: DType::F32 }, operand)?;
                 casts.insert(operand, cast);
             }
         }
@@ -104,19 +109,14 @@ fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         Ok(Step::Replace(graph.emit_all(op, like)?))
     })?;
     graph.compact();
-    Ok(changed)
+    Ok(changed.into())
 }
 
 /// A float32 weight in the half type that it was widened from.
 pub(super) fn narrow(weight: &Weight, half: DType) -> Option<Weight> {
     match weight.expr() {
-        WeightExpr::Cast(of) if of.dtype() == half && weight.dtype() == DType::F32 => Some(of.clone()),
-        WeightExpr::Transpose(of, perm) => narrow(of, half)?.transpose(perm),
-        WeightExpr::Reshape(of) => narrow(of, half)?.reshape(weight.shape()),
-        WeightExpr::Pad(of, value) => narrow(of, half)?.pad(weight.shape(), value.0),
-        WeightExpr::Concat(parts, axis) => {
-            Weight::concat(&parts.iter().map(|part| narrow(part, half)).collect::<Option<Vec<_>>>()?, *axis)
-        }
-        _ => None,
+        WeightExpr::Cast(of) => (of.dtype() == half && weight.dtype() == DType::F32).then(|| of.clone()),
+        expr if expr.children().is_empty() => None,
+        _ => weight.map(&mut |of| narrow(of, half)),
     }
 }

@@ -2,8 +2,8 @@
 
 use planish_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 
-use super::rebuild::{Types, rebuild};
-use crate::{Example, Options, Pass, PassError, Target};
+use super::rebuild::{ElementTypes, rebuild};
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Has a graph of half precision compute in float32 where the target does.
 pub const WIDEN: Pass = Pass {
@@ -13,7 +13,7 @@ pub const WIDEN: Pass = Pass {
               that pass through keep the types of their operands",
     numerics: "results no longer round to half precision",
     example: Example {
-        target: Target::Ort,
+        target: &ORT,
         fusion: true,
         before: "
             input %x: f16[n, 2]
@@ -31,17 +31,17 @@ pub const WIDEN: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let half = |graph: &Graph, value: &ValueId| is_half(graph.ty(*value).dtype);
     // Casts beside operators that pass through, inputs and outputs are what this leaves.
     let nodes = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::Foreign(_) | Op::Cast(_)));
     let computes = |node: &Node| node.outputs.iter().chain(&node.op.operands()).any(|value| half(graph, value));
     let halves = nodes.filter(|(_, node)| computes(node)).count();
-    if halves > 0 && options.target.computes_in_float32() {
+    if halves > 0 && options.target.computes_in_float32 {
         *graph = rebuild(graph, &Widened)?;
-        return Ok(halves);
+        return Ok(halves.into());
     }
-    Ok(0)
+    Ok(Outcome::default())
 }
 
 fn is_half(dtype: DType) -> bool {
@@ -55,7 +55,7 @@ fn widened(dtype: DType) -> DType {
 /// Everything half in float32.
 struct Widened;
 
-impl Types for Widened {
+impl ElementTypes for Widened {
     fn outside(&self, dtype: DType) -> DType {
         dtype
     }

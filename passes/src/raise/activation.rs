@@ -6,10 +6,10 @@ use planish_ir::ops::{Binary, BinaryKind, Gelu, GeluForm, Unary, UnaryKind};
 use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId};
 
 use super::narrow::NARROW;
-use super::pattern::{binary, is_about, is_exactly, scalar, scaled, unary, with_scalar};
+use super::pattern::{binary, is_about, is_exactly, scaled, unary, with_scalar};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Raises products to activation functions.
 pub const RAISE_ACTIVATIONS: Pass = Pass {
@@ -21,7 +21,7 @@ pub const RAISE_ACTIVATIONS: Pass = Pass {
     numerics: "the rounding of the steps between: relative differences of 1e-7; constants that were shortened to four \
                digits, or rounded to a half type, are taken for what they mean",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -42,8 +42,8 @@ pub const RAISE_ACTIVATIONS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of activation functions.
@@ -137,7 +137,7 @@ fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     if x == of {
         return Ok(vec![graph.emit(Unary { kind: UnaryKind::Silu, x }, output)?]);
     }
-    if scalar(graph, x).is_some() {
+    if graph.number(x).is_some() {
         // A sigmoid.
         return Err(NoMatch::Other);
     }
@@ -149,7 +149,7 @@ fn silu(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
 fn sigmoid(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let written_out = || {
         let (one, of) = over_sigmoid_denominator(graph, value)?;
-        (scalar(graph, one)? == 1.0).then_some(of)
+        (graph.number(one)? == 1.0).then_some(of)
     };
     unary(graph, value, UnaryKind::Sigmoid).or_else(written_out)
 }

@@ -4,9 +4,10 @@ use planish_ir::ops::{Binary, Embedding, Foreign, Linear, Reshape, Setting, Slic
 use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::element::{Element, Elements};
-use super::pattern::{op, part, reshape, reshaped};
+use super::pattern::{op, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::reshape_once;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Raises embeddings that need no table or no convolution.
 pub const RAISE_EMBEDDINGS: Pass = Pass {
@@ -16,7 +17,7 @@ pub const RAISE_EMBEDDINGS: Pass = Pass {
               a reshape gave it",
     numerics: "products of a patch are summed in another order: relative differences of 1e-7",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 2]
@@ -36,8 +37,8 @@ pub const RAISE_EMBEDDINGS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of embeddings.
@@ -55,7 +56,7 @@ fn positions(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     if graph.ty(slice).shape == shape {
         return Ok(vec![slice]);
     }
-    Ok(vec![part(graph, Reshape { x: slice, shape }, output)?])
+    Ok(vec![graph.part(Reshape { x: slice, shape }, output)?])
 }
 
 /// The first of consecutive integers, and the one that would follow; of one dimension, but for such of 1.
@@ -123,11 +124,11 @@ fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let (rows, columns, pixels) = (height / tall, width / wide, channels * tall * wide);
     let dims = |sizes: &[i64]| sizes.iter().copied().map(Dim::constant).collect::<Vec<Dim>>();
     let parts = Shape::new(std::iter::once(batch.clone()).chain(dims(&[channels, rows, tall, columns, wide])));
-    let parts = part(graph, Reshape { x, shape: parts }, output)?;
-    let by_patch = part(graph, Transpose { x: parts, perm: vec![0, 2, 4, 1, 3, 5] }, output)?;
+    let parts = graph.part(Reshape { x, shape: parts }, output)?;
+    let by_patch = graph.part(Transpose { x: parts, perm: vec![0, 2, 4, 1, 3, 5] }, output)?;
     let shape = Shape::new(std::iter::once(batch).chain(dims(&[rows * columns, pixels])));
-    let x = part(graph, Reshape { x: by_patch, shape }, output)?;
-    let weight = reshape(graph, weight, dims(&[features, pixels]))?;
+    let x = graph.part(Reshape { x: by_patch, shape }, output)?;
+    let weight = reshape_once(graph, weight, dims(&[features, pixels]))?;
     let bias = conv.inputs.get(2).copied().flatten();
     Ok(vec![graph.emit(Linear::new(x, weight, bias), output)?])
 }

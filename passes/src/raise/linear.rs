@@ -4,9 +4,10 @@ use planish_ir::ops::{Binary, BinaryKind, Flag, Linear, MatMul, Reshape};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, ValueId};
 
-use super::pattern::{op, reshape, reshaped};
+use super::pattern::{op, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::reshape_once;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Raises products with weights to linear layers.
 pub const RAISE_LINEAR: Pass = Pass {
@@ -15,7 +16,7 @@ pub const RAISE_LINEAR: Pass = Pass {
               layers of tokens that were made rows of one matrix to layers of the tokens as they were",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, t, 2]
@@ -34,8 +35,8 @@ pub const RAISE_LINEAR: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of linear layers.
@@ -84,7 +85,7 @@ fn bias(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
                 "`{name}`, which is added, is {ty}, not a vector of the layer's features"
             )));
         }
-        let bias = reshape(graph, bias, features)?;
+        let bias = reshape_once(graph, bias, features)?;
         return Ok(vec![graph.emit(Linear { bias: Some(bias), ..linear }, output)?]);
     }
     Err(NoMatch::Other)

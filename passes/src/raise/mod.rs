@@ -18,7 +18,7 @@ mod rotary;
 use std::collections::HashSet;
 use std::convert::Infallible;
 
-use planish_ir::{BuildError, Graph, NodeId, Origin, Rewriter, Step, ValueId};
+use planish_ir::{BuildError, Graph, NodeId, Origin, Rewriter, Step, Value, ValueId};
 
 pub use activation::RAISE_ACTIVATIONS;
 pub use attention::RAISE_ATTENTION;
@@ -27,6 +27,8 @@ pub use embedding::RAISE_EMBEDDINGS;
 pub use linear::RAISE_LINEAR;
 pub use norm::RAISE_NORMS;
 pub use rotary::RAISE_ROTARY;
+
+use crate::{Note, ONNX, Options, Outcome, Pass, PassError, Stage, last_notes};
 
 /// What a rule finds at a node: what takes the place of the node's results, or why nothing does.
 pub(crate) type Found = Result<Vec<ValueId>, NoMatch>;
@@ -42,9 +44,14 @@ pub(crate) enum NoMatch {
 /// An operator that a rule builds does not fit its operands: the graph has a form that the rule does not know.
 impl From<BuildError> for NoMatch {
     fn from(error: BuildError) -> Self {
-        let lines: Vec<String> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
-        NoMatch::Miss(format!("the operator that would take its place does not fit: {}", lines.join("; ")))
+        NoMatch::Miss(does_not_fit(&error))
     }
+}
+
+/// What is said of an operator that a rule builds and whose operands do not fit.
+fn does_not_fit(error: &BuildError) -> String {
+    let lines: Vec<String> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
+    format!("the operator that would take its place does not fit: {}", lines.join("; "))
 }
 
 /// A pattern and what it becomes. New nodes go before the one it looks at.
@@ -68,6 +75,14 @@ pub struct Miss {
     pub reason: String,
 }
 
+impl Miss {
+    /// A miss at the node of this result.
+    fn at(graph: &Graph, result: ValueId, rule: &'static str, reason: String) -> Self {
+        let Value { name, origin, .. } = graph.value(result);
+        Self { rule, at: name.clone(), origin: origin.clone(), reason }
+    }
+}
+
 /// What raising found in a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
@@ -77,10 +92,11 @@ pub struct Explanation {
     pub misses: Vec<Miss>,
 }
 
-/// What raising found in a graph that has been raised.
+/// What raising found in a graph that has been raised; `stages` are the passes that ran, with
+/// [`Options::explain`](crate::Options::explain).
 #[must_use]
-pub fn explain(graph: &Graph) -> Explanation {
-    Explanation { matches: matches(graph), misses: misses(graph) }
+pub fn explain(graph: &Graph, stages: &[Stage]) -> Explanation {
+    Explanation { matches: matches(graph), misses: ends(last_notes(stages)) }
 }
 
 /// Applies a rule everywhere; returns how often it matched and where it came near.
@@ -93,9 +109,7 @@ fn apply(graph: &mut Graph, rule: &Rule) -> (usize, Vec<Miss>) {
             Err(NoMatch::Miss(reason)) => reason,
             Err(NoMatch::Other) => return Ok(Step::Keep),
         };
-        let value = graph.value(graph.node(node).outputs[0]);
-        let (at, origin) = (value.name.clone(), value.origin.clone());
-        misses.push(Miss { rule: rule.name, at, origin, reason });
+        misses.push(Miss::at(graph, graph.node(node).outputs[0], rule.name, reason));
         Ok(Step::Keep)
     });
     graph.compact();
@@ -114,28 +128,45 @@ fn other_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> String {
     format!("the result would be {}, and it is {}", types(values), types(&graph.node(node).outputs))
 }
 
-/// Applies rules one after another; returns how often they matched.
-pub(crate) fn run(graph: &mut Graph, rules: &[&Rule]) -> usize {
-    rules.iter().map(|rule| apply(graph, rule).0).sum()
+/// Applies rules one after another.
+pub(crate) fn run(graph: &mut Graph, rules: &[&Rule], options: &Options) -> Outcome {
+    let mut outcome = Outcome::default();
+    for rule in rules {
+        let (matched, misses) = apply(graph, rule);
+        outcome.changed += matched;
+        if options.explain {
+            outcome.notes.extend(misses.into_iter().map(Note::Missed));
+        }
+    }
+    outcome
 }
 
-/// Where rules come near in a graph that has been raised.
-#[must_use]
-pub fn misses(graph: &Graph) -> Vec<Miss> {
+/// The passes that raise, each once, in the order of the pipeline.
+const RAISERS: [&Pass; 6] =
+    [&RAISE_EMBEDDINGS, &RAISE_LINEAR, &RAISE_ACTIVATIONS, &RAISE_NORMS, &RAISE_ROTARY, &RAISE_ATTENTION];
+
+/// Where rules nearly match in a graph that has been raised.
+///
+/// # Errors
+/// When a pass fails.
+pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
     let mut graph = graph.clone();
-    let mut all: Vec<Miss> = Vec::new();
-    for rule in RULES.iter().copied().flatten() {
-        all.extend(apply(&mut graph, rule).1);
-    }
-    all.extend(attention::left(&graph));
-    // Of a chain, such as a product of several factors, its end stands for all.
+    let options = Options { explain: true, ..Options::new(&ONNX, 20) };
+    let outcomes = RAISERS.into_iter().map(|pass| (pass.run)(&mut graph, &options));
+    let outcomes = outcomes.collect::<Result<Vec<Outcome>, PassError>>()?;
+    Ok(ends(outcomes.iter().flat_map(|outcome| &outcome.notes)))
+}
+
+/// The misses among notes. Of a chain, such as a product of several factors, its end stands for all.
+fn ends<'a>(notes: impl Iterator<Item = &'a Note>) -> Vec<Miss> {
+    let misses = notes.filter_map(|note| match note {
+        Note::Missed(miss) => Some(miss),
+        _ => None,
+    });
     let mut seen = HashSet::new();
-    let mut ends: Vec<Miss> =
-        all.into_iter().rev().filter(|miss| seen.insert((miss.rule, miss.reason.clone()))).collect();
+    let all: Vec<&Miss> = misses.collect();
+    let ends = all.into_iter().rev().filter(|miss| seen.insert((miss.rule, &miss.reason)));
+    let mut ends: Vec<Miss> = ends.cloned().collect();
     ends.reverse();
     ends
 }
-
-/// Every rule.
-const RULES: &[&[&Rule]] =
-    &[embedding::RULES, linear::RULES, activation::RULES, norm::RULES, rotary::RULES, attention::RULES];

@@ -1,19 +1,11 @@
 //! What rules ask of values.
 
 use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose, Unary, UnaryKind};
-use planish_ir::{BuildError, DType, Dim, Graph, Op, Rewriter, Shape, ValueId};
+use planish_ir::{BuildError, DType, Graph, Op, Rewriter, ValueId};
 
 /// The operator that computes a value.
 pub(super) fn op(graph: &Graph, value: ValueId) -> Option<&Op> {
     graph.producer(value).map(|node| &node.op)
-}
-
-/// What an operator is called: by its name in ONNX where it is one that the graph only passes through.
-pub(super) fn kind(op: &Op) -> &str {
-    match op {
-        Op::Foreign(foreign) => &foreign.op.0,
-        op => op.mnemonic(),
-    }
 }
 
 /// The operands, where a value is `kind(a, b)`.
@@ -38,7 +30,7 @@ pub(super) fn with_weight(graph: &Graph, value: ValueId, kind: BinaryKind) -> Op
 /// The operand and the number, where a value is `kind(x, number)`.
 pub(super) fn with_scalar(graph: &Graph, value: ValueId, kind: BinaryKind) -> Option<(ValueId, f64)> {
     let [x, constant] = with_weight(graph, value, kind)?;
-    Some((x, scalar(graph, constant)?))
+    Some((x, graph.number(constant)?))
 }
 
 /// The operand, where a value is `kind(x)`.
@@ -63,12 +55,6 @@ pub(super) fn reshaped(graph: &Graph, value: ValueId) -> Option<ValueId> {
         Op::Reshape(Reshape { x, .. }) => Some(*x),
         _ => None,
     }
-}
-
-/// The number, where a value is a constant of one element.
-pub(super) fn scalar(graph: &Graph, value: ValueId) -> Option<f64> {
-    let weight = graph.weight(value).filter(|w| w.elements() == 1)?;
-    weight.read_numbers().ok()?.first().copied()
 }
 
 /// Whether a number of this type is what a constant is meant to be, which exporters round or shorten.
@@ -111,11 +97,6 @@ fn cast(graph: &Graph, value: ValueId) -> Option<(ValueId, [DType; 2])> {
     }
 }
 
-/// A value of another type, unless it has it.
-pub(super) fn cast_to(graph: &mut Rewriter<'_>, x: ValueId, to: DType) -> Result<ValueId, BuildError> {
-    if graph.ty(x).dtype == to { Ok(x) } else { part(graph, Cast { x, to }, x) }
-}
-
 /// How many operators scaling is looked for behind.
 const DEPTH: usize = 8;
 
@@ -144,36 +125,11 @@ fn unscaled_within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Re
     }
     let Some(mut again) = op(graph, value).cloned() else { return Ok((value, 1.0)) };
     again.visit_operands_mut(&mut |v| *v = inner);
-    Ok((part(graph, again, value)?, factor))
+    Ok((graph.part(again, value)?, factor))
 }
 
 /// x and the factor, where a value is `x * factor` or `x / (1 / factor)`.
 pub(super) fn scaled(graph: &Graph, value: ValueId) -> Option<(ValueId, f64)> {
     let divided = || with_scalar(graph, value, BinaryKind::Div).map(|(x, number)| (x, 1.0 / number));
     with_scalar(graph, value, BinaryKind::Mul).or_else(divided)
-}
-
-/// Emits a part of what stands for a value; returns its one result.
-pub(super) fn part(graph: &mut Rewriter<'_>, op: impl Into<Op>, like: ValueId) -> Result<ValueId, BuildError> {
-    Ok(graph.emit_part(op, like)?[0])
-}
-
-/// Transposes a value; what it is a transpose of is transposed once.
-pub(super) fn transpose(graph: &mut Rewriter<'_>, x: ValueId, perm: &[usize]) -> Result<ValueId, BuildError> {
-    let (of, perm) = match op(graph, x) {
-        Some(Op::Transpose(inner)) => (inner.x, perm.iter().map(|&p| inner.perm[p]).collect()),
-        _ => (x, perm.to_vec()),
-    };
-    if perm.is_sorted() { Ok(of) } else { part(graph, Transpose { x: of, perm }, x) }
-}
-
-/// Reshapes a value; what it is a reshape of is reshaped once.
-pub(super) fn reshape(
-    graph: &mut Rewriter<'_>,
-    x: ValueId,
-    dims: impl IntoIterator<Item = Dim>,
-) -> Result<ValueId, BuildError> {
-    let shape = Shape::new(dims);
-    let of = reshaped(graph, x).unwrap_or(x);
-    if graph.ty(of).shape == shape { Ok(of) } else { part(graph, Reshape { x: of, shape }, x) }
 }

@@ -3,7 +3,7 @@
 use planish_ir::ops::{Binary, BinaryKind};
 use planish_ir::{Graph, Op, ValueId};
 
-use super::pattern::{op, scalar, with_scalar};
+use super::pattern::{op, with_scalar};
 
 /// How deep products are taken apart.
 const DEPTH: usize = 6;
@@ -28,7 +28,7 @@ impl Product {
     }
 
     fn multiply(&mut self, graph: &Graph, value: ValueId, inverse: bool, depth: usize) {
-        if let Some(number) = scalar(graph, value) {
+        if let Some(number) = graph.number(value) {
             self.coefficient *= if inverse { 1.0 / number } else { number };
             return;
         }

@@ -1,5 +1,5 @@
 use planish_ir::{Graph, text, verify};
-use planish_passes::{Half, Options, PASSES, Padding, Precision};
+use planish_passes::{Half, HalfPrecision, Options, PASSES, Padding};
 
 /// The graph of a pass's example.
 fn graph(statements: &str) -> Graph {
@@ -17,7 +17,7 @@ fn every_pass_does_what_it_documents() {
         let mut rewritten = graph(example.before);
         // Only the passes of padding and of precision look at them.
         let padding = Padding { vocabulary: Some(4), features: Some(4), ..Padding::default() };
-        let precision = Some(Precision::new(Half::F16).into());
+        let precision = Some(HalfPrecision::new(Half::F16).into());
         let options = Options { fusion: example.fusion, precision, padding, ..Options::new(example.target, 20) };
         (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));

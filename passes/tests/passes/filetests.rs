@@ -32,7 +32,9 @@ use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
-use planish_passes::{Half, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target};
+use planish_passes::{
+    Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
+};
 use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::{same_up_to_names, unified_diff};
 
@@ -65,7 +67,7 @@ impl Subject {
     /// Returns how many places were changed.
     fn run(&self, graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
         match self {
-            Subject::Pass(pass) => (pass.run)(graph, options),
+            Subject::Pass(pass) => Ok((pass.run)(graph, options)?.changed),
             Subject::Pipeline => {
                 let mut pipeline = Pipeline::new(options.clone());
                 pipeline.verify = true;
@@ -112,7 +114,7 @@ fn read(content: &str) -> Result<Filetest, String> {
         _ => return Err("one header of `pass` and `pipeline` is needed".to_owned()),
     };
     let opset = headers.remove("opset").unwrap_or("20");
-    let target = target.parse::<Target>().map_err(|e| e.to_string())?;
+    let target = Target::find(target).map_err(|e| e.to_string())?;
     let mut options = Options::new(target, opset.parse().map_err(|e| format!("opset `{opset}`: {e}"))?);
     options.fusion = match headers.remove("fusion") {
         None | Some("on") => true,
@@ -134,7 +136,7 @@ fn read(content: &str) -> Result<Filetest, String> {
 }
 
 /// The headers that say how to halve a graph.
-fn precision(headers: &mut BTreeMap<&str, &str>) -> Result<Option<Precision>, String> {
+fn precision(headers: &mut BTreeMap<&str, &str>) -> Result<Option<HalfPrecision>, String> {
     let half = match headers.remove("precision") {
         None => return Ok(None),
         Some("fp16") => Half::F16,
@@ -142,7 +144,7 @@ fn precision(headers: &mut BTreeMap<&str, &str>) -> Result<Option<Precision>, St
         Some(other) => return Err(format!("precision is fp16 or bf16, not `{other}`")),
     };
     let number = |text: &str| text.parse::<f64>().map_err(|e| format!("`{text}`: {e}"));
-    let mut precision = Precision::new(half);
+    let mut precision = HalfPrecision::new(half);
     if let Some(pattern) = headers.remove("keep-fp32") {
         precision.keep.push(pattern.parse().map_err(|e| format!("{e}"))?);
     }
@@ -200,13 +202,14 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
         let inputs = inputs(&before, seed);
         let expected = outputs(&before, &inputs)?;
         let mut given = outputs(&after, &typed_as(&after, inputs))?;
-        if test.options.precision.as_ref().is_some_and(|precision| precision.half_io) {
+        let precision = test.options.precision.as_deref().and_then(Precision::half);
+        if precision.is_some_and(|precision| precision.half_io) {
             given = typed_alike(given, &expected);
         }
         if test.options.padding.logits == Logits::Padded {
             given = of_tokens(&expected, given)?;
         }
-        let shortest = test.options.precision.as_ref().map(|p| p.half.dtype());
+        let shortest = precision.map(|p| p.half.dtype());
         let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before));
         if let Some(difference) = difference(tolerance, 0.0, &expected, &given) {
             return Err(format!("it changes the meaning: {difference}\n{after}"));

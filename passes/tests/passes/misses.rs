@@ -7,7 +7,7 @@ use planish_passes::raise::misses;
 fn reasons(graph: &str) -> Vec<String> {
     let graph = graph.split("; ---").next().unwrap_or_default();
     let graph = text::parse(graph.split_once('\n').unwrap().1, &text::no_files).unwrap();
-    misses(&graph).into_iter().map(|miss| format!("{} at {}: {}", miss.rule, miss.at, miss.reason)).collect()
+    misses(&graph).unwrap().into_iter().map(|miss| format!("{} at {}: {}", miss.rule, miss.at, miss.reason)).collect()
 }
 
 #[test]
@@ -99,6 +99,27 @@ fn a_mask_that_stays_a_bias_is_a_near_miss() {
     assert_eq!(
         bias,
         ["mask at c: `mask` leaves out keys by `same` at [batch, 0, query, key], and a mask of keys has [batch, key]"]
+    );
+}
+
+/// A product that a graph has only as an operator of ONNX takes the probabilities all the same.
+#[test]
+fn products_of_sizes_that_are_not_known_to_agree() {
+    let graph = r#"; none
+        graph "open" {
+          input %a: f32[b, 2, 5, 5]
+          input %v: f32[b, 2, s, 4]
+          %p = softmax(%a) : f32[b, 2, 5, 5]
+          %y = foreign([%p, %v], []) {domain = "ai.onnx", op = "MatMul", version = 17, captures = [],
+            results = [f32[b, 2, 5, 4]]} : f32[b, 2, 5, 4]
+          output y = %y
+        }"#;
+    assert_eq!(
+        reasons(&graph.replace("captures = [],\n            ", "captures = [], ")),
+        [
+            "attention at p: the probabilities `p` go to the product `y`, which stays the `MatMul` of ONNX: of its operands, \
+          `p`, f32[b, 2, 5, 5] and `v`, f32[b, 2, s, 4], it is not known that 5 is s; --shapes fixes sizes"
+        ]
     );
 }
 

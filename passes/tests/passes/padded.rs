@@ -2,7 +2,7 @@
 
 use planish_eval::Tensor;
 use planish_ir::{Graph, text, verify};
-use planish_passes::{Logits, Options, Padding, Pipeline, Target};
+use planish_passes::{Logits, Options, Padding, Pipeline, TARGETS};
 use planish_testing::evaluation::{difference, inputs, tolerance};
 use proptest::prelude::*;
 
@@ -91,7 +91,7 @@ proptest! {
         multiple in 1usize..20,
         features in 1usize..9,
         whole in any::<bool>(),
-        target in prop::sample::select(Target::all().collect::<Vec<_>>()),
+        target in prop::sample::select(TARGETS.to_vec()),
         seed in any::<u64>(),
     ) {
         let before = model.graph();

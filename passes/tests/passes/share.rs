@@ -8,7 +8,7 @@ use planish_ir::ops::Linear;
 use planish_ir::weight::StoredRange;
 use planish_ir::{DType, Graph, Origin, Shape, TensorType, Weight, WeightSource};
 use planish_passes::clean::SHARE_WEIGHTS;
-use planish_passes::{Options, PassError, Target};
+use planish_passes::{ONNX, Options, PassError};
 
 /// A file of numbers that notes the sizes of what is read.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Layers {
     }
 
     fn share(&mut self) -> Result<usize, PassError> {
-        (SHARE_WEIGHTS.run)(&mut self.graph, &Options::new(Target::Onnx, 20))
+        Ok((SHARE_WEIGHTS.run)(&mut self.graph, &Options::new(&ONNX, 20))?.changed)
     }
 
     /// How many bytes were read at once, and at all.

@@ -35,8 +35,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The target: onnx or ort.
-    #[arg(long, default_value = "ort")]
-    target: Target,
+    #[arg(long, default_value = "ort", value_parser = Target::find)]
+    target: &'static Target,
     /// Whether the time of each pass is printed too.
     #[arg(long)]
     passes: bool,

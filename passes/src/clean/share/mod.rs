@@ -8,7 +8,7 @@ use planish_ir::ops::{Linear, MatMul};
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Graph, Op, ValueId, Weight};
 
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 use elements::{Elements, SAMPLES};
 
 /// Weights of fewer bytes stay as they are: their entry in a file takes as much.
@@ -24,7 +24,7 @@ pub const SHARE_WEIGHTS: Pass = Pass {
               and those of more than 4 MiB of which the first elements compared are all one number: constants",
     numerics: "none: elements are the same bit by bit",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %ids: i64[n]
@@ -44,10 +44,10 @@ pub const SHARE_WEIGHTS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
     let shared = shared(graph)?;
     if shared.is_empty() {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     let rebuilt = graph.weights().filter_map(|(id, value, weight)| {
         let weight = rebuilt(weight, &shared)?;
@@ -58,7 +58,7 @@ fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
     let with: HashMap<ValueId, ValueId> = added.collect();
     graph.substitute(&with);
     graph.compact();
-    Ok(with.len())
+    Ok(with.len().into())
 }
 
 /// What holds the elements of a weight, in whichever order and type.
@@ -73,8 +73,7 @@ fn stored(weight: &Weight) -> Option<&Weight> {
 /// A weight, of what takes the place of the one that holds its elements.
 fn rebuilt(weight: &Weight, shared: &HashMap<Weight, Weight>) -> Option<Weight> {
     match weight.expr() {
-        WeightExpr::Transpose(of, perm) => rebuilt(of, shared)?.transpose(perm),
-        WeightExpr::Cast(of) => rebuilt(of, shared)?.cast(weight.dtype()),
+        WeightExpr::Transpose(..) | WeightExpr::Cast(_) => weight.map(&mut |of| rebuilt(of, shared)),
         _ => shared.get(weight).cloned(),
     }
 }

@@ -1,12 +1,12 @@
 //! The check that nothing is left that the target has no kernel for.
 
-mod table;
+pub(crate) mod tables;
 
 use planish_ir::ops::Foreign;
-use planish_ir::{DType, Graph, Op, ValueId};
+use planish_ir::{DType, Graph, Node, Op};
 
 use super::{attention, mask};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError, Target};
 
 /// Checks that the target has a kernel for every operator and its element type.
 pub const CHECK_KERNELS: Pass = Pass {
@@ -15,7 +15,7 @@ pub const CHECK_KERNELS: Pass = Pass {
               it has none for",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n]
@@ -29,67 +29,78 @@ pub const CHECK_KERNELS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, options: &Options) -> Result<usize, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let operators: Vec<String> = graph
         .nodes()
         .filter_map(|(_, node)| {
-            let reason = missing(graph, &node.op, node.outputs[0], options)?;
+            let reason = missing(graph, node, options)?;
             let value = graph.value(node.outputs[0]);
-            Some(format!("\n  `{}` at `{}` ({}): {reason}", node.op.mnemonic(), value.name, value.origin))
+            Some(format!("\n  `{}` at `{}` ({}): {reason}", node.op.kind(), value.name, value.origin))
         })
         .collect();
     if operators.is_empty() {
-        return Ok(0);
+        return Ok(Outcome::default());
     }
     Err(PassError::Unsupported { target: options.target, opset: options.opset, operators })
 }
 
-/// Why the target cannot run an operator.
-fn missing(graph: &Graph, op: &Op, result: ValueId, options: &Options) -> Option<String> {
-    match op {
-        Op::Foreign(foreign) => return missing_foreign(foreign, options.target),
-        Op::Attention(p) if mask::is_needed(p) || !attention::has_operator(p) => return Some("no kernel".to_owned()),
-        _ => {}
-    }
-    missing_for(op.mnemonic(), dtype(graph, op, result), options)
+/// The operators that a target runs.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    /// Why the target has no kernel for an operator on operands of these element types at an opset; `None` where it has
+    /// one.
+    pub missing: fn(&Signature<'_>, opset: u32) -> Option<String>,
+    /// The domains of which the target runs operators that pass through, in the order in which messages list them.
+    pub domains: &'static [&'static str],
 }
 
-/// The element type that an operator works on.
-pub(super) fn dtype(graph: &Graph, op: &Op, result: ValueId) -> DType {
-    let subject = match op {
-        Op::Select(p) => p.a,
-        _ => op.operands().first().copied().unwrap_or(result),
-    };
-    graph.ty(subject).dtype
+/// An operator and the element types that a kernel is chosen by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature<'a> {
+    /// The operator's name in the text form of graphs, e.g. `linear`.
+    pub mnemonic: &'a str,
+    /// The element types of the operands that are there, each with the name of the operand, e.g. `weight`, in the order
+    /// of the text form.
+    pub operands: Vec<(&'static str, DType)>,
+    /// The element types of the results.
+    pub results: Vec<DType>,
 }
 
-/// Why the target has no kernel for an operator on an element type at the opset.
-pub(super) fn missing_for(mnemonic: &str, dtype: DType, options: &Options) -> Option<String> {
-    let Some(row) = table::ROWS.iter().find(|row| row.mnemonics.contains(&mnemonic)) else {
-        return Some("no kernel".to_owned());
-    };
-    let kernels = match options.target {
-        Target::Onnx => row.standard,
-        Target::Ort => row.ort,
-        Target::OrtCuda => row.cuda,
-    };
-    if !kernels.contains(&dtype) {
-        return Some(format!("no kernel for {dtype}"));
+impl Signature<'_> {
+    /// That of a node of a graph.
+    #[must_use]
+    pub fn of(graph: &Graph, node: &Node) -> Self {
+        let mut operands = Vec::new();
+        node.op.visit_named_operands(&mut |name, value| operands.push((name, graph.ty(value).dtype)));
+        let results = node.outputs.iter().map(|value| graph.ty(*value).dtype).collect();
+        Self { mnemonic: node.op.mnemonic(), operands, results }
     }
-    let until = table::CUDA_UNTIL.iter().find(|(m, _)| *m == mnemonic && options.target == Target::OrtCuda);
-    let (_, until) = until.filter(|(_, until)| options.opset > *until)?;
-    let copied = table::CUDA_COPIES.contains(&(mnemonic, dtype));
-    (!copied).then(|| format!("no kernel beyond opset {until}"))
+
+    /// The element type of the numbers that the operator works on: that of its first operand, or of its result where it
+    /// has none. A `select` works on what it chooses from.
+    #[must_use]
+    pub fn subject(&self) -> Option<DType> {
+        let subject = match self.mnemonic {
+            "select" => self.operands.iter().find(|(name, _)| *name == "a"),
+            _ => self.operands.first(),
+        };
+        subject.map(|(_, dtype)| *dtype).or(self.results.first().copied())
+    }
+}
+
+/// Why the target cannot run a node.
+fn missing(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
+    match &node.op {
+        Op::Foreign(foreign) => missing_foreign(foreign, options.target),
+        Op::Attention(p) if mask::is_needed(p) || !attention::has_operator(p) => Some("no kernel".to_owned()),
+        _ => (options.target.kernels.missing)(&Signature::of(graph, node), options.opset),
+    }
 }
 
 /// Why the target cannot run an operator that passes through, or one in its graphs. Those of the default domain are the
 /// export's to check: they are what they are at the opset that it writes.
-fn missing_foreign(foreign: &Foreign, target: Target) -> Option<String> {
-    let domains: &[&str] = match target {
-        Target::Onnx => &[Foreign::STANDARD],
-        Target::Ort => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft", "com.microsoft.nchwc"],
-        Target::OrtCuda => &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
-    };
+fn missing_foreign(foreign: &Foreign, target: &Target) -> Option<String> {
+    let domains = target.kernels.domains;
     let inner = foreign.inner.0.iter().map(|inner| (&inner.op, &inner.domain));
     let (op, domain) = std::iter::once((&foreign.op.0, &foreign.domain.0))
         .chain(inner)

@@ -3,9 +3,10 @@
 use planish_ir::ops::{Binary, Expand, MatMul, Reshape, Select, Softmax};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
-use super::super::pattern::{op, part, reshape, reshaped, transpose, transposed};
+use super::super::pattern::{op, reshaped, transposed};
 use super::super::{Found, NoMatch, Rule};
 use super::scores;
+use crate::build::{reshape_once, transpose_once};
 
 /// A transpose of the matrices of a batch, whose dimensions were made one for it.
 pub(super) const TRANSPOSE: Rule = Rule { name: "attention", find: transpose_apart };
@@ -32,13 +33,13 @@ fn apart(graph: &mut Rewriter<'_>, x: ValueId, leading: &[Dim]) -> Result<ValueI
     };
     let Some(of) = transposed(graph, x, &[0, 2, 1]) else {
         let dims = with(graph, x);
-        return reshape(graph, x, dims);
+        return reshape_once(graph, x, dims);
     };
     let dims = with(graph, of);
-    let of = reshape(graph, of, dims)?;
+    let of = reshape_once(graph, of, dims)?;
     let rank = leading.len() + 2;
     let perm: Vec<usize> = (0..leading.len()).chain([rank - 1, rank - 2]).collect();
-    transpose(graph, of, &perm)
+    transpose_once(graph, of, &perm)
 }
 
 /// `probabilities * v` in which batch and heads were made one dimension behind the softmax.
@@ -56,7 +57,7 @@ fn values_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
         return Err(NoMatch::Other);
     }
     let v = apart(graph, b, &shape[..2])?;
-    let product = part(graph, MatMul { a: probabilities, b: v }, output)?;
+    let product = graph.part(MatMul { a: probabilities, b: v }, output)?;
     let shape = graph.ty(output).shape.clone();
     Ok(vec![graph.emit(Reshape { x: product, shape }, output)?])
 }
@@ -75,7 +76,7 @@ fn heads_apart(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
         return Err(NoMatch::Other);
     }
     let scores = apart(graph, scores, &to[..2])?;
-    let probabilities = part(graph, Softmax { x: scores }, a)?;
+    let probabilities = graph.part(Softmax { x: scores }, a)?;
     let v = apart(graph, b, &to[..2])?;
     Ok(vec![graph.emit(MatMul { a: probabilities, b: v }, output)?])
 }
@@ -103,7 +104,7 @@ pub(super) fn pushed_through(graph: &mut Rewriter<'_>, value: ValueId) -> Result
         }
         _ => return Ok(None),
     };
-    part(graph, pushed, value).map(Some)
+    graph.part(pushed, value).map(Some)
 }
 
 /// The operand and the shape, where a value is a reshape that leaves the last two dimensions alone.
@@ -119,7 +120,7 @@ fn spread(graph: &mut Rewriter<'_>, value: ValueId, from: &Shape, to: &Shape) ->
     let own = graph.ty(value).shape.clone();
     let one = Dim::constant(1);
     if own.iter().all(|dim| *dim == one) {
-        return reshape(graph, value, []);
+        return reshape_once(graph, value, []);
     }
     let ahead = from.iter().zip(to.iter()).take_while(|(a, b)| a == b).count();
     let behind = from[ahead..].iter().rev().zip(to[ahead..].iter().rev()).take_while(|(a, b)| a == b).count();
@@ -132,10 +133,10 @@ fn spread(graph: &mut Rewriter<'_>, value: ValueId, from: &Shape, to: &Shape) ->
     if dims[middle.clone()].iter().any(|dim| *dim != one) {
         if dims[middle.clone()] != from[middle.clone()] {
             dims[middle.clone()].clone_from_slice(&from[middle.clone()]);
-            x = part(graph, Expand { x: value, shape: Shape::new(dims.iter().cloned()) }, value)?;
+            x = graph.part(Expand { x: value, shape: Shape::new(dims.iter().cloned()) }, value)?;
         }
         merged = to[ahead..end].to_vec();
     }
     let dims = dims[..ahead].iter().chain(&merged).chain(&dims[middle.end..]).cloned().collect::<Vec<Dim>>();
-    reshape(graph, x, dims)
+    reshape_once(graph, x, dims)
 }

@@ -1,21 +1,23 @@
 //! Keys and values that the graph gives back.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Attention, Flag};
 use planish_ir::{Graph, Op, Step, ValueId};
 
 use super::heads::{behind, side_by_side};
-use crate::PassError;
+use crate::raise::{Miss, does_not_fit};
 
 /// Takes outputs that are an attention's keys and values, those of the cache and the new ones, from the
-/// attention. Returns how many attentions this changed.
-pub(super) fn raise(graph: &mut Graph) -> Result<usize, PassError> {
+/// attention. Returns how many attentions this changed, and those that cannot give them.
+pub(super) fn raise(graph: &mut Graph) -> (usize, Vec<Miss>) {
     let given_back = given_back(graph);
+    let mut misses = Vec::new();
     let mut outputs: HashMap<ValueId, ValueId> = HashMap::new();
-    let changed = graph.rewrite(|graph, node| {
-        let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
+    let Ok(changed) = graph.rewrite(|graph, node| {
+        let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, Infallible>(Step::Keep) };
         let Attention { k, v, past_key, past_value, present: Flag(false), .. } = attention else {
             return Ok(Step::Keep);
         };
@@ -23,7 +25,13 @@ pub(super) fn raise(graph: &mut Graph) -> Result<usize, PassError> {
             return Ok(Step::Keep);
         };
         let result = graph.node(node).outputs[0];
-        let results = graph.emit_all(Attention { present: Flag(true), ..attention }, result)?;
+        let results = match graph.emit_all(Attention { present: Flag(true), ..attention }, result) {
+            Ok(results) => results,
+            Err(error) => {
+                misses.push(Miss::at(graph, result, "attention", does_not_fit(&error)));
+                return Ok(Step::Keep);
+            }
+        };
         // The same features may be split into other heads.
         let by_head = |outputs: &[ValueId], own| outputs.iter().copied().find(|v| graph.ty(*v) == graph.ty(own));
         let (Some(keys), Some(values)) = (by_head(keys, results[1]), by_head(values, results[2])) else {
@@ -31,10 +39,10 @@ pub(super) fn raise(graph: &mut Graph) -> Result<usize, PassError> {
         };
         outputs.extend([(keys, results[1]), (values, results[2])]);
         Ok(Step::Replace(vec![results[0]]))
-    })?;
+    });
     graph.substitute(&outputs);
     graph.compact();
-    Ok(changed)
+    (changed, misses)
 }
 
 /// Positions as attention takes them: those of a cache, and the new ones behind them.

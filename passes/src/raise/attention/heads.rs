@@ -3,7 +3,8 @@
 use planish_ir::ops::{Concat, Expand, Reshape};
 use planish_ir::{BuildError, Dim, Graph, Op, Rewriter, Shape, ValueId};
 
-use super::super::pattern::{op, reshape, reshaped, transposed};
+use super::super::pattern::{op, reshaped, transposed};
+use crate::build::reshape_once;
 
 /// [batch, positions, heads, size] to [batch, heads, positions, size], or back.
 pub(super) const HEADS_FIRST: &[usize] = &[0, 2, 1, 3];
@@ -28,7 +29,7 @@ pub(super) fn unrepeated(graph: &mut Rewriter<'_>, repeated: [ValueId; 2]) -> Re
     if k_dims[1] != v_dims[1] {
         return Ok(repeated);
     }
-    Ok([reshape(graph, k, k_dims)?, reshape(graph, v, v_dims)?])
+    Ok([reshape_once(graph, k, k_dims)?, reshape_once(graph, v, v_dims)?])
 }
 
 /// What is repeated, and its shape, [batch, kv heads, keys, size], where a value is

@@ -4,9 +4,10 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, Select, Slice, Unary,
 use planish_ir::{BuildError, DType, Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::super::element::{Element, Elements, Entry, Fact, MASKED, Truth};
-use super::super::pattern::{binary, op, part, reshape, scalar};
+use super::super::pattern::{binary, op};
 use super::super::{Found, NoMatch, Rule};
 use super::sum;
+use crate::build::reshape_once;
 
 /// The bias of an attention that is a mask, or has one as a summand.
 pub(super) const MASK: Rule = Rule { name: "mask", find: mask };
@@ -43,10 +44,10 @@ fn mask(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     for (entry, is) in seen.padding {
         let mut given = padding(graph, &attention, entry, output)?;
         if !is {
-            given = part(graph, Unary { kind: UnaryKind::Not, x: given }, output)?;
+            given = graph.part(Unary { kind: UnaryKind::Not, x: given }, output)?;
         }
         mask = Some(match mask {
-            Some(a) => part(graph, Binary { kind: BinaryKind::And, a, b: given }, output)?,
+            Some(a) => graph.part(Binary { kind: BinaryKind::And, a, b: given }, output)?,
             None => given,
         });
     }
@@ -93,7 +94,7 @@ fn summands(graph: &Graph, value: ValueId, depth: usize) -> Vec<ValueId> {
 /// Whether a value is made as masks are: chosen by a condition, or multiplied with a very negative number.
 fn is_mask(graph: &Graph, value: ValueId, depth: usize) -> bool {
     let Some(op) = op(graph, value).filter(|_| depth > 0) else { return false };
-    let leaves_out = |v: &ValueId| scalar(graph, *v).is_some_and(|n| n <= MASKED) || is_mask(graph, *v, depth - 1);
+    let leaves_out = |v: &ValueId| graph.number(*v).is_some_and(|n| n <= MASKED) || is_mask(graph, *v, depth - 1);
     match op {
         Op::Select(Select { a, b, .. }) | Op::Binary(Binary { a, b, .. }) => [a, b].into_iter().any(leaves_out),
         Op::Reshape(_) | Op::Expand(_) | Op::Slice(_) | Op::Cast(_) => op.operands().iter().any(leaves_out),
@@ -216,11 +217,11 @@ fn padding(
     if let Some(axis) = entry.index.iter().position(|index| *index == Elements::index(0))
         && graph.ty(rows).shape[axis] != scores[0]
     {
-        rows = part(graph, Slice { x: rows, axis, start: Dim::constant(0), end: scores[0].clone() }, like)?;
+        rows = graph.part(Slice { x: rows, axis, start: Dim::constant(0), end: scores[0].clone() }, like)?;
     }
-    let mask = reshape(graph, rows, [scores[0].clone(), scores[3].clone()])?;
+    let mask = reshape_once(graph, rows, [scores[0].clone(), scores[3].clone()])?;
     if graph.ty(mask).dtype == DType::Bool {
         return Ok(mask);
     }
-    part(graph, Cast { x: mask, to: DType::Bool }, like)
+    graph.part(Cast { x: mask, to: DType::Bool }, like)
 }

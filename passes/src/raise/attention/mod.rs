@@ -3,20 +3,21 @@
 mod batch;
 mod cache;
 mod heads;
-mod left;
 mod mask;
 mod scores;
+mod unmatched;
 
 use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, MatMul, Real, Reshape, Transpose};
 use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
 use super::narrow::NARROW;
-use super::pattern::{cast_to, part, reshape, rounding, transpose, unscaled, widened};
+use super::pattern::{rounding, unscaled, widened};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::{Builder, reshape_once, transpose_once};
+use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
-pub(super) use left::left;
 use scores::Scores;
+use unmatched::unmatched_softmaxes;
 
 /// Raises products around a softmax to attention.
 pub const RAISE_ATTENTION: Pass = Pass {
@@ -35,7 +36,7 @@ pub const RAISE_ATTENTION: Pass = Pass {
                number. Of a mask that stays in the bias, such a query attends to the keys that the fewest of its parts \
                leave out. It is a query of padding, and nothing reads its result",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %q: f32[b, 2, s, 8]
@@ -62,8 +63,15 @@ pub const RAISE_ATTENTION: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES) + cache::raise(graph)?)
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let mut outcome = apply(graph, RULES, options);
+    let (changed, mut misses) = cache::raise(graph);
+    outcome.changed += changed;
+    if options.explain {
+        misses.extend(unmatched_softmaxes(graph));
+        outcome.notes.extend(misses.into_iter().map(Note::Missed));
+    }
+    Ok(outcome)
 }
 
 /// The rules of attention.
@@ -95,7 +103,7 @@ fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     }
     let (keys, factor) = unscaled(graph, keys)?;
     scale *= factor;
-    let keys = transpose(graph, keys, KEYS_LAST)?;
+    let keys = transpose_once(graph, keys, KEYS_LAST)?;
 
     let unknown = |graph: &Graph, value: ValueId| {
         NoMatch::Miss(format!("{}: the number of heads or their size is not known", described(graph, value)))
@@ -106,15 +114,15 @@ fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let Keys { past, new: [k, v] } = heads::cached(graph, k, v)?;
 
     let dims = graph.ty(q).shape.clone();
-    let by_query = transpose(graph, q, HEADS_FIRST)?;
+    let by_query = transpose_once(graph, q, HEADS_FIRST)?;
     let features = dims[1].checked_mul(&dims[3]).unwrap_or_default();
-    let q = reshape(graph, by_query, [dims[0].clone(), dims[2].clone(), features])?;
-    let mut wide = |value: ValueId| cast_to(graph, value, dtype);
+    let q = reshape_once(graph, by_query, [dims[0].clone(), dims[2].clone(), features])?;
+    let mut wide = |value: ValueId| Builder::at(graph, value).cast(value, dtype);
     let [q, k, v] = [wide(q)?, wide(k)?, wide(v)?];
     let past = past.map(|[k, v]| Ok::<_, BuildError>([wide(k)?, wide(v)?])).transpose()?;
     let wide_bias = added.iter().any(|value| graph.ty(*value).dtype == DType::F32);
     let bias_dtype = if wide_bias { DType::F32 } else { dtype };
-    let added = added.into_iter().map(|value| cast_to(graph, value, bias_dtype));
+    let added = added.into_iter().map(|value| Builder::at(graph, value).cast(value, bias_dtype));
     let added = added.collect::<Result<Vec<ValueId>, BuildError>>()?;
     let attention = Attention {
         bias: sum(graph, &added)?,
@@ -126,10 +134,10 @@ fn attention(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     };
     let result = graph.emit(attention, output)?;
     let to = graph.ty(output).dtype;
-    let result = if to == dtype { result } else { part(graph, Cast { x: result, to }, output)? };
+    let result = if to == dtype { result } else { graph.part(Cast { x: result, to }, output)? };
     let by_query = Shape::new([&shape[0], &shape[2], &shape[1], &shape[3]].map(Clone::clone));
-    let split = part(graph, Reshape { x: result, shape: by_query }, output)?;
-    Ok(vec![part(graph, Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?])
+    let split = graph.part(Reshape { x: result, shape: by_query }, output)?;
+    Ok(vec![graph.part(Transpose { x: split, perm: HEADS_FIRST.to_vec() }, output)?])
 }
 
 /// A value and its type, as a message names it.
@@ -139,7 +147,7 @@ fn described(graph: &Graph, value: ValueId) -> String {
 
 /// Queries times a factor of their scores.
 fn multiplied(graph: &mut Rewriter<'_>, q: ValueId, factor: ValueId) -> Result<ValueId, NoMatch> {
-    let product = part(graph, Binary { kind: BinaryKind::Mul, a: q, b: factor }, q)?;
+    let product = graph.part(Binary { kind: BinaryKind::Mul, a: q, b: factor }, q)?;
     if graph.ty(product) == graph.ty(q) {
         return Ok(product);
     }
@@ -159,7 +167,7 @@ fn sum(graph: &mut Rewriter<'_>, values: &[ValueId]) -> Result<Option<ValueId>, 
     let mut sum: Option<ValueId> = None;
     for &b in values {
         sum = Some(match sum {
-            Some(a) => part(graph, Binary { kind: BinaryKind::Add, a, b }, a)?,
+            Some(a) => graph.part(Binary { kind: BinaryKind::Add, a, b }, a)?,
             None => b,
         });
     }

@@ -4,7 +4,7 @@ use planish_ir::ops::{Binary, BinaryKind, MatMul, Select, Softmax, UnaryKind};
 use planish_ir::{DType, Dim, Graph, Op, Rewriter, ValueId, Weight};
 
 use super::super::NoMatch;
-use super::super::pattern::{kind, narrowed, op, part, scalar, scaled, unary, widened};
+use super::super::pattern::{narrowed, op, scaled, unary, widened};
 use super::batch::{leading, pushed_through};
 use crate::raise::element::MASKED;
 
@@ -29,7 +29,7 @@ pub(super) fn softmax(graph: &Graph, probabilities: ValueId) -> Option<ValueId> 
     let probabilities = narrowed(graph, probabilities).unwrap_or(probabilities);
     let guarded = match op(graph, probabilities)? {
         Op::Select(Select { condition, a, b })
-            if scalar(graph, *a) == Some(0.0) && unary(graph, *condition, UnaryKind::IsNan) == Some(*b) =>
+            if graph.number(*a) == Some(0.0) && unary(graph, *condition, UnaryKind::IsNan) == Some(*b) =>
         {
             *b
         }
@@ -85,7 +85,7 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scor
             Ok(scores)
         }
         Some(Op::Select(Select { condition, a, b })) => {
-            let masked = |value: ValueId| scalar(graph, value).filter(|n| *n <= MASKED);
+            let masked = |value: ValueId| graph.number(value).filter(|n| *n <= MASKED);
             let (scores, fill) = match (masked(a), masked(b)) {
                 (Some(fill), _) => (b, [fill, 0.0]),
                 (_, Some(fill)) => (a, [0.0, fill]),
@@ -99,7 +99,7 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scor
             };
             let fill = fill.map(|number| if number < 0.0 { number.min(REPLACING) } else { number });
             let [a, b] = fill.map(|number| graph.weight_part(Weight::scalar(dtype, number), value));
-            scores.added.push(part(graph, Select { condition, a, b }, value)?);
+            scores.added.push(graph.part(Select { condition, a, b }, value)?);
             Ok(scores)
         }
         Some(Op::Reshape(_)) => match pushed_through(graph, value)? {
@@ -118,7 +118,7 @@ fn times(mut scores: Scores, factor: f64, graph: &mut Rewriter<'_>, value: Value
     scores.scale *= factor;
     for added in &mut scores.added {
         let factor = graph.weight_part(Weight::scalar(graph.ty(*added).dtype, factor), value);
-        *added = part(graph, Binary { kind: BinaryKind::Mul, a: *added, b: factor }, value)?;
+        *added = graph.part(Binary { kind: BinaryKind::Mul, a: *added, b: factor }, value)?;
     }
     Ok(scores)
 }
@@ -141,7 +141,7 @@ fn name(graph: &Graph, value: ValueId) -> &str {
 fn unknown(graph: &Graph, value: ValueId) -> NoMatch {
     let name = name(graph, value);
     NoMatch::Miss(match op(graph, value) {
-        Some(op) => format!("`{name}`, which {} computes, is no step from queries and keys to scores", kind(op)),
+        Some(op) => format!("`{name}`, which {} computes, is no step from queries and keys to scores", op.kind()),
         None => format!("`{name}` is given, and is no product of queries and keys"),
     })
 }

@@ -7,10 +7,10 @@ use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, RmsNorm};
 use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId, Weight};
 
 use super::narrow::NARROW;
-use super::pattern::{binary, is_exactly, narrowed, op, part};
+use super::pattern::{binary, is_exactly, narrowed, op};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 use root::{Root, mean_of, squared};
 
 /// Raises arithmetic to norms.
@@ -27,7 +27,7 @@ pub const RAISE_NORMS: Pass = Pass {
                before each factor, and float32 weights of a norm between casts before they are multiplied: relative \
                differences of a half type's precision",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[n, 2]
@@ -52,8 +52,8 @@ pub const RAISE_NORMS: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of norms. What is multiplied with a vector is a norm with a weight, what is left is one without.
@@ -116,7 +116,7 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Found {
     if wide == dtype {
         return Ok(vec![graph.emit(raised, output)?]);
     }
-    let x = part(graph, raised, output)?;
+    let x = graph.part(raised, output)?;
     Ok(vec![graph.emit(Cast { x, to: dtype }, output)?])
 }
 

@@ -5,9 +5,10 @@ mod turns;
 use planish_ir::ops::{Binary, BinaryKind, Cast, Concat, Expand, Flag, MatMul, Reshape, Rotary};
 use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Shape, ValueId};
 
-use super::pattern::{op, part, reshape, reshaped, transpose};
+use super::pattern::{op, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
-use crate::{Example, Options, Pass, PassError, Target};
+use crate::build::{reshape_once, transpose_once};
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 use turns::{Pairs, Rotation, once, range, rotation, turned_pair};
 
 /// Raises rotations of halves to rotary position embedding.
@@ -21,7 +22,7 @@ pub const RAISE_ROTARY: Pass = Pass {
               positions as matrices becomes the product of each with each",
     numerics: "none",
     example: Example {
-        target: Target::Onnx,
+        target: &ONNX,
         fusion: true,
         before: "
             input %x: f32[b, s, 6]
@@ -51,8 +52,8 @@ pub const RAISE_ROTARY: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<usize, PassError> {
-    Ok(apply(graph, RULES))
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    Ok(apply(graph, RULES, options))
 }
 
 /// The rules of rotary embedding.
@@ -77,16 +78,16 @@ fn angles(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     if !fits || row.rank() != 3 || row[0] != graph.ty(output).shape[0] {
         return Err(NoMatch::Other);
     }
-    let weight = reshape(graph, frequencies, [column[1].clone()])?;
+    let weight = reshape_once(graph, frequencies, [column[1].clone()])?;
     let column = [row[0].clone(), row[2].clone(), one];
     // Positions are converted first, where they are: so models have it.
     let positions = match op(graph, b) {
         Some(Op::Cast(Cast { x, to })) => {
             let (x, to) = (reshaped(graph, *x).unwrap_or(*x), *to);
-            let cast = part(graph, Cast { x, to }, b)?;
-            reshape(graph, cast, column)?
+            let cast = graph.part(Cast { x, to }, b)?;
+            reshape_once(graph, cast, column)?
         }
-        _ => reshape(graph, b, column)?,
+        _ => reshape_once(graph, b, column)?,
     };
     Ok(vec![graph.emit(Binary { kind: BinaryKind::Mul, a: positions, b: weight }, output)?])
 }
@@ -171,19 +172,19 @@ fn rotated(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, [cos, sin]: [V
         return Err(NoMatch::Miss(format!("{}: the number of heads is not known", described(graph, x))));
     };
     let by_position = |axis: usize| [0, length, axis];
-    let cos = reshape(graph, cos, by_position(3).map(|axis| angles[axis].clone()))?;
-    let sin = reshape(graph, sin, by_position(3).map(|axis| angles[axis].clone()))?;
+    let cos = reshape_once(graph, cos, by_position(3).map(|axis| angles[axis].clone()))?;
+    let sin = reshape_once(graph, sin, by_position(3).map(|axis| angles[axis].clone()))?;
     let perm: Vec<usize> =
         if heads == 1 { [0, 2, 1].into_iter().chain(3..rank).collect() } else { (0..rank).collect() };
-    let swapped = transpose(graph, x, &perm)?;
+    let swapped = transpose_once(graph, x, &perm)?;
     let features =
         shape[3..].iter().try_fold(shape[heads].clone(), |all, dim| all.checked_mul(dim)).unwrap_or_default();
-    let flat = reshape(graph, swapped, [shape[0].clone(), shape[length].clone(), features])?;
+    let flat = reshape_once(graph, swapped, [shape[0].clone(), shape[length].clone(), features])?;
     let rotary = Rotary { x: flat, cos, sin, heads: count, interleaved: Flag(pairs == Pairs::Neighbours) };
     let turned = graph.emit(rotary, output)?;
     let split = Shape::new(perm.iter().map(|axis| shape[*axis].clone()));
-    let split = part(graph, Reshape { x: turned, shape: split }, output)?;
-    Ok(vec![transpose(graph, split, &perm)?])
+    let split = graph.part(Reshape { x: turned, shape: split }, output)?;
+    Ok(vec![transpose_once(graph, split, &perm)?])
 }
 
 /// `concat(a * cos - b * sin, b * cos + a * sin)` of the two of each pair: of halves along the features,

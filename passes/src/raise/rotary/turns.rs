@@ -3,7 +3,8 @@
 use planish_ir::ops::{BinaryKind, Concat, Slice, Split, UnaryKind};
 use planish_ir::{BuildError, Def, Dim, Graph, Op, Rewriter, Shape, ValueId};
 
-use super::super::pattern::{binary, op, part, reshape, reshaped, scalar, scaled, unary};
+use super::super::pattern::{binary, op, reshaped, scaled, unary};
+use crate::build::reshape_once;
 
 /// a and b, cosines and sines, where two values are `a * cos - b * sin` and `b * cos + a * sin`.
 pub(super) fn turned_pair(graph: &Graph, difference: ValueId, sum: ValueId) -> Option<([ValueId; 2], [ValueId; 2])> {
@@ -80,7 +81,7 @@ fn turned_neighbours(graph: &Graph, value: ValueId) -> Option<ValueId> {
 fn every_second(graph: &Graph, value: ValueId) -> Option<(ValueId, usize)> {
     let Op::Foreign(slice) = op(graph, value)? else { return None };
     let [Some(x), starts, ends, axes, steps] = slice.inputs[..] else { return None };
-    let number = |operand: Option<ValueId>| scalar(graph, operand?);
+    let number = |operand: Option<ValueId>| graph.number(operand?);
     let shape = &graph.ty(x).shape;
     let (last, features) = (shape.rank().checked_sub(1)?, shape.last()?.as_constant()?);
     let is_last = [last as f64, -1.0].contains(&number(axes)?);
@@ -126,7 +127,7 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, pairs: Pairs, depth: usize) 
         Op::Reshape(p) if graph.ty(p.x).shape.last() == p.shape.last() => p.x,
         Op::Reshape(p) if pairs == Pairs::Neighbours => {
             let Some((single, shape)) = before_repeating(graph, p.x, &p.shape) else { return Ok(None) };
-            return reshape(graph, single, shape).map(Some);
+            return reshape_once(graph, single, shape).map(Some);
         }
         Op::Binary(_) => match scaled(graph, value) {
             Some((x, _)) => x,
@@ -144,7 +145,7 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, pairs: Pairs, depth: usize) 
             *v = inner
         }
     });
-    part(graph, found, value).map(Some)
+    graph.part(found, value).map(Some)
 }
 
 /// What stands twice along a last dimension of its own, and its shape without that dimension, where the dimension is

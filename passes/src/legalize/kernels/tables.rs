@@ -2,21 +2,52 @@
 
 use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
+use super::Signature;
+
+/// Why ONNX has no operator for a signature.
+pub(crate) fn standard(signature: &Signature<'_>, _: u32) -> Option<String> {
+    missing(signature, |row| row.standard)
+}
+
+/// Why ONNX Runtime's CPU provider has no kernel for a signature.
+pub(crate) fn ort_cpu(signature: &Signature<'_>, _: u32) -> Option<String> {
+    missing(signature, |row| row.ort)
+}
+
+/// Why ONNX Runtime's CUDA provider has no kernel for a signature at an opset.
+pub(crate) fn ort_cuda(signature: &Signature<'_>, opset: u32) -> Option<String> {
+    if let Some(reason) = missing(signature, |row| row.cuda) {
+        return Some(reason);
+    }
+    let (_, until) = CUDA_UNTIL.iter().find(|(m, until)| *m == signature.mnemonic && opset > *until)?;
+    let copied = CUDA_COPIES.iter().any(|(m, dtype)| *m == signature.mnemonic && Some(*dtype) == signature.subject());
+    (!copied).then(|| format!("no kernel beyond opset {until}"))
+}
+
+/// Why a column of the table has no kernel for a signature.
+fn missing(signature: &Signature<'_>, column: fn(&Row) -> &'static [DType]) -> Option<String> {
+    let Some(row) = ROWS.iter().find(|row| row.mnemonics.contains(&signature.mnemonic)) else {
+        return Some("no kernel".to_owned());
+    };
+    let lacking = signature.subject().filter(|dtype| !column(row).contains(dtype))?;
+    Some(format!("no kernel for {lacking}"))
+}
+
 /// Operators that come down to one ONNX operator, and the element types that ...
-pub(super) struct Row {
-    pub(super) mnemonics: &'static [&'static str],
+struct Row {
+    mnemonics: &'static [&'static str],
     /// ... ONNX admits at opset 17 and later (onnx/docs/Operators.md),
-    pub(super) standard: &'static [DType],
+    standard: &'static [DType],
     /// ... ONNX Runtime 1.31.1 has CPU kernels for (fixtures/ort/cpu_kernels.csv, which a test
     /// compares),
-    pub(super) ort: &'static [DType],
+    ort: &'static [DType],
     /// ... ONNX Runtime documents CUDA kernels for (fixtures/ort/cuda_kernels.csv, likewise).
-    pub(super) cuda: &'static [DType],
+    cuda: &'static [DType],
 }
 
 /// The last opset of whose form of an operator ONNX Runtime documents a CUDA kernel, where that is before the last
 /// opset that is written. A kernel that names no last version takes no later form of its operator.
-pub(super) const CUDA_UNTIL: &[(&str, u32)] = &[
+const CUDA_UNTIL: &[(&str, u32)] = &[
     ("equal", 18),
     ("reduce_max", 19),
     ("reduce_min", 19),
@@ -31,7 +62,7 @@ pub(super) const CUDA_UNTIL: &[(&str, u32)] = &[
 
 /// What the CPU provider runs for `ort-cuda` beyond that opset, its operands copied: the largest position of a row, which
 /// rotary embeddings of variable base need, is one of a few bytes a token.
-pub(super) const CUDA_COPIES: &[(&str, DType)] = &[("reduce_max", I64), ("reduce_max", F32)];
+const CUDA_COPIES: &[(&str, DType)] = &[("reduce_max", I64), ("reduce_max", F32)];
 
 const ANY: &[DType] = &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64];
 const FLOATS: &[DType] = &[F16, Bf16, F32, F64];
@@ -40,7 +71,7 @@ const WITHOUT_HALVES: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F32, F6
 const WITHOUT_BF16: &[DType] = &[F16, F32, F64];
 const COMPARED: &[DType] = &[I32, I64, U32, U64, F16, F32, F64];
 
-pub(super) const ROWS: &[Row] = &[
+const ROWS: &[Row] = &[
     Row { mnemonics: &["add", "sub", "mul", "div"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
     Row {
         mnemonics: &["pow"],

@@ -1,0 +1,40 @@
+//! Walks over weight expressions.
+
+use super::{Weight, WeightExpr};
+
+impl WeightExpr {
+    /// The weights that this is a transform of, in order; none for stored bytes, bytes in memory and random numbers.
+    #[must_use]
+    pub fn children(&self) -> &[Weight] {
+        match self {
+            Self::Stored(_) | Self::Inline(_) | Self::Uniform(_) => &[],
+            Self::Transpose(of, _) | Self::Cast(of) | Self::Reshape(of) | Self::Pad(of, _) => std::slice::from_ref(of),
+            Self::Concat(parts, _) => parts,
+        }
+    }
+}
+
+impl Weight {
+    /// The same transform of other weights, which `f` gives for the children; the weight itself where it has none.
+    /// `None` where `f` gives `None`, or where the transform does not take what it gives. A child may get another
+    /// element type: a cast still converts to the type of this weight, other transforms keep that of the child.
+    #[must_use]
+    pub fn map(&self, f: &mut dyn FnMut(&Weight) -> Option<Weight>) -> Option<Self> {
+        match self.expr() {
+            WeightExpr::Stored(_) | WeightExpr::Inline(_) | WeightExpr::Uniform(_) => Some(self.clone()),
+            WeightExpr::Transpose(of, perm) => f(of)?.transpose(perm),
+            WeightExpr::Cast(of) => f(of)?.cast(self.dtype()),
+            WeightExpr::Reshape(of) => f(of)?.reshape(self.shape()),
+            WeightExpr::Concat(parts, axis) => Self::concat(&parts.iter().map(f).collect::<Option<Vec<_>>>()?, *axis),
+            WeightExpr::Pad(of, value) => f(of)?.pad(self.shape(), value.0),
+        }
+    }
+
+    /// Calls `f` on each weight that this one is made of and that is no transform itself, in order.
+    pub fn visit_leaves(&self, f: &mut dyn FnMut(&Weight)) {
+        match self.expr().children() {
+            [] => f(self),
+            children => children.iter().for_each(|child| child.visit_leaves(f)),
+        }
+    }
+}
