@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
 use planish_passes::observe::{Observed, observed, scores_of};
 use planish_passes::{CalibrationTable, Range};
-use planish_runtimes::Value;
+use planish_runtimes::RuntimeValue;
 
 use super::sessions::{ObservedPart, Sessions};
 use crate::artifact::manifest::{Input, PartManifest};
@@ -30,7 +30,7 @@ impl<'a> Runner<'a> {
     pub(super) fn run(&mut self, inputs: Vec<(String, Tensor)>, table: &mut CalibrationTable) -> Result<()> {
         let alone = self.parts.len() == 1;
         let mut rest = None;
-        let mut known: Vec<(String, Value)> = Vec::new();
+        let mut known: Vec<(String, RuntimeValue)> = Vec::new();
         for (name, tensor) in inputs {
             let tensor = match tensor.shape() {
                 [_, tokens] if !alone && name == DECODER_IDS => {
@@ -90,9 +90,9 @@ struct Seen {
 fn fold(
     part: &PartManifest,
     running: &ObservedPart,
-    outputs: Vec<(String, Value)>,
+    outputs: Vec<(String, RuntimeValue)>,
     table: &mut CalibrationTable,
-) -> Result<Vec<(String, Value)>> {
+) -> Result<Vec<(String, RuntimeValue)>> {
     let mut own = Vec::new();
     let mut all: Vec<Seen> = Vec::new();
     for (name, output) in outputs {

@@ -4,7 +4,7 @@ use planish_ir::ops::{Attention, Binary, BinaryKind};
 use planish_ir::{BuildError, Op, Step};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Port, Runtime, SessionOptions, Value};
+use planish_runtimes::{Model, Port, Runtime, RuntimeValue, SessionOptions};
 
 use super::*;
 use crate::inputs::{Values, specs};
@@ -90,7 +90,7 @@ fn of_text(text: &str) -> Graph {
 }
 
 fn on_interpreter(graph: &Graph) -> Box<dyn Session> {
-    planish_runtimes::Reference::default().load(Model::Graph(graph), SessionOptions::default()).unwrap()
+    planish_runtimes::ReferenceRuntime::default().load(Model::Graph(graph), SessionOptions::default()).unwrap()
 }
 
 #[test]
@@ -145,7 +145,7 @@ impl Session for Fails {
         })
     }
 
-    fn run_values(&mut self, _: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+    fn run_values(&mut self, _: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         unreachable!("verification runs on tensors")
     }
 

@@ -9,9 +9,9 @@ use planish_passes::{ORT, Options, PassError, Pipeline, TARGETS};
 use planish_runtimes::{Model, Runtime};
 use planish_testing::evaluation::{difference, inputs, outputs, tolerance};
 use planish_testing::random_graph;
+use proptest::prelude::*;
 
 use crate::support::{ONE_THREAD, onnx_runtime};
-use proptest::prelude::*;
 
 /// Compiles a graph and runs it on ONNX Runtime: `None` where the target has no kernel for an
 /// element type that the graph has.

@@ -97,7 +97,7 @@ fn links_of_a_hubs_cache_lead_to_its_blobs() {
 /// As a repository keeps one copy of data that several models have.
 #[test]
 fn links_within_a_repository_of_git() {
-    let outer = tempfile::tempdir().unwrap();
+    let outer = scratch();
     let repository = outer.path().join("repository");
     let (model, data) = (repository.join("onnx"), repository.join("data"));
     [&model, &data, &repository.join(".hidden")].into_iter().for_each(|folder| fs::create_dir_all(folder).unwrap());

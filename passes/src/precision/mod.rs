@@ -10,11 +10,11 @@ mod report;
 mod store;
 mod widen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use planish_ir::{DType, Graph};
+use planish_ir::{DType, Graph, ValueId};
 use regex::Regex;
 
 use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
@@ -185,19 +185,33 @@ pub const HALVE: Pass = Pass {
     run,
 };
 
+/// What was brought to half precision, and what was not.
+struct Halved {
+    /// How many operators compute in the half type, or where the target computes in float32, how many weights were
+    /// rounded to it.
+    changed: usize,
+    /// What is kept in float32 and would not be by its kind.
+    kept: Vec<Kept>,
+    /// For each pattern of what is to be kept, whether anything matched.
+    matched: Vec<bool>,
+    /// The weights that are in the half type now, by their values before.
+    weights: HashSet<ValueId>,
+}
+
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let Some(precision) = options.half() else { return Ok(Outcome::default()) };
     let mut losses = losses::losses(graph, precision.half)?;
-    let (changed, kept, matched, halved) = if options.target.computes_in_float32 {
+    let halved = if options.target.computes_in_float32 {
         store::round_weights(graph, precision, &losses)?
     } else {
         let plan = plan::plan(graph, precision, &losses);
-        let (changed, halved) = (plan.halved(), plan.halved_weights(graph));
-        *graph = rebuild::rebuild(graph, &plan::Halved { plan: &plan, precision })?;
-        (changed, plan.kept, plan.matched, halved)
+        let (changed, weights) = (plan.halved(), plan.halved_weights(graph));
+        *graph = rebuild::rebuild(graph, &plan::Planned { plan: &plan, precision })?;
+        Halved { changed, kept: plan.kept, matched: plan.matched, weights }
     };
     // The other weights keep all their digits.
-    losses.retain(|(weight, _)| halved.contains(weight));
-    let report = HalfReport::new(graph, precision, changed, kept, losses, matched);
+    losses.retain(|(weight, _)| halved.weights.contains(weight));
+    let changed = halved.changed;
+    let report = HalfReport::new(graph, precision, halved, losses);
     Ok(Outcome { changed, notes: vec![Note::Halved(report)] })
 }

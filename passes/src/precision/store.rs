@@ -6,9 +6,9 @@ use planish_ir::ops::Cast;
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 
-use super::HalfPrecision;
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
+use super::{HalfPrecision, Halved};
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Stores weights that were rounded to a half type in it.
@@ -39,14 +39,16 @@ pub const STORE_HALF: Pass = Pass {
 /// Weights of fewer elements stay in float32: there is little to gain.
 const MIN_ELEMENTS: usize = 256;
 
-/// Rounds the weights of a float32 graph to half precision, which leaves their type; what it cannot hold,
-/// and what is asked for, stays. Returns how many were rounded, what stays, which patterns matched, and which were
-/// rounded.
+/// Rounds the weights of a float32 graph to half precision, which leaves their type. Weights that overflow or underflow,
+/// and those that were asked for, stay as they are.
+///
+/// # Errors
+/// When a rounded weight does not take the place of the weight.
 pub(super) fn round_weights(
     graph: &mut Graph,
     precision: &HalfPrecision,
     losses: &[(ValueId, Loss)],
-) -> Result<(usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>), PassError> {
+) -> Result<Halved, PassError> {
     let mut matched = vec![false; precision.keep.len()];
     let mut asked_for: HashMap<ValueId, Reason> = HashMap::new();
     for (_, node) in graph.nodes() {
@@ -77,7 +79,7 @@ pub(super) fn round_weights(
     for (id, weight) in rounded {
         graph.set_weight(id, weight)?;
     }
-    Ok((halved.len(), kept, matched, halved))
+    Ok(Halved { changed: halved.len(), kept, matched, weights: halved })
 }
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
