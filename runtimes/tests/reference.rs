@@ -15,7 +15,7 @@ fn session(threads: usize) -> Box<dyn Session> {
       output rectified = %y
     }"#;
     let graph = text::parse(graph, &text::no_files).unwrap();
-    let options = SessionOptions { threads, ..SessionOptions::default() };
+    let options = SessionOptions { threads };
     ReferenceRuntime::default().load(Model::Graph(&graph), options).unwrap()
 }
 
