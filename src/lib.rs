@@ -5,6 +5,7 @@
 //! `planish_runtimes` runs it. docs/architecture.md shows how they fit.
 
 pub mod artifact;
+pub mod backend;
 pub mod bench;
 pub mod calibrate;
 mod chain;

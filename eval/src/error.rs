@@ -81,16 +81,16 @@ pub enum EvalError {
     /// An operator cannot be computed.
     #[error("`{op}`: {message}")]
     Op {
-        /// The operator's name in the text form.
-        op: &'static str,
+        /// What messages call the operator: [`Op::kind`](planish_ir::Op::kind).
+        op: String,
         /// Why.
         message: String,
     },
     /// The interpreter has no kernel for an operator, its operands or its settings, or cannot know a size that it needs.
     #[error("`{op}`: {message}")]
     Unsupported {
-        /// The operator's name in the text form.
-        op: &'static str,
+        /// What messages call the operator: [`Op::kind`](planish_ir::Op::kind).
+        op: String,
         /// What is missing.
         message: String,
     },
@@ -146,7 +146,8 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// The error of an operator.
-    pub(crate) fn at(self, op: &'static str) -> EvalError {
+    pub(crate) fn at(self, op: &str) -> EvalError {
+        let op = op.to_owned();
         match self {
             Self::Unsupported(message) => EvalError::Unsupported { op, message },
             Self::Invalid(message) => EvalError::Op { op, message },

@@ -6,7 +6,8 @@ use planish_ir::handle::Handle;
 use planish_ir::{Bindings, Graph, Node, TensorType, ValueId};
 
 use crate::bind::fit;
-use crate::limits::{Limits, Memory, Rounds};
+use crate::error::Failure;
+use crate::limits::{Limits, Loops, Memory};
 use crate::ops::{Context, apply};
 use crate::{EvalError, Reader, Tensor, bind};
 
@@ -65,11 +66,11 @@ impl Interpreter<'_> {
         let bindings = bind(graph, inputs)?;
         let find = |id: &ValueId| inputs.iter().find(|(name, _)| *name == graph.value(*id).name).map(|(_, t)| t);
         let ordered: Vec<&Tensor> = graph.inputs().iter().filter_map(find).collect();
-        let rounds = Rounds::new(self.limits.rounds);
+        let loops = Loops::new(self.limits);
         let context = Context {
             reader: self.reader,
             memory: Memory::new(self.limits.memory),
-            rounds: &rounds,
+            loops: &loops,
             is_read_again: false,
         };
         let results = compute(graph, &ordered, bindings, context, watch)?;
@@ -139,7 +140,8 @@ impl<'a> Run<'a> {
             Some(tensor) => tensor.as_ref(),
             None => unreachable!("every operand is loaded"),
         };
-        let results = apply(&node.op, &operand, bindings, self.context).map_err(|source| {
+        let in_time = self.context.loops.check_time().map_err(|reason| Failure::from(reason).at(node.op.kind()));
+        let results = in_time.and_then(|()| apply(&node.op, &operand, bindings, self.context)).map_err(|source| {
             let first = node.outputs.first().map(|&v| self.graph.value(v));
             EvalError::Node {
                 name: first.map(|v| v.name.clone()).unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! Where a run ends with an error.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use planish_ir::TensorType;
 
@@ -13,6 +14,9 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// The most rounds of loops and scans that a run may take, those of inner loops included.
     pub rounds: Option<u64>,
+    /// How long the loops and scans of a run may take together. It is looked at between operators, so the last one may
+    /// take longer.
+    pub loop_time: Option<Duration>,
 }
 
 /// The bytes that a run holds, and how many it may. A value is checked against both before it is computed.
@@ -69,28 +73,69 @@ impl Memory {
     }
 }
 
-/// The rounds of loops that a run takes, and how many it may.
-pub(crate) struct Rounds {
-    taken: Cell<u64>,
-    limit: Option<u64>,
+/// What the loops and scans of a run took, and how much they may take.
+pub(crate) struct Loops {
+    limits: Limits,
+    /// The rounds of all of them.
+    rounds: Cell<u64>,
+    /// The time of those that have ended, without those inside of others.
+    spent: Cell<Duration>,
+    /// When the outermost one that runs began.
+    since: Cell<Option<Instant>>,
 }
 
-impl Rounds {
-    pub(crate) fn new(limit: Option<u64>) -> Self {
-        Self { taken: Cell::new(0), limit }
+impl Loops {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, rounds: Cell::new(0), spent: Cell::new(Duration::ZERO), since: Cell::new(None) }
+    }
+
+    /// Begins a loop, which ends when the result is dropped.
+    pub(crate) fn begin(&self) -> Running<'_> {
+        let is_outermost = self.since.get().is_none();
+        if is_outermost {
+            self.since.set(Some(Instant::now()));
+        }
+        Running { loops: self, is_outermost }
     }
 
     /// Takes a round.
     ///
     /// # Errors
     /// When the run may take no more.
-    pub(crate) fn take(&self) -> Result<(), String> {
-        match self.limit {
-            Some(limit) if self.taken.get() >= limit => Err(format!("the run takes more than {limit} rounds of loops")),
-            _ => {
-                self.taken.set(self.taken.get().saturating_add(1));
-                Ok(())
-            }
+    pub(crate) fn take_round(&self) -> Result<(), String> {
+        if let Some(limit) = self.limits.rounds.filter(|limit| self.rounds.get() >= *limit) {
+            return Err(format!("the loops of the run take more than {limit} rounds"));
+        }
+        self.rounds.set(self.rounds.get().saturating_add(1));
+        Ok(())
+    }
+
+    /// Checks the time, where a loop runs.
+    ///
+    /// # Errors
+    /// When loops took longer than they may.
+    pub(crate) fn check_time(&self) -> Result<(), String> {
+        let (Some(limit), Some(since)) = (self.limits.loop_time, self.since.get()) else { return Ok(()) };
+        if self.spent.get().saturating_add(since.elapsed()) <= limit {
+            return Ok(());
+        }
+        let (rounds, seconds) = (self.rounds.get(), limit.as_secs_f64());
+        Err(format!("the loops of the run take more than {seconds} s: they are in round {rounds}"))
+    }
+}
+
+/// A loop that runs.
+pub(crate) struct Running<'a> {
+    loops: &'a Loops,
+    is_outermost: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.is_outermost
+            && let Some(since) = self.loops.since.take()
+        {
+            self.loops.spent.set(self.loops.spent.get().saturating_add(since.elapsed()));
         }
     }
 }

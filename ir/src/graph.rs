@@ -113,7 +113,7 @@ impl Graph {
 
     pub(crate) fn emit_named(&mut self, op: Op, name: String, origin: Origin) -> Result<Vec<ValueId>, BuildError> {
         let types = op.infer(&Types::new(&|v| &self.values[v].ty)).map_err(|message| {
-            let mut text = format!("`{}` at `{name}` ({origin}): {message}", op.mnemonic());
+            let mut text = format!("`{}` at `{name}` ({origin}): {message}", op.kind());
             op.visit_operands(&mut |v| text.push_str(&self.operand_origin(v)));
             BuildError(text)
         })?;

@@ -126,7 +126,7 @@ impl Checks<'_> {
         let mut placed = HashSet::new();
         for (id, node) in graph.nodes() {
             let name = || node.outputs.first().map_or("?", |v| &graph.value(*v).name);
-            let what = || format!("`{}` at `{}`", node.op.mnemonic(), name());
+            let what = || format!("`{}` at `{}`", node.op.kind(), name());
             if !placed.insert(id) {
                 self.fail("V06", format!("{} stands in the order twice", what()));
                 continue;

@@ -1,13 +1,9 @@
 //! From an opened checkpoint to a verified graph.
 
 use planish_ir::Graph;
-use serde_json::Value;
 
-use crate::checkpoint::config::Config;
-use crate::checkpoint::config_keys::{IRRELEVANT, REFUSED};
-use crate::checkpoint::refusals;
+use crate::checkpoint::accept::{self, Accepted, accept};
 use crate::layers::builder::Builder;
-use crate::registry::{ARCHITECTURES, Architecture};
 use crate::{Checkpoint, ModelError, Task};
 
 /// How to load.
@@ -67,26 +63,15 @@ pub struct Loaded {
 /// When the architecture or task is unknown, a setting cannot be honoured, a tensor is missing,
 /// does not fit or contradicts its copy, or, with `strict`, there is a warning.
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
-    let config = Config::new(checkpoint);
-    refusals::check(&config)?;
-    let class = class_name(&config)?;
-    let architecture = find_architecture(&config, class)?;
-    let task = choose_task(&config, architecture, options.task, class)?;
-    if !architecture.tasks.contains(&task) {
-        return Err(architecture.without(task));
-    }
-    config.refuse(REFUSED)?;
-    if task != Task::Text2TextGeneration {
-        config.refuse(&["is_encoder_decoder"])?;
-    }
-    refusals::check_code(&config, architecture)?;
-
+    let Accepted { config, architecture, task, class } = accept(checkpoint, options.task)?;
     let mut builder = Builder::new(checkpoint, &config, architecture.base);
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
-    let ignored = config.ignored(&[IRRELEVANT, architecture.irrelevant_keys]);
-    if !ignored.is_empty() {
-        config.warn(format!("ignored keys: {}", ignored.join(", ")));
-    }
+    debug_assert_eq!(
+        accept::undeclared(&config, architecture),
+        [""; 0],
+        "{} reads these keys",
+        architecture.model_type
+    );
     let unused = builder.tensors.unused(architecture.unused_tensors);
     let mut warnings = config.take_warnings();
     if !unused.is_empty() {
@@ -108,56 +93,6 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         pad_token_id: interface.pad_token_id,
         recompute_at: interface.recompute_at,
     })
-}
-
-/// The architecture of `model_type`, or of the class in files of 2019, which have no such key.
-fn find_architecture(config: &Config<'_>, class: Option<&str>) -> Result<&'static Architecture, ModelError> {
-    let known = || ARCHITECTURES.iter().map(|a| a.model_type).collect::<Vec<_>>().join(", ");
-    let name = config.text("model_type", "")?;
-    if !name.is_empty() {
-        return Architecture::find(name).ok_or_else(|| {
-            let code = refusals::unknown_type_hint(config);
-            config.error(format!("`model_type` \"{name}\" is not supported{code}: known are {}", known()))
-        });
-    }
-    let (class, architecture) = class.and_then(|c| Some((c, Architecture::of_class(c)?))).ok_or_else(|| {
-        config.error(format!("`model_type` is missing: it says which architecture to build ({})", known()))
-    })?;
-    config.warn(format!("`model_type` is missing: taking {}, the architecture of {class}", architecture.model_type));
-    Ok(architecture)
-}
-
-/// The class that the checkpoint was saved from, such as `BertForMaskedLM`.
-fn class_name<'a>(config: &Config<'a>) -> Result<Option<&'a str>, ModelError> {
-    let wrong = || config.error("`architectures` is no list of class names");
-    match config.get("architectures") {
-        None => Ok(None),
-        Some(Value::Array(classes)) => classes.first().map(|c| c.as_str().ok_or_else(wrong)).transpose(),
-        Some(_) => Err(wrong()),
-    }
-}
-
-/// The task that was asked for, or that of the class.
-fn choose_task(
-    config: &Config<'_>,
-    architecture: &Architecture,
-    asked: Option<Task>,
-    class: Option<&str>,
-) -> Result<Task, ModelError> {
-    match (asked, class) {
-        (Some(task), _) => Ok(task),
-        (None, Some(class)) => Task::of_class(class).ok_or_else(|| {
-            config.error(format!(
-                "`architectures` names {class}, which no task is known for: choose one of {}",
-                Task::list(architecture.tasks)
-            ))
-        }),
-        (None, None) => {
-            let task = architecture.tasks.first().copied().unwrap_or(Task::FeatureExtraction);
-            config.warn(format!("`architectures` is missing, so no task can be inferred: taking {task}"));
-            Ok(task)
-        }
-    }
 }
 
 /// Adds to an error about a missing tensor that the checkpoint was saved for another task.

@@ -4,6 +4,7 @@ use crate::architectures::{
     bart, bert, distilbert, gemma, gemma2, gpt_neox, gpt2, llama, marian, mistral, opt, phi3, qwen2, qwen3, roberta,
     t5, vit,
 };
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::{ModelError, Task};
 
@@ -41,6 +42,10 @@ pub struct Architecture {
     pub tasks: &'static [Task],
     /// What the base model goes by in the checkpoint of a model with a head.
     pub(crate) base: &'static str,
+    /// Configuration keys that it reads, in lists that architectures share.
+    pub(crate) keys: &'static [&'static [&'static str]],
+    /// Configuration keys, besides those of every model, of which one value is supported.
+    pub(crate) only: &'static [Only],
     /// Configuration keys, besides those of every model, that do not change the computation.
     pub(crate) irrelevant_keys: &'static [&'static str],
     /// Beginnings of the names of tensors that may be stored without being used; with a dot before

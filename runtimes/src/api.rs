@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::Path;
 
-use planish_eval::{Limits, Tensor};
-use planish_ir::{DType, Graph};
+use planish_eval::Tensor;
+use planish_ir::{DType, Dim, Graph, TensorType};
 
-use crate::value::Value;
+use crate::value::RuntimeValue;
 
 /// Something that can load and run models.
 pub trait Runtime {
@@ -19,11 +19,28 @@ pub trait Runtime {
     /// When something it needs is missing, too old or broken.
     fn check(&self) -> Result<Description, Unavailable>;
 
+    /// The kinds of files that it loads.
+    fn formats(&self) -> &'static [Format];
+
+    /// How it computes a model in a floating-point type.
+    fn arithmetic(&self, dtype: DType) -> Arithmetic;
+
     /// Makes a model ready to run.
     ///
     /// # Errors
     /// When the runtime is unavailable, does not take this kind of model, or refuses it.
-    fn load(&self, model: Model<'_>, options: &SessionOptions) -> Result<Box<dyn Session>, RuntimeError>;
+    fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError>;
+}
+
+/// How a runtime computes operators of a floating-point type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Each operator rounds its result to the type.
+    Rounded,
+    /// Some operators compute in a wider type and pass that on.
+    Wider,
+    /// It has no kernels for the type.
+    Missing,
 }
 
 /// A loaded model.
@@ -54,7 +71,7 @@ pub trait Session {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError>;
+    fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError>;
 
     /// Holds inputs in the runtime's own form for [`run_bound`](Self::run_bound), in place of
     /// those that were bound before.
@@ -71,71 +88,59 @@ pub trait Session {
     fn run_bound(&mut self) -> Result<(), RuntimeError>;
 }
 
+/// The kind of a file that holds a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Its name in messages, e.g. `ONNX`.
+    pub name: &'static str,
+}
+
+impl Format {
+    /// An ONNX file; external data lies beside it.
+    pub const ONNX: Self = Self { name: "ONNX" };
+}
+
 /// What is loaded.
 #[derive(Clone, Copy)]
 pub enum Model<'a> {
-    /// An ONNX file; its external data lies beside it.
-    Onnx(&'a Path),
+    /// A file, with the files beside it that it points to.
+    File(Format, &'a Path),
     /// A graph in memory.
     Graph(&'a Graph),
+}
+
+impl<'a> Model<'a> {
+    /// An ONNX file.
+    #[must_use]
+    pub fn onnx(path: &'a Path) -> Self {
+        Self::File(Format::ONNX, path)
+    }
+
+    /// The error of a runtime that does not take this kind of model.
+    pub(crate) fn not_taken(&self, runtime: &'static str, takes: &str) -> RuntimeError {
+        let kind = match self {
+            Self::File(format, _) => format!("a file of format {}", format.name),
+            Self::Graph(_) => "a graph in memory".to_owned(),
+        };
+        let reason = format!("it is {kind}, and the runtime takes {takes}");
+        RuntimeError::Failed { runtime, action: "load", model: self.to_string(), reason }
+    }
 }
 
 impl fmt::Display for Model<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Model::Onnx(path) => write!(f, "{}", path.display()),
+            Model::File(_, path) => write!(f, "{}", path.display()),
             Model::Graph(graph) => write!(f, "the graph `{}`", graph.name),
         }
     }
 }
 
-/// How a model is loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a model is loaded on any runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
     /// Threads that work on one operator; 0 leaves the number to the runtime.
     pub threads: usize,
-    /// Whether idle worker threads poll for work instead of sleeping: lower latency, busy cores.
-    pub spin: bool,
-    /// How far the runtime may rewrite the graph.
-    pub optimization: OptimizationLevel,
-    /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
-    pub compiled: bool,
-    /// Where a run of the reference interpreter ends with an error. Other runtimes have no limits.
-    pub limits: Limits,
-}
-
-impl Default for SessionOptions {
-    /// What ONNX Runtime does when it is asked for nothing.
-    fn default() -> Self {
-        Self {
-            threads: 0,
-            spin: true,
-            optimization: OptimizationLevel::All,
-            compiled: false,
-            limits: Limits::default(),
-        }
-    }
-}
-
-impl SessionOptions {
-    /// The defaults for a graph that planish compiled.
-    #[must_use]
-    pub fn compiled() -> Self {
-        Self { compiled: true, ..Self::default() }
-    }
-}
-
-/// How far a runtime may rewrite a graph when it loads it; ONNX Runtime's levels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptimizationLevel {
-    /// Runs the nodes as they are.
-    Disabled,
-    /// Folds constants and removes what is redundant.
-    Basic,
-    /// Also fuses operators.
-    Extended,
-    /// Also changes layouts.
-    All,
 }
 
 /// An input or output of a loaded model.
@@ -143,42 +148,21 @@ pub enum OptimizationLevel {
 pub struct Port {
     /// The name, e.g. `input_ids`.
     pub name: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Dimensions, outermost first.
-    pub dims: Vec<Dimension>,
+    /// Its type. A dimension without a name in the model has the name of the port and its axis.
+    pub ty: TensorType,
 }
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dims: Vec<String> = self.dims.iter().map(ToString::to_string).collect();
-        write!(f, "{}: {}[{}]", self.name, self.dtype, dims.join(", "))
-    }
-}
-
-/// One dimension of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Dimension {
-    /// A size the model fixes.
-    Fixed(usize),
-    /// A size known when the model runs: a name or a sum of names such as
-    /// `past_sequence_length + sequence_length`; empty where the model gives none.
-    Symbolic(String),
-}
-
-impl fmt::Display for Dimension {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Dimension::Fixed(size) => write!(f, "{size}"),
-            Dimension::Symbolic(name) if name.is_empty() => f.write_str("?"),
-            Dimension::Symbolic(name) => f.write_str(name),
-        }
+        write!(f, "{}: {}", self.name, self.ty)
     }
 }
 
 /// What a runtime found when it was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
+    /// What it is in documents, e.g. `onnxruntime`: several runtimes may be of one product.
+    pub product: &'static str,
     /// Its version, e.g. `1.31.1`.
     pub version: String,
     /// Where it was found, and by which rule.
@@ -246,7 +230,7 @@ impl Typed for Tensor {
     }
 }
 
-impl Typed for &Value {
+impl Typed for &RuntimeValue {
     fn ty(&self) -> (DType, &[usize]) {
         (self.dtype(), self.shape())
     }
@@ -264,15 +248,13 @@ pub(crate) fn in_order<'a, T: Typed>(ports: &[Port], inputs: &'a [(&str, T)]) ->
             .find(|(name, _)| *name == port.name)
             .ok_or_else(|| format!("the input `{}` is missing; the inputs are {}", port.name, names()))?;
         let (dtype, mut shape) = tensor.ty();
-        let mut wanted = port.dtype;
+        let mut wanted = port.ty.dtype;
         if let (DType::String, DType::U8, Some((_, texts))) = (wanted, dtype, shape.split_last()) {
             (wanted, shape) = (DType::U8, texts);
         }
-        let fits = port.dims.len() == shape.len()
-            && port.dims.iter().zip(shape).all(|(dim, size)| match dim {
-                Dimension::Fixed(fixed) => fixed == size,
-                Dimension::Symbolic(_) => true,
-            });
+        let fits =
+            |(dim, size): (&Dim, &usize)| dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size));
+        let fits = port.ty.shape.rank() == shape.len() && port.ty.shape.iter().zip(shape).all(fits);
         if !fits || wanted != dtype {
             return Err(format!("the input `{port}` was given {dtype}{shape:?}"));
         }

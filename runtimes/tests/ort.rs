@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use half::f16;
 use planish_eval::Tensor;
 use planish_ir::Graph;
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, OptimizationLevel, Runtime, RuntimeError, Session, SessionOptions, Value};
+use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions};
+use planish_runtimes::{Model, Runtime, RuntimeError, RuntimeValue, Session, SessionOptions};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx")).join(name)
 }
 
-fn load(name: &str, options: &SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
-    OnnxRuntime::new(None).load(Model::Onnx(&file(name)), options)
+fn load(name: &str, options: OrtOptions) -> Result<Box<dyn Session>, RuntimeError> {
+    OnnxRuntime::new(None).options(options).load(Model::onnx(&file(name)), SessionOptions { threads: 1 })
 }
 
 fn embed_inputs() -> [(&'static str, Tensor); 2] {
@@ -38,7 +38,7 @@ fn the_library_is_found_and_said_where() {
 
 #[test]
 fn ports_have_names_types_and_symbols() {
-    let session = load("embed.onnx", &SessionOptions::default()).unwrap();
+    let session = load("embed.onnx", OrtOptions::default()).unwrap();
     let shown = |ports: &[planish_runtimes::Port]| ports.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(
         shown(session.inputs()),
@@ -50,8 +50,8 @@ fn ports_have_names_types_and_symbols() {
 #[test]
 fn integers_and_booleans_go_in_and_floats_come_out() {
     for optimization in [OptimizationLevel::Disabled, OptimizationLevel::Basic, OptimizationLevel::All] {
-        let options = SessionOptions { threads: 1, spin: false, optimization, ..SessionOptions::default() };
-        let outputs = load("embed.onnx", &options).unwrap().run(&embed_inputs()).unwrap();
+        let options = OrtOptions { spin: false, optimization, ..OrtOptions::default() };
+        let outputs = load("embed.onnx", options).unwrap().run(&embed_inputs()).unwrap();
         let row = |id: i16| (0..4).map(move |k| f32::from(id * 4 + k - 16) / 8.0);
         let expected: Vec<f32> = [0, 7, 3, 4].into_iter().flat_map(row).chain([0.0; 8]).collect();
         let expected = [
@@ -64,7 +64,7 @@ fn integers_and_booleans_go_in_and_floats_come_out() {
 
 #[test]
 fn half_precision_and_empty_tensors_pass() {
-    let mut session = load("half.onnx", &SessionOptions::compiled()).unwrap();
+    let mut session = load("half.onnx", OrtOptions::compiled()).unwrap();
     let x: Vec<f16> = [0.1, -2.5, 3.0, 65504.0].map(f16::from_f32).to_vec();
     let outputs = session.run(&[("x", Tensor::new(vec![2, 2], x.clone()).unwrap())]).unwrap();
     let twice: Vec<f16> = x.iter().map(|v| v + v).collect();
@@ -79,19 +79,19 @@ fn half_precision_and_empty_tensors_pass() {
 #[test]
 fn what_a_run_gives_feeds_the_next_and_outlives_the_session() {
     let x: Vec<f16> = [0.5, -2.5, 3.0, 8.0].map(f16::from_f32).to_vec();
-    let mut value = Value::from(Tensor::new(vec![2, 2], x).unwrap());
-    let mut session = load("half.onnx", &SessionOptions::default()).unwrap();
+    let mut value = RuntimeValue::from(Tensor::new(vec![2, 2], x).unwrap());
+    let mut session = load("half.onnx", OrtOptions::default()).unwrap();
     for _ in 0..3 {
         let mut outputs = session.run_values(&[("x", &value)]).unwrap();
         assert_eq!((outputs[0].0.as_str(), outputs[1].0.as_str()), ("y", "z"));
         value = outputs.swap_remove(0).1;
         value = value.take_rows(&[1, 0]).unwrap();
     }
-    let of_bool = Value::from(Tensor::new(vec![2, 2], vec![true; 4]).unwrap());
+    let of_bool = RuntimeValue::from(Tensor::new(vec![2, 2], vec![true; 4]).unwrap());
     let error = session.run_values(&[("x", &of_bool)]).err().unwrap().to_string();
     assert!(error.contains("was given bool[2, 2]"), "{error}");
     drop(session);
-    let mut other = load("half.onnx", &SessionOptions::default()).unwrap();
+    let mut other = load("half.onnx", OrtOptions::default()).unwrap();
     let z = &other.run_values(&[("x", &value)]).unwrap()[1].1;
     assert_eq!((z.shape(), z.as_f32()), (&[2, 2][..], None));
     assert_eq!(z.to_tensor().unwrap().to_f64(), [24.0, 64.0, 4.0, -20.0]);
@@ -100,7 +100,7 @@ fn what_a_run_gives_feeds_the_next_and_outlives_the_session() {
 
 #[test]
 fn bound_inputs_are_kept_until_others_are_bound() {
-    let mut session = load("embed.onnx", &SessionOptions::default()).unwrap();
+    let mut session = load("embed.onnx", OrtOptions::default()).unwrap();
     let error = session.run_bound().unwrap_err().to_string();
     assert!(error.contains("embed.onnx") && error.ends_with("no inputs are bound"), "{error}");
     session.bind(&embed_inputs()).unwrap();
@@ -114,7 +114,7 @@ fn bound_inputs_are_kept_until_others_are_bound() {
 
 #[test]
 fn wrong_inputs_are_refused_by_name() {
-    let mut session = load("embed.onnx", &SessionOptions::default()).unwrap();
+    let mut session = load("embed.onnx", OrtOptions::default()).unwrap();
     let [keep, ids] = embed_inputs();
     let error = session.run(std::slice::from_ref(&ids)).unwrap_err().to_string();
     assert!(error.contains("the input `keep` is missing"), "{error}");
@@ -130,7 +130,7 @@ fn wrong_inputs_are_refused_by_name() {
 /// Texts are bytes of one dimension more, on the way in and on the way out.
 #[test]
 fn texts_are_given_as_bytes() {
-    let mut session = load("strings.onnx", &SessionOptions::default()).unwrap();
+    let mut session = load("strings.onnx", OrtOptions::default()).unwrap();
     let bytes = |shape: &[usize], text: &[u8]| Tensor::new(shape.to_vec(), text.to_vec()).unwrap();
     let texts = bytes(&[3, 5], "one\0\0zw\u{f6}l\0\0\0\0\0".as_bytes());
     let given = session.run(&[("x", texts)]).unwrap();
@@ -144,11 +144,14 @@ fn texts_are_given_as_bytes() {
 
 #[test]
 fn files_that_are_no_model_and_types_without_a_dtype_are_errors() {
-    let error = |name: &str| load(name, &SessionOptions::default()).err().unwrap().to_string();
+    let error = |name: &str| load(name, OrtOptions::default()).err().unwrap().to_string();
     assert!(error("absent.onnx").contains("absent.onnx` does not exist"), "{}", error("absent.onnx"));
     assert!(error("make_tiny.py").contains("ort could not load"), "{}", error("make_tiny.py"));
     assert!(error("lists.onnx").contains("the input `x` is a Sequence<"), "{}", error("lists.onnx"));
     let graph = Graph::new("g");
-    let refused = OnnxRuntime::new(None).load(Model::Graph(&graph), &SessionOptions::default()).err().unwrap();
-    assert!(refused.to_string().contains("the graph `g`: it takes ONNX files"), "{refused}");
+    let refused = OnnxRuntime::new(None).load(Model::Graph(&graph), SessionOptions::default()).err().unwrap();
+    assert!(
+        refused.to_string().contains("the graph `g`: it is a graph in memory, and the runtime takes ONNX files"),
+        "{refused}"
+    );
 }

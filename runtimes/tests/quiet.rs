@@ -17,8 +17,7 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx");
 #[ignore = "the other test's child"]
 fn fail_to_load_and_to_run() {
     let load = |name: &str| {
-        let options = SessionOptions::compiled();
-        OnnxRuntime::new(None).load(Model::Onnx(&Path::new(FIXTURES).join(name)), &options)
+        OnnxRuntime::new(None).load(Model::onnx(&Path::new(FIXTURES).join(name)), SessionOptions::default())
     };
     assert!(load("make_tiny.py").is_err());
     let ids = Tensor::new(vec![1, 1], vec![99i64]).unwrap();

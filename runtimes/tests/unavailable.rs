@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, may panic")]
 
+use planish_testing::scratch;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,7 +12,7 @@ use planish_runtimes::{Model, Runtime, RuntimeError, SessionOptions, Unavailable
 
 fn unavailable(library: &Path) -> Unavailable {
     let runtime = OnnxRuntime::new(Some(library.to_owned()));
-    let error = runtime.load(Model::Onnx(Path::new("model.onnx")), &SessionOptions::default()).err().unwrap();
+    let error = runtime.load(Model::onnx(Path::new("model.onnx")), SessionOptions::default()).err().unwrap();
     let checked = runtime.check().unwrap_err();
     assert!(matches!(error, RuntimeError::Unavailable(same) if same == checked));
     checked
@@ -37,7 +38,7 @@ fn a_missing_library_says_where_it_was_looked_for_and_what_to_do() {
 
 #[test]
 fn a_file_that_is_no_library_is_unavailable() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let path = folder.path().join("libonnxruntime.so.1.31.1");
     std::fs::write(&path, "not a library").unwrap();
     let broken = unavailable(&path);
@@ -48,14 +49,14 @@ fn a_file_that_is_no_library_is_unavailable() {
 
 #[test]
 fn another_library_is_unavailable() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let other = unavailable(&build(folder.path(), "int something(void) { return 1; }"));
     assert!(other.looked[0].ends_with("it does not export OrtGetApiBase, so it is not ONNX Runtime"), "{other}");
 }
 
 #[test]
 fn a_version_that_is_too_old_is_unavailable() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let source = r#"
         static const void *api(unsigned version) { return 0; }
         static const char *version(void) { return "1.10.0"; }

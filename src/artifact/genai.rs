@@ -10,6 +10,7 @@ use planish_ir::{Dim, Graph, ValueId};
 use planish_models::Loaded;
 use serde_json::{Map, Value, json};
 
+use crate::backend::Emitted;
 use crate::generate::{end_tokens, token};
 
 /// The name of the file.
@@ -61,8 +62,15 @@ const WITHOUT_EFFECT: &[&str] = &[
 /// # Errors
 /// When the model is no decoder, a configuration file does not say what it should, or the file
 /// cannot be written.
-pub(crate) fn write(model: &Loaded, scored: Option<usize>, folder: &Path) -> Result<Option<String>> {
-    let mut document = document(model)?;
+pub(crate) fn write(
+    model: &Loaded,
+    scored: Option<usize>,
+    emitted: &[Emitted],
+    folder: &Path,
+) -> Result<Option<String>> {
+    let file = emitted.first().and_then(|part| part.files.first());
+    let (file, _) = file.context("the decoder has no file")?;
+    let mut document = document(model, file)?;
     let ids = &mut document["model"];
     // The library refuses ids that are in no vocabulary; configurations say by them that there is none.
     let vocabulary = ids["vocab_size"].as_i64().unwrap_or(0);
@@ -113,7 +121,7 @@ pub(crate) fn warnings(model: &Loaded) -> Vec<String> {
 }
 
 /// What follows from the graph.
-fn document(model: &Loaded) -> Result<Value> {
+fn document(model: &Loaded, file: &str) -> Result<Value> {
     let no_decoder =
         || anyhow!("{} is no decoder with a cache, and onnxruntime-genai takes no other", model.architecture);
     let [part] = model.parts.as_slice() else { return Err(no_decoder()) };
@@ -135,7 +143,7 @@ fn document(model: &Loaded) -> Result<Value> {
             "context_length": context,
             "vocab_size": shape.vocabulary,
             "decoder": {
-                "filename": format!("{}.onnx", part.name),
+                "filename": file,
                 "session_options": {"provider_options": []},
                 "head_size": shape.head_size,
                 "hidden_size": shape.hidden,

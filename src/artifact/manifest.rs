@@ -2,25 +2,25 @@
 //! of where only the way from the artifact to its source, so that the same input in the same places gives the same bytes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use planish_ir::DType;
+use planish_models::Task;
 use planish_onnx::ImportOptions;
-use planish_passes::{Half, Logits, Target};
+use planish_passes::Logits;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
 use crate::artifact::package::RuntimePackage;
-use crate::artifact::precision::PartPrecision;
+use crate::artifact::precision::{PartPrecision, PrecisionName};
+use crate::artifact::value::ValueInfo;
 use crate::verify::Report;
 
-/// The version of this format.
-const SCHEMA: u32 = 3;
+/// The version of this format. docs/manifest.md describes it.
+const SCHEMA: u32 = 4;
 
-/// The oldest version that is read: in it all sizes are strings.
+/// The oldest version that is read. In version 2 all sizes are strings; versions 2 and 3 do not say which files hold a part.
 const OLDEST: u32 = 2;
 
 /// The manifest of an artifact.
@@ -31,17 +31,18 @@ pub struct Manifest {
     /// The tool and its version.
     pub producer: String,
     /// What was compiled.
-    pub source: Source,
+    pub source: SourceManifest,
     /// The architecture's `model_type`.
     pub architecture: String,
     /// The task, by Optimum's name; absent where an ONNX graph does not say.
-    pub task: Option<String>,
-    /// What it was compiled for.
+    #[serde(default, with = "text::optional")]
+    pub task: Option<Task>,
+    /// The name of the target that it was compiled for: a key of the registry of backends.
     pub target: String,
     /// The ONNX opset.
     pub opset: u32,
-    /// The type that weights are stored in, and where the target has kernels computed in: `f32`, `fp16`, `bf16`.
-    pub precision: String,
+    /// The type that weights are stored in, and that the target computes in where it has kernels for it.
+    pub precision: PrecisionName,
     /// The data that decided what stays in float32, if any did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calibration: Option<CalibratedOn>,
@@ -60,7 +61,7 @@ pub struct Manifest {
     /// The number of parameters, those that are tied or that parts share counted once.
     pub parameters: u64,
     /// The graphs, in the order in which one takes what others give.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartManifest>,
     /// The id that pads short sequences, where the configuration has one.
     pub pad_token_id: Option<i64>,
     /// The longest sequence, in tokens; absent where the model takes none or has no limit.
@@ -86,13 +87,16 @@ pub struct CalibratedOn {
 
 /// A graph of the model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Part {
-    /// The name of its file, without `.onnx`.
+pub struct PartManifest {
+    /// Its name, e.g. `model` or `decoder_with_past_model`.
     pub name: String,
+    /// The names of its files: the one that a runtime loads, then those that it points to.
+    #[serde(default)]
+    pub files: Vec<String>,
     /// The inputs, in order.
     pub inputs: Vec<Input>,
     /// The outputs, in order.
-    pub outputs: Vec<Port>,
+    pub outputs: Vec<ValueInfo>,
     /// The passes that ran, in order.
     pub passes: Vec<AppliedPass>,
     /// How it was brought to half precision, where it was.
@@ -102,32 +106,32 @@ pub struct Part {
     pub raised: BTreeMap<String, usize>,
     /// Its vocabulary, where that was to be padded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub vocabulary: Option<Vocabulary>,
+    pub vocabulary: Option<PaddedVocabulary>,
 }
 
 /// A vocabulary and what was made of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Vocabulary {
+pub struct PaddedVocabulary {
     /// The number of tokens.
     pub size: usize,
     /// The rows of the tables of tokens and of the head in the graph.
     pub padded: usize,
-    /// What the scores of tokens look like outside, `sliced` or `padded`; absent where there are none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub logits: Option<String>,
+    /// What the logits look like outside of the graph; absent where it gives none.
+    #[serde(skip_serializing_if = "Option::is_none", default, with = "text::optional")]
+    pub logits: Option<Logits>,
 }
 
-impl Part {
+impl PartManifest {
     /// The vocabulary, where scores are given for all of its rows.
     #[must_use]
-    pub fn padded_logits(&self) -> Option<&Vocabulary> {
-        self.vocabulary.as_ref().filter(|v| v.logits.as_deref() == Some(Logits::Padded.name()))
+    pub fn padded_logits(&self) -> Option<&PaddedVocabulary> {
+        self.vocabulary.as_ref().filter(|v| v.logits == Some(Logits::Padded))
     }
 }
 
 /// What was compiled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Source {
+pub struct SourceManifest {
     /// The checkpoint's name.
     pub name: String,
     /// The way to it from the artifact's folder; absent where there is none that text can say.
@@ -163,99 +167,12 @@ impl File {
     }
 }
 
-/// Name and type of an output.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Port {
-    /// The name.
-    pub name: String,
-    /// The element type, e.g. `f32`; of what is no tensor of a known number of dimensions the type, e.g.
-    /// `seq(f32[2])` or `f32[*]`.
-    pub dtype: String,
-    /// Its dimensions; none where the type is no element type.
-    pub shape: Vec<Size>,
-}
-
-impl Port {
-    /// The type as text, e.g. `f32[batch_size, 12]`.
-    #[must_use]
-    pub fn type_text(&self) -> String {
-        let sizes: Vec<String> = self.shape.iter().map(Size::to_string).collect();
-        match self.dtype.parse::<DType>() {
-            Ok(_) => format!("{}[{}]", self.dtype, sizes.join(", ")),
-            Err(_) => self.dtype.clone(),
-        }
-    }
-}
-
-/// The size of a dimension: in JSON a number where it is known, else a string.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, from = "WrittenSize")]
-pub enum Size {
-    /// A size that is the same in every run.
-    Known(u64),
-    /// The name of a size that a run decides, or a sum of such names and numbers.
-    Open(String),
-}
-
-impl Size {
-    /// The name of a size that a run decides.
-    #[must_use]
-    pub fn symbol(&self) -> Option<&str> {
-        match self {
-            Self::Known(_) => None,
-            Self::Open(symbol) => Some(symbol),
-        }
-    }
-
-    /// The size, where it is the same in every run.
-    #[must_use]
-    pub fn known(&self) -> Option<usize> {
-        match self {
-            Self::Known(size) => usize::try_from(*size).ok(),
-            Self::Open(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known(size) => write!(f, "{size}"),
-            Self::Open(symbol) => f.write_str(symbol),
-        }
-    }
-}
-
-/// A size as it stands in JSON.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum WrittenSize {
-    Number(u64),
-    Text(String),
-}
-
-impl From<WrittenSize> for Size {
-    fn from(written: WrittenSize) -> Self {
-        match written {
-            WrittenSize::Number(size) => Self::Known(size),
-            WrittenSize::Text(text) => text.into(),
-        }
-    }
-}
-
-impl From<String> for Size {
-    /// A number is a known size.
-    fn from(text: String) -> Self {
-        text.parse().map_or(Self::Open(text), Self::Known)
-    }
-}
-
 /// An input, and which integers it takes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Input {
     /// Name and type.
     #[serde(flatten)]
-    pub port: Port,
+    pub value: ValueInfo,
     /// The first integer from 0 on that it does not take; absent for real numbers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub end: Option<i64>,
@@ -271,19 +188,6 @@ pub struct AppliedPass {
 }
 
 impl Manifest {
-    /// Whether the artifact computes in bfloat16.
-    #[must_use]
-    pub fn computes_in_bfloat16(&self) -> bool {
-        self.computes_in_half() && self.precision == Half::Bf16.to_string()
-    }
-
-    /// Whether the artifact computes in half precision, and not only stores weights in it.
-    #[must_use]
-    pub fn computes_in_half(&self) -> bool {
-        let half = Target::find(&self.target).is_ok_and(|target| !target.computes_in_float32);
-        half && self.precision != "f32"
-    }
-
     /// The version of this format.
     #[must_use]
     pub fn schema() -> u32 {
@@ -312,17 +216,26 @@ impl Manifest {
             let folder = folder.display();
             format!("{folder} is no artifact, make one with `planish compile`: cannot read its {MANIFEST}")
         })?;
-        let manifest: Self = serde_json::from_str(&text).with_context(|| {
-            format!("{} is no manifest that this version reads; compile the model again", path.display())
-        })?;
-        if !(OLDEST..=SCHEMA).contains(&manifest.schema) {
+        let unread = || format!("{} is no manifest that this version reads; compile the model again", path.display());
+        let Version { schema } = serde_json::from_str(&text).with_context(unread)?;
+        if !(OLDEST..=SCHEMA).contains(&schema) {
             bail!(
-                "{} is of schema {}, this version reads {OLDEST} to {SCHEMA}; compile the model again",
-                path.display(),
-                manifest.schema
+                "{} is of schema {schema}, this version reads {OLDEST} to {SCHEMA}; compile the model again",
+                path.display()
             );
         }
+        let mut manifest: Self = serde_json::from_str(&text).with_context(unread)?;
+        manifest.name_files();
         Ok(manifest)
+    }
+
+    /// Says which files hold each part, for versions that did not: their names begin with that of the part and an ending.
+    fn name_files(&mut self) {
+        for part in self.parts.iter_mut().filter(|part| part.files.is_empty()) {
+            let beginning = format!("{}.", part.name);
+            let of_part = self.files.iter().filter(|file| file.name.starts_with(&beginning));
+            part.files = of_part.map(|file| file.name.clone()).collect();
+        }
     }
 
     /// Writes the manifest into an artifact.
@@ -336,23 +249,69 @@ impl Manifest {
     }
 }
 
+/// The version of a manifest, which says how the rest is read.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
+}
+
+/// Values that are written as their texts.
+mod text {
+    pub(super) mod optional {
+        use std::fmt::Display;
+        use std::str::FromStr;
+
+        use serde::{Deserialize, Deserializer, Serializer, de};
+
+        pub(in super::super) fn serialize<T: Display, S: Serializer>(
+            value: &Option<T>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match value {
+                Some(value) => to.collect_str(value),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+        where
+            T: FromStr<Err: Display>,
+            D: Deserializer<'de>,
+        {
+            let text = Option::<String>::deserialize(from)?;
+            text.map(|text| text.parse().map_err(de::Error::custom)).transpose()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn known_sizes_are_numbers_and_were_strings() {
-        let port = |shape: &str| -> Port {
-            serde_json::from_str(&format!(r#"{{"name": "x", "dtype": "f32", "shape": {shape}}}"#)).unwrap()
+    fn parts_of_older_manifests_have_the_files_that_begin_with_their_names() {
+        let manifest = |schema: u32| {
+            format!(
+                r#"{{"schema": {schema}, "producer": "planish", "source": {{"name": "m", "files": []}}, "architecture": "t5",
+                     "task": "text2text-generation", "target": "ort", "opset": 20, "precision": "f32", "fusion": true,
+                     "files": [{{"name": "decoder_model.onnx", "bytes": 1}}, {{"name": "decoder_model.onnx_data", "bytes": 2}},
+                               {{"name": "decoder.onnx", "bytes": 3}}],
+                     "companions": [], "parameters": 1, "pad_token_id": null,
+                     "parts": [{{"name": "decoder_model", "inputs": [], "outputs": [], "passes": [], "raised": {{}}}}]}}"#
+            )
         };
-        let new = port(r#"["batch_size", 128, "past + 1"]"#);
-        let old = port(r#"["batch_size", "128", "past + 1"]"#);
-        assert_eq!(new.shape, old.shape);
-        assert_eq!(new.shape[1], Size::Known(128));
-        assert_eq!(old.type_text(), "f32[batch_size, 128, past + 1]");
-        let written = serde_json::to_string(&old).unwrap();
-        assert_eq!(written, r#"{"name":"x","dtype":"f32","shape":["batch_size",128,"past + 1"]}"#);
-        serde_json::from_str::<Size>("-1").unwrap_err();
-        serde_json::from_str::<Size>("1.5").unwrap_err();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(MANIFEST), manifest(3)).unwrap();
+        let read = Manifest::read(folder.path()).unwrap();
+        assert_eq!(read.parts[0].files, ["decoder_model.onnx", "decoder_model.onnx_data"]);
+        assert_eq!(read.task, Some(Task::Text2TextGeneration));
+        for schema in [1, 5] {
+            fs::write(folder.path().join(MANIFEST), manifest(schema)).unwrap();
+            let error = Manifest::read(folder.path()).unwrap_err().to_string();
+            assert!(error.contains(&format!("is of schema {schema}, this version reads 2 to 4")), "{error}");
+        }
+        fs::write(folder.path().join(MANIFEST), manifest(4).replace("text2text", "telepathy")).unwrap();
+        let error = format!("{:#}", Manifest::read(folder.path()).unwrap_err());
+        assert!(error.contains("unknown task `telepathy-generation`"), "{error}");
     }
 }

@@ -4,58 +4,143 @@ pub(crate) mod genai;
 pub mod manifest;
 pub mod package;
 pub mod precision;
+mod run;
+pub mod value;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use planish_ir::DType;
+use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 
-use crate::artifact::manifest::{File, Manifest, Part};
+use crate::artifact::manifest::{File, Manifest, PartManifest};
+use crate::backend::{self, BACKENDS, Backend};
+
+pub use run::RunOptions;
 
 /// The name of the manifest in an artifact.
 pub const MANIFEST: &str = "planish.json";
 
-/// The names of all files of an artifact.
-pub(crate) fn file_names(manifest: &Manifest) -> impl Iterator<Item = &str> {
-    let model = manifest.files.iter().map(|file| file.name.as_str());
-    let taken_over = manifest.linked.iter().chain(&manifest.companions).map(String::as_str);
-    model.chain(taken_over).chain([MANIFEST])
+/// An artifact in its folder.
+#[derive(Clone)]
+pub struct Artifact {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What its `planish.json` holds.
+    pub manifest: Manifest,
+    /// The backend of its target.
+    pub backend: &'static Backend,
 }
 
-/// The graph of an artifact that is one model, and where its file is.
-///
-/// # Errors
-/// When the folder is no artifact, or one of several models.
-pub fn model<'a>(folder: &Path, manifest: &'a Manifest) -> Result<(PathBuf, &'a Part)> {
-    match manifest.parts.as_slice() {
-        [part] => Ok((part_path(folder, manifest, part)?, part)),
-        parts => {
-            let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+impl Artifact {
+    /// Opens an artifact.
+    ///
+    /// # Errors
+    /// When the folder is no artifact, or one of a version or for a target that is not known.
+    pub fn open(folder: &Path) -> Result<Self> {
+        Self::open_among(folder, BACKENDS)
+    }
+
+    /// Opens an artifact for one of these backends.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_among(folder: &Path, backends: &[&'static Backend]) -> Result<Self> {
+        let manifest = Manifest::read(folder)?;
+        let Some(backend) = backend::find(&manifest.target, backends) else {
+            let names: Vec<&str> = backends.iter().map(|backend| backend.target.name).collect();
             bail!(
-                "{} is made of {} ({}), and only artifacts of one model can be taken here; `planish verify` takes it",
+                "{} is compiled for the target `{}`, which this version does not have; it has {}",
                 folder.display(),
-                names.join(", "),
-                manifest.task.as_deref().unwrap_or("no task that its graph tells")
-            )
+                manifest.target,
+                names.join(", ")
+            );
+        };
+        Ok(Self { folder: folder.to_owned(), manifest, backend })
+    }
+
+    /// The part of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn part(&self, name: &str) -> Result<&PartManifest> {
+        self.manifest.parts.iter().find(|part| part.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.manifest.parts.iter().map(|part| part.name.as_str()).collect();
+            let folder = self.folder.display();
+            anyhow!("{folder} has no {name}, only {}; compile the model again", names.join(", "))
+        })
+    }
+
+    /// The file of a part that a runtime loads.
+    ///
+    /// # Errors
+    /// When a file of the part, or weights that it points into, are missing or not as long as they were.
+    pub fn file(&self, part: &PartManifest) -> Result<PathBuf> {
+        for linked in &self.manifest.linked {
+            if let Some(source) = self.manifest.source.files.iter().find(|source| source.name == *linked) {
+                whole(&self.folder, source)?;
+            }
         }
+        let mut paths = Vec::new();
+        for name in &part.files {
+            if let Some(file) = self.manifest.files.iter().find(|file| file.name == *name) {
+                paths.push(whole(&self.folder, file)?);
+            }
+        }
+        let manifest = || self.folder.join(MANIFEST);
+        let missing = || anyhow!("{} names no file of {}; compile the model again", manifest().display(), part.name);
+        paths.into_iter().next().ok_or_else(missing)
+    }
+
+    /// Loads a part.
+    ///
+    /// # Errors
+    /// As [`Self::file`], and when the runtime does not load it.
+    pub fn load(
+        &self,
+        part: &PartManifest,
+        runtime: &dyn Runtime,
+        options: SessionOptions,
+    ) -> Result<Box<dyn Session>> {
+        let file = self.file(part)?;
+        Ok(runtime.load(Model::File(self.backend.emitter.format(), &file), options)?)
+    }
+
+    /// The floating-point type that it computes in.
+    #[must_use]
+    pub fn computes(&self) -> DType {
+        if self.backend.target.computes_in_float32 { DType::F32 } else { self.manifest.precision.dtype() }
+    }
+
+    /// Whether it computes in half precision, and does not only store weights in it.
+    #[must_use]
+    pub fn computes_in_half(&self) -> bool {
+        self.computes() != DType::F32
+    }
+
+    /// The name of its folder.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let resolved = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
+        resolved.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// The bytes of the files that hold a part.
+    #[must_use]
+    pub fn bytes(&self, part: &PartManifest) -> u64 {
+        let names = part.files.iter().chain(&self.manifest.linked);
+        names.filter_map(|name| fs::metadata(self.folder.join(name)).ok()).map(|metadata| metadata.len()).sum()
     }
 }
 
-/// Where the file of a part is.
-///
-/// # Errors
-/// When it or weights that it points into are missing, or not as long as they were.
-pub fn part_path(folder: &Path, manifest: &Manifest, part: &Part) -> Result<PathBuf> {
-    let name = format!("{}.onnx", part.name);
-    let file = manifest.files.iter().find(|file| file.name == name);
-    let file = file
-        .ok_or_else(|| anyhow!("{} names no file {name}; compile the model again", folder.join(MANIFEST).display()))?;
-    for linked in &manifest.linked {
-        if let Some(source) = manifest.source.files.iter().find(|source| source.name == *linked) {
-            whole(folder, source)?;
-        }
+impl Manifest {
+    /// The names of all files of the artifact.
+    pub(crate) fn file_names(&self) -> impl Iterator<Item = &str> {
+        let model = self.files.iter().map(|file| file.name.as_str());
+        let taken_over = self.linked.iter().chain(&self.companions).map(String::as_str);
+        model.chain(taken_over).chain([MANIFEST])
     }
-    whole(folder, file)
 }
 
 /// A file of an artifact, if it is as long as it was.

@@ -8,6 +8,7 @@ use planish_models::{Loaded, Task};
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::genai;
+use crate::backend::Emitted;
 
 /// The library that an artifact is laid out for. The graphs are the same for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -65,7 +66,7 @@ impl RuntimePackage {
 
     /// Writes what the library needs besides the model and what was copied from the source into a
     /// folder; returns the names of the files, and what a user must know. `scored` is how wide logits
-    /// are, if not as in the source.
+    /// are, if not as in the source; `emitted` are the files of each part.
     ///
     /// # Errors
     /// When a configuration that was copied there cannot be honoured, or a file cannot be written.
@@ -73,11 +74,12 @@ impl RuntimePackage {
         self,
         model: &Loaded,
         scored: Option<usize>,
+        emitted: &[Emitted],
         folder: &Path,
     ) -> Result<(Vec<String>, Option<String>)> {
         match self {
             Self::Optimum => Ok((Vec::new(), None)),
-            Self::Genai => Ok((vec![genai::CONFIG.to_owned()], genai::write(model, scored, folder)?)),
+            Self::Genai => Ok((vec![genai::CONFIG.to_owned()], genai::write(model, scored, emitted, folder)?)),
         }
     }
 }

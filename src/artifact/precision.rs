@@ -1,9 +1,65 @@
 //! What is said of half precision: in `planish.json`, and to a person.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use planish_ir::DType;
 use planish_passes::precision::{HalfReport, Kept, Loss};
+use planish_passes::{Half, Precision};
 use serde::{Deserialize, Serialize};
+
+/// The type that the weights of an artifact are stored in, and that it computes in where its target has kernels for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PrecisionName {
+    /// float32.
+    #[serde(rename = "f32")]
+    F32,
+    /// float16.
+    #[serde(rename = "fp16")]
+    F16,
+    /// bfloat16.
+    #[serde(rename = "bf16")]
+    Bf16,
+}
+
+impl PrecisionName {
+    /// The element type.
+    #[must_use]
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::Bf16,
+        }
+    }
+}
+
+impl From<Half> for PrecisionName {
+    fn from(half: Half) -> Self {
+        match half {
+            Half::F16 => Self::F16,
+            Half::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+impl From<&Precision> for PrecisionName {
+    fn from(precision: &Precision) -> Self {
+        match precision {
+            Precision::Half(half) => half.half.into(),
+        }
+    }
+}
+
+impl fmt::Display for PrecisionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "fp16",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
 
 /// How a graph was brought to half precision.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,7 +108,7 @@ impl From<&HalfReport> for PartPrecision {
     fn from(report: &HalfReport) -> Self {
         let kept = |kept: &Kept| KeptInFloat32 {
             name: kept.name.clone(),
-            operator: kept.operator.to_owned(),
+            operator: kept.operator.clone(),
             origin: kept.origin.to_string(),
             reason: kept.reason.to_string(),
         };

@@ -6,7 +6,8 @@ use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::Serialize;
 
 use super::environment::memory;
-use crate::artifact::manifest::Vocabulary;
+use crate::artifact::manifest::PaddedVocabulary;
+use crate::artifact::precision::PrecisionName;
 use crate::verify::Tolerances;
 
 /// A loaded artifact, or a part of one.
@@ -17,14 +18,14 @@ pub struct Contestant {
     pub part: usize,
     /// The runtime it is loaded in.
     pub runtime: &'static str,
-    /// The precision it computes in, e.g. `f32`.
-    pub precision: String,
+    /// The precision of its weights.
+    pub precision: PrecisionName,
     /// The size of its weights in files, in bytes.
     pub weights: u64,
     /// How far its outputs may be from the reference's.
     pub tolerances: Tolerances,
     /// Its vocabulary, where it gives logits for all rows of that.
-    pub vocabulary: Option<Vocabulary>,
+    pub vocabulary: Option<PaddedVocabulary>,
     pub(crate) session: Box<dyn Session>,
     pub(crate) load: Load,
     pub(crate) resident: Option<u64>,
@@ -47,10 +48,10 @@ impl Contestant {
     /// When the runtime does not load it.
     pub fn load(
         label: &str,
-        precision: &str,
+        precision: PrecisionName,
         runtime: &dyn Runtime,
         model: Model<'_>,
-        options: &SessionOptions,
+        options: SessionOptions,
         weights: u64,
         tolerances: Tolerances,
     ) -> Result<Self, RuntimeError> {
@@ -65,7 +66,7 @@ impl Contestant {
             label: label.to_owned(),
             part: 0,
             runtime: runtime.name(),
-            precision: precision.to_owned(),
+            precision,
             weights,
             tolerances,
             vocabulary: None,
@@ -78,7 +79,7 @@ impl Contestant {
     /// The same, for the part at another place, with its vocabulary where it gives logits for all rows
     /// of that.
     #[must_use]
-    pub fn of_part(self, part: usize, vocabulary: Option<Vocabulary>) -> Self {
+    pub fn of_part(self, part: usize, vocabulary: Option<PaddedVocabulary>) -> Self {
         Self { part, vocabulary, ..self }
     }
 }

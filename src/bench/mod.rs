@@ -1,5 +1,6 @@
 //! Measuring how fast artifacts run, next to each other and only where they are right.
 
+mod artifacts;
 mod clock;
 mod contestant;
 mod document;
@@ -12,10 +13,13 @@ mod table;
 
 use std::time::Duration;
 
+pub use artifacts::{Contest, find_artifacts};
 pub use contestant::{Contestant, Load};
-pub use document::{Accuracy, Cell, CellOptions, Document, Memory, ModelId, SCHEMA, Shape, Throughput, Tool, Warmup};
+pub use document::{
+    Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Throughput, Tool, Warmup,
+};
 pub use environment::{Cpu, Environment};
-pub use source::{Source, SourcePart};
+pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
 pub use table::table;

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use planish_runtimes::{RuntimeError, Session};
 
-use super::document::{Accuracy, Cell, Shape};
+use super::document::{Accuracy, Cell, CellShape};
 use super::job::Job;
 use super::source::Run;
 use super::table::significant;
-use super::{BenchOptions, Contestant, Source};
+use super::{BenchOptions, Contestant, ReferenceModel};
 use crate::inputs::InputError;
 use crate::verify::{OutputReport, compare, named};
 
@@ -33,6 +33,10 @@ pub trait BenchObserver {
     fn progress(&mut self, share: f64);
     /// A cell is done, one more of those that will be.
     fn measured(&mut self, cell: Measured<'_>);
+    /// Something is left out, or of no use.
+    fn warning(&mut self, text: &str);
+    /// Something is right and may be taken for something else.
+    fn note(&mut self, text: &str);
 }
 
 /// A cell that is done. Its text form is a line.
@@ -45,7 +49,7 @@ pub struct Measured<'a> {
     /// The runtime.
     pub runtime: &'a str,
     /// What was run.
-    pub shape: &'a Shape,
+    pub shape: &'a CellShape,
     /// The median of the times in milliseconds, or why there is none.
     pub median: Result<f64, &'a str>,
 }
@@ -70,7 +74,7 @@ impl fmt::Display for Measured<'_> {
 /// When there is nothing to measure, or no inputs can be made.
 pub fn sweep(
     contestants: &mut [Contestant],
-    source: &mut Source,
+    source: &mut ReferenceModel,
     options: &BenchOptions,
     observer: &mut dyn BenchObserver,
 ) -> Result<Vec<Cell>, BenchError> {
@@ -182,11 +186,12 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use planish_runtimes::ort::OnnxRuntime;
+    use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
     use planish_runtimes::{Model, Runtime, SessionOptions};
 
     use super::*;
-    use crate::bench::{Document, Environment, SourcePart};
+    use crate::artifact::precision::PrecisionName;
+    use crate::bench::{Document, Environment, ReferencePart};
     use crate::inputs::{Values, specs};
     use crate::verify::Tolerances;
 
@@ -195,9 +200,10 @@ mod tests {
     }
 
     fn contestant(label: &str, name: &str) -> Contestant {
-        let (runtime, path, options) = (OnnxRuntime::new(None), file(name), options());
-        let options = SessionOptions { threads: options.threads, spin: options.spin, ..SessionOptions::default() };
-        Contestant::load(label, "f32", &runtime, Model::Onnx(&path), &options, 128, Tolerances::F32).unwrap()
+        let ort = OrtOptions { spin: options().spin, ..OrtOptions::default() };
+        let (runtime, path) = (OnnxRuntime::new(None).options(ort), file(name));
+        let (options, precision) = (SessionOptions { threads: options().threads }, PrecisionName::F32);
+        Contestant::load(label, precision, &runtime, Model::onnx(&path), options, 128, Tolerances::F32).unwrap()
     }
 
     fn options() -> BenchOptions {
@@ -217,8 +223,8 @@ mod tests {
         let session = contestant("reference", "embed.onnx").session;
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: ids, pad: None })]);
         let specs = specs(session.inputs(), &ids).unwrap();
-        let part = SourcePart { name: "model".to_owned(), session, specs };
-        let mut source = Source { parts: vec![part], longest: None };
+        let part = ReferencePart { name: "model".to_owned(), session, specs };
+        let mut source = ReferenceModel { parts: vec![part], longest: None };
         let mut seen = Seen::default();
         let cells = sweep(contestants, &mut source, &options(), &mut seen).unwrap();
         assert!(seen.shares.is_sorted() && seen.shares.last() == Some(&1.0), "{:?}", seen.shares);
@@ -250,6 +256,14 @@ mod tests {
 
         fn measured(&mut self, cell: Measured<'_>) {
             self.lines.push(cell.to_string());
+        }
+
+        fn warning(&mut self, text: &str) {
+            panic!("{text}");
+        }
+
+        fn note(&mut self, text: &str) {
+            panic!("{text}");
         }
     }
 
@@ -296,7 +310,7 @@ mod tests {
     fn there_must_be_something_to_measure() {
         let mut contestants = [contestant("right", "embed.onnx")];
         let error = |contestants: &mut [Contestant], options: &BenchOptions| {
-            let mut source = Source { parts: Vec::new(), longest: None };
+            let mut source = ReferenceModel { parts: Vec::new(), longest: None };
             sweep(contestants, &mut source, options, &mut Seen::default()).unwrap_err().to_string()
         };
         assert_eq!(error(&mut [], &options()), "nothing to measure: no artifact");

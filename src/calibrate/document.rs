@@ -10,7 +10,7 @@ use planish_passes::{CalibrationTable, Range};
 use serde::{Deserialize, Serialize};
 
 use super::observed_values;
-use crate::artifact::manifest::{File, Manifest, Source};
+use crate::artifact::manifest::{File, Manifest, SourceManifest};
 use crate::files::{self, digest};
 use crate::source::SourceModel;
 
@@ -31,7 +31,7 @@ pub struct Calibration {
     schema: u32,
     producer: String,
     /// The model that ran.
-    pub source: Source,
+    pub source: SourceManifest,
     /// What its outputs were for, where that is known.
     pub task: Option<String>,
     /// The data set.
@@ -70,7 +70,7 @@ impl Calibration {
             format: FORMAT.to_owned(),
             schema: SCHEMA,
             producer: Manifest::producer(),
-            source: Source {
+            source: SourceManifest {
                 name: model.name(),
                 path: None,
                 files: paths.into_iter().map(described).collect::<Result<_>>()?,
@@ -82,6 +82,16 @@ impl Calibration {
             method: METHOD.to_owned(),
             parts: table.parts().map(part).collect(),
         })
+    }
+
+    /// Reads a table that has to be one of a model for a task.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is a table of another model.
+    pub fn of(model: &SourceModel, path: &Path, task: Option<Task>) -> Result<Self> {
+        let calibration = Self::read(path)?;
+        calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
+        Ok(calibration)
     }
 
     /// Reads a table.

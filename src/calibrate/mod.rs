@@ -6,12 +6,13 @@ mod run;
 mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use planish_models::{LoadOptions, Task};
 use planish_passes::CalibrationTable;
 
+use crate::backend::{Backend, ONNX_RUNTIME, RuntimeSettings};
 use crate::chain::{Chain, DECODER_WITH_PAST};
 use crate::compile::interface;
 use crate::data::{DataOptions, Dataset};
@@ -20,7 +21,6 @@ use crate::source::SourceModel;
 pub use document::{Calibration, is_table};
 use run::Runner;
 use sessions::Sessions;
-pub(crate) use sessions::export as export_temporarily;
 
 /// How to calibrate.
 #[derive(Clone, Debug, Default)]
@@ -32,24 +32,24 @@ pub struct CalibrateOptions {
     /// How the data set is read.
     pub data: DataOptions,
     /// Where the model runs.
-    pub runtime: CalibrationRuntime,
+    pub on: CalibrateOn,
     /// Threads of the runtime; one a core where absent.
     pub threads: Option<u16>,
 }
 
 /// Where a model is run on data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CalibrationRuntime {
-    /// ONNX Runtime's CPU provider, on graphs that are compiled for it; the library or its folder, if the
-    /// user named one.
-    Ort(Option<PathBuf>),
+#[derive(Clone, Debug)]
+pub enum CalibrateOn {
+    /// The runtime of a backend, on graphs that are compiled for it.
+    Backend(&'static Backend, RuntimeSettings),
     /// The reference interpreter, on the canonical graphs: slow.
-    Reference,
+    Interpreter,
 }
 
-impl Default for CalibrationRuntime {
+impl Default for CalibrateOn {
+    /// ONNX Runtime on CPUs.
     fn default() -> Self {
-        Self::Ort(None)
+        Self::Backend(&ONNX_RUNTIME, RuntimeSettings::default())
     }
 }
 
@@ -98,7 +98,7 @@ pub fn calibrate(
 fn observed_values(model: &SourceModel, task: Option<Task>) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let source = model.load(LoadOptions { task, strict: false })?;
     let one = |part: &planish_models::Part| {
-        let graph = sessions::observing(&part.graph, model.default_opset(), false)?;
+        let graph = sessions::observing(&part.graph, model.default_opset(), None)?;
         Ok((part.name.to_owned(), sessions::values(&graph).into_iter().map(str::to_owned).collect()))
     };
     source.parts.iter().map(one).collect()

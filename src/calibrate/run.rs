@@ -4,10 +4,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
 use planish_passes::observe::{Observed, observed, scores_of};
 use planish_passes::{CalibrationTable, Range};
-use planish_runtimes::Value;
+use planish_runtimes::RuntimeValue;
 
 use super::sessions::{ObservedPart, Sessions};
-use crate::artifact::manifest::{Input, Part};
+use crate::artifact::manifest::{Input, PartManifest};
 use crate::chain::{DECODER_WITH_PAST, columns, input_of_model, output_of_model};
 
 /// What a decoder behind an encoder reads, by its name in the model.
@@ -15,13 +15,13 @@ const DECODER_IDS: &str = "decoder_input_ids";
 
 /// A model's parts, one after another.
 pub(super) struct Runner<'a> {
-    parts: Vec<&'a Part>,
+    parts: Vec<&'a PartManifest>,
     sessions: Sessions,
 }
 
 impl<'a> Runner<'a> {
     /// For the parts in the order in which one takes what others give.
-    pub(super) fn new(parts: Vec<&'a Part>, sessions: Sessions) -> Self {
+    pub(super) fn new(parts: Vec<&'a PartManifest>, sessions: Sessions) -> Self {
         Self { parts, sessions }
     }
 
@@ -30,7 +30,7 @@ impl<'a> Runner<'a> {
     pub(super) fn run(&mut self, inputs: Vec<(String, Tensor)>, table: &mut CalibrationTable) -> Result<()> {
         let alone = self.parts.len() == 1;
         let mut rest = None;
-        let mut known: Vec<(String, Value)> = Vec::new();
+        let mut known: Vec<(String, RuntimeValue)> = Vec::new();
         for (name, tensor) in inputs {
             let tensor = match tensor.shape() {
                 [_, tokens] if !alone && name == DECODER_IDS => {
@@ -50,7 +50,7 @@ impl<'a> Runner<'a> {
             }
             let running = self.sessions.parts.get_mut(&part.name).with_context(|| format!("no {}", part.name))?;
             let input = |input: &'a Input| {
-                let name = input.port.name.as_str();
+                let name = input.value.name.as_str();
                 let wanted = if alone { name.into() } else { input_of_model(&part.name, name) };
                 let value = known.iter().find(|(other, _)| *other == wanted);
                 Ok((name, &value.with_context(|| format!("nothing gives the input `{name}` of {}", part.name))?.1))
@@ -88,11 +88,11 @@ struct Seen {
 
 /// Folds what observers gave; returns what else the part gave.
 fn fold(
-    part: &Part,
+    part: &PartManifest,
     running: &ObservedPart,
-    outputs: Vec<(String, Value)>,
+    outputs: Vec<(String, RuntimeValue)>,
     table: &mut CalibrationTable,
-) -> Result<Vec<(String, Value)>> {
+) -> Result<Vec<(String, RuntimeValue)>> {
     let mut own = Vec::new();
     let mut all: Vec<Seen> = Vec::new();
     for (name, output) in outputs {
@@ -120,13 +120,13 @@ fn fold(
 }
 
 /// The error on a value that is not a number. What is infinite before it may be where it comes from.
-fn not_finite(part: &Part, running: &ObservedPart, all: &[Seen], broken: &Seen) -> anyhow::Error {
+fn not_finite(part: &PartManifest, running: &ObservedPart, all: &[Seen], broken: &Seen) -> anyhow::Error {
     let named = |seen: &Seen| {
         let name = scores_of(&seen.value).unwrap_or(&seen.value);
         let origin = running.origins.get(&seen.value).or_else(|| running.origins.get(name));
         format!("`{}` of {} ({})", seen.value, part.name, origin.map_or("unknown origin", String::as_str))
     };
-    if part.inputs.iter().any(|input| input.port.name == broken.value) {
+    if part.inputs.iter().any(|input| input.value.name == broken.value) {
         return anyhow!("the input {} holds NaN: the data has to be finite", named(broken));
     }
     let infinite = |seen: &&Seen| !seen.range.is_empty() && seen.range.magnitude() == f64::INFINITY;

@@ -2,25 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::Loaded;
-use planish_onnx::{EXTERNAL_BYTES, ExportError, ExportOptions, Placement};
 use planish_passes::observe::{OBSERVE, Observed, observed};
-use planish_passes::{ONNX, ORT, Options, PassError, Pipeline};
-use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, ort::OnnxRuntime};
+use planish_passes::{ONNX, Options, PassError, Pipeline, Target};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
 
-use super::{CalibrateOptions, CalibrationRuntime};
-use crate::draft::Draft;
-
-/// The name of the temporary folder.
-const FOLDER: &str = "planish-calibration";
+use super::{CalibrateOn, CalibrateOptions};
+use crate::backend::TemporaryFiles;
 
 /// The parts, by their names.
 pub(super) struct Sessions {
     pub(super) parts: BTreeMap<String, ObservedPart>,
     /// The files that the sessions read, while they live.
-    _files: Option<Draft>,
+    _files: Option<TemporaryFiles>,
 }
 
 /// A part that is ready to run.
@@ -33,66 +29,42 @@ pub(super) struct ObservedPart {
 impl Sessions {
     /// Loads every part of a model.
     pub(super) fn open(source: &Loaded, opset: u32, options: &CalibrateOptions) -> Result<Self> {
-        let threads = options.threads.unwrap_or(0).into();
-        let session_options = SessionOptions { threads, ..SessionOptions::compiled() };
+        let threads = SessionOptions { threads: options.threads.unwrap_or(0).into() };
         let origins = |graph: &Graph| -> BTreeMap<String, String> {
             graph.values().map(|(_, value)| (value.name.clone(), value.origin.to_string())).collect()
         };
         let mut parts = BTreeMap::new();
-        let CalibrationRuntime::Ort(library) = &options.runtime else {
+        let CalibrateOn::Backend(backend, settings) = &options.on else {
             for part in &source.parts {
-                let graph = observing(&part.graph, opset, false)?;
-                let session = Reference.load(Model::Graph(&graph), &session_options)?;
+                let graph = observing(&part.graph, opset, None)?;
+                let session = ReferenceRuntime::default().load(Model::Graph(&graph), threads)?;
                 parts.insert(part.name.to_owned(), ObservedPart { session, origins: origins(&graph) });
             }
             return Ok(Self { parts, _files: None });
         };
-        let runtime = OnnxRuntime::new(library.clone());
+        let runtime = backend.runtime(settings);
         runtime.check()?;
-        let place = std::env::temp_dir().join(FOLDER);
-        let draft = Draft::create(&place, false)
-            .with_context(|| format!("cannot write temporary files to {}; TMPDIR chooses", place.display()))?;
+        let files = TemporaryFiles::create("planish-calibration")?;
         for part in &source.parts {
-            let origins = origins(&observing(&part.graph, opset, false)?);
-            let graph = observing(&part.graph, opset, true)?;
-            export(&graph, part.name, &draft, opset)?;
-            let file = draft.folder().join(format!("{}.onnx", part.name));
-            let session = runtime.load(Model::Onnx(&file), &session_options)?;
+            let origins = origins(&observing(&part.graph, opset, None)?);
+            let graph = observing(&part.graph, opset, Some(backend.target))?;
+            let file = files.emit(backend, &graph, part.name, opset)?;
+            let session = runtime.load(Model::File(backend.emitter.format(), &file), threads)?;
             parts.insert(part.name.to_owned(), ObservedPart { session, origins });
         }
-        Ok(Self { parts, _files: Some(draft) })
+        Ok(Self { parts, _files: Some(files) })
     }
 }
 
-/// Writes a graph into a temporary folder; it shares the weight files where the filesystem can.
-pub(crate) fn export(graph: &Graph, name: &str, draft: &Draft, opset: u32) -> Result<(), ExportError> {
-    let progress = |_| {};
-    let written = |placement| {
-        let options = ExportOptions {
-            metadata: &[],
-            opset,
-            placement,
-            external_above: EXTERNAL_BYTES,
-            data_suffix: "_data",
-            progress: &progress,
-        };
-        planish_onnx::export(graph, name, draft.folder(), &options).map(drop)
-    };
-    match written(Placement::Link) {
-        Err(ExportError::Link { .. }) => written(Placement::Copy),
-        done => done,
-    }
-}
-
-/// A part's graph with observers: the canonical one, or lowered to what ONNX Runtime runs.
-pub(super) fn observing(graph: &Graph, opset: u32, lowered: bool) -> Result<Graph, PassError> {
+/// A part's graph with observers: the canonical one, or lowered to what a target runs.
+pub(super) fn observing(graph: &Graph, opset: u32, target: Option<&'static Target>) -> Result<Graph, PassError> {
     let mut graph = graph.clone();
-    let options = Options::new(if lowered { &ORT } else { &ONNX }, opset);
+    let options = Options::new(target.unwrap_or(&ONNX), opset);
     let pipeline = Pipeline::new(options.clone());
     let (mut stages, mut after) = (Vec::new(), |_: &'static str, _: &Graph| {});
     pipeline.raise(&mut graph, &mut stages, &mut after)?;
     (OBSERVE.run)(&mut graph, &options)?;
-    if lowered {
+    if target.is_some() {
         pipeline.lower(&mut graph, &mut stages, &mut after)?;
     }
     Ok(graph)

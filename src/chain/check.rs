@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use planish_eval::Tensor;
+use planish_ir::Dim;
 
 use crate::artifact::manifest::Input;
 
@@ -27,11 +28,12 @@ pub(super) fn check(
     longest: Option<usize>,
 ) -> Result<()> {
     let known = |name: &str| described.iter().find(|(other, _)| other == name).map(|(_, input)| *input);
-    let mut sizes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    let mut sizes: BTreeMap<&Dim, (usize, &str)> = BTreeMap::new();
     let longest = longest.unwrap_or(usize::MAX);
     for (name, tensor, input) in inputs.iter().filter_map(|(name, tensor)| Some((name, tensor, known(name)?))) {
-        let sizes_of = || input.port.shape.iter().zip(tensor.shape());
-        let symbols = || sizes_of().filter_map(|(dim, size)| Some((dim.symbol()?, size)));
+        let sizes_of = || input.value.dims().iter().zip(tensor.shape());
+        let open = || sizes_of().filter(|(dim, _)| dim.as_constant().is_none());
+        let symbols = || sizes_of().filter_map(|(dim, size)| Some((&**dim.as_symbol()?, size)));
         let tokens = |symbol: &str| TOKENS.iter().any(|symbols| symbols.contains(&symbol));
         if symbols().any(|(symbol, size)| tokens(symbol) && *size > longest) {
             bail!("`{name}` has the shape {:?}: the model takes at most {longest} tokens in a row", tensor.shape());
@@ -42,10 +44,10 @@ pub(super) fn check(
                 tensor.shape()
             );
         }
-        for (symbol, &size) in symbols() {
-            let (first, of) = *sizes.entry(symbol).or_insert((size, name));
+        for (dim, &size) in open() {
+            let (first, of) = *sizes.entry(dim).or_insert((size, name));
             if first != size {
-                bail!("`{symbol}` is {first} in `{of}` and {size} in `{name}`: inputs of one run have the same");
+                bail!("`{dim}` is {first} in `{of}` and {size} in `{name}`: inputs of one run have the same");
             }
         }
         let Some(end) = input.end.filter(|_| tensor.dtype().is_integer()) else { continue };
@@ -58,7 +60,7 @@ pub(super) fn check(
         }
     }
     for symbols in TOKENS {
-        let of_row: Vec<usize> = symbols.iter().filter_map(|symbol| Some(sizes.get(symbol)?.0)).collect();
+        let of_row: Vec<usize> = symbols.iter().filter_map(|symbol| Some(sizes.get(&Dim::symbol(symbol))?.0)).collect();
         let sum = of_row.iter().try_fold(0usize, |sum, size| sum.checked_add(*size)).unwrap_or(usize::MAX);
         if sum > longest {
             bail!("`{}` are {sum}: the model takes at most {longest} tokens in a row", symbols.join("` and `"));

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use planish_eval::Tensor;
-use planish_ir::DType;
+use planish_ir::{Bindings, DType, Dim};
 
 use super::CACHE;
-use crate::artifact::manifest::{Input, Size};
+use crate::artifact::manifest::Input;
 
 /// The inputs that say which positions hold a token.
 const MASK: &str = "attention_mask";
 
-/// Sizes of named dimensions.
-type Sizes<'a> = BTreeMap<&'a str, usize>;
+/// Sizes of open dimensions: symbols and sums of them.
+type Sizes<'a> = BTreeMap<&'a Dim, usize>;
 
 /// Adds the inputs among those `described` that are missing and follow from what is given: an empty
 /// cache, a mask of ones, positions that the mask counts, segments of zeros. Returns what was added,
@@ -27,11 +27,11 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
 
     // All keys and values or none: some of them, or an encoder's, are never empty.
     let cache: Vec<_> = described.iter().filter(|(name, _)| name.starts_with(CACHE)).collect();
-    let pasts: Option<Vec<&str>> = cache.iter().map(|(name, input)| past(input).filter(|_| !given(name))).collect();
+    let pasts: Option<Vec<&Dim>> = cache.iter().map(|(name, input)| past(input).filter(|_| !given(name))).collect();
     if let Some(pasts) = pasts.filter(|pasts| !pasts.is_empty()) {
         sizes.extend(pasts.into_iter().map(|past| (past, 0)));
         let empty = |(name, input): &(&str, &Input)| {
-            let tensor = Tensor::zeros(input.port.dtype.parse().ok()?, shape(input, &sizes)?)?;
+            let tensor = Tensor::zeros(input.value.dtype()?, shape(input, &sizes)?)?;
             name.starts_with(CACHE).then(|| ((*name).to_owned(), tensor))
         };
         let all: Vec<_> = missing.iter().filter_map(empty).collect();
@@ -44,7 +44,7 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
     let of = |wanted: fn(&str) -> bool| missing.iter().filter(move |(name, _)| wanted(name));
     let masks = of(|name| name.ends_with(MASK));
     for (name, input) in masks.chain(of(|name| matches!(name, "position_ids" | "token_type_ids"))) {
-        let Some(shape) = shape(input, &sizes).filter(|_| input.port.dtype == DType::I64.name()) else { continue };
+        let Some(shape) = shape(input, &sizes).filter(|_| input.value.dtype() == Some(DType::I64)) else { continue };
         let count = shape.iter().product();
         let (numbers, what) = match *name {
             "token_type_ids" => (Some(vec![0; count]), "is all zeros"),
@@ -60,33 +60,31 @@ pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>
 }
 
 /// The dimension of earlier positions.
-fn past(input: &Input) -> Option<&str> {
-    input.port.shape.iter().filter_map(Size::symbol).find(|dim| dim.starts_with("past"))
+fn past(input: &Input) -> Option<&Dim> {
+    input.value.dims().iter().find(|dim| dim.as_symbol().is_some_and(|symbol| symbol.starts_with("past")))
 }
 
-/// What the inputs say of the sizes of named dimensions.
+/// What the inputs say of the sizes of open dimensions.
 fn sizes<'a>(inputs: &[(String, Tensor)], described: &[(Cow<'_, str>, &'a Input)]) -> Sizes<'a> {
     let mut sizes = Sizes::new();
     for (name, input) in described {
         let tensor = inputs.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
-        let dims = tensor.filter(|tensor| tensor.shape().len() == input.port.shape.len());
-        let dims = dims.into_iter().flat_map(|tensor| input.port.shape.iter().zip(tensor.shape()));
-        sizes.extend(dims.filter_map(|(dim, size)| Some((dim.symbol()?, *size))));
+        let dims = tensor.filter(|tensor| tensor.shape().len() == input.value.dims().len());
+        let dims = dims.into_iter().flat_map(|tensor| input.value.dims().iter().zip(tensor.shape()));
+        sizes.extend(dims.filter(|(dim, _)| dim.as_constant().is_none()).map(|(dim, size)| (dim, *size)));
     }
     sizes
 }
 
-/// The shape of an input, where all of its dimensions are known. One may be a sum.
+/// The shape of an input, where all of its dimensions are known.
 fn shape(input: &Input, sizes: &Sizes<'_>) -> Option<Vec<usize>> {
-    let term = |term: &str| term.parse().ok().or_else(|| sizes.get(term).copied());
-    let size = |dim: &Size| match dim {
-        Size::Known(size) => usize::try_from(*size).ok(),
-        Size::Open(symbol) => {
-            let sum = || symbol.split('+').try_fold(0usize, |sum, part| sum.checked_add(term(part.trim())?));
-            sizes.get(symbol.as_str()).copied().or_else(sum)
-        }
+    let symbols = sizes.iter().filter_map(|(dim, size)| Some((dim.as_symbol()?.clone(), i64::try_from(*size).ok()?)));
+    let bindings: Bindings = symbols.collect();
+    let size = |dim: &Dim| match sizes.get(dim) {
+        Some(size) => Some(*size),
+        None => usize::try_from(dim.evaluate(&bindings)?).ok(),
     };
-    let shape: Vec<usize> = input.port.shape.iter().map(size).collect::<Option<_>>()?;
+    let shape: Vec<usize> = input.value.dims().iter().map(size).collect::<Option<_>>()?;
     shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;
     Some(shape)
 }

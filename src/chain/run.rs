@@ -6,26 +6,26 @@ use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
 
 use super::{DECODER_WITH_PAST, Tensors, check, defaults, input_of_model, output_of_model};
-use crate::artifact::manifest::{Input, Part};
+use crate::artifact::manifest::{Input, PartManifest};
 
 /// Parts of a model that are run one after another: one alone, or those that make up the model.
 pub(crate) struct Chain<'a> {
-    parts: Vec<&'a Part>,
+    parts: Vec<&'a PartManifest>,
 }
 
 impl<'a> Chain<'a> {
     /// A model as a whole, without a cache.
-    pub(crate) fn of(parts: &'a [Part]) -> Self {
+    pub(crate) fn of(parts: &'a [PartManifest]) -> Self {
         Self { parts: parts.iter().filter(|part| part.name != DECODER_WITH_PAST).collect() }
     }
 
     /// One part alone, if there is one of that name.
-    pub(crate) fn alone(parts: &'a [Part], name: &str) -> Option<Self> {
+    pub(crate) fn alone(parts: &'a [PartManifest], name: &str) -> Option<Self> {
         parts.iter().find(|part| part.name == name).map(|part| Self { parts: vec![part] })
     }
 
     /// The parts, in order.
-    pub(crate) fn parts(&self) -> &[&'a Part] {
+    pub(crate) fn parts(&self) -> &[&'a PartManifest] {
         &self.parts
     }
 
@@ -33,13 +33,13 @@ impl<'a> Chain<'a> {
     /// one, else those of the model.
     pub(crate) fn inputs(&self) -> Vec<(Cow<'a, str>, &'a Input)> {
         if let [part] = self.parts.as_slice() {
-            return part.inputs.iter().map(|input| (input.port.name.as_str().into(), input)).collect();
+            return part.inputs.iter().map(|input| (input.value.name.as_str().into(), input)).collect();
         }
         let mut inputs: Vec<(Cow<'a, str>, &Input)> = Vec::new();
         let mut given: Vec<&str> = Vec::new();
         for part in &self.parts {
             for input in &part.inputs {
-                let name = input_of_model(&part.name, &input.port.name);
+                let name = input_of_model(&part.name, &input.value.name);
                 if !given.contains(&name.as_ref()) && inputs.iter().all(|(other, _)| *other != name) {
                     inputs.push((name, input));
                 }
@@ -56,7 +56,7 @@ impl<'a> Chain<'a> {
     /// When an input is unknown, or some are missing that have to be given.
     pub(crate) fn complete(&self, inputs: &mut Vec<(String, Tensor)>) -> Result<Vec<String>> {
         let wanted = self.inputs();
-        let port = |(name, input): &(Cow<'_, str>, &Input)| format!("{name}: {}", input.port.type_text());
+        let port = |(name, input): &(Cow<'_, str>, &Input)| format!("{name}: {}", input.value.ty);
         let all = || wanted.iter().map(port).collect::<Vec<_>>().join(", ");
         let advice = || match self.parts.len() {
             1 => format!("the inputs are {}", all()),
@@ -101,7 +101,7 @@ impl<'a> Chain<'a> {
         let mut outputs = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
             let input = |input: &Input| {
-                let name = &input.port.name;
+                let name = &input.value.name;
                 let tensor = known.input(&part.name, name);
                 let tensor = tensor.ok_or_else(|| anyhow!("nothing gives the input `{name}` of {}", part.name))?;
                 Ok((name.clone(), tensor.clone()))

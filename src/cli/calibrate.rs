@@ -11,7 +11,8 @@ use planish_models::Task;
 use serde::Serialize;
 
 use super::{RuntimeArguments, Usage, import::ImportArguments, print, print_json, short, warn};
-use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, CalibrationRuntime, calibrate, is_table};
+use crate::backend::ONNX_RUNTIME;
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, calibrate, is_table};
 use crate::data::{DataOptions, SAMPLES};
 use crate::source::SourceModel;
 
@@ -96,9 +97,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             batch: arguments.batch,
             max_length: arguments.max_length,
         },
-        runtime: match arguments.runtime {
-            RuntimeName::Ort => CalibrationRuntime::Ort(arguments.library.ort_lib),
-            RuntimeName::Reference => CalibrationRuntime::Reference,
+        on: match arguments.runtime {
+            RuntimeName::Ort => CalibrateOn::Backend(&ONNX_RUNTIME, arguments.library.settings()),
+            RuntimeName::Reference => CalibrateOn::Interpreter,
         },
         threads: arguments.threads,
     };
@@ -112,26 +113,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     print(&summary(&path, &calibration))
 }
 
-/// The ranges for compiling a model: those of a table that is one of this model, or what data shows.
-pub(super) fn table(
-    model: &SourceModel,
-    path: &Path,
-    task: Option<Task>,
-    data: DataOptions,
-    runtime: &RuntimeArguments,
-    threads: Option<u16>,
-) -> Result<Calibration> {
+/// The ranges for compiling a model: those of a table, or those that data shows.
+pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOptions) -> Result<Calibration> {
     if is_table(path) {
-        if data.field.is_some() {
+        if options.data.field.is_some() {
             return Err(Usage(format!("--field is for data; {} is a table", path.display())).into());
         }
-        let calibration = Calibration::read(path)?;
-        calibration.check(model, task).with_context(|| format!("{} does not fit", path.display()))?;
-        return Ok(calibration);
+        return Calibration::of(model, path, options.task);
     }
-    let runtime = CalibrationRuntime::Ort(runtime.ort_lib.clone());
-    let options = CalibrateOptions { task, data, runtime, threads, ..CalibrateOptions::default() };
-    measured(model, path, &options)
+    measured(model, path, options)
 }
 
 fn measured(model: &SourceModel, data: &Path, options: &CalibrateOptions) -> Result<Calibration> {

@@ -1,32 +1,29 @@
 //! `planish compile`.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use planish_ir::Graph;
+use planish_ir::{DType, Graph};
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::raise::Explanation;
-use planish_passes::{Half, Logits, Options, PASSES, Padding, Target};
-use planish_runtimes::Runtime;
-use planish_runtimes::ort::OnnxRuntime;
-use serde::Serialize;
+use planish_passes::{Half, Logits, Options, PASSES, Padding};
 
+use super::written::{Written, finish};
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, bytes_text, check_types, count_text, explain::Explained,
-    import::ImportArguments, note, precision::PrecisionArguments, print, print_json, provider, short, warn,
+    RuntimeArguments, Usage, VerificationFailed, backend, import::ImportArguments, note, precision::PrecisionArguments,
+    print, print_json, warn,
 };
-use crate::artifact::manifest::Manifest;
 use crate::artifact::package::RuntimePackage;
-use crate::calibrate::Calibration;
-use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, check_output, compile, default_folder, lower};
+use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration};
+use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
 use crate::source::SourceModel;
-use crate::verify::{Basis, ReferenceKind, Report, Tolerances};
+use crate::verify::{VerifyOptions, verify_compiled};
 
 /// Compile a model into an artifact: an ONNX model with everything that goes with it
 #[derive(clap::Args)]
@@ -41,8 +38,8 @@ pub(super) struct Arguments {
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
     /// on NVIDIA GPUs)
-    #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = Target::find)]
-    target: &'static Target,
+    #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
+    target: &'static Backend,
     /// What the model is for: feature-extraction, fill-mask, text-classification,
     /// token-classification, question-answering, text-generation, text2text-generation,
     /// image-classification, as far as the architecture has it [default: what config.json says]
@@ -136,7 +133,7 @@ fn multiple(text: &str) -> Result<usize, String> {
 
 /// What is padded: what was asked for, or what the target is fastest with.
 fn padding(arguments: &Arguments) -> Result<Padding> {
-    let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target) };
+    let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target.target) };
     if let Some(multiple) = arguments.pad_vocab {
         padding.vocabulary = Some(multiple).filter(|multiple| *multiple > 0);
     }
@@ -158,36 +155,37 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(threads) = arguments.threads {
         rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global()?;
     }
-    let precision = arguments.precision.precision(arguments.target)?;
-    let provider = provider(arguments.target.name);
-    let bfloat16 = precision.as_ref().is_some_and(|precision| precision.half == Half::Bf16);
-    let interpreted = check_types(provider, bfloat16 && !arguments.target.computes_in_float32).is_err();
-    if arguments.verify && !interpreted {
+    let backend = arguments.target;
+    let precision = arguments.precision.precision(backend.target)?;
+    let settings = arguments.runtime.settings();
+    let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
+    let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
+    if arguments.verify {
         // Before any work that would be in vain.
-        OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone()).check()?;
-    }
-    if interpreted && !arguments.verify {
-        note("ONNX Runtime's CPU provider cannot load the artifact: it has no bfloat16 kernels");
+        backend.runtime_for(computes, &settings).check()?;
+    } else if lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
+        let name = backend.runtime(&settings).name();
+        note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
     }
     let source = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
     let half = precision.as_ref().map(|precision| precision.half);
-    let folder = arguments
-        .output
-        .clone()
-        .unwrap_or_else(|| default_folder(&source, arguments.target, half, arguments.runtime_package));
+    let folder =
+        arguments.output.clone().unwrap_or_else(|| default_folder(&source, backend, half, arguments.runtime_package));
     if arguments.stop_after.is_none() {
         // Before the model is calibrated and lowered.
         check_output(&source, &folder, arguments.force)
             .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
     }
+    let opset = arguments.opset.unwrap_or_else(|| source.default_opset());
     let options = CompileOptions {
+        backend,
         task: arguments.task,
         strict: arguments.strict,
         passes: Options {
             fusion: !arguments.no_fusion,
             precision: precision.map(Into::into),
             padding: padding(&arguments)?,
-            ..Options::new(arguments.target, arguments.opset.unwrap_or_else(|| source.default_opset()))
+            ..Options::new(backend.target, opset)
         },
         placement: match arguments.weights {
             Weights::Copy => Placement::Copy,
@@ -211,21 +209,26 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
     let written = start.elapsed();
-    let padded = compiled.manifest.parts.iter().any(|part| part.vocabulary.is_some());
+    let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
         warn("nothing was padded: no input of token ids and no layer that scores tokens was found");
     }
     if arguments.verify {
-        let (runtime, length) = (&arguments.runtime, arguments.max_length);
-        let report = super::verify::draft(&compiled, &source, runtime, length, arguments.threads)?;
-        let remedy = match compiled.manifest.computes_in_half() {
+        let options = VerifyOptions {
+            max_length: arguments.max_length.map(usize::try_from).transpose()?,
+            threads: arguments.threads.unwrap_or(0).into(),
+            settings,
+            ..VerifyOptions::default()
+        };
+        let report = verify_compiled(&compiled.artifact, &source, &compiled.source, &options, &mut note)?;
+        let remedy = match compiled.artifact.computes_in_half() {
             true => "; --calibrate DATA and --keep-fp32 PATTERN keep in float32 what half precision does not hold",
             false => "",
         };
         let checked = VerificationFailed::check(&report);
-        compiled.manifest.verification = Some(report);
+        compiled.artifact.manifest.verification = Some(report);
         if checked.is_err() && arguments.json {
-            print_json(&Written::new(None, &compiled.manifest, &compiled.explanations))?;
+            print_json(&Written::new(None, &compiled.artifact.manifest, &compiled.explanations))?;
         }
         checked.with_context(|| format!("nothing was written{remedy}"))?;
     }
@@ -235,7 +238,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 /// The ranges that half precision is chosen by, where they were asked for.
 fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
-    let target = arguments.target;
+    let target = arguments.target.target;
     if half.is_none() || target.computes_in_float32 {
         let message = format!(
             "--calibrate says where values lie, so that what would overflow in half precision stays in float32: it needs \
@@ -245,103 +248,10 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
         return Err(Usage(message).into());
     }
     let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
-    super::calibrate::table(source, path, arguments.task, data, &arguments.runtime, arguments.threads).map(Some)
-}
-
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Written<'a> {
-    /// Absent where nothing was written.
-    artifact: Option<&'a Path>,
-    manifest: &'a Manifest,
-    /// By part; absent where nobody asked.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    fusion: Vec<Explained<'a>>,
-}
-
-impl<'a> Written<'a> {
-    fn new(artifact: Option<&'a Path>, manifest: &'a Manifest, fusion: &'a [(&'static str, Explanation)]) -> Self {
-        Self { artifact, manifest, fusion: fusion.iter().map(|(part, found)| Explained::new(part, found)).collect() }
-    }
-}
-
-fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
-    let manifest = compiled.manifest.clone();
-    let explanations = std::mem::take(&mut compiled.explanations);
-    let replaced = Manifest::read(compiled.draft.target()).ok();
-    let folder = compiled.publish()?;
-    if json {
-        return print_json(&Written::new(Some(&folder), &manifest, &explanations));
-    }
-    // Beside the command's own output. Standard error may be closed.
-    let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
-    let _ = io::stderr().write_all(explained.collect::<String>().as_bytes());
-    let size = manifest.files.iter().map(|f| f.bytes).sum();
-    let mut text = format!(
-        "{}: {}{}, {} parameters, target {}, opset {}\n",
-        short(&folder).display(),
-        manifest.architecture,
-        purpose(&manifest),
-        count_text(manifest.parameters),
-        manifest.target,
-        manifest.opset,
-    );
-    for file in &manifest.files {
-        text += &format!("  {} {}\n", file.name, bytes_text(file.bytes));
-    }
-    for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
-        let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
-        let lines = precision.lines(manifest.computes_in_half());
-        text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
-    }
-    if let Some(calibration) = &manifest.calibration {
-        text += &format!("  calibrated on {} samples of {}\n", calibration.samples, calibration.data.name);
-    }
-    let vocabulary = manifest.parts.iter().find_map(|part| part.vocabulary.as_ref());
-    if let Some(vocabulary) = vocabulary.filter(|vocabulary| vocabulary.padded > vocabulary.size) {
-        text += &format!("  vocabulary of {} padded to {}\n", vocabulary.size, vocabulary.padded);
-    }
-    for linked in &manifest.linked {
-        text += &format!("  {linked} linked\n");
-    }
-    text += &format!("  {} written in {:.2} s\n", bytes_text(size), took.as_secs_f64());
-    if let Some(old) = replaced {
-        text += &format!(
-            "  replaced an artifact of {}: {}{}, target {}, opset {}\n",
-            old.source.name,
-            old.architecture,
-            purpose(&old),
-            old.target,
-            old.opset
-        );
-    }
-    if let Some(report) = &manifest.verification {
-        text += &format!("  verified: {}\n", summary(report));
-    }
-    print(&text)
-}
-
-/// What a model is for, where that is known.
-fn purpose(manifest: &Manifest) -> String {
-    manifest.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default()
-}
-
-/// The worst figures of a report that passed.
-pub(super) fn summary(report: &Report) -> String {
-    let figures = || report.cases.iter().flat_map(|c| &c.outputs).filter_map(|o| o.figures.as_ref());
-    let worst = figures().map(|f| f.max_rel).fold(0.0, f64::max);
-    let cosine = figures().map(|f| f.cosine).fold(1.0, f64::min);
-    let Tolerances { basis, max_relative: allowed, .. } = report.tolerances;
-    let against = match report.reference {
-        ReferenceKind::Interpreter => String::new(),
-        other => format!(" against {}", other.description()),
-    };
-    let why = if basis == Basis::Quantized { format!(" for {}", basis.reason()) } else { String::new() };
-    let skipped: String = report.skipped.iter().map(|skipped| format!("\n    {skipped}")).collect();
-    format!(
-        "{} cases{against}, worst relative error {worst:.1e} of {allowed:.0e} allowed{why}, cosine {cosine:.7}{skipped}",
-        report.cases.len()
-    )
+    let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
+    let (task, threads) = (arguments.task, arguments.threads);
+    let options = CalibrateOptions { task, data, on, threads, ..CalibrateOptions::default() };
+    super::calibrate::ranges(source, path, &options).map(Some)
 }
 
 /// Warnings and progress for a person; nothing of the progress in a pipe.

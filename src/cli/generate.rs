@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::ArgGroup;
-use planish_runtimes::ort::OnnxRuntime;
 use serde_json::json;
 
-use super::{RuntimeArguments, Usage, check_types, print, print_json, provider, warn};
-use crate::artifact::manifest::Manifest;
+use super::{RuntimeArguments, Usage, print, print_json, warn};
+use crate::artifact::Artifact;
+use crate::backend::lacks;
 use crate::generate::{
-    Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, Text, check, generate, load,
+    Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, TextTokenizer, check, generate, load,
 };
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
@@ -140,10 +140,11 @@ fn probability(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let manifest = Manifest::read(&arguments.artifact)?;
-    let provider = provider(&manifest.target);
-    check_types(provider, manifest.computes_in_bfloat16())?;
-    let runtime = OnnxRuntime::with(provider, arguments.runtime.ort_lib.clone());
+    let artifact = Artifact::open(&arguments.artifact)?;
+    let runtime = artifact.backend.runtime(&arguments.runtime.settings());
+    if let Some(problem) = lacks(runtime.as_ref(), artifact.computes()) {
+        return Err(problem.into());
+    }
     let threads = arguments.threads.unwrap_or(0).into();
     let config = configured(&arguments)?;
     let options = config.options(arguments.seed.unwrap_or(0))?;
@@ -155,13 +156,13 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let text = match arguments.prompt.is_empty() {
         true => None,
-        false => Some(Text::open(&arguments.artifact)?),
+        false => Some(TextTokenizer::open(&arguments.artifact)?),
     };
     let chat = match arguments.chat {
         true => Some(Chat::open(&arguments.artifact)?),
         false => None,
     };
-    let encode = |text: &Text, prompt: &str| match &chat {
+    let encode = |text: &TextTokenizer, prompt: &str| match &chat {
         Some(chat) => text.encode(&chat.prompt(prompt)?, true),
         None => text.encode(prompt, false),
     };
@@ -169,12 +170,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         Some(text) => arguments.prompt.iter().map(|prompt| encode(text, prompt)).collect::<Result<Vec<_>>>()?,
         None => arguments.ids.iter().map(|ids| ids.to_vec()).collect(),
     };
-    check(&arguments.artifact, &prompts)?;
+    check(&artifact, &prompts)?;
     let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
-    let mut model = load(&arguments.artifact, &runtime, loading)?;
+    let mut model = load(&artifact, runtime.as_ref(), loading)?;
 
     let streams = stdout().is_terminal() && prompts.len() == 1 && !arguments.json;
-    let mut stream = text.as_ref().filter(|_| streams).map(Text::stream);
+    let mut stream = text.as_ref().filter(|_| streams).map(TextTokenizer::stream);
     let mut show = |_: usize, id: i64| match &mut stream {
         Some(piece) => {
             print(&piece(id)?)?;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::import::ImportArguments;
 use super::{bytes_text, count_text, print, print_json};
-use crate::artifact::manifest::Port;
+use crate::artifact::value::ValueInfo;
 use crate::files;
 use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, svg};
 
@@ -68,7 +68,7 @@ fn part(part: &PartInspection) -> String {
         line("weights", &format!("{dtype}: {elements} in {} tensors, {}", amount.tensors, bytes_text(amount.bytes)));
     }
     for weight in &part.largest {
-        line("large", &format!("{} {}", typed(&weight.port), bytes_text(weight.bytes)));
+        line("large", &format!("{} {}", typed(&weight.value), bytes_text(weight.bytes)));
     }
     let mut operators: Vec<(&String, &usize)> = part.operators.iter().collect();
     operators.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
@@ -77,6 +77,6 @@ fn part(part: &PartInspection) -> String {
     text
 }
 
-fn typed(port: &Port) -> String {
-    format!("{} {}", port.name, port.type_text())
+fn typed(value: &ValueInfo) -> String {
+    format!("{} {}", value.name, value.ty)
 }

@@ -14,6 +14,7 @@ mod run;
 mod runtimes;
 mod signals;
 mod verify;
+mod written;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -22,12 +23,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use planish_passes::ORT_CUDA;
-use planish_runtimes::ort::{OnnxRuntime, Provider};
-use planish_runtimes::{Reference, Runtime, Session, Unavailable};
+use planish_passes::Target;
+use planish_runtimes::Unavailable;
 use serde::Serialize;
 
-use crate::artifact::manifest::Manifest;
+use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
 use crate::files::unfinished::PROCESS;
 use crate::verify::Report;
 
@@ -68,46 +68,18 @@ struct RuntimeArguments {
 }
 
 impl RuntimeArguments {
-    /// What runs an artifact: ONNX Runtime, but the reference interpreter where its CPU provider has no
-    /// kernels for what the artifact computes in.
-    fn runtime(&self, manifest: &Manifest) -> Box<dyn Runtime> {
-        let provider = provider(&manifest.target);
-        match check_types(provider, manifest.computes_in_bfloat16()) {
-            Ok(()) => Box::new(OnnxRuntime::with(provider, self.ort_lib.clone())),
-            Err(_) => {
-                note(
-                    "ONNX Runtime has no bfloat16 kernels for CPUs: the reference interpreter runs the artifact, slowly",
-                );
-                Box::new(Reference)
-            }
-        }
+    /// How runtimes are found.
+    fn settings(&self) -> RuntimeSettings {
+        RuntimeSettings { ort_library: self.ort_lib.clone(), ..RuntimeSettings::default() }
     }
 }
 
-/// Checks that a provider has kernels for the types that an artifact computes in.
-fn check_types(provider: Provider, bfloat16: bool) -> Result<(), Unavailable> {
-    if provider == Provider::Cuda || !bfloat16 {
-        return Ok(());
-    }
-    Err(Unavailable {
-        runtime: "ort",
-        reason: "the artifact computes in bfloat16, for which ONNX Runtime has no kernels for CPUs".to_owned(),
-        looked: Vec::new(),
-        remedy: "compile with --target ort, which stores bfloat16 and computes float32, or run it elsewhere".to_owned(),
-    })
-}
-
-/// The provider of ONNX Runtime that a target is compiled for.
-fn provider(target: &str) -> Provider {
-    if target == ORT_CUDA.name { Provider::Cuda } else { Provider::Cpu }
-}
-
-/// Says what a session leaves to another device.
-fn note_elsewhere(session: &dyn Session) {
-    let elsewhere = session.elsewhere();
-    if !elsewhere.is_empty() {
-        note(&format!("not on the GPU: {}", elsewhere.join(", ")));
-    }
+/// What follows `--target`.
+fn backend(name: &str) -> Result<&'static Backend, String> {
+    let Some(backend) = backend::find(name, BACKENDS) else {
+        return Err(Target::find(name).err().map_or_else(String::new, |unknown| unknown.to_string()));
+    };
+    Ok(backend)
 }
 
 /// Runs the command line of this process.

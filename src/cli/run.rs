@@ -2,16 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use planish_eval::Tensor;
-use planish_runtimes::{Model, SessionOptions};
 
-use super::{RuntimeArguments, note, note_elsewhere, print};
-use crate::artifact::manifest::Manifest;
-use crate::artifact::part_path;
-use crate::chain::Chain;
+use super::{RuntimeArguments, note, print};
+use crate::artifact::{Artifact, RunOptions};
 use crate::inputs::tensor_file;
-use crate::verify::named;
 
 /// Run an artifact on inputs from a safetensors file
 ///
@@ -43,42 +39,18 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let manifest = Manifest::read(&arguments.artifact)?;
-    let chain = match &arguments.part {
-        None => Chain::of(&manifest.parts),
-        Some(name) => Chain::alone(&manifest.parts, name).ok_or_else(|| no_part(&arguments, &manifest, name))?,
+    let artifact = Artifact::open(&arguments.artifact)?;
+    let options = RunOptions {
+        part: arguments.part,
+        threads: arguments.threads.unwrap_or(0).into(),
+        settings: arguments.runtime.settings(),
     };
-    let file = |part| part_path(&arguments.artifact, &manifest, part);
-    let files = chain.parts().iter().map(|part| file(part)).collect::<Result<Vec<_>>>()?;
-    let mut inputs = tensor_file::read(&arguments.inputs)?;
-    let context = || format!("cannot run on {}", arguments.inputs.display());
-    let added = chain.complete(&mut inputs).with_context(context)?;
-    if !added.is_empty() {
-        note(&format!("inputs that were not given: {}", added.join(", ")));
-    }
-    chain.check(&inputs, manifest.max_sequence_length).with_context(context)?;
-    let options = SessionOptions { threads: arguments.threads.unwrap_or(0).into(), ..SessionOptions::compiled() };
-    let runtime = arguments.runtime.runtime(&manifest);
-    let outputs = chain.run(inputs, |part, inputs| {
-        let mut session = runtime.load(Model::Onnx(&files[part]), &options)?;
-        note_elsewhere(session.as_ref());
-        Ok(session.run(&named(session.as_ref(), inputs))?)
-    })?;
+    let inputs = tensor_file::read(&arguments.inputs)?;
+    let outputs = artifact.run(inputs, &options, &mut note);
+    let outputs = outputs.with_context(|| format!("cannot run on {}", arguments.inputs.display()))?;
     match &arguments.outputs {
         Some(path) => tensor_file::write(path, &outputs),
         None => print(&outputs.iter().map(|(name, tensor)| line(name, tensor)).collect::<String>()),
-    }
-}
-
-/// The error on a part that an artifact does not have.
-fn no_part(arguments: &Arguments, manifest: &Manifest, name: &str) -> anyhow::Error {
-    let artifact = arguments.artifact.display();
-    match manifest.parts.as_slice() {
-        [_] => anyhow!("{artifact} has no part `{name}`: it has one model only; leave out --part"),
-        parts => {
-            let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-            anyhow!("{artifact} has no part `{name}`; it has {}", names.join(", "))
-        }
     }
 }
 

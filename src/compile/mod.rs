@@ -1,38 +1,43 @@
-//! Compiling a model: checkpoint -> graph -> passes -> ONNX -> artifact.
+//! Compiling a model: checkpoint -> graph -> passes -> files -> artifact.
 
-pub(crate) mod links;
-pub(crate) mod sentence;
+mod check;
+mod describe;
+mod links;
+mod sentence;
+mod write;
 
-use std::collections::{BTreeMap, HashSet};
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use planish_ir::{DType, Dim, Graph, Node, Op, Origin};
+use anyhow::Result;
+use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, Task};
-use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Exported, Placement};
+use planish_onnx::Placement;
 use planish_passes::raise::{Explanation, explain, raised};
-use planish_passes::{
-    Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, Target, last_notes, pad, precision,
-};
+use planish_passes::{Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, last_notes, precision};
 
-use crate::artifact::manifest::{
-    AppliedPass, CalibratedOn, File, Input, Manifest, Part, Port, Size, Source, Vocabulary,
-};
+use crate::artifact::Artifact;
+use crate::artifact::manifest::{CalibratedOn, File, Manifest, PaddedVocabulary, SourceManifest};
 use crate::artifact::package::RuntimePackage;
+use crate::backend::Backend;
 use crate::calibrate::Calibration;
 use crate::draft::Draft;
-use crate::files::{digest, way};
+use crate::files::relative_path;
 use crate::source::SourceModel;
+
+pub use check::output as check_output;
+pub(crate) use describe::{interface, value_info};
 
 /// How to compile.
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
+    /// What to compile for.
+    pub backend: &'static Backend,
     /// The head; inferred where absent.
     pub task: Option<Task>,
     /// Whether warnings are errors.
     pub strict: bool,
-    /// Target, opset and fusion.
+    /// What passes do; their target is that of the backend.
     pub passes: Options,
     /// Where weights go.
     pub placement: Placement,
@@ -49,6 +54,23 @@ pub struct CompileOptions {
 }
 
 impl CompileOptions {
+    /// With fusion, in the model's own precision, copying weights, for Optimum, and padded as the target wants it.
+    #[must_use]
+    pub fn new(backend: &'static Backend, opset: u32) -> Self {
+        Self {
+            backend,
+            task: None,
+            strict: false,
+            passes: Options::new(backend.target, opset),
+            placement: Placement::Copy,
+            package: RuntimePackage::default(),
+            explain_fusion: false,
+            verify_passes: false,
+            force: false,
+            calibration: None,
+        }
+    }
+
     /// The options of passes over a part of a model, with what was observed of its values.
     fn passes_for(&self, part: &str) -> Options {
         let passes = Options { explain: self.explain_fusion, ..self.passes.clone() };
@@ -100,15 +122,15 @@ pub struct LoweredPart {
     /// What came of half precision, where that was asked for.
     pub precision: Option<precision::HalfReport>,
     /// The vocabulary and what it was padded to, where that was asked for.
-    pub vocabulary: Option<Vocabulary>,
+    pub vocabulary: Option<PaddedVocabulary>,
 }
 
 /// A compiled model that is not in its place yet.
 pub struct Compiled {
-    /// The artifact in the making.
+    /// The folder in the making.
     pub draft: Draft,
-    /// Its manifest, not written yet.
-    pub manifest: Manifest,
+    /// The artifact in that folder; its manifest is not written yet.
+    pub artifact: Artifact,
     /// The model before any pass: the reference of verification.
     pub source: Loaded,
     /// What raising found, by part, where that was asked for.
@@ -121,7 +143,7 @@ impl Compiled {
     /// # Errors
     /// When that is impossible.
     pub fn publish(self) -> Result<PathBuf> {
-        self.manifest.write(self.draft.folder())?;
+        self.artifact.manifest.write(self.draft.folder())?;
         self.draft.publish()
     }
 }
@@ -129,9 +151,9 @@ impl Compiled {
 /// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, the precision where it is not
 /// float32, and the package where it is not the usual one.
 #[must_use]
-pub fn default_folder(model: &SourceModel, target: &Target, half: Option<Half>, package: RuntimePackage) -> PathBuf {
+pub fn default_folder(model: &SourceModel, backend: &Backend, half: Option<Half>, package: RuntimePackage) -> PathBuf {
     let precision = half.map(|half| format!("-{half}")).unwrap_or_default();
-    format!("{}-{target}{precision}{}", model.name(), package.folder_suffix()).into()
+    format!("{}-{}{precision}{}", model.name(), backend.target.name, package.folder_suffix()).into()
 }
 
 /// Loads a model and runs passes on it: the first `stop_after` of them, or all.
@@ -146,7 +168,7 @@ pub fn lower(
 ) -> Result<Lowered> {
     let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
-    check_halves(&source, options)?;
+    check::model(&source, options, observer)?;
     let one = |part: &planish_models::Part| {
         let mut pipeline = Pipeline::new(options.passes_for(part.name));
         pipeline.stop_after = stop_after;
@@ -163,54 +185,15 @@ pub fn lower(
         for note in last_notes(&stages) {
             match note {
                 Note::Halved(report) => precision = Some(report.clone()),
-                Note::Vocabulary(padding) => vocabulary = Some(described_vocabulary(*padding)),
+                Note::Vocabulary(padding) => vocabulary = Some(describe::vocabulary(*padding)),
                 Note::Missed(_) | Note::Features(_) => {}
             }
         }
         Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
-    check_patterns(options, &parts)?;
-    let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
-    if let Some(first) = reports.peek().map(|report| report.half)
-        && !(options.passes.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
-        && reports.all(|report| report.changed == 0)
-    {
-        observer.warning(&format!("--{first} changed nothing: the model has no float32 that it applies to"));
-    }
+    check::lowered(options, &parts, observer)?;
     Ok(Lowered { source, parts })
-}
-
-/// A model whose products are computed in one half type is not brought to the other.
-fn check_halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
-    let Some(precision) = options.passes.precision.as_deref().and_then(Precision::half) else { return Ok(()) };
-    let other = precision.half.other();
-    let is_product = |node: &Node| match &node.op {
-        Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) => true,
-        Op::Foreign(op) => op.is("Conv") || op.is("Gemm"),
-        _ => false,
-    };
-    let in_other = |graph: &Graph, node: &Node| graph.ty(node.outputs[0]).dtype == other.dtype();
-    let mut graphs = source.parts.iter().map(|part| &part.graph);
-    if graphs.any(|graph| graph.nodes().any(|(_, node)| is_product(node) && in_other(graph, node))) {
-        bail!("the model computes in {other} already; --{} is for models in float32", precision.half);
-    }
-    Ok(())
-}
-
-/// Each pattern of what is to be kept in float32 has to match something.
-fn check_patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
-    let patterns = options.passes.precision.iter().filter_map(|p| p.half()).flat_map(|precision| &precision.keep);
-    for (at, pattern) in patterns.enumerate() {
-        let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
-        if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {
-            bail!(
-                "nothing is named as --keep-fp32 `{pattern}` says; `planish compile --stop-after 0` prints the graph \
-                 with the names of its nodes and weights"
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Compiles a model into a draft of an artifact at `folder`.
@@ -223,225 +206,48 @@ pub fn compile(
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<Compiled> {
-    check_output(model, folder, options.force)?;
+    check::output(model, folder, options.force)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
-    options.package.check(&source)?;
-    options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
+    check::artifact(model, &source, &lowered, options, observer)?;
     let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
-    if options.passes.padding.logits == Logits::Padded && widened.is_none() {
-        bail!("{} scores no tokens whose logits could be padded; leave out --logits padded", model.name());
-    }
-    if let Some(note) = sentence_note(model, &source) {
-        observer.note(&note);
-    }
-    if options.placement == Placement::Link
-        && let Some(warning) = links::warning(lowered.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w))
-    {
-        if options.strict {
-            bail!("{warning}; leave out --weights link, or --strict");
-        }
-        observer.warning(&warning);
-    }
     let draft = Draft::create(folder, options.force)?;
-    let (exported, files) = write(model, &lowered, &draft, options, observer)?;
-    let mut companions = copy_companions(model, draft.folder())?;
+    let (emitted, files) = write::graphs(model, &lowered, draft.folder(), options, observer)?;
+    let mut companions = write::companions(model, draft.folder())?;
     let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
-    let (configuration, warning) = options.package.configure(&source, scored, draft.folder())?;
+    let (configuration, warning) = options.package.configure(&source, scored, &emitted, draft.folder())?;
     companions.extend(configuration);
     warning.iter().for_each(|warning| observer.warning(warning));
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
+    let parts = source.parts.iter().zip(&lowered).zip(&emitted);
+    let parts = parts.map(|((part, lowered), emitted)| describe::part(part, lowered, emitted));
     let manifest = Manifest {
         schema: Manifest::schema(),
         producer: Manifest::producer(),
-        source: Source {
+        source: SourceManifest {
             name: model.name(),
-            path: way(draft.resolved_target(), &model.path()),
+            path: relative_path(draft.resolved_target(), &model.path()),
             files,
             import: model.import_options(),
         },
         architecture: source.architecture.to_owned(),
-        task: source.task.map(|task| task.to_string()),
-        target: options.passes.target.to_string(),
+        task: source.task,
+        target: options.backend.target.name.to_owned(),
         opset: options.passes.opset,
-        precision: precision_of(options, &lowered),
+        precision: describe::precision(options, &lowered),
         calibration: options.calibration.as_ref().map(|c| CalibratedOn { data: c.data.clone(), samples: c.samples }),
         fusion: options.passes.fusion,
         runtime_package: options.package,
-        files: exported.files.iter().map(file).collect(),
-        linked: exported.linked,
+        files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
+        linked: write::linked(&emitted),
         companions,
-        parameters: parameters(&source),
-        parts: source.parts.iter().zip(&lowered).map(|(part, lowered)| described(part, lowered)).collect(),
+        parameters: describe::parameters(&source),
+        parts: parts.collect(),
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
         recompute_at: source.recompute_at,
         verification: None,
     };
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
-    Ok(Compiled { draft, manifest, source, explanations })
-}
-
-/// The precision by its name in the manifest: what was asked for, or what an ONNX graph has.
-fn precision_of(options: &CompileOptions, parts: &[LoweredPart]) -> String {
-    if let Some(precision) = &options.passes.precision {
-        return precision.to_string();
-    }
-    let computes = |dtype: DType| {
-        let mut nodes = parts.iter().flat_map(|part| part.graph.nodes().map(|(_, node)| (&part.graph, node)));
-        nodes.any(|(graph, node)| graph.ty(node.outputs[0]).dtype == dtype && !matches!(node.op, Op::Cast(_)))
-    };
-    let halves = [Half::Bf16, Half::F16].into_iter().find(|half| computes(half.dtype()));
-    halves.map_or_else(|| "f32".to_owned(), |half| half.to_string())
-}
-
-/// What has to be said of embeddings of a checkpoint that pools them.
-fn sentence_note(model: &SourceModel, source: &Loaded) -> Option<String> {
-    let outputs = source.parts.iter().flat_map(|part| part.graph.outputs()).map(|output| output.name.as_str());
-    let embeds = source.task == Some(Task::FeatureExtraction);
-    sentence::note(&model.folder(), &outputs.collect::<Vec<_>>()).filter(|_| embeds)
-}
-
-/// Writes the graphs under their names, and digests the source meanwhile.
-fn write(
-    model: &SourceModel,
-    parts: &[LoweredPart],
-    draft: &Draft,
-    options: &CompileOptions,
-    observer: &dyn Observer,
-) -> Result<(Exported, Vec<File>)> {
-    let sources = model.files()?;
-    let weights = model.weight_files();
-    let linked = options.placement == Placement::Link;
-    let (exported, files) = std::thread::scope(|scope| {
-        let files = scope.spawn(|| -> Result<Vec<File>> {
-            let one = |source: &planish_models::SourceFile| {
-                let skipped = linked && weights.contains(&source.path.as_path());
-                let blake3 = if skipped { None } else { Some(digest(&source.path)?) };
-                Ok(File { name: file_name(&source.path), bytes: source.bytes, blake3 })
-            };
-            sources.iter().map(one).collect()
-        });
-        observer.begin_writing(parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w.bytes()).sum());
-        let progress = |bytes| observer.written(bytes);
-        let export = ExportOptions {
-            opset: options.passes.opset,
-            placement: options.placement,
-            external_above: EXTERNAL_BYTES,
-            data_suffix: options.package.data_suffix(),
-            metadata: model.metadata(),
-            progress: &progress,
-        };
-        let one = |part: &LoweredPart| planish_onnx::export(&part.graph, part.name, draft.folder(), &export);
-        let exported: Result<Vec<Exported>, _> = parts.iter().map(one).collect();
-        observer.end_writing();
-        // The thread does not panic: it returns what goes wrong.
-        (exported, files.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    Ok((joined(exported?), files?))
-}
-
-/// Copies configuration and tokenizer files; returns their names.
-fn copy_companions(model: &SourceModel, folder: &Path) -> Result<Vec<String>> {
-    let copy = |from: PathBuf| {
-        let name = file_name(&from);
-        let to = folder.join(&name);
-        fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-        Ok(name)
-    };
-    model.companions().into_iter().map(copy).collect()
-}
-
-/// What several exports wrote; they link the same files.
-fn joined(exports: Vec<Exported>) -> Exported {
-    let mut all = Exported { files: Vec::new(), linked: Vec::new() };
-    for export in exports {
-        all.files.extend(export.files);
-        all.linked.extend(export.linked);
-    }
-    all.linked.sort();
-    all.linked.dedup();
-    all
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Checks that a model may be compiled into a folder, before work that would be in vain.
-///
-/// # Errors
-/// When the folder holds the model itself, or something else that may not be replaced.
-pub fn check_output(model: &SourceModel, folder: &Path, force: bool) -> Result<()> {
-    refuse_own_source(model, folder)?;
-    Draft::check(folder, force)
-}
-
-/// The output must not replace the folder that holds the source.
-fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
-    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
-    // The folder of the files and the files themselves: either may be reached by symbolic links.
-    let own = model.folder();
-    let mut paths = std::iter::once(own.as_path()).chain(model.weight_files());
-    if paths.any(|path| path.canonicalize().is_ok_and(|p| p.starts_with(&folder))) {
-        bail!("the output folder {} holds the model itself; choose another with -o", folder.display());
-    }
-    Ok(())
-}
-
-/// The elements of the stored tensors that the parts use, each tensor counted once.
-fn parameters(source: &Loaded) -> u64 {
-    let mut seen = HashSet::new();
-    let weights = source.parts.iter().flat_map(|part| part.graph.weights());
-    let stored = weights.filter(|(_, value, _)| match &value.origin {
-        Origin::Tensor { file, name } => seen.insert((file.clone(), name.clone())),
-        _ => false,
-    });
-    stored.map(|(_, _, weight)| weight.elements() as u64).sum()
-}
-
-/// What the manifest says of a part.
-fn described(part: &planish_models::Part, lowered: &LoweredPart) -> Part {
-    Part {
-        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-        precision: lowered.precision.as_ref().map(Into::into),
-        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
-        vocabulary: lowered.vocabulary.clone(),
-        ..interface(part, &lowered.graph)
-    }
-}
-
-/// What a part takes and gives by a graph of it.
-pub(crate) fn interface(part: &planish_models::Part, graph: &Graph) -> Part {
-    let input = |&value| {
-        let name = &graph.value(value).name;
-        let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
-        Input { port: port(graph, name, value), end }
-    };
-    Part {
-        name: part.name.to_owned(),
-        inputs: graph.inputs().iter().map(input).collect(),
-        outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
-        raised: BTreeMap::new(),
-        precision: None,
-        passes: Vec::new(),
-        vocabulary: None,
-    }
-}
-
-/// What the manifest says of a vocabulary.
-fn described_vocabulary(padding: pad::VocabularyPadding) -> Vocabulary {
-    let pad::VocabularyPadding { size, padded, logits } = padding;
-    Vocabulary { size, padded, logits: logits.map(|logits| logits.to_string()) }
-}
-
-/// Name and type of a value.
-pub(crate) fn port(graph: &Graph, name: &str, value: planish_ir::ValueId) -> Port {
-    let ty = graph.type_of(value);
-    let dtype = ty.as_tensor().map_or_else(|| ty.to_string(), |ty| ty.dtype.to_string());
-    Port { name: name.to_owned(), dtype, shape: ty.dims().map(size).collect() }
-}
-
-fn size(dim: &Dim) -> Size {
-    let known = dim.as_constant().and_then(|size| u64::try_from(size).ok());
-    known.map_or_else(|| Size::Open(dim.to_string()), Size::Known)
+    let artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend };
+    Ok(Compiled { draft, artifact, source, explanations })
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
+use planish_ir::Dim;
 use planish_models::Loaded;
 
 use crate::artifact::manifest::Input;
@@ -131,7 +132,7 @@ impl Dataset {
 
 /// The number of rows that the model fixes.
 fn fixed_batch(wanted: &[(Cow<'_, str>, &Input)]) -> Option<usize> {
-    wanted.iter().filter_map(|(_, input)| input.port.shape.first()?.known()).next()
+    wanted.iter().filter_map(|(_, input)| usize::try_from(input.value.dims().first()?.as_constant()?).ok()).next()
 }
 
 /// Batches of a data set.
@@ -187,11 +188,12 @@ impl Iterator for Batches<'_> {
 fn check_types(inputs: &[(String, Tensor)], wanted: &[(Cow<'_, str>, &Input)]) -> Result<()> {
     for (name, tensor) in inputs {
         let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { continue };
-        let (port, shape) = (&input.port, tensor.shape());
-        let fits = port.shape.len() == shape.len()
-            && port.shape.iter().zip(shape).all(|(dim, size)| dim.known().is_none_or(|fixed| fixed == *size));
-        if !fits || port.dtype != tensor.dtype().name() {
-            bail!("`{name}` is {}{shape:?}, a batch included; the model takes {}", tensor.dtype(), port.type_text());
+        let (dims, shape) = (input.value.dims(), tensor.shape());
+        let same =
+            |(dim, size): (&Dim, &usize)| dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size));
+        let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(same);
+        if !fits || input.value.dtype() != Some(tensor.dtype()) {
+            bail!("`{name}` is {}{shape:?}, a batch included; the model takes {}", tensor.dtype(), input.value.ty);
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::*;
+use crate::artifact::value::ValueInfo;
 
 /// A file of a name in a folder of its own.
 fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
@@ -152,11 +153,7 @@ fn arrays_that_are_no_samples_are_errors() {
 #[test]
 fn types_and_ranks_are_those_of_the_model() {
     let port = |dtype: &str, shape: &[&str]| Input {
-        port: crate::artifact::manifest::Port {
-            name: "x".to_owned(),
-            dtype: dtype.to_owned(),
-            shape: shape.iter().map(|size| size.to_string().into()).collect(),
-        },
+        value: ValueInfo { name: "x".to_owned(), ty: format!("{dtype}[{}]", shape.join(", ")).parse().unwrap() },
         end: None,
     };
     let given = [("x".to_owned(), Tensor::new(vec![1, 2], vec![0f32; 2]).unwrap())];

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
-use planish_ir::DType;
+use planish_ir::{DType, Dim};
 use planish_models::Loaded;
 
 use super::DataOptions;
-use crate::artifact::manifest::{Input, Size};
+use crate::artifact::manifest::Input;
 use crate::chain::CACHE;
-use crate::generate::{GenerationConfig, TOKENIZER, Text};
+use crate::generate::{GenerationConfig, TOKENIZER, TextTokenizer};
 
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;
@@ -22,11 +22,11 @@ const DECODER_IDS: &str = "decoder_input_ids";
 
 /// What makes inputs of texts.
 pub(super) struct Tokens {
-    tokenizer: Text,
-    ids: Port,
-    mask: Option<Port>,
+    tokenizer: TextTokenizer,
+    ids: Column,
+    mask: Option<Column>,
     /// That of the decoder, with the token that its text begins with.
-    decoder: Option<(Port, i64)>,
+    decoder: Option<(Column, i64)>,
     pad: i64,
     /// Whether padding comes before the tokens.
     left: bool,
@@ -35,7 +35,7 @@ pub(super) struct Tokens {
 
 /// What is needed of an input.
 #[derive(Clone, Copy)]
-struct Port {
+struct Column {
     dtype: DType,
     /// The number of columns, where the model fixes it.
     width: Option<usize>,
@@ -49,10 +49,11 @@ impl Tokens {
         folder: &Path,
         options: &DataOptions,
     ) -> Result<Self> {
-        let port = |name: &str| -> Result<Option<Port>> {
+        let port = |name: &str| -> Result<Option<Column>> {
             let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { return Ok(None) };
-            let dtype = input.port.dtype.parse().map_err(anyhow::Error::msg)?;
-            Ok(Some(Port { dtype, width: input.port.shape.get(1).and_then(Size::known) }))
+            let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
+            let width = input.value.dims().get(1).and_then(Dim::as_constant);
+            Ok(Some(Column { dtype, width: width.and_then(|width| usize::try_from(width).ok()) }))
         };
         let Some(ids) = port(IDS)? else {
             let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_ref()).collect();
@@ -86,7 +87,7 @@ impl Tokens {
         };
         let vocabulary = wanted.iter().find(|(name, _)| name == IDS).and_then(|(_, input)| input.end);
         Ok(Self {
-            tokenizer: Text::open(folder)?.cut_to(longest)?,
+            tokenizer: TextTokenizer::open(folder)?.cut_to(longest)?,
             ids,
             mask: port(MASK)?,
             decoder,
@@ -111,7 +112,7 @@ impl Tokens {
         let mut inputs = vec![(IDS.to_owned(), self.matrix(self.ids, &rows, self.pad, self.left)?)];
         if let Some(mask) = self.mask {
             let ones: Vec<Vec<i64>> = rows.iter().map(|row| vec![1; row.len()]).collect();
-            let mask = Port { width: mask.width.or(self.ids.width), ..mask };
+            let mask = Column { width: mask.width.or(self.ids.width), ..mask };
             inputs.push((MASK.to_owned(), self.matrix(mask, &ones, 0, self.left)?));
         }
         if let Some((port, start)) = self.decoder {
@@ -123,8 +124,8 @@ impl Tokens {
     }
 
     /// Rows of one length: that of the longest, or the model's.
-    fn matrix(&self, port: Port, rows: &[Vec<i64>], pad: i64, left: bool) -> Result<Tensor> {
-        let width = port.width.unwrap_or_else(|| rows.iter().map(Vec::len).max().unwrap_or(0));
+    fn matrix(&self, column: Column, rows: &[Vec<i64>], pad: i64, left: bool) -> Result<Tensor> {
+        let width = column.width.unwrap_or_else(|| rows.iter().map(Vec::len).max().unwrap_or(0));
         let mut numbers = Vec::with_capacity(rows.len() * width);
         for row in rows {
             let padding = std::iter::repeat_n(pad as f64, width.saturating_sub(row.len()));
@@ -134,6 +135,6 @@ impl Tokens {
                 false => numbers.extend(ids.chain(padding)),
             }
         }
-        Tensor::from_f64(port.dtype, vec![rows.len(), width], &numbers).context("token ids do not fit a tensor")
+        Tensor::from_f64(column.dtype, vec![rows.len(), width], &numbers).context("token ids do not fit a tensor")
     }
 }

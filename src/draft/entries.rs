@@ -6,13 +6,21 @@
 //! not hold are those that were moved in.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::leftovers::entries_aside;
+use crate::artifact::MANIFEST;
 use crate::artifact::manifest::Manifest;
-use crate::artifact::{MANIFEST, file_names};
+
+/// How long another process may hold a folder: publishing renames a few files.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often the lock on a folder is tried.
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Moves the entries of a draft into a folder and what is there, but for what is apart, out of it. Returns the
 /// folder that holds the latter, on the filesystem of the draft. `step` is asked before each change.
@@ -52,14 +60,34 @@ pub(super) fn make_good(draft: &Path, target: &Path) -> io::Result<()> {
     if !aside.is_dir() {
         return Ok(());
     }
-    let _lock = lock(target);
+    let _lock = lock(target)?;
     let published = !draft.join(MANIFEST).exists() && target.join(MANIFEST).exists();
     if published { fs::remove_dir_all(aside) } else { undo(draft, target) }
 }
 
-/// Keeps other processes from publishing into a folder at the same time, where the filesystem has locks.
-pub(super) fn lock(target: &Path) -> Option<File> {
-    File::open(target).and_then(|folder| folder.lock().map(|()| folder)).ok()
+/// Keeps other processes from publishing into a folder at the same time, where the filesystem has locks. The folder is the
+/// user's, and other programs may lock it for as long as they like.
+///
+/// # Errors
+/// When another process holds the lock for longer than publishing takes.
+pub(super) fn lock(target: &Path) -> io::Result<Option<File>> {
+    let Ok(folder) = File::open(target) else { return Ok(None) };
+    let start = Instant::now();
+    loop {
+        match folder.try_lock() {
+            Ok(()) => return Ok(Some(folder)),
+            Err(TryLockError::Error(_)) => return Ok(None),
+            Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => thread::sleep(INTERVAL),
+            Err(TryLockError::WouldBlock) => {
+                let message = format!(
+                    "another process holds {}: it has locked the folder; wait until that process ends, or choose \
+                     another output with -o",
+                    target.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
+            }
+        }
+    }
 }
 
 /// Moves new entries out of a folder again, and old ones back.
@@ -67,7 +95,7 @@ fn undo(draft: &Path, target: &Path) -> io::Result<()> {
     let aside = entries_aside(draft);
     // Without a manifest in the draft nothing of it was moved in.
     if let Ok(manifest) = Manifest::read(draft) {
-        for name in file_names(&manifest) {
+        for name in manifest.file_names() {
             let held = fs::symlink_metadata(draft.join(name)).is_ok();
             if !held && fs::symlink_metadata(target.join(name)).is_ok() {
                 fs::rename(target.join(name), draft.join(name))?;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::files::unfinished::{PROCESS, Registry, Unfinished};
 use leftovers::{folder_aside, make_folder};
-use place::Place;
+use place::{Kind, Place};
 
 /// How often a place is tried to be taken that other processes keep taking.
 const ATTEMPTS: usize = 100;
@@ -54,6 +54,20 @@ impl Draft {
     /// When something else is at `target`, or the folder cannot be made.
     pub fn create(target: &Path, force: bool) -> Result<Self> {
         Self::create_at(&PROCESS, checked(target, force)?, force)
+    }
+
+    /// Makes a folder for temporary files in the folder of the system for these; it is never published. `purpose` is
+    /// in its name, the rest of which is random. What killed runs left for the same purpose is removed.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn temporary(purpose: &str) -> Result<Self> {
+        let parent = std::path::absolute(std::env::temp_dir()).context("TMPDIR names no folder")?;
+        let place = Place::of_kind(parent.join(purpose), parent.join(purpose), Kind::Folder)?;
+        let (folder, lock) = PROCESS.make(|| make_folder(&place)).with_context(|| {
+            format!("cannot make a folder for temporary files in {}; TMPDIR chooses another", parent.display())
+        })?;
+        Ok(Self { folder, place, force: false, _lock: lock })
     }
 
     fn create_at(registry: &'static Registry, place: Place, force: bool) -> Result<Self> {
@@ -99,7 +113,7 @@ impl Draft {
             true => {
                 // A process that publishes there has been killed meanwhile, or is at it.
                 place.clean_up();
-                let _lock = entries::lock(&place.folder);
+                let _lock = entries::lock(&place.folder)?;
                 self.folder.place(|| {
                     place.check_replaceable(self.force)?;
                     self.replace_entries(step)
@@ -136,7 +150,7 @@ impl Draft {
                     }
                 }
                 _ if is_unmovable(&error) => {
-                    let _lock = entries::lock(target);
+                    let _lock = entries::lock(target)?;
                     return self.replace_entries(step);
                 }
                 _ => return Err(error).with_context(|| self.failed()),
@@ -180,7 +194,7 @@ impl Draft {
 fn checked(target: &Path, force: bool) -> Result<Place> {
     let place = Place::find(target)?;
     // Who publishes there entry by entry has no manifest there meanwhile.
-    let _lock = place.is_fixed().then(|| entries::lock(&place.folder));
+    let _lock = place.is_fixed().then(|| entries::lock(&place.folder)).transpose()?;
     place.check_replaceable(force)?;
     Ok(place)
 }

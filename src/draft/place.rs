@@ -1,7 +1,8 @@
 //! The place of an artifact: which folder it is, what may be replaced there, and where drafts of it stand.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use super::leftovers;
+use crate::artifact::MANIFEST;
 use crate::artifact::manifest::Manifest;
-use crate::artifact::{MANIFEST, file_names};
 
 /// How many names of files an error lists.
 const LISTED: usize = 5;
@@ -109,7 +110,8 @@ impl Place {
     }
 
     /// Whether something new may take this place: that of nothing, of an empty folder, or of an artifact in which
-    /// every entry is planish's; with `force` of any folder, but the current one is never emptied.
+    /// every entry is planish's; with `force` of any folder, but the current one is never emptied, and none that
+    /// something is mounted in is replaced.
     ///
     /// # Errors
     /// When it may not, with what stands there.
@@ -134,6 +136,13 @@ impl Place {
         if self.kind != Kind::Current && std::env::current_dir().is_ok_and(|cwd| cwd.starts_with(&self.folder)) {
             bail!("{target} holds the current folder and is not replaced; choose another output with -o");
         }
+        if let Some(mount) = mount_inside(&self.folder) {
+            bail!(
+                "{target} holds the mount point {}, which cannot be moved aside; unmount it, or choose another output \
+                 with -o",
+                mount.display()
+            );
+        }
         let (force, or_force) = match self.kind {
             Kind::Current => (false, "; --force does not empty the current folder"),
             Kind::Folder | Kind::Mount => (force, ", or replace the folder with --force"),
@@ -154,7 +163,7 @@ impl Place {
                  another output with -o{or_force}"
             )
         };
-        let own: Vec<&str> = file_names(&manifest).collect();
+        let own: Vec<&str> = manifest.file_names().collect();
         entries.retain(|entry| {
             let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             folder || !entry.file_name().to_str().is_some_and(|name| own.contains(&name))
@@ -175,6 +184,33 @@ impl Place {
     }
 }
 
+/// What is mounted somewhere inside of a folder, where the system lists mounts.
+fn mount_inside(folder: &Path) -> Option<PathBuf> {
+    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let mut places = mounts.split(|byte| *byte == b'\n').filter_map(mount_point);
+    places.find(|place| place != folder && place.starts_with(folder))
+}
+
+/// The place of a mount, the fifth field of its line. Blanks and backslashes in it are written as `\` and three octal digits.
+fn mount_point(line: &[u8]) -> Option<PathBuf> {
+    let mut field = line.split(|byte| *byte == b' ').nth(4)?;
+    let mut path = Vec::new();
+    while let Some((first, rest)) = field.split_first() {
+        let octal = rest.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                field = &rest[3..];
+            }
+            None => {
+                path.push(*first);
+                field = rest;
+            }
+        }
+    }
+    Some(OsString::from_vec(path).into())
+}
+
 /// Whether a folder is the root of a mount, of another filesystem or bound to this place.
 fn is_mount(folder: &Path, parent: &Path) -> bool {
     let root = StatxAttributes::MOUNT_ROOT;
@@ -184,4 +220,19 @@ fn is_mount(folder: &Path, parent: &Path) -> bool {
     // Kernels before 5.8 do not say: of them only other filesystems are seen.
     let other = || device(folder).is_ok_and(|own| device(parent).is_ok_and(|outside| outside != own));
     known.map_or_else(other, |found| found.stx_attributes.contains(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_mounts() {
+        let place = |line: &str| mount_point(line.as_bytes());
+        let line = r"36 35 98:0 /mnt1 /mnt/a\040b\134 rw,noatime master:1 - ext3 /dev/root rw";
+        assert_eq!(place(line), Some(PathBuf::from(r"/mnt/a b\")));
+        assert_eq!(place(r"36 35 98:0 / /tail\04 rw"), Some(PathBuf::from(r"/tail\04")));
+        assert_eq!(place(""), None);
+        assert_eq!(mount_inside(Path::new("/nowhere")), None);
+    }
 }

@@ -10,10 +10,9 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::leftovers::entries_aside;
-use super::place::Kind;
 use super::*;
+use crate::artifact::MANIFEST;
 use crate::artifact::manifest::Manifest;
-use crate::artifact::{MANIFEST, file_names};
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
@@ -48,7 +47,7 @@ fn artifact(folder: &Path, mark: &str) {
 fn whole(folder: &Path) -> Option<String> {
     let manifest = folder.join(MANIFEST).exists().then(|| Manifest::read(folder).unwrap())?;
     let mark = &manifest.producer;
-    for name in file_names(&manifest).filter(|name| *name != MANIFEST) {
+    for name in manifest.file_names().filter(|name| *name != MANIFEST) {
         assert_eq!(fs::read_to_string(folder.join(name)).unwrap_or_default(), *mark, "{name}");
     }
     Some(manifest.producer)
@@ -335,4 +334,19 @@ fn drafts_of_the_living_are_left_alone() {
     drop(first);
     drop(Draft::create(&target, false).unwrap());
     assert_eq!(names(place.path()), ["out"]);
+}
+
+/// The folder of the system for temporary files is everybody's: what has the name there is no obstacle.
+#[test]
+fn temporary_folders_have_names_of_their_own() {
+    let purpose = format!("planish-test-{}", std::process::id());
+    let taken = std::env::temp_dir().join(&purpose);
+    fs::write(&taken, "of another").unwrap();
+    let [one, two] = [(); 2].map(|()| Draft::temporary(&purpose).unwrap());
+    assert!(one.folder().is_dir() && two.folder().is_dir() && one.folder() != two.folder());
+    let folders = [&one, &two].map(|draft| draft.folder().to_owned());
+    drop((one, two));
+    assert!(folders.iter().all(|folder| !folder.exists()));
+    assert_eq!(fs::read_to_string(&taken).unwrap(), "of another");
+    fs::remove_file(taken).unwrap();
 }

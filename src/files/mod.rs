@@ -74,14 +74,14 @@ fn make_beside(target: &Path) -> io::Result<(Unfinished, File)> {
     PROCESS.make(|| File::create_new(&path).map(|file| (path.clone(), file)))
 }
 
-/// The way from a folder, which need not be there yet, to a file or folder: `..` and names, links on the way resolved.
-/// `None` where the two have no way that text can say.
-pub(crate) fn way(from: &Path, to: &Path) -> Option<String> {
+/// The path of a file or folder relative to a folder, which need not be there yet: `..` and names, links resolved. `None`
+/// where one of the two cannot be resolved, or text cannot say the path.
+pub(crate) fn relative_path(from: &Path, to: &Path) -> Option<String> {
     let (from, to) = (resolved(from)?, resolved(to)?);
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     let up = from.components().skip(shared).map(|_| Component::ParentDir);
-    let way: PathBuf = up.chain(to.components().skip(shared)).collect();
-    way.into_os_string().into_string().ok().filter(|way| !way.is_empty())
+    let path: PathBuf = up.chain(to.components().skip(shared)).collect();
+    path.into_os_string().into_string().ok().filter(|path| !path.is_empty())
 }
 
 /// The absolute path without links, but for the last name: that of a link is what the file is called.
@@ -117,18 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn ways_lead_from_a_folder_to_a_file() {
+    fn paths_lead_from_a_folder_to_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let place = |name: &str| folder.path().join(name);
         fs::create_dir_all(place("models/bert")).unwrap();
         fs::write(place("blob"), b"").unwrap();
         symlink("../../blob", place("models/bert/model.onnx")).unwrap();
-        let way = |from: &str, to: &str| way(&place(from), &place(to));
-        assert_eq!(way("out", "models/bert").unwrap(), "../models/bert");
-        assert_eq!(way("models/out", "models/bert/model.onnx").unwrap(), "../bert/model.onnx", "by its own name");
-        assert_eq!(way("models/bert", "models"), Some("..".to_owned()));
-        assert_eq!(way("out", "nowhere/model"), None);
+        let path = |from: &str, to: &str| relative_path(&place(from), &place(to));
+        assert_eq!(path("out", "models/bert").unwrap(), "../models/bert");
+        assert_eq!(path("models/out", "models/bert/model.onnx").unwrap(), "../bert/model.onnx", "by its own name");
+        assert_eq!(path("models/bert", "models"), Some("..".to_owned()));
+        assert_eq!(path("out", "nowhere/model"), None);
         symlink("models/bert", place("link")).unwrap();
-        assert_eq!(way("link/out", "blob").unwrap(), "../../../blob");
+        assert_eq!(path("link/out", "blob").unwrap(), "../../../blob");
     }
 }

@@ -2,7 +2,8 @@
 
 use anyhow::{Result, anyhow};
 use planish_eval::Tensor;
-use planish_runtimes::{Dimension, Port, Value};
+use planish_ir::Dim;
+use planish_runtimes::{Port, RuntimeValue};
 
 use super::model::output;
 use crate::chain::CACHE;
@@ -11,7 +12,7 @@ use crate::chain::CACHE;
 /// takes.
 pub(super) struct Cache {
     entries: Vec<Entry>,
-    values: Vec<Value>,
+    values: Vec<RuntimeValue>,
 }
 
 /// A key or a value of a layer.
@@ -35,13 +36,12 @@ impl Cache {
     /// Forgets everything; then it has rows of no columns.
     pub(super) fn clear(&mut self, rows: usize) -> Result<()> {
         let empty = |entry: &Entry| {
-            let size = |(axis, dim): (usize, &Dimension)| match dim {
-                Dimension::Fixed(size) => *size,
-                // Rows, then columns.
-                Dimension::Symbolic(_) => [rows, 0][usize::from(axis != 0)],
-            };
-            let shape = entry.past.dims.iter().enumerate().map(size).collect();
-            let tensor = Tensor::zeros(entry.past.dtype, shape);
+            // Open dimensions are rows, then columns.
+            let open = |axis: usize| [rows, 0][usize::from(axis != 0)];
+            let known = |dim: &Dim| dim.as_constant().and_then(|size| usize::try_from(size).ok());
+            let sizes = entry.past.ty.shape.iter().enumerate();
+            let shape = sizes.map(|(axis, dim)| known(dim).unwrap_or_else(|| open(axis))).collect();
+            let tensor = Tensor::zeros(entry.past.ty.dtype, shape);
             Ok(tensor.ok_or_else(|| anyhow!("the input `{}` is too large", entry.past))?.into())
         };
         self.values = self.entries.iter().map(empty).collect::<Result<_>>()?;
@@ -49,12 +49,12 @@ impl Cache {
     }
 
     /// What a step takes.
-    pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, &RuntimeValue)> {
         self.entries.iter().map(|entry| entry.past.name.as_str()).zip(&self.values)
     }
 
     /// Takes what a step gave.
-    pub(super) fn update(&mut self, outputs: &mut Vec<(String, Value)>) -> Result<()> {
+    pub(super) fn update(&mut self, outputs: &mut Vec<(String, RuntimeValue)>) -> Result<()> {
         self.values = self.entries.iter().map(|entry| output(outputs, &entry.present)).collect::<Result<_>>()?;
         Ok(())
     }

@@ -42,7 +42,7 @@ thread_local! {
 /// is an error too; its thread goes on until the process ends, as nothing can stop it.
 ///
 /// # Errors
-/// When the work fails, panics, or takes more than it may, or there is no thread to be had.
+/// When the work fails, panics, or takes more than it may, or no thread can be started.
 pub(super) fn watched<T: Send + 'static>(
     what: &str,
     bounds: Bounds,
@@ -57,7 +57,7 @@ pub(super) fn watched<T: Send + 'static>(
     thread::Builder::new()
         .stack_size(STACK_BYTES)
         .spawn(run)
-        .with_context(|| format!("{what}: no thread to be had"))?;
+        .with_context(|| format!("cannot start a thread for {what}"))?;
     loop {
         match receiver.recv_timeout(INTERVAL) {
             Ok(done) => return done.with_context(|| format!("{what} failed")),

@@ -1,17 +1,16 @@
 //! A model that scores the next token of rows of tokens.
 
 use std::borrow::Cow;
-use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
 use planish_models::Task;
-use planish_runtimes::{Model, Runtime, Session, SessionOptions, Value};
+use planish_runtimes::{Runtime, RuntimeValue, Session, SessionOptions};
 
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder};
-use crate::artifact::manifest::{Manifest, Part};
-use crate::artifact::part_path;
+use crate::artifact::Artifact;
+use crate::artifact::manifest::PartManifest;
 
 /// A model on a runtime that scores which token comes next: rows of tokens, each with the keys and
 /// values of those it has read.
@@ -67,11 +66,10 @@ enum Kind {
 /// Loads an artifact.
 ///
 /// # Errors
-/// When the folder is no artifact that generates text, or the runtime does not load it.
-pub fn load(folder: &Path, runtime: &dyn Runtime, loading: Loading) -> Result<Box<dyn LanguageModel>> {
-    let manifest = Manifest::read(folder)?;
-    let parts = Parts { folder, manifest: &manifest, runtime, loading };
-    match kind(folder, &manifest)? {
+/// When the artifact does not generate text, or the runtime does not load it.
+pub fn load(artifact: &Artifact, runtime: &dyn Runtime, loading: Loading) -> Result<Box<dyn LanguageModel>> {
+    let parts = Parts { artifact, runtime, loading };
+    match kind(artifact)? {
         Kind::Decoder => Ok(Box::new(Decoder::load(&parts)?)),
         Kind::EncoderDecoder => Ok(Box::new(EncoderDecoder::load(&parts)?)),
     }
@@ -82,28 +80,28 @@ pub fn load(folder: &Path, runtime: &dyn Runtime, loading: Loading) -> Result<Bo
 ///
 /// # Errors
 /// When one of that is not so.
-pub fn check(folder: &Path, prompts: &[Vec<i64>]) -> Result<()> {
-    let manifest = Manifest::read(folder)?;
-    let kind = kind(folder, &manifest)?;
-    manifest.parts.iter().try_for_each(|part| part_path(folder, &manifest, part).map(drop))?;
+pub fn check(artifact: &Artifact, prompts: &[Vec<i64>]) -> Result<()> {
+    let kind = kind(artifact)?;
+    let parts = &artifact.manifest.parts;
+    parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
     let room = match kind {
         Kind::Decoder => decoder::room,
         Kind::EncoderDecoder => encoder_decoder::room,
     };
     // The first part reads the prompt.
-    let Some(part) = manifest.parts.first() else { bail!("{} has no parts; compile it again", folder.display()) };
-    let vocabulary = vocabulary(folder, &manifest, &part.name)?;
-    prompts.iter().try_for_each(|prompt| room(prompt, vocabulary, longest(&manifest)).map(drop))
+    let Some(part) = parts.first() else { bail!("{} has no parts; compile it again", artifact.folder.display()) };
+    let vocabulary = vocabulary(artifact, &part.name)?;
+    prompts.iter().try_for_each(|prompt| room(prompt, vocabulary, longest(artifact)).map(drop))
 }
 
-fn kind(folder: &Path, manifest: &Manifest) -> Result<Kind> {
-    match manifest.task.as_deref() {
-        Some(task) if task == Task::TextGeneration.name() => Ok(Kind::Decoder),
-        Some(task) if task == Task::Text2TextGeneration.name() => Ok(Kind::EncoderDecoder),
+fn kind(artifact: &Artifact) -> Result<Kind> {
+    match artifact.manifest.task {
+        Some(Task::TextGeneration) => Ok(Kind::Decoder),
+        Some(Task::Text2TextGeneration) => Ok(Kind::EncoderDecoder),
         task => bail!(
             "{} is compiled for {}, it cannot generate; compile a decoder for {} or an encoder-decoder for {}",
-            folder.display(),
-            task.unwrap_or("no task that its graph tells"),
+            artifact.folder.display(),
+            task.map_or("no task that its graph tells", Task::name),
             Task::TextGeneration,
             Task::Text2TextGeneration
         ),
@@ -111,56 +109,50 @@ fn kind(folder: &Path, manifest: &Manifest) -> Result<Kind> {
 }
 
 /// The first id from 0 on that a part does not take.
-fn vocabulary(folder: &Path, manifest: &Manifest, name: &str) -> Result<i64> {
-    let inputs = manifest.parts.iter().filter(|part| part.name == name).flat_map(|part| &part.inputs);
-    let ids = inputs.filter(|input| input.port.name == "input_ids").find_map(|input| input.end);
-    ids.ok_or_else(|| anyhow!("{} does not say which ids its {name} takes", folder.display()))
+fn vocabulary(artifact: &Artifact, name: &str) -> Result<i64> {
+    let inputs = artifact.manifest.parts.iter().filter(|part| part.name == name).flat_map(|part| &part.inputs);
+    let ids = inputs.filter(|input| input.value.name == "input_ids").find_map(|input| input.end);
+    ids.ok_or_else(|| anyhow!("{} does not say which ids its {name} takes", artifact.folder.display()))
 }
 
 /// The longest text, in tokens.
-fn longest(manifest: &Manifest) -> usize {
-    manifest.max_sequence_length.unwrap_or(usize::MAX)
+fn longest(artifact: &Artifact) -> usize {
+    artifact.manifest.max_sequence_length.unwrap_or(usize::MAX)
 }
 
 /// The parts of an artifact that is being loaded.
 pub(super) struct Parts<'a> {
-    pub(super) folder: &'a Path,
-    pub(super) manifest: &'a Manifest,
+    pub(super) artifact: &'a Artifact,
     runtime: &'a dyn Runtime,
     pub(super) loading: Loading,
 }
 
 impl Parts<'_> {
     /// A part of this name, if there is one.
-    pub(super) fn find(&self, name: &str) -> Option<&Part> {
-        self.manifest.parts.iter().find(|part| part.name == name)
+    pub(super) fn find(&self, name: &str) -> Option<&PartManifest> {
+        self.artifact.manifest.parts.iter().find(|part| part.name == name)
     }
 
     /// Loads a part that must be there.
     pub(super) fn session(&self, name: &str) -> Result<Box<dyn Session>> {
-        let (folder, all) = (self.folder.display(), &self.manifest.parts);
-        let part = self.find(name).ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|part| part.name.as_str()).collect();
-            anyhow!("{folder} has no {name}, only {}; compile the model again", names.join(", "))
-        })?;
-        let options = SessionOptions { threads: self.loading.threads, ..SessionOptions::compiled() };
-        Ok(self.runtime.load(Model::Onnx(&part_path(self.folder, self.manifest, part)?), &options)?)
+        let options = SessionOptions { threads: self.loading.threads };
+        self.artifact.load(self.artifact.part(name)?, self.runtime, options)
     }
 
     /// The first id from 0 on that a part does not take.
     pub(super) fn vocabulary(&self, part: &str) -> Result<i64> {
-        vocabulary(self.folder, self.manifest, part)
+        vocabulary(self.artifact, part)
     }
 
     /// How many of a part's scores are of tokens: fewer than it gives where its vocabulary is padded.
     pub(super) fn scored(&self, part: &str) -> usize {
-        let padded = self.find(part).and_then(Part::padded_logits);
+        let padded = self.find(part).and_then(PartManifest::padded_logits);
         padded.map_or(usize::MAX, |vocabulary| vocabulary.size)
     }
 
     /// The longest text, in tokens.
     pub(super) fn longest(&self) -> usize {
-        longest(self.manifest)
+        longest(self.artifact)
     }
 }
 
@@ -176,14 +168,14 @@ pub(super) fn check_prompt(prompt: &[i64], vocabulary: i64) -> Result<()> {
 }
 
 /// Rows of equal length as a tensor, [rows, columns].
-pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<Value> {
+pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<RuntimeValue> {
     let columns = elements.len() / rows.max(1);
     let tensor = Tensor::new(vec![rows, columns], elements).ok_or_else(|| anyhow!("rows differ in length"))?;
     Ok(tensor.into())
 }
 
 /// Takes an output of a run out of all of them.
-pub(super) fn output(outputs: &mut Vec<(String, Value)>, name: &str) -> Result<Value> {
+pub(super) fn output(outputs: &mut Vec<(String, RuntimeValue)>, name: &str) -> Result<RuntimeValue> {
     match outputs.iter().position(|(output, _)| output == name) {
         Some(at) => Ok(outputs.swap_remove(at).1),
         None => Err(anyhow!("the model does not give `{name}`; compile it again")),
@@ -200,7 +192,7 @@ pub struct Scores {
 impl Scores {
     /// Those of the last column of the output `logits`, [rows, columns, vocabulary]; the first `scored`
     /// where there are more.
-    pub(super) fn last(outputs: &mut Vec<(String, Value)>, scored: usize) -> Result<Self> {
+    pub(super) fn last(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<Self> {
         let logits = output(outputs, "logits")?;
         let (true, &[_, columns, width]) = (logits.dtype().is_float(), logits.shape()) else {
             let (dtype, shape) = (logits.dtype(), logits.shape());

@@ -1,15 +1,19 @@
 //! Inputs made from a seed, for verification, benchmarks and calibration without data.
 
+mod sizes;
 pub(crate) mod tensor_file;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use planish_eval::{Data, Tensor};
-use planish_ir::{DType, Type};
-use planish_runtimes::{Dimension, Port};
+use planish_ir::{DType, Dim, Type};
+use planish_runtimes::Port;
 
-use crate::chain::CACHE;
+pub(crate) use sizes::is_of_sequence;
+pub use sizes::{Sizes, has_cache, has_sequence, shapes};
+
+use sizes::too_large;
 
 /// The most bytes that the inputs of one run have together.
 pub const MAX_BYTES: u64 = 1 << 30;
@@ -72,8 +76,8 @@ pub enum InputError {
     Dimension {
         /// The input.
         input: String,
-        /// The dimension's name.
-        dimension: String,
+        /// The dimension.
+        dimension: Dim,
     },
     /// An input that is no tensor of a known number of dimensions.
     #[error("no values are made for the input `{input}`, {ty}: compile with --shapes {input}=... where it is a tensor")]
@@ -85,9 +89,9 @@ pub enum InputError {
     },
     /// More elements than inputs are made of.
     #[error(
-        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more: \
-         choose smaller sizes, of an ONNX graph with --shapes",
-        limit = MAX_BYTES
+        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more{advice}",
+        limit = MAX_BYTES,
+        advice = if *is_open { ": choose smaller sizes, of an ONNX graph with --shapes" } else { "" }
     )]
     TooLarge {
         /// The input.
@@ -96,6 +100,8 @@ pub enum InputError {
         dtype: DType,
         /// Its sizes.
         shape: Vec<usize>,
+        /// Whether the model leaves some of them open.
+        is_open: bool,
     },
 }
 
@@ -111,24 +117,12 @@ pub fn specs(ports: &[Port], ids: &BTreeMap<String, Values>) -> Result<Vec<Input
             (None, name) if name.ends_with("attention_mask") => Values::Mask,
             (None, "position_ids") => Values::Positions,
             (None, "token_type_ids") => Values::Segments { count: 1 },
-            (None, _) if port.dtype.is_integer() => return Err(InputError::NoRange { input: port.name.clone() }),
+            (None, _) if port.ty.dtype.is_integer() => return Err(InputError::NoRange { input: port.name.clone() }),
             (None, _) => Values::Noise,
         };
         Ok(InputSpec { port: port.clone(), values })
     };
     ports.iter().map(spec).collect()
-}
-
-/// The sizes that dimensions stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sizes {
-    /// Rows.
-    pub batch: usize,
-    /// Tokens in a row.
-    pub sequence: usize,
-    /// What other open dimensions of tensors of four dimensions and more are, as the sides of images; what to do
-    /// is an error where this is absent.
-    pub side: Option<usize>,
 }
 
 /// Inputs of `batch` rows of `sequence` tokens; the same arguments give the same tensors.
@@ -165,7 +159,7 @@ pub fn sized_inputs(
     let make = |(index, (spec, shape)): (usize, (&InputSpec, Vec<usize>))| {
         // Each input has a stream of its own: one more input does not change the others.
         let mut random = fastrand::Rng::with_seed(seed ^ (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        if spec.port.dtype == DType::String {
+        if spec.port.ty.dtype == DType::String {
             return words(spec, shape, &mut random);
         }
         let count = shape.iter().product();
@@ -174,51 +168,6 @@ pub fn sized_inputs(
         Ok((spec.port.name.clone(), tensor))
     };
     specs.iter().zip(shapes).enumerate().map(make).collect()
-}
-
-/// The shapes of the inputs that [`sized_inputs`] makes, in order.
-///
-/// # Errors
-/// When a dimension has no size, and when the inputs have more than [`MAX_BYTES`].
-pub fn shapes(specs: &[InputSpec], sizes: Sizes) -> Result<Vec<Vec<usize>>, InputError> {
-    let others = others(specs, sizes.batch, sizes.sequence);
-    let mut left = MAX_BYTES;
-    let shape = |spec: &InputSpec| {
-        let shape = spec.port.dims.iter().map(|dim| size(&spec.port, dim, sizes, &others));
-        let shape = shape.collect::<Result<Vec<_>, _>>()?;
-        // Sizes count even where another one is 0: there are masks and rows of them.
-        let times = |n: u64, size: &usize| n.checked_mul(u64::try_from(*size).ok()?.max(1));
-        let bytes = shape.iter().try_fold(bytes_of(spec.port.dtype), times);
-        left = bytes.and_then(|bytes| left.checked_sub(bytes)).ok_or_else(|| too_large(spec, shape.clone()))?;
-        Ok(shape)
-    };
-    specs.iter().map(shape).collect()
-}
-
-/// The bytes of an element of an input.
-fn bytes_of(dtype: DType) -> u64 {
-    (if dtype == DType::String { LETTERS } else { dtype.size() }) as u64
-}
-
-fn too_large(spec: &InputSpec, shape: Vec<usize>) -> InputError {
-    InputError::TooLarge { input: spec.port.name.clone(), dtype: spec.port.dtype, shape }
-}
-
-/// Whether a model continues from a cache of keys and values.
-#[must_use]
-pub fn has_cache(specs: &[InputSpec]) -> bool {
-    specs.iter().any(|spec| spec.port.name.starts_with(CACHE))
-}
-
-/// Whether a model takes sequences of any length.
-#[must_use]
-pub fn has_sequence(specs: &[InputSpec]) -> bool {
-    let sequence = |dim: &Dimension| matches!(dim, Dimension::Symbolic(text) if text.contains("seq"));
-    // Names that say nothing are 1 where they stand for such a length, and 0 for others.
-    let others = others(specs, 0, 1);
-    let known = |text: &str| ["batch", "past", "length"].iter().any(|part| text.contains(part));
-    let other = |dim: &Dimension| matches!(dim, Dimension::Symbolic(text) if !known(text) && others.get(text.as_str()) == Some(&1));
-    specs.iter().any(|spec| spec.port.dims.iter().any(|dim| sequence(dim) || other(dim)))
 }
 
 /// The positions in each row that are not padding.
@@ -232,51 +181,6 @@ fn rows(batch: usize, sequence: usize, seed: u64, padding: bool, left: bool) -> 
         if left { sequence - length..sequence } else { 0..length }
     };
     (0..batch).map(row).collect()
-}
-
-/// Names that say nothing of what they stand for, with sizes: those that come first somewhere count rows, those of a
-/// cache are what is past, and the others are lengths of sequences, but for tensors such as images.
-fn others(specs: &[InputSpec], batch: usize, sequence: usize) -> HashMap<&str, usize> {
-    let named = |axes: fn(&Port, usize) -> bool, size: usize| {
-        let dims = specs.iter().flat_map(move |spec| {
-            let port = &spec.port;
-            port.dims.iter().enumerate().filter(move |(axis, _)| axes(port, *axis)).map(|(_, dim)| dim)
-        });
-        dims.filter_map(move |dim| match dim {
-            Dimension::Symbolic(text) if is_name(text) => Some((text.as_str(), size)),
-            _ => None,
-        })
-    };
-    let past = |port: &Port, axis: usize| port.name.starts_with(CACHE) && axis == 2;
-    let mut others: HashMap<&str, usize> = named(|port, axis| axis > 0 && port.dims.len() < 4, sequence).collect();
-    others.extend(named(past, 0));
-    others.extend(named(|_, axis| axis == 0, batch));
-    others
-}
-
-fn size(port: &Port, dim: &Dimension, sizes: Sizes, others: &HashMap<&str, usize>) -> Result<usize, InputError> {
-    let text = match dim {
-        Dimension::Fixed(size) => return Ok(*size),
-        Dimension::Symbolic(text) => text,
-    };
-    let symbol = |name: &str| match name {
-        _ if name.contains("batch") => Some(sizes.batch),
-        _ if name.contains("past") => Some(0),
-        _ if name.contains("seq") || name.contains("length") => Some(sizes.sequence),
-        _ => others.get(name).copied().or_else(|| name.parse().ok()).or_else(|| side(name, sizes.side)),
-    };
-    let sum = text.split('+').map(|part| symbol(part.trim())).try_fold(0usize, |sum, part| sum.checked_add(part?));
-    sum.ok_or_else(|| InputError::Dimension { input: port.name.clone(), dimension: dim.to_string() })
-}
-
-/// What an open dimension of an image is: of colours there are three.
-fn side(name: &str, side: Option<usize>) -> Option<usize> {
-    side.filter(|_| is_name(name)).map(|side| if name.contains("channel") { 3 } else { side })
-}
-
-/// Whether a dimension is called by a name, or not at all, and is not computed.
-fn is_name(text: &str) -> bool {
-    text.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
 fn fill(
@@ -318,16 +222,16 @@ fn fill(
             let position = (at % width).saturating_sub(tokens(at).start);
             i64::try_from(position).unwrap_or(i64::MAX)
         }),
-        Values::Noise if spec.port.dtype.is_float() => {
+        Values::Noise if spec.port.ty.dtype.is_float() => {
             let noise: Vec<f64> = (0..count).map(|_| random.f64() * 2.0 - 1.0).collect();
-            return Ok(converted(spec.port.dtype, &noise));
+            return Ok(converted(spec.port.ty.dtype, &noise));
         }
         Values::Noise => integers(&mut |_| i64::from(random.bool())),
     };
-    if spec.port.dtype == DType::I64 {
+    if spec.port.ty.dtype == DType::I64 {
         return Ok(Data::I64(numbers));
     }
-    Ok(converted(spec.port.dtype, &numbers.iter().map(|&n| n as f64).collect::<Vec<f64>>()))
+    Ok(converted(spec.port.ty.dtype, &numbers.iter().map(|&n| n as f64).collect::<Vec<f64>>()))
 }
 
 /// The most letters of a word.
@@ -354,174 +258,4 @@ fn converted(dtype: DType, numbers: &[f64]) -> Data {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn port(name: &str, dtype: DType, dims: &[&str]) -> Port {
-        let dimension = |dim: &&str| match dim.parse() {
-            Ok(size) => Dimension::Fixed(size),
-            Err(_) => Dimension::Symbolic((*dim).to_owned()),
-        };
-        Port { name: name.to_owned(), dtype, dims: dims.iter().map(dimension).collect() }
-    }
-
-    fn bert() -> Vec<InputSpec> {
-        let tokens = ["batch_size", "sequence_length"];
-        let ports = ["input_ids", "attention_mask", "token_type_ids"].map(|name| port(name, DType::I64, &tokens));
-        let ids = BTreeMap::from([
-            ("input_ids".to_owned(), Values::Ids { range: 0..5, pad: Some(2) }),
-            ("token_type_ids".to_owned(), Values::Segments { count: 2 }),
-        ]);
-        specs(&ports, &ids).unwrap()
-    }
-
-    fn find<'a>(inputs: &'a [(String, Tensor)], name: &str) -> &'a [i64] {
-        inputs.iter().find(|(n, _)| n == name).unwrap().1.as_i64().unwrap()
-    }
-
-    #[test]
-    fn the_first_row_is_full_and_the_others_are_padded_on_the_right() {
-        let inputs = seeded_inputs(&bert(), 8, 6, 1, true).unwrap();
-        let (ids, mask, types) =
-            (find(&inputs, "input_ids"), find(&inputs, "attention_mask"), find(&inputs, "token_type_ids"));
-        assert_eq!(mask[..6], [1; 6]);
-        assert_eq!(types[..6], [0, 0, 0, 1, 1, 1]);
-        for row in 0..8 {
-            let row = row * 6..row * 6 + 6;
-            let length = usize::try_from(mask[row.clone()].iter().sum::<i64>()).unwrap();
-            assert!((1..6).contains(&length) || row.start == 0);
-            assert!(mask[row.clone()].is_sorted_by(|a, b| a >= b), "padding is on the right");
-            for (k, at) in row.enumerate() {
-                assert_eq!(ids[at] == 2, k >= length, "only padding holds the pad");
-                assert!((0..5).contains(&ids[at]));
-                assert_eq!(types[at], i64::from(k >= length.div_ceil(2) && k < length));
-            }
-        }
-        assert!((0..5).filter(|id| ids.contains(id)).count() == 5, "the whole range is drawn");
-    }
-
-    #[test]
-    fn rows_before_a_cache_are_padded_on_the_left() {
-        let tokens = ["batch_size", "sequence_length"];
-        let ports = [
-            port("input_ids", DType::I64, &tokens),
-            port("attention_mask", DType::I64, &["batch_size", "past_sequence_length + sequence_length"]),
-            port("position_ids", DType::I64, &tokens),
-            port("past_key_values.0.key", DType::F32, &["batch_size", "2", "past_sequence_length", "4"]),
-        ];
-        let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..5, pad: Some(2) })]);
-        let inputs = seeded_inputs(&specs(&ports, &ids).unwrap(), 8, 6, 1, true).unwrap();
-        let (ids, mask, positions) =
-            (find(&inputs, "input_ids"), find(&inputs, "attention_mask"), find(&inputs, "position_ids"));
-        assert_eq!(inputs[3].1.shape(), [8, 2, 0, 4]);
-        assert_eq!(mask[..6], [1; 6]);
-        assert!(mask.contains(&0));
-        for row in 0..8 {
-            let mut next = 0;
-            for at in row * 6..row * 6 + 6 {
-                assert_eq!((ids[at] == 2, positions[at]), (mask[at] == 0, next));
-                next += mask[at];
-            }
-            assert!(mask[row * 6..row * 6 + 6].is_sorted() && next > 0);
-        }
-    }
-
-    #[test]
-    fn the_seed_decides() {
-        let inputs = |seed| seeded_inputs(&bert(), 3, 9, seed, true).unwrap();
-        assert_eq!(inputs(7), inputs(7));
-        assert_ne!(inputs(7), inputs(8));
-        assert_eq!(find(&seeded_inputs(&bert(), 3, 9, 7, false).unwrap(), "attention_mask"), [1; 27]);
-        assert_eq!(find(&seeded_inputs(&bert(), 2, 1, 7, true).unwrap(), "attention_mask"), [1; 2]);
-    }
-
-    #[test]
-    fn dimensions_follow_their_names() {
-        let ports = [
-            port("past_key_values.0.key", DType::F32, &["batch_size", "4", "past_sequence_length", "8"]),
-            port("attention_mask", DType::I64, &["batch_size", "past_sequence_length + sequence_length"]),
-            port("pixel_values", DType::F16, &["batch_size", "3", "2", "2"]),
-            port("use_cache_branch", DType::Bool, &["1"]),
-            port("position_ids", DType::I32, &["batch_size", "sequence_length"]),
-        ];
-        let specs = specs(&ports, &BTreeMap::new()).unwrap();
-        let inputs = seeded_inputs(&specs, 2, 5, 3, false).unwrap();
-        let shapes: Vec<&[usize]> = inputs.iter().map(|(_, tensor)| tensor.shape()).collect();
-        assert_eq!(shapes, [&[2, 4, 0, 8][..], &[2, 5], &[2, 3, 2, 2], &[1], &[2, 5]]);
-        assert!(inputs[2].1.to_f64().iter().all(|v| v.abs() <= 1.0) && inputs[2].1.dtype() == DType::F16);
-        assert_eq!(inputs[4].1.as_i32().unwrap()[5..], [0, 1, 2, 3, 4]);
-    }
-
-    /// Names of other exporters say nothing: `s0`, `unk__5`, `N`.
-    #[test]
-    fn dimensions_without_speaking_names_follow_their_places() {
-        let ports = [
-            port("input_ids", DType::I64, &["s0", "s1"]),
-            port("attention_mask", DType::I64, &["s0", "unk__5"]),
-            port("past_key_values.0.key", DType::F32, &["s0", "4", "s2", "8"]),
-            port("x", DType::F32, &["N", "3", "2", "2"]),
-        ];
-        let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..5, pad: None })]);
-        let specs = specs(&ports, &ids).unwrap();
-        let inputs = seeded_inputs(&specs, 2, 5, 3, false).unwrap();
-        let shapes: Vec<&[usize]> = inputs.iter().map(|(_, tensor)| tensor.shape()).collect();
-        assert_eq!(shapes, [&[2, 5][..], &[2, 5], &[2, 4, 0, 8], &[2, 3, 2, 2]]);
-        assert!(has_sequence(&specs) && !has_sequence(&specs[2..]));
-    }
-
-    /// Sizes that say what they are, as of images, are no lengths of sequences.
-    #[test]
-    fn sides_of_images_are_given_on_their_own() {
-        let x = port("x", DType::F32, &["batch", "num_channels", "height", "width"]);
-        let specs = specs(&[x, port("ids", DType::F32, &["batch", "tokens"])], &BTreeMap::new()).unwrap();
-        let sizes = Sizes { batch: 2, sequence: 5, side: Some(16) };
-        assert_eq!(shapes(&specs, sizes).unwrap(), [vec![2, 3, 16, 16], vec![2, 5]]);
-    }
-
-    #[test]
-    fn texts_are_words_in_bytes() {
-        let specs = specs(&[port("x", DType::String, &["n", "2"])], &BTreeMap::new()).unwrap();
-        let inputs = seeded_inputs(&specs, 3, 1, 0, false).unwrap();
-        assert_eq!(inputs[0].1.shape(), [3, 2, LETTERS]);
-        let is_word = |word: &[u8]| {
-            let length = word.iter().position(|byte| *byte == 0).unwrap_or(LETTERS);
-            length > 0 && word[..length].iter().all(u8::is_ascii_lowercase) && word[length..].iter().all(|b| *b == 0)
-        };
-        assert!(inputs[0].1.as_u8().unwrap().chunks(LETTERS).all(is_word));
-    }
-
-    #[test]
-    fn inputs_of_terabytes_are_refused_before_they_are_made() {
-        let huge = [port("x", DType::F32, &["1099511627776"])];
-        let refused = seeded_inputs(&specs(&huge, &BTreeMap::new()).unwrap(), 1, 1, 0, false).unwrap_err().to_string();
-        assert!(refused.contains("`x`, f32[1099511627776]") && refused.contains("--shapes"), "{refused}");
-        // Each may be small enough alone.
-        let several = ["a", "b", "c"].map(|name| port(name, DType::U8, &["400000000"]));
-        let refused = shapes(
-            &specs(&several, &BTreeMap::from(several.clone().map(|p| (p.name, Values::Noise)))).unwrap(),
-            Sizes { batch: 1, sequence: 1, side: None },
-        );
-        assert!(refused.unwrap_err().to_string().contains("`c`"));
-    }
-
-    #[test]
-    fn what_is_not_known_is_an_error() {
-        let unknown = specs(&[port("labels", DType::I64, &["batch_size"])], &BTreeMap::new()).unwrap_err();
-        assert_eq!(unknown, InputError::NoRange { input: "labels".to_owned() });
-        let noise = |dims: &[&str]| {
-            let specs = specs(&[port("x", DType::F32, dims)], &BTreeMap::new()).unwrap();
-            seeded_inputs(&specs, 2, usize::MAX / 2, 0, false).unwrap_err().to_string()
-        };
-        assert_eq!(
-            noise(&["batch", "3", "height", "4"]),
-            "the size of the dimension `height` of the input `x` is not known: compile with --shapes x=..."
-        );
-        assert!(
-            noise(&["sequence_length", "batch_size", "8"]).starts_with("inputs are made of 1073741824 bytes at most")
-        );
-        let mut specs = bert();
-        specs[0].values = Values::Ids { range: 2..3, pad: Some(2) };
-        let empty = seeded_inputs(&specs, 1, 4, 0, false).unwrap_err();
-        assert_eq!(empty, InputError::EmptyRange { input: "input_ids".to_owned(), range: 2..3 });
-    }
-}
+mod tests;

@@ -11,13 +11,14 @@ use std::path::Path;
 use anyhow::Result;
 use planish_ir::{Graph, Op};
 use planish_models::LoadOptions;
-use planish_onnx::{DEFAULT_OPSET, ImportOptions, import_with};
+use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{ONNX, Options, Pipeline};
 use serde::Serialize;
 
-use crate::artifact::manifest::{Manifest, Port};
-use crate::artifact::{MANIFEST, part_path};
-use crate::compile::port;
+use crate::artifact::manifest::{Manifest, PartManifest};
+use crate::artifact::value::ValueInfo;
+use crate::artifact::{Artifact, MANIFEST};
+use crate::compile::value_info;
 use crate::source::SourceModel;
 
 pub use dot::dot;
@@ -59,13 +60,13 @@ impl Opened {
     }
 
     fn artifact(folder: &Path, options: &ImportOptions) -> Result<Self> {
-        let manifest = Manifest::read(folder)?;
-        let one = |part| -> Result<(String, Graph)> {
-            let path = part_path(folder, &manifest, part)?;
-            Ok((part.name.clone(), import_with(&path, options)?.graph))
+        let artifact = Artifact::open(folder)?;
+        let one = |part: &PartManifest| -> Result<(String, Graph)> {
+            Ok((part.name.clone(), artifact.backend.emitter.read(&artifact.file(part)?, options)?))
         };
-        let graphs = manifest.parts.iter().map(one).collect::<Result<_>>()?;
-        Ok(Self { architecture: manifest.architecture, task: manifest.task, opset: Some(manifest.opset), graphs })
+        let graphs = artifact.manifest.parts.iter().map(one).collect::<Result<_>>()?;
+        let Manifest { architecture, task, opset, .. } = artifact.manifest;
+        Ok(Self { architecture, task: task.map(|task| task.to_string()), opset: Some(opset), graphs })
     }
 
     /// Raises operators of the graphs to those in which the meaning is plain.
@@ -111,9 +112,9 @@ pub struct PartInspection {
     /// The name of the part.
     pub name: String,
     /// The inputs, in order.
-    pub inputs: Vec<Port>,
+    pub inputs: Vec<ValueInfo>,
     /// The outputs, in order.
-    pub outputs: Vec<Port>,
+    pub outputs: Vec<ValueInfo>,
     /// The constants by their element type.
     pub weights: BTreeMap<String, Amount>,
     /// How many of each operator there are, those of ONNX that are left as they came by their own names.
@@ -138,7 +139,7 @@ pub struct Amount {
 pub struct LargeWeight {
     /// Its name and type.
     #[serde(flatten)]
-    pub port: Port,
+    pub value: ValueInfo,
     /// Its bytes.
     pub bytes: u64,
 }
@@ -157,14 +158,14 @@ fn part(name: &str, graph: &Graph) -> PartInspection {
     }
     let mut largest: Vec<LargeWeight> = graph
         .weights()
-        .map(|(id, value, weight)| LargeWeight { port: port(graph, &value.name, id), bytes: weight.bytes() })
+        .map(|(id, value, weight)| LargeWeight { value: value_info(graph, &value.name, id), bytes: weight.bytes() })
         .collect();
     largest.sort_by_key(|weight| Reverse(weight.bytes));
     largest.truncate(LARGEST);
     PartInspection {
         name: name.to_owned(),
-        inputs: graph.inputs().iter().map(|v| port(graph, &graph.value(*v).name, *v)).collect(),
-        outputs: graph.outputs().iter().map(|o| port(graph, &o.name, o.value)).collect(),
+        inputs: graph.inputs().iter().map(|v| value_info(graph, &graph.value(*v).name, *v)).collect(),
+        outputs: graph.outputs().iter().map(|o| value_info(graph, &o.name, o.value)).collect(),
         weights,
         operators,
         largest,

@@ -1,5 +1,7 @@
 //! What a model is compiled from: a checkpoint, or an ONNX graph.
 
+mod find;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,9 @@ use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part,
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
 
 use crate::artifact::manifest::Manifest;
-use crate::verify::Original;
+use crate::verify::OnnxFile;
+
+pub use find::{Found, find};
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";
@@ -50,7 +54,7 @@ impl SourceModel {
     /// # Errors
     /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
     pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
-        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ONNX)) {
+        if Self::is_file_of_graph(path) {
             return OnnxModel::open(path, options).map(Box::new).map(Self::Onnx);
         }
         if !options.is_empty() {
@@ -69,6 +73,11 @@ impl SourceModel {
             ),
             Err(_) => error.into(),
         })
+    }
+
+    /// Whether a file holds an ONNX graph, by its ending.
+    pub(crate) fn is_file_of_graph(path: &Path) -> bool {
+        path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(ONNX))
     }
 
     /// The model's name: that of the folder of a checkpoint; that of an ONNX file, or where this
@@ -120,10 +129,10 @@ impl SourceModel {
     /// The ONNX file for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
     /// checkpoint has none.
     #[must_use]
-    pub fn original(&self, library: Option<PathBuf>, threads: usize) -> Option<Original> {
+    pub fn onnx_file(&self, library: Option<PathBuf>, threads: usize) -> Option<OnnxFile> {
         let Self::Onnx(model) = self else { return None };
         let is_cut = !model.options.inputs.is_empty() || !model.options.outputs.is_empty();
-        Some(Original { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
+        Some(OnnxFile { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
     }
 
     /// What the makers of an ONNX graph noted in its file.

@@ -1,7 +1,8 @@
 //! What is compared: inputs of several shapes, and runs that continue from a cache.
 
 use planish_eval::Tensor;
-use planish_runtimes::{Dimension, RuntimeError, Session};
+use planish_ir::Bindings;
+use planish_runtimes::{RuntimeError, Session};
 
 use super::compare::MASK;
 use super::named;
@@ -126,6 +127,12 @@ impl Plan {
         shapes(specs, self.sizes)
     }
 
+    /// Whether another case has as many rows, tokens and pixels as this one at least.
+    pub(super) fn is_within(&self, other: &Self) -> bool {
+        let (own, other) = (self.sizes, other.sizes);
+        own.batch <= other.batch && own.sequence <= other.sequence && own.side <= other.side
+    }
+
     /// What may be run instead: as many images of other sides, or half as many tokens.
     pub(super) fn instead(self) -> Option<Self> {
         let Sizes { sequence, side, .. } = self.sizes;
@@ -192,11 +199,7 @@ pub fn plans(specs: &[InputSpec], longest: Option<usize>) -> Vec<Plan> {
 
 /// Rows and tokens of a model whose ids have a fixed shape, or that has no size left open.
 fn fixed(specs: &[InputSpec]) -> Option<(usize, usize)> {
-    let size = |dim: &Dimension| match dim {
-        Dimension::Fixed(size) => Some(*size),
-        Dimension::Symbolic(_) => None,
-    };
-    let shape = |spec: &InputSpec| spec.port.dims.iter().map(size).collect::<Option<Vec<usize>>>();
+    let shape = |spec: &InputSpec| spec.port.ty.shape.evaluate(&Bindings::new());
     let tokens = specs.iter().filter(|spec| spec.values != Values::Noise).filter_map(|spec| match shape(spec)?[..] {
         [batch, sequence] => Some((batch, sequence)),
         _ => None,
@@ -208,7 +211,7 @@ fn fixed(specs: &[InputSpec]) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use planish_ir::DType;
+    use planish_ir::{DType, Dim, Shape, TensorType};
     use planish_runtimes::Port;
 
     use super::*;
@@ -219,8 +222,8 @@ mod tests {
     }
 
     fn port(name: &str, dims: &[&str]) -> Port {
-        let dims = dims.iter().map(|dim| Dimension::Symbolic((*dim).to_owned())).collect();
-        Port { name: name.to_owned(), dtype: DType::F32, dims }
+        let shape = Shape::new(dims.iter().map(|dim| Dim::symbol(dim)));
+        Port { name: name.to_owned(), ty: TensorType::new(DType::F32, shape) }
     }
 
     #[test]
@@ -252,15 +255,11 @@ mod tests {
 
     #[test]
     fn fixed_shapes_are_one_case_with_padding_where_there_are_rows() {
-        let mask = |batch: usize| InputSpec {
-            port: Port {
-                name: "attention_mask".to_owned(),
-                dtype: DType::I64,
-                dims: vec![Dimension::Fixed(batch), Dimension::Fixed(7)],
-            },
+        let mask = |batch: i64| InputSpec {
+            port: Port { name: "attention_mask".to_owned(), ty: TensorType::new(DType::I64, Shape::of(&[batch, 7])) },
             values: Values::Mask,
         };
-        let made = |batch: usize| plans(&[mask(batch)], Some(512));
+        let made = |batch: i64| plans(&[mask(batch)], Some(512));
         assert_eq!(made(1).len(), 1);
         let case = made(1)[0].case(&[mask(1)], 0).unwrap();
         assert_eq!(case.inputs[0].1, Tensor::new(vec![1, 7], vec![1i64; 7]).unwrap());

@@ -1,11 +1,12 @@
 //! Comparing outputs: what counts, and how far they are from each other.
 
 use planish_eval::Tensor;
-use planish_runtimes::{Dimension, Port, Session};
+use planish_ir::Dim;
+use planish_runtimes::{Port, Session};
 
 use super::padded::of_tokens;
 use super::{Figures, OutputReport, Tolerances};
-use crate::artifact::manifest::Vocabulary;
+use crate::artifact::manifest::PaddedVocabulary;
 
 /// The input that says which positions hold a token.
 pub(super) const MASK: &str = "attention_mask";
@@ -17,12 +18,12 @@ pub(super) const MASK: &str = "attention_mask";
 #[must_use]
 pub fn per_token(session: &dyn Session) -> Vec<(String, usize)> {
     let input = |name: &str| session.inputs().iter().find(|port| port.name == name);
-    let Some([batch, _]) = input(MASK).map(|mask| mask.dims.as_slice()) else { return Vec::new() };
-    let named = |dim: &&Dimension| matches!(dim, Dimension::Symbolic(name) if !name.is_empty());
-    let positions = [MASK, "input_ids"].into_iter().filter_map(|name| input(name)?.dims.get(1)).filter(named);
-    let positions: Vec<&Dimension> = positions.collect();
+    let Some([batch, _]) = input(MASK).map(|mask| &mask.ty.shape[..]) else { return Vec::new() };
+    let open = |dim: &&Dim| dim.as_constant().is_none();
+    let positions = [MASK, "input_ids"].into_iter().filter_map(|name| input(name)?.ty.shape.get(1)).filter(open);
+    let positions: Vec<&Dim> = positions.collect();
     let axis = |port: &Port| {
-        let rest = port.dims.first().filter(|first| *first == batch).map(|_| &port.dims[1..])?;
+        let rest = port.ty.shape.first().filter(|first| *first == batch).map(|_| &port.ty.shape[1..])?;
         rest.iter().position(|dim| positions.contains(&dim)).map(|at| at + 1)
     };
     session.outputs().iter().filter_map(|port| Some((port.name.clone(), axis(port)?))).collect()
@@ -38,7 +39,7 @@ pub fn compare(
     actual: &[(String, Tensor)],
     inputs: &[(String, Tensor)],
     per_token: &[(String, usize)],
-    vocabulary: Option<&Vocabulary>,
+    vocabulary: Option<&PaddedVocabulary>,
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
     let mask = inputs.iter().find(|(name, _)| name == MASK).map(|(_, mask)| mask);
@@ -131,7 +132,7 @@ mod tests {
     use std::path::Path;
 
     use planish_models::{Checkpoint, LoadOptions, load};
-    use planish_runtimes::{Model, Reference, Runtime, SessionOptions};
+    use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions};
 
     use super::*;
 
@@ -211,7 +212,8 @@ mod tests {
             let checkpoint = Checkpoint::open(&folder).unwrap();
             let options = LoadOptions { task: None, strict: true };
             let model = load(&checkpoint, options).unwrap();
-            let session = Reference.load(Model::Graph(&model.parts[0].graph), &SessionOptions::default());
+            let session =
+                ReferenceRuntime::default().load(Model::Graph(&model.parts[0].graph), SessionOptions::default());
             let found = per_token(session.unwrap().as_ref());
             found.iter().map(|(name, axis)| format!("{name} {axis}")).collect::<Vec<_>>()
         };

@@ -1,5 +1,6 @@
 //! Comparing what two runs of a model give.
 
+mod artifact;
 mod cases;
 mod compare;
 mod memory;
@@ -10,21 +11,24 @@ mod report;
 mod tolerances;
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
 
-use crate::artifact::manifest::Vocabulary;
+use crate::artifact::manifest::PaddedVocabulary;
 use crate::inputs::{InputError, InputSpec};
 
+pub use artifact::{Verified, VerifyOptions, verify_artifact, verify_compiled};
+pub(crate) use artifact::{input_specs, note_elsewhere, runtime};
 pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
 pub use memory::reference_limits;
 pub use parts::verify_parts;
-pub use reference::{Original, Reference, ReferenceKind};
+pub use reference::{OnnxFile, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
 pub use tolerances::{Basis, Tolerances, is_quantized};
 
@@ -41,7 +45,7 @@ pub struct Pair {
     /// What was made of the model.
     pub candidate: Box<dyn Session>,
     /// The candidate's vocabulary, where it gives logits for all its rows.
-    pub vocabulary: Option<Vocabulary>,
+    pub vocabulary: Option<PaddedVocabulary>,
 }
 
 /// Runs both on several cases and compares their outputs; `graph` is the model before any pass, and `longest` the
@@ -63,7 +67,9 @@ pub fn verify(
     let plans = plans(&pair.specs, longest);
     loop {
         match against_one(pair, graph, &plans, seed, tolerances)? {
-            Some(report) if report.cases.is_empty() => return Err(pair.reference.nothing_ran(&report.skipped)),
+            Some(report) if report.cases.is_empty() => {
+                return Err(pair.reference.nothing_ran(&report.skipped, is_open(graph)));
+            }
             Some(report) => return Ok(report),
             // Another reference has taken over, which all cases are held against.
             None => {}
@@ -77,6 +83,11 @@ fn check_inputs(graph: &Graph) -> Result<(), InputError> {
     other.map_or(Ok(()), |value| Err(InputError::Type { input: value.name.clone(), ty: value.ty.clone() }))
 }
 
+/// Whether a graph leaves sizes of its inputs open.
+fn is_open(graph: &Graph) -> bool {
+    graph.inputs().iter().any(|input| graph.ty(*input).shape.iter().any(|dim| dim.as_constant().is_none()))
+}
+
 /// The report on all cases; `None` where another reference takes over.
 fn against_one(
     pair: &mut Pair,
@@ -87,9 +98,17 @@ fn against_one(
 ) -> Result<Option<Report>> {
     let mut report = Report { reference: pair.reference.kind(), tolerances, cases: Vec::new(), skipped: Vec::new() };
     let mut tried = HashSet::new();
+    // Cases that failed after a long time.
+    let mut slow: Vec<(Plan, String)> = Vec::new();
     for plan in plans {
         let (mut next, mut refused, mut instead) = (Some(*plan), None, None);
         while let Some(plan) = next.filter(|plan| tried.insert(*plan)) {
+            if let Some((smaller, reason)) = slow.iter().find(|(smaller, _)| smaller.is_within(&plan)) {
+                refused.get_or_insert_with(|| format!("{} was not run: {reason}", smaller.label()));
+                next = plan.instead();
+                continue;
+            }
+            let start = Instant::now();
             match pair.run(plan, graph, seed)? {
                 Outcome::Compared(expected, actual, inputs) => {
                     report.cases.push(pair.report(plan, &expected, actual, &inputs, tolerances));
@@ -97,6 +116,9 @@ fn against_one(
                     break;
                 }
                 Outcome::Refused(reason) => {
+                    if start.elapsed() > SLOW {
+                        slow.push((plan, reason.clone()));
+                    }
                     refused.get_or_insert(reason);
                     next = plan.instead();
                 }
@@ -109,6 +131,9 @@ fn against_one(
     }
     Ok(Some(report))
 }
+
+/// How long a case takes to fail where larger ones, which take as long, are not run any more: those of endless loops.
+const SLOW: Duration = Duration::from_secs(10);
 
 /// Names and tensors.
 type Named = Vec<(String, Tensor)>;
@@ -175,7 +200,7 @@ fn held(
     actual: Result<Named, RuntimeError>,
     inputs: &Named,
     per_token: &[(String, usize)],
-    vocabulary: Option<&Vocabulary>,
+    vocabulary: Option<&PaddedVocabulary>,
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
     match actual {
@@ -195,163 +220,13 @@ fn held(
 pub(crate) fn named<'a>(session: &dyn Session, inputs: &'a [(String, Tensor)]) -> Vec<(&'a str, Tensor)> {
     let fitted = |name: &str, tensor: &Tensor| {
         let port = session.inputs().iter().find(|port| port.name == name);
-        let other =
-            port.filter(|port| port.dtype != tensor.dtype() && port.dtype.is_float() && tensor.dtype().is_float());
-        let cast = other.and_then(|port| Tensor::from_f64(port.dtype, tensor.shape().to_vec(), &tensor.to_f64()));
+        let other = port
+            .filter(|port| port.ty.dtype != tensor.dtype() && port.ty.dtype.is_float() && tensor.dtype().is_float());
+        let cast = other.and_then(|port| Tensor::from_f64(port.ty.dtype, tensor.shape().to_vec(), &tensor.to_f64()));
         cast.unwrap_or_else(|| tensor.clone())
     };
     inputs.iter().map(|(name, tensor)| (name.as_str(), fitted(name, tensor))).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use planish_ir::ops::{Attention, Binary, BinaryKind};
-    use planish_ir::{BuildError, Op, Step};
-    use planish_models::{Checkpoint, LoadOptions, load};
-    use planish_runtimes::ort::OnnxRuntime;
-    use planish_runtimes::{Model, Runtime, SessionOptions};
-
-    use super::*;
-    use crate::inputs::{Values, specs};
-
-    fn pair(reference: Box<dyn Session>, candidate: Box<dyn Session>, specs: &[InputSpec]) -> Pair {
-        let (name, specs) = ("model".to_owned(), specs.to_vec());
-        Pair { name, specs, reference: Reference::interpreter(reference), candidate, vocabulary: None }
-    }
-
-    /// A candidate that takes the cache for zeros is right until it continues from one.
-    #[test]
-    fn a_model_with_a_cache_also_continues_from_it() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/goldens/gpt2");
-        let options = LoadOptions { task: None, strict: true };
-        let model = load(&Checkpoint::open(&folder).unwrap(), options).unwrap();
-        let mut broken = model.parts[0].graph.clone();
-        let forgetful = broken.rewrite(|graph, node| {
-            let like = graph.node(node).outputs[0];
-            let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, BuildError>(Step::Keep) };
-            let past = attention.past_value.unwrap();
-            let zeros = graph.emit(Binary { kind: BinaryKind::Sub, a: past, b: past }, like)?;
-            let attention = Attention { past_value: Some(zeros), ..attention };
-            Ok(Step::Replace(graph.emit_part(attention, like)?))
-        });
-        assert_eq!(forgetful.unwrap(), 2);
-        let session = on_interpreter;
-        let mut reference = session(&model.parts[0].graph);
-        let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..137, pad: None })]);
-        let specs = specs(reference.inputs(), &ids).unwrap();
-        let plans = plans(&specs, model.max_positions);
-        let labels: Vec<String> = plans.iter().map(Plan::label).collect();
-        let continued = ["2 x 7, padded, 6 of them cached", "3 x 9, padded, 5 of them cached"];
-        assert_eq!(labels[labels.len() - 2..], continued);
-        assert!(labels.contains(&"1 x 64".to_owned()));
-        let graph = &model.parts[0].graph;
-        let verified = |candidate: &Graph| {
-            let mut pair = pair(session(graph), session(candidate), &specs);
-            verify(&mut pair, graph, model.max_positions, 1, Tolerances::F32).unwrap()
-        };
-        assert!(verified(graph).passed());
-        let report = verified(&broken);
-        assert!(!report.passed() && report.misses().iter().all(|miss| miss.contains("cached: ")), "{report}");
-        let shifted =
-            plans.iter().map(|plan| plan.case(&specs, 1).unwrap()).find(|case| case.before.is_some()).unwrap();
-        let [inputs, outputs] = shifted.run(reference.as_mut()).unwrap();
-        let shape = |tensors: &[(String, Tensor)], name: &str| {
-            tensors.iter().find(|(n, _)| n == name).unwrap().1.shape().to_vec()
-        };
-        assert_eq!(shape(&inputs, "input_ids"), [2, 1]);
-        assert_eq!(shape(&inputs, "attention_mask"), [2, 7]);
-        assert_eq!(shape(&inputs, "past_key_values.1.value"), [2, 4, 6, 12]);
-        assert_eq!(shape(&outputs, "present.1.value"), [2, 4, 7, 12]);
-    }
-
-    #[test]
-    fn two_sessions_are_compared_on_every_case() {
-        let load = |name: &str| {
-            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx").join(name);
-            OnnxRuntime::new(None).load(Model::Onnx(&path), &SessionOptions::default()).unwrap()
-        };
-        let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: 0..8, pad: Some(0) })]);
-        let specs = specs(load("embed.onnx").inputs(), &ids).unwrap();
-        let verified = |candidate: &str| {
-            let mut pair = pair(load("embed.onnx"), load(candidate), &specs);
-            verify(&mut pair, &Graph::new("embed"), Some(16), 1, Tolerances::F32).unwrap()
-        };
-        let same = verified("embed.onnx");
-        assert!(same.passed() && same.cases.len() == plans(&specs, Some(16)).len(), "{same}");
-        let off = verified("embed_off.onnx");
-        assert!(!off.passed() && off.misses().iter().all(|miss| miss.contains(": y: ")), "{off}");
-    }
-
-    /// Positions from a table of 20 rows, which nothing but a run tells.
-    const TABLE: &str = r#"graph "table" {
-      input %x: f32[batch_size, sequence_length]
-      weight @t = uniform(1) : f32[20]
-      %i = iota() {dtype = i64, length = sequence_length} : i64[sequence_length]
-      %p = gather(@t, %i) {axis = 0} : f32[sequence_length]
-      %y = add(%x, %p) : f32[batch_size, sequence_length]
-      output y = %y
-    }"#;
-
-    fn of_text(text: &str) -> Graph {
-        planish_ir::text::parse(text, &planish_ir::text::no_files).unwrap()
-    }
-
-    fn on_interpreter(graph: &Graph) -> Box<dyn Session> {
-        planish_runtimes::Reference.load(Model::Graph(graph), &SessionOptions::default()).unwrap()
-    }
-
-    #[test]
-    fn what_the_reference_cannot_run_is_shorter() {
-        let graph = of_text(TABLE);
-        let session = || on_interpreter(&graph);
-        let specs = specs(session().inputs(), &BTreeMap::new()).unwrap();
-        let report = verify(&mut pair(session(), session(), &specs), &graph, None, 0, Tolerances::F32).unwrap();
-        assert!(report.passed());
-        let labels: Vec<&str> = report.cases.iter().map(|case| case.label.as_str()).collect();
-        assert_eq!(labels, ["1 x 1", "2 x 1", "1 x 8", "3 x 8, padded", "2 x 18, padded", "1 x 16"]);
-        let [odd, long] = &report.skipped[..] else { panic!("{report}") };
-        assert_eq!((odd.label.as_str(), odd.instead.as_deref()), ("2 x 37, padded", Some("2 x 18, padded")));
-        assert_eq!((long.label.as_str(), long.instead.as_deref()), ("1 x 512", Some("1 x 16")));
-        assert!(long.reason.contains("out of range"), "{long}");
-        assert!(report.to_string().contains("1 x 512 was not run, 1 x 16 instead: "), "{report}");
-    }
-
-    #[test]
-    fn what_only_the_candidate_cannot_run_misses() {
-        let (graph, candidate) = (of_text(&TABLE.replace("f32[20]", "f32[512]")), of_text(TABLE));
-        let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
-        let mut pair = pair(on_interpreter(&graph), on_interpreter(&candidate), &specs);
-        let report = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap();
-        assert!(!report.passed() && report.skipped.is_empty() && report.cases.len() == 6, "{report}");
-        let misses = report.misses();
-        assert!(misses.iter().any(|miss| miss.starts_with("1 x 512: y: reference could not run")), "{misses:?}");
-    }
-
-    #[test]
-    fn cases_keep_within_a_gigabyte() {
-        let text = r#"graph "wide" {
-          input %x: f32[batch_size, sequence_length]
-          %e = reshape(%x) {shape = [batch_size, sequence_length, 1]} : f32[batch_size, sequence_length, 1]
-          %w = expand(%e) {shape = [batch_size, sequence_length, 1000000]} : f32[batch_size, sequence_length, 1000000]
-          %s = slice(%w) {axis = 2, start = 0, end = 1} : f32[batch_size, sequence_length, 1]
-          output y = %s
-        }"#;
-        let graph = of_text(text);
-        let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
-        let mut pair = pair(on_interpreter(&graph), on_interpreter(&graph), &specs);
-        let plan = plans(&specs, None).pop().unwrap();
-        let Ok(Outcome::Refused(reason)) = pair.run(plan, &graph, 0) else { panic!("it was run") };
-        assert!(reason.ends_with("would take 2048004096 bytes, and a case may take 1073741824"), "{reason}");
-    }
-
-    #[test]
-    fn without_any_case_nothing_is_verified() {
-        let graph = of_text(&TABLE.replace("f32[20]", "f32[0]").replace("uniform(1)", "dense([])"));
-        let specs = specs(on_interpreter(&graph).inputs(), &BTreeMap::new()).unwrap();
-        let mut pair = pair(on_interpreter(&graph), on_interpreter(&graph), &specs);
-        let error = verify(&mut pair, &graph, None, 0, Tolerances::F32).unwrap_err().to_string();
-        assert!(error.starts_with("nothing can be verified") && error.contains("1 x 1 was not run: "), "{error}");
-    }
-}
+mod tests;

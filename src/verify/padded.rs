@@ -2,7 +2,7 @@
 
 use planish_eval::Tensor;
 
-use crate::artifact::manifest::Vocabulary;
+use crate::artifact::manifest::PaddedVocabulary;
 
 /// The columns that count of a tensor of the candidate where a padded vocabulary makes it wider than
 /// the reference's; `None` where it does not.
@@ -13,9 +13,9 @@ use crate::artifact::manifest::Vocabulary;
 pub(super) fn of_tokens(
     expected: &Tensor,
     actual: &Tensor,
-    vocabulary: Option<&Vocabulary>,
+    vocabulary: Option<&PaddedVocabulary>,
 ) -> Result<Option<Tensor>, String> {
-    let Some(&Vocabulary { size, padded, .. }) = vocabulary else { return Ok(None) };
+    let Some(&PaddedVocabulary { size, padded, .. }) = vocabulary else { return Ok(None) };
     let wider = expected.shape().last() == Some(&size) && actual.shape().last() == Some(&padded);
     let (true, Some(lowest)) = (wider && padded > size, actual.dtype().finite_min()) else { return Ok(None) };
     let numbers = actual.to_f64();
@@ -32,11 +32,13 @@ pub(super) fn of_tokens(
 
 #[cfg(test)]
 mod tests {
+    use planish_passes::Logits;
+
     use super::*;
 
     #[test]
     fn columns_of_no_token_are_cut_where_they_are_as_low_as_they_should_be() {
-        let vocabulary = Vocabulary { size: 2, padded: 3, logits: Some("padded".to_owned()) };
+        let vocabulary = PaddedVocabulary { size: 2, padded: 3, logits: Some(Logits::Padded) };
         let expected = Tensor::new(vec![2, 2], vec![1.0f32, 2.0, 3.0, 4.0]).unwrap();
         let wide = |last: f32| Tensor::new(vec![2, 3], vec![1.0, 2.0, f32::MIN, 3.0, 4.0, last]).unwrap();
         let cut = |actual: &Tensor| of_tokens(&expected, actual, Some(&vocabulary));

@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use planish_eval::Tensor;
 use planish_ir::Graph;
-use planish_passes::{ORT, Options, Pipeline};
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, OptimizationLevel, Runtime, RuntimeError, Session, SessionOptions};
+use planish_passes::{Options, Pipeline};
+use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions};
+use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Skipped};
-use crate::calibrate::export_temporarily;
-use crate::draft::Draft;
+use crate::backend::{ONNX_RUNTIME, TemporaryFiles};
 
 /// What says what is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +40,7 @@ impl ReferenceKind {
 
 /// The ONNX file that a model was read from, for ONNX Runtime to run.
 #[derive(Clone, Debug)]
-pub struct Original {
+pub struct OnnxFile {
     /// The file.
     pub path: PathBuf,
     /// Whether only a part of it was taken.
@@ -61,14 +60,14 @@ type Ready = (ReferenceKind, Box<dyn Session>);
 pub struct Reference {
     kind: ReferenceKind,
     session: Box<dyn Session>,
-    other: Other,
+    fallback: Fallback,
     /// The reference interpreter, until it has seen a case of a model that ONNX Runtime is to run: that one ends the
     /// process on some wrong graphs, and takes all memory for others.
     guard: Option<Box<dyn Session>>,
 }
 
-/// What may take the place of a reference.
-enum Other {
+/// What takes the place of a reference that does not compute what a model has.
+enum Fallback {
     Nothing,
     Unloaded(Box<dyn FnOnce() -> Result<Ready>>),
     Loaded(Ready),
@@ -89,24 +88,30 @@ impl Reference {
     /// The reference interpreter alone.
     #[must_use]
     pub fn interpreter(session: Box<dyn Session>) -> Self {
-        Self { kind: ReferenceKind::Interpreter, session, other: Other::Nothing, guard: None }
+        Self { kind: ReferenceKind::Interpreter, session, fallback: Fallback::Nothing, guard: None }
     }
 
     /// The reference interpreter, and for what it does not compute the ONNX file of the graph on ONNX Runtime.
     #[must_use]
-    pub fn interpreter_or(session: Box<dyn Session>, graph: &Graph, original: Original) -> Self {
+    pub fn interpreter_or(session: Box<dyn Session>, graph: &Graph, file: OnnxFile) -> Self {
         let graph = graph.clone();
-        let load = Box::new(move || original.load(&graph));
-        Self { other: Other::Unloaded(load), ..Self::interpreter(session) }
+        let load = Box::new(move || file.load(&graph));
+        Self { fallback: Fallback::Unloaded(load), ..Self::interpreter(session) }
     }
 
     /// The ONNX file of a graph on ONNX Runtime, where the reference interpreter finds nothing wrong with it.
     ///
     /// # Errors
     /// When ONNX Runtime is unavailable, or loads neither the file nor what was imported of it.
-    pub fn original(interpreter: Box<dyn Session>, graph: &Graph, original: &Original) -> Result<Self> {
-        let (kind, session) = original.load(graph)?;
-        Ok(Self { kind, session, other: Other::Nothing, guard: Some(interpreter) })
+    pub fn onnx_file(interpreter: Box<dyn Session>, graph: &Graph, file: &OnnxFile) -> Result<Self> {
+        let (kind, session) = file.load(graph)?;
+        Ok(Self { kind, session, fallback: Fallback::Nothing, guard: Some(interpreter) })
+    }
+
+    /// The reference interpreter, and a session that is loaded already for what it does not compute.
+    #[cfg(test)]
+    pub(super) fn first_of(session: Box<dyn Session>, kind: ReferenceKind, other: Box<dyn Session>) -> Self {
+        Self { fallback: Fallback::Loaded((kind, other)), ..Self::interpreter(session) }
     }
 
     /// What it is.
@@ -133,69 +138,69 @@ impl Reference {
             Err(error @ RuntimeError::Unsupported { .. }) => error.to_string(),
             Err(error) => return Run::Failed(error.to_string()),
         };
-        self.other = match std::mem::replace(&mut self.other, Other::Nothing) {
-            Other::Unloaded(load) => load().map_or_else(Other::Failed, Other::Loaded),
+        self.fallback = match std::mem::replace(&mut self.fallback, Fallback::Nothing) {
+            Fallback::Unloaded(load) => load().map_or_else(Fallback::Failed, Fallback::Loaded),
             other => other,
         };
-        let can = match &mut self.other {
-            Other::Loaded((_, session)) => case.run(session.as_mut()).is_ok(),
-            _ => false,
-        };
-        match std::mem::replace(&mut self.other, Other::Nothing) {
-            Other::Loaded((kind, session)) if can => {
-                (self.kind, self.session) = (kind, session);
-                Run::Replaced
-            }
+        match std::mem::replace(&mut self.fallback, Fallback::Nothing) {
+            Fallback::Loaded((kind, mut session)) => match case.run(session.as_mut()) {
+                Ok(_) => {
+                    (self.kind, self.session) = (kind, session);
+                    Run::Replaced
+                }
+                Err(second) => {
+                    self.fallback = Fallback::Loaded((kind, session));
+                    Run::Failed(format!("{error}; {}: {second}", kind.description()))
+                }
+            },
             other => {
-                self.other = other;
+                self.fallback = other;
                 Run::Failed(error)
             }
         }
     }
 
-    /// Why no case was run.
-    pub(super) fn nothing_ran(&mut self, skipped: &[Skipped]) -> Error {
+    /// Why no case was run; `is_open` says whether the graph leaves sizes of its inputs open.
+    pub(super) fn nothing_ran(&mut self, skipped: &[Skipped], is_open: bool) -> Error {
         let reasons: String = skipped.iter().map(|skipped| format!("\n  {skipped}")).collect();
-        let message = format!(
-            "nothing can be verified, for the reference can run no case; --shapes fixes what an ONNX graph leaves open:{reasons}"
-        );
-        match std::mem::replace(&mut self.other, Other::Nothing) {
-            Other::Failed(error) => error.context(message),
+        let smaller = match is_open {
+            true => "; --shapes fixes sizes that an ONNX graph leaves open, and --max-length takes shorter cases",
+            false => "",
+        };
+        let message = format!("nothing can be verified, for the reference can run no case{smaller}:{reasons}");
+        match std::mem::replace(&mut self.fallback, Fallback::Nothing) {
+            Fallback::Failed(error) => error.context(message),
             _ => anyhow!(message),
         }
     }
 }
 
-impl Original {
+impl OnnxFile {
     /// The file on ONNX Runtime, or what was imported of it where it is cut, or does not load as it is.
     fn load(&self, graph: &Graph) -> Result<Ready> {
-        let runtime = OnnxRuntime::new(self.library.clone());
-        let options = SessionOptions {
-            threads: self.threads,
-            optimization: OptimizationLevel::Disabled,
-            ..SessionOptions::default()
-        };
+        let options = OrtOptions { optimization: OptimizationLevel::Disabled, ..OrtOptions::default() };
+        let runtime = OnnxRuntime::new(self.library.clone()).options(options);
         if !self.is_cut {
-            match runtime.load(Model::Onnx(&self.path), &options) {
+            match runtime.load(Model::onnx(&self.path), SessionOptions { threads: self.threads }) {
                 Ok(session) => return Ok((ReferenceKind::SourceOnOnnxRuntime, session)),
                 Err(error @ RuntimeError::Unavailable(_)) => return Err(error.into()),
                 Err(_) => {}
             }
         }
-        let session = self.imported(graph, &runtime, &options)?;
+        let session = self.imported(graph, &runtime)?;
         Ok((ReferenceKind::ImportedOnOnnxRuntime, session))
     }
 
     /// The graph as it was imported, in the plainest form.
-    fn imported(&self, graph: &Graph, runtime: &OnnxRuntime, options: &SessionOptions) -> Result<Box<dyn Session>> {
+    fn imported(&self, graph: &Graph, runtime: &OnnxRuntime) -> Result<Box<dyn Session>> {
+        let backend = &ONNX_RUNTIME;
         let mut plain = graph.clone();
-        let passes = Options { fusion: false, ..Options::new(&ORT, self.opset) };
+        let passes = Options { fusion: false, ..Options::new(backend.target, self.opset) };
         Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;
-        let place = std::env::temp_dir().join("planish-verification");
-        let draft = Draft::create(&place, false)
-            .with_context(|| format!("cannot write temporary files to {}; TMPDIR chooses", place.display()))?;
-        export_temporarily(&plain, "model", &draft, self.opset)?;
+        let files = TemporaryFiles::create("planish-verification")?;
+        let file = files.emit(backend, &plain, "model", self.opset)?;
         // ONNX Runtime has the files open for as long as it needs them.
-        Ok(runtime.load(Model::Onnx(&draft.folder().join("model.onnx")), options)?)
+        let model = Model::File(backend.emitter.format(), &file);
+        Ok(runtime.load(model, SessionOptions { threads: self.threads })?)
     }
 }

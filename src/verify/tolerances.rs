@@ -1,8 +1,11 @@
 //! How far results may be apart.
 
-use planish_ir::{DType, Op};
+use planish_ir::handle::Handle;
+use planish_ir::{DType, Graph, Op, ValueId};
 use planish_models::Loaded;
 use serde::{Deserialize, Serialize};
+
+use crate::artifact::precision::PrecisionName;
 
 /// How far a candidate may be from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,7 +31,7 @@ pub enum Basis {
     Float32,
     /// It has weights or results in float16.
     Float16,
-    /// It has weights or results in bfloat16.
+    /// It has data in bfloat16: results of products, or what is computed from these or from inputs.
     Bfloat16,
     /// It has operators that round to integers of 8 bits or fewer.
     Quantized,
@@ -54,7 +57,7 @@ impl Tolerances {
     /// For weights and results of 11 bits, rounded anew in each layer.
     pub const F16: Self = Self { basis: Basis::Float16, max_relative: 2e-2, cosine: 0.999, top1: 1.0 };
 
-    /// For weights and results of 8 bits.
+    /// For results of 8 bits.
     pub const BF16: Self = Self { basis: Basis::Bfloat16, max_relative: 1e-1, cosine: 0.999, top1: 1.0 };
 
     /// For graphs with quantized operators, held against the same operators on the same runtime.
@@ -67,21 +70,40 @@ impl Tolerances {
     /// collect; a weight or a scale that is wrong shows in the cosine.
     pub const QUANTIZED: Self = Self { basis: Basis::Quantized, max_relative: 5e-2, cosine: 0.999, top1: 1.0 };
 
-    /// What the coarsest rounding allows that a model or an artifact of it has; `precision` is that of
-    /// the artifact by its name in a manifest.
+    /// What the coarsest rounding allows that a model, or an artifact of it in a precision, has.
     #[must_use]
-    pub fn of(model: &Loaded, precision: &str) -> Self {
-        let values = model.parts.iter().flat_map(|part| part.graph.values());
-        let types = values.fold([false; 2], |[half, brain], (_, value)| {
-            [half || value.ty.dtype() == Some(DType::F16), brain || value.ty.dtype() == Some(DType::Bf16)]
-        });
-        match (types, precision) {
-            ([_, true], _) | (_, "bf16") => Self::BF16,
+    pub fn of(model: &Loaded, precision: PrecisionName) -> Self {
+        let mut graphs = model.parts.iter().map(|part| &part.graph);
+        let is_half = |graph: &Graph| graph.values().any(|(_, value)| value.ty.dtype() == Some(DType::F16));
+        match precision {
+            _ if precision == PrecisionName::Bf16 || graphs.clone().any(rounds_to_bfloat16) => Self::BF16,
             _ if is_quantized(model) => Self::QUANTIZED,
-            ([true, _], _) | (_, "fp16") => Self::F16,
+            _ if precision == PrecisionName::F16 || graphs.any(is_half) => Self::F16,
             _ => Self::F32,
         }
     }
+}
+
+/// Whether a graph has data in bfloat16: what comes from an input of numbers, a product, or a table. What is computed from
+/// positions, masks and constants alone, such as the biases of ALiBi, is the same on both sides, however it is
+/// rounded.
+fn rounds_to_bfloat16(graph: &Graph) -> bool {
+    let dtype = |value: ValueId| graph.type_of(value).dtype();
+    let mut is_data = vec![false; graph.value_count()];
+    for input in graph.inputs() {
+        is_data[input.index()] = dtype(*input).is_none_or(DType::is_float);
+    }
+    for (_, node) in graph.nodes() {
+        let begins = match &node.op {
+            Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) | Op::Embedding(_) | Op::Gather(_) | Op::Foreign(_) => {
+                node.outputs.iter().any(|value| dtype(*value).is_none_or(DType::is_float))
+            }
+            _ => false,
+        };
+        let goes_on = begins || node.op.operands().iter().any(|value| is_data[value.index()]);
+        node.outputs.iter().for_each(|value| is_data[value.index()] = goes_on);
+    }
+    graph.values().any(|(id, value)| is_data[id.index()] && value.ty.dtype() == Some(DType::Bf16))
 }
 
 /// Whether a model has operators on integers that stand for real numbers.
@@ -100,6 +122,29 @@ fn quantizes(op: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bfloat16_of_positions_and_constants_rounds_no_data() {
+        let rounds = |text: &str| {
+            let text = format!("graph \"of\" {{\n{text}\n}}");
+            rounds_to_bfloat16(&planish_ir::text::parse(&text, &planish_ir::text::no_files).unwrap())
+        };
+        let biases = "
+            input %x: f32[n, 4]
+            input %mask: i64[n]
+            weight @slope = dense([0.5]) : bf16[]
+            weight @w = uniform(1) : f32[4, 4]
+            %m = cast(%mask) {to = bf16} : bf16[n]
+            %p = mul(%m, @slope) : bf16[n]
+            %f = cast(%p) {to = f32} : f32[n]
+            %c = reshape(%f) {shape = [n, 1]} : f32[n, 1]
+            %h = matmul(%x, @w) : f32[n, 4]
+            %y = add(%h, %c) : f32[n, 4]
+            output y = %y";
+        assert!(!rounds(biases));
+        assert!(rounds(&biases.replace("output y", "%b = cast(%h) {to = bf16} : bf16[n, 4]\noutput b = %b\noutput y")));
+        assert!(rounds("input %x: bf16[n]\n%y = neg(%x) : bf16[n]\noutput y = %y"));
+    }
 
     #[test]
     fn quantized_operators_are_known_by_their_names() {

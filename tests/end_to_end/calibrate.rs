@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use planish::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, CalibrationRuntime, calibrate};
+use planish::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, calibrate};
 use planish::source::SourceModel;
 use planish_eval::{Tensor, evaluate};
 use planish_models::LoadOptions;
@@ -34,9 +34,9 @@ fn stored_inputs(name: &str, names: &[&str], folder: &Path) -> PathBuf {
     path
 }
 
-fn calibrated(name: &str, data: &Path, runtime: CalibrationRuntime) -> CalibrationTable {
+fn calibrated(name: &str, data: &Path, on: CalibrateOn) -> CalibrationTable {
     let model = SourceModel::open(&golden(name)).unwrap();
-    let options = CalibrateOptions { runtime, strict: true, ..CalibrateOptions::default() };
+    let options = CalibrateOptions { on, strict: true, ..CalibrateOptions::default() };
     calibrate(&model, data, &options, &Silent).unwrap().table()
 }
 
@@ -98,15 +98,15 @@ fn ranges_are_those_that_the_interpreter_computes() {
         let given: Vec<(String, Tensor)> = numbered(&golden(name).join("io.safetensors"), "in.");
         let given: Vec<_> = given.into_iter().filter(|(input, _)| inputs.contains(&input.as_str())).collect();
         let expected = interpreted(name, &given);
-        let table = calibrated(name, &data, CalibrationRuntime::Ort(None));
+        let table = calibrated(name, &data, CalibrateOn::default());
         assert_eq!(table.samples(), given[0].1.shape()[0]);
         let (scores, own): (Vec<_>, Vec<_>) =
             table.part("model").unwrap().iter().partition(|(value, _)| value.ends_with("/scores"));
         assert_eq!(scores.len(), 2, "an attention a layer");
         assert_eq!(own.iter().map(|(value, _)| *value).collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
         own.iter().for_each(|(value, range)| assert_close(value, **range, expected[*value]));
-        assert_same(&table, &calibrated(name, &data, CalibrationRuntime::Reference));
-        assert_eq!(table, calibrated(name, &data, CalibrationRuntime::Ort(None)), "the same data, the same table");
+        assert_same(&table, &calibrated(name, &data, CalibrateOn::Interpreter));
+        assert_eq!(table, calibrated(name, &data, CalibrateOn::default()), "the same data, the same table");
     }
 }
 
@@ -115,10 +115,10 @@ fn each_part_of_an_encoder_decoder_is_observed() {
     let folder = scratch();
     for name in ["t5", "bart"] {
         let data = stored_inputs(name, &["input_ids", "attention_mask", "decoder_input_ids"], folder.path());
-        let table = calibrated(name, &data, CalibrationRuntime::Ort(None));
+        let table = calibrated(name, &data, CalibrateOn::default());
         let parts: Vec<&str> = table.parts().map(|(part, _)| part).collect();
         assert_eq!(parts, ["decoder_model", "decoder_with_past_model", "encoder_model"]);
-        assert_same(&table, &calibrated(name, &data, CalibrationRuntime::Reference));
+        assert_same(&table, &calibrated(name, &data, CalibrateOn::Interpreter));
         assert!(table.range("decoder_with_past_model", "past_key_values.0.decoder.key").is_some());
     }
 }

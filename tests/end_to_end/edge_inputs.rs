@@ -2,11 +2,12 @@
 
 use planish_eval::{Tensor, evaluate};
 use planish_passes::TARGETS;
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Runtime, SessionOptions};
+use planish_runtimes::{Model, Runtime};
 use safetensors::tensor::Dtype;
 
-use crate::support::{Stored, compiled, golden, options, planish, planish_compile, scratch, text, write_tensors};
+use crate::support::{
+    ONE_THREAD, Stored, compiled, golden, onnx_runtime, options, planish, planish_compile, scratch, text, write_tensors,
+};
 
 const GOLDENS: &[&str] = &["bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa"];
 
@@ -18,8 +19,7 @@ fn agree(rows: usize, tokens: usize, masked: usize) {
             let folder = scratch();
             let compiled = compiled(&golden(name), &folder.path().join("out"), &options(target));
             let file = compiled.draft.folder().join("model.onnx");
-            let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-            let mut session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session).unwrap();
+            let mut session = onnx_runtime().load(Model::onnx(&file), ONE_THREAD).unwrap();
             let input = |name: &str| {
                 let hidden = if name == "attention_mask" { masked * tokens } else { 0 };
                 let ids = (0..rows * tokens).map(|at| i64::from(at >= hidden)).collect::<Vec<_>>();
@@ -91,9 +91,8 @@ fn no_tokens_at_the_runtime() {
         let folder = scratch();
         let out = folder.path().join("out");
         planish_compile(&golden(name), &out, &["--target", "ort"]).succeeds();
-        let options = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
         let model = out.join(file);
-        let mut session = OnnxRuntime::new(None).load(Model::Onnx(&model), &options).unwrap();
+        let mut session = onnx_runtime().load(Model::onnx(&model), ONE_THREAD).unwrap();
         let ids = |rows: usize| Tensor::new(vec![rows, 0], Vec::<i64>::new()).unwrap();
         let names: Vec<String> = session.inputs().iter().map(|port| port.name.clone()).collect();
         let inputs: Vec<(&str, Tensor)> = names.iter().map(|name| (name.as_str(), ids(1))).collect();

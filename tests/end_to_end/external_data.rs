@@ -202,7 +202,7 @@ fn many_weights_go_to_a_file_of_their_own() {
     let inputs = numbered(&golden("bert").join("io.safetensors"), "in.");
     let inputs: Vec<_> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let mut session =
-        OnnxRuntime::new(None).load(Model::Onnx(&folder.join("model.onnx")), &SessionOptions::default()).unwrap();
+        OnnxRuntime::new(None).load(Model::onnx(&folder.join("model.onnx")), SessionOptions::default()).unwrap();
     let (actual, expected) = (session.run(&inputs).unwrap(), evaluate(&source, &inputs).unwrap());
     let error = actual[1].1.to_f64().iter().zip(expected[1].1.to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(error <= 1e-5, "{error:.1e}");

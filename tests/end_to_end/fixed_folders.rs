@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -56,6 +58,29 @@ fn the_current_folder_is_published_into() {
     // What a killed run has left in the folder is made good from outside too.
     fs::create_dir(here.join(".planish-0123456789abcdef")).unwrap();
     planish_compile(&golden("bert"), &here, &[]).succeeds();
+    assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
+}
+
+/// As `flock . planish compile` has it.
+#[test]
+fn a_folder_that_another_process_has_locked_is_an_error() {
+    let folder = scratch();
+    let here = folder.path().join("here");
+    fs::create_dir(&here).unwrap();
+    let lock = fs::File::open(&here).unwrap();
+    lock.lock().unwrap();
+    let start = Instant::now();
+    let parts = ["another process holds ", "here: it has locked the folder", "-o"];
+    compiled_from(&here, ".", &[]).exits(1, &parts);
+    assert!(start.elapsed() < Duration::from_secs(60), "it waited for {:?}", start.elapsed());
+    assert_eq!(names(&here), [""; 0]);
+    // A process that publishes there holds it for a moment.
+    let other = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        drop(lock);
+    });
+    compiled_from(&here, ".", &[]).succeeds();
+    other.join().unwrap();
     assert_eq!(names(&here), ["config.json", "model.onnx", "planish.json"]);
 }
 
@@ -114,6 +139,23 @@ fn a_bound_folder_is_published_into() {
         ls -A "$2""#;
     if let Some(done) = mounted("size=10M", script) {
         assert_eq!(done.exits(0, &[]).stdout, format!("{ARTIFACT}1\n{ARTIFACT}1\nbound\nreal\n"));
+    }
+}
+
+/// A folder takes what is mounted in it along when it is renamed, and then cannot be removed.
+#[test]
+fn a_folder_that_something_is_mounted_in_is_not_replaced() {
+    let script = r#"
+        mkdir -p "$2/real" "$2/nest/deep/er" && echo years >"$2/real/thesis" || exit 9
+        mount --bind "$2/real" "$2/nest/deep/er" || exit 9
+        "$0" compile "$1" -o "$2/nest" --force && exit 9
+        "$0" compile "$1" -o "$2" --force && exit 9
+        ls -A "$2" "$2/nest/deep/er"
+        umount "$2/nest/deep/er" && "$0" compile "$1" -o "$2/nest" --force >/dev/null && ls -A "$2/nest""#;
+    if let Some(done) = mounted("size=10M", script) {
+        let done = done.exits(0, &["/nest holds the mount point ", "/nest/deep/er, which cannot be moved aside", "-o"]);
+        assert!(done.stdout.contains("thesis") && done.stdout.ends_with(ARTIFACT), "{}", done.stdout);
+        assert_eq!(done.stdout.matches("planish").count(), 1, "a folder is left: {}", done.stdout);
     }
 }
 

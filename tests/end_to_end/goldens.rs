@@ -9,10 +9,10 @@ use planish_eval::{Tensor, evaluate};
 use planish_ir::Graph;
 use planish_models::Part;
 use planish_passes::{ORT, ORT_CUDA, Options, TARGETS};
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Runtime, Session, SessionOptions};
+use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
+use planish_runtimes::{Model, Runtime, Session};
 
-use crate::support::{compiled, golden, numbered, options, repository, scratch};
+use crate::support::{ONE_THREAD, compiled, golden, numbered, options, repository, scratch};
 
 /// The largest error that is allowed, relative to the largest value (at least 1).
 pub(crate) const TOLERANCE: f64 = 1e-5;
@@ -55,15 +55,15 @@ type Named = Vec<(String, Tensor)>;
 impl<'a> Pair<'a> {
     /// The parts of a model.
     fn all(compiled: &'a Compiled, options: &CompileOptions) -> Vec<Self> {
-        let session_options = match *options.passes.target == ORT {
-            true => SessionOptions::compiled(),
+        let ort = match *options.passes.target == ORT {
+            true => OrtOptions::compiled(),
             // Any runtime loads it as it is.
-            false => SessionOptions::default(),
+            false => OrtOptions::default(),
         };
-        let session_options = SessionOptions { threads: 1, spin: false, ..session_options };
+        let runtime = OnnxRuntime::new(None).options(OrtOptions { spin: false, ..ort });
         let pair = |part: &'a Part| {
             let file = compiled.draft.folder().join(format!("{}.onnx", part.name));
-            let session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session_options).unwrap();
+            let session = runtime.load(Model::onnx(&file), ONE_THREAD).unwrap();
             Self { graph: &part.graph, session, passes: options.passes.clone() }
         };
         compiled.source.parts.iter().map(pair).collect()

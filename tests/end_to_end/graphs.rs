@@ -1,6 +1,7 @@
 //! Graphs of other exporters, raised: what they hold then, what they compute, and that it is what the
 //! checkpoint itself gives.
 
+use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -9,10 +10,11 @@ use planish_ir::{Graph, Op};
 use planish_models::{Checkpoint, LoadOptions, load};
 use planish_passes::raise::{misses, raised};
 use planish_passes::{ONNX, Options, Pipeline, RAISING, TARGETS};
+use serde_json::Value;
 
 use crate::goldens::{TOLERANCE, worst_error};
-use crate::same::{Numbering, same_up_to_names};
 use crate::support::{golden, numbered, planish_compile, repository, scratch};
+use planish_testing::{Numbering, same_up_to_names};
 
 fn options() -> Options {
     Options::new(&ONNX, 20)
@@ -317,7 +319,12 @@ fn one_part_in_another_half_type() {
     let folder = scratch();
     let half = |target: &str| {
         let more = ["--fp16", "--target", target, "--verify"];
-        planish_compile(&file("dynamo/falcon.onnx"), &folder.path().join(target), &more).exits(0, &[]).stdout
+        let out = folder.path().join(target);
+        let text = planish_compile(&file("dynamo/falcon.onnx"), &out, &more).exits(0, &[]).stdout;
+        // Nor do they loosen what is asked of it.
+        let manifest: Value = serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap();
+        assert_eq!(manifest["verification"]["tolerances"]["basis"], "float16");
+        text
     };
     let text = half("onnx");
     assert!(text.contains("  fp16: 100.0 % of the operations of products"), "{text}");

@@ -45,7 +45,7 @@ fn runs_for(target: &'static Target, name: &str, reference: &str) {
     let compiled = compiled(&file(name), &folder.path().join("out"), &options);
     let graph = &compiled.source.parts[0].graph;
     let model = compiled.draft.folder().join("model.onnx");
-    let session = OnnxRuntime::new(None).load(Model::Onnx(&model), &SessionOptions::default());
+    let session = OnnxRuntime::new(None).load(Model::onnx(&model), SessionOptions::default());
     let mut session = session.unwrap();
 
     let io = golden(reference).join("io.safetensors");

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use planish::artifact::manifest::{Manifest, Port};
+use planish::artifact::manifest::Manifest;
+use planish::artifact::value::ValueInfo;
 use planish_onnx::{ImportOptions, import_with};
 
 use crate::support::{golden, planish, planish_compile, repository, scratch, text};
@@ -24,9 +25,9 @@ fn interface(name: &str, more: &[&str]) -> Vec<String> {
     planish_compile(&file(name), &out, &[more, &["--verify", "--verify-passes"]].concat()).succeeds();
     planish(["verify", text(&out), "--reference", text(&file(name))]).succeeds();
     let part = Manifest::read(&out).unwrap().parts.remove(0);
-    let ports = part.inputs.into_iter().map(|input| input.port).chain(part.outputs);
-    let sizes = |port: &Port| port.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    ports.map(|port| format!("{} [{}]", port.name, sizes(&port))).collect()
+    let values = part.inputs.into_iter().map(|input| input.value).chain(part.outputs);
+    let sizes = |value: &ValueInfo| value.dims().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    values.map(|value| format!("{} [{}]", value.name, sizes(&value))).collect()
 }
 
 #[track_caller]

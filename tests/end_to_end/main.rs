@@ -4,9 +4,6 @@
 
 mod bad_models;
 mod bench;
-#[allow(dead_code, reason = "it has more than is needed here")]
-#[path = "../../onnx/tests/import/build.rs"]
-mod build;
 mod calibrate;
 mod command_line;
 mod cuda;
@@ -24,6 +21,8 @@ mod graphs;
 mod half_graphs;
 mod import_options;
 mod inspect;
+mod manifest;
+mod manual;
 mod onnx_sources;
 mod output_folder;
 mod padded_vocabulary;
@@ -33,8 +32,7 @@ mod passing_through;
 mod precision;
 mod random_graphs;
 mod running;
-#[path = "../../passes/tests/passes/same.rs"]
-mod same;
 mod signals;
 mod support;
+mod toy_backend;
 mod verification;

@@ -10,8 +10,8 @@ use planish_onnx::proto::{
 use prost::Message;
 use safetensors::tensor::Dtype;
 
-use crate::build::{attribute, f32, floats, graph, graph_attribute, integers, model, node, typed};
 use crate::support::{Stored, numbered, planish, planish_compile, repository, scratch, text, write_tensors};
+use planish_testing::onnx::{attribute, f32, floats, graph, graph_attribute, integers, model, node, typed};
 
 fn write(folder: &Path, model: &ModelProto) -> PathBuf {
     let path = folder.join("model.onnx");

@@ -4,19 +4,19 @@ use std::fs;
 use std::path::Path;
 
 use onnx_protobuf::{Message, ModelProto, TensorProto};
-use planish::artifact::manifest::{Manifest, Vocabulary};
+use planish::artifact::manifest::{Manifest, PaddedVocabulary};
 use planish::compile::{Compiled, lower};
 use planish::source::SourceModel;
 use planish_eval::Tensor;
+use planish_models::Task;
 use planish_passes::{Logits, ORT, Padding, Target};
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Runtime, SessionOptions};
+use planish_runtimes::{Model, Runtime};
 use serde_json::Value;
 
 use crate::goldens::worst_error;
 use crate::support::{
-    CPU_TARGETS, Draft, Silent, compiled, golden, numbered, options, planish, planish_compile, repository, scratch,
-    text,
+    CPU_TARGETS, Draft, ONE_THREAD, Silent, compiled, golden, numbered, onnx_runtime, options, planish,
+    planish_compile, repository, scratch, text,
 };
 
 const MULTIPLE: usize = 64;
@@ -41,8 +41,7 @@ fn initializers(compiled: &Compiled) -> Vec<TensorProto> {
 /// `logits` of a batch of prompts on ONNX Runtime.
 fn logits(compiled: &Compiled) -> Tensor {
     let file = compiled.draft.folder().join("model.onnx");
-    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&file), &session).unwrap();
+    let mut session = onnx_runtime().load(Model::onnx(&file), ONE_THREAD).unwrap();
     let mut inputs = numbered(&golden("gpt2").join("io.safetensors"), "in.");
     inputs.retain(|(name, _)| session.inputs().iter().any(|port| port.name == *name));
     let batch = inputs[0].1.shape()[0];
@@ -99,15 +98,15 @@ fn all_models_verify_with_a_padded_vocabulary() {
             planish_compile(&model, &out, &more).exits(0, &[]);
             let manifest = Manifest::read(&out).unwrap();
             for part in &manifest.parts {
-                let Some(Vocabulary { size, padded, logits }) = &part.vocabulary else {
+                let Some(PaddedVocabulary { size, padded, logits }) = &part.vocabulary else {
                     panic!("{name}: {}", part.name)
                 };
                 assert!(padded > size && padded.is_multiple_of(MULTIPLE), "{name}: {size} and {padded}");
-                assert!(logits.is_none() || logits.as_deref() == Some("sliced"), "{name}");
+                assert!(logits.is_none() || *logits == Some(Logits::Sliced), "{name}");
             }
             let scores = manifest.parts.iter().any(|part| part.vocabulary.as_ref().unwrap().logits.is_some());
-            let language = ["text-generation", "text2text-generation", "fill-mask"];
-            assert_eq!(scores, language.contains(&manifest.task.as_deref().unwrap()), "{name}");
+            let language = [Task::TextGeneration, Task::Text2TextGeneration, Task::FillMask];
+            assert_eq!(scores, language.contains(&manifest.task.unwrap()), "{name}");
             if scores {
                 scored += 1;
                 let more = [&more[..], &["--logits", "padded", "--force"]].concat();
@@ -128,7 +127,7 @@ fn padded_logits_are_declared_and_never_generated() {
         let part = Manifest::read(&padded).unwrap().parts.pop().unwrap();
         let logits = part.outputs.iter().find(|port| port.name == "logits").unwrap();
         let vocabulary = part.vocabulary.unwrap();
-        assert_eq!(logits.shape[2].known(), Some(vocabulary.padded));
+        assert_eq!(logits.dims()[2], i64::try_from(vocabulary.padded).unwrap().into());
         planish(["verify", text(&padded), "--reference", text(&golden(name))]).exits(0, &[]);
 
         let generate = |artifact: &Path, more: &[&str]| {
@@ -154,7 +153,7 @@ fn the_vocabulary_of_gpt2_becomes_a_multiple_of_64() {
     let mut options = options(&ORT);
     options.passes.padding = padding(Logits::Sliced);
     let part = lower(&model, &options, None, &Silent).unwrap().parts.pop().unwrap();
-    let sizes = Vocabulary { size, padded: 50304, logits: Some("sliced".to_owned()) };
+    let sizes = PaddedVocabulary { size, padded: 50304, logits: Some(Logits::Sliced) };
     assert_eq!(part.vocabulary, Some(sizes));
     let table = part.graph.weights().find(|(_, _, weight)| weight.elements() > size * hidden).unwrap().2;
     assert_eq!(table.shape(), [50304, hidden]);

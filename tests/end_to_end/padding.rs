@@ -5,13 +5,12 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use planish_eval::Tensor;
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Dimension, Model, Runtime, Session, SessionOptions};
+use planish_runtimes::{Model, Runtime, Session};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::generate::{DECODERS, ENCODER_DECODERS};
-use crate::support::{CPU_TARGETS, Draft, compiled, golden, options, scratch};
+use crate::support::{CPU_TARGETS, Draft, ONE_THREAD, compiled, golden, onnx_runtime, options, scratch};
 
 /// Logits differ by rounding only: products of other sizes add up in another order.
 const TOLERANCE: f64 = 1e-5;
@@ -92,7 +91,7 @@ fn of_decoder(sessions: &mut [Box<dyn Session>], case: &Case) -> [Vec<f64>; 2] {
     };
     let mut prompt = tokens([&vec![7; padding][..], &case.prompt].concat(), &mask[..width], &positions[..width]);
     for port in session.inputs().iter().filter(|port| port.name.starts_with("past_key_values.")) {
-        let [_, Dimension::Fixed(heads), _, Dimension::Fixed(size)] = port.dims[..] else { panic!("{port:?}") };
+        let [heads, size] = [1, 3].map(|axis| usize::try_from(port.ty.shape[axis].as_constant().unwrap()).unwrap());
         prompt.push((port.name.clone(), Tensor::new(vec![rows, heads, 0, size], Vec::<f32>::new()).unwrap()));
     }
     let first = run(session.as_mut(), &prompt);
@@ -124,10 +123,9 @@ fn assert_padding_is_no_matter(model: &Path, opset: u32, logits: Logits, count: 
         let mut options = options(target);
         options.passes.opset = opset;
         let compiled = compiled(model, &folder.path().join(target.name), &options);
-        let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
         let load = |part: &planish_models::Part| {
             let file = compiled.draft.folder().join(format!("{}.onnx", part.name));
-            OnnxRuntime::new(None).load(Model::Onnx(&file), &session).unwrap()
+            onnx_runtime().load(Model::onnx(&file), ONE_THREAD).unwrap()
         };
         let sessions = RefCell::new(compiled.source.parts.iter().map(load).collect::<Vec<_>>());
         let config = Config { cases: count, failure_persistence: None, ..Config::default() };

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Op};
-use planish_runtimes::ort::OnnxRuntime;
-use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use crate::support::{
-    Draft, Stored, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
+    Draft, Stored, golden, names, onnx_runtime, planish, planish_compile, repository, scratch, tensors, text,
+    write_tensors,
 };
 
 /// The manifest of an artifact.
@@ -329,11 +329,12 @@ fn sentence_embeddings_hold_in_float16() {
     let load = |name: &str, more: &[&str]| {
         let out = folder.path().join(name);
         planish_compile(&minilm, &out, more).exits(0, &[]);
-        let (options, file) = (SessionOptions { spin: false, ..SessionOptions::compiled() }, out.join("model.onnx"));
+        let file = out.join("model.onnx");
         // The interpreter rounds each result.
         let half = more.contains(&"--fp16");
-        let runtime: Box<dyn Runtime> = if half { Box::new(Reference) } else { Box::new(OnnxRuntime::new(None)) };
-        (runtime.load(Model::Onnx(&file), &options).unwrap(), fs::metadata(&file).unwrap().len())
+        let runtime: Box<dyn Runtime> =
+            if half { Box::new(ReferenceRuntime::default()) } else { Box::new(onnx_runtime()) };
+        (runtime.load(Model::onnx(&file), SessionOptions::default()).unwrap(), fs::metadata(&file).unwrap().len())
     };
     let (mut single, bytes) = load("single", &["--target", "onnx"]);
     let (mut half, half_bytes) = load("half", &["--target", "onnx", "--fp16"]);

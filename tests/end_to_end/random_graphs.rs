@@ -1,19 +1,17 @@
 //! Random graphs through passes, export and ONNX Runtime, against the reference interpreter.
 
+use planish_testing::scratch;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_ir::{Graph, Op, text};
 use planish_onnx::{DEFAULT_OPSET, ExportError, ExportOptions, OPSETS, Placement, export};
 use planish_passes::{ORT, Options, PassError, Pipeline, TARGETS};
-use planish_runtimes::{Model, Runtime, SessionOptions, ort::OnnxRuntime};
+use planish_runtimes::{Model, Runtime};
+use planish_testing::evaluation::{difference, inputs, outputs, tolerance};
+use planish_testing::random_graph;
 use proptest::prelude::*;
 
-#[path = "../../passes/tests/passes/support.rs"]
-mod evaluation;
-#[path = "../../ir/tests/ir/random_graph/mod.rs"]
-mod random_graph;
-
-use evaluation::{difference, inputs, outputs, tolerance};
+use crate::support::{ONE_THREAD, onnx_runtime};
 
 /// Compiles a graph and runs it on ONNX Runtime: `None` where the target has no kernel for an
 /// element type that the graph has.
@@ -28,7 +26,7 @@ fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, St
         Err(PassError::Unsupported { .. }) => return Ok(None),
         other => other.map_err(|e| e.to_string())?,
     };
-    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let folder = scratch();
     let placement = Placement::Copy;
     let export_options = ExportOptions {
         opset: options.opset,
@@ -43,8 +41,7 @@ fn compare(graph: &Graph, options: &Options, seed: u64) -> Result<Option<()>, St
         other => other.map_err(|e| e.to_string())?,
     };
     let model = folder.path().join("model.onnx");
-    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&model), &session).map_err(|e| e.to_string())?;
+    let mut session = onnx_runtime().load(Model::onnx(&model), ONE_THREAD).map_err(|e| e.to_string())?;
     let inputs = inputs(graph, seed);
     let expected = outputs(graph, &inputs)?;
     // What nothing depends on stays an input of the graph, so all are given.
@@ -105,7 +102,7 @@ fn reshapes_of_every_form() {
 
 fn run_reshape(graph: &Graph, b: usize, s: usize) -> Result<(), String> {
     use planish_eval::{Tensor, evaluate};
-    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let folder = scratch();
     let options = ExportOptions {
         opset: DEFAULT_OPSET,
         placement: Placement::Copy,
@@ -126,9 +123,8 @@ fn run_reshape(graph: &Graph, b: usize, s: usize) -> Result<(), String> {
             (graph.value(*v).name.as_str(), Tensor::new(shape, numbers).unwrap())
         })
         .collect();
-    let session = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
     let model = folder.path().join("model.onnx");
-    let mut session = OnnxRuntime::new(None).load(Model::Onnx(&model), &session).map_err(|e| e.to_string())?;
+    let mut session = onnx_runtime().load(Model::onnx(&model), ONE_THREAD).map_err(|e| e.to_string())?;
     let actual = session.run(&given).map_err(|e| e.to_string())?;
     let expected = evaluate(graph, &given).map_err(|e| e.to_string())?;
     if actual == expected { Ok(()) } else { Err(format!("{actual:?}, expected {expected:?}")) }

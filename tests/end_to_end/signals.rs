@@ -44,8 +44,6 @@ struct Place {
     output: &'static str,
     /// The output.
     target: PathBuf,
-    /// The names in the folder that are not of the output.
-    beside: Vec<String>,
 }
 
 /// When a signal is sent.
@@ -88,10 +86,9 @@ fn interrupted(place: &Place, arguments: &[&str], moment: Moment, (name, number)
     };
     assert_eq!(after.as_ref().map(|a| a.keys().collect::<Vec<_>>()), expected.as_ref().map(|e| e.keys().collect()));
     assert!(after == expected, "a file of {} is another", place.target.display());
-    let mut all = place.beside.clone();
-    all.extend(after.is_some().then(|| "out".to_owned()).filter(|_| place.output == "out"));
     if place.output == "out" {
-        assert_eq!(names(&place.folder), all);
+        let left = if after.is_some() { vec!["out"] } else { Vec::new() };
+        assert_eq!(names(&place.folder), left);
     }
     code == Some(0)
 }
@@ -123,7 +120,6 @@ fn a_signal_at_any_moment_leaves_the_old_or_the_new() {
                         folder: if output == "." { target.clone() } else { own.clone() },
                         output,
                         target: target.clone(),
-                        beside: Vec::new(),
                     };
                     fs::create_dir_all(&place.folder).unwrap();
                     if in_place {
@@ -143,8 +139,8 @@ fn a_signal_at_any_moment_leaves_the_old_or_the_new() {
             }
         }
     }
-    eprintln!("{published} of {runs} runs had published before the signal");
-    assert_eq!(runs, 96);
+    // Signals came before and behind: at once, and when the manifest was written.
+    assert!(published > 0 && published < runs, "{published} of {runs} runs had published before the signal");
 }
 
 /// Commands that write nothing, or one file, end with the same codes. Each of these waits: for what a pipe never
@@ -195,6 +191,8 @@ fn an_interrupted_calibration_leaves_no_temporary_files() {
     let folder = scratch();
     let [temporary, data, table] = ["tmp", "data.safetensors", "table.json"].map(|name| folder.path().join(name));
     fs::create_dir(&temporary).unwrap();
+    // A file of another with a name that could be the folder's.
+    fs::write(temporary.join("planish-calibration"), "of another").unwrap();
     // So many that it is at work for a while.
     let (rows, tokens) = (50_000, 8);
     let ids = || Stored { dtype: Dtype::I64, shape: vec![rows, tokens], bytes: vec![0; rows * tokens * 8] };
@@ -211,7 +209,7 @@ fn an_interrupted_calibration_leaves_no_temporary_files() {
     thread::sleep(Duration::from_millis(50));
     send(&child, "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(143));
-    assert_eq!(names(&temporary), [""; 0]);
+    assert_eq!(names(&temporary), ["planish-calibration"]);
     assert_eq!(names(folder.path()), ["data.safetensors", "tmp"]);
 }
 

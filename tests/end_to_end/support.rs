@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use planish::artifact::package::RuntimePackage;
+use planish::backend::{self, BACKENDS};
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
-use planish_onnx::Placement;
-use planish_passes::{ONNX, ORT, Options, Target};
+use planish_onnx::DEFAULT_OPSET;
+use planish_passes::{ONNX, ORT, Target};
+use planish_runtimes::SessionOptions;
+use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
+pub(crate) use planish_testing::{contents, names, scratch};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -114,17 +116,16 @@ pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];
 
 /// The options of `planish compile --strict --verify-passes` for a target.
 pub(crate) fn options(target: &'static Target) -> CompileOptions {
-    CompileOptions {
-        task: None,
-        strict: true,
-        passes: Options::new(target, planish_onnx::DEFAULT_OPSET),
-        placement: Placement::Copy,
-        package: RuntimePackage::Optimum,
-        explain_fusion: false,
-        verify_passes: true,
-        force: false,
-        calibration: None,
-    }
+    let backend = backend::find(target.name, BACKENDS).unwrap();
+    CompileOptions { strict: true, verify_passes: true, ..CompileOptions::new(backend, DEFAULT_OPSET) }
+}
+
+/// How sessions of tests are loaded.
+pub(crate) const ONE_THREAD: SessionOptions = SessionOptions { threads: 1 };
+
+/// ONNX Runtime on CPUs as artifacts run on it.
+pub(crate) fn onnx_runtime() -> OnnxRuntime {
+    OnnxRuntime::new(None).options(OrtOptions { spin: false, ..OrtOptions::compiled() })
 }
 
 /// Compiles in this process.
@@ -215,24 +216,6 @@ impl Draft {
         write_tensors(&folder.join("model.safetensors"), &self.tensors);
         folder
     }
-}
-
-/// A folder of a test's own.
-pub(crate) fn scratch() -> TempDir {
-    tempfile::tempdir().unwrap()
-}
-
-/// The names in a folder, sorted.
-pub(crate) fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>()).unwrap();
-    let mut names: Vec<String> = entries.iter().map(|e| e.file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
-/// The files of a folder and what stands in them.
-pub(crate) fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    names(folder).into_iter().map(|name| (name.clone(), fs::read(folder.join(name)).unwrap())).collect()
 }
 
 /// The token that a text begins with, of id 1.

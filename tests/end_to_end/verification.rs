@@ -2,13 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use planish_onnx::proto::{DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
 use prost::Message;
 use serde_json::Value;
 
-use crate::build::{f32, floats, graph, integers, model, node, text as attribute_text, typed};
-use crate::support::{Draft, golden, planish, planish_compile, repository, scratch, text};
+use crate::support::{Done, Draft, command, golden, planish, planish_compile, repository, scratch, text};
+use planish_testing::onnx::{
+    f32, floats, graph, graph_attribute, int, integers, model, node, text as attribute_text, typed,
+};
 
 fn write(path: PathBuf, graph: GraphProto) -> PathBuf {
     let domain = OperatorSetIdProto { domain: "com.microsoft".to_owned(), version: 1 };
@@ -179,8 +184,10 @@ fn terabytes_are_refused_in_a_sentence() {
         let mut graph = graph(vec![typed("x", dtype, dims)], vec![], vec![node("y = Identity(x)", vec![])], &[]);
         graph.output = vec![typed("y", dtype, dims)];
         let path = write(folder.path().join("huge.onnx"), graph);
-        planish_compile(&path, &folder.path().join("out"), &["--verify"])
-            .exits(1, &["nothing can be verified", "1073741824 bytes at most", "`x`, ", "--shapes"]);
+        let done = planish_compile(&path, &folder.path().join("out"), &["--verify"])
+            .exits(1, &["nothing can be verified", "1073741824 bytes at most", "`x`, "]);
+        // No size is open.
+        assert!(!done.stderr.contains("--shapes"), "{}", done.stderr);
     };
     compile("1099511627776", DataType::Float);
     compile("1099511627776, 7", DataType::Int64);
@@ -233,7 +240,89 @@ fn what_only_the_interpreter_rounds_is_named_where_it_cannot() {
     let mut graph = graph(vec![f32("x", "batch, 2, 2")], constants, nodes, &[]);
     graph.output = vec![f32("y", "batch")];
     let (path, out) = (write(folder.path().join("half.onnx"), graph), folder.path().join("out"));
-    planish_compile(&path, &out, &["--verify", "--fp16", "--target", "onnx"]).exits(0, &[]);
+    let done = planish_compile(&path, &out, &["--verify", "--fp16", "--target", "onnx"]).exits(0, &[]);
+    assert!(done.stdout.contains("float32: Det `y`"), "{}", done.stdout);
     let skipped = &verification(&out)["skipped"][0];
     assert_eq!(skipped["label"], "the artifact with each result rounded");
+}
+
+/// A graph of a loop whose condition stays true and of which each round computes for a while.
+fn endless(dims: &str) -> GraphProto {
+    let square = graph(
+        vec![typed("i", DataType::Int64, ""), typed("c", DataType::Bool, ""), f32("s", "256, 256")],
+        vec![],
+        vec![node("o = Identity(c)", vec![]), node("t = MatMul(s, s)", vec![])],
+        &["o", "t"],
+    );
+    let nodes = vec![
+        node("m = MatMul(x, r)", vec![]),
+        node("k = ReduceSum(m)", vec![int("keepdims", 0)]),
+        node("s = Add(w, k)", vec![]),
+        node("t = Loop(_, go, s)", vec![graph_attribute("body", square)]),
+        node("y = MatMul(m, t)", vec![]),
+    ];
+    let always = TensorProto {
+        name: "go".to_owned(),
+        data_type: DataType::Bool.into(),
+        raw_data: vec![1].into(),
+        ..TensorProto::default()
+    };
+    let constants = vec![floats("r", &[1, 256], &[0.5; 256]), floats("w", &[256, 256], &[0.001; 256 * 256]), always];
+    let mut graph = graph(vec![f32("x", dims)], constants, nodes, &[]);
+    graph.output = vec![f32("y", &format!("{}, 256", dims.split(',').next().unwrap()))];
+    graph
+}
+
+/// Few rounds of much work take hours; the time of loops is bounded, and larger cases are not begun.
+#[test]
+fn endless_loops_of_much_work_end() {
+    let folder = scratch();
+    for (dims, hint) in [("batch, 1", true), ("2, 1", false)] {
+        let (path, out) = (write(folder.path().join("endless.onnx"), endless(dims)), folder.path().join("out"));
+        let start = Instant::now();
+        let parts =
+            ["nothing can be verified", "`Loop`: ", "the loops of the run take more than 20 s: they are in round "];
+        let done = planish_compile(&path, &out, &["--verify"]).exits(1, &parts);
+        assert_eq!(done.stderr.contains("--shapes"), hint, "{}", done.stderr);
+        assert!(start.elapsed() < Duration::from_secs(60), "it took {:?}", start.elapsed());
+    }
+}
+
+/// The most bytes that a process held in memory at once, and what it said.
+fn peak(mut command: Command) -> (u64, Done) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+        peak = peak.max(line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10);
+        thread::sleep(Duration::from_millis(1));
+    }
+    (peak, child.wait_with_output().unwrap().into())
+}
+
+/// How many elements there are depends on what the input holds.
+#[test]
+fn sizes_that_only_a_run_knows_stay_within_a_gigabyte() {
+    let folder = scratch();
+    let nodes = vec![
+        node("sum = ReduceSum(x)", vec![int("keepdims", 0)]),
+        node("size = Abs(sum)", vec![]),
+        node("many = Mul(size, factor)", vec![]),
+        node("count = Cast(many)", vec![int("to", i64::from(DataType::Int64 as i32))]),
+        node("shape = Reshape(count, one)", vec![]),
+        node("y = ConstantOfShape(shape)", vec![]),
+    ];
+    let constants = vec![floats("factor", &[], &[1e9]), integers("one", &[1], &[1])];
+    let mut graph = graph(vec![f32("x", "2, 3")], constants, nodes, &[]);
+    graph.output = vec![f32("y", "n")];
+    let (path, out) = (write(folder.path().join("many.onnx"), graph), folder.path().join("out"));
+    let (peak, done) = peak(command([Path::new("compile"), &path, Path::new("--verify"), Path::new("-o"), &out]));
+    let done = done.exits(1, &["nothing can be verified", "`ConstantOfShape`: a result of f32[", "and may hold 10737"]);
+    assert!(peak < 1 << 30, "it took {peak} bytes");
+    // The bytes of the tensor, and not those of what computes it.
+    let (_, rest) = done.stderr.split_once("a result of f32[").unwrap();
+    let (elements, rest) = rest.split_once("] takes ").unwrap();
+    let (bytes, _) = rest.split_once(" bytes").unwrap();
+    assert_eq!(elements.parse::<u64>().unwrap() * 4, bytes.parse::<u64>().unwrap(), "{}", done.stderr);
 }

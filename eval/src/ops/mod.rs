@@ -22,7 +22,7 @@ use planish_ir::ops::{Expand, Iota, Reshape, Sizes, Slice, Types};
 use planish_ir::{Bindings, Dim, Op, Shape, Type, ValueId};
 
 use crate::error::Failure;
-use crate::limits::{Memory, Rounds};
+use crate::limits::{Limits, Loops, Memory};
 use crate::{Data, EvalError, Reader, Tensor};
 
 /// What the computation of a node may use besides its operands.
@@ -30,7 +30,7 @@ use crate::{Data, EvalError, Reader, Tensor};
 pub(crate) struct Context<'a> {
     pub(crate) reader: Option<&'a dyn Reader>,
     pub(crate) memory: Memory,
-    pub(crate) rounds: &'a Rounds,
+    pub(crate) loops: &'a Loops,
     /// Whether the graph is what the reader made of an operator: one that is in it again is not read once more.
     pub(crate) is_read_again: bool,
 }
@@ -74,7 +74,8 @@ pub fn evaluate_op<'a>(
     operand: &'a dyn Fn(ValueId) -> &'a Tensor,
     bindings: &Bindings,
 ) -> Result<Vec<Tensor>, EvalError> {
-    let context = Context { reader: None, memory: Memory::new(None), rounds: &Rounds::new(None), is_read_again: false };
+    let loops = Loops::new(Limits::default());
+    let context = Context { reader: None, memory: Memory::new(None), loops: &loops, is_read_again: false };
     apply(op, operand, bindings, context)
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn apply<'a>(
     bindings: &Bindings,
     context: Context<'_>,
 ) -> Result<Vec<Tensor>, EvalError> {
-    run(op, operand, bindings, context).map_err(|failure| failure.at(op.mnemonic()))
+    run(op, operand, bindings, context).map_err(|failure| failure.at(op.kind()))
 }
 
 fn run<'a>(

@@ -1,6 +1,7 @@
 //! Operators with graphs of their own, which these tests write in the text form: a reader parses it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use planish_eval::{EvalError, Interpreter, Limits, Reader, Tensor, evaluate};
 use planish_ir::ops::{Foreign, InnerOperators, Results, Setting, Settings, Text};
@@ -223,14 +224,34 @@ fn rounds_are_bounded() {
     let rounds = |rounds| Limits { rounds: Some(rounds), ..Limits::default() };
     assert_eq!(looped(text, Some(7), None, rounds(7)).unwrap()[1].shape(), [7]);
     let error = looped(text, None, None, rounds(6)).unwrap_err();
-    assert!(error.ends_with("`foreign`: the run takes more than 6 rounds of loops"), "{error}");
+    assert!(error.ends_with("`Loop`: the loops of the run take more than 6 rounds"), "{error}");
+}
+
+/// Few rounds of much work are bounded by time, those of loops in loops with them.
+#[test]
+fn loops_are_bounded_by_time() {
+    let endless = "
+        input %i: i64[]
+        input %c: bool[]
+        input %s: f32[S]
+        %f = reduce_sum(%s) {axes = [0], keep = false} : f32[]
+        output c = %c
+        output s = %s
+        output f = %f";
+    let limits = |time| Limits { loop_time: Some(time), ..Limits::default() };
+    let start = Instant::now();
+    let error = looped(endless, None, None, limits(Duration::from_millis(200))).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    assert!(error.contains("`Loop`: in its `body`: at `f` "), "{error}");
+    assert!(error.contains("the loops of the run take more than 0.2 s: they are in round "), "{error}");
+    assert_eq!(looped(endless, Some(7), None, limits(Duration::from_secs(600))).unwrap()[1].shape(), [7]);
 }
 
 /// An endless loop ends where what it gives is beyond the limit of memory, or where the machine has no more.
 #[test]
 fn what_rounds_give_is_bounded_by_memory() {
     let error = looped(GROWS, None, Some(true), memory(1 << 16)).unwrap_err();
-    assert!(error.starts_with("at `r` (unknown origin): `foreign`: in its `body`: at `t` "), "{error}");
+    assert!(error.starts_with("at `r` (unknown origin): `Loop`: in its `body`: at `t` "), "{error}");
     assert!(error.ends_with("and may hold 65536"), "{error}");
     let gathers = "
         input %i: i64[]
@@ -284,9 +305,9 @@ fn without_a_reader_bodies_are_not_computed() {
     let error = evaluate(&graph, &given).unwrap_err();
     assert!(error.is_unsupported());
     let error = error.to_string();
-    assert!(error.contains("`If` of ai.onnx is not computed by the reference interpreter"), "{error}");
+    assert!(error.contains("`If`: the reference interpreter does not compute this operator of ai.onnx"), "{error}");
     let error = call.fails();
-    assert!(error.contains("`foreign`: its `then_branch`: "), "{error}");
+    assert!(error.contains("`If`: its `then_branch`: "), "{error}");
 }
 
 /// What the interpreter has no kernel for is read again, once.
@@ -300,9 +321,12 @@ fn operators_are_read_again() {
     assert!(is_unsupported("Itself"), "there is no kernel");
     assert!(!is_unsupported("Other"), "the operator is none of its operands");
     let error = call("Itself").fails();
-    assert!(error.ends_with("`Itself` of ai.onnx is not computed by the reference interpreter"), "{error}");
+    assert!(
+        error.ends_with("`Itself`: the reference interpreter does not compute this operator of ai.onnx"),
+        "{error}"
+    );
     let error = call("Other").fails();
-    assert!(error.ends_with("`foreign`: no form of Other"), "{error}");
+    assert!(error.ends_with("`Other`: no form of Other"), "{error}");
 }
 
 /// The state adds up pieces; what goes out is the state times the other piece.

@@ -137,6 +137,23 @@ fn slices_with_steps() {
     slice(-1, i64::MIN, -2, &[4.0, 2.0, 0.0]);
     slice(1, 100, 3, &[1.0, 4.0]);
     slice(4, 1, 1, &[]);
+    // A slice that goes backward begins at an element.
+    slice(-10, -100, -1, &[0.0]);
+    slice(i64::MIN, i64::MIN, -2, &[0.0]);
+    slice(i64::MAX, -100, -3, &[4.0, 1.0]);
+    let [from, to, axis, step] = [-10, -100, 0, -1].map(|v| ints(&[v]));
+    check("Slice", &[], &[&f32(&[0], &[]), &from, &to, &axis, &step].map(Some), &[0], &[]);
+}
+
+#[test]
+fn lengths_below_0_or_beyond_the_axis() {
+    let x = f32(&[3, 2], &[0.0; 6]);
+    let error = |lengths: &[i64]| {
+        try_run("ReverseSequence", &[], &[Some(&x), Some(&ints(lengths))], &[open(DType::F32, 2)]).unwrap_err()
+    };
+    assert!(error(&[7, -1]).contains("its lengths are [7, -1], expected none below 0"), "{}", error(&[7, -1]));
+    let expected = "its lengths are [7, 1], expected 2 of at most 3 each for f32[3, 2]";
+    assert!(error(&[7, 1]).contains(expected), "{}", error(&[7, 1]));
 }
 
 #[test]
@@ -255,7 +272,10 @@ fn what_the_graph_says_of_a_result_holds() {
     let error = try_run("NonZero", &[], &[Some(&x)], &[says]).unwrap_err();
     assert!(error.contains("a result is i64[1, 1], expected i64[1, 2]"), "{error}");
     let error = try_run("Strange", &[], &[Some(&x)], &[open(DType::F32, 1)]).unwrap_err();
-    assert!(error.contains("`Strange` of ai.onnx is not computed by the reference interpreter"), "{error}");
+    assert!(
+        error.contains("`Strange`: the reference interpreter does not compute this operator of ai.onnx"),
+        "{error}"
+    );
 }
 
 /// Results that no memory holds are an error before they are made.

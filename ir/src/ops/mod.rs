@@ -40,6 +40,16 @@ macro_rules! operators {
         })*
 
         impl Op {
+            /// What messages call it: its name in the text form, e.g. `linear`, or its name in ONNX where a graph only
+            /// passes it through.
+            #[must_use]
+            pub fn kind(&self) -> &str {
+                match self {
+                    Op::Foreign(foreign) => &foreign.op.0,
+                    op => op.mnemonic(),
+                }
+            }
+
             /// The name in the text form, e.g. `linear`.
             #[must_use]
             pub fn mnemonic(&self) -> &'static str {

@@ -6,7 +6,7 @@ use planish_ir::ops::{Split, Transpose, Unary, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Origin, Shape, Step, TensorType, ValueId, Weight, text, verify};
 use proptest::prelude::*;
 
-use crate::random_graph::{build, choices};
+use planish_testing::random_graph::{build, choices};
 
 fn parse(statements: &str) -> Graph {
     let graph = text::parse(&format!("graph \"g\" {{\n{statements}\n}}"), &text::no_files).unwrap();

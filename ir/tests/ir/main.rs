@@ -6,6 +6,5 @@
 mod attention;
 mod dim;
 mod graph;
-mod random_graph;
 mod text;
 mod weight;

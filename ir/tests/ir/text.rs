@@ -3,8 +3,8 @@ use std::sync::Arc;
 use planish_ir::{DType, Graph, Op, Origin, Weight, WeightSource, text, verify};
 use proptest::prelude::*;
 
-use crate::random_graph::{build, choices};
 use crate::weight::Buffer;
+use planish_testing::random_graph::{build, choices};
 
 fn files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
     match name {

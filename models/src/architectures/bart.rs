@@ -5,6 +5,7 @@ use planish_ir::ops::{Attention, Binary, BinaryKind, Embedding, Real, Reshape, S
 use planish_ir::{DType, Dim, Origin, Shape, ValueId};
 
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::Activation;
 use crate::layers::seq2seq::{self, CACHED, DECODER_SEQUENCE, Decoder, ENCODER_SEQUENCE, Encoder, Heads, Shared};
@@ -17,6 +18,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Bart",
     base: "model",
     tasks: seq2seq::TASKS,
+    keys: &[KEYS],
+    only: &[
+        NO_BIAS_OF_LOGITS,
+        NO_FINAL_NORM,
+        NORM_AFTER,
+        Only::On("normalize_embedding"),
+        Only::Off("static_position_embeddings"),
+    ],
     irrelevant_keys: &[
         // Training.
         "activation_dropout",
@@ -34,6 +43,29 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     unused_tensors: &["encoder.version", "decoder.version", "classification_head.", "qa_outputs."],
     build,
 };
+
+/// The configuration keys that Marian reads too.
+pub(crate) const KEYS: &[&str] = &[
+    "activation_function",
+    "d_model",
+    "decoder_attention_heads",
+    "decoder_ffn_dim",
+    "decoder_layers",
+    "encoder_attention_heads",
+    "encoder_ffn_dim",
+    "encoder_layers",
+    "hidden_size",
+    "max_position_embeddings",
+    "pad_token_id",
+    "scale_embedding",
+    "tie_word_embeddings",
+    "vocab_size",
+];
+
+// What neither BART nor Marian follow.
+pub(crate) const NO_BIAS_OF_LOGITS: Only = Only::Off("add_bias_logits");
+pub(crate) const NO_FINAL_NORM: Only = Only::Off("add_final_layer_norm");
+pub(crate) const NORM_AFTER: Only = Only::Off("normalize_before");
 
 /// The embeddings of both, of the encoder, of the decoder.
 pub(crate) const EMBEDDINGS: &[&str; 3] =
@@ -110,7 +142,6 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads what all have in common; both have one vocabulary.
     pub(crate) fn read(config: &Config<'_>, defaults: &Defaults) -> Result<Self, ModelError> {
-        config.refuse(&["add_bias_logits", "add_final_layer_norm", "normalize_before"])?;
         let hidden = config.size_alias(&["d_model", "hidden_size"], 1024)?;
         let encoder = ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"];
         let decoder = ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"];
@@ -131,10 +162,6 @@ impl Settings {
 }
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
-    b.config.refuse(&["static_position_embeddings"])?;
-    if !b.config.boolean("normalize_embedding", true)? {
-        return Err(b.config.error("`normalize_embedding` is false: that is not supported"));
-    }
     let defaults = Defaults { vocab_size: 50265, positions: Positions::Learned, normalized_embeddings: true };
     let s = Settings::read(b.config, &defaults)?;
     let shared = Shared::find(b, EMBEDDINGS, HEAD, s.tied, [s.vocabularies[0], s.hidden])?;

@@ -4,6 +4,7 @@ use planish_ir::ValueId;
 use planish_ir::ops::UnaryKind;
 
 use crate::checkpoint::config::{Config, MAX_SIZE, Size};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::encoder::{self, Activation, LayerNames, Settings};
 use crate::layers::heads::{self, MaskedLm, SecondBias};
@@ -15,6 +16,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Bert",
     base: "bert",
     tasks: encoder::TASKS,
+    keys: &[KEYS],
+    only: ONLY,
     // What Google's first checkpoints say of a pooler that the transformers library does not have.
     irrelevant_keys: &[
         "directionality",
@@ -28,6 +31,34 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     unused_tensors: &["embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."],
     build,
 };
+
+/// The versions of the transformers library that apply `cls.predictions.bias` where a checkpoint also
+/// stores a `cls.predictions.decoder.bias` that differs; all others apply the latter.
+///
+/// Observed with checkpoints that store both, tied and untied, in transformers 4.26.1, 4.30.2, 4.36.2,
+/// 4.41.2, 4.42.4, 4.43.0, 4.43.4, 4.44.2, 4.45.2, 4.48.3, 4.50.3, 4.52.4, 4.54.1, 4.57.6, 5.0.0rc0, 5.0.0,
+/// 5.3.0, 5.10.1 and 5.23.0. The two names are one parameter up to 4.42, which the decoder's tensor, read
+/// last, overwrites. From 4.43.0 on `from_pretrained` assigns tensors instead of copying them
+/// (`assign_to_params_buffers` in modeling_utils.py), and then `BertLMPredictionHead._tie_weights` sets
+/// `decoder.bias` to `bias`. In 5.0 that method is gone (modeling_bert.py), and a stored tensor stays.
+const SECOND_BIAS_APPLIED_BY: [(u32, u32); 2] = [(4, 43), (5, 0)];
+
+/// The configuration keys that RoBERTa reads too.
+pub(crate) const KEYS: &[&str] = &[
+    "hidden_act",
+    "hidden_size",
+    "intermediate_size",
+    "layer_norm_eps",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "pad_token_id",
+    "type_vocab_size",
+    "vocab_size",
+];
+
+/// The configuration keys of which one value is supported, in RoBERTa too.
+pub(crate) const ONLY: &[Only] = &[encoder::NO_DECODER, Only::Text("position_embedding_type", "absolute")];
 
 /// Names of a layer's modules, in RoBERTa too.
 pub(crate) const LAYER: LayerNames = LayerNames {
@@ -50,7 +81,6 @@ pub(crate) struct Defaults {
 
 /// Reads the configuration, in RoBERTa too.
 pub(crate) fn settings(config: &Config<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
-    config.require_text("position_embedding_type", "absolute")?;
     let vocabulary = config.size("vocab_size", defaults.vocab_size)?;
     let settings = Settings {
         vocabulary,
@@ -107,7 +137,10 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
                 transform: "cls.predictions.transform.dense",
                 norm: "cls.predictions.transform.LayerNorm",
                 decoder: "cls.predictions.decoder",
-                second_bias: Some(SecondBias { name: "cls.predictions.bias", never_counts: false }),
+                second_bias: Some(SecondBias {
+                    name: "cls.predictions.bias",
+                    applied_by: Some(SECOND_BIAS_APPLIED_BY),
+                }),
                 activation: s.activation,
             },
         )?,

@@ -5,10 +5,12 @@ use planish_ir::ops::{Binary, BinaryKind, GeluForm};
 use planish_ir::{DType, Origin, ValueId, Weight};
 
 use crate::architectures::llama::{self, UNUSED_TENSORS};
-use crate::layers::blocks::{Blocks, Defaults, NormWeight, Settings};
+use crate::checkpoint::config_keys::Only;
+use crate::layers::blocks::{self, Blocks, Defaults, NormWeight, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::decoder::Positions;
+use crate::layers::decoder::{self, Positions};
 use crate::layers::encoder::Activation;
+use crate::layers::rope;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
@@ -17,6 +19,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Gemma",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "hidden_activation"]],
+    only: ONLY,
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
     build,
@@ -65,13 +69,12 @@ fn activation(b: &Builder<'_>, stated: Activation) -> Result<Activation, ModelEr
     }
 }
 
-const BIDIRECTIONAL: &str = "use_bidirectional_attention";
+/// The configuration keys of which one value is supported, in Gemma 2 too.
+pub(crate) const ONLY: &[Only] = &[Only::False("use_bidirectional_attention")];
 
 /// Reads what Gemma and Gemma 2 have in common.
 pub(crate) fn read(b: &Builder<'_>, defaults: &Defaults) -> Result<Settings, ModelError> {
     let mut s = Settings::read(b, defaults)?;
-    b.config.boolean(BIDIRECTIONAL, false)?;
-    b.config.refuse(&[BIDIRECTIONAL])?;
     let bias = b.config.boolean("attention_bias", false)?;
     (s.input_bias, s.output_bias) = (bias, bias);
     s.norm_weight = NormWeight::AroundOne;

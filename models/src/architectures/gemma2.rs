@@ -6,9 +6,10 @@ use planish_ir::ops::{Binary, BinaryKind, Unary, UnaryKind};
 
 use crate::architectures::gemma;
 use crate::architectures::llama::UNUSED_TENSORS;
-use crate::layers::blocks::{Blocks, Defaults, Settings};
+use crate::layers::blocks::{self, Blocks, Defaults, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::windows::Windows;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, rope};
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
@@ -17,6 +18,14 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Gemma2",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        windows::KEYS,
+        &["attention_bias", "attn_logit_softcapping", LOGIT_CAP, "hidden_activation", "query_pre_attn_scalar"],
+    ],
+    only: gemma::ONLY,
     irrelevant_keys: &[
         // `hidden_activation` counts.
         "hidden_act",

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::config::Size;
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{Decoder, Heads, Positions, Scores};
+use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
 use crate::layers::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
@@ -12,6 +12,26 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "GPT2",
     base: "transformer",
     tasks: &[Task::TextGeneration],
+    keys: &[
+        decoder::KEYS,
+        &[
+            "activation_function",
+            "hidden_size",
+            "layer_norm_epsilon",
+            "max_position_embeddings",
+            "n_embd",
+            "n_head",
+            "n_inner",
+            "n_layer",
+            "n_positions",
+            "num_attention_heads",
+            "num_hidden_layers",
+            "scale_attn_by_inverse_layer_idx",
+            "scale_attn_weights",
+            "vocab_size",
+        ],
+    ],
+    only: &[],
     irrelevant_keys: &[
         // The length of the mask that old checkpoints store.
         "n_ctx",

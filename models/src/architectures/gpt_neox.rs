@@ -18,6 +18,25 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "GPTNeoX",
     base: "gpt_neox",
     tasks: &[Task::TextGeneration],
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        &[
+            "attention_bias",
+            "hidden_act",
+            "hidden_size",
+            "intermediate_size",
+            "layer_norm_eps",
+            "max_position_embeddings",
+            "num_attention_heads",
+            "num_hidden_layers",
+            "rotary_emb_base",
+            "rotary_pct",
+            "use_parallel_residual",
+            "vocab_size",
+        ],
+    ],
+    only: &[],
     // Training.
     irrelevant_keys: &["hidden_dropout"],
     // The causal mask and frequencies that old checkpoints store, then heads of other tasks.

@@ -3,8 +3,9 @@
 
 use planish_ir::ValueId;
 
-use crate::layers::blocks::{Blocks, Defaults, Settings};
+use crate::layers::blocks::{self, Blocks, Defaults, Settings};
 use crate::layers::builder::Builder;
+use crate::layers::{decoder, rope};
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
@@ -13,6 +14,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Llama",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "mlp_bias"]],
+    only: &[],
     // Cuts products into pieces, as they were trained: same result.
     irrelevant_keys: &["pretraining_tp"],
     unused_tensors: UNUSED_TENSORS,

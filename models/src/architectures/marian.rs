@@ -3,20 +3,29 @@
 //! vocabulary of its own.
 
 use crate::architectures::bart::{self, Defaults, EMBEDDINGS, HEAD, Positions, Settings};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
 use crate::layers::seq2seq::Shared;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
-pub(crate) const ARCHITECTURE: Architecture =
-    Architecture { model_type: "marian", class_prefix: "Marian", build, ..bart::ARCHITECTURE };
+pub(crate) const ARCHITECTURE: Architecture = Architecture {
+    model_type: "marian",
+    class_prefix: "Marian",
+    keys: &[bart::KEYS, &["decoder_vocab_size", "share_encoder_decoder_embeddings"]],
+    only: &[
+        bart::NO_BIAS_OF_LOGITS,
+        bart::NO_FINAL_NORM,
+        bart::NORM_AFTER,
+        Only::Off("normalize_embedding"),
+        Only::On("static_position_embeddings"),
+    ],
+    build,
+    ..bart::ARCHITECTURE
+};
 
 fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let config = b.config;
-    config.refuse(&["normalize_embedding"])?;
-    if !config.boolean("static_position_embeddings", true)? {
-        return Err(config.error("`static_position_embeddings` is false: that is not supported"));
-    }
     let defaults = Defaults { vocab_size: 58101, positions: Positions::Sinusoidal, normalized_embeddings: false };
     let mut s = Settings::read(config, &defaults)?;
     let [source, _] = s.vocabularies;

@@ -2,9 +2,10 @@
 //! with attention to a window of keys.
 
 use crate::architectures::llama::{self, UNUSED_TENSORS};
-use crate::layers::blocks::{Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::windows::Windows;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, rope};
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
@@ -13,6 +14,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Mistral",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act"]],
+    only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
     build,

@@ -5,8 +5,9 @@ use planish_ir::ops::{Binary, BinaryKind, LayerNorm, Real};
 use planish_ir::{DType, Origin, ValueId, Weight};
 
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::Builder;
-use crate::layers::decoder::{Decoder, Heads, Positions, Scores};
+use crate::layers::decoder::{self, Decoder, Heads, Positions, Scores};
 use crate::layers::encoder::Activation;
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
@@ -16,6 +17,24 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "OPT",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[
+        decoder::KEYS,
+        &[
+            "_remove_final_layer_norm",
+            "activation_function",
+            "do_layer_norm_before",
+            "enable_bias",
+            "ffn_dim",
+            "hidden_size",
+            "layer_norm_elementwise_affine",
+            "max_position_embeddings",
+            "num_attention_heads",
+            "num_hidden_layers",
+            "vocab_size",
+            "word_embed_proj_dim",
+        ],
+    ],
+    only: &[Only::Off("scale_embeddings"), Only::On("learned_embeddings")],
     // Training.
     irrelevant_keys: &["activation_dropout", "init_std", "layerdrop"],
     // Heads of other tasks.
@@ -52,10 +71,6 @@ struct Settings {
 
 impl Settings {
     fn read(config: &Config<'_>) -> Result<Self, ModelError> {
-        config.refuse(&["scale_embeddings"])?;
-        if !config.boolean("learned_embeddings", true)? {
-            return Err(config.error("`learned_embeddings` is false: that is not supported"));
-        }
         let hidden = config.size("hidden_size", 768)?;
         let queries = config.size("num_attention_heads", 12)?;
         if !hidden.value.is_multiple_of(queries.value) {

@@ -2,10 +2,11 @@
 //! packed projections, and with a part of each head rotated where the configuration says so.
 
 use crate::architectures::llama::{self, UNUSED_TENSORS};
-use crate::layers::blocks::{Defaults, Settings};
+use crate::checkpoint::config_keys::Only;
+use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::rope;
-use crate::layers::windows::Windows;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, rope};
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
@@ -14,6 +15,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Phi3",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act"]],
+    only: &[Only::Off("attention_bias")],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
     build,
@@ -40,7 +43,6 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
         recomputes: true,
         ..rope::Defaults::default()
     };
-    b.config.refuse(&["attention_bias"])?;
     let window = b.config.optional_size("sliding_window", None)?;
     s.windows = Windows::read(b.config, s.layers, window, |_| true)?;
     llama::decoder(b, &s)

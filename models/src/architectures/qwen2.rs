@@ -3,9 +3,10 @@
 
 use crate::architectures::llama::{self, UNUSED_TENSORS};
 use crate::checkpoint::config::{Config, Size};
-use crate::layers::blocks::{Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
-use crate::layers::windows::Windows;
+use crate::layers::windows::{self, Windows};
+use crate::layers::{decoder, rope};
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
@@ -14,6 +15,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Qwen2",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, WINDOW_KEYS, &["hidden_act"]],
+    only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
     build,
@@ -28,6 +31,9 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     s.windows = windows(b.config, s.layers)?;
     llama::decoder(b, &s)
 }
+
+/// What the configuration says of windows, besides [`windows::KEYS`].
+pub(crate) const WINDOW_KEYS: &[&str] = &["max_window_layers", "use_sliding_window"];
 
 /// Windows in the upper layers, where they are switched on.
 pub(crate) fn windows(config: &Config<'_>, layers: Size) -> Result<Windows, ModelError> {

@@ -3,8 +3,10 @@
 
 use crate::architectures::llama::{self, UNUSED_TENSORS};
 use crate::architectures::qwen2;
-use crate::layers::blocks::{Defaults, Settings};
+use crate::layers::blocks::{self, Defaults, Settings};
 use crate::layers::builder::Builder;
+use crate::layers::windows;
+use crate::layers::{decoder, rope};
 use crate::registry::{Architecture, Interface};
 use crate::{ModelError, Task};
 
@@ -13,6 +15,15 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Qwen3",
     base: "model",
     tasks: &[Task::TextGeneration],
+    keys: &[
+        decoder::KEYS,
+        rope::KEYS,
+        blocks::KEYS,
+        windows::KEYS,
+        qwen2::WINDOW_KEYS,
+        &["attention_bias", "hidden_act"],
+    ],
+    only: &[],
     irrelevant_keys: &[],
     unused_tensors: UNUSED_TENSORS,
     build,

@@ -16,6 +16,8 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "Roberta",
     base: "roberta",
     tasks: encoder::TASKS,
+    keys: &[bert::KEYS],
+    only: bert::ONLY,
     irrelevant_keys: &[],
     // Buffers, then heads of other tasks.
     unused_tensors: &[
@@ -92,7 +94,9 @@ fn fill_mask(b: &mut Builder<'_>, s: &Settings, hidden: ValueId) -> Result<(), M
         transform: "lm_head.dense",
         norm: "lm_head.layer_norm",
         decoder: "lm_head.decoder",
-        second_bias: Some(SecondBias { name: "lm_head.bias", never_counts: true }),
+        // Each version of the transformers library that was observed (bert.rs lists them) applies
+        // `lm_head.decoder.bias`: `RobertaLMHead._tie_weights` sets `bias` to `decoder.bias`, where it is there.
+        second_bias: Some(SecondBias { name: "lm_head.bias", applied_by: None }),
         // Whatever `hidden_act` says.
         activation: Activation::Gelu(GeluForm::Erf),
     };

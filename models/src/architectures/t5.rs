@@ -17,6 +17,28 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "T5",
     base: "transformer",
     tasks: seq2seq::TASKS,
+    keys: &[&[
+        "d_ff",
+        "d_kv",
+        "d_model",
+        "dense_act_fn",
+        "feed_forward_proj",
+        "hidden_size",
+        "is_gated_act",
+        "layer_norm_epsilon",
+        "num_attention_heads",
+        "num_decoder_layers",
+        "num_heads",
+        "num_hidden_layers",
+        "num_layers",
+        "pad_token_id",
+        "relative_attention_max_distance",
+        "relative_attention_num_buckets",
+        "scale_decoder_outputs",
+        "tie_word_embeddings",
+        "vocab_size",
+    ]],
+    only: &[],
     irrelevant_keys: &[
         // Training.
         "dropout_rate",
@@ -77,7 +99,8 @@ impl Settings {
 /// the library derives from it may be stored too.
 fn feed_forward_form(config: &Config<'_>) -> Result<(Activation, bool), ModelError> {
     const FORM: &str = "feed_forward_proj";
-    let form = config.text(FORM, "relu")?;
+    const STORED: &str = "dense_act_fn";
+    let form = Activation::name(config, FORM, "relu")?;
     let (name, gated) = match form.strip_prefix("gated-") {
         // The only name that means another function than elsewhere.
         Some("gelu") => ("gelu_new", true),
@@ -85,13 +108,13 @@ fn feed_forward_form(config: &Config<'_>) -> Result<(Activation, bool), ModelErr
         None => (form, false),
     };
     let activation = Activation::named(config, FORM, name)?;
-    let stored = match config.get("dense_act_fn") {
-        Some(_) => Activation::read(config, "dense_act_fn", "")?,
-        None => activation,
+    let stored = match config.get(STORED) {
+        None if !config.is_null(STORED) => activation,
+        _ => Activation::read(config, STORED, "")?,
     };
     if stored != activation || config.boolean("is_gated_act", gated)? != gated {
         return Err(config.error(format!(
-            "`{FORM}` is \"{form}\", but `dense_act_fn` or `is_gated_act` says otherwise: they come from it"
+            "`{FORM}` is \"{form}\", but `{STORED}` or `is_gated_act` says otherwise: they come from it"
         )));
     }
     Ok((activation, gated))

@@ -17,8 +17,24 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     class_prefix: "ViT",
     base: "vit",
     tasks: &[Task::FeatureExtraction, Task::ImageClassification],
-    // Of the head that reconstructs images, and of the pooler, which a classifier does without.
-    irrelevant_keys: &["encoder_stride", "pooler_act", "pooler_output_size"],
+    keys: &[&[
+        "hidden_act",
+        "hidden_size",
+        "image_size",
+        "intermediate_size",
+        "layer_norm_eps",
+        "num_attention_heads",
+        "num_channels",
+        "num_hidden_layers",
+        "patch_size",
+        // Of the pooler, which a classifier does without.
+        "pooler_act",
+        "pooler_output_size",
+        "qkv_bias",
+    ]],
+    only: &[],
+    // Of the head that reconstructs images.
+    irrelevant_keys: &["encoder_stride"],
     // What masked patches are replaced by in training, then heads of other tasks.
     unused_tensors: &["embeddings.mask_token", "pooler.", "classifier.", "decoder."],
     build,

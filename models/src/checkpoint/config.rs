@@ -1,5 +1,5 @@
-//! Reading `config.json`: typed, and with a record of which keys were asked for, so that none is
-//! silently ignored.
+//! Reading `config.json`: typed, and with a record of which keys were asked for, so that a test holds
+//! them against the keys that an architecture declares.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -93,6 +93,22 @@ impl<'a> Config<'a> {
     pub(crate) fn get(&self, key: &'static str) -> Option<&'a Value> {
         self.asked.borrow_mut().insert(key);
         self.values.get(key).filter(|v| !v.is_null())
+    }
+
+    /// Whether the file has the key with the value null.
+    pub(crate) fn is_null(&self, key: &str) -> bool {
+        self.values.get(key).is_some_and(Value::is_null)
+    }
+
+    /// Major and minor version of the transformers library that wrote the file, if the file says it.
+    pub(crate) fn transformers_version(&self) -> Result<Option<(u32, u32)>, ModelError> {
+        const KEY: &str = "transformers_version";
+        let Some(value) = self.get(KEY) else { return Ok(None) };
+        let mut numbers = value.as_str().unwrap_or_default().split('.').map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Ok(Some((major, minor))),
+            _ => Err(self.unexpected(KEY, value, "a version such as \"4.57.6\"")),
+        }
     }
 
     /// A positive size of at most [`MAX_SIZE`]; the default, with a warning, where it is missing.
@@ -221,30 +237,14 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Refuses a setting other than the one that is honoured.
-    pub(crate) fn require_text(&self, key: &'static str, only: &'static str) -> Result<(), ModelError> {
-        match self.text(key, only)? {
-            text if text == only => Ok(()),
-            text => Err(self.error(format!("`{key}` is \"{text}\", only \"{only}\" is supported"))),
-        }
+    /// The keys of the file that ask for something: their values are not null, false or empty.
+    pub(crate) fn set_keys(&self) -> impl Iterator<Item = &'a str> {
+        self.values.iter().filter(|(_, value)| !is_off(value)).map(|(key, _)| key.as_str())
     }
 
-    /// Refuses keys that change the computation in a way that is not supported: they may be
-    /// absent, null, false or empty.
-    pub(crate) fn refuse(&self, keys: &[&'static str]) -> Result<(), ModelError> {
-        for &key in keys {
-            if let Some(value) = self.get(key).filter(|v| !is_off(v)) {
-                return Err(self.error(format!("`{key}` is {}: that is not supported", brief(value))));
-            }
-        }
-        Ok(())
-    }
-
-    /// The keys that were never asked for, are in none of the lists, and say something.
-    pub(crate) fn ignored(&self, irrelevant: &[&[&str]]) -> Vec<&'a str> {
-        let asked = self.asked.borrow();
-        let known = |key: &str| asked.contains(key) || irrelevant.iter().any(|list| list.contains(&key));
-        self.values.iter().filter(|(k, v)| !is_off(v) && !known(k)).map(|(k, _)| k.as_str()).collect()
+    /// The keys that were asked for so far.
+    pub(crate) fn asked(&self) -> BTreeSet<&'static str> {
+        self.asked.borrow().clone()
     }
 }
 

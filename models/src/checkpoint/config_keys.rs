@@ -1,5 +1,6 @@
-//! Keys of `config.json` that any model may carry: those that do not change what is
-//! exported, and those that would but are not supported.
+//! Keys of `config.json` that any model may carry: keys that do not change what is exported, and keys
+//! that would but are not supported. accept.rs judges a configuration by these lists and by those of
+//! its architecture.
 
 /// Keys that do not change the exported computation.
 pub(crate) const IRRELEVANT: &[&str] = &[
@@ -89,7 +90,41 @@ pub(crate) const IRRELEVANT: &[&str] = &[
     "tie_weights_",
 ];
 
-/// Keys that change the computation in a way that no model here follows; refusals.rs has those that
-/// say more.
-pub(crate) const REFUSED: &[&str] =
-    &["add_cross_attention", "cross_attention_hidden_size", "pruned_heads", "tie_encoder_decoder"];
+/// A key of which one value is supported.
+#[derive(Clone, Copy)]
+pub(crate) enum Only {
+    /// Absent, null, false or empty.
+    Off(&'static str),
+    /// Absent, null or false; no other value is a setting of it.
+    False(&'static str),
+    /// Absent, null or true.
+    On(&'static str),
+    /// Absent, null or a text.
+    Text(&'static str, &'static str),
+}
+
+impl Only {
+    pub(crate) fn key(&self) -> &'static str {
+        match self {
+            Only::Off(key) | Only::False(key) | Only::On(key) | Only::Text(key, _) => key,
+        }
+    }
+}
+
+/// Keys that change the computation in a way that no model here follows.
+pub(crate) const ONLY: &[Only] = &[
+    Only::Off("add_cross_attention"),
+    Only::Off("cross_attention_hidden_size"),
+    Only::Off("pruned_heads"),
+    Only::Off("tie_encoder_decoder"),
+];
+
+/// Keys that only mixtures of experts have.
+pub(crate) const EXPERTS: &[&str] =
+    &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok"];
+
+/// Keys that say how weights are quantized.
+pub(crate) const QUANTIZATION: &[&str] = &["quantization_config", "compression_config"];
+
+/// The key of a model whose code comes with its checkpoint.
+pub(crate) const REMOTE_CODE: &str = "auto_map";

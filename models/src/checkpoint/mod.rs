@@ -1,10 +1,10 @@
 //! The files of a checkpoint: one weight file or several shards, `config.json` and what belongs
 //! beside it.
 
+pub(crate) mod accept;
 pub(crate) mod config;
 pub(crate) mod config_keys;
 pub(crate) mod files;
-pub(crate) mod refusals;
 pub(crate) mod safetensors;
 pub(crate) mod tensors;
 

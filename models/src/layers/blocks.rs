@@ -13,6 +13,19 @@ use crate::layers::rope::{self, Angles, Rope};
 use crate::layers::windows::Windows;
 use crate::registry::Interface;
 
+/// The configuration keys that are read here, besides those of decoder.rs and rope/parameters.rs.
+pub(crate) const KEYS: &[&str] = &[
+    "head_dim",
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "rms_norm_eps",
+    "vocab_size",
+];
+
 /// What a configuration that does not say means.
 pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
@@ -128,8 +141,8 @@ impl Settings {
 }
 
 const EMBEDDINGS: &str = "embed_tokens";
-const QUERIES: &str = "num_attention_heads * head_dim";
-const KEYS: &str = "num_key_value_heads * head_dim";
+const QUERY_FEATURES: &str = "num_attention_heads * head_dim";
+const KEY_FEATURES: &str = "num_key_value_heads * head_dim";
 
 /// A model that is being built: its parts add themselves to the graph in the order of the calls.
 pub(crate) struct Blocks<'s> {
@@ -184,7 +197,7 @@ impl<'s> Blocks<'s> {
         let k = self.angles.rotate(b, k, s.heads.keys, &at("rotary_k"))?;
         let scores = Scores { scale: s.scale, window: s.windows.of(layer), softcap: s.softcap };
         let attended = self.decoder.attend(b, [q, k, v], scores, module)?;
-        let shape = [s.hidden, self.features(s.heads.queries, QUERIES)];
+        let shape = [s.hidden, self.features(s.heads.queries, QUERY_FEATURES)];
         b.projection(attended, &at("o_proj"), shape, s.output_bias)
     }
 
@@ -197,7 +210,8 @@ impl<'s> Blocks<'s> {
     fn projections(&self, b: &mut Builder<'_>, x: ValueId, module: &str) -> Result<[ValueId; 3], ModelError> {
         let s = self.s;
         let at = |name: &str| format!("{module}.{name}");
-        let (queries, keys) = (self.features(s.heads.queries, QUERIES), self.features(s.heads.keys, KEYS));
+        let (queries, keys) =
+            (self.features(s.heads.queries, QUERY_FEATURES), self.features(s.heads.keys, KEY_FEATURES));
         if !s.packed {
             let q = b.projection(x, &at("q_proj"), [queries, s.hidden], s.input_bias)?;
             let k = b.projection(x, &at("k_proj"), [keys, s.hidden], s.input_bias)?;
@@ -223,7 +237,7 @@ impl<'s> Blocks<'s> {
         let size = self.s.heads.size;
         let apart = b.emit(Reshape { x, shape: shape(&[heads, size]) }, &format!("{module}.split"))?;
         let normal = self.norm_of(b, apart, module, size)?;
-        let features = self.features(heads, QUERIES);
+        let features = self.features(heads, QUERY_FEATURES);
         b.emit(Reshape { x: normal, shape: shape(&[features]) }, &format!("{module}.merge"))
     }
 

@@ -13,6 +13,9 @@ use crate::registry::Interface;
 /// The projection to the vocabulary.
 const HEAD: &str = "lm_head";
 
+/// The configuration keys that all decoders read.
+pub(crate) const KEYS: &[&str] = &["pad_token_id", "tie_word_embeddings"];
+
 /// The heads of a decoder's attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Heads {

@@ -6,6 +6,7 @@ use planish_ir::ops::{Attention, Cast, Gelu, GeluForm, Real, Slice, Unary, Unary
 use planish_ir::{DType, Dim, Op, ValueId};
 
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::config_keys::Only;
 use crate::layers::builder::{Builder, SEQUENCE};
 use crate::registry::Interface;
 use crate::{ModelError, Task};
@@ -18,6 +19,9 @@ pub(crate) const TASKS: &[Task] = &[
     Task::TokenClassification,
     Task::QuestionAnswering,
 ];
+
+/// An encoder is no decoder.
+pub(crate) const NO_DECODER: Only = Only::Off("is_decoder");
 
 /// What `config.json` says of an encoder.
 #[derive(Clone, Copy)]
@@ -38,7 +42,6 @@ pub(crate) struct Settings {
 impl Settings {
     /// Checks what no tensor's shape shows.
     pub(crate) fn check(self, config: &Config<'_>) -> Result<Self, ModelError> {
-        config.refuse(&["is_decoder"])?;
         if !self.hidden.value.is_multiple_of(self.heads.value) {
             return Err(config.error(format!("{} is not divisible by {}", self.hidden, self.heads)));
         }
@@ -79,8 +82,27 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
 
 impl Activation {
     /// The function that a key names, or the default where it is absent.
+    ///
+    /// # Errors
+    /// When the key is null: transformers 4.57 and 5.23 fail then too, for each architecture here. They
+    /// take their default only where the key is absent.
     pub(crate) fn read(config: &Config<'_>, key: &'static str, default: &'static str) -> Result<Self, ModelError> {
-        Self::named(config, key, config.text(key, default)?)
+        Self::named(config, key, Self::name(config, key, default)?)
+    }
+
+    /// The text of a key that names a function; null is an error.
+    pub(crate) fn name<'a>(
+        config: &Config<'a>,
+        key: &'static str,
+        default: &'static str,
+    ) -> Result<&'a str, ModelError> {
+        if config.is_null(key) {
+            return Err(config.error(format!(
+                "`{key}` is null, which names no activation function: set it to the function that the model was trained \
+                 with, or remove the key to take the default"
+            )));
+        }
+        config.text(key, default)
     }
 
     /// The function of a name, which a key gives.

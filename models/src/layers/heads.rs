@@ -85,12 +85,14 @@ pub(crate) struct MaskedLm {
     pub(crate) activation: Activation,
 }
 
-/// A second name of a decoder's bias.
+/// A second name of a decoder's bias. Where a checkpoint stores both and they differ, the transformers
+/// library applies one of the two.
 pub(crate) struct SecondBias {
     pub(crate) name: &'static str,
-    /// Whether each generation of the transformers library passes it over for a bias that is stored
-    /// with the decoder. Otherwise which of the two is applied depends on the generation.
-    pub(crate) never_counts: bool,
+    /// The versions of the transformers library that apply this one, as major and minor version: from
+    /// the first on, up to, not including, the second. All others apply the decoder's own. `None` where
+    /// every version applies the decoder's own.
+    pub(crate) applied_by: Option<[(u32, u32); 2]>,
 }
 
 /// `logits` of the vocabulary for each token.
@@ -111,21 +113,41 @@ pub(crate) fn fill_mask(b: &mut Builder<'_>, s: &Settings, x: ValueId, names: &M
 fn decoder_bias(b: &mut Builder<'_>, s: &Settings, names: &MaskedLm, tied: bool) -> Result<ValueId, ModelError> {
     let shape = [s.vocabulary];
     let own = format!("{}.bias", names.decoder);
-    let Some(SecondBias { name: second, never_counts }) = names.second_bias else { return b.weight(&[&own], &shape) };
-    if b.tensors.differs(second, &own)? {
-        if !never_counts {
-            let advice = "transformers 4 applies the latter, transformers 5 the former; \
-                          remove one from the checkpoint, or make the two equal";
-            return Err(b.tensors.contradiction(&own, second, advice));
-        }
-        b.warnings.push(format!("tensor `{second}` differs from `{own}`, which is applied in its place"));
-        return b.weight(&[&own], &shape);
+    let Some(second) = &names.second_bias else { return b.weight(&[&own], &shape) };
+    if b.tensors.differs(second.name, &own)? {
+        let (applied, other) = match applies_second(b, second, &own)? {
+            true => (second.name, own.as_str()),
+            false => (own.as_str(), second.name),
+        };
+        b.warnings.push(format!("tensor `{other}` differs from `{applied}`, which is applied in its place"));
+        return b.weight(&[applied], &shape);
     }
-    if !tied && b.tensors.contains(second) && !b.tensors.contains(&own) {
+    if !tied && b.tensors.contains(second.name) && !b.tensors.contains(&own) {
         b.warnings.push(format!(
-            "tensor `{second}` is applied as the decoder's bias, as transformers 4 has it; \
-             transformers 5 takes zeros, since `tie_word_embeddings` is false and there is no `{own}`"
+            "tensor `{0}` is applied as the decoder's bias, as transformers 4 has it; \
+             transformers 5 takes zeros, since `tie_word_embeddings` is false and there is no `{own}`",
+            second.name
         ));
     }
-    b.weight(&[second, &own], &shape)
+    b.weight(&[second.name, &own], &shape)
+}
+
+/// Whether the version of the transformers library that wrote the checkpoint applies the second of two
+/// biases that differ.
+fn applies_second(b: &Builder<'_>, second: &SecondBias, own: &str) -> Result<bool, ModelError> {
+    let Some([first, end]) = second.applied_by else { return Ok(false) };
+    match b.config.transformers_version()? {
+        Some(version) => Ok((first..end).contains(&version)),
+        None => {
+            let text = |(major, minor)| format!("{major}.{minor}");
+            let advice = format!(
+                "transformers from {} up to, not including, {} applies the latter, every other version the former; set \
+                 `transformers_version` in config.json to the version that the model was trained with, or remove one of \
+                 the two tensors",
+                text(first),
+                text(end)
+            );
+            Err(b.tensors.contradiction(own, second.name, &advice))
+        }
+    }
 }

@@ -5,6 +5,9 @@ use serde_json::Value;
 use crate::ModelError;
 use crate::checkpoint::config::{Config, Size};
 
+/// The configuration keys that say which layers attend to a window, and how many keys it has.
+pub(crate) const KEYS: &[&str] = &["layer_types", "sliding_window"];
+
 /// Which layers attend to the latest keys only, and how many these are.
 #[derive(Default)]
 pub(crate) struct Windows {

@@ -1,5 +1,6 @@
 //! Folders that are incomplete, contradict themselves, or hold something else.
 
+use planish_testing::scratch;
 use std::error::Error;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -44,7 +45,7 @@ fn a_folder_or_its_weight_file_will_do() {
 
 #[test]
 fn names_come_from_folders_files_and_cache_entries() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let snapshot = folder.path().join("models--org--tiny-bert/snapshots/0123abcd");
     fs::create_dir_all(&snapshot).unwrap();
     for name in ["config.json", "model.safetensors"] {

@@ -1,5 +1,6 @@
 //! Whatever the files hold, loading ends in a model or an error.
 
+use planish_testing::scratch;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -30,7 +31,7 @@ fn json_value() -> impl Strategy<Value = Value> {
 
 /// Opens bytes as a weight file; the tensors of one that opens lie inside it.
 fn open(bytes: &[u8]) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let path = folder.path().join("model.safetensors");
     fs::write(&path, bytes).unwrap();
     if let Ok(file) = WeightFile::open(&path) {
@@ -50,7 +51,7 @@ fn with_header(header: &Value, data: usize) -> Vec<u8> {
 
 /// Loads a golden's weights under another configuration.
 fn load_config(name: &str, config: &Value, task: Option<Task>) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     let weights = golden(name).canonicalize().unwrap().join("model.safetensors");
     symlink(weights, folder.path().join("model.safetensors")).unwrap();

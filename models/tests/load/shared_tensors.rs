@@ -1,6 +1,7 @@
-//! Parameters of a masked language model's decoder that may be stored more than once. What
-//! transformers 4.57 and 5.23 apply was observed by loading such checkpoints: where both agree
-//! that is what is taken; where they do not, copies that differ are an error.
+//! Parameters of a masked language model's decoder that may be stored more than once. What versions of
+//! the transformers library apply was observed by loading such checkpoints with them. Where all agree,
+//! the tests expect the same. Where they do not, the tests expect what `transformers_version` in
+//! config.json says, or an error where the file has no such key.
 
 use serde_json::json;
 
@@ -77,23 +78,73 @@ fn the_only_bias_of_an_untied_decoder_is_applied() {
     }
 }
 
+/// The golden of BERT, tied and untied, with a `ramp` as the decoder's bias; the other bias is not one.
+fn two_biases() -> [Draft; 2] {
+    let (golden, decoder, _) = DECODERS[0];
+    [Draft::of(golden), untied(golden, decoder)]
+        .map(|draft| draft.tensor(&format!("{decoder}.bias"), Stored::ramp(&[131])))
+}
+
 #[test]
-fn biases_of_bert_that_differ_are_an_error() {
-    let (golden, decoder, bias) = DECODERS[0];
-    for draft in [Draft::of(golden), untied(golden, decoder)] {
-        let own = format!("{decoder}.bias");
-        let message = draft.tensor(&own, Stored::ramp(&[131])).error(LENIENT);
-        assert_says(
-            &message,
-            &[&format!("tensor `{own}` of "), "model.safetensors", &format!("`{bias}`"), "remove one"],
-        );
+fn of_two_biases_of_bert_the_version_says_which_is_applied() {
+    let (_, decoder, bias) = DECODERS[0];
+    let own = format!("{decoder}.bias");
+    for (version, applied, other) in [
+        ("4.26.1", own.as_str(), bias),
+        ("4.42.4", &own, bias),
+        ("4.43.0", bias, &own),
+        ("4.44.2", bias, &own),
+        ("4.57.6", bias, &own),
+        ("5.0.0rc0", &own, bias),
+        ("5.0.0", &own, bias),
+        ("5.23.0", &own, bias),
+        ("10.1", &own, bias),
+    ] {
+        for draft in two_biases() {
+            let stored = draft.tensors[bias].clone();
+            let model = draft.with("transformers_version", json!(version)).load(LENIENT).unwrap();
+            assert_eq!(model.warnings.len(), 1, "{version}");
+            let applies = format!("tensor `{other}` differs from `{applied}`, which is applied in its place");
+            assert_says(&model.warnings[0], &[&applies]);
+            let (_, weights) = meaning(&model.parts[0].graph);
+            assert!(!weights.contains_key(other), "{version}");
+            let first = f32::from_le_bytes(stored.bytes[..4].try_into().unwrap());
+            assert_ne!(first, -0.5);
+            let expected = if applied == bias { f64::from(first) } else { -0.5 };
+            assert_eq!(weights[applied][0], expected, "{version}");
+        }
     }
+}
+
+#[test]
+fn two_biases_of_bert_without_a_version_are_an_error() {
+    let (_, decoder, bias) = DECODERS[0];
+    let own = format!("tensor `{decoder}.bias` of ");
+    for draft in two_biases() {
+        let message = draft.without("transformers_version").error(LENIENT);
+        let bias = format!("differs from `{bias}`");
+        let versions = "transformers from 4.43 up to, not including, 5.0";
+        assert_says(&message, &[&own, "model.safetensors", &bias, versions, "`transformers_version`", "remove one"]);
+    }
+    for version in [json!("new"), json!("5"), json!(5.1), json!("v4.5"), json!([])] {
+        let [draft, _] = two_biases();
+        let message = draft.with("transformers_version", version).error(LENIENT);
+        assert_says(&message, &["config.json", "`transformers_version` is", "expected a version such as \"4.57.6\""]);
+    }
+    // Where the two are equal, nothing depends on the version.
+    let (golden, _, _) = DECODERS[0];
+    assert!(Draft::of(golden).without("transformers_version").load(STRICT).is_ok());
 }
 
 #[test]
 fn the_bias_of_robertas_decoder_comes_first() {
     let (golden, decoder, bias) = DECODERS[1];
-    for draft in [Draft::of(golden), untied(golden, decoder)] {
+    for draft in [
+        Draft::of(golden),
+        untied(golden, decoder),
+        Draft::of(golden).with("transformers_version", json!("4.44.2")),
+        Draft::of(golden).without("transformers_version"),
+    ] {
         let own = format!("{decoder}.bias");
         let model = draft.tensor(&own, Stored::ramp(&[131])).load(LENIENT).unwrap();
         assert_eq!(model.warnings.len(), 1);

@@ -1,5 +1,6 @@
 //! Checkpoints that tests take from a golden, edit, and write to a temporary folder.
 
+use planish_testing::scratch;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -102,7 +103,7 @@ impl Draft {
 
     /// Writes a folder with one weight file.
     pub(crate) fn write(&self) -> TempDir {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         fs::write(folder.path().join("config.json"), self.config.to_string()).unwrap();
         let all: Vec<_> = self.tensors.iter().collect();
         fs::write(folder.path().join("model.safetensors"), Self::serialize(&all)).unwrap();
@@ -111,7 +112,7 @@ impl Draft {
 
     /// Writes a folder with three shards.
     pub(crate) fn write_sharded(&self) -> TempDir {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         fs::write(folder.path().join("config.json"), self.config.to_string()).unwrap();
         let all: Vec<_> = self.tensors.iter().collect();
         let mut map = serde_json::Map::new();

@@ -1,5 +1,6 @@
 //! Weight files that are cut short, malformed or contradict themselves.
 
+use planish_testing::scratch;
 use std::fs;
 
 use planish_ir::WeightSource;
@@ -16,7 +17,7 @@ fn file(header: &str, data: usize) -> Vec<u8> {
 }
 
 fn open(bytes: &[u8]) -> Result<WeightFile, String> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let path = folder.path().join("model.safetensors");
     fs::write(&path, bytes).unwrap();
     WeightFile::open(&path).map_err(|e| e.to_string())
@@ -119,7 +120,7 @@ fn names_are_unique() {
 
 #[test]
 fn folders_are_no_weight_files() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let error = WeightFile::open(folder.path()).unwrap_err().to_string();
     assert_says(&error, &["no regular file"]);
     let error = WeightFile::open(&folder.path().join("none.safetensors")).unwrap_err().to_string();

@@ -17,8 +17,13 @@ use crate::proto::{AttributeProto, AttributeType, NodeProto};
 /// The attributes that count heads of attention, of ONNX and of ONNX Runtime.
 const HEADS: [&str; 3] = ["num_heads", "q_num_heads", "kv_num_heads"];
 
-/// Checks numbers of heads, which are divided by: ONNX Runtime ends the process where one is 0.
-fn check_heads(node: &Node<'_>) -> Result<(), String> {
+/// Checks numbers of heads, which features are divided by: ONNX Runtime ends the process where one is 0. Operands of
+/// ONNX's attention may have heads as a dimension of their own, and then nothing is divided.
+fn check_heads(scope: &Scope, node: &Node<'_>) -> Result<(), String> {
+    let has_heads = |name: &String| scope.ty(name).is_ok_and(|ty| ty.shape.rank() == 4);
+    if is_default(&node.proto.domain) && node.proto.input.len() >= 3 && node.proto.input[..3].iter().all(has_heads) {
+        return Ok(());
+    }
     let no_count = |attribute: &&AttributeProto| {
         HEADS.contains(&attribute.name.as_str()) && !(1..=i64::from(i32::MAX)).contains(&attribute.i)
     };
@@ -37,7 +42,7 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
     if is_standard {
         exists(&node.proto.op_type, node.version)?;
     }
-    check_heads(node)?;
+    check_heads(scope, node)?;
     let mut found = infer::results(scope, node)?.into_iter();
     let mut results: Vec<Option<Type>> = Vec::new();
     for name in &node.proto.output {

@@ -4,8 +4,9 @@
 //! model may come from anyone. Links are not the model's: whoever laid the files made them. They are followed to where
 //! the model's own files are, and no further, so that a folder that came with links cannot bring other files of the
 //! machine into an artifact: into the model's folder; where the model itself is a link, into the folder that it leads
-//! to; and in a cache of the Hugging Face hub, whose `snapshots/REVISION/model.onnx` and data are links into `blobs`,
-//! into the folder of the repository that holds both.
+//! to; in a cache of the Hugging Face hub, whose `snapshots/REVISION/model.onnx` and data are links into `blobs`,
+//! into the folder of the repository that holds both; and in a repository of git into the rest of it, but for what is
+//! hidden there: `.git`, and the settings of programs where somebody keeps a whole home in a repository.
 
 use std::fs;
 use std::io;
@@ -14,6 +15,9 @@ use std::path::{Component, Path, PathBuf};
 /// The folders of a hub's cache: of the files of a revision, which are links, and of what they lead to.
 const SNAPSHOTS: &str = "snapshots";
 const BLOBS: &str = "blobs";
+
+/// The folder, or in a worktree the file, that tells the root of a repository of git.
+const GIT: &str = ".git";
 
 /// Where the data of a model is looked for.
 #[derive(Default)]
@@ -47,15 +51,18 @@ impl Places {
             && Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         let outside = || format!("its external data `{location}` is outside of the model's folder");
         if !inside {
-            return Err(outside());
+            return Err(format!("{}; save the model with its data in one folder", outside()));
         }
         let failed = |e: io::Error| format!("its external data `{location}` cannot be read: {e}");
         let mut missing = None;
         for folder in &self.folders {
             let path = folder.join(location);
             match path.canonicalize() {
-                Ok(real) if self.roots().map_err(failed)?.iter().any(|root| real.starts_with(root)) => return Ok(path),
-                Ok(real) => return Err(format!("{}: a link leads to {}", outside(), real.display())),
+                Ok(real) if self.holds(&real).map_err(failed)? => return Ok(path),
+                Ok(real) => {
+                    let real = real.display();
+                    return Err(format!("{}: a link leads to {real}; copy that file beside the model", outside()));
+                }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => missing = missing.or(Some(e)),
                 Err(e) => return Err(failed(e)),
             }
@@ -63,13 +70,24 @@ impl Places {
         Err(failed(missing.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
     }
 
-    /// The folders that links may lead into.
-    fn roots(&self) -> io::Result<Vec<PathBuf>> {
-        let mut roots = self.folders.iter().map(|folder| folder.canonicalize()).collect::<io::Result<Vec<_>>>()?;
-        let repository = roots.first().and_then(|folder| repository(folder));
-        roots.extend(repository);
-        Ok(roots)
+    /// Whether links may lead to a file.
+    fn holds(&self, file: &Path) -> io::Result<bool> {
+        let folders = self.folders.iter().map(|folder| folder.canonicalize()).collect::<io::Result<Vec<_>>>()?;
+        let Some(own) = folders.first() else { return Ok(false) };
+        let in_cache = repository(own).is_some_and(|root| file.starts_with(root));
+        let in_git = || git_repository(own).and_then(|root| file.strip_prefix(root).ok()).is_some_and(is_shown);
+        Ok(in_cache || folders.iter().any(|folder| file.starts_with(folder)) || in_git())
     }
+}
+
+/// The root of the repository of git that a folder is in.
+fn git_repository(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|ancestor| ancestor.join(GIT).exists())
+}
+
+/// Whether neither a file nor a folder on the way to it is hidden.
+fn is_shown(file: &Path) -> bool {
+    file.components().all(|component| !component.as_os_str().as_encoded_bytes().starts_with(b"."))
 }
 
 /// The folder of a repository in a hub's cache that a folder of one of its revisions is in.

@@ -1,12 +1,14 @@
 //! Graphs that break the format, or that no graph here can be: an error that says what and where.
 
 use planish_onnx::ImportOptions;
-use planish_onnx::proto::{DataType, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
+use planish_onnx::proto::{
+    DataType, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+};
 use prost::Message;
 
-use crate::build::{
-    assert_nodes, f32, floats, graph, graph_attribute, import, import_bytes, import_with, int, integers, model, node,
-    refused, typed,
+use planish_testing::onnx::{
+    assert_nodes, f32, floats, graph, graph_attribute, import, import_bytes, import_with, int, integers, ints, model,
+    node, refused, typed,
 };
 
 fn relu() -> ModelProto {
@@ -216,6 +218,26 @@ fn results_of_more_dimensions_than_memory_has() {
     assert_eq!(graph.type_of(graph.outputs()[0].value).to_string(), "f32[*]");
 }
 
+/// What is wrong with numbers is said: that they are too many, too large or below 0.
+#[test]
+fn numbers_out_of_range() {
+    let fails = |dims: &str, constants: Vec<TensorProto>, node: NodeProto, expected: &str| {
+        let outputs: Vec<String> = node.output.clone();
+        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        let error = import(&model(20, graph(vec![f32("x", dims)], constants, vec![node], &outputs))).err().unwrap();
+        assert!(error.contains(expected), "`{expected}` is not in `{error}`");
+    };
+    let pool = |pads: &[i64]| node("y = MaxPool(x)", vec![ints("kernel_shape", &[2]), ints("pads", pads)]);
+    let large = "its pads are [1099511627776, 1099511627776], and 1099511627776 does not fit 32 bits";
+    fails("1, 3, 8", vec![], pool(&[1 << 40, 1 << 40]), large);
+    fails("1, 3, 8", vec![], pool(&[i64::MIN, 0]), "-9223372036854775808 does not fit 32 bits");
+    fails("1, 3, 8", vec![], pool(&[1]), "its pads are [1], expected 2 numbers");
+    let split = || node("y, z = Split(x, sizes)", vec![]);
+    let sizes = || vec![integers("sizes", &[2], &[-1, 2])];
+    fails("1", sizes(), split(), "its sizes are [-1, 2], expected none below 0");
+    fails("n", sizes(), split(), "its sizes are [-1, 2], expected none below 0");
+}
+
 fn function(name: &str, body: Vec<NodeProto>) -> FunctionProto {
     FunctionProto {
         name: name.to_owned(),
@@ -311,14 +333,16 @@ fn versions_that_are_not_known() {
 /// ONNX Runtime divides by numbers of heads.
 #[test]
 fn numbers_of_heads() {
-    let of = |q_heads: i64, kv_heads: i64| {
+    let shaped = |dims: &str, q_heads: i64, kv_heads: i64| {
         let attributes = vec![int("q_num_heads", q_heads), int("kv_num_heads", kv_heads)];
-        let inputs = ["q", "k", "v"].map(|name| f32(name, "b, s, 8")).to_vec();
+        let inputs = ["q", "k", "v"].map(|name| f32(name, dims)).to_vec();
         let mut model = model(23, graph(inputs, vec![], vec![node("y = Attention(q, k, v)", attributes)], &["y"]));
         model.ir_version = 10;
-        crate::build::import(&model).map(drop)
+        planish_testing::onnx::import(&model).map(drop)
     };
+    let of = |q_heads: i64, kv_heads: i64| shaped("b, s, 8", q_heads, kv_heads);
     assert_eq!(of(4, 2), Ok(()));
+    assert_eq!(shaped("b, 2, s, 4", 0, 0), Ok(()), "operands that are apart already are not divided");
     for (q_heads, kv_heads, part) in [
         (4, 0, "its `kv_num_heads` is 0, expected 1 or more heads"),
         (1 << 32, 2, "its `q_num_heads` is 4294967296"),

@@ -5,7 +5,7 @@ use planish_ir::ops::{Foreign, Setting};
 use planish_onnx::proto::{AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto};
 use prost::Message;
 
-use crate::build::{attribute, f32, graph, graph_attribute, import, model, node, output, typed};
+use planish_testing::onnx::{attribute, f32, graph, graph_attribute, import, model, node, output, typed};
 
 /// A constant of 400 numbers, as bytes.
 fn large(name: &str) -> TensorProto {

@@ -1,6 +1,6 @@
 use planish_onnx::proto::{DataType, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 
-use crate::build::{
+use planish_testing::onnx::{
     assert_nodes, f32, floats, graph, graph_attribute, import, int, integers, lines, model, node, typed,
 };
 

@@ -1,6 +1,6 @@
 use planish_onnx::proto::{AttributeProto, AttributeType, DataType};
 
-use crate::build::{assert_nodes, attribute, f32, floats, graph, int, integers, lines, node, refused, typed};
+use planish_testing::onnx::{assert_nodes, attribute, f32, floats, graph, int, integers, lines, node, refused, typed};
 
 #[test]
 fn functions_of_one_and_two_tensors() {
@@ -91,7 +91,8 @@ fn powers() {
         graph(vec![f32("x", "2")], vec![integers("e", &[], &[2])], nodes(), &["y"]),
         &["%e_1 = cast(@e) {to = f32} : f32[]", "%y = pow(%x, %e_1) : f32[2]"],
     );
-    let lines = crate::build::lines(17, graph(vec![integer()], vec![floats("e", &[], &[0.5])], nodes(), &["y"]));
+    let lines =
+        planish_testing::onnx::lines(17, graph(vec![integer()], vec![floats("e", &[], &[0.5])], nodes(), &["y"]));
     assert!(lines.last().unwrap().contains("foreign"), "{lines:?}");
 }
 
@@ -108,16 +109,20 @@ fn dropout() {
 #[test]
 fn old_opsets() {
     let broadcast = vec![int("broadcast", 1)];
-    let nodes =
-        vec![node("a = Add(x, w)", broadcast), node("y = Relu(a)", vec![crate::build::ints("consumed_inputs", &[0])])];
+    let nodes = vec![
+        node("a = Add(x, w)", broadcast),
+        node("y = Relu(a)", vec![planish_testing::onnx::ints("consumed_inputs", &[0])]),
+    ];
     assert_nodes(
         1,
         graph(vec![f32("x", "n, 2")], vec![floats("w", &[2], &[1.0, 2.0])], nodes, &["y"]),
         &["%a = add(%x, @w) : f32[n, 2]", "%y = relu(%a) : f32[n, 2]"],
     );
     let along = vec![node("y = Add(x, w)", vec![int("broadcast", 1), int("axis", 0)])];
-    let model =
-        crate::build::model(6, graph(vec![f32("x", "2, 3")], vec![floats("w", &[2], &[1.0, 2.0])], along, &["y"]));
-    let error = crate::build::import(&model).err().unwrap();
+    let model = planish_testing::onnx::model(
+        6,
+        graph(vec![f32("x", "2, 3")], vec![floats("w", &[2], &[1.0, 2.0])], along, &["y"]),
+    );
+    let error = planish_testing::onnx::import(&model).err().unwrap();
     assert!(error.contains("it is of opset 6, which has another form of it"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! Constants in files beside the model.
 
+use planish_testing::scratch;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 use planish_onnx::proto::{DataType, StringStringEntryProto, TensorProto};
 use prost::Message;
 
-use crate::build::{f32, graph, import_in, model, node};
+use planish_testing::onnx::{f32, graph, import_in, model, node};
 
 fn entry(key: &str, value: &str) -> StringStringEntryProto {
     StringStringEntryProto { key: key.to_owned(), value: value.to_owned() }
@@ -35,7 +36,7 @@ fn refused(folder: &Path, bytes: &[u8], expected: &str) {
 
 #[test]
 fn inside_of_the_folder_only() {
-    let outer = tempfile::tempdir().unwrap();
+    let outer = scratch();
     let folder = outer.path().join("model");
     fs::create_dir(&folder).unwrap();
     fs::write(outer.path().join("w.bin"), [0; 8]).unwrap();
@@ -54,6 +55,7 @@ fn inside_of_the_folder_only() {
 
     symlink(outer.path().join("w.bin"), folder.join("link.bin")).unwrap();
     refused(&folder, &external("link.bin", &[]), "a link leads to");
+    refused(&folder, &external("link.bin", &[]), "w.bin; copy that file beside the model");
     symlink(outer.path(), folder.join("up")).unwrap();
     refused(&folder, &external("up/w.bin", &[]), "a link leads to");
 }
@@ -61,7 +63,7 @@ fn inside_of_the_folder_only() {
 /// As `hf download` lays files: `snapshots/REVISION` has links, `blobs` what they lead to.
 #[test]
 fn links_of_a_hubs_cache_lead_to_its_blobs() {
-    let cache = tempfile::tempdir().unwrap();
+    let cache = scratch();
     let repository = cache.path().join("models--a--b");
     let (blobs, revision) = (repository.join("blobs"), repository.join("snapshots/0a1b/onnx"));
     fs::create_dir_all(&blobs).unwrap();
@@ -92,10 +94,35 @@ fn links_of_a_hubs_cache_lead_to_its_blobs() {
     refused(&plain, &external("w.bin", &[]), "a link leads to");
 }
 
+/// As a repository keeps one copy of data that several models have.
+#[test]
+fn links_within_a_repository_of_git() {
+    let outer = scratch();
+    let repository = outer.path().join("repository");
+    let (model, data) = (repository.join("onnx"), repository.join("data"));
+    [&model, &data, &repository.join(".hidden")].into_iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
+    for folder in [&data, &repository.join(".hidden"), &outer.path().to_owned()] {
+        fs::write(folder.join("w.bin"), [0; 8]).unwrap();
+    }
+    symlink("../data/w.bin", model.join("w.bin")).unwrap();
+    refused(&model, &external("w.bin", &[]), "a link leads to");
+    fs::create_dir(repository.join(".git")).unwrap();
+    fs::write(repository.join(".git/w.bin"), [0; 8]).unwrap();
+    import_in(&model, &external("w.bin", &[])).unwrap();
+    // What the file itself says stays within its folder, and links stay within what the repository shows.
+    refused(&model, &external("../data/w.bin", &[]), "is outside of the model's folder");
+    refused(&model, &external(&data.join("w.bin").display().to_string(), &[]), "is outside of the model's folder");
+    for (number, place) in ["../../w.bin", "../.git/w.bin", "../.hidden/w.bin"].into_iter().enumerate() {
+        let link = format!("link-{number}.bin");
+        symlink(place, model.join(&link)).unwrap();
+        refused(&model, &external(&link, &[]), "a link leads to");
+    }
+}
+
 /// The data lies where the link stands, or where the model is.
 #[test]
 fn a_model_that_is_a_link_has_two_folders() {
-    let outer = tempfile::tempdir().unwrap();
+    let outer = scratch();
     let (here, there) = (outer.path().join("here"), outer.path().join("there"));
     fs::create_dir(&here).unwrap();
     fs::create_dir(&there).unwrap();
@@ -116,7 +143,7 @@ fn a_model_that_is_a_link_has_two_folders() {
 
 #[test]
 fn ranges_that_the_file_does_not_have() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let folder = folder.path();
     fs::write(folder.join("w.bin"), [0; 8]).unwrap();
     refused(folder, &external("none.bin", &[]), "cannot be read");
@@ -130,7 +157,7 @@ fn ranges_that_the_file_does_not_have() {
 /// Elements of more than a few bytes are left in the file, and read from there.
 #[test]
 fn large_constants_are_ranges_of_the_model() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let raw: Vec<u8> = (0..1024u32).flat_map(|i| (i as f32).to_le_bytes()).collect();
     let tensor = TensorProto {
         name: "w".to_owned(),

@@ -2,7 +2,9 @@
 
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::build::{f32, floats, graph, graph_attribute, import, int, integers, ints, lines, model, node, text, typed};
+use planish_testing::onnx::{
+    f32, floats, graph, graph_attribute, import, int, integers, ints, lines, model, node, text, typed,
+};
 
 /// The types of the results `y`, `z`, ... of a node of operands `x`, `u`, ... and constants.
 #[track_caller]
@@ -77,6 +79,14 @@ fn pads_and_steps() {
         integers("step", &[1], &[-1]),
     ];
     one(x(), reversed, node("y = Slice(x, from, to, axis, step)", vec![]), "f32[n, 4]");
+    let backward = |start: i64| {
+        let numbers = [("from", start), ("to", -100), ("axis", 1), ("step", -1)];
+        numbers.map(|(name, number)| integers(name, &[1], &[number])).to_vec()
+    };
+    let slice = || node("y = Slice(x, from, to, axis, step)", vec![]);
+    one(x(), backward(-10), slice(), "f32[n, 1]");
+    one(x(), backward(10), slice(), "f32[n, 4]");
+    one(vec![f32("x", "n, 0")], backward(-10), slice(), "f32[n, 0]");
     let every_third = vec![
         integers("from", &[1], &[0]),
         integers("to", &[1], &[9]),
@@ -207,7 +217,7 @@ fn contributed_operators_with_a_meaning() {
 #[test]
 fn what_is_no_tensor() {
     let list = |node: NodeProto, expected: &[&str]| {
-        let cut = crate::build::node("s = SplitToSequence(x)", vec![int("axis", 1)]);
+        let cut = planish_testing::onnx::node("s = SplitToSequence(x)", vec![int("axis", 1)]);
         let name = node.output[0].clone();
         let text = lines(18, graph(x(), vec![integers("i", &[], &[1])], vec![cut, node], &["s", &name]));
         let types: Vec<&str> = text.iter().filter_map(|line| Some(line.rsplit_once(" : ")?.1)).collect();

@@ -3,8 +3,10 @@
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::build::{f32, floats, graph, graph_attribute, import_bytes, int, integers, ints, model, node, text, typed};
 use planish_onnx::proto::DataType;
+use planish_testing::onnx::{
+    f32, floats, graph, graph_attribute, import_bytes, int, integers, ints, model, node, text, typed,
+};
 
 /// A model with something of everything that is read.
 fn sample() -> Vec<u8> {

@@ -3,7 +3,7 @@
 use planish_onnx::ImportOptions;
 use planish_onnx::proto::{AttributeProto, AttributeType, DataType, DimensionValue, ModelProto, TensorProto};
 
-use crate::build::{attribute, f32, floats, graph, import_bytes, import_with, model, node};
+use planish_testing::onnx::{attribute, f32, floats, graph, import_bytes, import_with, model, node};
 
 /// `x + w` where `w` has a value and is an input too.
 fn with_default(ir_version: i64) -> ModelProto {

@@ -2,14 +2,15 @@
 
 use planish_onnx::proto::{AttributeProto, AttributeType, DataType, GraphProto, ModelProto, NodeProto};
 use planish_onnx::{ExportOptions, Placement, export};
+use planish_testing::scratch;
 use prost::Message;
 
-use crate::build::{attribute, f32, graph, graph_attribute, import, int, model, node, typed};
+use planish_testing::onnx::{attribute, f32, graph, graph_attribute, import, int, model, node, typed};
 
 /// What a graph of an opset is written as in another.
 fn written(from: i64, to: u32, graph: GraphProto) -> Result<GraphProto, String> {
     let graph = import(&model(from, graph))?;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let options = ExportOptions {
         opset: to,
         placement: Placement::Copy,

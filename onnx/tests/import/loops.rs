@@ -4,7 +4,7 @@ use planish_eval::{Tensor, evaluate};
 use planish_ir::{Graph, Op};
 use planish_onnx::proto::{AttributeProto, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::build::{f32, floats, graph, graph_attribute, import, int, integers, ints, model, node, typed};
+use planish_testing::onnx::{f32, floats, graph, graph_attribute, import, int, integers, ints, model, node, typed};
 
 /// A constant condition.
 fn condition(name: &str, holds: bool) -> TensorProto {
@@ -27,7 +27,10 @@ fn body(
 /// `s` and `r`: the next `s` is `s + i`, and each round gives `2 s`.
 fn sums(condition: &str) -> GraphProto {
     let nodes = vec![
-        node("k = Constant()", vec![AttributeProto { f: 2.0, ..crate::build::attribute("value_float", FLOAT) }]),
+        node(
+            "k = Constant()",
+            vec![AttributeProto { f: 2.0, ..planish_testing::onnx::attribute("value_float", FLOAT) }],
+        ),
         node("limit = Constant()", vec![AttributeProto { i: 1, ..int("value_int", 1) }]),
         node("less = Less(i, limit)", vec![]),
         node("f = Cast(i)", vec![int("to", 1)]),

@@ -4,7 +4,6 @@
 
 mod bad;
 mod bodies;
-mod build;
 mod control;
 mod elementwise;
 mod files;

@@ -1,7 +1,7 @@
 use planish_ir::Op;
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, f32, floats, graph, import, int, integers, ints, lines, model, node, typed};
+use planish_testing::onnx::{assert_nodes, f32, floats, graph, import, int, integers, ints, lines, model, node, typed};
 
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     graph(vec![f32("x", "n, 4")], constants, nodes, outputs)

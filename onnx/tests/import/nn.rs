@@ -1,6 +1,6 @@
 use planish_onnx::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, attribute, f32, floats, graph, int, integers, ints, node, text};
+use planish_testing::onnx::{assert_nodes, attribute, f32, floats, graph, int, integers, ints, node, text};
 
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>) -> GraphProto {
     graph(vec![f32("x", "n, 2")], constants, nodes, &["y"])
@@ -49,7 +49,7 @@ fn softmax_along_an_axis_and_over_all_behind_it() {
     let softmax = |opset, axis| {
         let graph =
             graph(vec![f32("x", "n, 2, 3")], vec![], vec![node("y = Softmax(x)", vec![int("axis", axis)])], &["y"]);
-        crate::build::lines(opset, graph)
+        planish_testing::onnx::lines(opset, graph)
     };
     assert_eq!(softmax(13, -1), ["%y = softmax(%x) : f32[n, 2, 3]"]);
     assert_eq!(

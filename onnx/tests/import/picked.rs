@@ -2,7 +2,7 @@
 
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, f32, floats, graph, int, integers, ints, lines, node, output, typed};
+use planish_testing::onnx::{assert_nodes, f32, floats, graph, int, integers, ints, lines, node, output, typed};
 
 /// A graph of one input `x` [n, m, 4].
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>) -> GraphProto {
@@ -26,6 +26,33 @@ fn rows_in_reverse_and_transposed() {
         node("y = Expand(ones, all)", vec![]),
     ];
     assert_nodes(17, of_x(constants, nodes), &["%y = expand(@ones) {shape = [1, 2, 4, 4]} : f32[1, 2, 4, 4]"]);
+}
+
+/// A slice that goes backward begins at an element: one that begins far in front of the first one has that.
+#[test]
+fn backward_from_in_front_of_the_first() {
+    let constants = |start: i64| {
+        vec![
+            floats("ones", &[1], &[1.0]),
+            integers("sizes", &[3], &[5, 6, 7]),
+            integers("none", &[0], &[]),
+            integers("start", &[1], &[start]),
+            integers("end", &[1], &[-100]),
+            integers("zero", &[1], &[0]),
+            integers("minus", &[1], &[-1]),
+        ]
+    };
+    let nodes = |of: &str| {
+        let turned = format!("turned = Slice({of}, start, end, zero, minus)");
+        vec![node(&turned, vec![]), node("y = Expand(ones, turned)", vec![])]
+    };
+    for start in [-10, i64::MIN] {
+        let first = &["%y = expand(@ones) {shape = [5]} : f32[5]"];
+        assert_nodes(17, of_x(constants(start), nodes("sizes")), first);
+        assert_nodes(17, of_x(constants(start), nodes("none")), &[]);
+    }
+    let all = &["%y = expand(@ones) {shape = [7, 6, 5]} : f32[7, 6, 5]"];
+    assert_nodes(17, of_x(constants(i64::MAX), nodes("sizes")), all);
 }
 
 /// `repeat_interleave` as TorchScript writes it: rows of which each is taken as often as it is counted.

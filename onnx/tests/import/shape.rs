@@ -1,7 +1,7 @@
 use planish_onnx::ImportOptions;
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::build::{assert_nodes, f32, graph, import_with, int, integers, lines, model, node, typed};
+use planish_testing::onnx::{assert_nodes, f32, graph, import_with, int, integers, lines, model, node, typed};
 
 /// A graph of one input `x` [n, m, 4].
 fn of_x(constants: Vec<TensorProto>, nodes: Vec<NodeProto>) -> GraphProto {
@@ -36,8 +36,11 @@ fn open_dimensions_are_solved_for() {
     let nodes = vec![node("y = Reshape(x, shape)", vec![])];
     assert_nodes(17, of_x(shape, nodes), &["%y = reshape(%x) {shape = [n, 4*m]} : f32[n, 4*m]"]);
     let twice = vec![integers("shape", &[2], &[-1, -1])];
-    let error =
-        crate::build::import(&crate::build::model(17, of_x(twice, vec![node("y = Reshape(x, shape)", vec![])]))).err();
+    let error = planish_testing::onnx::import(&planish_testing::onnx::model(
+        17,
+        of_x(twice, vec![node("y = Reshape(x, shape)", vec![])]),
+    ))
+    .err();
     // It passes through; what it means is for the target to refuse.
     assert!(error.is_none_or(|e| e.contains("two dimensions are left open")));
 }
@@ -184,8 +187,11 @@ fn identities() {
 #[test]
 fn names_of_dimensions() {
     let inputs = vec![f32("x", "past, past + new"), f32("u", "?, batch size"), f32("v", "new, batch_size")];
-    let graph =
-        crate::build::import(&crate::build::model(17, graph(inputs, vec![], vec![], &["x", "u", "v"]))).unwrap();
+    let graph = planish_testing::onnx::import(&planish_testing::onnx::model(
+        17,
+        graph(inputs, vec![], vec![], &["x", "u", "v"]),
+    ))
+    .unwrap();
     let types: Vec<String> = graph.inputs().iter().map(|v| graph.ty(*v).to_string()).collect();
     assert_eq!(types, ["f32[past, new + past]", "f32[u_dim_0, batch_size_1]", "f32[new, batch_size]"]);
 }

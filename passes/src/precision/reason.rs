@@ -16,8 +16,8 @@ use crate::observe::scores_name;
 pub struct Kept {
     /// The name of its first result, or of the weight.
     pub name: String,
-    /// The operator's mnemonic, or `weight`.
-    pub operator: &'static str,
+    /// What messages call the operator, or `weight`.
+    pub operator: String,
     /// Where it came from.
     pub origin: Origin,
     /// Why.
@@ -28,7 +28,7 @@ impl Kept {
     /// An operator.
     pub(super) fn operator(graph: &Graph, node: &Node, reason: Reason) -> Self {
         let value = graph.value(node.outputs[0]);
-        Self { name: value.name.clone(), operator: node.op.mnemonic(), origin: value.origin.clone(), reason }
+        Self { name: value.name.clone(), operator: node.op.kind().to_owned(), origin: value.origin.clone(), reason }
     }
 }
 

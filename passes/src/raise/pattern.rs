@@ -8,14 +8,6 @@ pub(super) fn op(graph: &Graph, value: ValueId) -> Option<&Op> {
     graph.producer(value).map(|node| &node.op)
 }
 
-/// What an operator is called: by its name in ONNX where it is one that the graph only passes through.
-pub(super) fn kind(op: &Op) -> &str {
-    match op {
-        Op::Foreign(foreign) => &foreign.op.0,
-        op => op.mnemonic(),
-    }
-}
-
 /// The operands, where a value is `kind(a, b)`.
 pub(super) fn binary(graph: &Graph, value: ValueId, kind: BinaryKind) -> Option<[ValueId; 2]> {
     match op(graph, value)? {

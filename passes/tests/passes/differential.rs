@@ -6,10 +6,11 @@ use planish_passes::precision::HALVE;
 use planish_passes::{
     Half, HalfPrecision, ONNX, ORT, ORT_CUDA, Options, PASSES, Padding, PassError, Pipeline, TARGETS, Target,
 };
+use planish_testing::evaluation::{difference, inputs, tolerance};
+use planish_testing::random_graph::{build, choices};
 use proptest::prelude::*;
 
-use crate::random_graph::{build, choices};
-use crate::support::{difference, inputs, outputs, tolerance};
+use crate::support::outputs;
 
 const OPSETS: [u32; 3] = [17, 20, 24];
 

@@ -35,10 +35,11 @@ use planish_ir::{DType, Graph, text, verify};
 use planish_passes::{
     Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
 };
+use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
+use planish_testing::{same_up_to_names, unified_diff};
 
 use crate::padded::of_tokens;
-use crate::same::same_up_to_names;
-use crate::support::{allowed, difference, inputs, outputs, tolerance};
+use crate::support::outputs;
 
 const SEPARATOR: &str = "; ---";
 
@@ -222,7 +223,7 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
         return fs::write(path, format!("{}{SEPARATOR}\n{found}", test.given)).map_err(|e| e.to_string());
     }
     match test.after {
-        Some(expected) => Err(format!("expected\n{expected}found\n{found}BLESS=1 takes it over")),
+        Some(expected) => Err(format!("{}BLESS=1 takes over what was found", unified_diff(&expected, &found))),
         None => Err("the graph after is missing; BLESS=1 adds it".to_owned()),
     }
 }

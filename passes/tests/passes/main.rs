@@ -11,9 +11,6 @@ mod misses;
 mod notes;
 mod observe;
 mod padded;
-#[path = "../../../ir/tests/ir/random_graph/mod.rs"]
-mod random_graph;
-mod same;
 mod share;
 mod support;
 mod target;

@@ -102,6 +102,27 @@ fn a_mask_that_stays_a_bias_is_a_near_miss() {
     );
 }
 
+/// A product that a graph has only as an operator of ONNX takes the probabilities all the same.
+#[test]
+fn products_of_sizes_that_are_not_known_to_agree() {
+    let graph = r#"; none
+        graph "open" {
+          input %a: f32[b, 2, 5, 5]
+          input %v: f32[b, 2, s, 4]
+          %p = softmax(%a) : f32[b, 2, 5, 5]
+          %y = foreign([%p, %v], []) {domain = "ai.onnx", op = "MatMul", version = 17, captures = [],
+            results = [f32[b, 2, 5, 4]]} : f32[b, 2, 5, 4]
+          output y = %y
+        }"#;
+    assert_eq!(
+        reasons(&graph.replace("captures = [],\n            ", "captures = [], ")),
+        [
+            "attention at p: the probabilities `p` go to the product `y`, which stays the `MatMul` of ONNX: of its operands, \
+          `p`, f32[b, 2, 5, 5] and `v`, f32[b, 2, s, 4], it is not known that 5 is s; --shapes fixes sizes"
+        ]
+    );
+}
+
 #[test]
 fn types_that_do_not_fit_are_near_misses() {
     let attention = reasons(include_str!("../../../tests/filetests/raise-attention/near_shapes.ir"));

@@ -7,7 +7,7 @@ use planish_ir::{Graph, text};
 use planish_passes::observe::{OBSERVE, Observed, observed};
 use planish_passes::{ONNX, ORT, Options, Pipeline};
 
-use crate::support::inputs;
+use planish_testing::evaluation::inputs;
 
 /// What a graph's observers say of each value.
 fn observations(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> BTreeMap<String, [f64; 3]> {

@@ -3,9 +3,10 @@
 use planish_eval::Tensor;
 use planish_ir::{Graph, text, verify};
 use planish_passes::{Logits, Options, Padding, Pipeline, TARGETS};
+use planish_testing::evaluation::{difference, inputs, tolerance};
 use proptest::prelude::*;
 
-use crate::support::{difference, inputs, outputs, tolerance};
+use crate::support::outputs;
 
 /// A model of one layer that scores tokens.
 #[derive(Clone, Debug)]

@@ -111,7 +111,8 @@ fn start(path: &Path, version: &str, rule: Rule) -> Result<Loaded, String> {
     let environment = builder.build().map_err(|e| e.to_string())?;
     environment.set_log_level(LogLevel::Fatal);
     let path = if rule == Rule::System { mapped(path).unwrap_or_else(|| path.to_owned()) } else { path.to_owned() };
-    let description = Description { version: version.to_owned(), location: format!("{} ({rule})", path.display()) };
+    let (version, location) = (version.to_owned(), format!("{} ({rule})", path.display()));
+    let description = Description { product: "onnxruntime", version, location };
     Ok(Loaded { environment, description, path })
 }
 

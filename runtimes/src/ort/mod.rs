@@ -9,12 +9,14 @@ mod tensor;
 
 use std::path::PathBuf;
 
+use planish_ir::DType;
+
 pub use find::LIBRARY_VARIABLE;
 pub(crate) use tensor::OrtValue;
 
 use crate::ort::find::Search;
 use crate::ort::library::Loaded;
-use crate::{Description, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
 
 /// What ONNX Runtime runs a model on; its execution providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +48,52 @@ impl Provider {
     }
 }
 
+/// How far ONNX Runtime may rewrite a graph when it loads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptimizationLevel {
+    /// Runs the nodes as they are.
+    Disabled,
+    /// Folds constants and removes what is redundant.
+    Basic,
+    /// Also fuses operators.
+    Extended,
+    /// Also changes layouts.
+    All,
+}
+
+/// How ONNX Runtime makes sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrtOptions {
+    /// Whether idle worker threads poll for work instead of sleeping: lower latency, busy cores.
+    pub spin: bool,
+    /// How far it may rewrite the graph.
+    pub optimization: OptimizationLevel,
+    /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
+    pub compiled: bool,
+}
+
+impl Default for OrtOptions {
+    /// What ONNX Runtime does when it is asked for nothing.
+    fn default() -> Self {
+        Self { spin: true, optimization: OptimizationLevel::All, compiled: false }
+    }
+}
+
+impl OrtOptions {
+    /// The defaults for a graph that planish compiled.
+    #[must_use]
+    pub fn compiled() -> Self {
+        Self { compiled: true, ..Self::default() }
+    }
+}
+
 /// ONNX Runtime with one of its providers.
 ///
 /// A process loads one ONNX Runtime: the library that the first check or load finds stays.
 pub struct OnnxRuntime {
     library: Option<PathBuf>,
     provider: Provider,
+    options: OrtOptions,
 }
 
 impl OnnxRuntime {
@@ -65,7 +107,13 @@ impl OnnxRuntime {
     /// The same of another provider.
     #[must_use]
     pub fn with(provider: Provider, library: Option<PathBuf>) -> Self {
-        Self { library, provider }
+        Self { library, provider, options: OrtOptions::default() }
+    }
+
+    /// The same with other options.
+    #[must_use]
+    pub fn options(self, options: OrtOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// The library, if it has the provider.
@@ -88,16 +136,25 @@ impl Runtime for OnnxRuntime {
         self.loaded().map(|loaded| loaded.description.clone())
     }
 
-    fn load(&self, model: Model<'_>, options: &SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+    fn formats(&self) -> &'static [Format] {
+        &[Format::ONNX]
+    }
+
+    fn arithmetic(&self, dtype: DType) -> Arithmetic {
+        match (self.provider, dtype) {
+            // Most float16 kernels of the CPU provider compute in float32, some without rounding in between.
+            (Provider::Cpu, DType::F16) => Arithmetic::Wider,
+            (Provider::Cpu, DType::Bf16) => Arithmetic::Missing,
+            _ => Arithmetic::Rounded,
+        }
+    }
+
+    fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         let loaded = self.loaded()?;
-        let Model::Onnx(path) = model else {
-            return Err(RuntimeError::Failed {
-                runtime: self.name(),
-                action: "load",
-                model: model.to_string(),
-                reason: "it takes ONNX files; a graph runs on `reference` or is exported first".to_owned(),
-            });
+        let Model::File(Format::ONNX, path) = model else {
+            return Err(model.not_taken(self.name(), "ONNX files; graphs run on `reference`"));
         };
-        Ok(Box::new(session::OrtSession::load(&loaded.environment, self.provider, path, options)?))
+        let threads = options.threads;
+        Ok(Box::new(session::OrtSession::load(&loaded.environment, self.provider, path, threads, self.options)?))
     }
 }

@@ -10,9 +10,9 @@ use planish_ir::DType;
 
 use crate::api::in_order;
 use crate::ort::tensor::{OrtValue, port};
-use crate::ort::{Provider, cuda, placement};
+use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, placement};
 use crate::value::Kept;
-use crate::{OptimizationLevel, Port, RuntimeError, Session, SessionOptions, Value};
+use crate::{Port, RuntimeError, RuntimeValue, Session};
 
 pub(crate) struct OrtSession {
     inner: Inner,
@@ -31,11 +31,12 @@ impl OrtSession {
         environment: &Environment,
         provider: Provider,
         path: &Path,
-        options: &SessionOptions,
+        threads: usize,
+        options: OrtOptions,
     ) -> Result<Self, RuntimeError> {
         let (runtime, model) = (provider.runtime(), path.display().to_string());
         let failed = |reason: String| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
-        let inner = configured(environment, provider, options)
+        let inner = configured(environment, provider, threads, options)
             .and_then(|mut builder| builder.commit_from_file(path))
             .map_err(|e| failed(e.to_string()))?;
         let elsewhere = match provider {
@@ -61,7 +62,7 @@ impl OrtSession {
 
     /// A tensor in ONNX Runtime's memory, as an input takes it.
     fn value(&self, port: &Port, tensor: &Tensor) -> Result<OrtValue, RuntimeError> {
-        let value = match port.dtype {
+        let value = match port.ty.dtype {
             DType::String => OrtValue::of_texts(tensor),
             _ => OrtValue::of(tensor).map_err(|error| error.to_string()),
         };
@@ -85,7 +86,8 @@ impl OrtSession {
 fn configured(
     environment: &Environment,
     provider: Provider,
-    options: &SessionOptions,
+    threads: usize,
+    options: OrtOptions,
 ) -> Result<SessionBuilder, ort::Error> {
     let level = match options.optimization {
         OptimizationLevel::Disabled => GraphOptimizationLevel::Disable,
@@ -95,7 +97,7 @@ fn configured(
     };
     let mut builder = Inner::builder(environment)?
         .with_optimization_level(level)?
-        .with_intra_threads(options.threads)?
+        .with_intra_threads(threads)?
         .with_inter_threads(1)?
         .with_intra_op_spinning(options.spin)?;
     if provider == Provider::Cuda {
@@ -131,7 +133,7 @@ impl Session for OrtSession {
         outputs.into_iter().map(tensor).collect()
     }
 
-    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+    fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copied = self.inputs.iter().zip(&ordered).map(|(port, value)| match &value.0 {
             Kept::Ort(_) => Ok(None),
@@ -143,7 +145,7 @@ impl Session for OrtSession {
             Kept::Tensor(_) => copy.as_ref(),
         });
         let outputs = self.outputs_of(&values.collect::<Vec<_>>())?;
-        Ok(outputs.into_iter().map(|(name, value)| (name, Value(Kept::Ort(value)))).collect())
+        Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Ort(value)))).collect())
     }
 
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
@@ -168,11 +170,11 @@ mod tests {
     use crate::ort::library;
 
     /// Whether ONNX Runtime makes `Add` and `LayerNormalization` one node under these options.
-    fn fuses_residual(options: &SessionOptions) -> bool {
+    fn fuses_residual(options: OrtOptions) -> bool {
         let loaded = library::load(&Search::of_process(None)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let optimized = folder.path().join("optimized.onnx");
-        configured(&loaded.environment, Provider::Cpu, options)
+        configured(&loaded.environment, Provider::Cpu, 0, options)
             .unwrap()
             .with_optimized_model_path(&optimized)
             .unwrap()
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_compiled_graph_keeps_its_residual_additions() {
-        assert!(fuses_residual(&SessionOptions::default()));
-        assert!(!fuses_residual(&SessionOptions::compiled()));
+        assert!(fuses_residual(OrtOptions::default()));
+        assert!(!fuses_residual(OrtOptions::compiled()));
     }
 }

@@ -2,10 +2,10 @@
 
 use ort::value::{DynValue, Outlet, PrimitiveTensorElementType, TensorElementType, ValueType};
 use planish_eval::{Data, Tensor};
-use planish_ir::DType;
+use planish_ir::{DType, Dim, Shape, TensorType};
 
+use crate::Port;
 use crate::value::slices;
-use crate::{Dimension, Port};
 
 /// The element type, or `None` where planish has none for it.
 fn dtype(ty: TensorElementType) -> Option<DType> {
@@ -56,15 +56,13 @@ pub(crate) fn port(outlet: &Outlet) -> Result<Port, String> {
         return Err(unsupported());
     };
     // A size the model leaves open is -1.
-    let dimension = |(axis, &size): (usize, &i64)| match usize::try_from(size) {
-        Ok(size) => Dimension::Fixed(size),
-        Err(_) => Dimension::Symbolic(dimension_symbols.get(axis).map(ToString::to_string).unwrap_or_default()),
+    let dim = |(axis, &size): (usize, &i64)| match dimension_symbols.get(axis).map(|symbol| symbol.as_ref()) {
+        _ if size >= 0 => Dim::constant(size),
+        None | Some("") => Dim::symbol(&format!("{}_dim_{axis}", outlet.name())),
+        Some(text) => text.parse().unwrap_or_else(|_| Dim::symbol(text)),
     };
-    Ok(Port {
-        name: outlet.name().to_owned(),
-        dtype: dtype(*ty).ok_or_else(unsupported)?,
-        dims: shape.iter().enumerate().map(dimension).collect(),
-    })
+    let shape = Shape::new(shape.iter().enumerate().map(dim));
+    Ok(Port { name: outlet.name().to_owned(), ty: TensorType::new(dtype(*ty).ok_or_else(unsupported)?, shape) })
 }
 
 /// A tensor of ONNX Runtime in the machine's memory.

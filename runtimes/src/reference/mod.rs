@@ -3,35 +3,52 @@
 mod reader;
 
 use planish_eval::{Interpreter, Limits, Tensor};
-use planish_ir::{Graph, Shape};
+use planish_ir::{DType, Graph};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::api::in_order;
-use crate::{Description, Dimension, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable, Value};
+use crate::{
+    Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, RuntimeValue, Session, SessionOptions,
+    Unavailable,
+};
 
 pub use reader::OnnxReader;
 
 const NAME: &str = "reference";
 
 /// The reference interpreter. An ONNX file is imported, and its operators computed in the types that
-/// it gives; of the session's options only the number of threads and the limits of a run concern it.
-pub struct Reference;
+/// it gives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReferenceRuntime {
+    /// Where a run ends with an error.
+    pub limits: Limits,
+}
 
-impl Runtime for Reference {
+impl Runtime for ReferenceRuntime {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn check(&self) -> Result<Description, Unavailable> {
-        Ok(Description { version: env!("CARGO_PKG_VERSION").to_owned(), location: "built in".to_owned() })
+        let (version, location) = (env!("CARGO_PKG_VERSION").to_owned(), "built in".to_owned());
+        Ok(Description { product: "planish", version, location })
     }
 
-    fn load(&self, model: Model<'_>, options: &SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+    fn formats(&self) -> &'static [Format] {
+        &[Format::ONNX]
+    }
+
+    fn arithmetic(&self, _: DType) -> Arithmetic {
+        Arithmetic::Rounded
+    }
+
+    fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         let failed =
             |reason: String| RuntimeError::Failed { runtime: NAME, action: "load", model: model.to_string(), reason };
         let graph = match model {
             Model::Graph(graph) => graph.clone(),
-            Model::Onnx(path) => planish_onnx::import(path).map_err(|e| failed(with_causes(&e)))?.graph,
+            Model::File(Format::ONNX, path) => planish_onnx::import(path).map_err(|e| failed(with_causes(&e)))?.graph,
+            Model::File(..) => return Err(model.not_taken(NAME, "ONNX files and graphs in memory")),
         };
         let pool = match options.threads {
             0 => None,
@@ -45,22 +62,14 @@ impl Runtime for Reference {
             graph,
             pool,
             reader: OnnxReader::default(),
-            limits: options.limits,
+            limits: self.limits,
             bound: None,
         }))
     }
 }
 
 fn port(name: &str, ty: &planish_ir::TensorType) -> Port {
-    Port { name: name.to_owned(), dtype: ty.dtype, dims: dimensions(&ty.shape) }
-}
-
-fn dimensions(shape: &Shape) -> Vec<Dimension> {
-    let dimension = |dim: &planish_ir::Dim| match dim.as_constant().and_then(|size| usize::try_from(size).ok()) {
-        Some(size) => Dimension::Fixed(size),
-        None => Dimension::Symbolic(dim.to_string()),
-    };
-    shape.iter().map(dimension).collect()
+    Port { name: name.to_owned(), ty: ty.clone() }
 }
 
 struct ReferenceSession {
@@ -112,7 +121,7 @@ impl Session for ReferenceSession {
         self.evaluate(inputs)
     }
 
-    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+    fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let tensors: Option<Vec<_>> = inputs.iter().map(|(name, value)| Some((*name, value.to_tensor()?))).collect();
         let tensors = tensors.ok_or_else(|| self.failed("run", "an input's memory cannot be read".to_owned()))?;
         Ok(self.run(&tensors)?.into_iter().map(|(name, tensor)| (name, tensor.into())).collect())

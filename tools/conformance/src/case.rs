@@ -10,7 +10,7 @@ use planish_eval::{Interpreter, Tensor};
 use planish_ir::DType;
 use planish_onnx::{DEFAULT_OPSET, EXTERNAL_BYTES, ExportOptions, OPSETS, Placement};
 use planish_passes::{ORT, Options, Pipeline};
-use planish_runtimes::ort::OnnxRuntime;
+use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, OnnxReader, Runtime, SessionOptions};
 use safetensors::{Dtype, SafeTensors};
 
@@ -108,8 +108,8 @@ impl Case {
     }
 
     fn on_onnx_runtime(&self, model: &Path) -> Result<Vec<Vec<Tensor>>> {
-        let options = SessionOptions { threads: 1, spin: false, ..SessionOptions::compiled() };
-        let mut session = OnnxRuntime::new(None).load(Model::Onnx(model), &options).context("load")?;
+        let runtime = OnnxRuntime::new(None).options(OrtOptions { spin: false, ..OrtOptions::compiled() });
+        let mut session = runtime.load(Model::onnx(model), SessionOptions { threads: 1 }).context("load")?;
         let names: Vec<String> = session.inputs().iter().map(|p| p.name.clone()).collect();
         let results = self.sets.iter().map(|data| {
             let given: Vec<(&str, Tensor)> =

@@ -125,7 +125,7 @@ impl<'a> Progress<'a> {
     /// Runs a round: `first` are the inputs before what is passed on, `last` those behind it. Returns the first
     /// `skipped` results.
     fn round(&mut self, body: &mut Body<'_>, first: &[&Tensor], last: &[&Tensor], skipped: usize) -> Results {
-        body.node.context.rounds.take()?;
+        body.node.context.loops.take_round()?;
         let inputs: Vec<&Tensor> =
             first.iter().copied().chain(self.state.iter().map(AsRef::as_ref)).chain(last.iter().copied()).collect();
         let mut results = body.run(&inputs, self.memory(body.node.context.memory))?;
@@ -164,6 +164,7 @@ fn rounds(node: &Node<'_>) -> Results {
     let mut body = Body::of(node, "body")?;
     let mut progress = Progress::new((2..node.operands.len()).map(|i| node.operand(i)))?;
     let scalar = |data: crate::Data| super::tensor(Vec::new(), data);
+    let _running = node.context.loops.begin();
     let mut round = 0i64;
     while goes_on && limit.is_none_or(|limit| round < limit) {
         let (number, condition) = (scalar(vec![round].into())?, scalar(vec![true].into())?);
@@ -198,6 +199,7 @@ fn pieces<'a>(
     rounds: usize,
 ) -> Result<Progress<'a>, Failure> {
     let mut progress = state;
+    let _running = body.node.context.loops.begin();
     for round in 0..rounds {
         let one = |cut: &Cut<'_>| piece(&cut.of, cut.axis, if cut.backward { rounds - 1 - round } else { round });
         let given = cuts.iter().map(one).collect::<Result<Vec<Tensor>, _>>()?;

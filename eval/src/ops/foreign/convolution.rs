@@ -49,7 +49,8 @@ impl Window {
             return Err(format!("a window of shape {kernel:?} does not move over {spatial:?}"));
         }
         let list = |name: &str| -> Result<Vec<usize>, String> {
-            let given = super::sizes(&node.ints(name).filter(|v| !v.is_empty()).unwrap_or_else(|| vec![1; rank]))?;
+            let given =
+                super::sizes(name, &node.ints(name).filter(|v| !v.is_empty()).unwrap_or_else(|| vec![1; rank]))?;
             match given.len() == rank && given.iter().all(|&v| (1..1 << 31).contains(&v)) {
                 true => Ok(given),
                 false => Err(format!("its {name} are {given:?}, expected {rank} positive numbers")),

@@ -9,7 +9,7 @@ use crate::{Data, Tensor};
 pub(super) fn run(node: &Node<'_>) -> Maybe {
     match node.name() {
         "ConstantOfShape" => {
-            let shape = sizes(&node.integers(0)?.ok_or("it has no shape")?)?;
+            let shape = sizes("sizes", &node.integers(0)?.ok_or("it has no shape")?)?;
             let value = match node.op.setting("value") {
                 Some(Setting::Tensor(dtype, shape, bytes)) => {
                     Tensor::from_bytes(*dtype, shape.clone(), bytes).ok_or("its value is malformed")?
@@ -91,7 +91,7 @@ fn one_hot(node: &Node<'_>) -> Result<Tensor, String> {
 /// `a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N)`.
 fn window(node: &Node<'_>, terms: &[f64]) -> Result<Tensor, String> {
     let size = node.integers(0)?.and_then(|s| s.first().copied()).ok_or("it has no size")?;
-    let shape = sizes(&[size])?;
+    let shape = sizes("sizes", &[size])?;
     let period = if node.int("periodic", 1) == 1 { size } else { size - 1 } as f64;
     let value = |n: usize| {
         let cosine = |(k, a): (usize, &f64)| {

@@ -157,7 +157,7 @@ fn sample(node: &Node<'_>) -> Result<Tensor, Failure> {
 /// The points of a grid over an image, moved by a matrix for each row.
 fn affine(node: &Node<'_>) -> Result<Tensor, String> {
     let theta = node.operand(0)?;
-    let size = sizes(&node.integers(1)?.ok_or("it has no size")?)?;
+    let size = sizes("sizes", &node.integers(1)?.ok_or("it has no size")?)?;
     let [batch, _, spatial @ ..] = size.as_slice() else { return Err(format!("{size:?} is no size of images")) };
     let rank = spatial.len();
     if theta.shape() != [*batch, rank, rank + 1] {
@@ -187,8 +187,8 @@ fn affine(node: &Node<'_>) -> Result<Tensor, String> {
 fn from_columns(node: &Node<'_>) -> Result<Tensor, String> {
     let x = node.operand(0)?;
     let (spatial, block) = (
-        sizes(&node.integers(1)?.ok_or("it has no image shape")?)?,
-        sizes(&node.integers(2)?.ok_or("it has no block shape")?)?,
+        sizes("sizes", &node.integers(1)?.ok_or("it has no image shape")?)?,
+        sizes("blocks", &node.integers(2)?.ok_or("it has no block shape")?)?,
     );
     let window = super::convolution::Window::of(node, &spatial, block)?;
     let places = window.places(&spatial, false)?;
@@ -222,7 +222,7 @@ fn written(node: &Node<'_>) -> Results {
         && cache.shape().iter().zip(update.shape()).enumerate().all(same);
     let (batch, size, length) = (cache.shape()[0], cache.shape()[a], update.shape().get(a).copied().unwrap_or(0));
     let starts = match node.integers(2)? {
-        Some(given) => sizes(&given)?,
+        Some(given) => sizes("places", &given)?,
         None => vec![0; batch],
     };
     let circular = node.text("mode", "linear") == "circular";

@@ -108,8 +108,8 @@ fn compute(node: &Node<'_>) -> Results {
 
 /// There is no kernel for the operator.
 fn not_computed(node: &Node<'_>) -> Failure {
-    let (op, domain) = (&node.op.op.0, &node.op.domain.0);
-    Failure::Unsupported(format!("`{op}` of {domain} is not computed by the reference interpreter"))
+    let domain = &node.op.domain.0;
+    Failure::Unsupported(format!("the reference interpreter does not compute this operator of {domain}"))
 }
 
 /// There is no kernel for a setting of the operator.
@@ -229,8 +229,12 @@ impl<'a> Node<'a> {
     /// The number of elements of a shape, where memory holds them with what computes them.
     fn count(&self, shape: &[usize]) -> Result<usize, String> {
         let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        let bytes = count.and_then(|n| (n as u64).checked_mul(ELEMENT_BYTES));
-        self.context.memory.check(bytes, || format!("a result of shape {shape:?}"))?;
+        let bytes = |each: usize| count.and_then(|n| (n as u64).checked_mul(each as u64));
+        // What it computes between operands and result is not declared, and is of no smaller elements than the result.
+        let dtype = self.op.results.0.iter().flatten().find_map(Type::dtype).unwrap_or(DType::F64);
+        let described = || format!("{dtype}[{}]", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", "));
+        self.context.memory.check(bytes(dtype.size()), || format!("a result of {}", described()))?;
+        self.context.memory.check(bytes(ELEMENT_BYTES), || format!("computing a result of {}", described()))?;
         Ok(count.unwrap_or(0))
     }
 
@@ -241,7 +245,7 @@ impl<'a> Node<'a> {
 }
 
 /// What an element takes while it is computed: as much as the largest type that computations use.
-const ELEMENT_BYTES: u64 = 16;
+const ELEMENT_BYTES: usize = 16;
 
 /// An axis counted from either end.
 fn axis(given: i64, rank: usize) -> Result<usize, String> {
@@ -290,12 +294,10 @@ fn wrong_number(shape: &[usize], count: usize) -> String {
     format!("{count} elements are no tensor of shape {shape:?}")
 }
 
-/// Sizes from integers.
-fn sizes(given: &[i64]) -> Result<Vec<usize>, String> {
-    given
-        .iter()
-        .map(|&d| usize::try_from(d).map_err(|_| format!("a result cannot have the dimensions {given:?}")))
-        .collect()
+/// Sizes from integers, which an error calls `what`.
+fn sizes(what: &str, given: &[i64]) -> Result<Vec<usize>, String> {
+    let size = |&d: &i64| usize::try_from(d).map_err(|_| format!("its {what} are {given:?}, expected none below 0"));
+    given.iter().map(size).collect()
 }
 
 /// A size to compute positions with that may lie outside of a tensor.

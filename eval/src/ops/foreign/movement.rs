@@ -9,7 +9,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "Reshape" => one(reshape(node)?),
         "Expand" => {
             let x = node.operand(0)?;
-            let asked = sizes(&node.integers(1)?.ok_or("it has no shape")?)?;
+            let asked = sizes("sizes", &node.integers(1)?.ok_or("it has no shape")?)?;
             let shape = broadcast_shape(x.shape(), &asked)?;
             let missing = shape.len() - x.shape().len();
             one(by_index(node, x, None, shape, |index| {
@@ -19,7 +19,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         }
         "Tile" => {
             let x = node.operand(0)?;
-            let repeats = sizes(&node.integers(1)?.ok_or("it has no repeats")?)?;
+            let repeats = sizes("repeats", &node.integers(1)?.ok_or("it has no repeats")?)?;
             if repeats.len() != x.shape().len() {
                 return Err(format!("{repeats:?} are no repeats of {}", x.ty()).into());
             }
@@ -154,11 +154,14 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
     for (i, &a) in over.iter().enumerate() {
         let (size, step) = (signed(shape[a]), steps[i]);
         let front = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
-        let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
-        let (start, end) = (front(starts[i]).clamp(low, high.max(low)), front(ends[i]).clamp(low, high.max(low)));
-        if step == 0 {
-            return Err("a step is 0".to_owned());
-        }
+        // What is out of range is the nearest element; behind it begins and ends nothing, in front of it ends a slice
+        // that goes backward.
+        let (start, end) = match step {
+            0 => return Err("a step is 0".to_owned()),
+            _ if size == 0 => (0, 0),
+            1.. => (front(starts[i]).clamp(0, size), front(ends[i]).clamp(0, size)),
+            _ => (front(starts[i]).clamp(0, size - 1), front(ends[i]).clamp(-1, size - 1)),
+        };
         let (span, wide) = (i128::from(end - start), i128::from(step));
         shape[a] = usize::try_from((span + wide - wide.signum()) / wide).unwrap_or(0);
         from[a] = (start, step);
@@ -187,7 +190,7 @@ fn split(node: &Node<'_>) -> Result<Vec<Tensor>, String> {
     let parts = node.op.results.0.len();
     let size = x.shape()[a];
     let lengths = match node.parameter("split", 1)? {
-        Some(given) => sizes(&given)?,
+        Some(given) => sizes("sizes", &given)?,
         None => {
             let each = size.div_ceil(parts.max(1));
             (0..parts).map(|i| each.min(size.saturating_sub(i * each))).collect()
@@ -241,7 +244,7 @@ fn blocks(node: &Node<'_>) -> Result<Tensor, String> {
 
 fn center_crop_pad(node: &Node<'_>) -> Result<Tensor, String> {
     let x = node.operand(0)?;
-    let asked = sizes(&node.integers(1)?.ok_or("it has no shape")?)?;
+    let asked = sizes("sizes", &node.integers(1)?.ok_or("it has no shape")?)?;
     let over = axes(node.ints("axes").as_deref(), x.shape().len())?;
     if asked.len() != over.len() {
         return Err(format!("{} sizes for {} axes", asked.len(), over.len()));
@@ -262,11 +265,12 @@ fn center_crop_pad(node: &Node<'_>) -> Result<Tensor, String> {
 /// The first elements along an axis in reverse, as many as are said for each batch.
 fn reverse_sequence(node: &Node<'_>) -> Result<Tensor, String> {
     let x = node.operand(0)?;
-    let lengths = sizes(&node.integers(1)?.ok_or("it has no lengths")?)?;
+    let lengths = sizes("lengths", &node.integers(1)?.ok_or("it has no lengths")?)?;
     let (batch, time) =
         (axis(node.int("batch_axis", 1), x.shape().len())?, axis(node.int("time_axis", 0), x.shape().len())?);
-    if lengths.len() != x.shape()[batch] || lengths.iter().any(|&l| l > x.shape()[time]) {
-        return Err(format!("{lengths:?} are no lengths of {}", x.ty()));
+    let (rows, longest) = (x.shape()[batch], x.shape()[time]);
+    if lengths.len() != rows || lengths.iter().any(|&l| l > longest) {
+        return Err(format!("its lengths are {lengths:?}, expected {rows} of at most {longest} each for {}", x.ty()));
     }
     by_index(node, x, None, x.shape().to_vec(), |index| {
         let mut own = index.to_vec();

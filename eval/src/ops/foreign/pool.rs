@@ -29,7 +29,7 @@ fn global(node: &Node<'_>, f: impl Fn(&[f64]) -> f64) -> Maybe {
 }
 
 fn window(node: &Node<'_>, spatial: &[usize]) -> Result<(Window, Vec<usize>), String> {
-    let kernel = sizes(&node.ints("kernel_shape").ok_or("it has no kernel_shape")?)?;
+    let kernel = sizes("sizes of a window", &node.ints("kernel_shape").ok_or("it has no kernel_shape")?)?;
     let window = Window::of(node, spatial, kernel)?;
     let places = window.places(spatial, node.int("ceil_mode", 0) == 1)?;
     Ok((window, places))

@@ -27,7 +27,7 @@ fn resize(node: &Node<'_>) -> Result<Tensor, String> {
     let (mut sizes, mut scales) = (x.shape().to_vec(), vec![1.0; x.shape().len()]);
     match node.integers(second)? {
         Some(given) => {
-            let asked = super::sizes(&given)?;
+            let asked = super::sizes("sizes", &given)?;
             if asked.len() != over.len() {
                 return Err(format!("{} sizes for {} axes", asked.len(), over.len()));
             }

@@ -15,7 +15,7 @@ use crate::ModelError;
 use crate::checkpoint::config::Size;
 use crate::layers::builder::{BATCH, Builder, SEQUENCE};
 
-pub(crate) use parameters::Defaults;
+pub(crate) use parameters::{Defaults, KEYS};
 
 const MODULE: &str = "rotary_emb";
 

@@ -7,6 +7,9 @@ use super::{Frequencies, Rope, scaling};
 use crate::ModelError;
 use crate::checkpoint::config::{Config, MAX_SIZE, POSITIVE, Size, positive};
 
+/// The configuration keys that are read here.
+pub(crate) const KEYS: &[&str] = &[ORIGINAL, "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"];
+
 /// Keys that are read elsewhere or say nothing of the frequencies.
 const OTHER_KEYS: &[&str] = &["rope_type", "type", "rope_theta", "partial_rotary_factor", "max_position_embeddings"];
 

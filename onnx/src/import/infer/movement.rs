@@ -2,7 +2,7 @@
 
 use planish_ir::{DType, Dim, Shape};
 
-use super::super::nodes::{Node, axes, axis};
+use super::super::nodes::{Node, axes, axis, slice_of};
 use super::super::scope::Scope;
 use super::elementwise::broadcast;
 use super::{Partial, length, numbers};
@@ -180,12 +180,8 @@ fn taken(size: &Dim, start: i64, end: i64, step: i64) -> Result<Option<Dim>, Str
         None if step == 1 && (start == 0 && end == 1 || start == -1 && end >= far) => Ok(Some(Dim::constant(1))),
         None => Ok(None),
         Some(size) => {
-            let from_front = |value: i64| if value < 0 { value.saturating_add(size) } else { value };
-            let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
-            let (start, end) = (from_front(start).clamp(low, high), from_front(end).clamp(low, high));
-            let (span, step) = (i128::from(end) - i128::from(start), i128::from(step));
-            let count = ((span + step - step.signum()) / step).max(0);
-            Ok(i64::try_from(count).ok().map(Dim::constant))
+            let (_, count) = slice_of(size, start, end, step)?;
+            Ok(Some(Dim::constant(count)))
         }
     }
 }
@@ -230,6 +226,9 @@ fn split(scope: &Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
     let outputs = node.proto.output.len();
     let given = node.ints("split")?.is_some() || node.has(1);
     let sizes = node.ints("split")?.or_else(|| numbers(scope, node, 1));
+    if let Some(sizes) = sizes.as_ref().filter(|sizes| sizes.iter().any(|size| *size < 0)) {
+        return Err(format!("its sizes are {sizes:?}, expected none below 0"));
+    }
     let parts = i64::try_from(outputs).unwrap_or(i64::MAX);
     let even = x.dims[at].as_ref().filter(|_| !given).and_then(|d| d.exact_div(&Dim::constant(parts)));
     let part = |i: usize| {

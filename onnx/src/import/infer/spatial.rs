@@ -115,9 +115,12 @@ impl Moves {
     fn of(node: &Node<'_>, rank: usize) -> Result<Self, String> {
         let list = |name: &str, default: i64, length: usize| -> Result<Vec<i64>, String> {
             let given = node.ints(name)?.filter(|v| !v.is_empty()).unwrap_or_else(|| vec![default; length]);
-            match given.len() == length && given.iter().all(|&v| v.abs() <= i64::from(i32::MAX)) {
-                true => Ok(given),
-                false => Err(format!("its {name} are {given:?}, expected {length} numbers")),
+            if given.len() != length {
+                return Err(format!("its {name} are {given:?}, expected {length} numbers"));
+            }
+            match given.iter().find(|v| v.unsigned_abs() > u64::from(i32::MAX.unsigned_abs())) {
+                Some(v) => Err(format!("its {name} are {given:?}, and {v} does not fit 32 bits")),
+                None => Ok(given),
             }
         };
         let strides = list("strides", 1, rank)?;

@@ -115,6 +115,29 @@ pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     usize::try_from(from_front).ok().filter(|&a| a < rank).ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
 }
 
+/// Where a slice of an axis of a known size begins, and how many elements it takes. A start that is out of range becomes
+/// the nearest element, or the end of the axis where the step is positive; an end may also be the place in front of the
+/// first element where the step is negative.
+///
+/// # Errors
+/// When the step is 0.
+pub(super) fn slice_of(size: i64, start: i64, end: i64, step: i64) -> Result<(i64, i64), String> {
+    if step == 0 {
+        return Err("its step is 0".to_owned());
+    }
+    if size <= 0 {
+        return Ok((0, 0));
+    }
+    let from_front = |place: i64| if place < 0 { place.saturating_add(size) } else { place };
+    let (start, end) = match step {
+        1.. => (from_front(start).clamp(0, size), from_front(end).clamp(0, size)),
+        _ => (from_front(start).clamp(0, size - 1), from_front(end).clamp(-1, size - 1)),
+    };
+    let (span, step) = (i128::from(end) - i128::from(start), i128::from(step));
+    let count = ((span + step - step.signum()) / step).max(0);
+    Ok((start, i64::try_from(count).unwrap_or(i64::MAX)))
+}
+
 /// Several axes, ascending.
 pub(super) fn axes(given: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     let mut axes = given.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;

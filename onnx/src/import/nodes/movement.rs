@@ -106,7 +106,9 @@ fn split(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let outputs = node.proto.output.len();
     let sizes = match node.parameter(scope, "split", 1, 13)? {
         Some(sizes) => {
-            sizes.iter().map(|&s| usize::try_from(s)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
+            let size =
+                |&s: &i64| usize::try_from(s).map_err(|_| format!("its sizes are {sizes:?}, expected none below 0"));
+            sizes.iter().map(size).collect::<Result<Vec<_>, String>>()?
         }
         None => {
             let size = shape[axis].as_constant().and_then(|d| usize::try_from(d).ok());

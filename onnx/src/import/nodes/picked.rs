@@ -5,7 +5,7 @@ use planish_ir::{DType, Dim};
 
 use super::super::known::{Known, less};
 use super::super::scope::Scope;
-use super::{Node, axes, axis};
+use super::{Node, axes, axis, slice_of};
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let op = node.proto.op_type.as_str();
@@ -99,18 +99,8 @@ fn sliced(scope: &Scope, node: &Node<'_>, x: &Known) -> Option<Known> {
 
 /// Where a slice of an axis of some size takes its elements.
 fn positions(start: i64, end: i64, step: i64, size: usize) -> Option<Vec<usize>> {
-    let size = i64::try_from(size).unwrap_or(i64::MAX);
-    let from_front = |value: i64| if value < 0 { value.saturating_add(size) } else { value };
-    let stride = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
-    let taken: Vec<i64> = match step {
-        0 => return None,
-        1.. => (from_front(start).clamp(0, size)..from_front(end).clamp(0, size)).step_by(stride).collect(),
-        _ => {
-            let (start, end) = (from_front(start).clamp(-1, size - 1), from_front(end).clamp(-1, size - 1));
-            (end + 1..=start).rev().step_by(stride).collect()
-        }
-    };
-    taken.into_iter().map(|i| usize::try_from(i).ok()).collect()
+    let (first, count) = slice_of(i64::try_from(size).ok()?, start, end, step).ok()?;
+    (0..count).map(|i| usize::try_from(first + i * step).ok()).collect()
 }
 
 fn gathered(node: &Node<'_>, x: &Known, rest: &[Known]) -> Option<Known> {

@@ -35,7 +35,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         .filter_map(|(_, node)| {
             let reason = missing(graph, node, options)?;
             let value = graph.value(node.outputs[0]);
-            Some(format!("\n  `{}` at `{}` ({}): {reason}", node.op.mnemonic(), value.name, value.origin))
+            Some(format!("\n  `{}` at `{}` ({}): {reason}", node.op.kind(), value.name, value.origin))
         })
         .collect();
     if operators.is_empty() {

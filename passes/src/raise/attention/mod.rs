@@ -3,9 +3,9 @@
 mod batch;
 mod cache;
 mod heads;
-mod left;
 mod mask;
 mod scores;
+mod unmatched;
 
 use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, MatMul, Real, Reshape, Transpose};
 use planish_ir::{BuildError, DType, Graph, NodeId, Op, Rewriter, Shape, ValueId};
@@ -16,8 +16,8 @@ use super::{Found, NoMatch, Rule, run as apply};
 use crate::build::{Builder, reshape_once, transpose_once};
 use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 use heads::{HEADS_FIRST, KEYS_LAST, Keys};
-use left::left;
 use scores::Scores;
+use unmatched::unmatched_softmaxes;
 
 /// Raises products around a softmax to attention.
 pub const RAISE_ATTENTION: Pass = Pass {
@@ -68,7 +68,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let (changed, mut misses) = cache::raise(graph);
     outcome.changed += changed;
     if options.explain {
-        misses.extend(left(graph));
+        misses.extend(unmatched_softmaxes(graph));
         outcome.notes.extend(misses.into_iter().map(Note::Missed));
     }
     Ok(outcome)

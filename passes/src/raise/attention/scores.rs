@@ -4,7 +4,7 @@ use planish_ir::ops::{Binary, BinaryKind, MatMul, Select, Softmax, UnaryKind};
 use planish_ir::{DType, Dim, Graph, Op, Rewriter, ValueId, Weight};
 
 use super::super::NoMatch;
-use super::super::pattern::{kind, narrowed, op, scaled, unary, widened};
+use super::super::pattern::{narrowed, op, scaled, unary, widened};
 use super::batch::{leading, pushed_through};
 use crate::raise::element::MASKED;
 
@@ -141,7 +141,7 @@ fn name(graph: &Graph, value: ValueId) -> &str {
 fn unknown(graph: &Graph, value: ValueId) -> NoMatch {
     let name = name(graph, value);
     NoMatch::Miss(match op(graph, value) {
-        Some(op) => format!("`{name}`, which {} computes, is no step from queries and keys to scores", kind(op)),
+        Some(op) => format!("`{name}`, which {} computes, is no step from queries and keys to scores", op.kind()),
         None => format!("`{name}` is given, and is no product of queries and keys"),
     })
 }

@@ -17,15 +17,15 @@ use planish_ir::{DType, Dim, Graph, Origin, Shape, TensorType, ValueId};
 use proptest::prelude::*;
 
 /// What to add to a graph, and to which values.
-pub(crate) type Choice = [u8; 4];
+pub type Choice = [u8; 4];
 
 /// Choices for [`build`].
-pub(crate) fn choices() -> impl Strategy<Value = Vec<Choice>> {
+pub fn choices() -> impl Strategy<Value = Vec<Choice>> {
     prop::collection::vec(any::<Choice>(), 1..14)
 }
 
 /// The graph of some choices. Integer inputs are indices below 2.
-pub(crate) fn build(choices: &[Choice]) -> Graph {
+pub fn build(choices: &[Choice]) -> Graph {
     let mut growing = Growing::new();
     choices.iter().for_each(|choice| growing.grow(*choice));
     growing.finish()

@@ -11,14 +11,16 @@ use planish_onnx::proto::{
 };
 use prost::Message;
 
+use crate::scratch;
+
 /// A model of one graph.
-pub(crate) fn model(opset: i64, graph: GraphProto) -> ModelProto {
+pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
     let domain = OperatorSetIdProto { domain: String::new(), version: opset };
     ModelProto { ir_version: 8, opset_import: vec![domain], graph: Some(graph), ..ModelProto::default() }
 }
 
 /// Dimensions from text: sizes and names, separated by commas; `?` is neither.
-pub(crate) fn typed(name: &str, elements: DataType, dims: &str) -> ValueInfoProto {
+pub fn typed(name: &str, elements: DataType, dims: &str) -> ValueInfoProto {
     let dim = |text: &str| DimensionProto {
         value: match text.parse() {
             Ok(size) => Some(DimensionValue::DimValue(size)),
@@ -34,17 +36,18 @@ pub(crate) fn typed(name: &str, elements: DataType, dims: &str) -> ValueInfoProt
     }
 }
 
-pub(crate) fn f32(name: &str, dims: &str) -> ValueInfoProto {
+/// A value of binary32 numbers; dimensions as [`typed`] takes them.
+pub fn f32(name: &str, dims: &str) -> ValueInfoProto {
     typed(name, DataType::Float, dims)
 }
 
 /// An output of which nothing is declared.
-pub(crate) fn output(name: &str) -> ValueInfoProto {
+pub fn output(name: &str) -> ValueInfoProto {
     ValueInfoProto { name: name.to_owned(), r#type: None }
 }
 
 /// A node: `y, z = Op(a, b)`.
-pub(crate) fn node(text: &str, attribute: Vec<AttributeProto>) -> NodeProto {
+pub fn node(text: &str, attribute: Vec<AttributeProto>) -> NodeProto {
     let (outputs, call) = text.split_once(" = ").unwrap();
     let (op, inputs) = call.trim_end_matches(')').split_once('(').unwrap();
     let names = |text: &str| -> Vec<String> {
@@ -59,28 +62,33 @@ pub(crate) fn node(text: &str, attribute: Vec<AttributeProto>) -> NodeProto {
     }
 }
 
-pub(crate) fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
+/// An attribute of a kind, without its value.
+pub fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
     AttributeProto { name: name.to_owned(), kind: kind.into(), ..AttributeProto::default() }
 }
 
-pub(crate) fn int(name: &str, i: i64) -> AttributeProto {
+/// An attribute of one integer.
+pub fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { i, ..attribute(name, AttributeType::Int) }
 }
 
-pub(crate) fn ints(name: &str, ints: &[i64]) -> AttributeProto {
+/// An attribute of several integers.
+pub fn ints(name: &str, ints: &[i64]) -> AttributeProto {
     AttributeProto { ints: ints.to_vec(), ..attribute(name, AttributeType::Ints) }
 }
 
-pub(crate) fn text(name: &str, value: &str) -> AttributeProto {
+/// An attribute of a text.
+pub fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto { s: value.to_owned().into(), ..attribute(name, AttributeType::String) }
 }
 
-pub(crate) fn graph_attribute(name: &str, graph: GraphProto) -> AttributeProto {
+/// An attribute of a graph.
+pub fn graph_attribute(name: &str, graph: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(graph), ..attribute(name, AttributeType::Graph) }
 }
 
 /// A constant of 64 bit integers.
-pub(crate) fn integers(name: &str, dims: &[i64], values: &[i64]) -> TensorProto {
+pub fn integers(name: &str, dims: &[i64], values: &[i64]) -> TensorProto {
     TensorProto {
         name: name.to_owned(),
         dims: dims.to_vec(),
@@ -91,7 +99,7 @@ pub(crate) fn integers(name: &str, dims: &[i64], values: &[i64]) -> TensorProto 
 }
 
 /// A constant of binary32 numbers.
-pub(crate) fn floats(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
+pub fn floats(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
     TensorProto {
         name: name.to_owned(),
         dims: dims.to_vec(),
@@ -101,7 +109,8 @@ pub(crate) fn floats(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
     }
 }
 
-pub(crate) fn graph(
+/// A graph of which nothing is declared of the outputs.
+pub fn graph(
     input: Vec<ValueInfoProto>,
     initializer: Vec<TensorProto>,
     node: Vec<NodeProto>,
@@ -112,13 +121,13 @@ pub(crate) fn graph(
 }
 
 /// Imports the bytes of a model.
-pub(crate) fn import_bytes(bytes: &[u8]) -> Result<Graph, String> {
-    let folder = tempfile::tempdir().unwrap();
+pub fn import_bytes(bytes: &[u8]) -> Result<Graph, String> {
+    let folder = scratch();
     import_in(folder.path(), bytes)
 }
 
 /// Imports the bytes of a model from a folder.
-pub(crate) fn import_in(folder: &Path, bytes: &[u8]) -> Result<Graph, String> {
+pub fn import_in(folder: &Path, bytes: &[u8]) -> Result<Graph, String> {
     let path = folder.join("model.onnx");
     fs::write(&path, bytes).unwrap();
     match planish_onnx::import(&path) {
@@ -130,13 +139,14 @@ pub(crate) fn import_in(folder: &Path, bytes: &[u8]) -> Result<Graph, String> {
     }
 }
 
-pub(crate) fn import(model: &ModelProto) -> Result<Graph, String> {
+/// Imports a model.
+pub fn import(model: &ModelProto) -> Result<Graph, String> {
     import_bytes(&model.encode_to_vec())
 }
 
 /// Imports a model with options; the graph and the warnings.
-pub(crate) fn import_with(model: &ModelProto, options: &ImportOptions) -> Result<(Graph, Vec<String>), String> {
-    let folder = tempfile::tempdir().unwrap();
+pub fn import_with(model: &ModelProto, options: &ImportOptions) -> Result<(Graph, Vec<String>), String> {
+    let folder = scratch();
     let path = folder.path().join("model.onnx");
     fs::write(&path, model.encode_to_vec()).unwrap();
     let imported = planish_onnx::import_with(&path, options).map_err(|e| e.to_string())?;
@@ -144,7 +154,7 @@ pub(crate) fn import_with(model: &ModelProto, options: &ImportOptions) -> Result
 }
 
 /// The nodes of an imported graph in the text form, a line each, and its weights.
-pub(crate) fn lines(opset: i64, graph: GraphProto) -> Vec<String> {
+pub fn lines(opset: i64, graph: GraphProto) -> Vec<String> {
     let graph = import(&model(opset, graph)).unwrap();
     let text = graph.to_string();
     let lines = text.lines().map(str::trim);
@@ -153,14 +163,14 @@ pub(crate) fn lines(opset: i64, graph: GraphProto) -> Vec<String> {
 
 /// The nodes of an imported graph of one input `x` and one output `y`.
 #[track_caller]
-pub(crate) fn assert_nodes(opset: i64, graph: GraphProto, expected: &[&str]) {
+pub fn assert_nodes(opset: i64, graph: GraphProto, expected: &[&str]) {
     let nodes: Vec<String> = lines(opset, graph).into_iter().filter(|l| l.starts_with('%')).collect();
     assert_eq!(nodes, expected);
 }
 
 /// The error of importing a graph.
 #[track_caller]
-pub(crate) fn refused(graph: GraphProto, expected: &str) {
+pub fn refused(graph: GraphProto, expected: &str) {
     let error = import(&model(17, graph)).err().unwrap_or_default();
     assert!(error.contains(expected), "`{expected}` is not in `{error}`");
 }

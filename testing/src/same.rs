@@ -18,7 +18,7 @@ enum Key {
 /// elements, operands of commutative operators stand in either order, a weight that is stored transposed
 /// is its transpose, and numbers count to six digits: exporters compute constants in 32 bits.
 #[derive(Default)]
-pub(crate) struct Numbering {
+pub struct Numbering {
     seen: HashMap<Key, usize>,
 }
 
@@ -29,7 +29,7 @@ impl Numbering {
     }
 
     /// The numbers of a graph's outputs.
-    pub(crate) fn outputs(&mut self, graph: &Graph) -> BTreeMap<String, usize> {
+    pub fn outputs(&mut self, graph: &Graph) -> BTreeMap<String, usize> {
         let mut numbers: HashMap<ValueId, usize> = HashMap::new();
         for (id, value) in graph.values() {
             let key = match &value.def {
@@ -80,7 +80,7 @@ fn six_digits(number: f64) -> String {
 }
 
 /// Whether two graphs compute their outputs in the same way.
-pub(crate) fn same_up_to_names(a: &Graph, b: &Graph) -> bool {
+pub fn same_up_to_names(a: &Graph, b: &Graph) -> bool {
     let mut numbering = Numbering::default();
     numbering.outputs(a) == numbering.outputs(b)
 }

@@ -1,0 +1,60 @@
+//! What architectures declare of a configuration, against what they read.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::*;
+use crate::layers::builder::Builder;
+
+/// The folders of the goldens.
+fn goldens() -> Vec<std::path::PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/goldens");
+    #[allow(clippy::disallowed_methods, reason = "this is a test")]
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.join("config.json").is_file()).collect()
+}
+
+/// The keys that the goldens of an architecture ask for, by any task. A golden has the tensors of one task: the
+/// others fail, but not before they have read the configuration.
+fn asked(architecture: &Architecture) -> BTreeSet<&'static str> {
+    let mut asked = BTreeSet::new();
+    for path in goldens() {
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        // Kin without a golden of its own is built by the function of its family.
+        let accepted = accept(&checkpoint, None).unwrap();
+        if accepted.architecture.keys != architecture.keys {
+            continue;
+        }
+        for task in architecture.tasks {
+            let Accepted { config, architecture, .. } = accept(&checkpoint, Some(*task)).unwrap();
+            let mut builder = Builder::new(&checkpoint, &config, architecture.base);
+            let _: Result<_, ModelError> = (architecture.build)(&mut builder, *task);
+            assert_eq!(undeclared(&config, architecture), [""; 0], "{} of {}", architecture.model_type, path.display());
+            asked.extend(config.asked());
+        }
+    }
+    asked
+}
+
+#[test]
+fn each_declared_key_is_read() {
+    for architecture in ARCHITECTURES {
+        let asked = asked(architecture);
+        let declared = architecture.keys.iter().flat_map(|keys| keys.iter().copied());
+        let unread: Vec<&str> =
+            declared.chain(architecture.only.iter().map(Only::key)).filter(|k| !asked.contains(k)).collect();
+        assert!(unread.is_empty(), "{} does not read {unread:?}", architecture.model_type);
+    }
+}
+
+#[test]
+fn each_key_is_declared_once() {
+    for architecture in ARCHITECTURES {
+        let lists = architecture.keys.iter().chain([&architecture.irrelevant_keys]);
+        let only = ONLY.iter().chain(architecture.only).map(Only::key);
+        let mut seen = BTreeSet::new();
+        for key in lists.flat_map(|keys| keys.iter().copied()).chain(only) {
+            assert!(seen.insert(key), "{} declares `{key}` twice", architecture.model_type);
+        }
+    }
+}

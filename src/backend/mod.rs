@@ -1,0 +1,67 @@
+//! Backends: everything that differs by target. A backend is one value, and nothing else asks which target it is.
+//!
+//! To add one: state its properties for passes (`planish_passes::Target`), an [`Emitter`] if it takes files of its own, the
+//! runtimes that load them, and give it a line in [`BACKENDS`].
+
+mod emitter;
+mod runtimes;
+mod temporary;
+
+use std::fmt;
+
+use planish_models::Loaded;
+use planish_passes::{ONNX, ORT, ORT_CUDA, Target};
+use planish_runtimes::Runtime;
+
+use crate::artifact::precision::PrecisionName;
+use crate::verify::Tolerances;
+
+pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
+pub(crate) use runtimes::spelled;
+pub use runtimes::{RuntimeSettings, lacks, runtime_named};
+pub(crate) use temporary::TemporaryFiles;
+
+use runtimes::{cpu, cuda, interpreter};
+
+/// What graphs are compiled for, and what is done with them.
+pub struct Backend {
+    /// What passes ask of it: its name, its kernels, the forms that are fastest there.
+    pub target: &'static Target,
+    /// Writes graphs and weights as the files of an artifact.
+    pub emitter: &'static dyn Emitter,
+    /// The runtimes that load these files. Graphs are compiled for the first one; the others run artifacts in types that the
+    /// first one has no kernels for.
+    pub runtimes: &'static [MakeRuntime],
+    /// How far the results of an artifact may be from those of its model.
+    pub tolerances: fn(&Loaded, PrecisionName) -> Tolerances,
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Backend({})", self.target.name)
+    }
+}
+
+/// Makes a runtime; nothing is loaded yet.
+pub type MakeRuntime = fn(&RuntimeSettings) -> Box<dyn Runtime>;
+
+/// Every backend, in the order of messages.
+pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA];
+
+/// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
+pub static ANY_ONNX: Backend =
+    Backend { target: &ONNX, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
+
+/// ONNX Runtime's CPU provider.
+pub static ONNX_RUNTIME: Backend =
+    Backend { target: &ORT, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
+
+/// ONNX Runtime's CUDA provider.
+pub static ONNX_RUNTIME_CUDA: Backend =
+    Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], tolerances: Tolerances::of };
+
+/// The backend of a target by its name, among some.
+#[must_use]
+pub fn find(name: &str, among: &[&'static Backend]) -> Option<&'static Backend> {
+    among.iter().copied().find(|backend| backend.target.name == name)
+}

@@ -1,0 +1,102 @@
+//! The runtimes of backends.
+
+use std::path::PathBuf;
+
+use planish_eval::Limits;
+use planish_ir::DType;
+use planish_runtimes::ort::{OnnxRuntime, OrtOptions, Provider};
+use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
+
+use super::{BACKENDS, Backend, MakeRuntime};
+
+/// How runtimes are found, and how they use the machine.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeSettings {
+    /// The file or folder of ONNX Runtime's shared library, where the user named one.
+    pub ort_library: Option<PathBuf>,
+    /// Whether idle worker threads of ONNX Runtime sleep instead of polling for work.
+    pub sleeping: bool,
+}
+
+/// ONNX Runtime's CPU provider.
+pub(super) fn cpu(settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    onnx_runtime(Provider::Cpu, settings)
+}
+
+/// ONNX Runtime's CUDA provider.
+pub(super) fn cuda(settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    onnx_runtime(Provider::Cuda, settings)
+}
+
+fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    let options = OrtOptions { spin: !settings.sleeping, ..OrtOptions::compiled() };
+    Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
+}
+
+/// The reference interpreter.
+pub(super) fn interpreter(_: &RuntimeSettings) -> Box<dyn Runtime> {
+    Box::new(ReferenceRuntime { limits: Limits::default() })
+}
+
+impl Backend {
+    /// The runtime that graphs are compiled for.
+    #[must_use]
+    pub fn runtime(&self, settings: &RuntimeSettings) -> Box<dyn Runtime> {
+        let [first, ..] = self.runtimes else { unreachable!("a backend has a runtime") };
+        first(settings)
+    }
+
+    /// The first runtime that has kernels for a type; the last one where none has.
+    #[must_use]
+    pub fn runtime_for(&self, computes: DType, settings: &RuntimeSettings) -> Box<dyn Runtime> {
+        let all = self.runtimes.iter().map(|make| make(settings));
+        let mut missing = None;
+        for runtime in all {
+            if runtime.arithmetic(computes) != Arithmetic::Missing {
+                return runtime;
+            }
+            missing = Some(runtime);
+        }
+        missing.unwrap_or_else(|| unreachable!("a backend has a runtime"))
+    }
+}
+
+/// A runtime of some backend by its name.
+///
+/// # Errors
+/// The names that there are.
+pub fn runtime_named(name: &str) -> Result<MakeRuntime, String> {
+    let settings = RuntimeSettings::default();
+    let named = |make: MakeRuntime| (make(&settings).name(), make);
+    // The runtimes that graphs are compiled for.
+    let mut all: Vec<(&str, MakeRuntime)> =
+        BACKENDS.iter().filter_map(|b| b.runtimes.first().copied()).map(named).collect();
+    all.dedup_by_key(|(name, _)| *name);
+    let found = all.iter().find(|(other, _)| *other == name).map(|(_, make)| *make);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        format!("there is no runtime `{name}` to measure on; there are {}", names.join(", "))
+    })
+}
+
+/// Why a runtime cannot run what computes in a type, if it has no kernels for it.
+#[must_use]
+pub fn lacks(runtime: &dyn Runtime, computes: DType) -> Option<Unavailable> {
+    let (name, ty) = (runtime.name(), spelled(computes));
+    (runtime.arithmetic(computes) == Arithmetic::Missing).then(|| Unavailable {
+        runtime: name,
+        reason: format!("the artifact computes in {ty}, for which `{name}` has no kernels"),
+        looked: Vec::new(),
+        remedy: format!("compile with --target ort, which stores {ty} and computes in float32, or run it elsewhere"),
+    })
+}
+
+/// The name of a floating-point type in messages.
+pub(crate) fn spelled(dtype: DType) -> String {
+    match dtype {
+        DType::F16 => "float16".to_owned(),
+        DType::Bf16 => "bfloat16".to_owned(),
+        DType::F32 => "float32".to_owned(),
+        other => other.to_string(),
+    }
+}

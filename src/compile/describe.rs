@@ -1,0 +1,79 @@
+//! What the manifest says of a model that was compiled.
+
+use std::collections::{BTreeMap, HashSet};
+
+use planish_ir::{DType, Graph, Op, Origin, ValueId};
+use planish_models::{Loaded, Part};
+use planish_passes::{Half, pad};
+
+use super::{CompileOptions, LoweredPart};
+use crate::artifact::manifest::{AppliedPass, Input, PaddedVocabulary, PartManifest};
+use crate::artifact::precision::PrecisionName;
+use crate::artifact::value::ValueInfo;
+use crate::backend::Emitted;
+
+/// The precision: the one that was asked for, or the one that an ONNX graph has.
+pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> PrecisionName {
+    if let Some(precision) = &options.passes.precision {
+        return precision.as_ref().into();
+    }
+    let computes = |dtype: DType| {
+        let mut nodes = parts.iter().flat_map(|part| part.graph.nodes().map(|(_, node)| (&part.graph, node)));
+        nodes.any(|(graph, node)| graph.ty(node.outputs[0]).dtype == dtype && !matches!(node.op, Op::Cast(_)))
+    };
+    let halves = [Half::Bf16, Half::F16].into_iter().find(|half| computes(half.dtype()));
+    halves.map_or(PrecisionName::F32, PrecisionName::from)
+}
+
+/// The elements of the stored tensors that the parts use, each tensor counted once.
+pub(super) fn parameters(source: &Loaded) -> u64 {
+    let mut seen = HashSet::new();
+    let weights = source.parts.iter().flat_map(|part| part.graph.weights());
+    let stored = weights.filter(|(_, value, _)| match &value.origin {
+        Origin::Tensor { file, name } => seen.insert((file.clone(), name.clone())),
+        _ => false,
+    });
+    stored.map(|(_, _, weight)| weight.elements() as u64).sum()
+}
+
+/// What the manifest says of a part.
+pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> PartManifest {
+    PartManifest {
+        files: emitted.files.iter().map(|(name, _)| name.clone()).collect(),
+        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        precision: lowered.precision.as_ref().map(Into::into),
+        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        vocabulary: lowered.vocabulary.clone(),
+        ..interface(part, &lowered.graph)
+    }
+}
+
+/// What a part takes and gives by a graph of it.
+pub(crate) fn interface(part: &Part, graph: &Graph) -> PartManifest {
+    let input = |&value| {
+        let name = &graph.value(value).name;
+        let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
+        Input { value: value_info(graph, name, value), end }
+    };
+    PartManifest {
+        name: part.name.to_owned(),
+        files: Vec::new(),
+        inputs: graph.inputs().iter().map(input).collect(),
+        outputs: graph.outputs().iter().map(|o| value_info(graph, &o.name, o.value)).collect(),
+        raised: BTreeMap::new(),
+        precision: None,
+        passes: Vec::new(),
+        vocabulary: None,
+    }
+}
+
+/// What the manifest says of a vocabulary.
+pub(super) fn vocabulary(padding: pad::VocabularyPadding) -> PaddedVocabulary {
+    let pad::VocabularyPadding { size, padded, logits } = padding;
+    PaddedVocabulary { size, padded, logits }
+}
+
+/// Name and type of a value.
+pub(crate) fn value_info(graph: &Graph, name: &str, value: ValueId) -> ValueInfo {
+    ValueInfo { name: name.to_owned(), ty: graph.type_of(value).clone() }
+}

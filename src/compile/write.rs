@@ -1,0 +1,75 @@
+//! Writing the files of an artifact.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use planish_models::SourceFile;
+use planish_onnx::Placement;
+
+use super::{CompileOptions, LoweredPart, Observer};
+use crate::artifact::manifest::File;
+use crate::backend::{EmitOptions, Emitted};
+use crate::files::digest;
+use crate::source::SourceModel;
+
+/// Writes the graphs under their names, and digests the source meanwhile.
+pub(super) fn graphs(
+    model: &SourceModel,
+    parts: &[LoweredPart],
+    folder: &Path,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<(Vec<Emitted>, Vec<File>)> {
+    let sources = model.files()?;
+    let weights = model.weight_files();
+    let linked = options.placement == Placement::Link;
+    let (emitted, files) = std::thread::scope(|scope| {
+        let files = scope.spawn(|| -> Result<Vec<File>> {
+            let one = |source: &SourceFile| {
+                let skipped = linked && weights.contains(&source.path.as_path());
+                let blake3 = if skipped { None } else { Some(digest(&source.path)?) };
+                Ok(File { name: file_name(&source.path), bytes: source.bytes, blake3 })
+            };
+            sources.iter().map(one).collect()
+        });
+        observer.begin_writing(parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w.bytes()).sum());
+        let progress = |bytes| observer.written(bytes);
+        let how = EmitOptions {
+            opset: options.passes.opset,
+            placement: options.placement,
+            data_suffix: options.package.data_suffix(),
+            metadata: model.metadata(),
+            progress: &progress,
+        };
+        let one = |part: &LoweredPart| options.backend.emitter.emit(&part.graph, part.name, folder, &how);
+        let emitted: Result<Vec<Emitted>> = parts.iter().map(one).collect();
+        observer.end_writing();
+        // The thread does not panic: it returns what goes wrong.
+        (emitted, files.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    Ok((emitted?, files?))
+}
+
+/// Copies configuration and tokenizer files; returns their names.
+pub(super) fn companions(model: &SourceModel, folder: &Path) -> Result<Vec<String>> {
+    let copy = |from: PathBuf| {
+        let name = file_name(&from);
+        let to = folder.join(&name);
+        fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+        Ok(name)
+    };
+    model.companions().into_iter().map(copy).collect()
+}
+
+/// The files of the source that several parts point into, each once.
+pub(super) fn linked(emitted: &[Emitted]) -> Vec<String> {
+    let mut all: Vec<String> = emitted.iter().flat_map(|part| part.linked.iter().cloned()).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

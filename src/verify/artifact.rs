@@ -1,0 +1,196 @@
+//! Holding an artifact against the model that it was compiled from.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use planish_ir::Graph;
+use planish_models::{Loaded, Part};
+use planish_runtimes::{
+    Arithmetic, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
+};
+
+use super::{
+    CaseReport, OnnxFile, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits,
+    verify, verify_parts,
+};
+use crate::artifact::Artifact;
+use crate::artifact::manifest::{Input, PartManifest};
+use crate::backend::{RuntimeSettings, spelled};
+use crate::inputs::{InputSpec, Values, specs};
+use crate::source::{self, SourceModel};
+
+/// How an artifact is verified.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyOptions {
+    /// The seed of the inputs.
+    pub seed: u64,
+    /// The most tokens in a row, if not as many as the model takes.
+    pub max_length: Option<usize>,
+    /// Threads of the runtimes; 0 leaves the number to them.
+    pub threads: usize,
+    /// How runtimes are found.
+    pub settings: RuntimeSettings,
+}
+
+/// What came of a verification.
+pub struct Verified {
+    /// The model that the artifact was held against.
+    pub source: PathBuf,
+    /// The figures.
+    pub report: Report,
+}
+
+/// Runs an artifact and compares it with its source: the model among those that are `named`, or the one that is found by what
+/// `planish.json` says. `note` is told what a user has to know of the runtime.
+///
+/// # Errors
+/// When the artifact, its source or a runtime is missing or changed, and when nothing can be compared.
+pub fn verify_artifact(
+    artifact: &Artifact,
+    named: &[PathBuf],
+    options: &VerifyOptions,
+    note: &mut dyn FnMut(&str),
+) -> Result<Verified> {
+    let runtime = runtime(artifact, &options.settings, note);
+    runtime.check()?;
+    let found = source::find(named, artifact)?;
+    let loaded = found.load(artifact)?;
+    let report = report(artifact, &found.model, &loaded, runtime.as_ref(), options, note)?;
+    Ok(Verified { source: found.path, report })
+}
+
+/// The same for an artifact in the making, with the model that it is made of.
+///
+/// # Errors
+/// As [`verify_artifact`].
+pub fn verify_compiled(
+    artifact: &Artifact,
+    model: &SourceModel,
+    loaded: &Loaded,
+    options: &VerifyOptions,
+    note: &mut dyn FnMut(&str),
+) -> Result<Report> {
+    let runtime = runtime(artifact, &options.settings, note);
+    report(artifact, model, loaded, runtime.as_ref(), options, note)
+}
+
+/// The runtime that runs an artifact: the first one of its backend that has kernels for what it computes in.
+pub(crate) fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mut dyn FnMut(&str)) -> Box<dyn Runtime> {
+    let (first, computes) = (artifact.backend.runtime(settings), artifact.computes());
+    let taken = artifact.backend.runtime_for(computes, settings);
+    if taken.name() != first.name() {
+        let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
+        note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));
+    }
+    taken
+}
+
+/// Says what a session leaves to another device.
+pub(crate) fn note_elsewhere(session: &dyn Session, note: &mut dyn FnMut(&str)) {
+    let elsewhere = session.elsewhere();
+    if !elsewhere.is_empty() {
+        note(&format!("not on the GPU: {}", elsewhere.join(", ")));
+    }
+}
+
+fn report(
+    artifact: &Artifact,
+    model: &SourceModel,
+    source: &Loaded,
+    runtime: &dyn Runtime,
+    options: &VerifyOptions,
+    note: &mut dyn FnMut(&str),
+) -> Result<Report> {
+    let onnx_file = model.onnx_file(options.settings.ort_library.clone(), options.threads);
+    let mut verification = Verification { artifact, source, onnx_file, options, note };
+    let mut report = verification.on(runtime)?;
+    if !artifact.computes_in_half() || runtime.arithmetic(artifact.computes()) != Arithmetic::Wider {
+        return Ok(report);
+    }
+    if report.reference == ReferenceKind::Interpreter {
+        let rounded = verification.on(&Interpreter::default())?.cases.into_iter();
+        let label = |case: &CaseReport| format!("{}, each result rounded", case.label);
+        report.cases.extend(rounded.map(|case| CaseReport { label: label(&case), ..case }));
+    } else {
+        let reason = "the model is not held against the reference interpreter, which alone rounds each result";
+        let label = "the artifact with each result rounded".to_owned();
+        report.skipped.push(Skipped { label, reason: reason.to_owned(), instead: None });
+    }
+    Ok(report)
+}
+
+/// An artifact and what it was compiled from.
+struct Verification<'a> {
+    artifact: &'a Artifact,
+    /// The model before any pass.
+    source: &'a Loaded,
+    /// Its ONNX file, where it has one.
+    onnx_file: Option<OnnxFile>,
+    options: &'a VerifyOptions,
+    note: &'a mut dyn FnMut(&str),
+}
+
+impl Verification<'_> {
+    /// The report on the artifact on a runtime.
+    fn on(&mut self, runtime: &dyn Runtime) -> Result<Report> {
+        let VerifyOptions { seed, max_length, .. } = *self.options;
+        let longest = self.source.max_positions.into_iter().chain(max_length).min();
+        let tolerances: Tolerances = (self.artifact.backend.tolerances)(self.source, self.artifact.manifest.precision);
+        let parts = &self.source.parts;
+        let mut pairs = parts.iter().map(|part| self.pair(part, runtime)).collect::<Result<Vec<_>>>()?;
+        match (pairs.as_mut_slice(), parts.as_slice()) {
+            ([pair], [part]) => verify(pair, &part.graph, longest, seed, tolerances),
+            (pairs, _) => verify_parts(pairs, longest, seed, tolerances),
+        }
+    }
+
+    fn pair(&mut self, part: &Part, runtime: &dyn Runtime) -> Result<Pair> {
+        let described = self.artifact.part(part.name)?;
+        let options = SessionOptions { threads: self.options.threads };
+        let candidate = self.artifact.load(described, runtime, options)?;
+        note_elsewhere(candidate.as_ref(), self.note);
+        Ok(Pair {
+            name: part.name.to_owned(),
+            specs: input_specs(candidate.inputs(), described, self.artifact.manifest.pad_token_id)?,
+            reference: self.reference(&part.graph, options)?,
+            candidate,
+            vocabulary: described.padded_logits().cloned(),
+        })
+    }
+
+    /// What says what is right. Quantized operators round where other kernels of them need not, so those of ONNX
+    /// Runtime are held against its own.
+    fn reference(&self, graph: &Graph, options: SessionOptions) -> Result<Reference> {
+        let interpreter = || Interpreter { limits: reference_limits(graph) }.load(Model::Graph(graph), options);
+        let Some(file) = &self.onnx_file else { return Ok(Reference::interpreter(interpreter()?)) };
+        if is_quantized(self.source) {
+            match Reference::onnx_file(interpreter()?, graph, file) {
+                Err(error) if !is_unavailable(&error) => {}
+                reference => return reference,
+            }
+        }
+        Ok(Reference::interpreter_or(interpreter()?, graph, file.clone()))
+    }
+}
+
+/// What stands in the inputs of a part of a model; `pad` is the id that pads short sequences.
+pub(crate) fn input_specs(ports: &[Port], part: &PartManifest, pad: Option<i64>) -> Result<Vec<InputSpec>> {
+    let values = |input: &Input| {
+        let values = match (input.value.name.as_str(), input.end) {
+            ("attention_mask" | "encoder_attention_mask", _) => Values::Mask,
+            ("position_ids", _) => Values::Positions,
+            ("token_type_ids", Some(count)) => Values::Segments { count },
+            (_, Some(end)) => Values::Ids { range: 0..end, pad },
+            (_, None) => Values::Noise,
+        };
+        (input.value.name.clone(), values)
+    };
+    let known: BTreeMap<String, Values> = part.inputs.iter().map(values).collect();
+    Ok(specs(ports, &known)?)
+}
+
+/// Whether something failed for want of a runtime.
+fn is_unavailable(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref::<RuntimeError>(), Some(RuntimeError::Unavailable(_))))
+}

@@ -1,0 +1,16 @@
+//! What the tests of several crates share: random graphs and their evaluation, comparison of tensors and
+//! of graphs, small ONNX models, folders of a test's own, and differences between texts.
+//!
+//! A function panics where what it needs is not there: the test that calls it fails then.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests call this crate")]
+
+mod diff;
+pub mod evaluation;
+mod folders;
+pub mod onnx;
+pub mod random_graph;
+mod same;
+
+pub use diff::unified_diff;
+pub use folders::{contents, names, scratch};
+pub use same::{Numbering, same_up_to_names};

@@ -1,0 +1,72 @@
+//! `planish.json` is what docs/manifest.schema.json says.
+
+use std::fs;
+use std::path::Path;
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+use crate::support::{golden, planish_compile, repository, scratch};
+
+fn schema() -> Validator {
+    let text = fs::read_to_string(repository().join("docs/manifest.schema.json")).unwrap();
+    jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
+}
+
+/// What a manifest has that it should not have, and the other way round.
+fn problems(schema: &Validator, manifest: &Value) -> Vec<String> {
+    schema.iter_errors(manifest).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+fn compiled(model: &Path, more: &[&str]) -> Value {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(model, &out, more).exits(0, &[]);
+    serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn artifacts_have_the_manifest_that_the_schema_describes() {
+    let schema = schema();
+    let graph = |name: &str| repository().join("fixtures/graphs").join(name).join("model.onnx");
+    let cases: &[(&Path, &[&str])] = &[
+        (&golden("bert"), &["--verify"]),
+        (&golden("vit"), &["--target", "ort-cuda", "--fp16"]),
+        (&golden("t5"), &["--verify", "--target", "onnx", "--no-fusion"]),
+        (&golden("gpt2"), &["--target", "onnx", "--fp16", "--verify", "--pad-vocab", "64", "--logits", "padded"]),
+        (&golden("gpt2"), &["--runtime-package", "genai", "--bf16"]),
+        (&golden("llama"), &["--weights", "link"]),
+        (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),
+        (&graph("torch-bert"), &["--verify"]),
+    ];
+    for (model, more) in cases {
+        let manifest = compiled(model, more);
+        assert_eq!(problems(&schema, &manifest), Vec::<String>::new(), "{} {more:?}", model.display());
+    }
+}
+
+#[test]
+fn other_manifests_do_not_fit_the_schema() {
+    let schema = schema();
+    let manifest = compiled(&golden("bert"), &[]);
+    let changes: &[(&str, Value)] = &[
+        ("/schema", json!(3)),
+        ("/task", json!("telepathy")),
+        ("/precision", json!("f64")),
+        ("/parts/0/files", json!([])),
+        ("/parts/0/inputs/0/shape/0", json!(-1)),
+        ("/parts/0/inputs/0/end", json!("many")),
+        ("/source/files/0/blake3", json!("none")),
+        ("/files/0/bytes", json!(1.5)),
+        ("/runtime_package", json!("other")),
+    ];
+    for (path, value) in changes {
+        let mut changed = manifest.clone();
+        *changed.pointer_mut(path).unwrap() = value.clone();
+        let problems = problems(&schema, &changed);
+        assert!(problems.iter().any(|problem| problem.starts_with(path)), "{path}: {problems:?}");
+    }
+    let mut more = manifest;
+    more["surplus"] = json!(true);
+    assert_eq!(problems(&schema, &more).len(), 1);
+}
