@@ -35,7 +35,7 @@ impl Kept {
 /// Why something is kept in float32.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// A weight that half precision cannot hold.
+    /// A weight that overflows or underflows in the half type.
     Weight(Loss),
     /// A value beyond the limit.
     Activation {
