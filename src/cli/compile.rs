@@ -25,7 +25,7 @@ use crate::data::DataOptions;
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, verify_compiled};
 
-/// Compile a model into an artifact: an ONNX model with everything that goes with it
+/// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
@@ -47,8 +47,8 @@ pub(super) struct Arguments {
     task: Option<Task>,
     #[command(flatten)]
     import: ImportArguments,
-    /// Where the model's values lie: a table of `planish calibrate`, or data as that takes it (.txt,
-    /// .jsonl, .npz, .safetensors). With --fp16 or --bf16, what exceeds --max-abs stays in float32
+    /// Calibration data (.txt, .jsonl, .npz, .safetensors), or a table that `planish calibrate` wrote. With --fp16 or
+    /// --bf16, operators whose activations exceed --max-abs stay in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
     /// The member that holds the text of each line of a .jsonl file for --calibrate [default: text]
@@ -71,7 +71,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
     /// Pad tables of tokens, and the layers that score them, to a multiple of N rows; `off` or 0 leaves
-    /// them [default: as the target is fastest with: off for onnx and ort]
+    /// them [default: off for onnx and ort, 64 for ort-cuda]
     #[arg(long, value_name = "N", value_parser = multiple)]
     pad_vocab: Option<usize>,
     /// What logits look like where the vocabulary is padded: sliced (one for each token), padded (as many
@@ -81,20 +81,22 @@ pub(super) struct Arguments {
     /// Lower everything to plain arithmetic: the baseline to compare with
     #[arg(long)]
     no_fusion: bool,
-    /// Run the artifact and compare it with the reference interpreter; exit 3 on a miss
+    /// Run the artifact and compare it with its source, as `planish verify` does; exit 3 if an output is out of tolerance
     #[arg(long)]
     verify: bool,
     /// Make warnings errors: ignored config keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
-    /// The most tokens in a row of the cases of --verify [default: as many as the model takes, 512 with a cache]
+    /// The longest sequence of --verify, in tokens [default: as many as the model takes; 512 with a cache or without a
+    /// limit]
     #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
     max_length: Option<u32>,
     /// Replace the output folder, deleting all that is in it, even if planish did not write it; the current folder
     /// is never emptied so
     #[arg(long)]
     force: bool,
-    /// Say what was raised: how many of each operator, and where a rule came near, with what is missing
+    /// Print how many operators of each kind were raised, and the places where a rule almost matched, with the condition
+    /// that failed
     #[arg(long)]
     explain_fusion: bool,
     /// Print the graph after a pass (see `planish passes`), each time it runs
@@ -241,9 +243,12 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
     let target = arguments.target.target;
     if half.is_none() || target.computes_in_float32 {
         let message = format!(
-            "--calibrate says where values lie, so that what would overflow in half precision stays in float32: it needs \
-             --fp16 or --bf16 and a target that computes in them; target {target} {}",
-            if half.is_none() { "is to compute in float32 here" } else { "only stores weights in half precision" }
+            "--calibrate keeps operators in float32 whose activations are too large for half precision: it needs --fp16 or \
+             --bf16, and a target that computes in half precision; {}",
+            match half {
+                None => "add one of them".to_owned(),
+                Some(_) => format!("target {target} only stores weights in half precision, choose --target onnx"),
+            }
         );
         return Err(Usage(message).into());
     }

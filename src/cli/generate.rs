@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     /// A text to continue; the artifact's tokenizer.json makes it token ids. Prints text
     #[arg(long, value_name = "TEXT", group = "prompts")]
     prompt: Vec<String>,
-    /// Take each --prompt as a message of a user, in the form of the artifact's chat template
+    /// Wrap each --prompt as a user message in the artifact's chat template
     #[arg(long, conflicts_with = "ids")]
     chat: bool,
     /// Token ids to continue, such as 1,2,3. Prints ids
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     /// Take the likeliest token each time
     #[arg(long, conflicts_with = "beams")]
     greedy: bool,
-    /// Search with so many beams
+    /// The number of beams of a beam search
     #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = beams)]
     beams: Option<NonZeroUsize>,
     /// Beams: divide the log probability of a continuation by its length to this power

@@ -99,8 +99,8 @@ impl Report {
         let why = if basis == Basis::Quantized { format!(" for {}", basis.reason()) } else { String::new() };
         let skipped: String = self.skipped.iter().map(|skipped| format!("\n    {skipped}")).collect();
         format!(
-            "{} cases{against}, worst relative error {worst:.1e} of {allowed:.0e} allowed{why}, cosine {cosine:.7}{skipped}",
-            self.cases.len()
+            "{}{against}, worst relative error {worst:.1e} of {allowed:.0e} allowed{why}, cosine {cosine:.7}{skipped}",
+            if self.cases.len() == 1 { "1 case".to_owned() } else { format!("{} cases", self.cases.len()) }
         )
     }
 
