@@ -14,7 +14,7 @@ const HEADER: [&str; 16] = [
 const PART: usize = 3;
 
 /// The cells as a table, and below it why cells have no speed and what makes others uncertain.
-/// `part` is a column where a model is run in several ways ([`CellShape`](super::Shape)).
+/// `part` is a column where a model is run in several ways ([`CellShape`](super::CellShape)).
 ///
 /// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
 /// shape, with `~` where the confidence intervals of the two medians do not lie apart. `±CI` is
