@@ -5,7 +5,7 @@ pub mod import;
 pub mod proto;
 
 pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export};
-pub use import::{ImportError, ImportOptions, Imported, Operand, import, import_with, read_body, read_operator};
+pub use import::{ImportError, ImportOptions, Imported, KnownOperand, import, import_with, read_body, read_operator};
 
 /// The opsets of the default domain that graphs can be written for.
 pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=26;

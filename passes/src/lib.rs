@@ -67,7 +67,7 @@ impl Options {
 pub struct Pass {
     /// Its name, e.g. `common-subexpressions`.
     pub name: &'static str,
-    /// What it does, and why.
+    /// What it does, and why: sentences, the first of which says what the pass is for.
     pub summary: &'static str,
     /// What it does to numbers.
     pub numerics: &'static str,
@@ -75,6 +75,14 @@ pub struct Pass {
     pub example: Example,
     /// Applies it.
     pub run: fn(&mut Graph, &Options) -> Result<Outcome, PassError>,
+}
+
+impl Pass {
+    /// The first sentence of the summary, without its full stop: a line for lists of passes.
+    #[must_use]
+    pub fn gist(&self) -> &'static str {
+        self.summary.split_once(". ").map_or(self.summary.trim_end_matches('.'), |(first, _)| first)
+    }
 }
 
 /// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4.

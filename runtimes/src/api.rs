@@ -6,7 +6,7 @@ use std::path::Path;
 use planish_eval::Tensor;
 use planish_ir::{DType, Dim, Graph, TensorType};
 
-use crate::value::Value;
+use crate::value::RuntimeValue;
 
 /// Something that can load and run models.
 pub trait Runtime {
@@ -71,7 +71,7 @@ pub trait Session {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError>;
+    fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError>;
 
     /// Holds inputs in the runtime's own form for [`run_bound`](Self::run_bound), in place of
     /// those that were bound before.
@@ -230,7 +230,7 @@ impl Typed for Tensor {
     }
 }
 
-impl Typed for &Value {
+impl Typed for &RuntimeValue {
     fn ty(&self) -> (DType, &[usize]) {
         (self.dtype(), self.shape())
     }

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use planish_eval::Tensor;
-//! use planish_runtimes::{Model, Reference, Runtime, SessionOptions};
+//! use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions};
 //!
 //! let text = r#"graph "rectify" {
 //!   input %x: f32[n]
@@ -13,7 +13,7 @@
 //!   output y = %y
 //! }"#;
 //! let graph = planish_ir::text::parse(text, &planish_ir::text::no_files)?;
-//! let mut session = Reference::default().load(Model::Graph(&graph), SessionOptions::default())?;
+//! let mut session = ReferenceRuntime::default().load(Model::Graph(&graph), SessionOptions::default())?;
 //! let x = Tensor::new(vec![2], vec![-1f32, 1.0]).ok_or("two elements")?;
 //! assert_eq!(session.run(&[("x", x)])?[0].1.as_f32(), Some(&[0.0, 1.0][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -29,13 +29,13 @@ use std::path::PathBuf;
 pub use api::{
     Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
 };
-pub use reference::{OnnxReader, Reference};
-pub use value::Value;
+pub use reference::{OnnxReader, ReferenceRuntime};
+pub use value::RuntimeValue;
 
 /// Every runtime, the reference first. `ort_library` is the file or folder of ONNX Runtime's
 /// shared library that the user named, if any.
 #[must_use]
 pub fn runtimes(ort_library: Option<PathBuf>) -> Vec<Box<dyn Runtime>> {
     let ort = |provider| ort::OnnxRuntime::with(provider, ort_library.clone());
-    vec![Box::new(Reference::default()), Box::new(ort(ort::Provider::Cpu)), Box::new(ort(ort::Provider::Cuda))]
+    vec![Box::new(ReferenceRuntime::default()), Box::new(ort(ort::Provider::Cpu)), Box::new(ort(ort::Provider::Cuda))]
 }

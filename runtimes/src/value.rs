@@ -9,7 +9,7 @@ use crate::ort::OrtValue;
 ///
 /// What one run gives, another run of the same runtime takes without a copy: see
 /// [`Session::run_values`](crate::Session::run_values).
-pub struct Value(pub(crate) Kept);
+pub struct RuntimeValue(pub(crate) Kept);
 
 /// Where the elements are.
 pub(crate) enum Kept {
@@ -17,13 +17,13 @@ pub(crate) enum Kept {
     Ort(OrtValue),
 }
 
-impl From<Tensor> for Value {
+impl From<Tensor> for RuntimeValue {
     fn from(tensor: Tensor) -> Self {
         Self(Kept::Tensor(tensor))
     }
 }
 
-impl Value {
+impl RuntimeValue {
     /// The element type.
     #[must_use]
     pub fn dtype(&self) -> DType {
@@ -106,12 +106,12 @@ mod tests {
 
     #[test]
     fn rows_are_taken_in_order_and_repeated() {
-        let value = Value::from(Tensor::new(vec![3, 2], vec![0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap());
+        let value = RuntimeValue::from(Tensor::new(vec![3, 2], vec![0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap());
         let taken = value.take_rows(&[2, 0, 2]).unwrap();
         assert_eq!((taken.shape(), taken.dtype()), (&[3, 2][..], DType::F32));
         assert_eq!(taken.as_f32(), Some(&[4.0, 5.0, 0.0, 1.0, 4.0, 5.0][..]));
         assert!(value.take_rows(&[3]).is_none());
-        let empty = Value::from(Tensor::zeros(DType::F32, vec![2, 0, 4]).unwrap());
+        let empty = RuntimeValue::from(Tensor::zeros(DType::F32, vec![2, 0, 4]).unwrap());
         assert_eq!(empty.take_rows(&[1, 1, 0]).unwrap().shape(), [3, 0, 4]);
     }
 }

@@ -8,7 +8,7 @@ use half::f16;
 use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions};
-use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions, Value};
+use planish_runtimes::{Model, Runtime, RuntimeError, RuntimeValue, Session, SessionOptions};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx")).join(name)
@@ -79,7 +79,7 @@ fn half_precision_and_empty_tensors_pass() {
 #[test]
 fn what_a_run_gives_feeds_the_next_and_outlives_the_session() {
     let x: Vec<f16> = [0.5, -2.5, 3.0, 8.0].map(f16::from_f32).to_vec();
-    let mut value = Value::from(Tensor::new(vec![2, 2], x).unwrap());
+    let mut value = RuntimeValue::from(Tensor::new(vec![2, 2], x).unwrap());
     let mut session = load("half.onnx", OrtOptions::default()).unwrap();
     for _ in 0..3 {
         let mut outputs = session.run_values(&[("x", &value)]).unwrap();
@@ -87,7 +87,7 @@ fn what_a_run_gives_feeds_the_next_and_outlives_the_session() {
         value = outputs.swap_remove(0).1;
         value = value.take_rows(&[1, 0]).unwrap();
     }
-    let of_bool = Value::from(Tensor::new(vec![2, 2], vec![true; 4]).unwrap());
+    let of_bool = RuntimeValue::from(Tensor::new(vec![2, 2], vec![true; 4]).unwrap());
     let error = session.run_values(&[("x", &of_bool)]).err().unwrap().to_string();
     assert!(error.contains("was given bool[2, 2]"), "{error}");
     drop(session);

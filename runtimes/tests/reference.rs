@@ -6,7 +6,7 @@ use std::path::Path;
 
 use planish_eval::Tensor;
 use planish_ir::text;
-use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions, runtimes};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions, runtimes};
 
 fn session(threads: usize) -> Box<dyn Session> {
     let graph = r#"graph "rectify" {
@@ -15,8 +15,8 @@ fn session(threads: usize) -> Box<dyn Session> {
       output rectified = %y
     }"#;
     let graph = text::parse(graph, &text::no_files).unwrap();
-    let options = SessionOptions { threads, ..SessionOptions::default() };
-    Reference::default().load(Model::Graph(&graph), options).unwrap()
+    let options = SessionOptions { threads };
+    ReferenceRuntime::default().load(Model::Graph(&graph), options).unwrap()
 }
 
 fn tensor(elements: [f32; 4]) -> Tensor {
@@ -48,7 +48,7 @@ fn bound_inputs_stay_bound() {
 
 #[test]
 fn onnx_files_are_interpreted() {
-    let load = |path: &str| Reference::default().load(Model::onnx(Path::new(path)), SessionOptions::default());
+    let load = |path: &str| ReferenceRuntime::default().load(Model::onnx(Path::new(path)), SessionOptions::default());
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/graphs/torch-gpt2/model.onnx");
     let session = load(file).unwrap();
     assert_eq!(session.inputs()[0].name, "input_ids");
@@ -60,5 +60,5 @@ fn onnx_files_are_interpreted() {
 fn every_runtime_has_a_name_of_its_own() {
     let names: Vec<&str> = runtimes(None).iter().map(|runtime| runtime.name()).collect();
     assert_eq!(names, ["reference", "ort", "ort-cuda"]);
-    assert_eq!(Reference::default().check().unwrap().location, "built in");
+    assert_eq!(ReferenceRuntime::default().check().unwrap().location, "built in");
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use planish_eval::{Limits, Tensor};
 use planish_ir::{DType, Weight, text};
 use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions};
-use planish_runtimes::{Model, Reference, Runtime, SessionOptions};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions};
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx/run_time")).join(name)
@@ -38,7 +38,7 @@ fn what_only_a_run_knows_is_computed() {
     let (threads, ort) = (SessionOptions { threads: 1 }, OnnxRuntime::new(None).options(options));
     for name in ["open_sizes", "non_zero", "counts", "loop_grows", "loop_while", "scan", "kept"] {
         let path = file(&format!("{name}.onnx"));
-        let mut reference = Reference::default().load(Model::onnx(&path), threads).unwrap();
+        let mut reference = ReferenceRuntime::default().load(Model::onnx(&path), threads).unwrap();
         let mut runtime = ort.load(Model::onnx(&path), threads).unwrap();
         // The same session, at other sizes.
         for (rows, seed) in [(5, 1), (2, 2), (7, 3), (5, 4)] {
@@ -53,7 +53,7 @@ fn what_only_a_run_knows_is_computed() {
 fn a_run_keeps_to_its_memory() {
     let path = file("counts.onnx");
     let run = |memory| {
-        let reference = Reference { limits: Limits { memory, ..Limits::default() } };
+        let reference = ReferenceRuntime { limits: Limits { memory, ..Limits::default() } };
         let outputs = reference.load(Model::onnx(&path), SessionOptions::default()).unwrap().run(&[("x", x(5, 1))]);
         outputs.map(|_| ()).map_err(|e| e.to_string())
     };
@@ -69,7 +69,7 @@ fn sizes_that_no_memory_holds() {
     let run = |statements: &str, memory| {
         let graph = format!("graph \"large\" {{\ninput %x: f32[1, 4]\n{statements}\noutput y = %y\n}}");
         let graph = text::parse(&graph, &text::no_files).unwrap();
-        let reference = Reference { limits: Limits { memory, ..Limits::default() } };
+        let reference = ReferenceRuntime { limits: Limits { memory, ..Limits::default() } };
         let mut session = reference.load(Model::Graph(&graph), SessionOptions::default()).unwrap();
         session.run(&[("x", x(1, 1))])
     };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use planish_eval::Limits;
 use planish_ir::DType;
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions, Provider};
-use planish_runtimes::{Arithmetic, Reference, Runtime, Unavailable};
+use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
 
 use super::{BACKENDS, Backend, MakeRuntime};
 
@@ -35,7 +35,7 @@ fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runti
 
 /// The reference interpreter.
 pub(super) fn interpreter(_: &RuntimeSettings) -> Box<dyn Runtime> {
-    Box::new(Reference { limits: Limits::default() })
+    Box::new(ReferenceRuntime { limits: Limits::default() })
 }
 
 impl Backend {

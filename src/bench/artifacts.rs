@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Limits;
 use planish_models::{Loaded, Part};
-use planish_runtimes::{Model, Reference, Runtime, SessionOptions, Unavailable};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavailable};
 
 use super::{
     BenchObserver, BenchOptions, Cell, Contestant, Document, Environment, ReferenceModel, ReferencePart, sweep,
@@ -221,7 +221,7 @@ fn on_reference(loaded: &Loaded, artifact: &Artifact, options: SessionOptions) -
     let part = |part: &Part| -> Result<ReferencePart> {
         // Cells may be as large as the user says.
         let limits = Limits { memory: None, ..reference_limits(&part.graph) };
-        let session = Reference { limits }.load(Model::Graph(&part.graph), options)?;
+        let session = ReferenceRuntime { limits }.load(Model::Graph(&part.graph), options)?;
         let specs = input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)?;
         Ok(ReferencePart { name: part.name.to_owned(), session, specs })
     };

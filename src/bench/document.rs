@@ -63,7 +63,7 @@ pub struct Cell {
     /// The precision it computes in.
     pub precision: String,
     /// What is run.
-    pub shape: Shape,
+    pub shape: CellShape,
     /// How the session was loaded.
     pub options: CellOptions,
     /// The untimed runs.
@@ -107,7 +107,7 @@ pub struct ModelId {
 /// `decoder_with_past_model` on one token with a cache of that length, both for an encoder that had
 /// all tokens. What continues from a cache is left out where the model takes no longer sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shape {
+pub struct CellShape {
     /// Rows.
     pub batch: usize,
     /// The sequence length; no token is padding. Null for a model that takes no sequences.
@@ -121,7 +121,7 @@ pub struct Shape {
     pub past: usize,
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for CellShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = self.part.iter().map(|part| format!("{part}, ")).collect::<String>();
         match self.seq {

@@ -6,7 +6,7 @@ use planish_eval::Tensor;
 use planish_runtimes::{RuntimeError, Session};
 
 use super::clock::wait_until_idle;
-use super::document::{Accuracy, Cell, CellOptions, Memory, ModelId, Shape, Throughput, Warmup};
+use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Throughput, Warmup};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
 use crate::verify::named;
@@ -123,7 +123,7 @@ impl Job {
     }
 
     /// What the document says of it.
-    pub(crate) fn cell(self, contestants: &[Contestant], shape: Shape, options: &BenchOptions) -> Cell {
+    pub(crate) fn cell(self, contestants: &[Contestant], shape: CellShape, options: &BenchOptions) -> Cell {
         let contestant = &contestants[self.contestant];
         let latency = Latency::of(&self.samples).filter(|_| self.failure.is_none());
         let throughput = latency.as_ref().map(|latency| {

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 pub use artifacts::{Contest, find_artifacts};
 pub use contestant::{Contestant, Load};
-pub use document::{Accuracy, Cell, CellOptions, Document, Memory, ModelId, SCHEMA, Shape, Throughput, Tool, Warmup};
+pub use document::{
+    Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Throughput, Tool, Warmup,
+};
 pub use environment::{Cpu, Environment};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;

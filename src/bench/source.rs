@@ -3,7 +3,7 @@
 use planish_eval::Tensor;
 use planish_runtimes::{RuntimeError, Session};
 
-use super::document::Shape;
+use super::document::CellShape;
 use crate::chain::Tensors;
 use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, seeded_inputs};
 use crate::verify::{continued, first_tokens, named, per_token};
@@ -31,7 +31,7 @@ pub struct ReferencePart {
 pub(crate) struct Run {
     /// The place of the part.
     pub(crate) part: usize,
-    pub(crate) shape: Shape,
+    pub(crate) shape: CellShape,
     pub(crate) inputs: Vec<(String, Tensor)>,
     /// What the reference gives.
     pub(crate) expected: Result<Vec<(String, Tensor)>, RuntimeError>,
@@ -49,17 +49,17 @@ impl ReferenceModel {
         }
     }
 
-    /// What is run for rows of `seq` tokens, [`Shape`] says which.
+    /// What is run for rows of `seq` tokens, [`CellShape`] says which.
     pub(crate) fn runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
         let room = self.longest.is_none_or(|longest| seq < longest);
-        let shape = Shape { batch, seq: Some(seq), part: None, tokens: Some(seq), past: 0 };
+        let shape = CellShape { batch, seq: Some(seq), part: None, tokens: Some(seq), past: 0 };
         match self.parts.as_mut_slice() {
             [part] if has_cache(&part.specs) => decoder(part, shape, seq, room, seed),
             [part] => {
                 let inputs = seeded_inputs(&part.specs, batch, seq, seed, false)?;
                 let shape = match has_sequence(&part.specs) {
                     true => shape,
-                    false => Shape { seq: None, tokens: None, ..shape },
+                    false => CellShape { seq: None, tokens: None, ..shape },
                 };
                 Ok(vec![part.run(0, shape, inputs)])
             }
@@ -69,7 +69,7 @@ impl ReferenceModel {
 }
 
 impl ReferencePart {
-    fn run(&mut self, part: usize, shape: Shape, inputs: Vec<(String, Tensor)>) -> Run {
+    fn run(&mut self, part: usize, shape: CellShape, inputs: Vec<(String, Tensor)>) -> Run {
         let expected = self.session.run(&named(self.session.as_ref(), &inputs));
         Run { part, shape, inputs, expected, per_token: per_token(self.session.as_ref()) }
     }
@@ -93,10 +93,16 @@ impl ReferencePart {
 }
 
 /// A prompt, and where there is room for it the token behind.
-fn decoder(part: &mut ReferencePart, shape: Shape, seq: usize, room: bool, seed: u64) -> Result<Vec<Run>, InputError> {
+fn decoder(
+    part: &mut ReferencePart,
+    shape: CellShape,
+    seq: usize,
+    room: bool,
+    seed: u64,
+) -> Result<Vec<Run>, InputError> {
     let inputs = seeded_inputs(&part.specs, shape.batch, seq + usize::from(room), seed, false)?;
-    let prompt = Shape { part: Some("prompt".to_owned()), ..shape };
-    let step = Shape { part: Some("step".to_owned()), tokens: Some(1), past: seq, ..shape };
+    let prompt = CellShape { part: Some("prompt".to_owned()), ..shape };
+    let step = CellShape { part: Some("step".to_owned()), tokens: Some(1), past: seq, ..shape };
     let prompt = part.run(0, prompt, first_tokens(&inputs, seq));
     // A prompt that fails says why, and leaves nothing to continue from.
     let step = match &prompt.expected {
@@ -110,7 +116,7 @@ fn decoder(part: &mut ReferencePart, shape: Shape, seq: usize, room: bool, seed:
 /// decoder on one behind as many as the encoder has.
 fn encoder_decoder(
     parts: &mut [ReferencePart],
-    shape: Shape,
+    shape: CellShape,
     seq: usize,
     room: bool,
     seed: u64,
@@ -125,7 +131,7 @@ fn encoder_decoder(
             break;
         }
         let inputs = part.inputs(&known, batch, tokens, seed)?;
-        let shape = Shape { part: Some(part.name.clone()), tokens: Some(tokens), past, ..shape.clone() };
+        let shape = CellShape { part: Some(part.name.clone()), tokens: Some(tokens), past, ..shape.clone() };
         let run = part.run(index, shape, inputs);
         let continues = !cached && index > 0 && room;
         let given = match continues {

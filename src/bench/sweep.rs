@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use planish_runtimes::{RuntimeError, Session};
 
-use super::document::{Accuracy, Cell, Shape};
+use super::document::{Accuracy, Cell, CellShape};
 use super::job::Job;
 use super::source::Run;
 use super::table::significant;
@@ -49,7 +49,7 @@ pub struct Measured<'a> {
     /// The runtime.
     pub runtime: &'a str,
     /// What was run.
-    pub shape: &'a Shape,
+    pub shape: &'a CellShape,
     /// The median of the times in milliseconds, or why there is none.
     pub median: Result<f64, &'a str>,
 }

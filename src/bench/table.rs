@@ -14,7 +14,7 @@ const HEADER: [&str; 16] = [
 const PART: usize = 3;
 
 /// The cells as a table, and below it why cells have no speed and what makes others uncertain.
-/// `part` is a column where a model is run in several ways ([`Shape`](super::Shape)).
+/// `part` is a column where a model is run in several ways ([`CellShape`](super::Shape)).
 ///
 /// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
 /// shape, with `~` where the confidence intervals of the two medians do not lie apart. `±CI` is
@@ -92,7 +92,7 @@ pub(super) fn significant(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::{Accuracy, CellOptions, Memory, ModelId, Shape, Throughput, Warmup};
+    use super::super::document::{Accuracy, CellOptions, CellShape, Memory, ModelId, Throughput, Warmup};
     use super::super::{Latency, Load};
     use super::*;
 
@@ -105,7 +105,7 @@ mod tests {
             model: ModelId { id: id.to_owned() },
             backend: "ort".to_owned(),
             precision: "f32".to_owned(),
-            shape: Shape { batch: 2, seq: Some(seq), part: None, tokens: Some(seq), past: 0 },
+            shape: CellShape { batch: 2, seq: Some(seq), part: None, tokens: Some(seq), past: 0 },
             options: CellOptions { threads: 1, spin: false },
             warmup: Warmup::default(),
             throughput: latency_ms
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn runs_of_a_model_are_told_apart() {
         let step = |id, ms| {
-            let shape = Shape { batch: 1, seq: Some(8), part: Some("step".to_owned()), tokens: Some(1), past: 8 };
+            let shape = CellShape { batch: 1, seq: Some(8), part: Some("step".to_owned()), tokens: Some(1), past: 8 };
             Cell { shape, ..cell(id, 8, ms) }
         };
         let cells = [cell("a", 8, Some(100)), step("a", Some(10)), step("b", Some(5)), step("c", None)];

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
-use planish_passes::observe::{Observed, observed};
+use planish_passes::observe::{Observed, observed, scores_of};
 use planish_passes::{CalibrationTable, Range};
-use planish_runtimes::Value;
+use planish_runtimes::RuntimeValue;
 
 use super::sessions::{ObservedPart, Sessions};
 use crate::artifact::manifest::{Input, PartManifest};
@@ -30,7 +30,7 @@ impl<'a> Runner<'a> {
     pub(super) fn run(&mut self, inputs: Vec<(String, Tensor)>, table: &mut CalibrationTable) -> Result<()> {
         let alone = self.parts.len() == 1;
         let mut rest = None;
-        let mut known: Vec<(String, Value)> = Vec::new();
+        let mut known: Vec<(String, RuntimeValue)> = Vec::new();
         for (name, tensor) in inputs {
             let tensor = match tensor.shape() {
                 [_, tokens] if !alone && name == DECODER_IDS => {
@@ -90,9 +90,9 @@ struct Seen {
 fn fold(
     part: &PartManifest,
     running: &ObservedPart,
-    outputs: Vec<(String, Value)>,
+    outputs: Vec<(String, RuntimeValue)>,
     table: &mut CalibrationTable,
-) -> Result<Vec<(String, Value)>> {
+) -> Result<Vec<(String, RuntimeValue)>> {
     let mut own = Vec::new();
     let mut all: Vec<Seen> = Vec::new();
     for (name, output) in outputs {
@@ -122,7 +122,7 @@ fn fold(
 /// The error on a value that is not a number. What is infinite before it may be where it comes from.
 fn not_finite(part: &PartManifest, running: &ObservedPart, all: &[Seen], broken: &Seen) -> anyhow::Error {
     let named = |seen: &Seen| {
-        let name = seen.value.strip_suffix("/scores").unwrap_or(&seen.value);
+        let name = scores_of(&seen.value).unwrap_or(&seen.value);
         let origin = running.origins.get(&seen.value).or_else(|| running.origins.get(name));
         format!("`{}` of {} ({})", seen.value, part.name, origin.map_or("unknown origin", String::as_str))
     };

@@ -7,7 +7,7 @@ use planish_ir::Graph;
 use planish_models::Loaded;
 use planish_passes::observe::{OBSERVE, Observed, observed};
 use planish_passes::{ONNX, Options, PassError, Pipeline, Target};
-use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
 
 use super::{CalibrateOn, CalibrateOptions};
 use crate::backend::TemporaryFiles;
@@ -37,7 +37,7 @@ impl Sessions {
         let CalibrateOn::Backend(backend, settings) = &options.on else {
             for part in &source.parts {
                 let graph = observing(&part.graph, opset, None)?;
-                let session = Reference::default().load(Model::Graph(&graph), threads)?;
+                let session = ReferenceRuntime::default().load(Model::Graph(&graph), threads)?;
                 parts.insert(part.name.to_owned(), ObservedPart { session, origins: origins(&graph) });
             }
             return Ok(Self { parts, _files: None });

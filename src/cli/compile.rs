@@ -1,35 +1,31 @@
 //! `planish compile`.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use planish_ir::DType;
-use planish_ir::Graph;
+use planish_ir::{DType, Graph};
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::raise::Explanation;
 use planish_passes::{Half, Logits, Options, PASSES, Padding};
-use serde::Serialize;
 
+use super::written::{Written, finish};
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, backend, bytes_text, count_text, explain::Explained,
-    import::ImportArguments, note, precision::PrecisionArguments, print, print_json, short, warn,
+    RuntimeArguments, Usage, VerificationFailed, backend, import::ImportArguments, note, precision::PrecisionArguments,
+    print, print_json, warn,
 };
-use crate::artifact::Artifact;
-use crate::artifact::manifest::Manifest;
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration};
-use crate::compile::{CompileOptions, Compiled, LoweredPart, Observer, check_output, compile, default_folder, lower};
+use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
 use crate::source::SourceModel;
-use crate::verify::{Basis, ReferenceKind, Report, Tolerances, VerifyOptions, verify_compiled};
+use crate::verify::{VerifyOptions, verify_compiled};
 
-/// Compile a model into an artifact: an ONNX model with everything that goes with it
+/// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
@@ -51,8 +47,8 @@ pub(super) struct Arguments {
     task: Option<Task>,
     #[command(flatten)]
     import: ImportArguments,
-    /// Where the model's values lie: a table of `planish calibrate`, or data as that takes it (.txt,
-    /// .jsonl, .npz, .safetensors). With --fp16 or --bf16, what exceeds --max-abs stays in float32
+    /// Calibration data (.txt, .jsonl, .npz, .safetensors), or a table that `planish calibrate` wrote. With --fp16 or
+    /// --bf16, operators whose activations exceed --max-abs stay in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
     /// The member that holds the text of each line of a .jsonl file for --calibrate [default: text]
@@ -75,7 +71,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
     /// Pad tables of tokens, and the layers that score them, to a multiple of N rows; `off` or 0 leaves
-    /// them [default: as the target is fastest with: off for onnx and ort]
+    /// them [default: off for onnx and ort, 64 for ort-cuda]
     #[arg(long, value_name = "N", value_parser = multiple)]
     pad_vocab: Option<usize>,
     /// What logits look like where the vocabulary is padded: sliced (one for each token), padded (as many
@@ -85,20 +81,22 @@ pub(super) struct Arguments {
     /// Lower everything to plain arithmetic: the baseline to compare with
     #[arg(long)]
     no_fusion: bool,
-    /// Run the artifact and compare it with the reference interpreter; exit 3 on a miss
+    /// Run the artifact and compare it with its source, as `planish verify` does; exit 3 if an output is out of tolerance
     #[arg(long)]
     verify: bool,
     /// Make warnings errors: ignored config keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
-    /// The most tokens in a row of the cases of --verify [default: as many as the model takes, 512 with a cache]
+    /// The longest sequence of --verify, in tokens [default: as many as the model takes; 512 with a cache or without a
+    /// limit]
     #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
     max_length: Option<u32>,
     /// Replace the output folder, deleting all that is in it, even if planish did not write it; the current folder
     /// is never emptied so
     #[arg(long)]
     force: bool,
-    /// Say what was raised: how many of each operator, and where a rule came near, with what is missing
+    /// Print how many operators of each kind were raised, and the places where a rule almost matched, with the condition
+    /// that failed
     #[arg(long)]
     explain_fusion: bool,
     /// Print the graph after a pass (see `planish passes`), each time it runs
@@ -245,9 +243,12 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
     let target = arguments.target.target;
     if half.is_none() || target.computes_in_float32 {
         let message = format!(
-            "--calibrate says where values lie, so that what would overflow in half precision stays in float32: it needs \
-             --fp16 or --bf16 and a target that computes in them; target {target} {}",
-            if half.is_none() { "is to compute in float32 here" } else { "only stores weights in half precision" }
+            "--calibrate keeps operators in float32 whose activations are too large for half precision: it needs --fp16 or \
+             --bf16, and a target that computes in half precision; {}",
+            match half {
+                None => "add one of them".to_owned(),
+                Some(_) => format!("target {target} only stores weights in half precision, choose --target onnx"),
+            }
         );
         return Err(Usage(message).into());
     }
@@ -256,103 +257,6 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
     let (task, threads) = (arguments.task, arguments.threads);
     let options = CalibrateOptions { task, data, on, threads, ..CalibrateOptions::default() };
     super::calibrate::ranges(source, path, &options).map(Some)
-}
-
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Written<'a> {
-    /// Absent where nothing was written.
-    artifact: Option<&'a Path>,
-    manifest: &'a Manifest,
-    /// By part; absent where nobody asked.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    fusion: Vec<Explained<'a>>,
-}
-
-impl<'a> Written<'a> {
-    fn new(artifact: Option<&'a Path>, manifest: &'a Manifest, fusion: &'a [(&'static str, Explanation)]) -> Self {
-        Self { artifact, manifest, fusion: fusion.iter().map(|(part, found)| Explained::new(part, found)).collect() }
-    }
-}
-
-fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
-    let Artifact { manifest, .. } = compiled.artifact.clone();
-    let in_half = compiled.artifact.computes_in_half();
-    let explanations = std::mem::take(&mut compiled.explanations);
-    let replaced = Manifest::read(compiled.draft.target()).ok();
-    let folder = compiled.publish()?;
-    if json {
-        return print_json(&Written::new(Some(&folder), &manifest, &explanations));
-    }
-    // Beside the command's own output. Standard error may be closed.
-    let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
-    let _ = io::stderr().write_all(explained.collect::<String>().as_bytes());
-    let size = manifest.files.iter().map(|f| f.bytes).sum();
-    let mut text = format!(
-        "{}: {}{}, {} parameters, target {}, opset {}\n",
-        short(&folder).display(),
-        manifest.architecture,
-        purpose(&manifest),
-        count_text(manifest.parameters),
-        manifest.target,
-        manifest.opset,
-    );
-    for file in &manifest.files {
-        text += &format!("  {} {}\n", file.name, bytes_text(file.bytes));
-    }
-    for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
-        let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
-        let lines = precision.lines(in_half);
-        text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
-    }
-    if let Some(calibration) = &manifest.calibration {
-        text += &format!("  calibrated on {} samples of {}\n", calibration.samples, calibration.data.name);
-    }
-    let vocabulary = manifest.parts.iter().find_map(|part| part.vocabulary.as_ref());
-    if let Some(vocabulary) = vocabulary.filter(|vocabulary| vocabulary.padded > vocabulary.size) {
-        text += &format!("  vocabulary of {} padded to {}\n", vocabulary.size, vocabulary.padded);
-    }
-    for linked in &manifest.linked {
-        text += &format!("  {linked} linked\n");
-    }
-    text += &format!("  {} written in {:.2} s\n", bytes_text(size), took.as_secs_f64());
-    if let Some(old) = replaced {
-        text += &format!(
-            "  replaced an artifact of {}: {}{}, target {}, opset {}\n",
-            old.source.name,
-            old.architecture,
-            purpose(&old),
-            old.target,
-            old.opset
-        );
-    }
-    if let Some(report) = &manifest.verification {
-        text += &format!("  verified: {}\n", summary(report));
-    }
-    print(&text)
-}
-
-/// What a model is for, where that is known.
-fn purpose(manifest: &Manifest) -> String {
-    manifest.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default()
-}
-
-/// The worst figures of a report that passed.
-pub(super) fn summary(report: &Report) -> String {
-    let figures = || report.cases.iter().flat_map(|c| &c.outputs).filter_map(|o| o.figures.as_ref());
-    let worst = figures().map(|f| f.max_rel).fold(0.0, f64::max);
-    let cosine = figures().map(|f| f.cosine).fold(1.0, f64::min);
-    let Tolerances { basis, max_relative: allowed, .. } = report.tolerances;
-    let against = match report.reference {
-        ReferenceKind::Interpreter => String::new(),
-        other => format!(" against {}", other.description()),
-    };
-    let why = if basis == Basis::Quantized { format!(" for {}", basis.reason()) } else { String::new() };
-    let skipped: String = report.skipped.iter().map(|skipped| format!("\n    {skipped}")).collect();
-    format!(
-        "{} cases{against}, worst relative error {worst:.1e} of {allowed:.0e} allowed{why}, cosine {cosine:.7}{skipped}",
-        report.cases.len()
-    )
 }
 
 /// Warnings and progress for a person; nothing of the progress in a pipe.

@@ -12,7 +12,7 @@ use super::{RuntimeArguments, Usage, print, print_json, warn};
 use crate::artifact::Artifact;
 use crate::backend::lacks;
 use crate::generate::{
-    Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, Text, check, generate, load,
+    Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, TextTokenizer, check, generate, load,
 };
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     /// A text to continue; the artifact's tokenizer.json makes it token ids. Prints text
     #[arg(long, value_name = "TEXT", group = "prompts")]
     prompt: Vec<String>,
-    /// Take each --prompt as a message of a user, in the form of the artifact's chat template
+    /// Wrap each --prompt as a user message in the artifact's chat template
     #[arg(long, conflicts_with = "ids")]
     chat: bool,
     /// Token ids to continue, such as 1,2,3. Prints ids
@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     /// Take the likeliest token each time
     #[arg(long, conflicts_with = "beams")]
     greedy: bool,
-    /// Search with so many beams
+    /// The number of beams of a beam search
     #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = beams)]
     beams: Option<NonZeroUsize>,
     /// Beams: divide the log probability of a continuation by its length to this power
@@ -156,13 +156,13 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let text = match arguments.prompt.is_empty() {
         true => None,
-        false => Some(Text::open(&arguments.artifact)?),
+        false => Some(TextTokenizer::open(&arguments.artifact)?),
     };
     let chat = match arguments.chat {
         true => Some(Chat::open(&arguments.artifact)?),
         false => None,
     };
-    let encode = |text: &Text, prompt: &str| match &chat {
+    let encode = |text: &TextTokenizer, prompt: &str| match &chat {
         Some(chat) => text.encode(&chat.prompt(prompt)?, true),
         None => text.encode(prompt, false),
     };
@@ -175,7 +175,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let mut model = load(&artifact, runtime.as_ref(), loading)?;
 
     let streams = stdout().is_terminal() && prompts.len() == 1 && !arguments.json;
-    let mut stream = text.as_ref().filter(|_| streams).map(Text::stream);
+    let mut stream = text.as_ref().filter(|_| streams).map(TextTokenizer::stream);
     let mut show = |_: usize, id: i64| match &mut stream {
         Some(piece) => {
             print(&piece(id)?)?;

@@ -14,6 +14,7 @@ mod run;
 mod runtimes;
 mod signals;
 mod verify;
+mod written;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -15,8 +15,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let Some(name) = arguments.name else {
         let width = PASSES.iter().map(|p| p.name.len()).max().unwrap_or(0);
-        let gist = |p: &Pass| p.summary.split([':', ';']).next().unwrap_or_default();
-        let line = |p: &Pass| format!("{:width$}  {}\n", p.name, gist(p));
+        let line = |p: &Pass| format!("{:width$}  {}\n", p.name, p.gist());
         return print(&PASSES.iter().map(line).collect::<String>());
     };
     let Some(pass) = PASSES.iter().find(|p| p.name == name) else {

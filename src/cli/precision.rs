@@ -18,11 +18,11 @@ pub(super) struct PrecisionArguments {
     /// The same in bfloat16: the range of float32, 8 bits of precision
     #[arg(long, group = "half")]
     bf16: bool,
-    /// Keep in float32 what has a name that this regular expression matches: nodes, weights, modules
-    /// of the checkpoint; may be given several times
+    /// Keep operators in float32 whose node, weight or module name matches this regular expression; may be given several
+    /// times
     #[arg(long, value_name = "PATTERN", requires = "half")]
     keep_fp32: Vec<String>,
-    /// Keep in float32 what computes a value that was measured to exceed this (see --calibrate)
+    /// Keep operators in float32 whose measured activations exceed X (see --calibrate)
     /// [default: 8188 for float16, an eighth of its largest number]
     #[arg(long, value_name = "X", requires = "half", requires = "calibrate", allow_negative_numbers = true)]
     max_abs: Option<f64>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::{RuntimeArguments, VerificationFailed, compile::summary, note, print, print_json};
+use super::{RuntimeArguments, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
 use crate::verify::{Verified, VerifyOptions, verify_artifact};
 
@@ -15,7 +15,7 @@ use crate::verify::{Verified, VerifyOptions, verify_artifact};
 ///
 /// The inputs are made from a seed: several shapes from one token to the longest sequence (512
 /// tokens at most where there is a cache), with padding and without; some continue from a cache. What the source itself
-/// cannot run, or what takes more than 1 GiB, is made shorter, and the report says so. Weights that the inputs do not
+/// cannot run, or what takes too much memory (256 MiB and 8 times the weights, 1 GiB at most), is made shorter, and the report says so. Weights that the inputs do not
 /// reach, such as embeddings of other tokens, are not seen. Of linked weights, which the checkpoint shares, only the size is recorded: what was
 /// changed in place has changed in both.
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     VerificationFailed::check(&report)?;
     if !arguments.json {
-        print(&format!("verified against {}: {}\n", source.display(), summary(&report)))?;
+        print(&format!("verified against {}: {}\n", source.display(), report.summary()))?;
     }
     Ok(())
 }

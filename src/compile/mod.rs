@@ -1,5 +1,6 @@
 //! Compiling a model: checkpoint -> graph -> passes -> files -> artifact.
 
+mod check;
 mod describe;
 mod links;
 mod sentence;
@@ -8,8 +9,8 @@ mod write;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
-use planish_ir::{Graph, Node, Op};
+use anyhow::Result;
+use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::raise::{Explanation, explain, raised};
@@ -24,6 +25,7 @@ use crate::draft::Draft;
 use crate::files::relative_path;
 use crate::source::SourceModel;
 
+pub use check::output as check_output;
 pub(crate) use describe::{interface, value_info};
 
 /// How to compile.
@@ -166,7 +168,7 @@ pub fn lower(
 ) -> Result<Lowered> {
     let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
-    check_halves(&source, options)?;
+    check::model(&source, options, observer)?;
     let one = |part: &planish_models::Part| {
         let mut pipeline = Pipeline::new(options.passes_for(part.name));
         pipeline.stop_after = stop_after;
@@ -190,47 +192,8 @@ pub fn lower(
         Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
-    check_patterns(options, &parts)?;
-    let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
-    if let Some(first) = reports.peek().map(|report| report.half)
-        && !(options.backend.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
-        && reports.all(|report| report.changed == 0)
-    {
-        observer.warning(&format!("--{first} changed nothing: the model has no float32 that it applies to"));
-    }
+    check::lowered(options, &parts, observer)?;
     Ok(Lowered { source, parts })
-}
-
-/// A model whose products are computed in one half type is not brought to the other.
-fn check_halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
-    let Some(precision) = options.passes.precision.as_deref().and_then(Precision::half) else { return Ok(()) };
-    let other = precision.half.other();
-    let is_product = |node: &Node| match &node.op {
-        Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) => true,
-        Op::Foreign(op) => op.is("Conv") || op.is("Gemm"),
-        _ => false,
-    };
-    let in_other = |graph: &Graph, node: &Node| graph.ty(node.outputs[0]).dtype == other.dtype();
-    let mut graphs = source.parts.iter().map(|part| &part.graph);
-    if graphs.any(|graph| graph.nodes().any(|(_, node)| is_product(node) && in_other(graph, node))) {
-        bail!("the model computes in {other} already; --{} is for models in float32", precision.half);
-    }
-    Ok(())
-}
-
-/// Each pattern of what is to be kept in float32 has to match something.
-fn check_patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
-    let patterns = options.passes.precision.iter().filter_map(|p| p.half()).flat_map(|precision| &precision.keep);
-    for (at, pattern) in patterns.enumerate() {
-        let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
-        if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {
-            bail!(
-                "nothing is named as --keep-fp32 `{pattern}` says; `planish compile --stop-after 0` prints the graph \
-                 with the names of its nodes and weights"
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Compiles a model into a draft of an artifact at `folder`.
@@ -243,25 +206,10 @@ pub fn compile(
     options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<Compiled> {
-    check_output(model, folder, options.force)?;
+    check::output(model, folder, options.force)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
-    options.package.check(&source)?;
-    options.package.warnings(&source).iter().for_each(|warning| observer.warning(warning));
+    check::artifact(model, &source, &lowered, options, observer)?;
     let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
-    if options.passes.padding.logits == Logits::Padded && widened.is_none() {
-        bail!("{} scores no tokens whose logits could be padded; leave out --logits padded", model.name());
-    }
-    if let Some(note) = sentence_note(model, &source) {
-        observer.note(&note);
-    }
-    if options.placement == Placement::Link
-        && let Some(warning) = links::warning(lowered.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w))
-    {
-        if options.strict {
-            bail!("{warning}; leave out --weights link, or --strict");
-        }
-        observer.warning(&warning);
-    }
     let draft = Draft::create(folder, options.force)?;
     let (emitted, files) = write::graphs(model, &lowered, draft.folder(), options, observer)?;
     let mut companions = write::companions(model, draft.folder())?;
@@ -302,32 +250,4 @@ pub fn compile(
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
     let artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend };
     Ok(Compiled { draft, artifact, source, explanations })
-}
-
-/// What has to be said of embeddings of a checkpoint that pools them.
-fn sentence_note(model: &SourceModel, source: &Loaded) -> Option<String> {
-    let outputs = source.parts.iter().flat_map(|part| part.graph.outputs()).map(|output| output.name.as_str());
-    let embeds = source.task == Some(Task::FeatureExtraction);
-    sentence::note(&model.folder(), &outputs.collect::<Vec<_>>()).filter(|_| embeds)
-}
-
-/// Checks that a model may be compiled into a folder, before work that would be in vain.
-///
-/// # Errors
-/// When the folder holds the model itself, or something else that may not be replaced.
-pub fn check_output(model: &SourceModel, folder: &Path, force: bool) -> Result<()> {
-    refuse_own_source(model, folder)?;
-    Draft::check(folder, force)
-}
-
-/// The output must not replace the folder that holds the source.
-fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
-    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
-    // The folder of the files and the files themselves: either may be reached by symbolic links.
-    let own = model.folder();
-    let mut paths = std::iter::once(own.as_path()).chain(model.weight_files());
-    if paths.any(|path| path.canonicalize().is_ok_and(|p| p.starts_with(&folder))) {
-        bail!("the output folder {} holds the model itself; choose another with -o", folder.display());
-    }
-    Ok(())
 }

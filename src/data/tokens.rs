@@ -11,7 +11,7 @@ use planish_models::Loaded;
 use super::DataOptions;
 use crate::artifact::manifest::Input;
 use crate::chain::CACHE;
-use crate::generate::{GenerationConfig, TOKENIZER, Text};
+use crate::generate::{GenerationConfig, TOKENIZER, TextTokenizer};
 
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;
@@ -22,7 +22,7 @@ const DECODER_IDS: &str = "decoder_input_ids";
 
 /// What makes inputs of texts.
 pub(super) struct Tokens {
-    tokenizer: Text,
+    tokenizer: TextTokenizer,
     ids: Column,
     mask: Option<Column>,
     /// That of the decoder, with the token that its text begins with.
@@ -87,7 +87,7 @@ impl Tokens {
         };
         let vocabulary = wanted.iter().find(|(name, _)| name == IDS).and_then(|(_, input)| input.end);
         Ok(Self {
-            tokenizer: Text::open(folder)?.cut_to(longest)?,
+            tokenizer: TextTokenizer::open(folder)?.cut_to(longest)?,
             ids,
             mask: port(MASK)?,
             decoder,

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use planish_eval::Tensor;
 use planish_ir::Dim;
-use planish_runtimes::{Port, Value};
+use planish_runtimes::{Port, RuntimeValue};
 
 use super::model::output;
 use crate::chain::CACHE;
@@ -12,7 +12,7 @@ use crate::chain::CACHE;
 /// takes.
 pub(super) struct Cache {
     entries: Vec<Entry>,
-    values: Vec<Value>,
+    values: Vec<RuntimeValue>,
 }
 
 /// A key or a value of a layer.
@@ -49,12 +49,12 @@ impl Cache {
     }
 
     /// What a step takes.
-    pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub(super) fn inputs(&self) -> impl Iterator<Item = (&str, &RuntimeValue)> {
         self.entries.iter().map(|entry| entry.past.name.as_str()).zip(&self.values)
     }
 
     /// Takes what a step gave.
-    pub(super) fn update(&mut self, outputs: &mut Vec<(String, Value)>) -> Result<()> {
+    pub(super) fn update(&mut self, outputs: &mut Vec<(String, RuntimeValue)>) -> Result<()> {
         self.values = self.entries.iter().map(|entry| output(outputs, &entry.present)).collect::<Result<_>>()?;
         Ok(())
     }

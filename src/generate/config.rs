@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document::{Document, whole};
 use super::tokens::{end_tokens, token};
-use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Options, Processors, Sampling, Search};
+use super::{Beams, EarlyStopping, GenerateOptions, Length, MOST_BEAMS, Processors, Sampling, Search};
 
 const FILE: &str = "generation_config.json";
 const MODEL: &str = "config.json";
@@ -149,7 +149,7 @@ impl GenerationConfig {
     ///
     /// # Errors
     /// When settings contradict each other or are out of their range.
-    pub fn options(&self, seed: u64) -> Result<Options> {
+    pub fn options(&self, seed: u64) -> Result<GenerateOptions> {
         let search = match (self.do_sample, self.num_beams.get()) {
             (_, beams) if beams > MOST_BEAMS => {
                 bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams or --greedy")
@@ -171,7 +171,7 @@ impl GenerationConfig {
             (None, Some(length)) => Length::Total(length),
             (None, None) => Length::New(MAX_NEW_TOKENS),
         };
-        Ok(Options { length, end_tokens: self.end_tokens.clone(), search, processors: self.processors.clone() })
+        Ok(GenerateOptions { length, end_tokens: self.end_tokens.clone(), search, processors: self.processors.clone() })
     }
 
     fn sampling(&self, seed: u64) -> Result<Sampling> {

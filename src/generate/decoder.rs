@@ -1,7 +1,7 @@
 //! A decoder on a runtime, and its cache of keys and values.
 
 use anyhow::{Result, bail};
-use planish_runtimes::{Session, Value};
+use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix};
@@ -86,7 +86,7 @@ impl Decoder {
             tokens.push(("position_ids", last(&|row| padded(row, &mut (0i64..).take(row.ids.len())))?));
         }
         let tokens = tokens.iter().map(|(name, value)| (*name, value));
-        let inputs: Vec<(&str, &Value)> = tokens.chain(self.cache.inputs()).collect();
+        let inputs: Vec<(&str, &RuntimeValue)> = tokens.chain(self.cache.inputs()).collect();
         let mut outputs = self.session.run_values(&inputs)?;
         if self.caching {
             self.cache.update(&mut outputs)?;

@@ -1,7 +1,7 @@
 //! An encoder-decoder on a runtime: what the encoder made of prompts, and the decoder's caches.
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish_runtimes::{Session, Value};
+use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix, output};
@@ -30,9 +30,9 @@ pub(super) struct EncoderDecoder {
     /// The prompt of each row.
     prompts: Vec<usize>,
     /// `encoder_attention_mask` of each row.
-    mask: Option<Value>,
+    mask: Option<RuntimeValue>,
     /// `encoder_hidden_states` of each row; only where the keys and values of them are not cached.
-    hidden: Option<Value>,
+    hidden: Option<RuntimeValue>,
 }
 
 /// The decoder with a cache.
@@ -142,7 +142,7 @@ impl EncoderDecoder {
 }
 
 /// What the first step has made.
-fn kept(value: &Option<Value>) -> Result<&Value> {
+fn kept(value: &Option<RuntimeValue>) -> Result<&RuntimeValue> {
     value.as_ref().context("the encoder has read no prompts")
 }
 
@@ -186,7 +186,7 @@ impl LanguageModel for EncoderDecoder {
         let ids = matrix(ids.len(), ids.to_vec())?;
         let tokens = [("input_ids", &ids), ("encoder_attention_mask", kept(&self.mask)?)];
         let cached = with_past.own.inputs().chain(with_past.cross.inputs());
-        let inputs: Vec<(&str, &Value)> = tokens.into_iter().chain(cached).collect();
+        let inputs: Vec<(&str, &RuntimeValue)> = tokens.into_iter().chain(cached).collect();
         let mut outputs = with_past.session.run_values(&inputs)?;
         with_past.own.update(&mut outputs)?;
         Scores::last(&mut outputs, self.scored)

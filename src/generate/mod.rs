@@ -1,4 +1,4 @@
-//! Text generation with the artifact of a decoder or an encoder-decoder: prompts of token ids in,
+//! TextTokenizer generation with the artifact of a decoder or an encoder-decoder: prompts of token ids in,
 //! continuations out.
 //!
 //! A [`LanguageModel`] runs the artifact and holds its cache. [`Processors`] change its scores of the
@@ -33,14 +33,14 @@ pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};
 pub(crate) use text::TOKENIZER;
-pub use text::Text;
+pub use text::TextTokenizer;
 pub use tokens::end_tokens;
 pub(crate) use tokens::token;
 pub use top_k::{Candidate, Row, top_k};
 
 /// What is generated, and how.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct GenerateOptions {
     /// No continuation gets longer, its end token included.
     pub length: Length,
     /// Each of these ends a continuation, which keeps it; none where it is empty.
@@ -112,7 +112,7 @@ pub struct Generated {
 pub fn generate(
     model: &mut dyn LanguageModel,
     prompts: &[Vec<i64>],
-    options: &Options,
+    options: &GenerateOptions,
     on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
 ) -> Result<Generated> {
     if prompts.is_empty() {
@@ -149,7 +149,7 @@ struct Prompt {
 }
 
 impl Prompt {
-    fn new(model: &dyn LanguageModel, prompt: &[i64], options: &Options) -> Result<Self> {
+    fn new(model: &dyn LanguageModel, prompt: &[i64], options: &GenerateOptions) -> Result<Self> {
         let room = model.room(prompt)?;
         let beginning = model.beginning(prompt);
         let wanted = match options.length {
@@ -169,7 +169,7 @@ impl Prompt {
     }
 
     /// The text with these new tokens.
-    fn sequence<'a>(&'a self, new: &'a [i64], options: &'a Options) -> Sequence<'a> {
+    fn sequence<'a>(&'a self, new: &'a [i64], options: &'a GenerateOptions) -> Sequence<'a> {
         Sequence { beginning: &self.beginning, new, limit: self.limit.tokens, end_tokens: &options.end_tokens }
     }
 }

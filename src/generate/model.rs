@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
 use planish_models::Task;
-use planish_runtimes::{Runtime, Session, SessionOptions, Value};
+use planish_runtimes::{Runtime, RuntimeValue, Session, SessionOptions};
 
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder};
@@ -168,14 +168,14 @@ pub(super) fn check_prompt(prompt: &[i64], vocabulary: i64) -> Result<()> {
 }
 
 /// Rows of equal length as a tensor, [rows, columns].
-pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<Value> {
+pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<RuntimeValue> {
     let columns = elements.len() / rows.max(1);
     let tensor = Tensor::new(vec![rows, columns], elements).ok_or_else(|| anyhow!("rows differ in length"))?;
     Ok(tensor.into())
 }
 
 /// Takes an output of a run out of all of them.
-pub(super) fn output(outputs: &mut Vec<(String, Value)>, name: &str) -> Result<Value> {
+pub(super) fn output(outputs: &mut Vec<(String, RuntimeValue)>, name: &str) -> Result<RuntimeValue> {
     match outputs.iter().position(|(output, _)| output == name) {
         Some(at) => Ok(outputs.swap_remove(at).1),
         None => Err(anyhow!("the model does not give `{name}`; compile it again")),
@@ -192,7 +192,7 @@ pub struct Scores {
 impl Scores {
     /// Those of the last column of the output `logits`, [rows, columns, vocabulary]; the first `scored`
     /// where there are more.
-    pub(super) fn last(outputs: &mut Vec<(String, Value)>, scored: usize) -> Result<Self> {
+    pub(super) fn last(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<Self> {
         let logits = output(outputs, "logits")?;
         let (true, &[_, columns, width]) = (logits.dtype().is_float(), logits.shape()) else {
             let (dtype, shape) = (logits.dtype(), logits.shape());

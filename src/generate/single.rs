@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 
-use super::{Continuation, LanguageModel, Options, Prompt, Sampling, Scores, likeliest, nothing_follows};
+use super::{Continuation, GenerateOptions, LanguageModel, Prompt, Sampling, Scores, likeliest, nothing_follows};
 
 /// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn.
 pub(super) fn search(
     model: &mut dyn LanguageModel,
     mut scores: Scores,
     prompts: &[Prompt],
-    options: &Options,
+    options: &GenerateOptions,
     sampling: Option<&Sampling>,
     on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
 ) -> Result<Vec<Continuation>> {

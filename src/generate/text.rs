@@ -1,4 +1,4 @@
-//! Text to token ids and back.
+//! TextTokenizer to token ids and back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ const READING: Bounds = Bounds { time: Duration::from_secs(120), memory: 4 << 30
 const TEXT: Bounds = Bounds { time: Duration::from_secs(60), memory: 1 << 30 };
 
 /// An artifact's tokenizer.
-pub struct Text {
+pub struct TextTokenizer {
     tokenizer: Arc<Tokenizer>,
     path: String,
 }
 
-impl Text {
+impl TextTokenizer {
     /// Reads `tokenizer.json` of an artifact. The padding and truncation that it says are left out, as the transformers
     /// library does unless it is asked for them: they are of the data that the tokenizer was made for.
     ///

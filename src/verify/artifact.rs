@@ -7,7 +7,7 @@ use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::{Loaded, Part};
 use planish_runtimes::{
-    Arithmetic, Model, Port, Reference as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
+    Arithmetic, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
 };
 
 use super::{

@@ -132,7 +132,7 @@ mod tests {
     use std::path::Path;
 
     use planish_models::{Checkpoint, LoadOptions, load};
-    use planish_runtimes::{Model, Reference, Runtime, SessionOptions};
+    use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions};
 
     use super::*;
 
@@ -212,7 +212,8 @@ mod tests {
             let checkpoint = Checkpoint::open(&folder).unwrap();
             let options = LoadOptions { task: None, strict: true };
             let model = load(&checkpoint, options).unwrap();
-            let session = Reference::default().load(Model::Graph(&model.parts[0].graph), SessionOptions::default());
+            let session =
+                ReferenceRuntime::default().load(Model::Graph(&model.parts[0].graph), SessionOptions::default());
             let found = per_token(session.unwrap().as_ref());
             found.iter().map(|(name, axis)| format!("{name} {axis}")).collect::<Vec<_>>()
         };

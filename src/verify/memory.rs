@@ -5,12 +5,17 @@ use std::time::Duration;
 use planish_eval::Limits;
 use planish_ir::{Bindings, Graph, TensorType, ValueId};
 
-/// The most bytes that the inputs, the outputs and the largest other value of a case may take together while the
-/// reference computes them: verification has to run beside other programs on a usual machine.
-const MAX_BYTES: u64 = 1 << 30;
+/// The bytes that the inputs, the outputs and the largest other value of a case may take together while the reference
+/// computes them: of any model at least, and of any model at most. Verification has to run beside other programs on a
+/// usual machine, and of a small model in a small part of its memory.
+const LEAST_BYTES: u64 = 1 << 28;
+const MOST_BYTES: u64 = 1 << 30;
 
-/// The most bytes of the inputs of a case. The reference and the runtime under test hold several copies of them.
-const MAX_INPUT_BYTES: u64 = 1 << 27;
+/// How many bytes more these are for each byte of weights.
+const BYTES_PER_WEIGHT: u64 = 8;
+
+/// Which part of these the inputs may have: the reference and the runtime under test hold several copies of them.
+const INPUT_PART: u64 = 4;
 
 /// The bytes of an element while the reference interpreter computes it: floats are float64 then.
 const COMPUTED_BYTES: u64 = 8;
@@ -21,17 +26,29 @@ const COMPUTED_BYTES: u64 = 8;
 /// # Errors
 /// What takes how many bytes, and how many it may take.
 pub(super) fn check<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Result<(), String> {
-    let Bytes { inputs, all } = estimate(graph, shapes);
-    if inputs > MAX_INPUT_BYTES {
-        return Err(format!("its inputs have {inputs} bytes, and those of a case may have {MAX_INPUT_BYTES}"));
+    let (Bytes { inputs, all }, most) = (estimate(graph, shapes), most_bytes(graph));
+    let most_of_inputs = most / INPUT_PART;
+    if inputs > most_of_inputs {
+        return Err(format!(
+            "its inputs have {inputs} bytes, and those of a case of this model may have {most_of_inputs}"
+        ));
     }
-    if all > MAX_BYTES {
+    if all > most {
         return Err(format!(
             "its inputs, its outputs and its largest value would take {all} bytes in the reference interpreter, and a case \
-             may take {MAX_BYTES}"
+             of this model may take {most}"
         ));
     }
     Ok(())
+}
+
+/// The bytes that a case of a model may take.
+fn most_bytes(graph: &Graph) -> u64 {
+    LEAST_BYTES.saturating_add(weight_bytes(graph).saturating_mul(BYTES_PER_WEIGHT)).min(MOST_BYTES)
+}
+
+fn weight_bytes(graph: &Graph) -> u64 {
+    graph.weights().map(|(_, _, weight)| weight.bytes()).fold(0, u64::saturating_add)
 }
 
 /// The most rounds of loops in a run.
@@ -45,8 +62,7 @@ const MAX_LOOP_TIME: Duration = Duration::from_secs(20);
 #[must_use]
 pub fn reference_limits(graph: &Graph) -> Limits {
     // The weights once as they are stored, and once as they are read.
-    let weights = graph.weights().map(|(_, _, weight)| weight.bytes()).fold(0, u64::saturating_add);
-    let memory = MAX_BYTES.saturating_add(weights.saturating_mul(2));
+    let memory = most_bytes(graph).saturating_add(weight_bytes(graph).saturating_mul(2));
     Limits { memory: Some(memory), rounds: Some(MAX_ROUNDS), loop_time: Some(MAX_LOOP_TIME) }
 }
 
@@ -106,8 +122,22 @@ mod tests {
         assert_eq!(bytes(100), Bytes { inputs: 4 * 200, all: 8 * (200 + 200 + 100 * 100) });
         assert_eq!(bytes(1 << 40).all, u64::MAX, "what overflows is too much");
         let check = |n: usize| check(&graph, [("x", &[n, 2][..])]);
-        check(10_000).unwrap();
-        assert!(check(12_000).unwrap_err().contains("largest value would take 1152384000 bytes"));
-        assert!(check((1 << 24) + 1).unwrap_err().starts_with("its inputs have 134217736 bytes"));
+        check(5_000).unwrap();
+        assert!(check(6_000).unwrap_err().contains("largest value would take 288192000 bytes"));
+        assert!(check((1 << 23) + 1).unwrap_err().starts_with("its inputs have 67108872 bytes"));
+    }
+
+    #[test]
+    fn a_case_of_a_large_model_may_take_more() {
+        let most = |rows: u64| {
+            let text = format!(
+                "graph \"wide\" {{\ninput %x: f32[n, 4]\nweight @w = uniform(1) : f32[{rows}, 4]\n\
+                 %y = linear(%x, @w) : f32[n, {rows}]\noutput y = %y\n}}"
+            );
+            most_bytes(&planish_ir::text::parse(&text, &planish_ir::text::no_files).unwrap())
+        };
+        assert_eq!(most(1), LEAST_BYTES + 8 * 16);
+        assert_eq!(most(1 << 20), LEAST_BYTES + 8 * (16 << 20));
+        assert_eq!(most(1 << 30), MOST_BYTES);
     }
 }

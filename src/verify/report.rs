@@ -6,7 +6,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
-use super::{ReferenceKind, Tolerances};
+use super::{Basis, ReferenceKind, Tolerances};
 use crate::chain::PRESENT;
 
 /// How a candidate compares with a reference.
@@ -83,6 +83,25 @@ impl Report {
     pub fn passed(&self) -> bool {
         let mut outputs = self.cases.iter().flat_map(|case| &case.outputs).peekable();
         outputs.peek().is_some() && outputs.all(|output| output.miss.is_none())
+    }
+
+    /// The worst figures of a report that passed, in a line, and what was not run.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let figures = || self.cases.iter().flat_map(|c| &c.outputs).filter_map(|o| o.figures.as_ref());
+        let worst = figures().map(|f| f.max_rel).fold(0.0, f64::max);
+        let cosine = figures().map(|f| f.cosine).fold(1.0, f64::min);
+        let Tolerances { basis, max_relative: allowed, .. } = self.tolerances;
+        let against = match self.reference {
+            ReferenceKind::Interpreter => String::new(),
+            other => format!(" against {}", other.description()),
+        };
+        let why = if basis == Basis::Quantized { format!(" for {}", basis.reason()) } else { String::new() };
+        let skipped: String = self.skipped.iter().map(|skipped| format!("\n    {skipped}")).collect();
+        format!(
+            "{}{against}, worst relative error {worst:.1e} of {allowed:.0e} allowed{why}, cosine {cosine:.7}{skipped}",
+            if self.cases.len() == 1 { "1 case".to_owned() } else { format!("{} cases", self.cases.len()) }
+        )
     }
 
     /// The outputs that miss: `label: output: why`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Op};
-use planish_runtimes::{Model, Reference, Runtime, Session, SessionOptions};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 use tokenizers::Tokenizer;
@@ -334,7 +334,8 @@ fn sentence_embeddings_hold_in_float16() {
         let file = out.join("model.onnx");
         // The interpreter rounds each result.
         let half = more.contains(&"--fp16");
-        let runtime: Box<dyn Runtime> = if half { Box::new(Reference::default()) } else { Box::new(onnx_runtime()) };
+        let runtime: Box<dyn Runtime> =
+            if half { Box::new(ReferenceRuntime::default()) } else { Box::new(onnx_runtime()) };
         (runtime.load(Model::onnx(&file), SessionOptions::default()).unwrap(), fs::metadata(&file).unwrap().len())
     };
     let (mut single, bytes) = load("single", &["--target", "onnx"]);

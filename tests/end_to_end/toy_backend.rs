@@ -13,7 +13,8 @@ use planish_ir::{DType, Graph};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{Kernels, Observation, Target, TokenOrder};
 use planish_runtimes::{
-    Arithmetic, Description, Format, Model, Reference, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+    Arithmetic, Description, Format, Model, ReferenceRuntime, Runtime, RuntimeError, Session, SessionOptions,
+    Unavailable,
 };
 
 use crate::support::{Silent, golden, scratch};
@@ -86,7 +87,7 @@ impl Runtime for ToyRuntime {
 
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         match model {
-            Model::File(FORMAT, path) => Reference::default().load(Model::onnx(path), options),
+            Model::File(FORMAT, path) => ReferenceRuntime::default().load(Model::onnx(path), options),
             other => panic!("{other} is no toy"),
         }
     }

@@ -61,6 +61,15 @@ macro_rules! operators {
                 [$($name::mnemonics(),)*].concat().into_iter()
             }
 
+            /// The names of the operands that an operator has or may have, by its mnemonic.
+            #[must_use]
+            pub fn operand_names(mnemonic: &str) -> Option<&'static [&'static str]> {
+                $(if $name::mnemonics().contains(&mnemonic) {
+                    return Some($name::operand_names());
+                })*
+                None
+            }
+
             /// Calls `f` on each operand, in the order of the text form.
             pub fn visit_operands(&self, f: &mut dyn FnMut(ValueId)) {
                 match self { $(Op::$name(p) => p.visit(f),)* }

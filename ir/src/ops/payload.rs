@@ -161,6 +161,8 @@ impl ParseArguments<'_> {
 pub trait Payload: Sized {
     /// The names in the text form: one, or one a kind.
     fn mnemonics() -> &'static [&'static str];
+    /// The names of the operands, in the order of the text form.
+    fn operand_names() -> &'static [&'static str];
     /// The name in the text form.
     fn mnemonic(&self) -> &'static str;
     /// Calls `f` on each operand.
@@ -247,6 +249,9 @@ macro_rules! payload {
         }
     };
     (@visits [$($o:ident),*] [$($a:ident),*]) => {
+        fn operand_names() -> &'static [&'static str] {
+            &[$(stringify!($o)),*]
+        }
         fn visit_dims(&self, f: &mut dyn FnMut(&$crate::Dim)) {
             $($crate::ops::Attribute::visit_dims(&self.$a, f);)*
             let _ = f;

@@ -12,6 +12,16 @@ impl WeightExpr {
             Self::Concat(parts, _) => parts,
         }
     }
+
+    /// Whether this transform only moves elements: each element is one of a child, bit by bit, or one that padding
+    /// appends.
+    #[must_use]
+    pub fn moves_elements(&self) -> bool {
+        match self {
+            Self::Stored(_) | Self::Inline(_) | Self::Uniform(_) | Self::Cast(_) => false,
+            Self::Transpose(..) | Self::Reshape(_) | Self::Concat(..) | Self::Pad(..) => true,
+        }
+    }
 }
 
 impl Weight {

@@ -366,6 +366,8 @@ fn a_transform_of_other_weights() {
     assert_eq!(joined.expr().children(), leaves);
     assert_eq!(whole.cast(DType::F16).unwrap().expr().children().len(), 1);
     assert!(a.expr().children().is_empty());
+    assert!(whole.expr().moves_elements() && joined.expr().moves_elements());
+    assert!(!a.expr().moves_elements() && !a.cast(DType::F16).unwrap().expr().moves_elements());
 
     /// The weight with its leaves in float16.
     fn halved(weight: &Weight) -> Option<Weight> {

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use planish_ir::Graph;
 
 pub use error::ImportError;
-pub use part::{Operand, read_body, read_operator};
+pub use part::{KnownOperand, read_body, read_operator};
 use serde::{Deserialize, Serialize};
 
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};

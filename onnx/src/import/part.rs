@@ -13,7 +13,7 @@ use crate::export::{attribute, data_type, value_info};
 use crate::proto::{DimensionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto};
 
 /// An operand of an operator.
-pub struct Operand {
+pub struct KnownOperand {
     /// Its type, without symbols.
     pub ty: TensorType,
     /// Its elements, where knowing them helps: of shapes, axes and indices.
@@ -54,14 +54,14 @@ pub fn read_body(op: &Foreign, body: &[u8], inputs: &[TensorType], captured: &[T
 ///
 /// # Errors
 /// When it is no operator of such operands.
-pub fn read_operator(op: &Foreign, operands: &[Option<Operand>]) -> Result<Graph, String> {
+pub fn read_operator(op: &Foreign, operands: &[Option<KnownOperand>]) -> Result<Graph, String> {
     let mut graph = GraphProto { name: op.op.0.clone(), ..GraphProto::default() };
     let mut node = NodeProto { op_type: op.op.0.clone(), name: op.op.0.clone(), ..NodeProto::default() };
     if !op.is_standard() {
         node.domain.clone_from(&op.domain.0);
     }
     for (index, operand) in operands.iter().enumerate() {
-        let Some(Operand { ty, elements }) = operand else {
+        let Some(KnownOperand { ty, elements }) = operand else {
             node.input.push(String::new());
             continue;
         };

@@ -7,7 +7,7 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Removes nodes and weights that no output needs. Inputs stay: they are the model's interface.
 pub const DEAD_CODE: Pass = Pass {
     name: "dead-code",
-    summary: "removes nodes and weights that no output needs; inputs stay, being the model's interface",
+    summary: "Removes nodes and weights that no output needs. Inputs stay, because they are the model's interface.",
     numerics: "none",
     example: Example {
         target: &ONNX,

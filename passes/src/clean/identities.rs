@@ -8,8 +8,10 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Removes operators that give back their operand, and merges chains of reshapes and transposes.
 pub const IDENTITIES: Pass = Pass {
     name: "identities",
-    summary: "removes operators that give back their operand (casts, reshapes, expansions, slices, transposes to what \
-              is there, concatenations of one, sums with 0, products with 1), and merges a reshape of a reshape, a transpose of a transpose, and a cast of what a cast widened",
+    summary: "Removes operators that return their operand unchanged. These are casts, reshapes, expansions, slices and \
+              transposes to what is there already, concatenations of one tensor, sums with 0 and products with 1. The \
+              pass also merges a reshape of a reshape, a transpose of a transpose, and a cast of a value that a cast \
+              widened.",
     numerics: "none",
     example: Example {
         target: &ONNX,

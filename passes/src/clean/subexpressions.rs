@@ -15,8 +15,8 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Computes equal things once.
 pub const COMMON_SUBEXPRESSIONS: Pass = Pass {
     name: "common-subexpressions",
-    summary: "computes equal things once: equal weights become one, and nodes with the same operator, operands and \
-              attributes become one; operands of commutative operators may stand in either order",
+    summary: "Computes equal values once. Equal weights become one weight. Nodes with the same operator, operands and \
+              attributes become one node. The operands of commutative operators may stand in either order.",
     numerics: "none",
     example: Example {
         target: &ONNX,

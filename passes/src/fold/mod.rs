@@ -20,10 +20,11 @@ pub const OPERAND_BYTES: u64 = 64 << 20;
 /// Computes at compile time what depends on weights only.
 pub const FOLD: Pass = Pass {
     name: "fold",
-    summary: "computes at compile time what depends on weights only: transposes, casts, reshapes and concatenations \
-              become lazy weight expressions whatever their size, other operators are evaluated when they read at \
-              most 64 MiB and write at most 1 MiB. A linear layer of a vector may read more: it does so piece by piece",
-    numerics: "the reference interpreter's: float32 results are rounded once from float64",
+    summary: "Computes at compile time what depends on weights only. Transposes, casts, reshapes and concatenations of \
+              weights become lazy weight expressions, whatever their size. Other operators are evaluated when they \
+              read at most 64 MiB and write at most 1 MiB. A linear layer of a vector may read more, because it reads \
+              its weight piece by piece.",
+    numerics: "The reference interpreter computes the values. It rounds float32 results once, from float64.",
     example: Example {
         target: &ONNX,
         fusion: true,

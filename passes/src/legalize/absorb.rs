@@ -13,13 +13,14 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 /// Moves biases of linear layers to where adding them costs nothing.
 pub const ABSORB_BIASES: Pass = Pass {
     name: "absorb-biases",
-    summary: "for target ort, moves biases to where adding them costs nothing. The bias b of a linear layer whose \
-              result is added to a normalized x moves into the norm's own bias, and the other linear layers of x, of \
-              weight W, take W * b off theirs: (y * V + b) + x = y * V + (x + b). The bias of an attention's keys goes, \
-              unless they are cached or scores are capped: it adds the same to all scores of a query, and softmax does \
-              not see that. That it is faster was measured on CPUs, so target ort-cuda keeps biases where they are",
-    numerics: "x + b rounds once where b was added elsewhere, and W * b is taken off again: differences grow with the \
-               size of b relative to x, 1e-6 in trained models",
+    summary: "Moves biases of linear layers to places where they cost nothing. The pass runs for target ort, because \
+              the gain was measured on CPUs. When the result of a linear layer is added to a normalized x, the bias b \
+              of the layer moves into the bias of the norm. Every other linear layer of x, with weight W, subtracts W \
+              * b from its own bias. The sum stays the same: (y * V + b) + x = y * V + (x + b). The bias of an \
+              attention's keys is dropped, unless the keys are cached or the scores are capped: it adds the same \
+              number to all scores of a query, and softmax ignores that.",
+    numerics: "x + b rounds where b was added elsewhere before, and W * b is subtracted again. The differences grow \
+               with the size of b relative to x. In trained models they are about 1e-6.",
     example: Example {
         target: &ORT,
         fusion: true,

@@ -9,9 +9,9 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Lowers activations that the target has no operator for to arithmetic.
 pub const LOWER_ACTIVATIONS: Pass = Pass {
     name: "lower-activations",
-    summary: "lowers activations that the target has no operator for to arithmetic: silu always, gelu before opset 20 \
-              and without fusion",
-    numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7",
+    summary: "Lowers activations to arithmetic where the target has no operator for them. Silu is always lowered. Gelu \
+              is lowered before opset 20, and without fusion.",
+    numerics: "Each step rounds, where a fused kernel rounds once: relative differences of a few 1e-7.",
     example: Example {
         target: &ONNX,
         fusion: true,

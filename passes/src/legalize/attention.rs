@@ -12,19 +12,21 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Lowers attention to products and a softmax.
 pub const LOWER_ATTENTION: Pass = Pass {
     name: "lower-attention",
-    summary: "lowers attention to matrix products and a softmax; a key that takes no part has the most negative finite \
-              number of its type added to its scores, so that no row becomes NaN. Queries are scaled before the \
-              product; in float16 and bfloat16 queries and keys are, each by the square root, so that neither operand \
-              leaves the range of the type further than it must, and from the scores to the softmax all is computed in \
-              float32, in which a row of which every key is left out stays uniform. Keys that are results stay as they are. Queries' heads \
-              that share a head of keys are multiplied with it as one matrix, without repeating it. Where the operands \
-              are transposed from [sequence, batch, features], heads are split off that form. For target ort, from opset \
-              23 on, attention with a cache stays whole, in float32, without a softcap and where each head has keys of \
-              its own: there is an operator for it, which takes what is left out as an addend. Target ort-cuda, where \
-              nothing was measured yet, takes products",
-    numerics: "scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 \
-               both roots and both scaled operands round: up to 2e-3 and 1.6e-2 of the terms that a score sums. \
-               ONNX Runtime's operator gives zeros where the mask leaves out every key of a query, which are padding",
+    summary: "Lowers attention to matrix products and a softmax. Where the mask leaves out a key, the most negative \
+              finite number of the element type is added to its scores, so that no row becomes NaN. Queries are \
+              multiplied by the scale before the product with the keys. In float16 and bfloat16, queries and keys are \
+              each multiplied by the square root of the scale instead, so that neither operand leaves the range of the \
+              type further than it must. In these types everything from the scores to the softmax is computed in \
+              float32, in which a row whose keys are all left out stays uniform. Keys that the attention returns stay \
+              unscaled. Query heads that share a head of keys are multiplied with it as one matrix, so that the keys \
+              are not repeated. Where the operands are transposed from [sequence, batch, features], heads are split \
+              from that order. For target ort, from opset 23 on, attention with a cache stays one operator if it \
+              computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
+              mask and causality as an addend. Other targets take products.",
+    numerics: "Scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 both \
+               roots and both scaled operands round: differences of up to 2e-3 and 1.6e-2 of the terms that a score \
+               sums. Where the mask leaves out every key of a query, ONNX Runtime's operator returns zeros. Such \
+               queries are padding.",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -12,12 +12,12 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError, TokenOrder};
 /// Has everything that works token by token see a matrix, [tokens, features].
 pub const FLATTEN_TOKENS: Pass = Pass {
     name: "flatten-tokens",
-    summary: "has linear layers, and what works token by token between them, see a matrix [tokens, features]: a linear \
-              layer of a matrix is one Gemm, with bias and with the weight as stored, where one of more dimensions is \
-              a product, a sum and a transposed copy of the weight. For target ort, up to the last attention, tokens \
-              of one position stand together, [sequence * batch, features]: attention then takes its operands as \
-              strided matrices where they are, without transposing them; that was measured on CPUs, so target ort-cuda \
-              takes the plain order",
+    summary: "Turns linear layers, and the operators between them that work on each token alone, into operations on a \
+              matrix [tokens, features]. A linear layer of a matrix is one Gemm, with its bias and with the weight as \
+              stored. A linear layer of a tensor with more dimensions would need a product, a sum and a transposed \
+              copy of the weight. For target ort, tokens are ordered by position, [sequence * batch, features], up to \
+              the last attention without a cache. Attention can then read its operands as strided matrices where they \
+              are, without transposing them. This was measured on CPUs, so other targets order tokens by batch.",
     numerics: "none",
     example: Example {
         target: &ONNX,

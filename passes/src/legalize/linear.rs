@@ -9,10 +9,12 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Lowers linear layers that are no single matrix product to a product and a sum.
 pub const LOWER_LINEAR: Pass = Pass {
     name: "lower-linear",
-    summary: "lowers linear layers to a product with the weight, transposed unless it is stored so, and a sum: those of tensors that are no \
-              matrices, those of what a DequantizeLinear gives, and without fusion all; the others become one Gemm that takes the weight \
-              as stored. ONNX Runtime quantizes the weight of a Gemm between DequantizeLinear and QuantizeLinear, which the model does not",
-    numerics: "the sum rounds once more: relative differences of 1e-7",
+    summary: "Lowers linear layers to a matrix product and a sum. The weight is transposed, unless it is stored that \
+              way. The pass lowers layers whose operand is no matrix, layers whose operand comes from \
+              DequantizeLinear, and without fusion all layers. Every other layer becomes one Gemm, which takes the \
+              weight as stored. ONNX Runtime would quantize the weight of a Gemm between DequantizeLinear and \
+              QuantizeLinear, and the model does not do that.",
+    numerics: "The sum rounds once more: relative differences of 1e-7.",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -9,12 +9,13 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Lowers norms that the target has no operator for to arithmetic.
 pub const LOWER_NORMS: Pass = Pass {
     name: "lower-norms",
-    summary: "lowers norms to means, squares and a square root: layer normalization without fusion, every opset that is \
-              written having an operator for it; root mean square normalization without fusion and before opset 23, in \
-              the form that ONNX Runtime recognises and fuses when it loads a graph. In float16 and bfloat16 all up to the \
-              weight is computed in float32",
-    numerics: "each step rounds where the fused kernel would round once: relative differences of a few 1e-7; in float16 \
-               and bfloat16 the normalized value, its product with the weight and the sum with the bias round",
+    summary: "Lowers norms to means, squares and a square root. Layer normalization is lowered only without fusion, \
+              because every opset that planish writes has an operator for it. Root mean square normalization is \
+              lowered without fusion and before opset 23, in the form that ONNX Runtime recognizes and fuses when it \
+              loads a graph. In float16 and bfloat16, everything before the product with the weight is computed in \
+              float32.",
+    numerics: "Each step rounds, where a fused kernel rounds once: relative differences of a few 1e-7. In float16 and \
+               bfloat16 the normalized value, its product with the weight and the sum with the bias each round.",
     example: Example {
         target: &ONNX,
         fusion: false,

@@ -10,9 +10,9 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Lowers rotary position embedding to arithmetic on the halves of each head.
 pub const LOWER_ROTARY: Pass = Pass {
     name: "lower-rotary",
-    summary: "lowers rotary position embedding to arithmetic on the two elements of each pair, which are split off the \
-              heads and put together again",
-    numerics: "products round before they are added: relative differences of 1e-7",
+    summary: "Lowers rotary position embedding to arithmetic. The two elements of each pair are split from the heads, \
+              turned, and put together again.",
+    numerics: "Products round before they are added: relative differences of 1e-7.",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -12,10 +12,12 @@ use crate::{Example, ORT_CUDA, Options, Outcome, Pass, PassError};
 /// Has operators that the target has no kernel for run on kernels that it has.
 pub const SUBSTITUTE_KERNELS: Pass = Pass {
     name: "substitute-kernels",
-    summary: "for target ort-cuda, has operators without a kernel run on others: those on float16 or bfloat16 in \
-              float32, between casts, such as comparisons, logarithms, means and running sums of bfloat16; equality beyond \
-              opset 18 as neither less nor greater. What has no substitute is left to check-kernels",
-    numerics: "none: float32 has all numbers of the half types, and results round once",
+    summary: "Replaces operators that the target has no kernel for by operators that it has kernels for. The pass runs \
+              for target ort-cuda. Operators on float16 or bfloat16 run in float32, between casts: for example \
+              comparisons, logarithms, means and running sums of bfloat16. Equality beyond opset 18 becomes \
+              `less_or_equal` and `greater_or_equal`. Operators without a substitute stay, and check-kernels reports \
+              them.",
+    numerics: "none: float32 holds every number of the half types, and results round once",
     example: Example {
         target: &ORT_CUDA,
         fusion: true,

@@ -9,18 +9,20 @@ use crate::build::Builder;
 use crate::legalize::scores;
 use crate::{Example, ONNX, Observation, Options, Outcome, Pass, PassError};
 
-pub use names::{Observed, observed};
+pub use names::{Observed, observed, scores_name, scores_of};
 
 /// Adds outputs with the range of each float.
 pub const OBSERVE: Pass = Pass {
     name: "observe",
-    summary: "adds outputs for calibration, which compiling leaves out: of each floating-point input and result of a \
-              node the least and the largest element, and whether one is not a number, which a runtime's extremes may \
-              not show; of each attention the same of its scaled scores, before softcap, bias and mask, under \
-              RESULT/scores. Outputs are scalars, named after the value, and computed right behind it, so that no \
-              tensor lives longer; for target ort at the end, the last value first, which is the order that ONNX \
-              Runtime runs interleaved. A graph that has observers stays as it is",
-    numerics: "none: what the graph computed stays as it was",
+    summary: "Adds outputs for calibration; compiling does not run this pass. For each floating-point input, and each \
+              floating-point result of a node, three outputs hold the smallest element, the largest element, and \
+              whether an element is NaN, which the minimum and the maximum of a runtime may hide. For each attention \
+              they hold the same of its scaled scores, before softcap, bias and mask, under the name RESULT/scores. \
+              The outputs are scalars, and their names contain the name of the value. Each is computed directly behind \
+              its value, so that no tensor lives longer. For target ort they are computed at the end, the last value \
+              first, because ONNX Runtime runs nodes in this order interleaved. A graph that has such outputs stays as \
+              it is.",
+    numerics: "none: the pass adds outputs and changes no value",
     example: Example {
         target: &ONNX,
         fusion: true,
@@ -70,7 +72,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let results = graph.node(node).outputs.clone();
         if let Op::Attention(attention) = graph.node(node).op.clone() {
             let l = &mut Builder::at(graph, results[0]);
-            let name = format!("{}/scores", l.graph.value(l.like).name);
+            let name = scores_name(&l.graph.value(l.like).name);
             pending.push((name, scores(l, &attention)?));
         }
         pending.extend(results.into_iter().filter(|v| is_float(graph, *v)).map(|v| (graph.value(v).name.clone(), v)));

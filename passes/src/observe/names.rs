@@ -37,6 +37,21 @@ pub fn observed(output: &str) -> Option<(Observed, &str)> {
     Observed::ALL.into_iter().find_map(|kind| Some((kind, output.strip_prefix(kind.prefix())?)))
 }
 
+/// What the name of the scores of an attention ends with.
+const SCORES: &str = "/scores";
+
+/// The name under which the scores of an attention are observed, by the name of its result.
+#[must_use]
+pub fn scores_name(result: &str) -> String {
+    format!("{result}{SCORES}")
+}
+
+/// The result of the attention whose scores are observed under a name.
+#[must_use]
+pub fn scores_of(name: &str) -> Option<&str> {
+    name.strip_suffix(SCORES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +62,6 @@ mod tests {
             assert_eq!(observed(&kind.output("encoder.layer.0/scores")), Some((kind, "encoder.layer.0/scores")));
         }
         assert_eq!(observed("logits"), None);
+        assert_eq!((scores_of(&scores_name("layer.0")), scores_of("layer.0")), (Some("layer.0"), None));
     }
 }

@@ -10,14 +10,14 @@ use crate::{Example, FeaturePadding, Note, ONNX, Options, Outcome, Pass, PassErr
 /// Pads the features of linear layers to sizes that the target's kernels are aligned to.
 pub const PAD_LINEAR: Pass = Pass {
     name: "pad-linear",
-    summary: "pads the features of linear layers to a multiple that the target's kernels are faster at. Features \
-              between linear layers, with only activations that keep zeros (gelu, relu, silu, tanh) and products \
-              between, are padded on both sides, which costs nothing at run time. Other layers whose results are not \
-              aligned are padded and their results sliced; but those with fewer results than the multiple stay, as \
-              classifiers have: they would compute more padding than results. So do layers whose inputs alone are not \
-              aligned: padding these at run time would copy them. Weights with other uses stay, and so does all \
-              without fusion",
-    numerics: "none, but that a product of another size may add up in another order",
+    summary: "Pads the features of linear layers to a multiple that the target's kernels are faster at. Features \
+              between two linear layers are padded on both sides if only products and activations that keep zeros \
+              (gelu, relu, silu, tanh) stand between. This costs nothing at run time. Results of other layers are \
+              padded, and a slice removes the padding. Layers with fewer results than the multiple stay, as \
+              classifiers have: they would compute more padding than results. Layers of which only the operand is not \
+              aligned stay, because padding it at run time would copy it. Weights with other uses stay. Without fusion \
+              everything stays.",
+    numerics: "none, except that a product of another size may sum in another order",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -13,14 +13,15 @@ use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
 /// Pads tables of tokens and the heads that score them.
 pub const PAD_VOCAB: Pass = Pass {
     name: "pad-vocab",
-    summary: "pads the tables that token ids are looked up in, and the linear layers that score tokens with their \
-              biases, to a multiple of rows (--pad-vocab): kernels for matrix products are faster at sizes that are \
-              aligned. A table that scores too stays one tensor. No id reaches the new rows of zeros; the new columns \
-              of scores are sliced off behind the layer, or with --logits padded hold the finite minimum of the \
-              element type. A head is the linear layer that an output comes from element by element, if its weight is \
-              such a table, or if the output is called `logits` and is as wide as a table has rows; ids are of tokens \
-              if they come from an input whose name ends with `input_ids`",
-    numerics: "none in the columns of tokens, but that a product of another size may add up in another order",
+    summary: "Pads the vocabulary to a multiple of rows (--pad-vocab), because kernels for matrix products are faster \
+              at aligned sizes. The pass pads the tables that token ids are looked up in, and the linear layers that \
+              score tokens, with their biases. A table that also scores tokens stays one tensor. The new rows of a \
+              table hold zeros, and no id reaches them. A slice behind the layer removes the new columns of the \
+              scores. With --logits padded they stay, and hold the most negative finite number of the element type. A \
+              linear layer scores tokens if an output is computed from it element by element, and its weight is such a \
+              table. It also does if that output is called `logits` and has as many columns as a table has rows. Ids \
+              are token ids if they come from an input whose name ends with `input_ids`.",
+    numerics: "none in the columns of tokens, except that a product of another size may sum in another order",
     example: Example {
         target: &ONNX,
         fusion: true,

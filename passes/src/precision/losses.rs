@@ -104,10 +104,8 @@ fn loss(name: &str, weight: &Weight, half: Half) -> Result<Loss, WeightError> {
 fn measure(weight: &Weight, half: Half, sums: &mut Sums) -> Result<(), WeightError> {
     match weight.expr() {
         WeightExpr::Cast(of) if is_held(of.dtype(), half) => Ok(()),
-        // Other transforms only move elements; those that padding appends saturate.
-        expr if !expr.children().is_empty() && !matches!(expr, WeightExpr::Cast(_)) => {
-            expr.children().iter().try_for_each(|child| measure(child, half, sums))
-        }
+        // Elements that padding appends saturate.
+        expr if expr.moves_elements() => expr.children().iter().try_for_each(|child| measure(child, half, sums)),
         _ => weight.stream(&mut |bytes| {
             sums.add(bytes, half);
             Ok(())

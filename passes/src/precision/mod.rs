@@ -10,11 +10,11 @@ mod report;
 mod store;
 mod widen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use planish_ir::{DType, Graph};
+use planish_ir::{DType, Graph, ValueId};
 use regex::Regex;
 
 use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
@@ -146,23 +146,24 @@ impl HalfPrecision {
 /// Brings a float32 graph to half precision.
 pub const HALVE: Pass = Pass {
     name: "halve",
-    summary: "brings a float32 graph to float16 or bfloat16, where one is asked for: weights are cast lazily, \
-              products, norms, rotations, activations and sums compute in it. In float32 stay: (positions) what is \
-              computed from integers alone, such as angles and masks, and sums and products with a number beyond \
-              the limit of activations; (reductions) sums, means, running sums, softmax, powers, exponentials, \
-              logarithms, roots and trigonometric functions on their own, and what follows them up to the next \
-              norm, product or bounded function, for only float32 holds how large or small they may be; (sole-use) \
-              what only such operators use, but for products and tables that are looked up in, and the bias of an \
-              attention; (shared) lookups in a table that another operator takes in float32, so that a tied one \
-              stays one tensor; (weights) operators with a weight that the type cannot hold, because elements \
-              overflow or so much underflows that the weight's relative error exceeds four units of roundoff; \
-              (activations) operators one of whose values was observed to exceed the limit; (asked) what was \
-              named; and inputs and outputs of the graph, unless they are to be halved too. What the graph has in the other \
-              half type, such as the slopes of ALiBi, is computed in float32. Norms compute their \
-              statistics and attention its softmax in float32 in any case. One value is cast once. On target ort, \
-              which has no half kernels, weights are stored in half precision instead (store-half)",
-    numerics: "weights and each result round to 11 (float16) or 8 (bfloat16) bits; results in the other half type no \
-               longer round to it",
+    summary: "Brings a float32 graph to float16 or bfloat16. The pass runs where half precision is asked for. Weights \
+              are cast lazily. Products, norms, rotations, activations and sums compute in the half type. The \
+              following stays float32. (positions) Values that are computed from integers alone, such as angles and \
+              masks, and sums and products with a number beyond the limit of activations. (reductions) Sums, means, \
+              running sums, softmax, powers, exponentials, logarithms, roots and trigonometric functions, and the \
+              operators behind them up to the next norm, product or bounded function: only float32 holds numbers as \
+              large or as small. (sole-use) Values that only such operators use, except products and tables of \
+              lookups, and the bias of an attention. (shared) Lookups in a table that another operator takes in \
+              float32, so that a tied table stays one tensor. (weights) Operators with a weight that overflows, or \
+              that underflows so much that its relative error exceeds four units of roundoff. (activations) Operators \
+              of which an operand or a result was observed to exceed the limit. (asked) Operators that --keep-fp32 \
+              names. Inputs and outputs of the graph stay float32 too, unless --keep-io half is given. Values that the \
+              graph has in the other half type, such as the slopes of ALiBi, are computed in float32. Norms always \
+              compute their statistics in float32, and attention always computes its softmax in float32. Each value is \
+              cast once. For target ort, which computes in float32, the pass only rounds weights to the half type, and \
+              store-half stores them in it.",
+    numerics: "Weights and results round to 11 bits (float16) or 8 bits (bfloat16). Results in the other half type no \
+               longer round to it.",
     example: Example {
         target: &ONNX,
         fusion: true,
@@ -184,19 +185,33 @@ pub const HALVE: Pass = Pass {
     run,
 };
 
+/// What was brought to half precision, and what was not.
+struct Halved {
+    /// How many operators compute in the half type, or where the target computes in float32, how many weights were
+    /// rounded to it.
+    changed: usize,
+    /// What is kept in float32 and would not be by its kind.
+    kept: Vec<Kept>,
+    /// For each pattern of what is to be kept, whether anything matched.
+    matched: Vec<bool>,
+    /// The weights that are in the half type now, by their values before.
+    weights: HashSet<ValueId>,
+}
+
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let Some(precision) = options.half() else { return Ok(Outcome::default()) };
     let mut losses = losses::losses(graph, precision.half)?;
-    let (changed, kept, matched, halved) = if options.target.computes_in_float32 {
+    let halved = if options.target.computes_in_float32 {
         store::round_weights(graph, precision, &losses)?
     } else {
         let plan = plan::plan(graph, precision, &losses);
-        let (changed, halved) = (plan.halved(), plan.halved_weights(graph));
-        *graph = rebuild::rebuild(graph, &plan::Halved { plan: &plan, precision })?;
-        (changed, plan.kept, plan.matched, halved)
+        let (changed, weights) = (plan.halved(), plan.halved_weights(graph));
+        *graph = rebuild::rebuild(graph, &plan::Planned { plan: &plan, precision })?;
+        Halved { changed, kept: plan.kept, matched: plan.matched, weights }
     };
     // The other weights keep all their digits.
-    losses.retain(|(weight, _)| halved.contains(weight));
-    let report = HalfReport::new(graph, precision, changed, kept, losses, matched);
+    losses.retain(|(weight, _)| halved.weights.contains(weight));
+    let changed = halved.changed;
+    let report = HalfReport::new(graph, precision, halved, losses);
     Ok(Outcome { changed, notes: vec![Note::Halved(report)] })
 }

@@ -33,12 +33,12 @@ pub(super) enum Computes {
 }
 
 /// A plan for a graph that is brought to half precision.
-pub(super) struct Halved<'a> {
+pub(super) struct Planned<'a> {
     pub(super) plan: &'a Plan,
     pub(super) precision: &'a HalfPrecision,
 }
 
-impl ElementTypes for Halved<'_> {
+impl ElementTypes for Planned<'_> {
     fn outside(&self, dtype: DType) -> DType {
         match dtype {
             DType::F32 if self.precision.half_io => self.precision.half.dtype(),

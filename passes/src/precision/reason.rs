@@ -9,6 +9,7 @@ use planish_ir::{DType, Graph, Node, Op, Origin, ValueId};
 
 use super::kind::{Fact, attention_bias};
 use super::{HalfPrecision, Loss};
+use crate::observe::scores_name;
 
 /// An operator, or on targets that compute in float32 a weight, that is kept in float32.
 #[derive(Clone, Debug)]
@@ -34,7 +35,7 @@ impl Kept {
 /// Why something is kept in float32.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// A weight that half precision cannot hold.
+    /// A weight that overflows or underflows in the half type.
     Weight(Loss),
     /// A value beyond the limit.
     Activation {
@@ -131,16 +132,11 @@ pub(super) fn evidence(
         return Some(Reason::Weight((*loss).clone()));
     }
     let names = node.outputs.iter().chain(&operands).map(|value| graph.value(*value).name.clone());
-    let scores = matches!(node.op, Op::Attention(_)).then(|| scores_name(graph, node));
+    let scores = matches!(node.op, Op::Attention(_)).then(|| scores_name(&graph.value(node.outputs[0]).name));
     names.chain(scores).find_map(|name| {
         let magnitude = *precision.observed.get(&name)?;
         let limit = precision.max_abs;
         // What is not a number exceeds every limit.
         (magnitude > limit || magnitude.is_nan()).then_some(Reason::Activation { name, magnitude, limit })
     })
-}
-
-/// The name under which the scores of an attention are observed.
-fn scores_name(graph: &Graph, node: &Node) -> String {
-    format!("{}/scores", graph.value(node.outputs[0]).name)
 }

@@ -3,7 +3,7 @@
 use planish_ir::{Bindings, DType, Graph, Node, Op, ValueId};
 
 use super::reason::Kept;
-use super::{Half, HalfPrecision, Loss};
+use super::{Half, HalfPrecision, Halved, Loss};
 
 /// The size that symbolic dimensions are taken for where operations are counted.
 const NOMINAL_SIZE: i64 = 128;
@@ -32,14 +32,8 @@ pub struct HalfReport {
 }
 
 impl HalfReport {
-    pub(super) fn new(
-        graph: &Graph,
-        precision: &HalfPrecision,
-        changed: usize,
-        kept: Vec<Kept>,
-        losses: Vec<(ValueId, Loss)>,
-        matched: Vec<bool>,
-    ) -> Self {
+    pub(super) fn new(graph: &Graph, precision: &HalfPrecision, halved: Halved, losses: Vec<(ValueId, Loss)>) -> Self {
+        let Halved { changed, kept, matched, .. } = halved;
         let half = precision.half;
         let near = precision
             .observed

@@ -6,17 +6,17 @@ use planish_ir::ops::Cast;
 use planish_ir::weight::WeightExpr;
 use planish_ir::{DType, Def, Graph, Step, ValueId, Weight};
 
-use super::HalfPrecision;
 use super::losses::Loss;
 use super::reason::{Kept, Reason, asked};
+use super::{HalfPrecision, Halved};
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Stores weights that were rounded to a half type in it.
 pub const STORE_HALF: Pass = Pass {
     name: "store-half",
-    summary: "stores weights that were rounded to half precision in it and casts them when the model is loaded, for \
-              targets that compute in float32: the file is half as large, and a runtime that folds constants computes \
-              as before. Only where half precision is asked for",
+    summary: "Stores weights that were rounded to half precision in the half type. A cast brings them back to float32 \
+              when the model is loaded. The pass runs where half precision is asked for and the target computes in \
+              float32. The file is half as large, and a runtime that folds constants computes as before.",
     numerics: "none: the weights were rounded before",
     example: Example {
         target: &ORT,
@@ -39,14 +39,16 @@ pub const STORE_HALF: Pass = Pass {
 /// Weights of fewer elements stay in float32: there is little to gain.
 const MIN_ELEMENTS: usize = 256;
 
-/// Rounds the weights of a float32 graph to half precision, which leaves their type; what it cannot hold,
-/// and what is asked for, stays. Returns how many were rounded, what stays, which patterns matched, and which were
-/// rounded.
+/// Rounds the weights of a float32 graph to half precision, which leaves their type. Weights that overflow or underflow,
+/// and those that were asked for, stay as they are.
+///
+/// # Errors
+/// When a rounded weight does not take the place of the weight.
 pub(super) fn round_weights(
     graph: &mut Graph,
     precision: &HalfPrecision,
     losses: &[(ValueId, Loss)],
-) -> Result<(usize, Vec<Kept>, Vec<bool>, HashSet<ValueId>), PassError> {
+) -> Result<Halved, PassError> {
     let mut matched = vec![false; precision.keep.len()];
     let mut asked_for: HashMap<ValueId, Reason> = HashMap::new();
     for (_, node) in graph.nodes() {
@@ -77,7 +79,7 @@ pub(super) fn round_weights(
     for (id, weight) in rounded {
         graph.set_weight(id, weight)?;
     }
-    Ok((halved.len(), kept, matched, halved))
+    Ok(Halved { changed: halved.len(), kept, matched, weights: halved })
 }
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
@@ -116,7 +118,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 pub(super) fn narrow(weight: &Weight, half: DType) -> Option<Weight> {
     match weight.expr() {
         WeightExpr::Cast(of) => (of.dtype() == half && weight.dtype() == DType::F32).then(|| of.clone()),
-        expr if expr.children().is_empty() => None,
-        _ => weight.map(&mut |of| narrow(of, half)),
+        expr if expr.moves_elements() => weight.map(&mut |of| narrow(of, half)),
+        _ => None,
     }
 }

@@ -8,10 +8,10 @@ use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 /// Has a graph of half precision compute in float32 where the target does.
 pub const WIDEN: Pass = Pass {
     name: "widen",
-    summary: "has what an ONNX graph computes in float16 or bfloat16 computed in float32, for targets that have no half \
-              kernels: weights are cast lazily, inputs and outputs keep their types and are cast beside them. Operators \
-              that pass through keep the types of their operands",
-    numerics: "results no longer round to half precision",
+    summary: "Computes half-precision operators of an ONNX graph in float32, for targets without half kernels. Weights \
+              are cast lazily. Inputs and outputs keep their types, and casts stand beside them. Operators that pass \
+              through keep the types of their operands.",
+    numerics: "Results no longer round to the half type.",
     example: Example {
         target: &ORT,
         fusion: true,

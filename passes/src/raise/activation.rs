@@ -14,12 +14,13 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Raises products to activation functions.
 pub const RAISE_ACTIVATIONS: Pass = Pass {
     name: "raise-activations",
-    summary: "raises x / 2 * (1 + erf(x / sqrt(2))) and x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) to \
-              gelu, and x * sigmoid(x) to silu, where the sigmoid may be written as 1 / (1 + exp(-x)); factors stand in any \
-              order, are divided by or multiplied with, also in the sum with erf or tanh, and powers may be written \
-              out. Between casts from and to a half type they are raised in that type",
-    numerics: "the rounding of the steps between: relative differences of 1e-7; constants that were shortened to four \
-               digits, or rounded to a half type, are taken for what they mean",
+    summary: "Raises arithmetic to activation functions. x / 2 * (1 + erf(x / sqrt(2))) and x / 2 * (1 + tanh(sqrt(2 / \
+              pi) * (x + 0.044715 * x^3))) become gelu. x * sigmoid(x) becomes silu, and the sigmoid may be written as \
+              1 / (1 + exp(-x)). Factors may stand in any order, may multiply or divide, and may stand inside the sum \
+              with erf or tanh. Powers may be written as products. An activation between casts from and to a half type \
+              is raised in that type.",
+    numerics: "The steps in between no longer round: relative differences of 1e-7. Constants that were shortened to \
+               four digits, or rounded to a half type, are read as the numbers that they stand for.",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -12,10 +12,11 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Raises embeddings that need no table or no convolution.
 pub const RAISE_EMBEDDINGS: Pass = Pass {
     name: "raise-embeddings",
-    summary: "raises embeddings of consecutive ids to slices of the table, and convolutions whose windows are patches \
-              beside each other to linear layers of the patches; an operand of a sum loses leading dimensions of 1 that \
-              a reshape gave it",
-    numerics: "products of a patch are summed in another order: relative differences of 1e-7",
+    summary: "Raises lookups of consecutive rows to slices, and convolutions of patches to linear layers. An embedding \
+              of consecutive ids becomes a slice of the table. A convolution whose windows are patches beside each \
+              other becomes a linear layer of the patches. An operand of a sum loses leading dimensions of 1 that a \
+              reshape gave it.",
+    numerics: "Products of a patch are summed in another order: relative differences of 1e-7.",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -12,8 +12,9 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 /// Raises products with weights to linear layers.
 pub const RAISE_LINEAR: Pass = Pass {
     name: "raise-linear",
-    summary: "raises products with a weight to linear layers, sums of these with a vector to their biases, and linear \
-              layers of tokens that were made rows of one matrix to layers of the tokens as they were",
+    summary: "Raises products with a weight to linear layers. A vector that is added to such a product becomes the \
+              bias of the layer. Where tokens were made rows of one matrix for a linear layer, the layer takes the \
+              tokens in their own shape.",
     numerics: "none",
     example: Example {
         target: &ONNX,

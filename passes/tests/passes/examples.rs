@@ -31,7 +31,14 @@ fn every_pass_is_documented() {
     let mut names: Vec<&str> = PASSES.iter().map(|pass| pass.name).collect();
     for pass in PASSES {
         assert!(pass.name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", pass.name);
-        assert!(!pass.summary.is_empty() && !pass.numerics.is_empty(), "{}", pass.name);
+        assert!(!pass.numerics.is_empty(), "{}", pass.name);
+        // Sentences, the first of which fits a line of a list.
+        assert!(
+            pass.summary.starts_with(|c: char| c.is_ascii_uppercase()) && pass.summary.ends_with('.'),
+            "{}",
+            pass.name
+        );
+        assert!((20..150).contains(&pass.gist().len()), "{}: {}", pass.name, pass.gist());
     }
     names.sort_unstable();
     names.dedup();

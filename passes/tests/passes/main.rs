@@ -6,6 +6,7 @@
 mod differential;
 mod examples;
 mod filetests;
+mod lazy;
 mod misses;
 mod notes;
 mod observe;

@@ -12,7 +12,7 @@ use crate::api::in_order;
 use crate::ort::tensor::{OrtValue, port};
 use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, placement};
 use crate::value::Kept;
-use crate::{Port, RuntimeError, Session, Value};
+use crate::{Port, RuntimeError, RuntimeValue, Session};
 
 pub(crate) struct OrtSession {
     inner: Inner,
@@ -133,7 +133,7 @@ impl Session for OrtSession {
         outputs.into_iter().map(tensor).collect()
     }
 
-    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+    fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copied = self.inputs.iter().zip(&ordered).map(|(port, value)| match &value.0 {
             Kept::Ort(_) => Ok(None),
@@ -145,7 +145,7 @@ impl Session for OrtSession {
             Kept::Tensor(_) => copy.as_ref(),
         });
         let outputs = self.outputs_of(&values.collect::<Vec<_>>())?;
-        Ok(outputs.into_iter().map(|(name, value)| (name, Value(Kept::Ort(value)))).collect())
+        Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Ort(value)))).collect())
     }
 
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {

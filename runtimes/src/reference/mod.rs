@@ -8,7 +8,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::api::in_order;
 use crate::{
-    Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable, Value,
+    Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, RuntimeValue, Session, SessionOptions,
+    Unavailable,
 };
 
 pub use reader::OnnxReader;
@@ -18,12 +19,12 @@ const NAME: &str = "reference";
 /// The reference interpreter. An ONNX file is imported, and its operators computed in the types that
 /// it gives.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reference {
+pub struct ReferenceRuntime {
     /// Where a run ends with an error.
     pub limits: Limits,
 }
 
-impl Runtime for Reference {
+impl Runtime for ReferenceRuntime {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -120,7 +121,7 @@ impl Session for ReferenceSession {
         self.evaluate(inputs)
     }
 
-    fn run_values(&mut self, inputs: &[(&str, &Value)]) -> Result<Vec<(String, Value)>, RuntimeError> {
+    fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let tensors: Option<Vec<_>> = inputs.iter().map(|(name, value)| Some((*name, value.to_tensor()?))).collect();
         let tensors = tensors.ok_or_else(|| self.failed("run", "an input's memory cannot be read".to_owned()))?;
         Ok(self.run(&tensors)?.into_iter().map(|(name, tensor)| (name, tensor.into())).collect())

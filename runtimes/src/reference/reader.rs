@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use planish_eval::{Reader, Tensor};
 use planish_ir::ops::{Foreign, InnerOperators};
 use planish_ir::{Graph, TensorType, Weight};
-use planish_onnx::{Operand, read_body, read_operator};
+use planish_onnx::{KnownOperand, read_body, read_operator};
 
 /// Operands of integers with up to so many elements are known when an operator is read: shapes, axes, indices.
 const KNOWN_ELEMENTS: usize = 1024;
@@ -61,7 +61,7 @@ impl Reader for OnnxReader {
         let operand = |tensor: &Tensor| {
             let is_known = !tensor.dtype().is_float() && tensor.data().len() <= KNOWN_ELEMENTS;
             let weight = || Weight::inline(tensor.dtype(), tensor.shape().to_vec(), tensor.to_bytes());
-            Operand { ty: tensor.ty(), elements: if is_known { weight() } else { None } }
+            KnownOperand { ty: tensor.ty(), elements: if is_known { weight() } else { None } }
         };
         let operands: Vec<_> = operands.iter().map(|tensor| tensor.map(operand)).collect();
         read_operator(op, &operands)

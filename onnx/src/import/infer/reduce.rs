@@ -67,7 +67,7 @@ fn top_k(scope: &mut Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
     let x: Partial = scope.ty(node.input(0)?)?.into();
     let at = axis(node.int_or("axis", -1)?, x.dims.len())?;
     let k = match node.version {
-        ..10 => node.int("k")?.map(Dim::constant),
+        ..10 => Some(Dim::constant(node.int("k")?.ok_or("it has no attribute `k`")?)),
         _ => scope.known(node.input(1)?).and_then(|k| k.scalar().cloned()),
     };
     let (name, mut dims) = (node.output()?, x.dims);

@@ -17,12 +17,13 @@ const LEAST_BYTES: u64 = 64;
 /// Makes weights of the same elements expressions of one.
 pub const SHARE_WEIGHTS: Pass = Pass {
     name: "share-weights",
-    summary: "makes weights that hold the same elements, or matrices of which one is the other's transpose, \
-              expressions of one: exporters store what a checkpoint ties twice, say the embedding table of GPT-2 and \
-              its transpose as the head. A few elements of weights of the same type and shape are compared first, \
-              all of them where these agree, in tiles that are read for it. Weights of less than 64 bytes are left alone, \
-              and those of more than 4 MiB of which the first elements compared are all one number: constants",
-    numerics: "none: elements are the same bit by bit",
+    summary: "Stores equal weights once. Exporters often store a tied weight twice: for example GPT-2's embedding \
+              table, and its transpose as the head. Where two weights hold the same elements, or one matrix is the \
+              transpose of another, the pass makes both expressions of one stored weight. It compares a few elements \
+              of weights of the same type and shape first. Where these agree, it reads and compares all elements, tile \
+              by tile. The pass ignores weights of less than 64 bytes. It also ignores constants: weights of more than \
+              4 MiB whose first compared elements are all the same number.",
+    numerics: "none: the elements are the same bit by bit",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -11,8 +11,8 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError, Target};
 /// Checks that the target has a kernel for every operator and its element type.
 pub const CHECK_KERNELS: Pass = Pass {
     name: "check-kernels",
-    summary: "checks that the target has a kernel for every operator and the element type it works on; lists all that \
-              it has none for",
+    summary: "Checks that the target has a kernel for every operator and the element types of its operands. The error \
+              lists every operator that the target has no kernel for.",
     numerics: "none",
     example: Example {
         target: &ONNX,

@@ -29,8 +29,22 @@ fn missing(signature: &Signature<'_>, column: fn(&Row) -> &'static [DType]) -> O
     let Some(row) = ROWS.iter().find(|row| row.mnemonics.contains(&signature.mnemonic)) else {
         return Some("no kernel".to_owned());
     };
-    let lacking = signature.subject().filter(|dtype| !column(row).contains(dtype))?;
-    Some(format!("no kernel for {lacking}"))
+    let subject = signature.subject()?;
+    if !column(row).contains(&subject) {
+        return Some(format!("no kernel for {subject}"));
+    }
+    let own = |name: &str| {
+        OWN.iter().find(|row| row.mnemonics.iter().any(|m| m.split_once('.') == Some((signature.mnemonic, name))))
+    };
+    let operand = signature.operands.iter().find(|(name, dtype)| match own(name) {
+        Some(row) => !column(row).contains(dtype),
+        None => *dtype != subject,
+    });
+    if let Some((name, dtype)) = operand {
+        return Some(format!("no kernel for {subject} with `{name}` in {dtype}"));
+    }
+    let results = own(RESULT).and_then(|row| signature.results.iter().find(|dtype| !column(row).contains(dtype)));
+    results.map(|dtype| format!("no kernel from {subject} to {dtype}"))
 }
 
 /// Operators that come down to one ONNX operator, and the element types that ...
@@ -69,6 +83,7 @@ const FLOATS: &[DType] = &[F16, Bf16, F32, F64];
 const NUMBERS: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64];
 const WITHOUT_HALVES: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F32, F64];
 const WITHOUT_BF16: &[DType] = &[F16, F32, F64];
+const INDICES: &[DType] = &[I32, I64];
 const COMPARED: &[DType] = &[I32, I64, U32, U64, F16, F32, F64];
 
 const ROWS: &[Row] = &[
@@ -164,6 +179,17 @@ const ROWS: &[Row] = &[
     Row { mnemonics: &["rms_norm"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
 ];
 
+/// The name under which [`OWN`] has results.
+const RESULT: &str = "result";
+
+/// Operands and results whose element types are not the one that the operator works on: `MNEMONIC.OPERAND`. Operands
+/// that are not here have that type, and results have the type that the operator gives them.
+const OWN: &[Row] = &[
+    Row { mnemonics: &["select.condition", "attention.mask"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
+    Row { mnemonics: &["gather.indices", "embedding.ids"], standard: INDICES, ort: INDICES, cuda: INDICES },
+    Row { mnemonics: &["cast.result"], standard: ANY, ort: ANY, cuda: ANY },
+];
+
 #[cfg(test)]
 mod tests {
     use planish_ir::Op;
@@ -223,6 +249,33 @@ mod tests {
             let documented = line(kernels, mnemonic)[2].parse::<u32>().ok();
             let known = CUDA_UNTIL.iter().find(|(m, _)| m == mnemonic).map(|(_, until)| *until);
             assert_eq!(known, documented, "{mnemonic}");
+        }
+    }
+
+    #[test]
+    fn every_operand_counts() {
+        let reason = |mnemonic, operands: &[(&'static str, DType)], result| {
+            ort_cpu(&Signature { mnemonic, operands: operands.to_vec(), results: vec![result] }, 23)
+        };
+        assert_eq!(reason("matmul", &[("a", F32), ("b", F32)], F32), None);
+        let message = "no kernel for f32 with `b` in f16";
+        assert_eq!(reason("matmul", &[("a", F32), ("b", F16)], F32).as_deref(), Some(message));
+        assert_eq!(reason("matmul", &[("a", F16), ("b", F32)], F32).as_deref(), Some("no kernel for f16"));
+        assert_eq!(reason("select", &[("condition", Bool), ("a", F32), ("b", F32)], F32), None);
+        assert_eq!(reason("gather", &[("x", Bf16), ("indices", I64)], Bf16), None);
+        let message = "no kernel for f32 with `indices` in u8";
+        assert_eq!(reason("gather", &[("x", F32), ("indices", U8)], F32).as_deref(), Some(message));
+        assert_eq!(reason("cast", &[("x", F32)], Bf16), None);
+        assert_eq!(reason("cast", &[("x", F32)], DType::I4).as_deref(), Some("no kernel from f32 to i4"));
+    }
+
+    /// The names of operands are those of the operators' fields.
+    #[test]
+    fn operands_of_their_own_type_are_operands() {
+        for name in OWN.iter().flat_map(|row| row.mnemonics) {
+            let (mnemonic, operand) = name.split_once('.').unwrap();
+            let operands = Op::operand_names(mnemonic).unwrap();
+            assert!(operand == RESULT || operands.contains(&operand), "{name}");
         }
     }
 

@@ -22,19 +22,19 @@ use unmatched::unmatched_softmaxes;
 /// Raises products around a softmax to attention.
 pub const RAISE_ATTENTION: Pass = Pass {
     name: "raise-attention",
-    summary: "raises softmax(scale * q * k^T + bias) * v of heads to attention. The scale may stand at queries, keys, \
-              scores or several of them; keys that heads share may be repeated; keys behind those of a cache make the \
-              cache an operand. Of what is added to the scores, numbers of -1e4 and below are a mask: from the \
-              conditions they depend on, those on positions become causality and windows, and one on the keys of a \
-              batch becomes the mask; integers that the graph takes as a mask are 0 or 1. The rest stays as the bias. \
-              The softmax may be cast to float32 and back, and attention between casts from and to a half type is raised \
-              in that type",
-    numerics: "scores are scaled at another place: relative differences of 1e-7. Between casts, products \
-               that were rounded to a half type are not. A query that every key is left out for \
-               attends to all alike, as where scores are replaced by a number. Where a number is added to them, \
-               exporters give what rounding leaves of the scores, and zeros where they guard against what is not a \
-               number. Of a mask that stays in the bias, such a query attends to the keys that the fewest of its parts \
-               leave out. It is a query of padding, and nothing reads its result",
+    summary: "Raises softmax(scale * q * k^T + bias) * v of heads to attention. The scale may stand at the queries, \
+              the keys, the scores, or several of them. Keys that heads share may be repeated. Where keys are put \
+              behind those of a cache, the cache becomes an operand. Numbers of -1e4 and below that are added to the \
+              scores are a mask. The pass works out which conditions they depend on. Conditions on positions become \
+              causality and windows, and a condition on the keys of a batch becomes the mask. Integers that the graph \
+              uses as a mask are taken to be 0 or 1. Other summands stay as the bias. The softmax may be cast to \
+              float32 and back. Attention between casts from and to a half type is raised in that type.",
+    numerics: "Scores are scaled at another place: relative differences of 1e-7. Between casts, products no longer \
+               round to the half type. A query whose keys are all left out attends to all of them alike, as where a \
+               number replaces the scores. Where exporters add a number to the scores instead, such a query attends by \
+               what rounding leaves of them, and gets zeros where the exporter guards against NaN. Where a mask stays \
+               in the bias, such a query attends to the keys that the fewest parts of the mask leave out. These \
+               queries are padding, and nothing reads their results.",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -16,16 +16,16 @@ use root::{Root, mean_of, squared};
 /// Raises arithmetic to norms.
 pub const RAISE_NORMS: Pass = Pass {
     name: "raise-norms",
-    summary: "raises x / sqrt(mean(x^2) + eps) * weight over the last axis to rms_norm, the same of x - mean(x) to \
-              layer_norm, and the sum of that with a vector to its bias; the root may be divided by or its inverse \
-              multiplied with, and factors stand in any order. Where there is no weight, it becomes one of ones. \
-              x and its mean may be scaled apart: x * (weight / root) + (bias - mean(x) * (weight / root)). What is \
-              normalized may be cast to a half type before it is multiplied, and a norm between casts from and to a \
-              half type is raised in that type",
-    numerics: "the rounding of the steps between: relative differences of a few 1e-7; where x and its mean are scaled apart, \
-               of a few 1e-7 of the mean. What was normalized in float32 is rounded to a half type once instead of \
-               before each factor, and float32 weights of a norm between casts before they are multiplied: relative \
-               differences of a half type's precision",
+    summary: "Raises arithmetic to norms over the last axis. x / sqrt(mean(x^2) + eps) * weight becomes rms_norm. The \
+              same of x - mean(x) becomes layer_norm, and a vector that is added becomes its bias. x may be divided by \
+              the root or multiplied with its inverse, and factors may stand in any order. A norm without a weight \
+              gets a weight of ones. x and its mean may be scaled apart: x * (weight / root) + (bias - mean(x) * \
+              (weight / root)). The normalized value may be cast to a half type before it is multiplied. A norm \
+              between casts from and to a half type is raised in that type.",
+    numerics: "The steps in between no longer round: relative differences of a few 1e-7. Where x and its mean are \
+               scaled apart, the differences are a few 1e-7 of the mean. A value that was normalized in float32 rounds \
+               to a half type once, instead of before each factor. The float32 weights of a norm between casts round \
+               before they are multiplied. Both cause relative differences of a half type's precision.",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -14,12 +14,12 @@ use turns::{Pairs, Rotation, once, range, rotation, turned_pair};
 /// Raises rotations of halves to rotary position embedding.
 pub const RAISE_ROTARY: Pass = Pass {
     name: "raise-rotary",
-    summary: "raises x * cos + concat(-x2, x1) * sin of heads, where x1 and x2 are the halves of x, and \
-              concat(a * cos - b * sin, b * cos + a * sin) of halves or of neighbours, to rotary; x1 and x2 may be every second feature \
-              too. Where cosines and \
-              sines are those of angles that stand twice beside each other, one half is taken; where only the first \
-              features turn and the rest is put behind, that is part of the operator. A product of frequencies and \
-              positions as matrices becomes the product of each with each",
+    summary: "Raises rotations to rotary position embedding. x * cos + concat(-x2, x1) * sin of heads becomes rotary, \
+              where x1 and x2 are the halves of x. concat(a * cos - b * sin, b * cos + a * sin) becomes rotary too, \
+              where a and b are halves or neighbours. x1 and x2 may also be every second feature. Where cosines and \
+              sines hold the same angles twice beside each other, the operator takes one half. Where only the first \
+              features turn and the rest is put behind them, the operator covers both. A matrix product of frequencies \
+              and positions becomes the elementwise product of each frequency with each position.",
     numerics: "none",
     example: Example {
         target: &ONNX,

@@ -1,0 +1,97 @@
+//! What `planish compile` says of what it wrote.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use planish_passes::raise::Explanation;
+use serde::Serialize;
+
+use super::{bytes_text, count_text, explain::Explained, print, print_json, short};
+use crate::artifact::Artifact;
+use crate::artifact::manifest::Manifest;
+use crate::compile::Compiled;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+pub(super) struct Written<'a> {
+    /// Absent where nothing was written.
+    artifact: Option<&'a Path>,
+    manifest: &'a Manifest,
+    /// By part; absent where nobody asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fusion: Vec<Explained<'a>>,
+}
+
+impl<'a> Written<'a> {
+    pub(super) fn new(
+        artifact: Option<&'a Path>,
+        manifest: &'a Manifest,
+        fusion: &'a [(&'static str, Explanation)],
+    ) -> Self {
+        Self { artifact, manifest, fusion: fusion.iter().map(|(part, found)| Explained::new(part, found)).collect() }
+    }
+}
+
+pub(super) fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
+    let Artifact { manifest, .. } = compiled.artifact.clone();
+    let in_half = compiled.artifact.computes_in_half();
+    let explanations = std::mem::take(&mut compiled.explanations);
+    let replaced = Manifest::read(compiled.draft.target()).ok();
+    let folder = compiled.publish()?;
+    if json {
+        return print_json(&Written::new(Some(&folder), &manifest, &explanations));
+    }
+    // Beside the command's own output. Standard error may be closed.
+    let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
+    let _ = io::stderr().write_all(explained.collect::<String>().as_bytes());
+    let size = manifest.files.iter().map(|f| f.bytes).sum();
+    let mut text = format!(
+        "{}: {}{}, {} parameters, target {}, opset {}\n",
+        short(&folder).display(),
+        manifest.architecture,
+        purpose(&manifest),
+        count_text(manifest.parameters),
+        manifest.target,
+        manifest.opset,
+    );
+    for file in &manifest.files {
+        text += &format!("  {} {}\n", file.name, bytes_text(file.bytes));
+    }
+    for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
+        let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
+        let lines = precision.lines(in_half);
+        text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
+    }
+    if let Some(calibration) = &manifest.calibration {
+        text += &format!("  calibrated on {} samples of {}\n", calibration.samples, calibration.data.name);
+    }
+    let vocabulary = manifest.parts.iter().find_map(|part| part.vocabulary.as_ref());
+    if let Some(vocabulary) = vocabulary.filter(|vocabulary| vocabulary.padded > vocabulary.size) {
+        text += &format!("  vocabulary of {} padded to {}\n", vocabulary.size, vocabulary.padded);
+    }
+    for linked in &manifest.linked {
+        text += &format!("  {linked} linked\n");
+    }
+    text += &format!("  {} written in {:.2} s\n", bytes_text(size), took.as_secs_f64());
+    if let Some(old) = replaced {
+        text += &format!(
+            "  replaced an artifact of {}: {}{}, target {}, opset {}\n",
+            old.source.name,
+            old.architecture,
+            purpose(&old),
+            old.target,
+            old.opset
+        );
+    }
+    if let Some(report) = &manifest.verification {
+        text += &format!("  verified: {}\n", report.summary());
+    }
+    print(&text)
+}
+
+/// What a model is for, where that is known.
+fn purpose(manifest: &Manifest) -> String {
+    manifest.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default()
+}

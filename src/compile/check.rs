@@ -1,0 +1,130 @@
+//! What a compilation is checked for, in the order in which it is known: the output, the model, what passes made of it, and
+//! the artifact.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use planish_ir::{Graph, Node, Op};
+use planish_models::{Loaded, Task};
+use planish_onnx::Placement;
+use planish_passes::{Logits, Precision};
+
+use super::{CompileOptions, LoweredPart, Observer, links, sentence};
+use crate::draft::Draft;
+use crate::source::SourceModel;
+
+/// Checks that a model may be compiled into a folder, before work that would be in vain.
+///
+/// # Errors
+/// When the folder holds the model itself, or something else that may not be replaced.
+pub fn output(model: &SourceModel, folder: &Path, force: bool) -> Result<()> {
+    refuse_own_source(model, folder)?;
+    Draft::check(folder, force)
+}
+
+/// The output must not replace the folder that holds the source.
+fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
+    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+    // The folder of the files and the files themselves: either may be reached by symbolic links.
+    let own = model.folder();
+    let mut paths = std::iter::once(own.as_path()).chain(model.weight_files());
+    if paths.any(|path| path.canonicalize().is_ok_and(|p| p.starts_with(&folder))) {
+        bail!("the output folder {} holds the model itself; choose another with -o", folder.display());
+    }
+    Ok(())
+}
+
+/// Checks a model that was loaded.
+///
+/// # Errors
+/// When it is of another precision than the options take, or of a kind that the runtime package does not load.
+pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Observer) -> Result<()> {
+    halves(source, options)?;
+    options.package.check(source)?;
+    options.package.warnings(source).iter().for_each(|warning| observer.warning(warning));
+    Ok(())
+}
+
+/// A model whose products are computed in one half type is not brought to the other.
+fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
+    let Some(precision) = options.passes.precision.as_deref().and_then(Precision::half) else { return Ok(()) };
+    let other = precision.half.other();
+    let is_product = |node: &Node| match &node.op {
+        Op::Linear(_) | Op::MatMul(_) | Op::Attention(_) => true,
+        Op::Foreign(op) => op.is("Conv") || op.is("Gemm"),
+        _ => false,
+    };
+    let in_other = |graph: &Graph, node: &Node| graph.ty(node.outputs[0]).dtype == other.dtype();
+    let mut graphs = source.parts.iter().map(|part| &part.graph);
+    if graphs.any(|graph| graph.nodes().any(|(_, node)| is_product(node) && in_other(graph, node))) {
+        bail!("the model computes in {other} already; --{} is for models in float32", precision.half);
+    }
+    Ok(())
+}
+
+/// Checks what passes made of a model.
+///
+/// # Errors
+/// When nothing is named as `--keep-fp32` says.
+pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer: &dyn Observer) -> Result<()> {
+    patterns(options, parts)?;
+    let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
+    if let Some(first) = reports.peek().map(|report| report.half)
+        && !(options.backend.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
+        && reports.all(|report| report.changed == 0)
+    {
+        observer.warning(&format!("--{first} changed nothing: the model has no float32 that it applies to"));
+    }
+    Ok(())
+}
+
+/// Each pattern of what is to be kept in float32 has to match something.
+fn patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
+    let patterns = options.passes.precision.iter().filter_map(|p| p.half()).flat_map(|precision| &precision.keep);
+    for (at, pattern) in patterns.enumerate() {
+        let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
+        if reports.peek().is_some() && !reports.any(|report| report.matched[at]) {
+            bail!(
+                "nothing is named as --keep-fp32 `{pattern}` says; `planish compile --stop-after 0` prints the graph \
+                 with the names of its nodes and weights"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks what an artifact of a model can be.
+///
+/// # Errors
+/// When there are no logits to pad, or with `strict` where weights cannot be linked.
+pub(super) fn artifact(
+    model: &SourceModel,
+    source: &Loaded,
+    parts: &[LoweredPart],
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<()> {
+    let scores = parts.iter().filter_map(|part| part.vocabulary.as_ref()).any(|v| v.logits.is_some());
+    if options.passes.padding.logits == Logits::Padded && !scores {
+        bail!("{} scores no tokens whose logits could be padded; leave out --logits padded", model.name());
+    }
+    if let Some(note) = sentence_note(model, source) {
+        observer.note(&note);
+    }
+    if options.placement == Placement::Link
+        && let Some(warning) = links::warning(parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w))
+    {
+        if options.strict {
+            bail!("{warning}; leave out --weights link, or --strict");
+        }
+        observer.warning(&warning);
+    }
+    Ok(())
+}
+
+/// What has to be said of embeddings of a checkpoint that pools them.
+fn sentence_note(model: &SourceModel, source: &Loaded) -> Option<String> {
+    let outputs = source.parts.iter().flat_map(|part| part.graph.outputs()).map(|output| output.name.as_str());
+    let embeds = source.task == Some(Task::FeatureExtraction);
+    sentence::note(&model.folder(), &outputs.collect::<Vec<_>>()).filter(|_| embeds)
+}
