@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
 use planish::backend::{self, BACKENDS};
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
@@ -82,23 +84,34 @@ pub(crate) fn planish<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -
     command(arguments).output().unwrap().into()
 }
 
-/// Runs the binary as `$0` of a script with the model as `$1` where a filesystem with the given
-/// mount options is at `$2`; `None` where this user may not mount.
-pub(crate) fn mounted(options: &str, script: &str) -> Option<Done> {
+/// A shell script in a namespace of its own, in which it may mount: the binary is `$0`, the model `$1`, and an empty
+/// folder `$2`.
+fn in_namespace(script: &str) -> io::Result<Done> {
     let place = scratch();
-    let script = format!("mount -t tmpfs -o {options} none \"$2\" && echo mounted && {script}");
     // Others than root may mount some filesystems where they are root of a namespace.
-    let user: &[&str] = if fs::metadata("/proc/self").ok()?.uid() == 0 { &[] } else { &["--map-root-user"] };
+    let user: &[&str] = if fs::metadata("/proc/self")?.uid() == 0 { &[] } else { &["--map-root-user"] };
     let done = Command::new("unshare")
         .args(user)
-        .args(["--mount", "sh", "-c", &script])
+        .args(["--mount", "sh", "-c", script])
         .args([Path::new(env!("CARGO_BIN_EXE_planish")), &golden("bert"), place.path()])
         .output();
-    let done = Done::from(done.ok()?);
-    let Some(rest) = done.stdout.strip_prefix("mounted\n") else {
-        eprintln!("not tested, for no filesystem can be mounted here: {}", done.stderr);
+    Ok(done?.into())
+}
+
+/// Runs a script where a filesystem with the given mount options is at `$2`. `None` where this user may not mount
+/// at all; where the user may, the script runs, so that no case is left out for another reason.
+pub(crate) fn mounted(options: &str, script: &str) -> Option<Done> {
+    const MOUNTED: &str = "mounted\n";
+    static ALLOWED: LazyLock<Result<(), String>> = LazyLock::new(|| {
+        let done = in_namespace("mount -t tmpfs none \"$2\" && echo mounted").map_err(|e| e.to_string())?;
+        if done.stdout == MOUNTED { Ok(()) } else { Err(done.stderr) }
+    });
+    if let Err(reason) = &*ALLOWED {
+        eprintln!("not tested, for no filesystem can be mounted here: {reason}");
         return None;
-    };
+    }
+    let done = in_namespace(&format!("mount -t tmpfs -o {options} none \"$2\" && echo mounted && {script}")).unwrap();
+    let rest = done.stdout.strip_prefix(MOUNTED).unwrap_or_else(|| panic!("not mounted: {}", done.stderr));
     Some(Done { stdout: rest.to_owned(), ..done })
 }
 

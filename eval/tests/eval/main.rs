@@ -19,6 +19,7 @@ mod normalize;
 mod recurrent;
 mod reduce;
 mod rotary;
+mod small_types;
 mod unary;
 
 use planish_eval::{Data, EvalError, Tensor, evaluate};

@@ -19,7 +19,9 @@ fn slice(x: &Tensor, axis: usize, start: i64, end: i64) -> Tensor {
 
 /// 0, 1, 2 ... in every element type that holds them, booleans alternating.
 fn each_dtype(shape: &[usize], check: impl Fn(&Tensor, &dyn Fn(&[usize], &[usize]) -> Tensor)) {
-    for dtype in DType::ALL.iter().copied().filter(|d| d.is_computed()) {
+    let dtypes: Vec<DType> = DType::ALL.iter().copied().filter(|d| d.is_computed()).collect();
+    assert_eq!(dtypes.len(), 13);
+    for dtype in dtypes {
         let of = |shape: &[usize], values: &[usize]| {
             let values: Vec<f64> = values.iter().map(|&v| v as f64).collect();
             let values: Vec<f64> = if dtype == DType::Bool { values.iter().map(|v| v % 2.0).collect() } else { values };

@@ -223,7 +223,7 @@ mod tests {
     /// Every pattern of every small type against what ml_dtypes says (tools/small_types.py).
     #[test]
     fn small_types_are_what_ml_dtypes_says() {
-        let table = include_str!("small.csv");
+        let table = include_str!("../../../fixtures/small_types/numbers.csv");
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let (name, numbers) = line.split_once(',').unwrap();
             let dtype: DType = name.parse().unwrap();

@@ -97,7 +97,8 @@ pub(super) fn code(dtype: DType, value: f64) -> u8 {
     let finite = numbers.filter(|(_, n)| n.is_finite());
     let (low, high) = finite.clone().fold((f64::MAX, f64::MIN), |(low, high), (_, n)| (low.min(n), high.max(n)));
     let value = value.clamp(low, high);
-    let rank = |code: u8, n: f64| ((n - value).abs(), n.is_sign_negative() != value.is_sign_negative(), code & 1);
+    // A zero of the other sign is as near, and as even: the sign decides last, since not all types have both.
+    let rank = |code: u8, n: f64| ((n - value).abs(), code & 1, n.is_sign_negative() != value.is_sign_negative());
     let nearest = finite.map(|(code, n)| (rank(code, n), code));
     let nearest = nearest.min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
     nearest.map_or(0, |(_, code)| code)

@@ -1,4 +1,8 @@
-//! Random graphs mean the same after every pass and after every pipeline.
+//! Random graphs mean the same after every pass and after every pipeline. Cases that a target has no kernels for are
+//! left out and counted: each test asserts how many they are.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_ir::{Graph, TensorType, verify};
 use planish_passes::observe::observed;
@@ -6,13 +10,18 @@ use planish_passes::precision::HALVE;
 use planish_passes::{
     Half, HalfPrecision, ONNX, ORT, ORT_CUDA, Options, PASSES, Padding, PassError, Pipeline, TARGETS, Target,
 };
-use planish_testing::evaluation::{difference, inputs, tolerance};
+use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::random_graph::{build, choices};
 use proptest::prelude::*;
 
 use crate::support::outputs;
 
 const OPSETS: [u32; 3] = [17, 20, 24];
+
+// The graphs differ from seed to seed: the shares were 0.64, 0.27 and 0.74, and these bounds hold for each seed.
+const SHARE_REFUSED: RangeInclusive<f64> = 0.55..=0.73;
+const SHARE_WITHOUT_KERNELS: RangeInclusive<f64> = 0.2..=0.35;
+const SHARE_CHANGED: RangeInclusive<f64> = 0.65..=0.83;
 
 fn options() -> impl Iterator<Item = Options> {
     let padding = Padding { vocabulary: Some(3), features: Some(4), ..Padding::default() };
@@ -46,14 +55,20 @@ fn check(before: &Graph, after: &Graph, seed: u64) -> Result<(), String> {
     }
 }
 
-/// Applies each pass alone, twice.
-fn passes(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
+/// The only pass that refuses graphs that are not lowered: canonical operators have no kernels.
+const CHECK: &str = "check-kernels";
+
+/// Applies each pass alone, twice; returns how many refused the graph.
+fn passes(graph: &Graph, options: Options, seed: u64) -> Result<usize, String> {
+    let mut refused = 0;
     for pass in PASSES {
         let fail = |e: String, after: &Graph| format!("`{}` with {options:?}: {e}\n{after}", pass.name);
         let mut after = graph.clone();
         match (pass.run)(&mut after, &options) {
-            // Canonical operators have no kernels before they are lowered.
-            Err(PassError::Unsupported { .. }) => continue,
+            Err(PassError::Unsupported { .. }) if pass.name == CHECK => {
+                refused += 1;
+                continue;
+            }
             result => drop(result.map_err(|e| fail(e.to_string(), &after))?),
         };
         check(graph, &after, seed).map_err(|e| fail(e, &after))?;
@@ -63,21 +78,22 @@ fn passes(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
             return Err(fail(format!("run again, it reports {changed} changes of the graph to\n{again}from"), &after));
         }
     }
-    Ok(())
+    Ok(refused)
 }
 
-/// Applies a pipeline, verifying after each pass.
-fn pipeline(graph: &Graph, options: Options, seed: u64) -> Result<(), String> {
+/// Applies a pipeline, verifying after each pass; returns whether the target has kernels for the graph.
+fn pipeline(graph: &Graph, options: Options, seed: u64) -> Result<bool, String> {
     let mut after = graph.clone();
     let mut pipeline = Pipeline::new(options.clone());
     pipeline.verify = true;
     let fail = |e: String, after: &Graph| format!("the pipeline with {options:?}: {e}\n{after}");
     match pipeline.run(&mut after, &mut |_, _| {}) {
         // It lacks kernels for the forms of later opsets.
-        Err(PassError::Unsupported { target, .. }) if *target == ORT_CUDA => return Ok(()),
+        Err(PassError::Unsupported { target, .. }) if *target == ORT_CUDA => return Ok(false),
         result => result.map_err(|e| fail(e.to_string(), &after))?,
     };
-    check(graph, &after, seed).map_err(|e| fail(e, &after))
+    check(graph, &after, seed).map_err(|e| fail(e, &after))?;
+    Ok(true)
 }
 
 /// The types of the outputs.
@@ -85,9 +101,13 @@ fn types(graph: &Graph) -> Vec<TensorType> {
     graph.outputs().iter().map(|o| graph.ty(o.value).clone()).collect()
 }
 
-/// Brings a graph to half precision, alone and in a pipeline: its interface and its invariants stay, and it computes.
-/// How far results are off depends on what cancels.
-fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Result<(), String> {
+/// Brings a graph to half precision, alone and in a pipeline: its interface and its invariants stay, integers and
+/// booleans stay as they are, and floats are as near as the half type allows. Returns whether any number changed.
+///
+/// Of some 19,000 floats in random graphs none was off by more than 60 % of what is allowed for one graph in that type
+/// (2.3e-3 in float16, 1.7e-2 in bfloat16, relative to the largest of a tensor or to 1). Twice what is allowed is far
+/// from that, and far from what a wrong operator gives.
+fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Result<bool, String> {
     let options = Options { precision: Some(HalfPrecision::new(half).into()), ..Options::new(target, 20) };
     let mut halved = graph.clone();
     let fail = |e: String, after: &Graph| format!("{half} for {target}: {e}\n{after}");
@@ -97,41 +117,77 @@ fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Res
     let mut pipeline = Pipeline::new(options);
     pipeline.verify = true;
     pipeline.run(&mut lowered, &mut |_, _| {}).map_err(|e| fail(e.to_string(), &lowered))?;
+    let inputs = inputs(graph, seed);
+    let expected = outputs(graph, &inputs)?;
+    let mut changed = false;
     for after in [&halved, &lowered] {
         if types(graph) != types(after) {
             return Err(fail(format!("types of outputs were {:?}, are {:?}", types(graph), types(after)), after));
         }
-        outputs(after, &inputs(graph, seed)).map_err(|e| fail(e, after))?;
+        let found = outputs(after, &inputs).map_err(|e| fail(e, after))?;
+        if let Some(difference) = difference(2.0 * allowed(half.dtype()), 1.0, &expected, &found) {
+            return Err(fail(difference, after));
+        }
+        changed |= found != expected;
     }
-    Ok(())
+    Ok(changed)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+/// How many random graphs a test takes.
+const CASES: u32 = 1500;
 
-    #[test]
-    fn each_pass_keeps_the_meaning(
-        choices in choices(),
-        options in prop::sample::select(options().collect::<Vec<_>>()),
-        seed in any::<u64>(),
-    ) {
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Asserts that a count is a share of all that are counted.
+#[track_caller]
+fn assert_share(what: &str, count: AtomicUsize, all: usize, share: RangeInclusive<f64>) {
+    let found = count.into_inner() as f64 / all as f64;
+    assert!(share.contains(&found), "{what}: {found:.3} of {all}, expected {share:?}");
+}
+
+fn count(counter: &AtomicUsize, more: usize) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+#[test]
+fn each_pass_keeps_the_meaning() {
+    let refused = AtomicUsize::new(0);
+    let options = options().collect::<Vec<_>>();
+    proptest!(config(), |(choices in choices(), options in prop::sample::select(options), seed in any::<u64>())| {
         let graph = build(&choices);
-        passes(&graph, options, seed).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
-    }
+        let result = passes(&graph, options, seed);
+        count(&refused, result.map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?);
+    });
+    assert_share("graphs that `check-kernels` refuses", refused, CASES as usize, SHARE_REFUSED);
+}
 
-    #[test]
-    fn each_pipeline_keeps_the_meaning(choices in choices(), seed in any::<u64>()) {
+#[test]
+fn each_pipeline_keeps_the_meaning() {
+    let without = AtomicUsize::new(0);
+    proptest!(config(), |(choices in choices(), seed in any::<u64>())| {
         let graph = build(&choices);
         for options in options() {
-            pipeline(&graph, options, seed).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
+            let done = pipeline(&graph, options, seed);
+            count(&without, usize::from(!done.map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?));
         }
-    }
+    });
+    let all = CASES as usize * options().filter(|options| *options.target == ORT_CUDA).count();
+    assert_share("graphs that `ort-cuda` has no kernels for", without, all, SHARE_WITHOUT_KERNELS);
+}
 
-    #[test]
-    fn each_graph_can_be_halved(choices in choices(), seed in any::<u64>()) {
+#[test]
+fn each_graph_can_be_halved() {
+    let changed = AtomicUsize::new(0);
+    let precisions = [(Half::F16, &ONNX), (Half::Bf16, &ONNX), (Half::F16, &ORT)];
+    proptest!(config(), |(choices in choices(), seed in any::<u64>())| {
         let graph = build(&choices);
-        for (half, target) in [(Half::F16, &ONNX), (Half::Bf16, &ONNX), (Half::F16, &ORT)] {
-            halving(&graph, half, target, seed).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
+        for (half, target) in precisions {
+            let done = halving(&graph, half, target, seed);
+            count(&changed, usize::from(done.map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?));
         }
-    }
+    });
+    let all = CASES as usize * precisions.len();
+    assert_share("graphs whose numbers half precision changes", changed, all, SHARE_CHANGED);
 }
