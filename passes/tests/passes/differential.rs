@@ -4,7 +4,8 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use planish_ir::{Graph, TensorType, verify};
+use planish_ir::ops::UnaryKind;
+use planish_ir::{Graph, Op, TensorType, ValueId, verify};
 use planish_passes::observe::observed;
 use planish_passes::precision::HALVE;
 use planish_passes::{
@@ -18,10 +19,11 @@ use crate::support::outputs;
 
 const OPSETS: [u32; 3] = [17, 20, 24];
 
-// The graphs differ from seed to seed: the shares were 0.64, 0.27 and 0.74, and these bounds hold for each seed.
+// The graphs differ from seed to seed: the shares were 0.64, 0.27, 0.57 and 0.21, and these bounds hold for each seed.
 const SHARE_REFUSED: RangeInclusive<f64> = 0.55..=0.73;
 const SHARE_WITHOUT_KERNELS: RangeInclusive<f64> = 0.2..=0.35;
-const SHARE_CHANGED: RangeInclusive<f64> = 0.65..=0.83;
+const SHARE_CHANGED: RangeInclusive<f64> = 0.48..=0.66;
+const SHARE_LEFT_OUT: RangeInclusive<f64> = 0.14..=0.29;
 
 fn options() -> impl Iterator<Item = Options> {
     let padding = Padding { vocabulary: Some(3), features: Some(4), ..Padding::default() };
@@ -101,13 +103,33 @@ fn types(graph: &Graph) -> Vec<TensorType> {
     graph.outputs().iter().map(|o| graph.ty(o.value).clone()).collect()
 }
 
-/// Brings a graph to half precision, alone and in a pipeline: its interface and its invariants stay, integers and
-/// booleans stay as they are, and floats are as near as the half type allows. Returns whether any number changed.
+/// Whether a float that is off by little can change a result by much: a number that rounds up to 1 is another integer.
+fn jumps(graph: &Graph) -> bool {
+    let is_float = |value: ValueId| graph.ty(value).dtype.is_float();
+    graph.nodes().any(|(_, node)| match &node.op {
+        Op::Cast(cast) => is_float(cast.x) && !cast.to.is_float(),
+        Op::Unary(unary) => matches!(unary.kind, UnaryKind::Floor | UnaryKind::Ceil),
+        Op::Binary(binary) => binary.kind.is_predicate() && is_float(binary.a),
+        _ => false,
+    })
+}
+
+/// What half precision does to the numbers of a graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Halved {
+    Same,
+    Changed,
+    /// They are not compared: the graph [`jumps`].
+    LeftOut,
+}
+
+/// Brings a graph to half precision, alone and in a pipeline: its interface and its invariants stay, and it computes.
+/// Integers and booleans stay as they are, and floats are as near as the half type allows.
 ///
 /// Of some 19,000 floats in random graphs none was off by more than 60 % of what is allowed for one graph in that type
 /// (2.3e-3 in float16, 1.7e-2 in bfloat16, relative to the largest of a tensor or to 1). Twice what is allowed is far
 /// from that, and far from what a wrong operator gives.
-fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Result<bool, String> {
+fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Result<Halved, String> {
     let options = Options { precision: Some(HalfPrecision::new(half).into()), ..Options::new(target, 20) };
     let mut halved = graph.clone();
     let fail = |e: String, after: &Graph| format!("{half} for {target}: {e}\n{after}");
@@ -119,18 +141,22 @@ fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Res
     pipeline.run(&mut lowered, &mut |_, _| {}).map_err(|e| fail(e.to_string(), &lowered))?;
     let inputs = inputs(graph, seed);
     let expected = outputs(graph, &inputs)?;
-    let mut changed = false;
+    let (compared, mut changed) = (!jumps(graph), false);
     for after in [&halved, &lowered] {
         if types(graph) != types(after) {
             return Err(fail(format!("types of outputs were {:?}, are {:?}", types(graph), types(after)), after));
         }
         let found = outputs(after, &inputs).map_err(|e| fail(e, after))?;
-        if let Some(difference) = difference(2.0 * allowed(half.dtype()), 1.0, &expected, &found) {
+        if compared && let Some(difference) = difference(2.0 * allowed(half.dtype()), 1.0, &expected, &found) {
             return Err(fail(difference, after));
         }
         changed |= found != expected;
     }
-    Ok(changed)
+    Ok(match (compared, changed) {
+        (false, _) => Halved::LeftOut,
+        (true, true) => Halved::Changed,
+        (true, false) => Halved::Same,
+    })
 }
 
 /// How many random graphs a test takes.
@@ -179,15 +205,18 @@ fn each_pipeline_keeps_the_meaning() {
 
 #[test]
 fn each_graph_can_be_halved() {
-    let changed = AtomicUsize::new(0);
+    let (changed, left_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let precisions = [(Half::F16, &ONNX), (Half::Bf16, &ONNX), (Half::F16, &ORT)];
     proptest!(config(), |(choices in choices(), seed in any::<u64>())| {
         let graph = build(&choices);
         for (half, target) in precisions {
             let done = halving(&graph, half, target, seed);
-            count(&changed, usize::from(done.map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?));
+            let done = done.map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{graph}")))?;
+            count(&changed, usize::from(done == Halved::Changed));
+            count(&left_out, usize::from(done == Halved::LeftOut));
         }
     });
     let all = CASES as usize * precisions.len();
     assert_share("graphs whose numbers half precision changes", changed, all, SHARE_CHANGED);
+    assert_share("graphs that are not compared, for they jump", left_out, all, SHARE_LEFT_OUT);
 }
