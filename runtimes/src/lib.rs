@@ -20,8 +20,11 @@
 //! ```
 
 mod api;
+mod find;
 pub mod ort;
 mod reference;
+#[cfg(feature = "trtx")]
+pub mod tensorrt;
 mod value;
 
 use std::path::PathBuf;

@@ -63,12 +63,13 @@ pub(super) fn registered(builder: SessionBuilder) -> Result<SessionBuilder, ort:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ort::find::Search;
+    use crate::find::Search;
+    use crate::ort::LIBRARY;
     use crate::ort::library;
 
     #[test]
     fn the_model_is_one() {
-        let loaded = library::load(&Search::of_process(None)).unwrap();
+        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
         let mut builder = ort::session::Session::builder(&loaded.environment).unwrap();
         let mut session = builder.commit_from_memory(MODEL).unwrap();
         let x = ort::value::Tensor::from_array(((), vec![-2f32])).unwrap();

@@ -12,8 +12,8 @@ use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::sys::{ORT_API_VERSION, OrtApiBase};
 
-use crate::ort::Provider;
-use crate::ort::find::{LIBRARY_VARIABLE, Rule, Search};
+use crate::find::{Place, Rule, Search};
+use crate::ort::{LIBRARY_VARIABLE, Provider};
 use crate::{Description, Unavailable};
 
 /// The library of this process.
@@ -47,7 +47,7 @@ fn agrees(loaded: &Loaded, search: &Search) -> Result<(), Unavailable> {
     Err(Unavailable {
         runtime: Provider::Cpu.runtime(),
         reason: format!("this process has already loaded {}", loaded.path.display()),
-        looked: vec![format!("{} ({})", place.path.display(), place.rule)],
+        looked: vec![place.to_string()],
         remedy: "use one ONNX Runtime in a process".to_owned(),
     })
 }
@@ -55,12 +55,12 @@ fn agrees(loaded: &Loaded, search: &Search) -> Result<(), Unavailable> {
 fn find(search: &Search) -> Result<Loaded, Unavailable> {
     let mut looked = Vec::new();
     for place in search.places() {
-        let mut note = |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule));
+        let mut note = |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
         match place.files() {
             Err(reason) => note(&place.path, &reason),
             Ok(files) => {
                 for path in files {
-                    match probe(&path).and_then(|version| start(&path, &version, place.rule)) {
+                    match probe(&path).and_then(|version| start(&path, &version, &place)) {
                         Ok(loaded) => return Ok(loaded),
                         Err(reason) => note(&path, &reason),
                     }
@@ -103,15 +103,16 @@ fn probe(path: &Path) -> Result<String, String> {
 }
 
 /// Hands a library that passed the probe to the binding and makes its environment.
-fn start(path: &Path, version: &str, rule: Rule) -> Result<Loaded, String> {
+fn start(path: &Path, version: &str, place: &Place) -> Result<Loaded, String> {
     let builder = ort::init_from(path).map_err(|e| e.to_string())?;
     // Errors come back as results; nothing is printed.
     let silent = Arc::new(|_: LogLevel, _: &str, _: &str, _: &str, _: &str| {});
     let builder = builder.with_name("planish").with_telemetry(false).with_logger(silent);
     let environment = builder.build().map_err(|e| e.to_string())?;
     environment.set_log_level(LogLevel::Fatal);
-    let path = if rule == Rule::System { mapped(path).unwrap_or_else(|| path.to_owned()) } else { path.to_owned() };
-    let (version, location) = (version.to_owned(), format!("{} ({rule})", path.display()));
+    let path =
+        if place.rule == Rule::System { mapped(path).unwrap_or_else(|| path.to_owned()) } else { path.to_owned() };
+    let (version, location) = (version.to_owned(), format!("{} ({})", path.display(), place.rule()));
     let description = Description { product: "onnxruntime", version, location };
     Ok(Loaded { environment, description, path })
 }

@@ -1,7 +1,6 @@
 //! ONNX Runtime on its CPU or CUDA provider, from a shared library that is found when it is first needed.
 
 mod cuda;
-mod find;
 mod library;
 mod placement;
 mod session;
@@ -11,12 +10,23 @@ use std::path::PathBuf;
 
 use planish_ir::DType;
 
-pub use find::LIBRARY_VARIABLE;
 pub(crate) use tensor::OrtValue;
 
-use crate::ort::find::Search;
+use crate::find::{Search, SharedLibrary};
 use crate::ort::library::Loaded;
 use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+
+/// The environment variable that names the file or folder of ONNX Runtime's shared library.
+pub const LIBRARY_VARIABLE: &str = "PLANISH_ORT_LIB";
+
+/// ONNX Runtime's shared library.
+pub(crate) static LIBRARY: SharedLibrary = SharedLibrary {
+    option: "--ort-lib",
+    variable: LIBRARY_VARIABLE,
+    file: "libonnxruntime.so",
+    folder: "onnxruntime",
+    system: &["libonnxruntime.so", "libonnxruntime.so.1"],
+};
 
 /// What ONNX Runtime runs a model on; its execution providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +129,7 @@ impl OnnxRuntime {
     /// The library, if it has the provider.
     fn loaded(&self) -> Result<&'static Loaded, Unavailable> {
         let renamed = |unavailable| Unavailable { runtime: self.name(), ..unavailable };
-        let loaded = library::load(&Search::of_process(self.library.clone())).map_err(renamed)?;
+        let loaded = library::load(&Search::of_process(&LIBRARY, self.library.clone())).map_err(renamed)?;
         if self.provider == Provider::Cuda {
             cuda::check(loaded)?;
         }

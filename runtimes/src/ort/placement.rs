@@ -85,12 +85,13 @@ fn check(api: &OrtApi, status: OrtStatusPtr) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ort::find::Search;
+    use crate::find::Search;
+    use crate::ort::LIBRARY;
     use crate::ort::library;
 
     #[test]
     fn nodes_on_another_provider_are_counted() {
-        let loaded = library::load(&Search::of_process(None)).unwrap();
+        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx/residual.onnx");
         let session = |builder: SessionBuilder| builder.clone().commit_from_file(file).unwrap();
         let builder = Session::builder(&loaded.environment).unwrap();

@@ -166,12 +166,13 @@ impl Session for OrtSession {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ort::find::Search;
+    use crate::find::Search;
+    use crate::ort::LIBRARY;
     use crate::ort::library;
 
     /// Whether ONNX Runtime makes `Add` and `LayerNormalization` one node under these options.
     fn fuses_residual(options: OrtOptions) -> bool {
-        let loaded = library::load(&Search::of_process(None)).unwrap();
+        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let optimized = folder.path().join("optimized.onnx");
         configured(&loaded.environment, Provider::Cpu, 0, options)

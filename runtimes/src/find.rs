@@ -1,17 +1,28 @@
-//! Where ONNX Runtime's shared library is looked for.
+//! Where the shared libraries of runtimes are looked for.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names the library's file or folder.
-pub const LIBRARY_VARIABLE: &str = "PLANISH_ORT_LIB";
-
-/// Wheels and releases call the file this, with or without a version behind it.
-const FILE_NAME: &str = "libonnxruntime.so";
+/// A shared library that a runtime loads.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SharedLibrary {
+    /// The option that names its file or folder.
+    pub(crate) option: &'static str,
+    /// The environment variable that does.
+    pub(crate) variable: &'static str,
+    /// What wheels and releases call the file, with or without a version behind it.
+    pub(crate) file: &'static str,
+    /// Its folder below `.deps`.
+    pub(crate) folder: &'static str,
+    /// The names that the system's loader is asked for.
+    pub(crate) system: &'static [&'static str],
+}
 
 /// What decides where to look.
 pub(crate) struct Search {
-    /// From `--ort-lib`.
+    /// What is looked for.
+    pub(crate) library: &'static SharedLibrary,
+    /// From the option.
     pub(crate) option: Option<PathBuf>,
     /// From the environment.
     pub(crate) variable: Option<PathBuf>,
@@ -31,32 +42,28 @@ pub(crate) enum Rule {
     System,
 }
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Rule::Option => f.write_str("--ort-lib"),
-            Rule::Variable => f.write_str(LIBRARY_VARIABLE),
-            Rule::BesideProgram => f.write_str("beside the program"),
-            Rule::Deps => f.write_str(".deps"),
-            Rule::System => f.write_str("the system's loader"),
-        }
-    }
-}
-
 /// A place to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
+    pub(crate) library: &'static SharedLibrary,
     pub(crate) rule: Rule,
     /// A file, a folder, or for the system's loader a bare file name.
     pub(crate) path: PathBuf,
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.path.display(), self.rule())
+    }
+}
+
 impl Search {
     /// As this process was started.
-    pub(crate) fn of_process(option: Option<PathBuf>) -> Self {
+    pub(crate) fn of_process(library: &'static SharedLibrary, option: Option<PathBuf>) -> Self {
         Self {
+            library,
             option,
-            variable: std::env::var_os(LIBRARY_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from),
+            variable: std::env::var_os(library.variable).filter(|value| !value.is_empty()).map(PathBuf::from),
             program: std::env::current_exe().ok(),
             folder: std::env::current_dir().ok(),
         }
@@ -65,19 +72,21 @@ impl Search {
     /// The places in order. A library that was named is the only place: a user who names one
     /// does not want another.
     pub(crate) fn places(&self) -> Vec<Place> {
+        let library = self.library;
+        let place = |rule, path: &Path| Place { library, rule, path: path.to_owned() };
         if let Some(path) = &self.option {
-            return vec![Place { rule: Rule::Option, path: path.clone() }];
+            return vec![place(Rule::Option, path)];
         }
         if let Some(path) = &self.variable {
-            return vec![Place { rule: Rule::Variable, path: path.clone() }];
+            return vec![place(Rule::Variable, path)];
         }
         let program = self.program.as_deref().and_then(Path::parent);
         let mut places = Vec::new();
-        places.extend(program.map(|folder| Place { rule: Rule::BesideProgram, path: folder.to_owned() }));
+        places.extend(program.map(|folder| place(Rule::BesideProgram, folder)));
         for start in [self.folder.as_deref(), program].into_iter().flatten() {
             for folder in start.ancestors().map(|folder| folder.join(".deps")).filter(|deps| deps.is_dir()) {
-                for path in [folder.join("onnxruntime"), folder] {
-                    let place = Place { rule: Rule::Deps, path };
+                for path in [folder.join(library.folder), folder] {
+                    let place = place(Rule::Deps, &path);
                     if !places.contains(&place) {
                         places.push(place);
                     }
@@ -85,14 +94,23 @@ impl Search {
             }
         }
         // The loader knows LD_LIBRARY_PATH, its cache and the usual folders.
-        places.extend(
-            ["libonnxruntime.so", "libonnxruntime.so.1"].map(|name| Place { rule: Rule::System, path: name.into() }),
-        );
+        places.extend(library.system.iter().map(|name| place(Rule::System, name.as_ref())));
         places
     }
 }
 
 impl Place {
+    /// By which rule it was found, for messages.
+    pub(crate) fn rule(&self) -> &'static str {
+        match self.rule {
+            Rule::Option => self.library.option,
+            Rule::Variable => self.library.variable,
+            Rule::BesideProgram => "beside the program",
+            Rule::Deps => ".deps",
+            Rule::System => "the system's loader",
+        }
+    }
+
     /// The library's files here, newest version first.
     ///
     /// # Errors
@@ -108,27 +126,31 @@ impl Place {
         let entries = std::fs::read_dir(&self.path).map_err(|e| e.to_string())?;
         let mut found: Vec<(Vec<u32>, PathBuf)> = entries
             .flatten()
-            .filter_map(|entry| Some((version_of(entry.file_name().to_str()?)?, entry.path())))
+            .filter_map(|entry| Some((self.library.version_of(entry.file_name().to_str()?)?, entry.path())))
             .collect();
         if found.is_empty() {
-            return Err(format!("no {FILE_NAME}"));
+            return Err(format!("no {}", self.library.file));
         }
         found.sort();
         Ok(found.into_iter().rev().map(|(_, path)| std::path::absolute(&path).unwrap_or(path)).collect())
     }
 }
 
-/// The version in the name of a library's file, empty for none; `None` for other files.
-fn version_of(name: &str) -> Option<Vec<u32>> {
-    match name.strip_prefix(FILE_NAME)? {
-        "" => Some(Vec::new()),
-        rest => rest.strip_prefix('.')?.split('.').map(|part| part.parse().ok()).collect(),
+impl SharedLibrary {
+    /// The version in the name of a file of it, empty for none; `None` for other files.
+    fn version_of(&self, name: &str) -> Option<Vec<u32>> {
+        match name.strip_prefix(self.file)? {
+            "" => Some(Vec::new()),
+            rest => rest.strip_prefix('.')?.split('.').map(|part| part.parse().ok()).collect(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    static ORT: &SharedLibrary = &crate::ort::LIBRARY;
 
     fn rules(search: &Search) -> Vec<Rule> {
         search.places().iter().map(|place| place.rule).collect()
@@ -137,14 +159,15 @@ mod tests {
     #[test]
     fn a_named_library_is_the_only_place() {
         let mut search = Search {
+            library: ORT,
             option: Some("a.so".into()),
             variable: Some("b.so".into()),
             program: Some("/nowhere/bin/planish".into()),
             folder: None,
         };
-        assert_eq!(search.places(), [Place { rule: Rule::Option, path: "a.so".into() }]);
+        assert_eq!(search.places(), [Place { library: ORT, rule: Rule::Option, path: "a.so".into() }]);
         search.option = None;
-        assert_eq!(search.places(), [Place { rule: Rule::Variable, path: "b.so".into() }]);
+        assert_eq!(search.places(), [Place { library: ORT, rule: Rule::Variable, path: "b.so".into() }]);
         search.variable = None;
         assert_eq!(rules(&search), [Rule::BesideProgram, Rule::System, Rule::System]);
     }
@@ -157,8 +180,13 @@ mod tests {
         for folder in [&here, &bin, &root.path().join("here/.deps/onnxruntime"), &root.path().join("there/.deps")] {
             std::fs::create_dir_all(folder).unwrap();
         }
-        let search =
-            Search { option: None, variable: None, program: Some(bin.join("planish")), folder: Some(here.clone()) };
+        let search = Search {
+            library: ORT,
+            option: None,
+            variable: None,
+            program: Some(bin.join("planish")),
+            folder: Some(here.clone()),
+        };
         let deps: Vec<PathBuf> = search.places().into_iter().filter(|p| p.rule == Rule::Deps).map(|p| p.path).collect();
         let expected = ["here/.deps/onnxruntime", "here/.deps", "there/.deps/onnxruntime", "there/.deps"];
         assert_eq!(deps, expected.map(|path| root.path().join(path)));
@@ -167,7 +195,7 @@ mod tests {
     #[test]
     fn the_newest_version_of_a_folder_comes_first() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place { rule: Rule::Deps, path: folder.path().to_owned() };
+        let place = Place { library: ORT, rule: Rule::Deps, path: folder.path().to_owned() };
         assert_eq!(place.files().unwrap_err(), "no libonnxruntime.so");
         let names =
             ["libonnxruntime.so.1.9.0", "libonnxruntime.so.1.31.1", "libonnxruntime.so", "libonnxruntime.so.txt"];

@@ -1,0 +1,328 @@
+//! Building engines.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cxx::UniquePtr;
+use trtx_sys::nvinfer1::{
+    BuilderFlag, IBuilderConfig, IHostMemory, IOptimizationProfile, MemoryPoolType, OptProfileSelector,
+    ProfilingVerbosity, TilingOptimizationLevel,
+};
+use trtx_sys::Dims64;
+
+use super::layers::Layers;
+use super::library::Library;
+use super::log::Message;
+use super::options::{BuildOptions, Profile, Tiling};
+use super::parse::{Network, ParserError, Refused};
+use super::progress::{Monitor, Progress};
+use super::timing::TimingCache;
+use super::{ENTERPRISE, PRODUCT, driver};
+use crate::Unavailable;
+
+/// Options of the builder by NVIDIA's names, beside those that [`BuildOptions`] has by a name of their own.
+pub const FLAGS: &[&str] = &[
+    "DEBUG",
+    "DISABLE_COMPILATION_CACHE",
+    "DISABLE_TIMING_CACHE",
+    "ERROR_ON_TIMING_CACHE_MISS",
+    "EXCLUDE_LEAN_RUNTIME",
+    "GPU_FALLBACK",
+    "MONITOR_MEMORY",
+    "REFIT_IDENTICAL",
+    "REFIT_INDIVIDUAL",
+    "STRICT_NANS",
+];
+
+/// An engine that was built, in its serialized form: a plan.
+pub struct Built {
+    plan: UniquePtr<IHostMemory>,
+    /// The kernels that the engine consists of.
+    pub layers: Layers,
+    /// Warnings of the parser and the builder.
+    pub warnings: Vec<Message>,
+    /// What the builder measured, for builds to come; TensorRT-RTX measures nothing.
+    pub timing_cache: Option<Vec<u8>>,
+    /// The time that the parser took.
+    pub parsing: Duration,
+    /// The time that the builder took.
+    pub building: Duration,
+}
+
+impl Built {
+    /// The plan: what goes into a file.
+    #[must_use]
+    pub fn plan(&self) -> &[u8] {
+        let (data, size) = (self.plan.data(), self.plan.size());
+        // SAFETY: the plan owns this memory and does not change it.
+        unsafe { std::slice::from_raw_parts(data.cast(), size) }
+    }
+}
+
+/// Why no engine was built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The library, or the GPU that it needs, is not there.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// The parser refuses the file.
+    #[error("the parser of {PRODUCT} refuses {}:{}", .file.display(), listed(.errors))]
+    Refused {
+        /// The ONNX file.
+        file: PathBuf,
+        /// What it refuses.
+        errors: Vec<ParserError>,
+    },
+    /// An option does not fit this product or library.
+    #[error("the builder of {PRODUCT} does not take {option}: {reason}")]
+    Option {
+        /// The option, as the field of [`BuildOptions`].
+        option: String,
+        /// Why.
+        reason: String,
+    },
+    /// The sizes of an input do not fit it.
+    #[error("profile {profile} does not fit the input `{input}`: {reason}")]
+    Profile {
+        /// The index of the profile.
+        profile: usize,
+        /// The input.
+        input: String,
+        /// Why.
+        reason: String,
+    },
+    /// The caller cancelled the build.
+    #[error("the build was cancelled")]
+    Cancelled,
+    /// The builder failed.
+    #[error("{PRODUCT} could not build an engine of {}: {reason}", .file.display())]
+    Failed {
+        /// The ONNX file.
+        file: PathBuf,
+        /// Its errors.
+        reason: String,
+    },
+}
+
+fn listed(errors: &[ParserError]) -> String {
+    errors.iter().map(|error| format!("\n  {error}")).collect()
+}
+
+/// Builds an engine of an ONNX file, whose external data lies beside it.
+///
+/// # Errors
+/// See [`BuildError`].
+pub fn build(
+    library: &Library,
+    onnx: &Path,
+    profiles: &[Profile],
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Built, BuildError> {
+    if ENTERPRISE {
+        // Its builder measures kernels, and some versions end the process where there is no GPU.
+        driver::devices()?;
+    }
+    let failed = |reason| BuildError::Failed { file: onnx.to_owned(), reason };
+    let network = Network::new(library).map_err(|refused| match refused {
+        Refused::Unavailable(unavailable) => BuildError::Unavailable(unavailable),
+        Refused::Failed(reason) => failed(reason),
+    })?;
+    let mut building = Building { config: UniquePtr::null(), cache: None, monitor: Monitor::new(progress), network };
+    let start = Instant::now();
+    building
+        .network
+        .parse_file(onnx)
+        .map_err(|errors| BuildError::Refused { file: onnx.to_owned(), errors })?;
+    let parsing = start.elapsed();
+    building.configure(options)?;
+    for (index, profile) in profiles.iter().enumerate() {
+        building.add_profile(index, profile)?;
+    }
+    let start = Instant::now();
+    let plan = building.run();
+    let Network { logger, .. } = &building.network;
+    if plan.is_null() {
+        return Err(match building.monitor.cancelled() {
+            true => BuildError::Cancelled,
+            false => failed(logger.errors("the builder gave no reason")),
+        });
+    }
+    Ok(Built {
+        plan,
+        layers: logger.layers().as_deref().map(Layers::parse).unwrap_or_default(),
+        warnings: logger.messages(),
+        timing_cache: building.cache.as_ref().and_then(TimingCache::serialize),
+        parsing,
+        building: start.elapsed(),
+    })
+}
+
+/// What a build consists of. The members are dropped in their order: the configuration knows the cache and the monitor,
+/// the builder of the network outlives them all.
+struct Building<'a> {
+    config: UniquePtr<IBuilderConfig>,
+    cache: Option<TimingCache>,
+    monitor: Monitor<'a>,
+    network: Network,
+}
+
+impl Building<'_> {
+    fn configure(&mut self, options: &BuildOptions) -> Result<(), BuildError> {
+        // SAFETY: the caller of `createBuilderConfig` owns the configuration.
+        self.config = unsafe { UniquePtr::from_raw(self.network.builder.pin_mut().createBuilderConfig()) };
+        if self.config.is_null() {
+            let reason = self.network.logger.errors("it gave no reason");
+            return Err(BuildError::Option { option: "a configuration".to_owned(), reason });
+        }
+        let refused = |option: &str, logger: &super::log::Logger| BuildError::Option {
+            option: option.to_owned(),
+            reason: logger.errors("it gave no reason"),
+        };
+        let logger = &self.network.logger;
+        let mut config = self.config.pin_mut();
+        // The list of layers is logged; the engine is the same.
+        config.as_mut().setProfilingVerbosity(ProfilingVerbosity::kDETAILED);
+        #[cfg(not(feature = "tensorrt"))]
+        {
+            use super::options::Capability;
+            let capabilities = match options.capabilities.as_slice() {
+                [] => Capability::ALL,
+                chosen => chosen,
+            };
+            let count = i32::try_from(capabilities.len()).unwrap_or(i32::MAX);
+            let mut taken = config.as_mut().setNbComputeCapabilities(count);
+            for (index, capability) in (0..).zip(capabilities) {
+                taken &= config.as_mut().setComputeCapability(compute_capability(*capability), index);
+            }
+            if !taken {
+                return Err(refused("the compute capabilities", logger));
+            }
+        }
+        #[cfg(feature = "tensorrt")]
+        if !options.capabilities.is_empty() {
+            let reason = "it builds for the GPU of this machine".to_owned();
+            return Err(BuildError::Option { option: "compute capabilities".to_owned(), reason });
+        }
+        for (flag, on) in [
+            (BuilderFlag::kTF32, options.tf32),
+            (BuilderFlag::kSPARSE_WEIGHTS, options.sparse_weights),
+            (BuilderFlag::kVERSION_COMPATIBLE, options.version_compatible),
+            (BuilderFlag::kREFIT, options.refit),
+            (BuilderFlag::kSTRIP_PLAN, options.strip),
+            (BuilderFlag::kWEIGHT_STREAMING, options.weight_streaming),
+        ] {
+            match on {
+                true => config.as_mut().setFlag(flag),
+                false => config.as_mut().clearFlag(flag),
+            }
+        }
+        for name in &options.flags {
+            let Some(flag) = flag(name) else {
+                let reason = format!("there is no such flag; there are {}", FLAGS.join(", "));
+                return Err(BuildError::Option { option: (*name).to_owned(), reason });
+            };
+            config.as_mut().setFlag(flag);
+        }
+        if let Some(workspace) = options.workspace {
+            config.as_mut().setMemoryPoolLimit(MemoryPoolType::kWORKSPACE, workspace);
+        }
+        if let Some(level) = options.optimization_level {
+            config.as_mut().setBuilderOptimizationLevel(level.into());
+        }
+        if let Some(streams) = options.aux_streams
+            && !config.as_mut().setMaxAuxStreams(streams.into())
+        {
+            return Err(refused("the number of auxiliary streams", logger));
+        }
+        if let Some(tiling) = options.tiling {
+            let level = match tiling {
+                Tiling::None => TilingOptimizationLevel::kNONE,
+                Tiling::Fast => TilingOptimizationLevel::kFAST,
+                Tiling::Moderate => TilingOptimizationLevel::kMODERATE,
+                Tiling::Full => TilingOptimizationLevel::kFULL,
+            };
+            if !config.as_mut().setTilingOptimizationLevel(level) {
+                return Err(refused("the tiling level", logger));
+            }
+        }
+        // SAFETY: the monitor is dropped behind the configuration.
+        unsafe { config.as_mut().setProgressMonitor(self.monitor.interface()) };
+        if ENTERPRISE {
+            self.cache = TimingCache::new(self.config.pin_mut(), options.timing_cache.as_deref());
+        }
+        Ok(())
+    }
+
+    fn add_profile(&mut self, index: usize, profile: &Profile) -> Result<(), BuildError> {
+        let wrong = |input: &str, reason: String| BuildError::Profile { profile: index, input: input.to_owned(), reason };
+        let created = self.network.builder.pin_mut().createOptimizationProfile();
+        // SAFETY: null, or a profile that the builder owns and that nothing else points to.
+        let Some(created) = (unsafe { created.as_mut() }) else {
+            return Err(wrong("", self.network.logger.errors("the builder made no profile")));
+        };
+        // SAFETY: objects of TensorRT do not move.
+        let mut created = unsafe { std::pin::Pin::new_unchecked(created) };
+        for range in &profile.inputs {
+            let name = CString::new(range.name.as_str()).map_err(|_| wrong(&range.name, "its name has a zero byte".to_owned()))?;
+            let sizes = [
+                (OptProfileSelector::kMIN, &range.min),
+                (OptProfileSelector::kOPT, &range.opt),
+                (OptProfileSelector::kMAX, &range.max),
+            ];
+            for (selector, shape) in sizes {
+                // SAFETY: the name ends in zero and is only read.
+                if !unsafe { created.as_mut().setDimensions(name.as_ptr(), selector, &Dims64::from_slice(shape)) } {
+                    let reason = format!("{shape:?} is not taken: {}", self.network.logger.errors("it gave no reason"));
+                    return Err(wrong(&range.name, reason));
+                }
+            }
+        }
+        let created: *const IOptimizationProfile = &raw const *created;
+        // SAFETY: the profile is alive, as its builder is.
+        if unsafe { self.config.pin_mut().addOptimizationProfile(created) } < 0 {
+            let input = profile.inputs.first().map_or("", |range| range.name.as_str());
+            return Err(wrong(input, self.network.logger.errors("it gave no reason")));
+        }
+        Ok(())
+    }
+
+    fn run(&mut self) -> UniquePtr<IHostMemory> {
+        let Network { builder, network, .. } = &mut self.network;
+        let plan = builder.pin_mut().buildSerializedNetwork(network.pin_mut(), self.config.pin_mut());
+        // SAFETY: the caller of `buildSerializedNetwork` owns what it returns; null is allowed.
+        unsafe { UniquePtr::from_raw(plan) }
+    }
+}
+
+fn flag(name: &str) -> Option<BuilderFlag> {
+    Some(match name {
+        "DEBUG" => BuilderFlag::kDEBUG,
+        "DISABLE_COMPILATION_CACHE" => BuilderFlag::kDISABLE_COMPILATION_CACHE,
+        "DISABLE_TIMING_CACHE" => BuilderFlag::kDISABLE_TIMING_CACHE,
+        "ERROR_ON_TIMING_CACHE_MISS" => BuilderFlag::kERROR_ON_TIMING_CACHE_MISS,
+        "EXCLUDE_LEAN_RUNTIME" => BuilderFlag::kEXCLUDE_LEAN_RUNTIME,
+        "GPU_FALLBACK" => BuilderFlag::kGPU_FALLBACK,
+        "MONITOR_MEMORY" => BuilderFlag::kMONITOR_MEMORY,
+        "REFIT_IDENTICAL" => BuilderFlag::kREFIT_IDENTICAL,
+        "REFIT_INDIVIDUAL" => BuilderFlag::kREFIT_INDIVIDUAL,
+        "STRICT_NANS" => BuilderFlag::kSTRICT_NANS,
+        _ => return None,
+    })
+}
+
+#[cfg(not(feature = "tensorrt"))]
+fn compute_capability(capability: super::options::Capability) -> trtx_sys::nvinfer1::ComputeCapability {
+    use super::options::Capability;
+    use trtx_sys::nvinfer1::ComputeCapability;
+    match capability {
+        Capability::Sm75 => ComputeCapability::kSM75,
+        Capability::Sm80 => ComputeCapability::kSM80,
+        Capability::Sm86 => ComputeCapability::kSM86,
+        Capability::Sm89 => ComputeCapability::kSM89,
+        Capability::Sm120 => ComputeCapability::kSM120,
+        Capability::Sm121 => ComputeCapability::kSM121,
+    }
+}
+

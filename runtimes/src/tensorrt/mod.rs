@@ -1,0 +1,56 @@
+//! TensorRT: builds engines of ONNX files and runs them, by shared libraries that are found when they are first needed.
+//!
+//! NVIDIA has two products with one interface: TensorRT-RTX for GeForce and RTX cards, and TensorRT for cards of data
+//! centers. Their headers differ, so a program is built for one of them: for TensorRT with the feature `tensorrt`, else for
+//! TensorRT-RTX. TensorRT-RTX builds engines on machines without a GPU; TensorRT measures kernels and needs one.
+//!
+//! Objects of TensorRT keep pointers to others. [`build`] and sessions own theirs in one struct each, whose members are
+//! dropped in an order that TensorRT allows.
+
+mod build;
+mod driver;
+mod layers;
+mod library;
+mod log;
+mod options;
+mod parse;
+mod plan;
+mod progress;
+mod timing;
+
+pub use build::{BuildError, Built, FLAGS, build};
+pub use driver::{Device, devices};
+pub use layers::{Layer, Layers};
+pub use library::{Library, Version};
+pub use log::{Message, Severity};
+pub use options::{BuildOptions, Capability, InputRange, Profile, Tiling};
+pub use parse::{ParserError, accepts};
+pub use plan::{Plan, PlanError};
+pub use progress::Progress;
+
+use crate::find::SharedLibrary;
+
+/// Whether this program was built for TensorRT rather than for TensorRT-RTX.
+pub const ENTERPRISE: bool = cfg!(feature = "tensorrt");
+
+/// The product that this program was built for.
+pub const PRODUCT: &str = if ENTERPRISE { "TensorRT" } else { "TensorRT-RTX" };
+
+/// The name of the runtime on the command line.
+pub(crate) const RUNTIME: &str = "trt";
+
+/// The environment variable that names the file or folder of TensorRT's shared library.
+pub const LIBRARY_VARIABLE: &str = "PLANISH_TRT_LIB";
+
+/// The library that builds and runs engines.
+static LIBRARY: SharedLibrary = SharedLibrary {
+    option: "--trt-lib",
+    variable: LIBRARY_VARIABLE,
+    file: if ENTERPRISE { "libnvinfer.so" } else { "libtensorrt_rtx.so" },
+    folder: if ENTERPRISE { "tensorrt" } else { "tensorrt-rtx" },
+    system: if ENTERPRISE {
+        &["libnvinfer.so.11", "libnvinfer.so"]
+    } else {
+        &["libtensorrt_rtx.so.1", "libtensorrt_rtx.so"]
+    },
+};

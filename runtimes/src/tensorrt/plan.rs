@@ -1,0 +1,132 @@
+//! The header of a plan, the file of an engine: read before TensorRT sees the file.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::library::Version;
+use super::options::Capability;
+use super::{ENTERPRISE, PRODUCT};
+
+/// What the header of a plan says. TensorRT-RTX's layout, found by comparing plans of different sizes, GPUs and versions;
+/// of TensorRT's plans only the version is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The version of the library that built it.
+    pub version: Version,
+    /// The GPUs that it runs on.
+    pub capabilities: Vec<Capability>,
+    /// The bytes of the whole file.
+    pub bytes: u64,
+    /// The bytes of its weights.
+    pub weights: u64,
+}
+
+/// Why a file is no plan that can be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The file cannot be read.
+    #[error("cannot read the engine: {0}")]
+    Read(#[from] std::io::Error),
+    /// The file is something else.
+    #[error("it is no engine of {PRODUCT}: it does not begin with the header of one")]
+    NoPlan,
+    /// Some of the file is missing.
+    #[error("the engine is truncated: its header says {expected} bytes, the file has {actual}")]
+    Truncated {
+        /// What the header says.
+        expected: u64,
+        /// The length of the file.
+        actual: u64,
+    },
+    /// Another version of the library built it.
+    #[error(
+        "{PRODUCT} {built} built the engine and {PRODUCT} {present} is here; an engine runs on the version that built \
+         it: build it again with `planish build-engine`"
+    )]
+    Version {
+        /// The version that built it.
+        built: Version,
+        /// The version of the library.
+        present: Version,
+    },
+    /// It was built for other GPUs.
+    #[error(
+        "the engine was built for {} and the GPU is {device} (sm{capability}); build it again with --gpu sm{capability}",
+        names(.built)
+    )]
+    Device {
+        /// The GPUs that it was built for.
+        built: Vec<Capability>,
+        /// The name of the present GPU.
+        device: String,
+        /// Its compute capability.
+        capability: u32,
+    },
+}
+
+fn names(capabilities: &[Capability]) -> String {
+    capabilities.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The first bytes of a plan of TensorRT-RTX.
+const HEADER: usize = 64;
+const MAGIC: &[u8] = b"vtrt";
+
+impl Plan {
+    /// Reads the header of a file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no plan, or is cut off.
+    pub fn read(path: &Path) -> Result<Self, PlanError> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut header = Vec::new();
+        file.by_ref().take(HEADER as u64).read_to_end(&mut header)?;
+        Self::parse(&header, length)
+    }
+
+    /// Reads the header from the first bytes of a file of this length.
+    fn parse(header: &[u8], length: u64) -> Result<Self, PlanError> {
+        if !header.starts_with(MAGIC) {
+            return Err(PlanError::NoPlan);
+        }
+        let Ok(header) = <&[u8; HEADER]>::try_from(header) else {
+            return Err(PlanError::Truncated { expected: HEADER as u64, actual: length });
+        };
+        let number = |at: usize| {
+            let bytes: [u8; 8] = std::array::from_fn(|i| header[at + i]);
+            u64::from_le_bytes(bytes)
+        };
+        let [major, minor, patch, build] = std::array::from_fn(|i| u32::from(header[0x18 + i]));
+        let bytes = number(0x10);
+        if bytes != length {
+            return Err(PlanError::Truncated { expected: bytes, actual: length });
+        }
+        let mask = number(0x20);
+        let capabilities = Capability::ALL.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
+        Ok(Self {
+            version: Version { major, minor, patch, build },
+            capabilities: capabilities.map(|(_, capability)| *capability).collect(),
+            bytes,
+            weights: number(0x38),
+        })
+    }
+
+    /// Whether a library of this version and, where one is known, this GPU run it.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn runs_on(&self, present: Version, device: Option<&super::Device>) -> Result<(), PlanError> {
+        if self.version != present {
+            return Err(PlanError::Version { built: self.version, present });
+        }
+        match device {
+            Some(device) if !ENTERPRISE && !self.capabilities.iter().any(|c| c.number() == device.capability) => {
+                let (built, capability) = (self.capabilities.clone(), device.capability);
+                Err(PlanError::Device { built, device: device.name.clone(), capability })
+            }
+            _ => Ok(()),
+        }
+    }
+}
