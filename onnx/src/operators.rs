@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// The mnemonics of the IR and the operators of the default domain that they are written as. The import reads the kinds of
 /// [`planish_ir::ops`] by it too. An operator that the lowering replaces for every target has no row.
-pub const OPERATORS: &[(&str, &str)] = &[
+const OPERATORS: &[(&str, &str)] = &[
     ("neg", "Neg"),
     ("abs", "Abs"),
     ("floor", "Floor"),
