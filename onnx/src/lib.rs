@@ -2,10 +2,12 @@
 
 pub mod export;
 pub mod import;
+mod operators;
 pub mod proto;
 
 pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export};
 pub use import::{ImportError, ImportOptions, Imported, KnownOperand, import, import_with, read_body, read_operator};
+pub use operators::operator;
 
 /// The opsets of the default domain that graphs can be written for.
 pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=26;

@@ -6,14 +6,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::ArgGroup;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{RuntimeArguments, Usage, print, print_json, warn};
 use crate::artifact::Artifact;
-use crate::backend::lacks;
-use crate::generate::{
-    Chat, Generated, GenerationConfig, Loading, MOST_BEAMS, Search, Stop, TextTokenizer, check, generate, load,
-};
+use crate::generate::{Continuation, GenerateOptions, Generated, GenerationConfig, MOST_BEAMS, Prompts, Stop};
 
 /// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
 ///
@@ -141,63 +138,42 @@ fn probability(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let artifact = Artifact::open(&arguments.artifact)?;
-    let runtime = artifact.backend.runtime(&arguments.runtime.settings());
-    if let Some(problem) = lacks(runtime.as_ref(), artifact.computes()) {
-        return Err(problem.into());
-    }
-    let threads = arguments.threads.unwrap_or(0).into();
-    let config = configured(&arguments)?;
-    let options = config.options(arguments.seed.unwrap_or(0))?;
-    if arguments.seed.is_some() && !matches!(options.search, Search::Sample(_)) {
-        warn("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
-    }
-    if arguments.length_penalty.is_some() && !matches!(options.search, Search::Beams(_)) {
-        return Err(Usage("--length-penalty is of no use: there are no beams; search with --beams".to_owned()).into());
-    }
-    let text = match arguments.prompt.is_empty() {
-        true => None,
-        false => Some(TextTokenizer::open(&arguments.artifact)?),
+    let options = GenerateOptions {
+        config: configured(&arguments)?,
+        seed: arguments.seed.unwrap_or(0),
+        caching: !arguments.no_cache,
+        threads: arguments.threads.unwrap_or(0).into(),
+        runtime: arguments.runtime.settings(),
     };
-    let chat = match arguments.chat {
-        true => Some(Chat::open(&arguments.artifact)?),
-        false => None,
+    let streams = stdout().is_terminal() && arguments.prompt.len() == 1 && !arguments.json;
+    let prompts = match (arguments.ids.is_empty(), arguments.chat) {
+        (false, _) => Prompts::Ids(arguments.ids.iter().map(|ids| ids.to_vec()).collect()),
+        (true, true) => Prompts::Messages(arguments.prompt),
+        (true, false) => Prompts::Texts(arguments.prompt),
     };
-    let encode = |text: &TextTokenizer, prompt: &str| match &chat {
-        Some(chat) => text.encode(&chat.prompt(prompt)?, true),
-        None => text.encode(prompt, false),
+    let mut show = |_: usize, _: i64, text: &str| {
+        print(text)?;
+        stdout().flush().context("cannot write to standard output")
     };
-    let prompts = match &text {
-        Some(text) => arguments.prompt.iter().map(|prompt| encode(text, prompt)).collect::<Result<Vec<_>>>()?,
-        None => arguments.ids.iter().map(|ids| ids.to_vec()).collect(),
-    };
-    check(&artifact, &prompts)?;
-    let loading = Loading { threads, caching: !arguments.no_cache, decoder_start_token: config.decoder_start_token };
-    let mut model = load(&artifact, runtime.as_ref(), loading)?;
-
-    let streams = stdout().is_terminal() && prompts.len() == 1 && !arguments.json;
-    let mut stream = text.as_ref().filter(|_| streams).map(TextTokenizer::stream);
-    let mut show = |_: usize, id: i64| match &mut stream {
-        Some(piece) => {
-            print(&piece(id)?)?;
-            stdout().flush().context("cannot write to standard output")
-        }
-        None => Ok(()),
-    };
-    let generated = generate(model.as_mut(), &prompts, &options, &mut show)?;
-    let texts = match &text {
-        Some(text) => Some(generated.continuations.iter().map(|c| text.decode(&c.ids)).collect::<Result<Vec<_>>>()?),
-        None => None,
-    };
-    if arguments.json {
-        return print_document(&generated, texts);
-    }
-    match texts {
+    let generated = artifact.generate(&prompts, &options, if streams { Some(&mut show) } else { None })?;
+    match (arguments.json, streams) {
+        (true, _) => print_json(&document(&generated))?,
         // All but the end of the line is there.
-        Some(_) if streams => print("\n")?,
-        Some(texts) => print(&(texts.join("\n") + "\n"))?,
-        None => print(&generated.continuations.iter().map(|c| ids_line(&c.ids)).collect::<String>())?,
+        (false, true) => print("\n")?,
+        (false, false) => print(&generated.continuations.iter().map(line).collect::<String>())?,
     }
-    report(&generated);
+    warn_of_context(&generated);
+    if arguments.json {
+        return Ok(());
+    }
+    let (total, first) = (generated.total.as_secs_f64(), generated.first_token.as_secs_f64());
+    // Standard error may be closed; the text is what counts.
+    let _ = writeln!(
+        stderr(),
+        "{} tokens in {total:.2} s: {:.1} tokens/s, time to first token {first:.3} s",
+        generated.tokens(),
+        generated.tokens_per_second()
+    );
     Ok(())
 }
 
@@ -227,30 +203,37 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
         config.processors.repetition_penalty = penalty;
     }
     if arguments.ignore_eos {
-        config.processors.min_new_tokens = usize::MAX;
-        config.processors.forced_eos.clear();
+        config.ignore_end_tokens();
+    }
+    if arguments.seed.is_some() && !config.do_sample {
+        warn("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
+    }
+    if arguments.length_penalty.is_some() && config.num_beams == NonZeroUsize::MIN {
+        return Err(Usage("--length-penalty is of no use: there are no beams; search with --beams".to_owned()).into());
     }
     Ok(config)
 }
 
-fn ids_line(ids: &[i64]) -> String {
-    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",") + "\n"
+/// The text of a continuation, or its ids.
+fn line(continuation: &Continuation) -> String {
+    let ids = || continuation.ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    continuation.text.clone().unwrap_or_else(ids) + "\n"
 }
 
 /// One document; with one prompt there is no list around its continuation.
-fn print_document(generated: &Generated, texts: Option<Vec<String>>) -> Result<()> {
-    warn_of_context(generated);
-    let ids: Vec<&[i64]> = generated.continuations.iter().map(|c| c.ids.as_slice()).collect();
-    let mut document = match ids[..] {
-        [ids] => json!({ "ids": ids }),
-        _ => json!({ "ids": ids }),
+fn document(generated: &Generated) -> Value {
+    let all = &generated.continuations;
+    let texts: Vec<&String> = all.iter().filter_map(|continuation| continuation.text.as_ref()).collect();
+    let mut document = match all.as_slice() {
+        [one] => json!({ "ids": one.ids }),
+        _ => json!({ "ids": all.iter().map(|continuation| &continuation.ids).collect::<Vec<_>>() }),
     };
-    match texts.as_deref() {
-        Some([text]) => document["text"] = json!(text),
-        Some(texts) => document["text"] = json!(texts),
-        None => {}
+    match texts[..] {
+        [] => {}
+        [text] => document["text"] = json!(text),
+        _ => document["text"] = json!(texts),
     }
-    print_json(&document)
+    document
 }
 
 fn warn_of_context(generated: &Generated) {
@@ -260,17 +243,4 @@ fn warn_of_context(generated: &Generated) {
             warn(&format!("prompt {}: stopped after {tokens} tokens: the model takes no longer text", number + 1));
         }
     }
-}
-
-/// Says on standard error how fast it was.
-fn report(generated: &Generated) {
-    warn_of_context(generated);
-    let tokens: usize = generated.continuations.iter().map(|c| c.ids.len()).sum();
-    let (total, first) = (generated.total.as_secs_f64(), generated.first_token.as_secs_f64());
-    // Standard error may be closed; the text is what counts.
-    let _ = writeln!(
-        stderr(),
-        "{tokens} tokens in {total:.2} s: {:.1} tokens/s, time to first token {first:.3} s",
-        tokens as f64 / total.max(f64::MIN_POSITIVE)
-    );
 }

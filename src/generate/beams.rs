@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use anyhow::Result;
 
 use super::top_k::{Row, top_k};
-use super::{Continuation, GenerateOptions, LanguageModel, Prompt, Scores, Stop, nothing_follows};
+use super::{Continuation, LanguageModel, Prompt, Scores, SearchOptions, Stop, nothing_follows};
 
 /// The most beams of a search: each has a row of scores and a cache of its own.
 pub const MOST_BEAMS: usize = 1024;
@@ -42,7 +42,7 @@ impl Beams {
         model: &mut dyn LanguageModel,
         mut scores: Scores,
         prompts: &[Prompt],
-        options: &GenerateOptions,
+        options: &SearchOptions,
         on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
     ) -> Result<Vec<Continuation>> {
         let mut searches: Vec<PromptSearch<'_>> = prompts.iter().map(PromptSearch::new).collect();
@@ -103,7 +103,7 @@ impl<'a> PromptSearch<'a> {
 
     /// Grows all beams by a token, given the scores of the next one for each. Returns which of them
     /// each beam that lives on has grown from; none when the search is over.
-    fn advance(&mut self, logits: &[&[f32]], options: &GenerateOptions, beams: &Beams) -> Vec<usize> {
+    fn advance(&mut self, logits: &[&[f32]], options: &SearchOptions, beams: &Beams) -> Vec<usize> {
         let (width, limit) = (beams.width.get(), self.prompt.limit);
         let scored: Vec<_> = self.live.iter().zip(logits).map(|(beam, row)| self.scored(beam, row, options)).collect();
         let rows: Vec<Row<'_>> = scored.iter().map(|(offset, scores)| Row { offset: *offset, scores }).collect();
@@ -136,7 +136,7 @@ impl<'a> PromptSearch<'a> {
     }
 
     /// What the next token adds to a beam's sum: for each id its score, all with an offset.
-    fn scored<'s>(&self, beam: &Beam, logits: &'s [f32], options: &GenerateOptions) -> (f64, Cow<'s, [f32]>) {
+    fn scored<'s>(&self, beam: &Beam, logits: &'s [f32], options: &SearchOptions) -> (f64, Cow<'s, [f32]>) {
         let normalizer = log_sum_exp(logits);
         if options.processors.is_empty() {
             return (beam.sum - normalizer, Cow::Borrowed(logits));
@@ -150,7 +150,7 @@ impl<'a> PromptSearch<'a> {
 
     fn finish(&mut self, ids: Vec<i64>, stop: Stop, sum: f64, beams: &Beams) {
         let score = beams.score(sum, ids.len());
-        self.finished.push(Finished { continuation: Continuation { ids, stop }, score });
+        self.finished.push(Finished { continuation: Continuation { ids, stop, text: None }, score });
         self.finished.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal));
         self.finished.truncate(beams.width.get());
     }
@@ -209,7 +209,7 @@ mod tests {
     ) -> Continuation {
         let table = table.map(|row| row.map(f32::ln));
         let prompt = Prompt { beginning: vec![0], limit: Limit { tokens, stop: Stop::MaxNewTokens } };
-        let options = GenerateOptions {
+        let options = SearchOptions {
             length: Length::Total(tokens + 1),
             end_tokens: end_tokens.to_vec(),
             search: Search::Beams(beams.clone()),
@@ -239,8 +239,8 @@ mod tests {
         // 2 ends. At once it has 0.4; 0 goes on with certainty, and [0, 0, 0] has 0.35.
         let table = [[0.35, 0.25, 0.4], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]];
         let found = |length_penalty| search(table, 3, &[2], &beams(3, length_penalty));
-        assert_eq!(found(0.0), Continuation { ids: vec![2], stop: Stop::EndToken });
-        assert_eq!(found(1.0), Continuation { ids: vec![0, 0, 0], stop: Stop::MaxNewTokens });
+        assert_eq!(found(0.0), Continuation { ids: vec![2], stop: Stop::EndToken, text: None });
+        assert_eq!(found(1.0), Continuation { ids: vec![0, 0, 0], stop: Stop::MaxNewTokens, text: None });
         assert_eq!(found(-1.0).ids, [2]);
     }
 
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(found(suppressing(false)).ids, [0, 0]);
         assert_eq!(found(suppressing(true)).ids, [0, 0]);
         let all = Processors { suppress: vec![0, 1, 2], ..Processors::default() };
-        let options = |processors| GenerateOptions {
+        let options = |processors| SearchOptions {
             length: Length::Total(1),
             end_tokens: Vec::new(),
             search: Search::Greedy,

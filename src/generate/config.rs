@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document::{Document, whole};
 use super::tokens::{end_tokens, token};
-use super::{Beams, EarlyStopping, GenerateOptions, Length, MOST_BEAMS, Processors, Sampling, Search};
+use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Processors, Sampling, Search, SearchOptions};
 
 const FILE: &str = "generation_config.json";
 const MODEL: &str = "config.json";
@@ -145,11 +145,17 @@ impl GenerationConfig {
         Ok(config)
     }
 
+    /// Changes the settings so that no end token is chosen, and each text gets as long as it may.
+    pub fn ignore_end_tokens(&mut self) {
+        self.processors.min_new_tokens = usize::MAX;
+        self.processors.forced_eos.clear();
+    }
+
     /// What this comes to; draws begin with the seed.
     ///
     /// # Errors
     /// When settings contradict each other or are out of their range.
-    pub fn options(&self, seed: u64) -> Result<GenerateOptions> {
+    pub fn options(&self, seed: u64) -> Result<SearchOptions> {
         let search = match (self.do_sample, self.num_beams.get()) {
             (_, beams) if beams > MOST_BEAMS => {
                 bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams or --greedy")
@@ -171,7 +177,7 @@ impl GenerationConfig {
             (None, Some(length)) => Length::Total(length),
             (None, None) => Length::New(MAX_NEW_TOKENS),
         };
-        Ok(GenerateOptions { length, end_tokens: self.end_tokens.clone(), search, processors: self.processors.clone() })
+        Ok(SearchOptions { length, end_tokens: self.end_tokens.clone(), search, processors: self.processors.clone() })
     }
 
     fn sampling(&self, seed: u64) -> Result<Sampling> {

@@ -1,10 +1,13 @@
-//! TextTokenizer generation with the artifact of a decoder or an encoder-decoder: prompts of token ids in,
-//! continuations out.
+//! Text generation with the artifact of a decoder or an encoder-decoder. [`Artifact::generate`] takes prompts and gives
+//! what follows them.
+//!
+//! [`Artifact::generate`]: crate::artifact::Artifact::generate
 //!
 //! A [`LanguageModel`] runs the artifact and holds its cache. [`Processors`] change its scores of the
 //! next token; what they leave is continued by the likeliest token, by one that is drawn, or by beams
 //! ([`Search`]). [`GenerationConfig`] says which of all that an artifact asks for.
 
+mod artifact;
 mod beams;
 mod cache;
 mod chat;
@@ -26,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow, bail};
 
+pub use artifact::{GenerateOptions, OnToken, Prompts};
 pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
 pub use chat::Chat;
 pub use config::GenerationConfig;
@@ -38,9 +42,9 @@ pub use tokens::end_tokens;
 pub(crate) use tokens::token;
 pub use top_k::{Candidate, Row, top_k};
 
-/// What is generated, and how.
+/// What is searched for, and how.
 #[derive(Clone, Debug)]
-pub struct GenerateOptions {
+pub struct SearchOptions {
     /// No continuation gets longer, its end token included.
     pub length: Length,
     /// Each of these ends a continuation, which keeps it; none where it is empty.
@@ -78,6 +82,8 @@ pub struct Continuation {
     pub ids: Vec<i64>,
     /// Why there are no more.
     pub stop: Stop,
+    /// The text of the ids, without special tokens, if the prompt was a text too.
+    pub text: Option<String>,
 }
 
 /// Why a continuation ends.
@@ -102,6 +108,20 @@ pub struct Generated {
     pub total: Duration,
 }
 
+impl Generated {
+    /// The number of new tokens of all prompts.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.continuations.iter().map(|continuation| continuation.ids.len()).sum()
+    }
+
+    /// The new tokens of all prompts in a second.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens() as f64 / self.total.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
 /// Continues prompts, all in one batch: shorter ones are padded, which changes nothing but rounding.
 /// `on_token` gets the place of a prompt and each id of its continuation, in order, as soon as it is
 /// certain; with beams nothing is before all is done, and the first token took as long.
@@ -109,10 +129,10 @@ pub struct Generated {
 /// # Errors
 /// When a prompt is not one that the model takes, a setting does not fit the model, the model fails
 /// to run, or `on_token` fails.
-pub fn generate(
+pub fn search(
     model: &mut dyn LanguageModel,
     prompts: &[Vec<i64>],
-    options: &GenerateOptions,
+    options: &SearchOptions,
     on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
 ) -> Result<Generated> {
     if prompts.is_empty() {
@@ -149,7 +169,7 @@ struct Prompt {
 }
 
 impl Prompt {
-    fn new(model: &dyn LanguageModel, prompt: &[i64], options: &GenerateOptions) -> Result<Self> {
+    fn new(model: &dyn LanguageModel, prompt: &[i64], options: &SearchOptions) -> Result<Self> {
         let room = model.room(prompt)?;
         let beginning = model.beginning(prompt);
         let wanted = match options.length {
@@ -169,7 +189,7 @@ impl Prompt {
     }
 
     /// The text with these new tokens.
-    fn sequence<'a>(&'a self, new: &'a [i64], options: &'a GenerateOptions) -> Sequence<'a> {
+    fn sequence<'a>(&'a self, new: &'a [i64], options: &'a SearchOptions) -> Sequence<'a> {
         Sequence { beginning: &self.beginning, new, limit: self.limit.tokens, end_tokens: &options.end_tokens }
     }
 }

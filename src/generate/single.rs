@@ -2,18 +2,18 @@
 
 use anyhow::Result;
 
-use super::{Continuation, GenerateOptions, LanguageModel, Prompt, Sampling, Scores, likeliest, nothing_follows};
+use super::{Continuation, LanguageModel, Prompt, Sampling, Scores, SearchOptions, likeliest, nothing_follows};
 
 /// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn.
 pub(super) fn search(
     model: &mut dyn LanguageModel,
     mut scores: Scores,
     prompts: &[Prompt],
-    options: &GenerateOptions,
+    options: &SearchOptions,
     sampling: Option<&Sampling>,
     on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
 ) -> Result<Vec<Continuation>> {
-    let empty = |prompt: &Prompt| Continuation { ids: Vec::new(), stop: prompt.limit.stop };
+    let empty = |prompt: &Prompt| Continuation { ids: Vec::new(), stop: prompt.limit.stop, text: None };
     let mut continuations: Vec<Continuation> = prompts.iter().map(empty).collect();
     let mut generators = sampling.map_or_else(Vec::new, |sampling| sampling.generators(prompts.len()));
     // The prompt of each row of scores.

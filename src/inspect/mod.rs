@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use planish_ir::{Graph, Op};
+use planish_ir::Graph;
 use planish_models::LoadOptions;
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{ONNX, Options, Pipeline};
@@ -154,7 +154,7 @@ fn part(name: &str, graph: &Graph) -> PartInspection {
     }
     let mut operators = BTreeMap::new();
     for (_, node) in graph.nodes() {
-        *operators.entry(operator(&node.op)).or_insert(0) += 1;
+        *operators.entry(node.op.kind().to_owned()).or_insert(0) += 1;
     }
     let mut largest: Vec<LargeWeight> = graph
         .weights()
@@ -169,13 +169,5 @@ fn part(name: &str, graph: &Graph) -> PartInspection {
         weights,
         operators,
         largest,
-    }
-}
-
-/// The name of an operator; of one that is left as it came, its own.
-fn operator(op: &Op) -> String {
-    match op {
-        Op::Foreign(foreign) => foreign.op.0.to_string(),
-        _ => op.mnemonic().to_owned(),
     }
 }

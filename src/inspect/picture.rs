@@ -5,8 +5,6 @@ use std::collections::HashMap;
 
 use planish_ir::{Graph, ValueId};
 
-use super::operator;
-
 /// Boxes and arrows.
 #[derive(Debug, Default)]
 pub struct Picture {
@@ -60,7 +58,7 @@ impl Picture {
             makers.extend(node.outputs.iter().map(|v| (*v, this)));
             let Some(first) = node.outputs.first().map(|v| graph.value(*v)) else { continue };
             self.boxes.push(Shape {
-                title: operator(&node.op),
+                title: node.op.kind().to_owned(),
                 name: first.name.clone(),
                 ty: first.ty.to_string(),
                 port: false,

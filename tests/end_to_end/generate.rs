@@ -1,7 +1,10 @@
 //! `planish generate`: ids as the transformers library generates them, and what is refused.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use planish::artifact::Artifact;
+use planish::generate::{GenerateOptions, Prompts, Stop};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -344,6 +347,53 @@ fn text_goes_through_the_tokenizer_of_the_artifact() {
 
     std::fs::write(out.join("tokenizer.json"), "{}").unwrap();
     generate(&out, &["--prompt", "w7"]).exits(1, &["cannot read", "tokenizer.json"]);
+}
+
+/// A program that links the library gets what the command prints.
+#[test]
+fn the_library_generates_without_the_command() {
+    let folder = scratch();
+    let out = with_tokenizer(folder.path());
+    std::fs::write(out.join("chat_template.jinja"), "<s> w7 {{ messages[0].content }} w56").unwrap();
+    let artifact = Artifact::open(&out).unwrap();
+    let mut options = GenerateOptions { threads: 1, ..GenerateOptions::of(&artifact).unwrap() };
+    options.config.max_new_tokens = NonZeroUsize::new(5);
+    options.config.ignore_end_tokens();
+    let prompts = [
+        (Prompts::Texts(vec!["w7 w134".to_owned(), "w5".to_owned()]), &["--prompt", "w7 w134", "--prompt", "w5"][..]),
+        (
+            Prompts::Messages(vec!["w134".to_owned(), "w2".to_owned()]),
+            &["--chat", "--prompt", "w134", "--prompt", "w2"],
+        ),
+        (Prompts::Ids(vec![vec![1, 7], vec![5]]), &["--ids", "1,7", "--ids", "5"]),
+    ];
+    for draws in [false, true] {
+        options.config.do_sample = draws;
+        options.config.temperature = 2.0;
+        options.seed = 3;
+        let draws = if draws { &["--temperature", "2", "--seed", "3"][..] } else { &[] };
+        for (prompts, arguments) in &prompts {
+            let mut streamed = vec![(Vec::new(), String::new()); 2];
+            let mut on_token = |prompt: usize, id: i64, text: &str| {
+                streamed[prompt].0.push(id);
+                streamed[prompt].1 += text;
+                Ok(())
+            };
+            let generated = artifact.generate(prompts, &options, Some(&mut on_token)).unwrap();
+            assert!(generated.tokens() == 10 && generated.tokens_per_second() > 0.0);
+            assert!(generated.first_token <= generated.total);
+            let printed = json(&out, &[&["--max-new-tokens", "5", "--ignore-eos"], *arguments, draws].concat());
+            for (number, continuation) in generated.continuations.iter().enumerate() {
+                assert_eq!(
+                    (json!(continuation.ids), continuation.stop),
+                    (printed["ids"][number].clone(), Stop::MaxNewTokens)
+                );
+                assert_eq!(json!(continuation.text), printed["text"][number]);
+                let (ids, text) = &streamed[number];
+                assert_eq!((ids, text), (&continuation.ids, &continuation.text.clone().unwrap_or_default()));
+            }
+        }
+    }
 }
 
 /// What is wrong with the arguments is said although there is no runtime to load the model with.

@@ -1,12 +1,13 @@
 //! The ONNX form of each operator (onnx/docs/Operators.md).
 
 use bytes::Bytes;
-use planish_ir::ops::{Attention, BinaryKind, Foreign, GeluForm, ReduceKind, UnaryKind};
+use planish_ir::ops::{Attention, Foreign, GeluForm, ReduceKind};
 use planish_ir::{DType, Node, Op, ValueId};
 
 use super::dims::indices;
 use super::reshape::reshape;
 use super::{Emitter, NoForm, data_type, foreign};
+use crate::operators::operator;
 use crate::proto::{AttributeProto, AttributeType, NodeProto};
 
 /// An integer attribute.
@@ -84,15 +85,17 @@ fn pass_through(emitter: &mut Emitter<'_>, node: &Node, op: &Foreign) -> Result<
     Ok(())
 }
 
-/// The name of an operator that has one, or why it has none.
+/// The form of an operator that has one, or why it has none.
 fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> {
     let name = |e: &Emitter<'_>, v: ValueId| e.name(v).to_owned();
     let not_legal = |instead: &str| Err(format!("legalization turns it into {instead}"));
+    let Some(operator) = operator(op.mnemonic()) else { return not_legal("other operators") };
+    let form = |inputs, attributes| form(operator, inputs, attributes);
     Ok(match op {
-        Op::Unary(p) => form(unary(p.kind)?, vec![name(e, p.x)], Vec::new()),
-        Op::Binary(p) => form(binary(p.kind), vec![name(e, p.a), name(e, p.b)], Vec::new()),
-        Op::Select(p) => form("Where", vec![name(e, p.condition), name(e, p.a), name(e, p.b)], Vec::new()),
-        Op::Cast(p) => form("Cast", vec![name(e, p.x)], vec![int("to", data_type(p.to).into())]),
+        Op::Unary(p) => form(vec![name(e, p.x)], Vec::new()),
+        Op::Binary(p) => form(vec![name(e, p.a), name(e, p.b)], Vec::new()),
+        Op::Select(p) => form(vec![name(e, p.condition), name(e, p.a), name(e, p.b)], Vec::new()),
+        Op::Cast(p) => form(vec![name(e, p.x)], vec![int("to", data_type(p.to).into())]),
         Op::Reduce(p) => {
             let (mut inputs, mut attributes) = (vec![name(e, p.x)], vec![int("keepdims", p.keep.into())]);
             // The axes of all but ReduceSum were an attribute before opset 18.
@@ -102,61 +105,55 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             } else {
                 attributes.push(indices("axes", &p.axes));
             }
-            let op = match p.kind {
-                ReduceKind::Sum => "ReduceSum",
-                ReduceKind::Mean => "ReduceMean",
-                ReduceKind::Max => "ReduceMax",
-                ReduceKind::Min => "ReduceMin",
-            };
-            form(op, inputs, attributes)
+            form(inputs, attributes)
         }
         Op::CumSum(p) => {
             let axis = e.scalar(size(p.axis));
-            form("CumSum", vec![name(e, p.x), axis], Vec::new())
+            form(vec![name(e, p.x), axis], Vec::new())
         }
         Op::Reshape(p) => reshape(e, p, result),
-        Op::Transpose(p) => form("Transpose", vec![name(e, p.x)], vec![indices("perm", &p.perm)]),
+        Op::Transpose(p) => form(vec![name(e, p.x)], vec![indices("perm", &p.perm)]),
         Op::Slice(p) => {
             let (start, end, axis) = (e.dim(&p.start), e.dim(&p.end), e.constant(&[size(p.axis)]));
-            form("Slice", vec![name(e, p.x), start, end, axis], Vec::new())
+            form(vec![name(e, p.x), start, end, axis], Vec::new())
         }
         Op::Split(p) => {
             let sizes: Vec<i64> = p.sizes.iter().copied().map(size).collect();
             let sizes = e.constant(&sizes);
-            form("Split", vec![name(e, p.x), sizes], vec![int("axis", size(p.axis))])
+            form(vec![name(e, p.x), sizes], vec![int("axis", size(p.axis))])
         }
-        Op::Concat(p) => form("Concat", p.parts.iter().map(|v| name(e, *v)).collect(), vec![int("axis", size(p.axis))]),
+        Op::Concat(p) => form(p.parts.iter().map(|v| name(e, *v)).collect(), vec![int("axis", size(p.axis))]),
         Op::Expand(p) => {
             let shape = e.shape(&p.shape);
-            form("Expand", vec![name(e, p.x), shape], Vec::new())
+            form(vec![name(e, p.x), shape], Vec::new())
         }
-        Op::Gather(p) => form("Gather", vec![name(e, p.x), name(e, p.indices)], vec![int("axis", size(p.axis))]),
-        Op::Embedding(p) => form("Gather", vec![name(e, p.weight), name(e, p.ids)], vec![int("axis", 0)]),
+        Op::Gather(p) => form(vec![name(e, p.x), name(e, p.indices)], vec![int("axis", size(p.axis))]),
+        Op::Embedding(p) => form(vec![name(e, p.weight), name(e, p.ids)], vec![int("axis", 0)]),
         Op::Iota(p) => {
             if e.graph.ty(result).dtype != DType::I64 {
                 return Err("only 64 bit integers have one".to_owned());
             }
             let (zero, end, one) = (e.scalar(0), e.dim_scalar(&p.length), e.scalar(1));
-            form("Range", vec![zero, end, one], Vec::new())
+            form(vec![zero, end, one], Vec::new())
         }
         Op::Sizes(p) => {
             let sizes = e.shape(&p.of);
-            form("Identity", vec![sizes], Vec::new())
+            form(vec![sizes], Vec::new())
         }
         Op::Linear(p) if e.graph.ty(p.x).shape.rank() == 2 => {
             let inputs = [Some(p.x), Some(p.weight), p.bias].into_iter().flatten().map(|v| name(e, v)).collect();
-            form("Gemm", inputs, vec![int("transB", i64::from(!p.transposed.0))])
+            form(inputs, vec![int("transB", i64::from(!p.transposed.0))])
         }
         Op::Linear(_) => return not_legal("one of a matrix"),
-        Op::MatMul(p) => form("MatMul", vec![name(e, p.a), name(e, p.b)], Vec::new()),
-        Op::Softmax(p) => form("Softmax", vec![name(e, p.x)], vec![int("axis", -1)]),
+        Op::MatMul(p) => form(vec![name(e, p.a), name(e, p.b)], Vec::new()),
+        Op::Softmax(p) => form(vec![name(e, p.x)], vec![int("axis", -1)]),
         Op::LayerNorm(p) => {
             let inputs = [Some(p.x), Some(p.weight), p.bias].into_iter().flatten().map(|v| name(e, v)).collect();
-            form("LayerNormalization", inputs, vec![int("axis", -1), float("epsilon", p.eps.0)])
+            form(inputs, vec![int("axis", -1), float("epsilon", p.eps.0)])
         }
         Op::RmsNorm(p) if e.opset >= 23 => {
             let inputs = vec![name(e, p.x), name(e, p.weight)];
-            form("RMSNormalization", inputs, vec![int("axis", -1), float("epsilon", p.eps.0)])
+            form(inputs, vec![int("axis", -1), float("epsilon", p.eps.0)])
         }
         Op::RmsNorm(_) => return not_legal("arithmetic before opset 23"),
         Op::Gelu(p) if e.opset >= 20 => {
@@ -164,17 +161,19 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
                 GeluForm::Erf => "none",
                 GeluForm::Tanh => "tanh",
             };
-            form("Gelu", vec![name(e, p.x)], vec![string("approximate", approximate)])
+            form(vec![name(e, p.x)], vec![string("approximate", approximate)])
         }
         Op::Gelu(_) => return not_legal("arithmetic before opset 20"),
-        Op::Attention(p) => attention(e, p)?,
-        Op::Foreign(_) => return Err("it passes through".to_owned()),
-        Op::Rotary(_) => return not_legal("arithmetic on the halves of each head"),
+        Op::Attention(p) => {
+            let (inputs, attributes) = attention(e, p)?;
+            form(inputs, attributes)
+        }
+        Op::Rotary(_) | Op::Foreign(_) => return not_legal("other operators"),
     })
 }
 
 /// Attention as ai.onnx has it since opset 23: with what is left out as an addend.
-fn attention(e: &Emitter<'_>, p: &Attention) -> Result<Form, String> {
+fn attention(e: &Emitter<'_>, p: &Attention) -> Result<(Vec<String>, Vec<AttributeProto>), String> {
     let left_out = p.mask.is_some() || p.causal.0 || p.softcap.is_some();
     let cached = p.past_key.is_some() && p.present.0;
     if e.opset < 23 || left_out || !cached || e.graph.ty(p.k).shape.rank() != 3 {
@@ -183,45 +182,5 @@ fn attention(e: &Emitter<'_>, p: &Attention) -> Result<Form, String> {
     let operands = [Some(p.q), Some(p.k), Some(p.v), p.bias, p.past_key, p.past_value];
     let inputs = operands.into_iter().map(|v| v.map_or_else(String::new, |v| e.name(v).to_owned())).collect();
     let heads = [int("q_num_heads", size(p.heads)), int("kv_num_heads", size(p.kv_heads()))];
-    Ok(form("Attention", inputs, [float("scale", p.scale.0)].into_iter().chain(heads).collect()))
-}
-
-fn unary(kind: UnaryKind) -> Result<&'static str, String> {
-    Ok(match kind {
-        UnaryKind::Neg => "Neg",
-        UnaryKind::Abs => "Abs",
-        UnaryKind::Floor => "Floor",
-        UnaryKind::Ceil => "Ceil",
-        UnaryKind::Exp => "Exp",
-        UnaryKind::Log => "Log",
-        UnaryKind::Sqrt => "Sqrt",
-        UnaryKind::Cos => "Cos",
-        UnaryKind::Sin => "Sin",
-        UnaryKind::Erf => "Erf",
-        UnaryKind::Tanh => "Tanh",
-        UnaryKind::Sigmoid => "Sigmoid",
-        UnaryKind::Relu => "Relu",
-        UnaryKind::Not => "Not",
-        UnaryKind::IsNan => "IsNaN",
-        UnaryKind::Silu => return Err("legalization turns it into a product with a sigmoid".to_owned()),
-    })
-}
-
-fn binary(kind: BinaryKind) -> &'static str {
-    match kind {
-        BinaryKind::Add => "Add",
-        BinaryKind::Sub => "Sub",
-        BinaryKind::Mul => "Mul",
-        BinaryKind::Div => "Div",
-        BinaryKind::Pow => "Pow",
-        BinaryKind::Min => "Min",
-        BinaryKind::Max => "Max",
-        BinaryKind::Equal => "Equal",
-        BinaryKind::Less => "Less",
-        BinaryKind::LessOrEqual => "LessOrEqual",
-        BinaryKind::Greater => "Greater",
-        BinaryKind::GreaterOrEqual => "GreaterOrEqual",
-        BinaryKind::And => "And",
-        BinaryKind::Or => "Or",
-    }
+    Ok((inputs, [float("scale", p.scale.0)].into_iter().chain(heads).collect()))
 }

@@ -127,7 +127,7 @@ pub(super) fn is_wide(graph: &Graph, op: &Op) -> bool {
     ];
     match op {
         Op::Cast(p) => graph.ty(p.x).dtype != DType::Bool,
-        Op::Foreign(p) => !MODERATE.contains(&p.op.0.as_str()),
+        Op::Foreign(p) => !MODERATE.iter().any(|op| p.is(op)),
         _ => !is_bounded(op),
     }
 }

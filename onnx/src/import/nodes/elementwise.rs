@@ -7,9 +7,10 @@ use super::super::known::{Known, equal, is_size, less};
 use super::super::scope::Scope;
 use super::super::tensors::dtype;
 use super::Node;
+use crate::operators::kind;
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
-    if let Some(kind) = unary(&node.proto.op_type) {
+    if let Some(kind) = kind(&node.proto.op_type) {
         if let Some(known) = scope.known(node.input(0)?).and_then(|x| of_known(kind, &x)) {
             scope.set_known(node.output()?, known);
             return Ok(true);
@@ -17,8 +18,10 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         let x = scope.value(node.input(0)?)?;
         return emit(scope, node, Unary { kind, x });
     }
-    if let Some(kind) = binary(&node.proto.op_type) {
-        return pair(scope, node, kind);
+    match kind(&node.proto.op_type) {
+        Some(kind @ (BinaryKind::Min | BinaryKind::Max)) => return several(scope, node, kind),
+        Some(kind) => return pair(scope, node, kind),
+        None => {}
     }
     match node.proto.op_type.as_str() {
         "Identity" => same(scope, node),
@@ -30,8 +33,6 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         }
         "Mod" => modulo(scope, node),
         "Sum" => several(scope, node, BinaryKind::Add),
-        "Min" => several(scope, node, BinaryKind::Min),
-        "Max" => several(scope, node, BinaryKind::Max),
         "Clip" => clip(scope, node),
         "Where" => select(scope, node),
         "Cast" => {
@@ -60,45 +61,6 @@ fn emit(scope: &mut Scope, node: &Node<'_>, op: impl Into<Op>) -> Result<bool, S
     let value = scope.emit(op, name)?;
     scope.set(name, value);
     Ok(true)
-}
-
-fn unary(op: &str) -> Option<UnaryKind> {
-    Some(match op {
-        "Neg" => UnaryKind::Neg,
-        "Abs" => UnaryKind::Abs,
-        "Floor" => UnaryKind::Floor,
-        "Ceil" => UnaryKind::Ceil,
-        "Exp" => UnaryKind::Exp,
-        "Log" => UnaryKind::Log,
-        "Sqrt" => UnaryKind::Sqrt,
-        "Cos" => UnaryKind::Cos,
-        "Sin" => UnaryKind::Sin,
-        "Erf" => UnaryKind::Erf,
-        "Tanh" => UnaryKind::Tanh,
-        "Sigmoid" => UnaryKind::Sigmoid,
-        "Relu" => UnaryKind::Relu,
-        "Not" => UnaryKind::Not,
-        "IsNaN" => UnaryKind::IsNan,
-        _ => return None,
-    })
-}
-
-fn binary(op: &str) -> Option<BinaryKind> {
-    Some(match op {
-        "Add" => BinaryKind::Add,
-        "Sub" => BinaryKind::Sub,
-        "Mul" => BinaryKind::Mul,
-        "Div" => BinaryKind::Div,
-        "Pow" => BinaryKind::Pow,
-        "Equal" => BinaryKind::Equal,
-        "Less" => BinaryKind::Less,
-        "LessOrEqual" => BinaryKind::LessOrEqual,
-        "Greater" => BinaryKind::Greater,
-        "GreaterOrEqual" => BinaryKind::GreaterOrEqual,
-        "And" => BinaryKind::And,
-        "Or" => BinaryKind::Or,
-        _ => return None,
-    })
 }
 
 /// A function of known integers, where each result is known.

@@ -148,6 +148,11 @@ pub(super) fn axes(given: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     }
 }
 
+/// The opset from which on the axes of a reduction are an operand.
+pub(super) fn axes_since(op: &str) -> i64 {
+    if op == "ReduceSum" { 13 } else { 18 }
+}
+
 /// Imports a node; what cannot be imported is noted.
 pub(super) fn import(scope: &mut Scope, node: &NodeProto) {
     // Only the first reason of a chain is of interest.

@@ -7,9 +7,13 @@ use planish_ir::ops::{
 use planish_ir::{Dim, Op, Shape, ValueId};
 
 use super::super::scope::Scope;
-use super::{Node, axes, axis};
+use super::{Node, axes, axes_since, axis};
+use crate::operators::kind;
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    if let Some(kind) = kind(&node.proto.op_type) {
+        return reduce(scope, node, kind);
+    }
     match node.proto.op_type.as_str() {
         "MatMul" => matmul(scope, node),
         "Gemm" => gemm(scope, node),
@@ -26,11 +30,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
             let x = scope.value(node.input(0)?)?;
             emit(scope, node, Gelu { x, form })
         }
-        "ReduceSum" => reduce(scope, node, ReduceKind::Sum, 13),
-        "ReduceMean" => reduce(scope, node, ReduceKind::Mean, 18),
-        "ReduceMax" => reduce(scope, node, ReduceKind::Max, 18),
-        "ReduceMin" => reduce(scope, node, ReduceKind::Min, 18),
-        "ReduceSumSquare" | "ReduceL2" => reduce(scope, node, ReduceKind::Sum, 18),
+        "ReduceSumSquare" | "ReduceL2" => reduce(scope, node, ReduceKind::Sum),
         "CumSum" => {
             let plain = node.int_or("exclusive", 0)? == 0 && node.int_or("reverse", 0)? == 0;
             let at = scope.known(node.input(1)?).and_then(|k| k.scalar()?.as_constant());
@@ -165,14 +165,14 @@ fn rms_norm(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     emit(scope, node, RmsNorm { x, weight, eps: Real(node.float_or("epsilon", 1e-5)?) })
 }
 
-/// A reduction whose axes are an attribute before opset `since`.
-fn reduce(scope: &mut Scope, node: &Node<'_>, kind: ReduceKind, since: i64) -> Result<bool, String> {
+/// A reduction, also of squares.
+fn reduce(scope: &mut Scope, node: &Node<'_>, kind: ReduceKind) -> Result<bool, String> {
     let name = node.output()?;
-    let given = node.parameter(scope, "axes", 1, since)?.filter(|a| !a.is_empty());
+    let op = node.proto.op_type.as_str();
+    let given = node.parameter(scope, "axes", 1, axes_since(op))?.filter(|a| !a.is_empty());
     let mut x = scope.value(node.input(0)?)?;
     let rank = scope.graph.ty(x).shape.rank();
     let keep = node.int_or("keepdims", 1)? == 1;
-    let op = node.proto.op_type.as_str();
     if op != "ReduceSum" && kind == ReduceKind::Sum {
         x = scope.emit(Binary { kind: BinaryKind::Mul, a: x, b: x }, name)?;
     }

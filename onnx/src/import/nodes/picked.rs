@@ -5,7 +5,7 @@ use planish_ir::{DType, Dim};
 
 use super::super::known::{Known, less};
 use super::super::scope::Scope;
-use super::{Node, axes, axis, slice_of};
+use super::{Node, axes, axes_since, axis, slice_of};
 
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let op = node.proto.op_type.as_str();
@@ -149,8 +149,7 @@ fn reduced(scope: &Scope, node: &Node<'_>, x: &Known) -> Option<Known> {
         "ReduceProd" => Dim::checked_mul,
         _ => return None,
     };
-    let since = if node.proto.op_type == "ReduceSum" { 13 } else { 18 };
-    let given = node.parameter(scope, "axes", 1, since).ok()?.unwrap_or_default();
+    let given = node.parameter(scope, "axes", 1, axes_since(&node.proto.op_type)).ok()?.unwrap_or_default();
     if given.is_empty() && node.int_or("noop_with_empty_axes", 0).ok()? == 1 {
         return Some(x.clone());
     }

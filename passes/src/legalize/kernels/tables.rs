@@ -193,32 +193,15 @@ const OWN: &[Row] = &[
 #[cfg(test)]
 mod tests {
     use planish_ir::Op;
+    use planish_onnx::operator;
 
     use super::*;
 
-    /// The ONNX operators that the mnemonics come down to.
-    const OPERATORS: &[(&str, &str)] = &[
-        ("select", "Where"),
-        ("embedding", "Gather"),
-        ("reduce_sum", "ReduceSum"),
-        ("reduce_mean", "ReduceMean"),
-        ("reduce_max", "ReduceMax"),
-        ("iota", "Range"),
-        ("sizes", "Identity"),
-        ("is_nan", "IsNaN"),
-        ("less_or_equal", "LessOrEqual"),
-        ("greater_or_equal", "GreaterOrEqual"),
-        ("reduce_min", "ReduceMin"),
-        ("linear", "Gemm"),
-        ("layer_norm", "LayerNormalization"),
-        ("rms_norm", "RMSNormalization"),
-    ];
-
     /// The line of a table of kernels for a mnemonic.
     fn line<'a>(kernels: &'a str, mnemonic: &str) -> Vec<&'a str> {
-        let operator = OPERATORS.iter().find(|(m, _)| *m == mnemonic).map_or(mnemonic, |(_, operator)| operator);
+        let operator = operator(mnemonic).unwrap();
         let fields = kernels.lines().map(|line| line.split(',').collect::<Vec<_>>());
-        let mut lines = fields.filter(|fields| fields[0].eq_ignore_ascii_case(operator));
+        let mut lines = fields.filter(|fields| fields[0] == operator);
         lines.next().unwrap_or_else(|| panic!("no kernel of {operator}"))
     }
 

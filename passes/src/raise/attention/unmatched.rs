@@ -70,7 +70,7 @@ pub(super) fn unmatched_softmaxes(graph: &Graph) -> Vec<Miss> {
 /// The scores whose probabilities a product of ONNX takes, where it is one, and why the graph has it only as that.
 fn left_to_onnx(graph: &Graph, product: &Foreign, result: ValueId) -> Option<(ValueId, String)> {
     let [Some(a), Some(b)] = product.inputs[..] else { return None };
-    if !product.is_standard() || product.op.0 != "MatMul" {
+    if !product.is("MatMul") {
         return None;
     }
     let scores = scores::softmax(graph, a)?;
