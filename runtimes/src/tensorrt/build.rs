@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cxx::UniquePtr;
+use trtx_sys::Dims64;
 use trtx_sys::nvinfer1::{
     BuilderFlag, IBuilderConfig, IHostMemory, IOptimizationProfile, MemoryPoolType, OptProfileSelector,
     ProfilingVerbosity, TilingOptimizationLevel,
 };
-use trtx_sys::Dims64;
 
 use super::layers::Layers;
 use super::library::Library;
@@ -131,10 +131,7 @@ pub fn build(
     })?;
     let mut building = Building { config: UniquePtr::null(), cache: None, monitor: Monitor::new(progress), network };
     let start = Instant::now();
-    building
-        .network
-        .parse_file(onnx)
-        .map_err(|errors| BuildError::Refused { file: onnx.to_owned(), errors })?;
+    building.network.parse_file(onnx).map_err(|errors| BuildError::Refused { file: onnx.to_owned(), errors })?;
     let parsing = start.elapsed();
     building.configure(options)?;
     for (index, profile) in profiles.iter().enumerate() {
@@ -188,7 +185,7 @@ impl Building<'_> {
         {
             use super::options::Capability;
             let capabilities = match options.capabilities.as_slice() {
-                [] => Capability::ALL,
+                [] => Capability::DEFAULT,
                 chosen => chosen,
             };
             let count = i32::try_from(capabilities.len()).unwrap_or(i32::MAX);
@@ -256,7 +253,8 @@ impl Building<'_> {
     }
 
     fn add_profile(&mut self, index: usize, profile: &Profile) -> Result<(), BuildError> {
-        let wrong = |input: &str, reason: String| BuildError::Profile { profile: index, input: input.to_owned(), reason };
+        let wrong =
+            |input: &str, reason: String| BuildError::Profile { profile: index, input: input.to_owned(), reason };
         let created = self.network.builder.pin_mut().createOptimizationProfile();
         // SAFETY: null, or a profile that the builder owns and that nothing else points to.
         let Some(created) = (unsafe { created.as_mut() }) else {
@@ -265,7 +263,8 @@ impl Building<'_> {
         // SAFETY: objects of TensorRT do not move.
         let mut created = unsafe { std::pin::Pin::new_unchecked(created) };
         for range in &profile.inputs {
-            let name = CString::new(range.name.as_str()).map_err(|_| wrong(&range.name, "its name has a zero byte".to_owned()))?;
+            let name = CString::new(range.name.as_str())
+                .map_err(|_| wrong(&range.name, "its name has a zero byte".to_owned()))?;
             let sizes = [
                 (OptProfileSelector::kMIN, &range.min),
                 (OptProfileSelector::kOPT, &range.opt),
@@ -325,4 +324,3 @@ fn compute_capability(capability: super::options::Capability) -> trtx_sys::nvinf
         Capability::Sm121 => ComputeCapability::kSM121,
     }
 }
-

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use trtx_sys::{get_nvonnxparser_major_version, get_tensorrt_version};
+use trtx_sys::get_tensorrt_version;
 
 use super::{ENTERPRISE, LIBRARY, LIBRARY_VARIABLE, PRODUCT, RUNTIME};
 use crate::find::{Place, Rule, Search, SharedLibrary};
@@ -66,7 +66,8 @@ impl Library {
         let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut looked = Vec::new();
         for place in Search::of_process(&LIBRARY, named).places() {
-            let mut note = |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
+            let mut note =
+                |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
             match place.files() {
                 Err(reason) => note(&place.path, &reason),
                 Ok(files) => {
@@ -90,7 +91,10 @@ impl Library {
             runtime: RUNTIME,
             reason: format!("no {PRODUCT} {} was found", needed()),
             looked,
-            remedy: format!("name its folder or the file {}.* with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}", LIBRARY.file),
+            remedy: format!(
+                "name its folder or the file {}.* with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}",
+                LIBRARY.file
+            ),
         })
     }
 
@@ -99,7 +103,8 @@ impl Library {
         let number = |name: &CStr| -> Result<u32, String> {
             // SAFETY: every TensorRT since 8.6 exports these; they take nothing and return a number.
             let function = unsafe { library.get::<unsafe extern "C" fn() -> i32>(name.to_bytes_with_nul()) };
-            let function = function.map_err(|_| format!("it does not export {}, so it is no TensorRT", name.to_string_lossy()))?;
+            let function =
+                function.map_err(|_| format!("it does not export {}, so it is no TensorRT", name.to_string_lossy()))?;
             // SAFETY: as above.
             let number = unsafe { function() };
             u32::try_from(number).map_err(|_| format!("{} returned {number}", name.to_string_lossy()))
@@ -131,7 +136,8 @@ impl Library {
             looked: vec![self.location.clone()],
             remedy: format!("name the folder of the whole {PRODUCT} with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}"),
         };
-        let no_builder = || unavailable("the library only loads engines (a lean or dispatch runtime): it builds none".to_owned());
+        let no_builder =
+            || unavailable("the library only loads engines (a lean or dispatch runtime): it builds none".to_owned());
         let create_builder = self.create_builder.ok_or_else(no_builder)?;
         let create_parser = self.create_parser.clone().map_err(unavailable)?;
         Ok(BuilderFunctions { create_builder, create_parser })
@@ -194,23 +200,10 @@ fn load_parser(main: &Path, place: &Place) -> Result<CreateParser, String> {
         Some((open_library(first).map_err(|e| format!("{}: {e}", first.display()))?, first.clone()))
     };
     let (library, path) = path.ok_or("no parser of ONNX files is beside it")?;
-    let shown = path.display();
-    // SAFETY: the types of these functions in NvOnnxParser.h; the library is never closed.
-    let (version, create) = unsafe {
-        let version = library.get::<unsafe extern "C" fn() -> i32>(b"getNvOnnxParserVersion\0").map(|get| get());
-        (version, library.get::<CreateParser>(b"createNvOnnxParser_INTERNAL\0").map(|symbol| *symbol))
-    };
+    // SAFETY: the type of the function in NvOnnxParser.h; the library is never closed.
+    let create = unsafe { library.get::<CreateParser>(b"createNvOnnxParser_INTERNAL\0") }.map(|symbol| *symbol);
     std::mem::forget(library);
-    let (Ok(version), Ok(create)) = (version, create) else {
-        return Err(format!("{shown} is no parser of ONNX files"));
-    };
-    // MAJOR * 100 + MINOR * 10 + PATCH.
-    // SAFETY: returns a constant.
-    let wanted = unsafe { get_nvonnxparser_major_version() };
-    match u32::try_from(version).is_ok_and(|version| version / 100 == wanted) {
-        true => Ok(create),
-        false => Err(format!("{shown} has version {version}; {wanted}.* is needed")),
-    }
+    create.map_err(|_| format!("{} is no parser of ONNX files", path.display()))
 }
 
 static PARSER: SharedLibrary = SharedLibrary {
