@@ -58,6 +58,12 @@ test: deps ## run all tests
 	then cargo nextest run --workspace $(CARGO_FLAGS) && cargo test --workspace --doc $(CARGO_FLAGS); \
 	else cargo test --workspace $(CARGO_FLAGS); fi
 
+# The library is NVIDIA's lean runtime, which loads engines; the whole of TensorRT is in no package index.
+.PHONY: test-tensorrt
+test-tensorrt: ## test the binding of TensorRT (the product for data centers) instead of TensorRT-RTX
+	@python3 tools/deps.py --with tensorrt-lean
+	cargo test -p planish-runtimes --features tensorrt --target-dir $(TARGET_DIR)/tensorrt $(CARGO_FLAGS) -- --skip ort
+
 .PHONY: fmt
 fmt: ## check the formatting
 	cargo fmt --all --check

@@ -8,6 +8,7 @@
 //! dropped in an order that TensorRT allows.
 
 mod build;
+mod device;
 mod driver;
 mod layers;
 mod library;
@@ -16,6 +17,9 @@ mod options;
 mod parse;
 mod plan;
 mod progress;
+mod runtime;
+mod session;
+mod shapes;
 mod timing;
 
 pub use build::{BuildError, Built, FLAGS, build};
@@ -27,6 +31,9 @@ pub use options::{BuildOptions, Capability, InputRange, Profile, Tiling};
 pub use parse::{ParserError, accepts};
 pub use plan::{Plan, PlanError};
 pub use progress::Progress;
+pub use runtime::TensorRt;
+
+pub(crate) use device::DeviceTensor;
 
 use crate::find::SharedLibrary;
 
