@@ -24,6 +24,11 @@ pub(crate) fn ort_cuda(signature: &Signature<'_>, opset: u32) -> Option<String> 
     (!copied).then(|| format!("no kernel beyond opset {until}"))
 }
 
+/// Why TensorRT takes no operator of a signature.
+pub(crate) fn tensorrt(signature: &Signature<'_>, _: u32) -> Option<String> {
+    missing(signature, |row| row.trt)
+}
+
 /// Why a column of the table has no kernel for a signature.
 fn missing(signature: &Signature<'_>, column: fn(&Row) -> &'static [DType]) -> Option<String> {
     let Some(row) = ROWS.iter().find(|row| row.mnemonics.contains(&signature.mnemonic)) else {
@@ -57,6 +62,8 @@ struct Row {
     ort: &'static [DType],
     /// ... ONNX Runtime documents CUDA kernels for (fixtures/ort/cuda_kernels.csv, likewise).
     cuda: &'static [DType],
+    /// ... TensorRT takes (fixtures/trt/parser.csv, likewise).
+    trt: &'static [DType],
 }
 
 /// The last opset of whose form of an operator ONNX Runtime documents a CUDA kernel, where that is before the last
@@ -84,99 +91,139 @@ const NUMBERS: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32
 const WITHOUT_HALVES: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F32, F64];
 const WITHOUT_BF16: &[DType] = &[F16, F32, F64];
 const INDICES: &[DType] = &[I32, I64];
+const HALVES_AND_F32: &[DType] = &[F16, Bf16, F32];
+const TENSORRT: &[DType] = &[I32, I64, F16, Bf16, F32];
+const TENSORRT_ANY: &[DType] = &[Bool, I32, I64, F16, Bf16, F32];
 const COMPARED: &[DType] = &[I32, I64, U32, U64, F16, F32, F64];
 
 const ROWS: &[Row] = &[
-    Row { mnemonics: &["add", "sub", "mul", "div"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
+    Row {
+        mnemonics: &["add", "sub", "mul", "div"],
+        standard: NUMBERS,
+        ort: WITHOUT_HALVES,
+        cuda: NUMBERS,
+        trt: TENSORRT,
+    },
     Row {
         mnemonics: &["pow"],
         standard: &[I32, I64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: &[I32, I64, F16, Bf16, F32, F64],
+        trt: TENSORRT,
     },
     Row {
         mnemonics: &["min", "max"],
         standard: NUMBERS,
         ort: &[I8, I32, I64, U8, U32, U64, F16, F32, F64],
         cuda: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
+        trt: TENSORRT,
     },
     Row {
         mnemonics: &["equal"],
         standard: ANY,
         ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64],
         cuda: &[Bool, I32, I64, U32, U64, F16, F32, F64],
+        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"],
         standard: NUMBERS,
         ort: WITHOUT_HALVES,
         cuda: COMPARED,
+        trt: TENSORRT,
     },
-    Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
+    Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool], cuda: &[Bool], trt: &[Bool] },
     Row {
         mnemonics: &["neg"],
         standard: &[I8, I16, I32, I64, F16, Bf16, F32, F64],
         ort: &[I8, I16, I32, I64, F32, F64],
         cuda: &[I8, I16, I32, I64, F16, Bf16, F32, F64],
+        trt: TENSORRT,
     },
-    Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
-    Row { mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
-    Row { mnemonics: &["log", "floor", "ceil", "cos", "sin"], standard: FLOATS, ort: &[F32, F64], cuda: WITHOUT_BF16 },
-    Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32], cuda: FLOATS },
+    Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS, trt: TENSORRT },
+    Row {
+        mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"],
+        standard: FLOATS,
+        ort: &[F32, F64],
+        cuda: FLOATS,
+        trt: HALVES_AND_F32,
+    },
+    Row {
+        mnemonics: &["log", "floor", "ceil", "cos", "sin"],
+        standard: FLOATS,
+        ort: &[F32, F64],
+        cuda: WITHOUT_BF16,
+        trt: HALVES_AND_F32,
+    },
+    Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32], cuda: FLOATS, trt: HALVES_AND_F32 },
     Row {
         mnemonics: &["select"],
         standard: ANY,
         ort: &[I8, I32, I64, U8, U32, F32, F64],
         cuda: &[I32, I64, U8, F16, Bf16, F32, F64],
+        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["cast", "reshape", "transpose", "slice", "split", "concat", "gather", "embedding"],
         standard: ANY,
         ort: ANY,
         cuda: ANY,
+        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["expand"],
         standard: ANY,
         ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64],
         cuda: ANY,
+        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["reduce_sum"],
         standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: &[I32, I64, F16, Bf16, F32, F64],
+        trt: TENSORRT,
     },
     Row {
         mnemonics: &["reduce_mean"],
         standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: &[I32, F16, F32, F64],
+        trt: TENSORRT,
     },
     Row {
         mnemonics: &["reduce_max"],
         standard: &[I8, I32, I64, U8, U32, U64, F16, Bf16, F32, F64],
         ort: &[I8, I32, I64, U8, F32, F64],
         cuda: &[I32, I64, F16, F32, F64],
+        trt: TENSORRT,
     },
     Row {
         mnemonics: &["reduce_min"],
         standard: &[I8, I32, I64, U8, U32, U64, F16, Bf16, F32, F64],
         ort: &[I8, I32, I64, U8, F32, F64],
         cuda: &[I8, I32, I64, U8, F16, F32, F64],
+        trt: TENSORRT,
     },
     Row {
         mnemonics: &["cumsum"],
         standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: COMPARED,
+        trt: TENSORRT,
     },
-    Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64], cuda: &[I64] },
-    Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
-    Row { mnemonics: &["linear", "matmul", "softmax"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
-    Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS, cuda: FLOATS },
-    Row { mnemonics: &["attention"], standard: FLOATS, ort: &[F16, F32], cuda: &[F16, Bf16, F32] },
-    Row { mnemonics: &["rms_norm"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64], cuda: &[I64], trt: &[I64] },
+    Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS, trt: HALVES_AND_F32 },
+    Row {
+        mnemonics: &["linear", "matmul", "softmax"],
+        standard: FLOATS,
+        ort: &[F32, F64],
+        cuda: FLOATS,
+        trt: HALVES_AND_F32,
+    },
+    Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS, cuda: FLOATS, trt: HALVES_AND_F32 },
+    Row { mnemonics: &["attention"], standard: FLOATS, ort: &[F16, F32], cuda: &[F16, Bf16, F32], trt: &[] },
+    Row { mnemonics: &["rms_norm"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS, trt: HALVES_AND_F32 },
 ];
 
 /// The name under which [`OWN`] has results.
@@ -185,9 +232,21 @@ const RESULT: &str = "result";
 /// Operands and results whose element types are not the one that the operator works on: `MNEMONIC.OPERAND`. Operands
 /// that are not here have that type, and results have the type that the operator gives them.
 const OWN: &[Row] = &[
-    Row { mnemonics: &["select.condition", "attention.mask"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
-    Row { mnemonics: &["gather.indices", "embedding.ids"], standard: INDICES, ort: INDICES, cuda: INDICES },
-    Row { mnemonics: &["cast.result"], standard: ANY, ort: ANY, cuda: ANY },
+    Row {
+        mnemonics: &["select.condition", "attention.mask"],
+        standard: &[Bool],
+        ort: &[Bool],
+        cuda: &[Bool],
+        trt: &[Bool],
+    },
+    Row {
+        mnemonics: &["gather.indices", "embedding.ids"],
+        standard: INDICES,
+        ort: INDICES,
+        cuda: INDICES,
+        trt: INDICES,
+    },
+    Row { mnemonics: &["cast.result"], standard: ANY, ort: ANY, cuda: ANY, trt: TENSORRT_ANY },
 ];
 
 #[cfg(test)]
