@@ -6,7 +6,8 @@ use planish_ir::DType;
 use planish_ir::ops::Foreign;
 
 use crate::legalize::Kernels;
-use crate::legalize::tables::{ort_cpu, ort_cuda, standard, tensorrt};
+use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
+use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -71,7 +72,7 @@ pub enum Observation {
 pub static ONNX: Target = Target {
     name: "onnx",
     summary: "any ONNX runtime: standard operators only",
-    kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD] },
+    kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     absorbs_biases: false,
@@ -89,6 +90,8 @@ pub static ORT: Target = Target {
     kernels: Kernels {
         missing: ort_cpu,
         domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft", "com.microsoft.nchwc"],
+        foreign: |_, _| None,
+        value: |_| None,
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
@@ -107,6 +110,8 @@ pub static ORT_CUDA: Target = Target {
     kernels: Kernels {
         missing: ort_cuda,
         domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
+        foreign: |_, _| None,
+        value: |_| None,
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
@@ -122,7 +127,12 @@ pub static ORT_CUDA: Target = Target {
 pub static TRT: Target = Target {
     name: "trt",
     summary: "TensorRT: operators and element types that its ONNX parser takes",
-    kernels: Kernels { missing: tensorrt, domains: &[Foreign::STANDARD] },
+    kernels: Kernels {
+        missing: tensorrt,
+        domains: &[Foreign::STANDARD],
+        foreign: tensorrt_foreign,
+        value: tensorrt_value,
+    },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     absorbs_biases: false,

@@ -6,17 +6,17 @@ use super::Signature;
 
 /// Why ONNX has no operator for a signature.
 pub(crate) fn standard(signature: &Signature<'_>, _: u32) -> Option<String> {
-    missing(signature, |row| row.standard)
+    missing(signature, column(|row| row.standard))
 }
 
 /// Why ONNX Runtime's CPU provider has no kernel for a signature.
 pub(crate) fn ort_cpu(signature: &Signature<'_>, _: u32) -> Option<String> {
-    missing(signature, |row| row.ort)
+    missing(signature, column(|row| row.ort))
 }
 
 /// Why ONNX Runtime's CUDA provider has no kernel for a signature at an opset.
 pub(crate) fn ort_cuda(signature: &Signature<'_>, opset: u32) -> Option<String> {
-    if let Some(reason) = missing(signature, |row| row.cuda) {
+    if let Some(reason) = missing(signature, column(|row| row.cuda)) {
         return Some(reason);
     }
     let (_, until) = CUDA_UNTIL.iter().find(|(m, until)| *m == signature.mnemonic && opset > *until)?;
@@ -24,32 +24,34 @@ pub(crate) fn ort_cuda(signature: &Signature<'_>, opset: u32) -> Option<String> 
     (!copied).then(|| format!("no kernel beyond opset {until}"))
 }
 
-/// Why TensorRT takes no operator of a signature.
-pub(crate) fn tensorrt(signature: &Signature<'_>, _: u32) -> Option<String> {
-    missing(signature, |row| row.trt)
+/// The element types in a column of the table by names of rows.
+fn column(column: fn(&Row) -> &'static [DType]) -> impl Fn(&str) -> Option<&'static [DType]> {
+    move |name| ROWS.iter().chain(OWN).find(|row| row.mnemonics.contains(&name)).map(column)
 }
 
-/// Why a column of the table has no kernel for a signature.
-fn missing(signature: &Signature<'_>, column: fn(&Row) -> &'static [DType]) -> Option<String> {
-    let Some(row) = ROWS.iter().find(|row| row.mnemonics.contains(&signature.mnemonic)) else {
-        return Some("no kernel".to_owned());
-    };
+/// Why there is no kernel for a signature, given the element types of operators by their mnemonics and, where operands
+/// and results have types of their own, of `MNEMONIC.OPERAND`.
+pub(super) fn missing(signature: &Signature<'_>, types: impl Fn(&str) -> Option<&'static [DType]>) -> Option<String> {
+    let Some(kernels) = types(signature.mnemonic) else { return Some("no kernel".to_owned()) };
     let subject = signature.subject()?;
-    if !column(row).contains(&subject) {
+    if !kernels.contains(&subject) {
         return Some(format!("no kernel for {subject}"));
     }
-    let own = |name: &str| {
-        OWN.iter().find(|row| row.mnemonics.iter().any(|m| m.split_once('.') == Some((signature.mnemonic, name))))
-    };
+    let own = |name: &str| types(&format!("{}.{name}", signature.mnemonic));
     let operand = signature.operands.iter().find(|(name, dtype)| match own(name) {
-        Some(row) => !column(row).contains(dtype),
+        Some(own) => !own.contains(dtype),
         None => *dtype != subject,
     });
     if let Some((name, dtype)) = operand {
         return Some(format!("no kernel for {subject} with `{name}` in {dtype}"));
     }
-    let results = own(RESULT).and_then(|row| signature.results.iter().find(|dtype| !column(row).contains(dtype)));
-    results.map(|dtype| format!("no kernel from {subject} to {dtype}"))
+    let result = own(RESULT).and_then(|own| signature.results.iter().find(|dtype| !own.contains(dtype)));
+    result.map(|dtype| format!("no kernel from {subject} to {dtype}"))
+}
+
+/// The name of the ONNX operator that an operator comes down to, but for the case of letters.
+pub(super) fn onnx_name(mnemonic: &str) -> &str {
+    ONNX_NAMES.iter().find(|(m, _)| *m == mnemonic).map_or(mnemonic, |(_, operator)| operator)
 }
 
 /// Operators that come down to one ONNX operator, and the element types that ...
@@ -62,8 +64,6 @@ struct Row {
     ort: &'static [DType],
     /// ... ONNX Runtime documents CUDA kernels for (fixtures/ort/cuda_kernels.csv, likewise).
     cuda: &'static [DType],
-    /// ... TensorRT takes (fixtures/trt/parser.csv, likewise).
-    trt: &'static [DType],
 }
 
 /// The last opset of whose form of an operator ONNX Runtime documents a CUDA kernel, where that is before the last
@@ -91,139 +91,99 @@ const NUMBERS: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32
 const WITHOUT_HALVES: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, F32, F64];
 const WITHOUT_BF16: &[DType] = &[F16, F32, F64];
 const INDICES: &[DType] = &[I32, I64];
-const HALVES_AND_F32: &[DType] = &[F16, Bf16, F32];
-const TENSORRT: &[DType] = &[I32, I64, F16, Bf16, F32];
-const TENSORRT_ANY: &[DType] = &[Bool, I32, I64, F16, Bf16, F32];
 const COMPARED: &[DType] = &[I32, I64, U32, U64, F16, F32, F64];
 
 const ROWS: &[Row] = &[
-    Row {
-        mnemonics: &["add", "sub", "mul", "div"],
-        standard: NUMBERS,
-        ort: WITHOUT_HALVES,
-        cuda: NUMBERS,
-        trt: TENSORRT,
-    },
+    Row { mnemonics: &["add", "sub", "mul", "div"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
     Row {
         mnemonics: &["pow"],
         standard: &[I32, I64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: &[I32, I64, F16, Bf16, F32, F64],
-        trt: TENSORRT,
     },
     Row {
         mnemonics: &["min", "max"],
         standard: NUMBERS,
         ort: &[I8, I32, I64, U8, U32, U64, F16, F32, F64],
         cuda: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
-        trt: TENSORRT,
     },
     Row {
         mnemonics: &["equal"],
         standard: ANY,
         ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64],
         cuda: &[Bool, I32, I64, U32, U64, F16, F32, F64],
-        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["less", "greater", "less_or_equal", "greater_or_equal"],
         standard: NUMBERS,
         ort: WITHOUT_HALVES,
         cuda: COMPARED,
-        trt: TENSORRT,
     },
-    Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool], cuda: &[Bool], trt: &[Bool] },
+    Row { mnemonics: &["and", "or", "not"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
     Row {
         mnemonics: &["neg"],
         standard: &[I8, I16, I32, I64, F16, Bf16, F32, F64],
         ort: &[I8, I16, I32, I64, F32, F64],
         cuda: &[I8, I16, I32, I64, F16, Bf16, F32, F64],
-        trt: TENSORRT,
     },
-    Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS, trt: TENSORRT },
-    Row {
-        mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"],
-        standard: FLOATS,
-        ort: &[F32, F64],
-        cuda: FLOATS,
-        trt: HALVES_AND_F32,
-    },
-    Row {
-        mnemonics: &["log", "floor", "ceil", "cos", "sin"],
-        standard: FLOATS,
-        ort: &[F32, F64],
-        cuda: WITHOUT_BF16,
-        trt: HALVES_AND_F32,
-    },
-    Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32], cuda: FLOATS, trt: HALVES_AND_F32 },
+    Row { mnemonics: &["abs"], standard: NUMBERS, ort: WITHOUT_HALVES, cuda: NUMBERS },
+    Row { mnemonics: &["exp", "sqrt", "tanh", "sigmoid", "relu"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["log", "floor", "ceil", "cos", "sin"], standard: FLOATS, ort: &[F32, F64], cuda: WITHOUT_BF16 },
+    Row { mnemonics: &["erf", "gelu"], standard: FLOATS, ort: &[F32], cuda: FLOATS },
     Row {
         mnemonics: &["select"],
         standard: ANY,
         ort: &[I8, I32, I64, U8, U32, F32, F64],
         cuda: &[I32, I64, U8, F16, Bf16, F32, F64],
-        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["cast", "reshape", "transpose", "slice", "split", "concat", "gather", "embedding"],
         standard: ANY,
         ort: ANY,
         cuda: ANY,
-        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["expand"],
         standard: ANY,
         ort: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64],
         cuda: ANY,
-        trt: TENSORRT_ANY,
     },
     Row {
         mnemonics: &["reduce_sum"],
         standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: &[I32, I64, F16, Bf16, F32, F64],
-        trt: TENSORRT,
     },
     Row {
         mnemonics: &["reduce_mean"],
         standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: &[I32, F16, F32, F64],
-        trt: TENSORRT,
     },
     Row {
         mnemonics: &["reduce_max"],
         standard: &[I8, I32, I64, U8, U32, U64, F16, Bf16, F32, F64],
         ort: &[I8, I32, I64, U8, F32, F64],
         cuda: &[I32, I64, F16, F32, F64],
-        trt: TENSORRT,
     },
     Row {
         mnemonics: &["reduce_min"],
         standard: &[I8, I32, I64, U8, U32, U64, F16, Bf16, F32, F64],
         ort: &[I8, I32, I64, U8, F32, F64],
         cuda: &[I8, I32, I64, U8, F16, F32, F64],
-        trt: TENSORRT,
     },
     Row {
         mnemonics: &["cumsum"],
         standard: &[I32, I64, U32, U64, F16, Bf16, F32, F64],
         ort: &[I32, I64, F32, F64],
         cuda: COMPARED,
-        trt: TENSORRT,
     },
-    Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64], cuda: &[I64], trt: &[I64] },
-    Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS, trt: HALVES_AND_F32 },
-    Row {
-        mnemonics: &["linear", "matmul", "softmax"],
-        standard: FLOATS,
-        ort: &[F32, F64],
-        cuda: FLOATS,
-        trt: HALVES_AND_F32,
-    },
-    Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS, cuda: FLOATS, trt: HALVES_AND_F32 },
-    Row { mnemonics: &["attention"], standard: FLOATS, ort: &[F16, F32], cuda: &[F16, Bf16, F32], trt: &[] },
-    Row { mnemonics: &["rms_norm"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS, trt: HALVES_AND_F32 },
+    Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64], cuda: &[I64] },
+    Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["linear", "matmul", "softmax"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS, cuda: FLOATS },
+    Row { mnemonics: &["attention"], standard: FLOATS, ort: &[F16, F32], cuda: &[F16, Bf16, F32] },
+    Row { mnemonics: &["rms_norm"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
 ];
 
 /// The name under which [`OWN`] has results.
@@ -232,21 +192,27 @@ const RESULT: &str = "result";
 /// Operands and results whose element types are not the one that the operator works on: `MNEMONIC.OPERAND`. Operands
 /// that are not here have that type, and results have the type that the operator gives them.
 const OWN: &[Row] = &[
-    Row {
-        mnemonics: &["select.condition", "attention.mask"],
-        standard: &[Bool],
-        ort: &[Bool],
-        cuda: &[Bool],
-        trt: &[Bool],
-    },
-    Row {
-        mnemonics: &["gather.indices", "embedding.ids"],
-        standard: INDICES,
-        ort: INDICES,
-        cuda: INDICES,
-        trt: INDICES,
-    },
-    Row { mnemonics: &["cast.result"], standard: ANY, ort: ANY, cuda: ANY, trt: TENSORRT_ANY },
+    Row { mnemonics: &["select.condition", "attention.mask"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
+    Row { mnemonics: &["gather.indices", "embedding.ids"], standard: INDICES, ort: INDICES, cuda: INDICES },
+    Row { mnemonics: &["cast.result"], standard: ANY, ort: ANY, cuda: ANY },
+];
+
+/// The ONNX operators of the mnemonics that are not their names.
+const ONNX_NAMES: &[(&str, &str)] = &[
+    ("select", "Where"),
+    ("embedding", "Gather"),
+    ("reduce_sum", "ReduceSum"),
+    ("reduce_mean", "ReduceMean"),
+    ("reduce_max", "ReduceMax"),
+    ("iota", "Range"),
+    ("sizes", "Identity"),
+    ("is_nan", "IsNaN"),
+    ("less_or_equal", "LessOrEqual"),
+    ("greater_or_equal", "GreaterOrEqual"),
+    ("reduce_min", "ReduceMin"),
+    ("linear", "Gemm"),
+    ("layer_norm", "LayerNormalization"),
+    ("rms_norm", "RMSNormalization"),
 ];
 
 #[cfg(test)]
@@ -255,27 +221,9 @@ mod tests {
 
     use super::*;
 
-    /// The ONNX operators that the mnemonics come down to.
-    const OPERATORS: &[(&str, &str)] = &[
-        ("select", "Where"),
-        ("embedding", "Gather"),
-        ("reduce_sum", "ReduceSum"),
-        ("reduce_mean", "ReduceMean"),
-        ("reduce_max", "ReduceMax"),
-        ("iota", "Range"),
-        ("sizes", "Identity"),
-        ("is_nan", "IsNaN"),
-        ("less_or_equal", "LessOrEqual"),
-        ("greater_or_equal", "GreaterOrEqual"),
-        ("reduce_min", "ReduceMin"),
-        ("linear", "Gemm"),
-        ("layer_norm", "LayerNormalization"),
-        ("rms_norm", "RMSNormalization"),
-    ];
-
     /// The line of a table of kernels for a mnemonic.
     fn line<'a>(kernels: &'a str, mnemonic: &str) -> Vec<&'a str> {
-        let operator = OPERATORS.iter().find(|(m, _)| *m == mnemonic).map_or(mnemonic, |(_, operator)| operator);
+        let operator = onnx_name(mnemonic);
         let fields = kernels.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let mut lines = fields.filter(|fields| fields[0].eq_ignore_ascii_case(operator));
         lines.next().unwrap_or_else(|| panic!("no kernel of {operator}"))
