@@ -23,7 +23,7 @@ pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
-pub use target::{ONNX, ORT, ORT_CUDA, Observation, TARGETS, Target, TokenOrder, UnknownTarget};
+pub use target::{AttentionForm, ONNX, ORT, ORT_CUDA, Observation, TARGETS, TRT, Target, TokenOrder, UnknownTarget};
 
 use std::sync::Arc;
 

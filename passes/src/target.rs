@@ -7,6 +7,7 @@ use planish_ir::ops::Foreign;
 
 use crate::legalize::Kernels;
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
+use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -19,8 +20,8 @@ pub struct Target {
     pub kernels: Kernels,
     /// How the tokens of a batch are ordered in front of an attention without a cache.
     pub order: TokenOrder,
-    /// Whether an attention with a cache stays one operator from opset 23 on, where ONNX's Attention can express it.
-    pub whole_cached_attention: bool,
+    /// What attention is lowered to.
+    pub attention: AttentionForm,
     /// Whether `absorb-biases` moves the biases of linear layers into norms.
     pub absorbs_biases: bool,
     /// Whether `substitute-kernels` replaces operators that have no kernel by others that have one.
@@ -47,6 +48,16 @@ pub enum TokenOrder {
     SequenceMajor,
 }
 
+/// The form of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionForm {
+    /// Two products and a softmax between them.
+    Products,
+    /// One operator for an attention with a cache, from opset 23 on, where ONNX's Attention can express it. Products
+    /// elsewhere.
+    WholeWithCache,
+}
+
 /// Where the extremes of observed values are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -61,9 +72,9 @@ pub enum Observation {
 pub static ONNX: Target = Target {
     name: "onnx",
     summary: "any ONNX runtime: standard operators only",
-    kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD] },
+    kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_| None },
     order: TokenOrder::BatchMajor,
-    whole_cached_attention: false,
+    attention: AttentionForm::Products,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
@@ -79,9 +90,11 @@ pub static ORT: Target = Target {
     kernels: Kernels {
         missing: ort_cpu,
         domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft", "com.microsoft.nchwc"],
+        foreign: |_, _| None,
+        value: |_| None,
     },
     order: TokenOrder::SequenceMajor,
-    whole_cached_attention: true,
+    attention: AttentionForm::WholeWithCache,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::AtEnd,
@@ -97,26 +110,53 @@ pub static ORT_CUDA: Target = Target {
     kernels: Kernels {
         missing: ort_cuda,
         domains: &[Foreign::STANDARD, "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"],
+        foreign: |_, _| None,
+        value: |_| None,
     },
     order: TokenOrder::BatchMajor,
-    whole_cached_attention: false,
+    attention: AttentionForm::Products,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,
     computes_in_float32: false,
     vocabulary_multiple: Some(64),
-    alignment: |dtype| match dtype {
+    alignment: tensor_cores,
+};
+
+/// TensorRT's parser of ONNX files.
+pub static TRT: Target = Target {
+    name: "trt",
+    summary: "TensorRT: operators and element types that its ONNX parser takes",
+    kernels: Kernels {
+        missing: tensorrt,
+        domains: &[Foreign::STANDARD],
+        foreign: tensorrt_foreign,
+        value: tensorrt_value,
+    },
+    order: TokenOrder::BatchMajor,
+    attention: AttentionForm::Products,
+    absorbs_biases: false,
+    substitutes_kernels: true,
+    observation: Observation::Interleaved,
+    computes_in_float32: false,
+    vocabulary_multiple: Some(64),
+    alignment: tensor_cores,
+};
+
+/// The multiples of features at which tensor cores multiply without a remainder.
+fn tensor_cores(dtype: DType) -> usize {
+    match dtype {
         DType::F16 | DType::Bf16 => 8,
         DType::F32 => 4,
         _ => 1,
-    },
-};
+    }
+}
 
 /// Every target of this crate, in the order in which they are listed.
-pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &ORT_CUDA];
+pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &ORT_CUDA, &TRT];
 
 /// Targets to come.
-const PLANNED: &[&str] = &["trt", "cuda"];
+const PLANNED: &[&str] = &["cuda"];
 
 /// A name is no target.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +212,7 @@ mod tests {
             assert_eq!(Target::find(target.name).unwrap(), *target);
         }
         let message = |name: &str| Target::find(name).unwrap_err().to_string();
-        assert_eq!(message("trt"), "`trt` is not there yet; there are onnx, ort, ort-cuda");
-        assert_eq!(message("ORT"), "`ORT` is no target; there are onnx, ort, ort-cuda");
+        assert_eq!(message("cuda"), "`cuda` is not there yet; there are onnx, ort, ort-cuda, trt");
+        assert_eq!(message("ORT"), "`ORT` is no target; there are onnx, ort, ort-cuda, trt");
     }
 }

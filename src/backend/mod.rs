@@ -10,7 +10,7 @@ mod temporary;
 use std::fmt;
 
 use planish_models::Loaded;
-use planish_passes::{ONNX, ORT, ORT_CUDA, Target};
+use planish_passes::{ONNX, ORT, ORT_CUDA, TRT, Target};
 use planish_runtimes::Runtime;
 
 use crate::artifact::precision::PrecisionName;
@@ -46,7 +46,7 @@ impl fmt::Debug for Backend {
 pub type MakeRuntime = fn(&RuntimeSettings) -> Box<dyn Runtime>;
 
 /// Every backend, in the order of messages.
-pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA];
+pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &TENSORRT];
 
 /// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
 pub static ANY_ONNX: Backend =
@@ -59,6 +59,10 @@ pub static ONNX_RUNTIME: Backend =
 /// ONNX Runtime's CUDA provider.
 pub static ONNX_RUNTIME_CUDA: Backend =
     Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], tolerances: Tolerances::of };
+
+/// TensorRT. Artifacts for it hold standard operators: they are verified on ONNX Runtime.
+pub static TENSORRT: Backend =
+    Backend { target: &TRT, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
 
 /// The backend of a target by its name, among some.
 #[must_use]

@@ -11,7 +11,7 @@ use planish::source::SourceModel;
 use planish::verify::{ReferenceKind, Tolerances, VerifyOptions, verify_artifact, verify_compiled};
 use planish_ir::{DType, Graph};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
-use planish_passes::{Kernels, Observation, Target, TokenOrder};
+use planish_passes::{AttentionForm, Kernels, Observation, Target, TokenOrder};
 use planish_runtimes::{
     Arithmetic, Description, Format, Model, ReferenceRuntime, Runtime, RuntimeError, Session, SessionOptions,
     Unavailable,
@@ -22,9 +22,9 @@ use crate::support::{Silent, golden, scratch};
 static TOY: Target = Target {
     name: "toy",
     summary: "a backend of a test",
-    kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"] },
+    kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_| None },
     order: TokenOrder::BatchMajor,
-    whole_cached_attention: false,
+    attention: AttentionForm::Products,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::Interleaved,

@@ -7,7 +7,7 @@ use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::{SWAP_TOKENS, dim, mask};
 use crate::build::Builder;
-use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
+use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers attention to products and a softmax.
 pub const LOWER_ATTENTION: Pass = Pass {
@@ -65,7 +65,8 @@ pub const LOWER_ATTENTION: Pass = Pass {
 const ATTENTION_OPSET: u32 = 23;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let keep_caches = options.fusion && options.target.whole_cached_attention && options.opset >= ATTENTION_OPSET;
+    let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
+    let keep_caches = options.fusion && whole_with_cache && options.opset >= ATTENTION_OPSET;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];

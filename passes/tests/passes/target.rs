@@ -1,7 +1,7 @@
 //! A target that is defined outside the crate: what passes ask about it decides what they do.
 
 use planish_ir::text::{no_files, parse};
-use planish_passes::{Kernels, ONNX, Observation, Options, PassError, Pipeline, Target, TokenOrder};
+use planish_passes::{AttentionForm, Kernels, ONNX, Observation, Options, PassError, Pipeline, Target, TokenOrder};
 
 /// It has no kernel for softmax, and its linear layers are fastest at multiples of 4.
 static TOY: Target = Target {
@@ -13,9 +13,11 @@ static TOY: Target = Target {
             _ => (ONNX.kernels.missing)(signature, opset),
         },
         domains: &["toy"],
+        foreign: |_, _| None,
+        value: |_| None,
     },
     order: TokenOrder::BatchMajor,
-    whole_cached_attention: false,
+    attention: AttentionForm::Products,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,

@@ -1,9 +1,10 @@
 //! The check that nothing is left that the target has no kernel for.
 
 pub(crate) mod tables;
+pub(crate) mod tensorrt;
 
 use planish_ir::ops::Foreign;
-use planish_ir::{DType, Graph, Node, Op};
+use planish_ir::{DType, Graph, Node, Op, Type, ValueId};
 
 use super::{attention, mask};
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError, Target};
@@ -30,18 +31,30 @@ pub const CHECK_KERNELS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    let operators: Vec<String> = graph
-        .nodes()
-        .filter_map(|(_, node)| {
-            let reason = missing(graph, node, options)?;
-            let value = graph.value(node.outputs[0]);
-            Some(format!("\n  `{}` at `{}` ({}): {reason}", node.op.kind(), value.name, value.origin))
-        })
-        .collect();
+    let operators = unsupported(graph, options);
     if operators.is_empty() {
         return Ok(Outcome::default());
     }
     Err(PassError::Unsupported { target: options.target, opset: options.opset, operators })
+}
+
+/// A line for each input, weight and operator that the target cannot run.
+fn unsupported(graph: &Graph, options: &Options) -> Vec<String> {
+    let line = |kind: &str, value: ValueId, reason: String| {
+        let value = graph.value(value);
+        format!("\n  `{kind}` at `{}` ({}): {reason}", value.name, value.origin)
+    };
+    let inputs = graph.inputs().iter().map(|input| ("input", *input));
+    let weights = graph.weights().map(|(weight, ..)| ("weight", weight));
+    let values = inputs.chain(weights).filter_map(|(kind, value)| {
+        let reason = (options.target.kernels.value)(graph.type_of(value))?;
+        Some(line(kind, value, reason))
+    });
+    let nodes = graph.nodes().filter_map(|(_, node)| {
+        let reason = missing(graph, node, options)?;
+        Some(line(&node.op.kind().to_string(), node.outputs[0], reason))
+    });
+    values.chain(nodes).collect()
 }
 
 /// The operators that a target runs.
@@ -52,6 +65,11 @@ pub struct Kernels {
     pub missing: fn(&Signature<'_>, opset: u32) -> Option<String>,
     /// The domains of which the target runs operators that pass through, in the order in which messages list them.
     pub domains: &'static [&'static str],
+    /// Why the target cannot run an operator that passes through, of one of these domains. Operators of the default
+    /// domain are what they are at the opset that is written: the export checks that.
+    pub foreign: fn(&Graph, &Foreign) -> Option<String>,
+    /// Why the target cannot hold an input or a weight of a type.
+    pub value: fn(&Type) -> Option<String>,
 }
 
 /// An operator and the element types that a kernel is chosen by.
@@ -91,19 +109,19 @@ impl Signature<'_> {
 /// Why the target cannot run a node.
 fn missing(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
     match &node.op {
-        Op::Foreign(foreign) => missing_foreign(foreign, options.target),
+        Op::Foreign(foreign) => missing_foreign(graph, foreign, options.target),
         Op::Attention(p) if mask::is_needed(p) || !attention::has_operator(p) => Some("no kernel".to_owned()),
         _ => (options.target.kernels.missing)(&Signature::of(graph, node), options.opset),
     }
 }
 
-/// Why the target cannot run an operator that passes through, or one in its graphs. Those of the default domain are the
-/// export's to check: they are what they are at the opset that it writes.
-fn missing_foreign(foreign: &Foreign, target: &Target) -> Option<String> {
+/// Why the target cannot run an operator that passes through, or one in its graphs.
+fn missing_foreign(graph: &Graph, foreign: &Foreign, target: &Target) -> Option<String> {
     let domains = target.kernels.domains;
     let inner = foreign.inner.0.iter().map(|inner| (&inner.op, &inner.domain));
-    let (op, domain) = std::iter::once((&foreign.op.0, &foreign.domain.0))
+    let unknown = std::iter::once((&foreign.op.0, &foreign.domain.0))
         .chain(inner)
-        .find(|(_, domain)| !domains.contains(&domain.as_str()))?;
+        .find(|(_, domain)| !domains.contains(&domain.as_str()));
+    let Some((op, domain)) = unknown else { return (target.kernels.foreign)(graph, foreign) };
     Some(format!("operator {op} of the domain {domain}: target {target} has those of {}", domains.join(", ")))
 }

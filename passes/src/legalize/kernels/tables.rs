@@ -6,17 +6,17 @@ use super::Signature;
 
 /// Why ONNX has no operator for a signature.
 pub(crate) fn standard(signature: &Signature<'_>, _: u32) -> Option<String> {
-    missing(signature, |row| row.standard)
+    missing(signature, column(|row| row.standard))
 }
 
 /// Why ONNX Runtime's CPU provider has no kernel for a signature.
 pub(crate) fn ort_cpu(signature: &Signature<'_>, _: u32) -> Option<String> {
-    missing(signature, |row| row.ort)
+    missing(signature, column(|row| row.ort))
 }
 
 /// Why ONNX Runtime's CUDA provider has no kernel for a signature at an opset.
 pub(crate) fn ort_cuda(signature: &Signature<'_>, opset: u32) -> Option<String> {
-    if let Some(reason) = missing(signature, |row| row.cuda) {
+    if let Some(reason) = missing(signature, column(|row| row.cuda)) {
         return Some(reason);
     }
     let (_, until) = CUDA_UNTIL.iter().find(|(m, until)| *m == signature.mnemonic && opset > *until)?;
@@ -24,27 +24,34 @@ pub(crate) fn ort_cuda(signature: &Signature<'_>, opset: u32) -> Option<String> 
     (!copied).then(|| format!("no kernel beyond opset {until}"))
 }
 
-/// Why a column of the table has no kernel for a signature.
-fn missing(signature: &Signature<'_>, column: fn(&Row) -> &'static [DType]) -> Option<String> {
-    let Some(row) = ROWS.iter().find(|row| row.mnemonics.contains(&signature.mnemonic)) else {
-        return Some("no kernel".to_owned());
-    };
+/// The element types in a column of the table by names of rows.
+fn column(column: fn(&Row) -> &'static [DType]) -> impl Fn(&str) -> Option<&'static [DType]> {
+    move |name| ROWS.iter().chain(OWN).find(|row| row.mnemonics.contains(&name)).map(column)
+}
+
+/// Why there is no kernel for a signature, given the element types of operators by their mnemonics and, where operands
+/// and results have types of their own, of `MNEMONIC.OPERAND`.
+pub(super) fn missing(signature: &Signature<'_>, types: impl Fn(&str) -> Option<&'static [DType]>) -> Option<String> {
+    let Some(kernels) = types(signature.mnemonic) else { return Some("no kernel".to_owned()) };
     let subject = signature.subject()?;
-    if !column(row).contains(&subject) {
+    if !kernels.contains(&subject) {
         return Some(format!("no kernel for {subject}"));
     }
-    let own = |name: &str| {
-        OWN.iter().find(|row| row.mnemonics.iter().any(|m| m.split_once('.') == Some((signature.mnemonic, name))))
-    };
+    let own = |name: &str| types(&format!("{}.{name}", signature.mnemonic));
     let operand = signature.operands.iter().find(|(name, dtype)| match own(name) {
-        Some(row) => !column(row).contains(dtype),
+        Some(own) => !own.contains(dtype),
         None => *dtype != subject,
     });
     if let Some((name, dtype)) = operand {
         return Some(format!("no kernel for {subject} with `{name}` in {dtype}"));
     }
-    let results = own(RESULT).and_then(|row| signature.results.iter().find(|dtype| !column(row).contains(dtype)));
-    results.map(|dtype| format!("no kernel from {subject} to {dtype}"))
+    let result = own(RESULT).and_then(|own| signature.results.iter().find(|dtype| !own.contains(dtype)));
+    result.map(|dtype| format!("no kernel from {subject} to {dtype}"))
+}
+
+/// The name of the ONNX operator that an operator comes down to, but for the case of letters.
+pub(super) fn onnx_name(mnemonic: &str) -> &str {
+    ONNX_NAMES.iter().find(|(m, _)| *m == mnemonic).map_or(mnemonic, |(_, operator)| operator)
 }
 
 /// Operators that come down to one ONNX operator, and the element types that ...
@@ -188,6 +195,24 @@ const OWN: &[Row] = &[
     Row { mnemonics: &["select.condition", "attention.mask"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
     Row { mnemonics: &["gather.indices", "embedding.ids"], standard: INDICES, ort: INDICES, cuda: INDICES },
     Row { mnemonics: &["cast.result"], standard: ANY, ort: ANY, cuda: ANY },
+];
+
+/// The ONNX operators of the mnemonics that are not their names.
+const ONNX_NAMES: &[(&str, &str)] = &[
+    ("select", "Where"),
+    ("embedding", "Gather"),
+    ("reduce_sum", "ReduceSum"),
+    ("reduce_mean", "ReduceMean"),
+    ("reduce_max", "ReduceMax"),
+    ("iota", "Range"),
+    ("sizes", "Identity"),
+    ("is_nan", "IsNaN"),
+    ("less_or_equal", "LessOrEqual"),
+    ("greater_or_equal", "GreaterOrEqual"),
+    ("reduce_min", "ReduceMin"),
+    ("linear", "Gemm"),
+    ("layer_norm", "LayerNormalization"),
+    ("rms_norm", "RMSNormalization"),
 ];
 
 #[cfg(test)]

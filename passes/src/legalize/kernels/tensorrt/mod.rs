@@ -1,0 +1,186 @@
+//! What TensorRT's parser of ONNX files takes.
+
+mod operators;
+
+use planish_ir::ops::{Foreign, Setting};
+use planish_ir::{DType, Graph, Type, ValueId};
+
+use super::Signature;
+use super::tables::{missing, onnx_name, standard};
+use operators::{CONSTANTS, GROUPS, HELD, subject};
+
+/// The first opset that the parser does not document.
+const OPSET_END: u32 = 25;
+
+/// Why TensorRT takes no operator of a signature at an opset.
+pub(crate) fn tensorrt(signature: &Signature<'_>, opset: u32) -> Option<String> {
+    if opset >= OPSET_END {
+        return Some(format!("TensorRT reads opsets up to {}", OPSET_END - 1));
+    }
+    standard(signature, opset).or_else(|| {
+        missing(signature, |name| match name {
+            "select.condition" => Some(&[DType::Bool]),
+            "gather.indices" | "embedding.ids" => Some(&[DType::I32, DType::I64]),
+            "cast.result" => types("Cast"),
+            mnemonic => types(onnx_name(mnemonic)),
+        })
+    })
+}
+
+/// Why TensorRT holds no value of a type.
+pub(crate) fn tensorrt_value(ty: &Type) -> Option<String> {
+    match ty {
+        Type::Tensor(_) | Type::Unranked(_) => {
+            let dtype = ty.dtype().filter(|dtype| !HELD.contains(dtype))?;
+            Some(match dtype {
+                // The parser itself would read and compute float32 under a type that says float64.
+                DType::F64 => "TensorRT computes float64 in float32".to_owned(),
+                _ => format!("TensorRT has no element type {dtype}"),
+            })
+        }
+        Type::Unknown => Some("TensorRT needs its element type, which is unknown".to_owned()),
+        _ => Some(format!("TensorRT has tensors only, no {ty}")),
+    }
+}
+
+/// The element types of an operator of ONNX; `None` where TensorRT does not have the operator, whatever its name is
+/// spelled like.
+fn types(operator: &str) -> Option<&'static [DType]> {
+    let is_named = |name: &&str| name.eq_ignore_ascii_case(operator);
+    GROUPS.iter().find(|group| group.operators.iter().any(is_named)).map(|group| group.types)
+}
+
+/// Why TensorRT does not take an operator that passes through.
+pub(crate) fn tensorrt_foreign(graph: &Graph, foreign: &Foreign) -> Option<String> {
+    let operator = foreign.op.0.as_str();
+    let Some(types) = types(operator) else { return Some(absent(operator)) };
+    let node = Operator { graph, foreign };
+    let dtype = match subject(operator) {
+        Some(at) => node.operand(at).and_then(|value| graph.type_of(value).dtype()),
+        None => foreign.results.0.iter().flatten().next().and_then(Type::dtype),
+    };
+    if let Some(dtype) = dtype.filter(|dtype| !types.contains(dtype)) {
+        return Some(format!("TensorRT has no {operator} for {dtype}"));
+    }
+    let constants = CONSTANTS.iter().filter(|(operators, ..)| operators.contains(&operator));
+    for (_, at, name) in constants {
+        if !node.is_constant(*at) {
+            return Some(format!("TensorRT needs a constant `{name}`"));
+        }
+    }
+    let results = foreign.results.0.iter().flatten();
+    node.limit().map(str::to_owned).or_else(|| results.filter_map(tensorrt_value).next())
+}
+
+/// Why there is no operator of a name.
+fn absent(operator: &str) -> String {
+    match operator {
+        "If" | "Loop" | "Scan" => format!("{operator} has graphs inside, and graphs for TensorRT are flat"),
+        "NonMaxSuppression" | "NonZero" | "RoiAlign" | "DeformConv" | "DFT" => {
+            format!("{operator} is a plugin of TensorRT, and graphs are compiled without plugins")
+        }
+        "Attention" => "TensorRT has no kernel for every shape of Attention".to_owned(),
+        _ => format!("TensorRT has no {operator}"),
+    }
+}
+
+/// An operator that passes through.
+struct Operator<'a> {
+    graph: &'a Graph,
+    foreign: &'a Foreign,
+}
+
+impl Operator<'_> {
+    fn operand(&self, at: usize) -> Option<ValueId> {
+        self.foreign.inputs.get(at).copied().flatten()
+    }
+
+    /// Whether an operand is a weight, or left out.
+    fn is_constant(&self, at: usize) -> bool {
+        self.operand(at).is_none_or(|value| self.graph.weight(value).is_some())
+    }
+
+    /// The integers of a constant operand of 64 bits.
+    fn integers(&self, at: usize) -> Option<Vec<i64>> {
+        let weight = self.graph.weight(self.operand(at)?).filter(|weight| weight.dtype() == DType::I64)?;
+        let bytes = weight.read().ok()?;
+        bytes.chunks_exact(8).map(|chunk| chunk.try_into().ok().map(i64::from_le_bytes)).collect()
+    }
+
+    /// Whether all bytes of a constant operand are 0, or it is left out.
+    fn is_zero(&self, at: usize) -> bool {
+        let Some(value) = self.operand(at) else { return true };
+        let bytes = self.graph.weight(value).and_then(|weight| weight.read().ok());
+        bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    }
+
+    fn int(&self, name: &str, default: i64) -> i64 {
+        match self.foreign.setting(name) {
+            Some(Setting::Int(value)) => *value,
+            _ => default,
+        }
+    }
+
+    fn text(&self, name: &str, default: &'static str) -> &str {
+        match self.foreign.setting(name) {
+            Some(Setting::Bytes(bytes)) => std::str::from_utf8(bytes).unwrap_or(""),
+            _ => default,
+        }
+    }
+
+    /// Whether all of several integers are 1, or they are left out.
+    fn ones(&self, name: &str) -> bool {
+        match self.foreign.setting(name) {
+            Some(Setting::Ints(values)) => values.iter().all(|value| *value == 1),
+            _ => true,
+        }
+    }
+
+    /// How many results are there.
+    fn results(&self) -> usize {
+        self.foreign.results.0.iter().flatten().count()
+    }
+
+    /// What TensorRT does not take of an operator that it has.
+    fn limit(&self) -> Option<&'static str> {
+        let (limited, reason) = match self.foreign.op.0.as_str() {
+            "AveragePool" | "LpPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),
+            "MaxPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),
+            "MaxPool" => (self.results() > 1, "TensorRT has no indices of MaxPool"),
+            "LayerNormalization" => (self.results() > 1, "TensorRT gives the first result of LayerNormalization only"),
+            "BatchNormalization" => (self.results() > 1, "TensorRT does not train"),
+            "Dropout" => {
+                let training = self.operand(2).is_some() && !self.is_zero(2);
+                (training || self.results() > 1, "TensorRT does not train")
+            }
+            "DequantizeLinear" | "QuantizeLinear" => (!self.is_zero(2), "TensorRT has zero points of 0 only"),
+            "LSTM" if self.int("input_forget", 0) != 0 => (true, "TensorRT has no coupled gates"),
+            "GRU" | "LSTM" | "RNN" => (self.int("layout", 0) != 0, "TensorRT has layout 0 only"),
+            "Mod" => {
+                let is_float = self.operand(0).and_then(|v| self.graph.type_of(v).dtype()).is_some_and(DType::is_float);
+                (is_float && self.int("fmod", 0) == 0, "TensorRT has Mod with fmod = 0 for integers only")
+            }
+            "Resize" if self.int("antialias", 0) != 0 => (true, "TensorRT does not resize with antialias"),
+            "Resize" if self.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" => {
+                (true, "TensorRT does not crop when it resizes")
+            }
+            "Resize" => {
+                let policy = self.text("keep_aspect_ratio_policy", "stretch");
+                (policy != "stretch", "TensorRT stretches when it resizes")
+            }
+            "ScatterElements" | "ScatterND" => {
+                (self.text("reduction", "none") != "none", "TensorRT scatters without a reduction only")
+            }
+            "TopK" if self.int("sorted", 1) == 0 => (true, "TensorRT has sorted results of TopK only"),
+            "TopK" => {
+                let most = self.integers(1).and_then(|k| k.first().copied()).unwrap_or(0);
+                (most >= TOP_K_END, "TensorRT has TopK for K below 3840")
+            }
+            _ => return None,
+        };
+        limited.then_some(reason)
+    }
+}
+
+/// The first K that TopK does not have.
+const TOP_K_END: i64 = 3840;
