@@ -51,8 +51,11 @@ pub enum TokenOrder {
 /// The form of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionForm {
-    /// Two products and a softmax between them.
+    /// Two products and a softmax between them. Where heads share keys, the queries of a group are rows of one matrix.
     Products,
+    /// The same, but in half precision heads that share keys each have a copy of them: TensorRT makes one kernel of that
+    /// and none of the other form ([docs/tensorrt.md](../../docs/tensorrt.md)).
+    ProductsByHead,
     /// One operator for an attention with a cache, from opset 23 on, where ONNX's Attention can express it. Products
     /// elsewhere.
     WholeWithCache,
@@ -134,7 +137,7 @@ pub static TRT: Target = Target {
         value: tensorrt_value,
     },
     order: TokenOrder::BatchMajor,
-    attention: AttentionForm::Products,
+    attention: AttentionForm::ProductsByHead,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Attention, BinaryKind, Concat, Flag, MatMul, Softmax, Transpose, UnaryKind};
-use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
+use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, MatMul, Softmax, Transpose, UnaryKind};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
 use super::{SWAP_TOKENS, dim, mask};
 use crate::build::Builder;
@@ -81,7 +81,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
                 false => Ok(Step::Keep),
             };
         }
-        Ok(Step::Replace(lower(&mut l, &attention, swapped.contains(&like))?))
+        let by_head = options.target.attention == AttentionForm::ProductsByHead;
+        let heads = Heads::split(&mut l, &attention, by_head)?;
+        Ok(Step::Replace(lower(&mut l, &attention, heads, swapped.contains(&like))?))
     })?;
     graph.compact();
     Ok(lowered.into())
@@ -125,8 +127,7 @@ fn swapped(op: &Op) -> Option<ValueId> {
 }
 
 /// The results of an attention. `swap` says that the first is wanted as [queries, batch, features] too.
-fn lower(l: &mut Builder<'_, '_>, attention: &Attention, swap: bool) -> Result<Vec<ValueId>, BuildError> {
-    let heads = Heads::split(l, attention)?;
+fn lower(l: &mut Builder<'_, '_>, attention: &Attention, heads: Heads, swap: bool) -> Result<Vec<ValueId>, BuildError> {
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
     let products = heads.scores(l)?;
     let dtype = l.graph.ty(products).dtype;
@@ -164,7 +165,7 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, swap: bool) -> Result<V
 
 /// The scaled scores of an attention, before softcap, bias and mask: [batch, heads, queries, keys].
 pub(crate) fn scores(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
-    Heads::split(l, attention)?.scores(l)
+    Heads::split(l, attention, false)?.scores(l)
 }
 
 /// The operands of an attention in heads.
@@ -178,22 +179,29 @@ struct Heads {
     /// Keys and values as caches hold them, where they are results.
     present: Option<[ValueId; 2]>,
     heads: usize,
+    /// The heads of `k` and `v`.
     kv_heads: usize,
     batch: Dim,
     queries: Dim,
 }
 
 impl Heads {
-    fn split(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Self, BuildError> {
-        let (heads, kv_heads) = (attention.heads, attention.kv_heads());
+    /// Splits the operands. `by_head` says that heads which share keys get a copy of them each in half precision.
+    fn split(l: &mut Builder<'_, '_>, attention: &Attention, by_head: bool) -> Result<Self, BuildError> {
+        let (heads, shared) = (attention.heads, attention.kv_heads());
         let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
-        let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
+        let dtype = l.graph.ty(q).dtype;
+        let (q_scale, k_scale) = scales(dtype, attention.scale.0);
         let q = l.with_scalar(BinaryKind::Mul, q, q_scale)?;
+        let repeats = by_head && shared < heads && matches!(dtype, DType::F16 | DType::Bf16);
+        let kv_heads = if repeats { heads } else { shared };
         let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
-        let (k, v, present) = if whole {
-            let k = cached(l, attention.k, attention.past_key, kv_heads)?;
-            let v = cached(l, attention.v, attention.past_value, kv_heads)?;
-            (l.transpose(k, &[0, 1, 3, 2])?, v, attention.present.0.then_some([k, v]))
+        let (k, v, present) = if whole || repeats {
+            let k = cached(l, attention.k, attention.past_key, shared)?;
+            let v = cached(l, attention.v, attention.past_value, shared)?;
+            let present = attention.present.0.then_some([k, v]);
+            let [k, v] = if repeats { [repeated(l, k, heads)?, repeated(l, v, heads)?] } else { [k, v] };
+            (l.transpose(k, &[0, 1, 3, 2])?, v, present)
         } else {
             let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
             (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
@@ -258,6 +266,17 @@ fn cached(
         Some(past) => l.emit(Concat { parts: vec![past, new], axis: 2 }),
         None => Ok(new),
     }
+}
+
+/// Keys or values [batch, kv heads, keys, size] with a copy for each of the heads that share them.
+fn repeated(l: &mut Builder<'_, '_>, x: ValueId, heads: usize) -> Result<ValueId, BuildError> {
+    let [batch, shared, keys, size] = &l.graph.ty(x).shape[..] else { return Ok(x) };
+    let [batch, shared, keys, size] = [batch, shared, keys, size].map(Clone::clone);
+    let group = dim(heads).exact_div(&shared).unwrap_or_default();
+    let apart = l.reshape(x, [batch.clone(), shared.clone(), dim(1), keys.clone(), size.clone()])?;
+    let shape = Shape::new([batch.clone(), shared, group, keys.clone(), size.clone()]);
+    let copies = l.emit(Expand { x: apart, shape })?;
+    l.reshape(copies, [batch, dim(heads), keys, size])
 }
 
 /// [batch, length, heads * size] as [batch, length, heads, size], permuted.
