@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, MatMul, Softmax, Transpose, UnaryKind};
+use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, MatMul, Reshape, Softmax, Transpose, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
 use super::{SWAP_TOKENS, dim, mask};
@@ -81,9 +81,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
                 false => Ok(Step::Keep),
             };
         }
-        let by_head = options.target.attention == AttentionForm::ProductsByHead;
-        let heads = Heads::split(&mut l, &attention, by_head)?;
-        Ok(Step::Replace(lower(&mut l, &attention, heads, swapped.contains(&like))?))
+        let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
+        Ok(Step::Replace(lower(&mut l, &attention, groups, swapped.contains(&like))?))
     })?;
     graph.compact();
     Ok(lowered.into())
@@ -126,10 +125,13 @@ fn swapped(op: &Op) -> Option<ValueId> {
     }
 }
 
-/// The results of an attention. `swap` says that the first is wanted as [queries, batch, features] too.
-fn lower(l: &mut Builder<'_, '_>, attention: &Attention, heads: Heads, swap: bool) -> Result<Vec<ValueId>, BuildError> {
+/// The results of an attention. `groups` says that the queries of heads which share keys are rows of one matrix up to the
+/// second product, `swap` that the first result is wanted as [queries, batch, features] too.
+fn lower(l: &mut Builder<'_, '_>, attention: &Attention, groups: bool, swap: bool) -> Result<Vec<ValueId>, BuildError> {
+    let heads = Heads::split(l, attention)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
-    let products = heads.scores(l)?;
+    let products = heads.products(l)?;
+    let products = if groups { products } else { heads.apart(l, products, keys.clone())? };
     let dtype = l.graph.ty(products).dtype;
     let mut scores = l.widened(products)?;
     if let Some(cap) = attention.softcap {
@@ -137,16 +139,14 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, heads: Heads, swap: boo
         let capped = l.unary(UnaryKind::Tanh, part)?;
         scores = l.with_scalar(BinaryKind::Mul, capped, cap.0)?;
     }
-    if let Some(bias) = attention.bias {
-        let bias = l.widened(bias)?;
-        scores = l.binary(BinaryKind::Add, scores, bias)?;
-    }
-    if let Some(mask) = mask::added(l, attention, scores)? {
-        scores = l.binary(BinaryKind::Add, scores, mask)?;
+    let bias = attention.bias.map(|bias| l.widened(bias)).transpose()?;
+    for addend in [bias, mask::added(l, attention, scores)?].into_iter().flatten() {
+        let addend = if groups { heads.addend_of_groups(l, addend)? } else { addend };
+        scores = l.binary(BinaryKind::Add, scores, addend)?;
     }
     let weights = l.emit(Softmax { x: scores })?;
     let weights = l.cast(weights, dtype)?;
-    let weights = heads.grouped(l, weights, keys)?;
+    let weights = if groups { weights } else { heads.grouped(l, weights, keys)? };
     let mixed = l.emit(MatMul { a: weights, b: heads.v })?;
     let mixed = heads.apart(l, mixed, value_size.clone())?;
 
@@ -165,7 +165,9 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, heads: Heads, swap: boo
 
 /// The scaled scores of an attention, before softcap, bias and mask: [batch, heads, queries, keys].
 pub(crate) fn scores(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
-    Heads::split(l, attention, false)?.scores(l)
+    let heads = Heads::split(l, attention)?;
+    let (products, keys) = (heads.products(l)?, l.graph.ty(heads.k).shape[3].clone());
+    heads.apart(l, products, keys)
 }
 
 /// The operands of an attention in heads.
@@ -179,29 +181,22 @@ struct Heads {
     /// Keys and values as caches hold them, where they are results.
     present: Option<[ValueId; 2]>,
     heads: usize,
-    /// The heads of `k` and `v`.
     kv_heads: usize,
     batch: Dim,
     queries: Dim,
 }
 
 impl Heads {
-    /// Splits the operands. `by_head` says that heads which share keys get a copy of them each in half precision.
-    fn split(l: &mut Builder<'_, '_>, attention: &Attention, by_head: bool) -> Result<Self, BuildError> {
-        let (heads, shared) = (attention.heads, attention.kv_heads());
+    fn split(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Self, BuildError> {
+        let (heads, kv_heads) = (attention.heads, attention.kv_heads());
         let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
-        let dtype = l.graph.ty(q).dtype;
-        let (q_scale, k_scale) = scales(dtype, attention.scale.0);
+        let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
         let q = l.with_scalar(BinaryKind::Mul, q, q_scale)?;
-        let repeats = by_head && shared < heads && matches!(dtype, DType::F16 | DType::Bf16);
-        let kv_heads = if repeats { heads } else { shared };
         let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
-        let (k, v, present) = if whole || repeats {
-            let k = cached(l, attention.k, attention.past_key, shared)?;
-            let v = cached(l, attention.v, attention.past_value, shared)?;
-            let present = attention.present.0.then_some([k, v]);
-            let [k, v] = if repeats { [repeated(l, k, heads)?, repeated(l, v, heads)?] } else { [k, v] };
-            (l.transpose(k, &[0, 1, 3, 2])?, v, present)
+        let (k, v, present) = if whole {
+            let k = cached(l, attention.k, attention.past_key, kv_heads)?;
+            let v = cached(l, attention.v, attention.past_value, kv_heads)?;
+            (l.transpose(k, &[0, 1, 3, 2])?, v, attention.present.0.then_some([k, v]))
         } else {
             let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
             (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
@@ -214,12 +209,38 @@ impl Heads {
         Ok(Self { q, k, v, present, heads, kv_heads, batch, queries })
     }
 
-    /// Scaled products of queries and keys: [batch, heads, queries, keys].
-    fn scores(&self, l: &mut Builder<'_, '_>) -> Result<ValueId, BuildError> {
-        let (size, keys) = (l.graph.ty(self.q).shape[3].clone(), l.graph.ty(self.k).shape[3].clone());
-        let q = self.grouped(l, self.q, size)?;
-        let products = l.emit(MatMul { a: q, b: self.k })?;
-        self.apart(l, products, keys)
+    /// Scaled products of queries and keys: [batch, kv heads, group * queries, keys].
+    fn products(&self, l: &mut Builder<'_, '_>) -> Result<ValueId, BuildError> {
+        let q = self.grouped(l, self.q, l.graph.ty(self.q).shape[3].clone())?;
+        l.emit(MatMul { a: q, b: self.k })
+    }
+
+    /// What is added to scores [batch, heads, queries, keys], for the queries of groups as rows: it broadcasts to
+    /// [batch, kv heads, group * queries, keys].
+    fn addend_of_groups(&self, l: &mut Builder<'_, '_>, addend: ValueId) -> Result<ValueId, BuildError> {
+        let one = || dim(1);
+        let mut shape = l.graph.ty(addend).shape.to_vec();
+        while shape.len() < 4 {
+            shape.insert(0, one());
+        }
+        let [batch, heads, queries, keys] = &shape[..] else { return Ok(addend) };
+        if *heads == one() && *queries == one() {
+            return Ok(addend);
+        }
+        let group = dim(self.heads / self.kv_heads);
+        let rows = group.checked_mul(&self.queries).unwrap_or_default();
+        let split = |group: &Dim, queries: &Dim| {
+            let shared = if *heads == one() { one() } else { dim(self.kv_heads) };
+            Shape::new([batch.clone(), shared, group.clone(), queries.clone(), keys.clone()])
+        };
+        let own = if *heads == one() { one() } else { group.clone() };
+        let (given, wanted) = (split(&own, queries), split(&group, &self.queries));
+        let mut addend = addend;
+        if given != wanted {
+            addend = l.emit(Reshape { x: addend, shape: given })?;
+            addend = l.emit(Expand { x: addend, shape: wanted.clone() })?;
+        }
+        l.reshape(addend, [batch.clone(), wanted[1].clone(), rows, keys.clone()])
     }
 
     /// Heads that share keys as rows of one matrix, [batch, kv heads, group * queries, ...].
@@ -266,17 +287,6 @@ fn cached(
         Some(past) => l.emit(Concat { parts: vec![past, new], axis: 2 }),
         None => Ok(new),
     }
-}
-
-/// Keys or values [batch, kv heads, keys, size] with a copy for each of the heads that share them.
-fn repeated(l: &mut Builder<'_, '_>, x: ValueId, heads: usize) -> Result<ValueId, BuildError> {
-    let [batch, shared, keys, size] = &l.graph.ty(x).shape[..] else { return Ok(x) };
-    let [batch, shared, keys, size] = [batch, shared, keys, size].map(Clone::clone);
-    let group = dim(heads).exact_div(&shared).unwrap_or_default();
-    let apart = l.reshape(x, [batch.clone(), shared.clone(), dim(1), keys.clone(), size.clone()])?;
-    let shape = Shape::new([batch.clone(), shared, group, keys.clone(), size.clone()]);
-    let copies = l.emit(Expand { x: apart, shape })?;
-    l.reshape(copies, [batch, dim(heads), keys, size])
 }
 
 /// [batch, length, heads * size] as [batch, length, heads, size], permuted.
