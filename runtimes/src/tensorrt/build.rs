@@ -5,35 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cxx::UniquePtr;
+use trtx_sys::Dims64;
 use trtx_sys::nvinfer1::{
     BuilderFlag, IBuilderConfig, IHostMemory, IOptimizationProfile, MemoryPoolType, OptProfileSelector,
     ProfilingVerbosity, TilingOptimizationLevel,
 };
-use trtx_sys::Dims64;
 
 use super::layers::Layers;
 use super::library::Library;
 use super::log::Message;
-use super::options::{BuildOptions, Profile, Tiling};
+use super::options::{BuildOptions, FLAGS, Profile, Tiling};
 use super::parse::{Network, ParserError, Refused};
 use super::progress::{Monitor, Progress};
 use super::timing::TimingCache;
 use super::{ENTERPRISE, PRODUCT, driver};
 use crate::Unavailable;
-
-/// Options of the builder by NVIDIA's names, beside those that [`BuildOptions`] has by a name of their own.
-pub const FLAGS: &[&str] = &[
-    "DEBUG",
-    "DISABLE_COMPILATION_CACHE",
-    "DISABLE_TIMING_CACHE",
-    "ERROR_ON_TIMING_CACHE_MISS",
-    "EXCLUDE_LEAN_RUNTIME",
-    "GPU_FALLBACK",
-    "MONITOR_MEMORY",
-    "REFIT_IDENTICAL",
-    "REFIT_INDIVIDUAL",
-    "STRICT_NANS",
-];
 
 /// An engine that was built, in its serialized form: a plan.
 pub struct Built {
@@ -131,10 +117,7 @@ pub fn build(
     })?;
     let mut building = Building { config: UniquePtr::null(), cache: None, monitor: Monitor::new(progress), network };
     let start = Instant::now();
-    building
-        .network
-        .parse_file(onnx)
-        .map_err(|errors| BuildError::Refused { file: onnx.to_owned(), errors })?;
+    building.network.parse_file(onnx).map_err(|errors| BuildError::Refused { file: onnx.to_owned(), errors })?;
     let parsing = start.elapsed();
     building.configure(options)?;
     for (index, profile) in profiles.iter().enumerate() {
@@ -256,7 +239,8 @@ impl Building<'_> {
     }
 
     fn add_profile(&mut self, index: usize, profile: &Profile) -> Result<(), BuildError> {
-        let wrong = |input: &str, reason: String| BuildError::Profile { profile: index, input: input.to_owned(), reason };
+        let wrong =
+            |input: &str, reason: String| BuildError::Profile { profile: index, input: input.to_owned(), reason };
         let created = self.network.builder.pin_mut().createOptimizationProfile();
         // SAFETY: null, or a profile that the builder owns and that nothing else points to.
         let Some(created) = (unsafe { created.as_mut() }) else {
@@ -265,7 +249,8 @@ impl Building<'_> {
         // SAFETY: objects of TensorRT do not move.
         let mut created = unsafe { std::pin::Pin::new_unchecked(created) };
         for range in &profile.inputs {
-            let name = CString::new(range.name.as_str()).map_err(|_| wrong(&range.name, "its name has a zero byte".to_owned()))?;
+            let name = CString::new(range.name.as_str())
+                .map_err(|_| wrong(&range.name, "its name has a zero byte".to_owned()))?;
             let sizes = [
                 (OptProfileSelector::kMIN, &range.min),
                 (OptProfileSelector::kOPT, &range.opt),
@@ -325,4 +310,3 @@ fn compute_capability(capability: super::options::Capability) -> trtx_sys::nvinf
         Capability::Sm121 => ComputeCapability::kSM121,
     }
 }
-

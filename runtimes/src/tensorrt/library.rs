@@ -2,34 +2,15 @@
 
 use std::error::Error;
 use std::ffi::{CStr, c_void};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use trtx_sys::{get_nvonnxparser_major_version, get_tensorrt_version};
 
+use super::version::Version;
 use super::{ENTERPRISE, LIBRARY, LIBRARY_VARIABLE, PRODUCT, RUNTIME};
 use crate::find::{Place, Rule, Search, SharedLibrary};
 use crate::{Description, Unavailable};
-
-/// The version of a library or of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// Changes with what programs call.
-    pub major: u32,
-    /// Changes with what is added.
-    pub minor: u32,
-    /// Changes with what is mended.
-    pub patch: u32,
-    /// Counts builds.
-    pub build: u32,
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}.{}", self.major, self.minor, self.patch, self.build)
-    }
-}
 
 /// Makes an object of a library; null when it cannot.
 pub(super) type Create = unsafe extern "C" fn(*mut c_void, i32) -> *mut c_void;
@@ -66,7 +47,8 @@ impl Library {
         let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut looked = Vec::new();
         for place in Search::of_process(&LIBRARY, named).places() {
-            let mut note = |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
+            let mut note =
+                |path: &Path, what: &str| looked.push(format!("{} ({}): {what}", path.display(), place.rule()));
             match place.files() {
                 Err(reason) => note(&place.path, &reason),
                 Ok(files) => {
@@ -90,7 +72,10 @@ impl Library {
             runtime: RUNTIME,
             reason: format!("no {PRODUCT} {} was found", needed()),
             looked,
-            remedy: format!("name its folder or the file {}.* with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}", LIBRARY.file),
+            remedy: format!(
+                "name its folder or the file {}.* with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}",
+                LIBRARY.file
+            ),
         })
     }
 
@@ -99,7 +84,8 @@ impl Library {
         let number = |name: &CStr| -> Result<u32, String> {
             // SAFETY: every TensorRT since 8.6 exports these; they take nothing and return a number.
             let function = unsafe { library.get::<unsafe extern "C" fn() -> i32>(name.to_bytes_with_nul()) };
-            let function = function.map_err(|_| format!("it does not export {}, so it is no TensorRT", name.to_string_lossy()))?;
+            let function =
+                function.map_err(|_| format!("it does not export {}, so it is no TensorRT", name.to_string_lossy()))?;
             // SAFETY: as above.
             let number = unsafe { function() };
             u32::try_from(number).map_err(|_| format!("{} returned {number}", name.to_string_lossy()))
@@ -131,7 +117,8 @@ impl Library {
             looked: vec![self.location.clone()],
             remedy: format!("name the folder of the whole {PRODUCT} with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}"),
         };
-        let no_builder = || unavailable("the library only loads engines (a lean or dispatch runtime): it builds none".to_owned());
+        let no_builder =
+            || unavailable("the library only loads engines (a lean or dispatch runtime): it builds none".to_owned());
         let create_builder = self.create_builder.ok_or_else(no_builder)?;
         let create_parser = self.create_parser.clone().map_err(unavailable)?;
         Ok(BuilderFunctions { create_builder, create_parser })
