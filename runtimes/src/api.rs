@@ -98,6 +98,8 @@ pub struct Format {
 impl Format {
     /// An ONNX file; external data lies beside it.
     pub const ONNX: Self = Self { name: "ONNX" };
+    /// An engine of TensorRT.
+    pub const ENGINE: Self = Self { name: "TensorRT engine" };
 }
 
 /// What is loaded.

@@ -4,6 +4,8 @@ use planish_eval::{Data, Tensor};
 use planish_ir::DType;
 
 use crate::ort::OrtValue;
+#[cfg(feature = "trtx")]
+use crate::tensorrt::DeviceTensor;
 
 /// A tensor in the memory of the runtime that gave it, or one of ours on its way there.
 ///
@@ -15,6 +17,8 @@ pub struct RuntimeValue(pub(crate) Kept);
 pub(crate) enum Kept {
     Tensor(Tensor),
     Ort(OrtValue),
+    #[cfg(feature = "trtx")]
+    Device(DeviceTensor),
 }
 
 impl From<Tensor> for RuntimeValue {
@@ -30,6 +34,8 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.dtype(),
             Kept::Ort(value) => value.dtype(),
+            #[cfg(feature = "trtx")]
+            Kept::Device(value) => value.dtype(),
         }
     }
 
@@ -39,6 +45,8 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.shape(),
             Kept::Ort(value) => value.shape(),
+            #[cfg(feature = "trtx")]
+            Kept::Device(value) => value.shape(),
         }
     }
 
@@ -48,6 +56,8 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.as_f32(),
             Kept::Ort(value) => value.elements(),
+            #[cfg(feature = "trtx")]
+            Kept::Device(_) => None,
         }
     }
 
@@ -57,6 +67,8 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => Some(tensor.clone()),
             Kept::Ort(value) => value.to_tensor(),
+            #[cfg(feature = "trtx")]
+            Kept::Device(value) => value.to_tensor(),
         }
     }
 
@@ -72,6 +84,8 @@ impl RuntimeValue {
                 Tensor::new(shape, taken).map(Self::from)
             }
             Kept::Ort(value) => value.take_rows(rows).map(|value| Self(Kept::Ort(value))),
+            #[cfg(feature = "trtx")]
+            Kept::Device(value) => value.take_rows(rows).map(|value| Self(Kept::Device(value))),
         }
     }
 }

@@ -12,14 +12,14 @@ use planish_runtimes::tensorrt::{BuildOptions, Capability, FLAGS, Tiling};
 use super::{Usage, bytes_text, print, warn};
 use crate::artifact::manifest::Manifest;
 use crate::backend::RuntimeSettings;
-use crate::engine::{EngineObserver, EngineOptions, EngineReport, Profiles, trtexec};
+use crate::engine::{EngineObserver, EngineOptions, EngineReport, Profiles, default_capabilities, trtexec};
 
 /// How engines are built.
 #[derive(clap::Args)]
 #[command(next_help_heading = "TensorRT")]
 pub(super) struct EngineArguments {
-    /// The GPUs that the engine runs on, by their compute capabilities [default: the GPU of this machine; without one all
-    /// that TensorRT-RTX builds for: sm75 (not in bfloat16), sm80, sm86, sm89, sm120, sm121]
+    /// The GPUs that the engine runs on, by their compute capabilities, sm75, sm80, sm86, sm89, sm120, sm121 [default:
+    /// the GPU of this machine; without one all but sm75]
     #[arg(long, value_name = "SM,SM", value_delimiter = ',')]
     gpu: Vec<Capability>,
     /// The most memory for temporary values of a layer, e.g. 4GiB [default: that of the GPU]
@@ -89,7 +89,7 @@ impl EngineArguments {
     /// What these say.
     pub(super) fn options(&self, settings: &RuntimeSettings) -> EngineOptions {
         let build = BuildOptions {
-            capabilities: self.gpu.clone(),
+            capabilities: if self.gpu.is_empty() { default_capabilities() } else { self.gpu.clone() },
             workspace: self.workspace,
             optimization_level: self.builder_optimization_level,
             aux_streams: self.max_aux_streams,

@@ -2,10 +2,16 @@
 
 use anyhow::Result;
 use planish_runtimes::Unavailable;
-use planish_runtimes::tensorrt::RUNTIME;
+use planish_runtimes::tensorrt::{Capability, RUNTIME};
 
 use super::{EngineObserver, EngineOptions, EngineReport, Profiles};
 use crate::artifact::Artifact;
+
+/// The GPUs that engines are built for where the user names none.
+#[must_use]
+pub fn default_capabilities() -> Vec<Capability> {
+    Capability::DEFAULT.to_vec()
+}
 
 /// Builds no engine.
 ///

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use planish_runtimes::tensorrt::{
-    self, BuildError, BuildOptions, Built, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress, Severity, devices,
+    self, BuildError, BuildOptions, Built, Capability, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress, Severity,
+    devices,
 };
 
 use super::record::peak_memory;
@@ -13,6 +14,18 @@ use super::{BuildRecord, EngineObserver, EngineOptions, EngineReport, PartProfil
 use crate::artifact::Artifact;
 use crate::artifact::engine::{EngineManifest, LayerCounts, engine_file, layers_file};
 use crate::files;
+
+/// The GPUs that engines are built for where the user names none: the present one, if TensorRT-RTX builds for it, or those
+/// of its usual choice. TensorRT takes none: it builds for the present GPU.
+#[must_use]
+pub fn default_capabilities() -> Vec<Capability> {
+    if ENTERPRISE {
+        return Vec::new();
+    }
+    let present = devices().ok().and_then(|devices| Some(devices.first()?.capability));
+    let known = Capability::ALL.iter().find(|capability| Some(capability.number()) == present);
+    known.map_or_else(|| Capability::DEFAULT.to_vec(), |known| vec![*known])
+}
 
 /// Builds the engine of each part of an artifact in the making from its ONNX file, and records it in the manifest. The ONNX
 /// files go, unless the options keep them.
@@ -27,7 +40,10 @@ pub fn build_engines(
 ) -> Result<Vec<EngineReport>> {
     let library = Library::open(options.library.clone())?;
     let device = devices().ok().and_then(|devices| devices.into_iter().next());
-    let capabilities = options.capabilities(artifact.computes(), device.as_ref().map(|device| device.capability));
+    let capabilities = match options.build.capabilities.is_empty() {
+        true => default_capabilities(),
+        false => options.build.capabilities.clone(),
+    };
     let timing = device
         .as_ref()
         .filter(|_| ENTERPRISE)

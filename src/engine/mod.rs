@@ -19,7 +19,7 @@ mod tests;
 mod timing;
 mod trtexec;
 
-pub use build::build_engines;
+pub use build::{build_engines, default_capabilities};
 pub use options::{EngineObserver, EngineOptions};
 pub use profiles::{InputSizes, PROFILES, PartProfile, PartProfiles, ProfileError, Profiles, SizeRange, SymbolRanges};
 pub use rebuild::{Rebuilt, profiles_of, rebuild};

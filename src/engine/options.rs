@@ -2,38 +2,19 @@
 
 use std::path::PathBuf;
 
-use planish_ir::DType;
-use planish_runtimes::tensorrt::{BuildOptions, Capability, ENTERPRISE};
+use planish_runtimes::tensorrt::BuildOptions;
 
 /// How the engines of an artifact are built.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
-    /// What the builder is told.
+    /// What the builder is told. Without capabilities engines are for those of [`default_capabilities`].
+    ///
+    /// [`default_capabilities`]: super::default_capabilities
     pub build: BuildOptions,
     /// The file or folder of TensorRT's shared library, where the user named one.
     pub library: Option<PathBuf>,
     /// Whether the ONNX files stay in the artifact.
     pub keep_onnx: bool,
-}
-
-impl EngineOptions {
-    /// The GPUs that an engine is built for where the user named none: the present one, or all that TensorRT-RTX knows and
-    /// that compute in the type of the model.
-    pub(super) fn capabilities(&self, computes: DType, present: Option<u32>) -> Vec<Capability> {
-        if ENTERPRISE || !self.build.capabilities.is_empty() {
-            return self.build.capabilities.clone();
-        }
-        let present = Capability::ALL.iter().copied().find(|capability| Some(capability.number()) == present);
-        match present {
-            Some(present) => vec![present],
-            // Turing has no bfloat16, and the builder refuses a model that has some.
-            None => Capability::ALL
-                .iter()
-                .copied()
-                .filter(|capability| computes != DType::Bf16 || *capability != Capability::Sm75)
-                .collect(),
-        }
-    }
 }
 
 /// What a caller sees while engines are built. TensorRT calls it from any of its threads.

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Attention, BinaryKind, Concat, Flag, MatMul, Softmax, Transpose, UnaryKind};
-use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
+use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, MatMul, Reshape, Softmax, Transpose, UnaryKind};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
 use super::{SWAP_TOKENS, dim, mask};
 use crate::build::Builder;
@@ -81,7 +81,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
                 false => Ok(Step::Keep),
             };
         }
-        Ok(Step::Replace(lower(&mut l, &attention, swapped.contains(&like))?))
+        let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
+        Ok(Step::Replace(lower(&mut l, &attention, groups, swapped.contains(&like))?))
     })?;
     graph.compact();
     Ok(lowered.into())
@@ -124,11 +125,13 @@ fn swapped(op: &Op) -> Option<ValueId> {
     }
 }
 
-/// The results of an attention. `swap` says that the first is wanted as [queries, batch, features] too.
-fn lower(l: &mut Builder<'_, '_>, attention: &Attention, swap: bool) -> Result<Vec<ValueId>, BuildError> {
+/// The results of an attention. `groups` says that the queries of heads which share keys are rows of one matrix up to the
+/// second product, `swap` that the first result is wanted as [queries, batch, features] too.
+fn lower(l: &mut Builder<'_, '_>, attention: &Attention, groups: bool, swap: bool) -> Result<Vec<ValueId>, BuildError> {
     let heads = Heads::split(l, attention)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
-    let products = heads.scores(l)?;
+    let products = heads.products(l)?;
+    let products = if groups { products } else { heads.apart(l, products, keys.clone())? };
     let dtype = l.graph.ty(products).dtype;
     let mut scores = l.widened(products)?;
     if let Some(cap) = attention.softcap {
@@ -136,16 +139,14 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, swap: bool) -> Result<V
         let capped = l.unary(UnaryKind::Tanh, part)?;
         scores = l.with_scalar(BinaryKind::Mul, capped, cap.0)?;
     }
-    if let Some(bias) = attention.bias {
-        let bias = l.widened(bias)?;
-        scores = l.binary(BinaryKind::Add, scores, bias)?;
-    }
-    if let Some(mask) = mask::added(l, attention, scores)? {
-        scores = l.binary(BinaryKind::Add, scores, mask)?;
+    let bias = attention.bias.map(|bias| l.widened(bias)).transpose()?;
+    for addend in [bias, mask::added(l, attention, scores)?].into_iter().flatten() {
+        let addend = if groups { heads.addend_of_groups(l, addend)? } else { addend };
+        scores = l.binary(BinaryKind::Add, scores, addend)?;
     }
     let weights = l.emit(Softmax { x: scores })?;
     let weights = l.cast(weights, dtype)?;
-    let weights = heads.grouped(l, weights, keys)?;
+    let weights = if groups { weights } else { heads.grouped(l, weights, keys)? };
     let mixed = l.emit(MatMul { a: weights, b: heads.v })?;
     let mixed = heads.apart(l, mixed, value_size.clone())?;
 
@@ -164,7 +165,9 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, swap: bool) -> Result<V
 
 /// The scaled scores of an attention, before softcap, bias and mask: [batch, heads, queries, keys].
 pub(crate) fn scores(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
-    Heads::split(l, attention)?.scores(l)
+    let heads = Heads::split(l, attention)?;
+    let (products, keys) = (heads.products(l)?, l.graph.ty(heads.k).shape[3].clone());
+    heads.apart(l, products, keys)
 }
 
 /// The operands of an attention in heads.
@@ -206,12 +209,38 @@ impl Heads {
         Ok(Self { q, k, v, present, heads, kv_heads, batch, queries })
     }
 
-    /// Scaled products of queries and keys: [batch, heads, queries, keys].
-    fn scores(&self, l: &mut Builder<'_, '_>) -> Result<ValueId, BuildError> {
-        let (size, keys) = (l.graph.ty(self.q).shape[3].clone(), l.graph.ty(self.k).shape[3].clone());
-        let q = self.grouped(l, self.q, size)?;
-        let products = l.emit(MatMul { a: q, b: self.k })?;
-        self.apart(l, products, keys)
+    /// Scaled products of queries and keys: [batch, kv heads, group * queries, keys].
+    fn products(&self, l: &mut Builder<'_, '_>) -> Result<ValueId, BuildError> {
+        let q = self.grouped(l, self.q, l.graph.ty(self.q).shape[3].clone())?;
+        l.emit(MatMul { a: q, b: self.k })
+    }
+
+    /// What is added to scores [batch, heads, queries, keys], for the queries of groups as rows: it broadcasts to
+    /// [batch, kv heads, group * queries, keys].
+    fn addend_of_groups(&self, l: &mut Builder<'_, '_>, addend: ValueId) -> Result<ValueId, BuildError> {
+        let one = || dim(1);
+        let mut shape = l.graph.ty(addend).shape.to_vec();
+        while shape.len() < 4 {
+            shape.insert(0, one());
+        }
+        let [batch, heads, queries, keys] = &shape[..] else { return Ok(addend) };
+        if *heads == one() && *queries == one() {
+            return Ok(addend);
+        }
+        let group = dim(self.heads / self.kv_heads);
+        let rows = group.checked_mul(&self.queries).unwrap_or_default();
+        let split = |group: &Dim, queries: &Dim| {
+            let shared = if *heads == one() { one() } else { dim(self.kv_heads) };
+            Shape::new([batch.clone(), shared, group.clone(), queries.clone(), keys.clone()])
+        };
+        let own = if *heads == one() { one() } else { group.clone() };
+        let (given, wanted) = (split(&own, queries), split(&group, &self.queries));
+        let mut addend = addend;
+        if given != wanted {
+            addend = l.emit(Reshape { x: addend, shape: given })?;
+            addend = l.emit(Expand { x: addend, shape: wanted.clone() })?;
+        }
+        l.reshape(addend, [batch.clone(), wanted[1].clone(), rows, keys.clone()])
     }
 
     /// Heads that share keys as rows of one matrix, [batch, kv heads, group * queries, ...].

@@ -138,11 +138,13 @@ impl Session for OrtSession {
         let copied = self.inputs.iter().zip(&ordered).map(|(port, value)| match &value.0 {
             Kept::Ort(_) => Ok(None),
             Kept::Tensor(tensor) => self.value(port, tensor).map(Some),
+            #[cfg(feature = "trtx")]
+            Kept::Device(_) => Err(self.failed("bind inputs of", "a value of another runtime was given")),
         });
         let copied = copied.collect::<Result<Vec<_>, _>>()?;
         let values = ordered.iter().zip(&copied).filter_map(|(value, copy)| match &value.0 {
             Kept::Ort(kept) => Some(kept),
-            Kept::Tensor(_) => copy.as_ref(),
+            _ => copy.as_ref(),
         });
         let outputs = self.outputs_of(&values.collect::<Vec<_>>())?;
         Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Ort(value)))).collect())

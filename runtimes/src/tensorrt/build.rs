@@ -171,7 +171,7 @@ impl Building<'_> {
         {
             use super::options::Capability;
             let capabilities = match options.capabilities.as_slice() {
-                [] => Capability::ALL,
+                [] => Capability::DEFAULT,
                 chosen => chosen,
             };
             let count = i32::try_from(capabilities.len()).unwrap_or(i32::MAX);

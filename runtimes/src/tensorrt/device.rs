@@ -1,10 +1,94 @@
-//! GPUs, as the driver names them.
+//! Tensors in a GPU's memory.
 
-/// A GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// Its name, e.g. `NVIDIA GeForce RTX 4090`.
-    pub name: String,
-    /// Its compute capability, e.g. 89.
-    pub capability: u32,
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError};
+use planish_eval::Tensor;
+use planish_ir::DType;
+
+/// The first GPU, with a stream in whose order everything runs.
+#[derive(Clone)]
+pub(super) struct Gpu {
+    pub(super) stream: Arc<CudaStream>,
+}
+
+impl Gpu {
+    /// # Errors
+    /// When the driver fails. Whether there is a driver and a device is asked before.
+    pub(super) fn first() -> Result<Self, DriverError> {
+        let context = CudaContext::new(0)?;
+        // SAFETY: all memory is used in the order of one stream.
+        unsafe { context.disable_event_tracking() };
+        Ok(Self { stream: context.new_stream()? })
+    }
+
+    /// Memory for a tensor, with any contents.
+    pub(super) fn allocate(&self, dtype: DType, shape: Vec<usize>) -> Result<DeviceTensor, String> {
+        let bytes = shape.iter().try_fold(dtype.size(), |n, size| n.checked_mul(*size)).ok_or("its size overflows")?;
+        // SAFETY: the elements are bytes, of which each is valid. CUDA has no memory of 0 bytes.
+        let memory = unsafe { self.stream.alloc::<u8>(bytes.max(1)) }.map_err(|e| e.to_string())?;
+        Ok(DeviceTensor { dtype, shape, bytes, memory })
+    }
+
+    /// A copy of a tensor.
+    pub(super) fn copy(&self, tensor: &Tensor) -> Result<DeviceTensor, String> {
+        let mut copy = self.allocate(tensor.dtype(), tensor.shape().to_vec())?;
+        if copy.bytes > 0 {
+            self.stream.memcpy_htod(&tensor.to_bytes(), &mut copy.memory).map_err(|e| e.to_string())?;
+        }
+        Ok(copy)
+    }
+
+    /// Waits until everything has run.
+    pub(super) fn wait(&self) -> Result<(), String> {
+        self.stream.synchronize().map_err(|e| e.to_string())
+    }
+}
+
+/// A tensor in a GPU's memory.
+pub(crate) struct DeviceTensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    bytes: usize,
+    memory: CudaSlice<u8>,
+}
+
+impl DeviceTensor {
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Its address in the GPU's memory.
+    pub(super) fn address(&self) -> u64 {
+        let (address, _in_order) = self.memory.device_ptr(self.memory.stream());
+        address
+    }
+
+    /// A copy in the host's memory, when all that writes the tensor has run.
+    pub(crate) fn to_tensor(&self) -> Option<Tensor> {
+        let mut bytes = self.memory.stream().clone_dtoh(&self.memory).ok()?;
+        bytes.truncate(self.bytes);
+        Tensor::from_bytes(self.dtype, self.shape.clone(), &bytes)
+    }
+
+    /// Some of the outermost slices; `None` where there is no such slice or no memory.
+    pub(crate) fn take_rows(&self, rows: &[usize]) -> Option<Self> {
+        let (count, sizes) = self.shape.split_first()?;
+        if rows.iter().any(|row| row >= count) {
+            return None;
+        }
+        let size = self.bytes.checked_div(*count)?;
+        let gpu = Gpu { stream: self.memory.stream().clone() };
+        let mut taken = gpu.allocate(self.dtype, [&[rows.len()], sizes].concat()).ok()?;
+        for (index, row) in rows.iter().enumerate().filter(|_| size > 0) {
+            let from = self.memory.try_slice(row * size..(row + 1) * size)?;
+            let mut to = taken.memory.try_slice_mut(index * size..(index + 1) * size)?;
+            gpu.stream.memcpy_dtod(&from, &mut to).ok()?;
+        }
+        Some(taken)
+    }
 }

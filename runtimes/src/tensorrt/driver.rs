@@ -4,7 +4,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{DriverError, result};
 
 use super::RUNTIME;
-use super::device::Device;
+use super::gpu::Device;
 use crate::Unavailable;
 
 /// The GPUs of this machine, at least one. TensorRT is called only behind this where it needs one: without a driver some

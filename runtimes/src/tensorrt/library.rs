@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use trtx_sys::{get_nvonnxparser_major_version, get_tensorrt_version};
+use trtx_sys::get_tensorrt_version;
 
 use super::version::Version;
 use super::{ENTERPRISE, LIBRARY, LIBRARY_VARIABLE, PRODUCT, RUNTIME};
@@ -181,23 +181,10 @@ fn load_parser(main: &Path, place: &Place) -> Result<CreateParser, String> {
         Some((open_library(first).map_err(|e| format!("{}: {e}", first.display()))?, first.clone()))
     };
     let (library, path) = path.ok_or("no parser of ONNX files is beside it")?;
-    let shown = path.display();
-    // SAFETY: the types of these functions in NvOnnxParser.h; the library is never closed.
-    let (version, create) = unsafe {
-        let version = library.get::<unsafe extern "C" fn() -> i32>(b"getNvOnnxParserVersion\0").map(|get| get());
-        (version, library.get::<CreateParser>(b"createNvOnnxParser_INTERNAL\0").map(|symbol| *symbol))
-    };
+    // SAFETY: the type of the function in NvOnnxParser.h; the library is never closed.
+    let create = unsafe { library.get::<CreateParser>(b"createNvOnnxParser_INTERNAL\0") }.map(|symbol| *symbol);
     std::mem::forget(library);
-    let (Ok(version), Ok(create)) = (version, create) else {
-        return Err(format!("{shown} is no parser of ONNX files"));
-    };
-    // MAJOR * 100 + MINOR * 10 + PATCH.
-    // SAFETY: returns a constant.
-    let wanted = unsafe { get_nvonnxparser_major_version() };
-    match u32::try_from(version).is_ok_and(|version| version / 100 == wanted) {
-        true => Ok(create),
-        false => Err(format!("{shown} has version {version}; {wanted}.* is needed")),
-    }
+    create.map_err(|_| format!("{} is no parser of ONNX files", path.display()))
 }
 
 static PARSER: SharedLibrary = SharedLibrary {

@@ -11,9 +11,11 @@
 
 #[cfg(feature = "trtx")]
 mod build;
+#[cfg(feature = "trtx")]
 mod device;
 #[cfg(feature = "trtx")]
 mod driver;
+mod gpu;
 mod layers;
 #[cfg(feature = "trtx")]
 mod library;
@@ -26,14 +28,20 @@ mod plan;
 #[cfg(feature = "trtx")]
 mod progress;
 #[cfg(feature = "trtx")]
+mod runtime;
+#[cfg(feature = "trtx")]
+mod session;
+#[cfg(feature = "trtx")]
+mod shapes;
+#[cfg(feature = "trtx")]
 mod timing;
 mod version;
 
 #[cfg(feature = "trtx")]
 pub use build::{BuildError, Built, build};
-pub use device::Device;
 #[cfg(feature = "trtx")]
 pub use driver::devices;
+pub use gpu::Device;
 pub use layers::{Layer, Layers};
 #[cfg(feature = "trtx")]
 pub use library::Library;
@@ -45,7 +53,12 @@ pub use parse::{ParserError, accepts};
 pub use plan::{Plan, PlanError};
 #[cfg(feature = "trtx")]
 pub use progress::Progress;
+#[cfg(feature = "trtx")]
+pub use runtime::TensorRt;
 pub use version::Version;
+
+#[cfg(feature = "trtx")]
+pub(crate) use device::DeviceTensor;
 
 #[cfg(feature = "trtx")]
 use crate::find::SharedLibrary;

@@ -44,6 +44,10 @@ impl Capability {
     /// Those that TensorRT-RTX builds engines for, in the order of the bits of a plan's header.
     pub const ALL: &[Self] = &[Self::Sm75, Self::Sm80, Self::Sm86, Self::Sm89, Self::Sm120, Self::Sm121];
 
+    /// Those that engines are built for unless told otherwise: from Ampere on. Turing has no kernels for products of
+    /// float32 and bfloat16.
+    pub const DEFAULT: &[Self] = &[Self::Sm80, Self::Sm86, Self::Sm89, Self::Sm120, Self::Sm121];
+
     /// The number, e.g. 89.
     #[must_use]
     pub fn number(self) -> u32 {
@@ -139,7 +143,7 @@ impl FromStr for Tiling {
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)]
 pub struct BuildOptions {
-    /// The GPUs that the engine runs on, for TensorRT-RTX; those of [`Capability::ALL`] where there is none. TensorRT
+    /// The GPUs that the engine runs on, for TensorRT-RTX; those of [`Capability::DEFAULT`] where there is none. TensorRT
     /// builds for the present GPU.
     pub capabilities: Vec<Capability>,
     /// The most memory for temporary values of a layer, in bytes.

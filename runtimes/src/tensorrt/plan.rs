@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::device::Device;
+use super::gpu::Device;
 use super::options::Capability;
 use super::version::Version;
 use super::{ENTERPRISE, PRODUCT};

@@ -1,0 +1,51 @@
+//! TensorRT as a runtime.
+
+use std::path::PathBuf;
+
+use planish_ir::DType;
+
+use super::library::Library;
+use super::session::EngineSession;
+use super::{RUNTIME, driver};
+use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+
+/// TensorRT on the first GPU.
+pub struct TensorRt {
+    library: Option<PathBuf>,
+}
+
+impl TensorRt {
+    /// TensorRT from this file or folder or, with none, from the places that [`check`](Runtime::check) names.
+    #[must_use]
+    pub fn new(library: Option<PathBuf>) -> Self {
+        Self { library }
+    }
+}
+
+impl Runtime for TensorRt {
+    fn name(&self) -> &'static str {
+        RUNTIME
+    }
+
+    fn check(&self) -> Result<Description, Unavailable> {
+        let library = Library::open(self.library.clone())?;
+        driver::devices()?;
+        Ok(library.description())
+    }
+
+    fn formats(&self) -> &'static [Format] {
+        &[Format::ENGINE]
+    }
+
+    fn arithmetic(&self, _: DType) -> Arithmetic {
+        Arithmetic::Rounded
+    }
+
+    fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+        let Model::File(Format::ENGINE, path) = model else {
+            return Err(model.not_taken(self.name(), "engines"));
+        };
+        let library = Library::open(self.library.clone())?;
+        Ok(Box::new(EngineSession::load(library, path)?))
+    }
+}
