@@ -13,6 +13,7 @@ pub mod cli;
 pub mod compile;
 pub mod data;
 pub mod draft;
+pub mod engine;
 mod files;
 pub mod generate;
 pub mod inputs;

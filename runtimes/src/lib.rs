@@ -23,7 +23,6 @@ mod api;
 mod find;
 pub mod ort;
 mod reference;
-#[cfg(feature = "trtx")]
 pub mod tensorrt;
 mod value;
 

@@ -12,6 +12,7 @@ use planish_passes::Logits;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
+use crate::artifact::engine::EngineManifest;
 use crate::artifact::package::RuntimePackage;
 use crate::artifact::precision::{PartPrecision, PrecisionName};
 use crate::artifact::value::ValueInfo;
@@ -104,6 +105,9 @@ pub struct PartManifest {
     pub precision: Option<PartPrecision>,
     /// How many of each operator that raising finds the graph has, before it is lowered.
     pub raised: BTreeMap<String, usize>,
+    /// Its engine, where one was built.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub engine: Option<EngineManifest>,
     /// Its vocabulary, where that was to be padded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub vocabulary: Option<PaddedVocabulary>,

@@ -1,5 +1,6 @@
 //! The output folder of a finished compilation: what is in it.
 
+pub mod engine;
 pub(crate) mod genai;
 pub mod manifest;
 pub mod package;
@@ -75,8 +76,16 @@ impl Artifact {
     /// The file of a part that a runtime loads.
     ///
     /// # Errors
-    /// When a file of the part, or weights that it points into, are missing or not as long as they were.
+    /// When a file of the part, or weights that it points into, are missing or not as long as they were, and when only an
+    /// engine is left of the part.
     pub fn file(&self, part: &PartManifest) -> Result<PathBuf> {
+        if part.is_engine_only() {
+            bail!(
+                "{} has the engine of {} and no ONNX file of it; compile the model again with --keep-onnx",
+                self.folder.display(),
+                part.name
+            );
+        }
         for linked in &self.manifest.linked {
             if let Some(source) = self.manifest.source.files.iter().find(|source| source.name == *linked) {
                 whole(&self.folder, source)?;

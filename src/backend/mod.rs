@@ -32,6 +32,8 @@ pub struct Backend {
     /// The runtimes that load these files. Graphs are compiled for the first one; the others run artifacts in types that the
     /// first one has no kernels for.
     pub runtimes: &'static [MakeRuntime],
+    /// Whether engines are built of the files: artifacts have profiles, and `planish build-engine` takes them.
+    pub engines: bool,
     /// How far the results of an artifact may be from those of its model.
     pub tolerances: fn(&Loaded, PrecisionName) -> Tolerances,
 }
@@ -49,20 +51,35 @@ pub type MakeRuntime = fn(&RuntimeSettings) -> Box<dyn Runtime>;
 pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &TENSORRT];
 
 /// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
-pub static ANY_ONNX: Backend =
-    Backend { target: &ONNX, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
+pub static ANY_ONNX: Backend = Backend {
+    target: &ONNX,
+    emitter: &OnnxEmitter,
+    runtimes: &[cpu, interpreter],
+    engines: false,
+    tolerances: Tolerances::of,
+};
 
 /// ONNX Runtime's CPU provider.
-pub static ONNX_RUNTIME: Backend =
-    Backend { target: &ORT, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
+pub static ONNX_RUNTIME: Backend = Backend {
+    target: &ORT,
+    emitter: &OnnxEmitter,
+    runtimes: &[cpu, interpreter],
+    engines: false,
+    tolerances: Tolerances::of,
+};
 
 /// ONNX Runtime's CUDA provider.
 pub static ONNX_RUNTIME_CUDA: Backend =
-    Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], tolerances: Tolerances::of };
+    Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], engines: false, tolerances: Tolerances::of };
 
-/// TensorRT. Artifacts for it hold standard operators: they are verified on ONNX Runtime.
-pub static TENSORRT: Backend =
-    Backend { target: &TRT, emitter: &OnnxEmitter, runtimes: &[cpu, interpreter], tolerances: Tolerances::of };
+/// TensorRT. Its engines are built of ONNX files with standard operators, which are verified on ONNX Runtime.
+pub static TENSORRT: Backend = Backend {
+    target: &TRT,
+    emitter: &OnnxEmitter,
+    runtimes: &[cpu, interpreter],
+    engines: true,
+    tolerances: Tolerances::of,
+};
 
 /// The backend of a target by its name, among some.
 #[must_use]

@@ -14,6 +14,8 @@ use super::{BACKENDS, Backend, MakeRuntime};
 pub struct RuntimeSettings {
     /// The file or folder of ONNX Runtime's shared library, where the user named one.
     pub ort_library: Option<PathBuf>,
+    /// The file or folder of TensorRT's shared library, where the user named one.
+    pub trt_library: Option<PathBuf>,
     /// Whether idle worker threads of ONNX Runtime sleep instead of polling for work.
     pub sleeping: bool,
 }

@@ -11,17 +11,20 @@ use planish_ir::{DType, Graph};
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Half, Logits, Options, PASSES, Padding};
+use planish_runtimes::Unavailable;
 
+use super::engine::{EngineArguments, EngineConsole, no_engines, unfinished};
 use super::written::{Written, finish};
 use super::{
     RuntimeArguments, Usage, VerificationFailed, backend, import::ImportArguments, note, precision::PrecisionArguments,
-    print, print_json, warn,
+    print, print_json, short, warn,
 };
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration};
 use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
+use crate::engine::build_engines;
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, verify_compiled};
 
@@ -37,7 +40,7 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
-    /// on NVIDIA GPUs)
+    /// on NVIDIA GPUs), trt (engines of TensorRT)
     #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
     target: &'static Backend,
     /// What the model is for: feature-extraction, fill-mask, text-classification,
@@ -116,6 +119,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    engine: EngineArguments,
+    #[command(flatten)]
     runtime: RuntimeArguments,
 }
 
@@ -169,7 +174,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let name = backend.runtime(&settings).name();
         note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
     }
-    let source = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
+    let (import, profiles) = match backend.engines {
+        true => arguments.import.with_profiles()?,
+        false => (arguments.import.options()?, Vec::new()),
+    };
+    if let Some(option) = arguments.engine.given().filter(|_| !backend.engines) {
+        return Err(no_engines(option, backend.target.name));
+    }
+    let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
     let folder =
         arguments.output.clone().unwrap_or_else(|| default_folder(&source, backend, half, arguments.runtime_package));
@@ -197,6 +209,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         explain_fusion: arguments.explain_fusion,
         verify_passes: arguments.verify_passes,
         force: arguments.force,
+        profiles,
         calibration: calibration(&arguments, half, &source)?,
     };
     let console = Console::new(arguments.print_ir_after.clone());
@@ -219,7 +232,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let options = VerifyOptions {
             max_length: arguments.max_length.map(usize::try_from).transpose()?,
             threads: arguments.threads.unwrap_or(0).into(),
-            settings,
+            settings: settings.clone(),
             ..VerifyOptions::default()
         };
         let report = verify_compiled(&compiled.artifact, &source, &compiled.source, &options, &mut note)?;
@@ -234,7 +247,21 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
         checked.with_context(|| format!("nothing was written{remedy}"))?;
     }
-    finish(compiled, arguments.json, written)
+    let Some(profiles) = compiled.profiles.take() else {
+        return finish(compiled, &[], arguments.json, written);
+    };
+    let target = compiled.draft.target().to_owned();
+    arguments.engine.print_trtexec(&target, &compiled.artifact.manifest, &profiles)?;
+    let options = arguments.engine.options(&settings);
+    match build_engines(&mut compiled.artifact, &profiles, &options, &EngineConsole::new()) {
+        Ok(reports) => finish(compiled, &reports, arguments.json, start.elapsed()),
+        // The artifact lacks what this machine cannot make of it.
+        Err(error) if error.chain().any(|cause| cause.is::<Unavailable>()) => {
+            finish(compiled, &[], arguments.json, written)?;
+            Err(error.context(unfinished(&short(&target))))
+        }
+        Err(error) => Err(error.context(context())),
+    }
 }
 
 /// The ranges that half precision is chosen by, where they were asked for.

@@ -6,14 +6,18 @@ use anyhow::Result;
 use planish_onnx::ImportOptions;
 
 use super::Usage;
+use crate::engine::{SizeRange, SymbolRanges};
 
 /// Options for ONNX graphs.
 #[derive(clap::Args)]
 pub(super) struct ImportArguments {
     /// Fix the shapes of inputs of an ONNX graph, e.g. input_ids=1x128, or input_ids=1x? to keep what is there;
-    /// sizes that other inputs share with them are fixed too
-    #[arg(long, value_name = "NAME=1x128", value_delimiter = ',')]
-    shapes: Vec<InputShape>,
+    /// sizes that other inputs share with them are fixed too. For `compile --target trt` also the sizes of a profile,
+    /// MIN:OPT:MAX or one number for each symbol in the shapes of inputs, e.g.
+    /// batch_size=1:8:32,sequence_length=16:128:512; several times for several profiles [default: by the
+    /// model, see profiles.json]
+    #[arg(long, value_name = "NAME=1x128")]
+    shapes: Vec<Sizes>,
     /// Cut an ONNX graph: these values, of any of its nodes, become its inputs
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     inputs: Vec<String>,
@@ -23,39 +27,98 @@ pub(super) struct ImportArguments {
 }
 
 impl ImportArguments {
-    /// What these say.
+    /// What these say, for a command that takes no profiles.
     ///
     /// # Errors
-    /// When an input is given two shapes.
+    /// When an input is given two shapes, or a symbol a range.
     pub(super) fn options(&self) -> Result<ImportOptions> {
+        let options = self.fixed(|size| size.shape.clone().or_else(|| size.row()))?;
+        match self.shapes.iter().flat_map(|sizes| &sizes.0).find(|size| size.shape.is_none() && size.row().is_none()) {
+            Some(Size { name, .. }) => {
+                let message = format!("--shapes {name}: ranges of symbols are for `planish compile --target trt`");
+                Err(Usage(message).into())
+            }
+            None => Ok(options),
+        }
+    }
+
+    /// What these say where engines are built: numbers without an x are sizes of symbols, each option a profile.
+    ///
+    /// # Errors
+    /// When an input is given two shapes, or a symbol two ranges in one profile.
+    pub(super) fn with_profiles(&self) -> Result<(ImportOptions, Vec<SymbolRanges>)> {
+        let mut profiles = Vec::new();
+        for sizes in &self.shapes {
+            let mut ranges = SymbolRanges::default();
+            for Size { name, range, .. } in &sizes.0 {
+                if let Some(range) = range
+                    && ranges.0.insert(name.clone(), *range).is_some()
+                {
+                    return Err(Usage(format!("--shapes has `{name}` twice in one profile")).into());
+                }
+            }
+            profiles.extend(Some(ranges).filter(|ranges| !ranges.0.is_empty()));
+        }
+        Ok((self.fixed(|size| size.shape.clone())?, profiles))
+    }
+
+    fn fixed(&self, shape: impl Fn(&Size) -> Option<Vec<i64>>) -> Result<ImportOptions> {
         let mut options =
             ImportOptions { inputs: self.inputs.clone(), outputs: self.outputs.clone(), ..ImportOptions::default() };
-        for InputShape { name, sizes } in &self.shapes {
-            if options.shapes.insert(name.clone(), sizes.clone()).is_some() {
-                return Err(Usage(format!("--shapes has `{name}` twice")).into());
+        for size in self.shapes.iter().flat_map(|sizes| &sizes.0) {
+            if let Some(shape) = shape(size)
+                && options.shapes.insert(size.name.clone(), shape).is_some()
+            {
+                return Err(Usage(format!("--shapes has `{}` twice", size.name)).into());
             }
         }
         Ok(options)
     }
 }
 
-/// The shape of an input.
+/// What follows one `--shapes`.
 #[derive(Clone)]
-struct InputShape {
+struct Sizes(Vec<Size>);
+
+/// The shape of an input, or the range of a symbol.
+#[derive(Clone)]
+struct Size {
     name: String,
-    sizes: Vec<i64>,
+    /// Sizes with an x between them, or `?`.
+    shape: Option<Vec<i64>>,
+    /// A number, or three with colons between them.
+    range: Option<SizeRange>,
 }
 
-impl FromStr for InputShape {
+impl Size {
+    /// One number as the shape of an input with one dimension.
+    fn row(&self) -> Option<Vec<i64>> {
+        self.range.filter(|range| range.min == range.max).map(|range| vec![range.min])
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || "the form is NAME=SIZExSIZE, e.g. input_ids=1x128, or 1x? to keep a size".to_owned();
         let (name, sizes) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
+        let name = name.to_owned();
+        if sizes.contains(':') || sizes.parse::<u32>().is_ok() {
+            return Ok(Self { name, shape: None, range: Some(sizes.parse()?) });
+        }
         let size = |size: &str| match size {
             "?" => Ok(-1),
             _ => size.parse::<u32>().map(i64::from).map_err(|_| form()),
         };
-        Ok(Self { name: name.to_owned(), sizes: sizes.split('x').map(size).collect::<Result<_, _>>()? })
+        Ok(Self { name, shape: Some(sizes.split('x').map(size).collect::<Result<_, _>>()?), range: None })
     }
 }

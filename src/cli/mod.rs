@@ -1,9 +1,11 @@
 //! The command line: a file a subcommand, arguments and printing only.
 
 mod bench;
+mod build_engine;
 mod calibrate;
 mod compile;
 mod completions;
+mod engine;
 mod explain;
 mod generate;
 mod import;
@@ -28,6 +30,7 @@ use planish_runtimes::Unavailable;
 use serde::Serialize;
 
 use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
+use crate::engine::ProfileError;
 use crate::files::unfinished::PROCESS;
 use crate::verify::Report;
 
@@ -47,6 +50,7 @@ const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 usage; 3 verification 
 #[derive(Subcommand)]
 enum Command {
     Compile(compile::Arguments),
+    BuildEngine(build_engine::Arguments),
     Calibrate(calibrate::Arguments),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
@@ -58,19 +62,27 @@ enum Command {
     Completions(completions::Arguments),
 }
 
-/// How ONNX Runtime is found.
+/// How the libraries of runtimes are found.
 #[derive(clap::Args)]
 struct RuntimeArguments {
     /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, beside the binary,
     /// .deps/, the system]
     #[arg(long, value_name = "PATH", global = true)]
     ort_lib: Option<PathBuf>,
+    /// TensorRT's shared library, or its folder [default: PLANISH_TRT_LIB, beside the binary, .deps/, the
+    /// system]
+    #[arg(long, value_name = "PATH", global = true)]
+    trt_lib: Option<PathBuf>,
 }
 
 impl RuntimeArguments {
     /// How runtimes are found.
     fn settings(&self) -> RuntimeSettings {
-        RuntimeSettings { ort_library: self.ort_lib.clone(), ..RuntimeSettings::default() }
+        RuntimeSettings {
+            ort_library: self.ort_lib.clone(),
+            trt_library: self.trt_lib.clone(),
+            ..RuntimeSettings::default()
+        }
     }
 }
 
@@ -101,6 +113,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let done = match cli.command {
         Command::Compile(arguments) => compile::run(arguments),
+        Command::BuildEngine(arguments) => build_engine::run(arguments),
         Command::Calibrate(arguments) => calibrate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
@@ -131,7 +144,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         3
     } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
         4
-    } else if any(|e| e.is::<Usage>()) {
+    } else if any(|e| e.is::<Usage>() || e.is::<ProfileError>()) {
         2
     } else {
         1

@@ -8,10 +8,12 @@ use anyhow::Result;
 use planish_passes::raise::Explanation;
 use serde::Serialize;
 
+use super::engine::lines as engine_lines;
 use super::{bytes_text, count_text, explain::Explained, print, print_json, short};
 use crate::artifact::Artifact;
 use crate::artifact::manifest::Manifest;
 use crate::compile::Compiled;
+use crate::engine::EngineReport;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -22,6 +24,9 @@ pub(super) struct Written<'a> {
     /// By part; absent where nobody asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fusion: Vec<Explained<'a>>,
+    /// What came of the builds of engines; absent where there were none.
+    #[serde(skip_serializing_if = "<[EngineReport]>::is_empty")]
+    engines: &'a [EngineReport],
 }
 
 impl<'a> Written<'a> {
@@ -30,18 +35,24 @@ impl<'a> Written<'a> {
         manifest: &'a Manifest,
         fusion: &'a [(&'static str, Explanation)],
     ) -> Self {
-        Self { artifact, manifest, fusion: fusion.iter().map(|(part, found)| Explained::new(part, found)).collect() }
+        let fusion = fusion.iter().map(|(part, found)| Explained::new(part, found)).collect();
+        Self { artifact, manifest, fusion, engines: &[] }
+    }
+
+    /// With what came of the builds of engines.
+    pub(super) fn with_engines(self, engines: &'a [EngineReport]) -> Self {
+        Self { engines, ..self }
     }
 }
 
-pub(super) fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Result<()> {
+pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], json: bool, took: Duration) -> Result<()> {
     let Artifact { manifest, .. } = compiled.artifact.clone();
     let in_half = compiled.artifact.computes_in_half();
     let explanations = std::mem::take(&mut compiled.explanations);
     let replaced = Manifest::read(compiled.draft.target()).ok();
     let folder = compiled.publish()?;
     if json {
-        return print_json(&Written::new(Some(&folder), &manifest, &explanations));
+        return print_json(&Written::new(Some(&folder), &manifest, &explanations).with_engines(engines));
     }
     // Beside the command's own output. Standard error may be closed.
     let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
@@ -59,6 +70,7 @@ pub(super) fn finish(mut compiled: Compiled, json: bool, took: Duration) -> Resu
     for file in &manifest.files {
         text += &format!("  {} {}\n", file.name, bytes_text(file.bytes));
     }
+    text += &engine_lines(&manifest, engines);
     for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
         let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
         let lines = precision.lines(in_half);

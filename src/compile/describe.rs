@@ -63,6 +63,7 @@ pub(crate) fn interface(part: &Part, graph: &Graph) -> PartManifest {
         raised: BTreeMap::new(),
         precision: None,
         passes: Vec::new(),
+        engine: None,
         vocabulary: None,
     }
 }

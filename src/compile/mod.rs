@@ -22,6 +22,7 @@ use crate::artifact::package::RuntimePackage;
 use crate::backend::Backend;
 use crate::calibrate::Calibration;
 use crate::draft::Draft;
+use crate::engine::{PROFILES, Profiles, SymbolRanges};
 use crate::files::relative_path;
 use crate::source::SourceModel;
 
@@ -49,6 +50,8 @@ pub struct CompileOptions {
     pub verify_passes: bool,
     /// Whether a folder that holds what planish did not write may be replaced.
     pub force: bool,
+    /// The sizes of the engines that are built of the artifact: a profile each; the usual ones where there is none.
+    pub profiles: Vec<SymbolRanges>,
     /// Where the model's values lie, if data was run: what half precision is chosen by.
     pub calibration: Option<Calibration>,
 }
@@ -67,6 +70,7 @@ impl CompileOptions {
             explain_fusion: false,
             verify_passes: false,
             force: false,
+            profiles: Vec::new(),
             calibration: None,
         }
     }
@@ -133,6 +137,8 @@ pub struct Compiled {
     pub artifact: Artifact,
     /// The model before any pass: the reference of verification.
     pub source: Loaded,
+    /// The profiles of its engines, if its target has engines.
+    pub profiles: Option<Profiles>,
     /// What raising found, by part, where that was asked for.
     pub explanations: Vec<(&'static str, Explanation)>,
 }
@@ -209,6 +215,10 @@ pub fn compile(
     check::output(model, folder, options.force)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     check::artifact(model, &source, &lowered, options, observer)?;
+    let profiles = match options.backend.engines {
+        true => Some(profiles(&source, &lowered, &options.profiles)?),
+        false => None,
+    };
     let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
     let draft = Draft::create(folder, options.force)?;
     let (emitted, files) = write::graphs(model, &lowered, draft.folder(), options, observer)?;
@@ -216,6 +226,10 @@ pub fn compile(
     let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
     let (configuration, warning) = options.package.configure(&source, scored, &emitted, draft.folder())?;
     companions.extend(configuration);
+    if let Some(profiles) = &profiles {
+        profiles.write(draft.folder())?;
+        companions.push(PROFILES.to_owned());
+    }
     warning.iter().for_each(|warning| observer.warning(warning));
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let parts = source.parts.iter().zip(&lowered).zip(&emitted);
@@ -249,5 +263,11 @@ pub fn compile(
     };
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
     let artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend };
-    Ok(Compiled { draft, artifact, source, explanations })
+    Ok(Compiled { draft, artifact, source, profiles, explanations })
+}
+
+/// The profiles of the engines of a model.
+fn profiles(source: &Loaded, lowered: &[LoweredPart], asked: &[SymbolRanges]) -> Result<Profiles> {
+    let parts = source.parts.iter().zip(lowered).map(|(part, lowered)| interface(part, &lowered.graph));
+    Ok(Profiles::of(&parts.collect::<Vec<_>>(), source.max_positions, asked)?)
 }

@@ -37,6 +37,7 @@ static BACKEND: Backend = Backend {
     target: &TOY,
     emitter: &ToyEmitter,
     runtimes: &[|_: &RuntimeSettings| Box::new(ToyRuntime)],
+    engines: false,
     tolerances: |_, _| Tolerances { max_relative: 1e-6, ..Tolerances::F32 },
 };
 

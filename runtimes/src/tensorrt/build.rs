@@ -14,26 +14,12 @@ use trtx_sys::nvinfer1::{
 use super::layers::Layers;
 use super::library::Library;
 use super::log::Message;
-use super::options::{BuildOptions, Profile, Tiling};
+use super::options::{BuildOptions, FLAGS, Profile, Tiling};
 use super::parse::{Network, ParserError, Refused};
 use super::progress::{Monitor, Progress};
 use super::timing::TimingCache;
 use super::{ENTERPRISE, PRODUCT, driver};
 use crate::Unavailable;
-
-/// Options of the builder by NVIDIA's names, beside those that [`BuildOptions`] has by a name of their own.
-pub const FLAGS: &[&str] = &[
-    "DEBUG",
-    "DISABLE_COMPILATION_CACHE",
-    "DISABLE_TIMING_CACHE",
-    "ERROR_ON_TIMING_CACHE_MISS",
-    "EXCLUDE_LEAN_RUNTIME",
-    "GPU_FALLBACK",
-    "MONITOR_MEMORY",
-    "REFIT_IDENTICAL",
-    "REFIT_INDIVIDUAL",
-    "STRICT_NANS",
-];
 
 /// An engine that was built, in its serialized form: a plan.
 pub struct Built {

@@ -4,16 +4,8 @@ use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{DriverError, result};
 
 use super::RUNTIME;
+use super::gpu::Device;
 use crate::Unavailable;
-
-/// A GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// Its name, e.g. `NVIDIA GeForce RTX 4090`.
-    pub name: String,
-    /// Its compute capability, e.g. 89.
-    pub capability: u32,
-}
 
 /// The GPUs of this machine, at least one. TensorRT is called only behind this where it needs one: without a driver some
 /// of its libraries return objects that end the process when they are used.

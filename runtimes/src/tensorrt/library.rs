@@ -2,34 +2,15 @@
 
 use std::error::Error;
 use std::ffi::{CStr, c_void};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use trtx_sys::get_tensorrt_version;
 
+use super::version::Version;
 use super::{ENTERPRISE, LIBRARY, LIBRARY_VARIABLE, PRODUCT, RUNTIME};
 use crate::find::{Place, Rule, Search, SharedLibrary};
 use crate::{Description, Unavailable};
-
-/// The version of a library or of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// Changes with what programs call.
-    pub major: u32,
-    /// Changes with what is added.
-    pub minor: u32,
-    /// Changes with what is mended.
-    pub patch: u32,
-    /// Counts builds.
-    pub build: u32,
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}.{}", self.major, self.minor, self.patch, self.build)
-    }
-}
 
 /// Makes an object of a library; null when it cannot.
 pub(super) type Create = unsafe extern "C" fn(*mut c_void, i32) -> *mut c_void;

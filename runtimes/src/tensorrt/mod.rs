@@ -6,35 +6,61 @@
 //!
 //! Objects of TensorRT keep pointers to others. [`build`] and sessions own theirs in one struct each, whose members are
 //! dropped in an order that TensorRT allows.
+//!
+//! Options, plans and lists of layers are data, which a program without the binding (the feature `trtx`) has too.
 
+#[cfg(feature = "trtx")]
 mod build;
+#[cfg(feature = "trtx")]
 mod device;
+#[cfg(feature = "trtx")]
 mod driver;
+mod gpu;
 mod layers;
+#[cfg(feature = "trtx")]
 mod library;
+#[cfg(feature = "trtx")]
 mod log;
 mod options;
+#[cfg(feature = "trtx")]
 mod parse;
 mod plan;
+#[cfg(feature = "trtx")]
 mod progress;
+#[cfg(feature = "trtx")]
 mod runtime;
+#[cfg(feature = "trtx")]
 mod session;
+#[cfg(feature = "trtx")]
 mod shapes;
+#[cfg(feature = "trtx")]
 mod timing;
+mod version;
 
-pub use build::{BuildError, Built, FLAGS, build};
-pub use driver::{Device, devices};
+#[cfg(feature = "trtx")]
+pub use build::{BuildError, Built, build};
+#[cfg(feature = "trtx")]
+pub use driver::devices;
+pub use gpu::Device;
 pub use layers::{Layer, Layers};
-pub use library::{Library, Version};
+#[cfg(feature = "trtx")]
+pub use library::Library;
+#[cfg(feature = "trtx")]
 pub use log::{Message, Severity};
-pub use options::{BuildOptions, Capability, InputRange, Profile, Tiling};
+pub use options::{BuildOptions, Capability, FLAGS, InputRange, Profile, Tiling};
+#[cfg(feature = "trtx")]
 pub use parse::{ParserError, accepts};
 pub use plan::{Plan, PlanError};
+#[cfg(feature = "trtx")]
 pub use progress::Progress;
+#[cfg(feature = "trtx")]
 pub use runtime::TensorRt;
+pub use version::Version;
 
+#[cfg(feature = "trtx")]
 pub(crate) use device::DeviceTensor;
 
+#[cfg(feature = "trtx")]
 use crate::find::SharedLibrary;
 
 /// Whether this program was built for TensorRT rather than for TensorRT-RTX.
@@ -44,12 +70,13 @@ pub const ENTERPRISE: bool = cfg!(feature = "tensorrt");
 pub const PRODUCT: &str = if ENTERPRISE { "TensorRT" } else { "TensorRT-RTX" };
 
 /// The name of the runtime on the command line.
-pub(crate) const RUNTIME: &str = "trt";
+pub const RUNTIME: &str = "trt";
 
 /// The environment variable that names the file or folder of TensorRT's shared library.
 pub const LIBRARY_VARIABLE: &str = "PLANISH_TRT_LIB";
 
 /// The library that builds and runs engines.
+#[cfg(feature = "trtx")]
 static LIBRARY: SharedLibrary = SharedLibrary {
     option: "--trt-lib",
     variable: LIBRARY_VARIABLE,

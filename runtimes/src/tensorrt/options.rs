@@ -82,6 +82,20 @@ impl FromStr for Capability {
     }
 }
 
+/// Options of the builder by NVIDIA's names, beside those that [`BuildOptions`] has by a name of their own.
+pub const FLAGS: &[&str] = &[
+    "DEBUG",
+    "DISABLE_COMPILATION_CACHE",
+    "DISABLE_TIMING_CACHE",
+    "ERROR_ON_TIMING_CACHE_MISS",
+    "EXCLUDE_LEAN_RUNTIME",
+    "GPU_FALLBACK",
+    "MONITOR_MEMORY",
+    "REFIT_IDENTICAL",
+    "REFIT_INDIVIDUAL",
+    "STRICT_NANS",
+];
+
 /// How far the builder goes in splitting layers into tiles that fit the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiling {
@@ -93,6 +107,36 @@ pub enum Tiling {
     Moderate,
     /// By measurements.
     Full,
+}
+
+impl Tiling {
+    const ALL: [Self; 4] = [Self::None, Self::Fast, Self::Moderate, Self::Full];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Fast => "fast",
+            Self::Moderate => "moderate",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Tiling {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|tiling| tiling.name() == text);
+        found.ok_or_else(|| {
+            format!("there is no tiling level `{text}`; there are {}", Self::ALL.map(Self::name).join(", "))
+        })
+    }
 }
 
 /// Options of the builder. Each has the builder's own default where it is absent.
@@ -122,7 +166,7 @@ pub struct BuildOptions {
     pub strip: bool,
     /// Whether weights may stay in the host's memory while the engine runs.
     pub weight_streaming: bool,
-    /// More options by the names of [`FLAGS`](super::build::FLAGS).
+    /// More options by the names of [`FLAGS`].
     pub flags: Vec<&'static str>,
     /// What an earlier build measured, for TensorRT.
     pub timing_cache: Option<Vec<u8>>,

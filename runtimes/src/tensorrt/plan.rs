@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::library::Version;
+use super::gpu::Device;
 use super::options::Capability;
+use super::version::Version;
 use super::{ENTERPRISE, PRODUCT};
 
 /// What the header of a plan says. TensorRT-RTX's layout, found by comparing plans of different sizes, GPUs and versions;
@@ -117,7 +118,7 @@ impl Plan {
     ///
     /// # Errors
     /// What differs.
-    pub fn runs_on(&self, present: Version, device: Option<&super::Device>) -> Result<(), PlanError> {
+    pub fn runs_on(&self, present: Version, device: Option<&Device>) -> Result<(), PlanError> {
         if self.version != present {
             return Err(PlanError::Version { built: self.version, present });
         }

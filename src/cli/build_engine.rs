@@ -1,0 +1,59 @@
+//! `planish build-engine`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use planish_runtimes::Unavailable;
+
+use super::engine::{EngineArguments, EngineConsole, lines, unfinished};
+use super::written::Written;
+use super::{RuntimeArguments, print, print_json, short};
+use crate::artifact::Artifact;
+use crate::engine::{SymbolRanges, profiles_of, rebuild};
+
+/// Build the engines of an artifact for target trt that has its ONNX files
+///
+/// The engines take the place of those that the artifact has, if any; the ONNX files go, unless --keep-onnx keeps them.
+/// What fails leaves the artifact as it is.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The artifact's folder
+    artifact: PathBuf,
+    /// The sizes of a profile, MIN:OPT:MAX or one number for each symbol in the shapes of inputs; several times for several
+    /// profiles [default: those of profiles.json]
+    #[arg(long, value_name = "SYMBOL=1:8:32,..")]
+    shapes: Vec<SymbolRanges>,
+    #[command(flatten)]
+    engine: EngineArguments,
+    /// Print JSON: {"artifact": its folder, "manifest": what its planish.json holds, "engines": for each part the seconds
+    /// and the memory that the build took}
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    runtime: RuntimeArguments,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let start = Instant::now();
+    let artifact = Artifact::open(&arguments.artifact)?;
+    let profiles = profiles_of(&artifact, &arguments.shapes)?;
+    arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles)?;
+    let options = arguments.engine.options(&arguments.runtime.settings());
+    let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new()).map_err(|error| {
+        let missing = error.chain().any(|cause| cause.is::<Unavailable>());
+        match missing {
+            true => error.context(unfinished(&arguments.artifact)),
+            false => error.context(format!("cannot build engines of {}", arguments.artifact.display())),
+        }
+    })?;
+    let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
+    let folder = rebuilt.publish()?;
+    if arguments.json {
+        return print_json(&Written::new(Some(&folder), &manifest, &[]).with_engines(&reports));
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let head = format!("{}: {}, target {}\n", short(&folder).display(), manifest.architecture, manifest.target);
+    let text = head + &lines(&manifest, &reports) + &format!("  written in {seconds:.2} s\n");
+    print(&text).context("the engines are in their place")
+}

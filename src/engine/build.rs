@@ -1,0 +1,141 @@
+//! Building the engines of an artifact.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use planish_runtimes::tensorrt::{
+    self, BuildError, BuildOptions, Built, Capability, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress, Severity,
+    devices,
+};
+
+use super::record::peak_memory;
+use super::timing::TimingFile;
+use super::{BuildRecord, EngineObserver, EngineOptions, EngineReport, PartProfile, Profiles};
+use crate::artifact::Artifact;
+use crate::artifact::engine::{EngineManifest, LayerCounts, engine_file, layers_file};
+use crate::files;
+
+/// The GPUs that engines are built for where the user names none: the present one, if TensorRT-RTX builds for it, or those
+/// of its usual choice. TensorRT takes none: it builds for the present GPU.
+#[must_use]
+pub fn default_capabilities() -> Vec<Capability> {
+    if ENTERPRISE {
+        return Vec::new();
+    }
+    let present = devices().ok().and_then(|devices| Some(devices.first()?.capability));
+    let known = Capability::ALL.iter().find(|capability| Some(capability.number()) == present);
+    known.map_or_else(|| Capability::DEFAULT.to_vec(), |known| vec![*known])
+}
+
+/// Builds the engine of each part of an artifact in the making from its ONNX file, and records it in the manifest. The ONNX
+/// files go, unless the options keep them.
+///
+/// # Errors
+/// When the library is unavailable, TensorRT refuses a part, or a file cannot be written.
+pub fn build_engines(
+    artifact: &mut Artifact,
+    profiles: &Profiles,
+    options: &EngineOptions,
+    observer: &dyn EngineObserver,
+) -> Result<Vec<EngineReport>> {
+    let library = Library::open(options.library.clone())?;
+    let device = devices().ok().and_then(|devices| devices.into_iter().next());
+    let capabilities = match options.build.capabilities.is_empty() {
+        true => default_capabilities(),
+        false => options.build.capabilities.clone(),
+    };
+    let timing = device
+        .as_ref()
+        .filter(|_| ENTERPRISE)
+        .and_then(|device| TimingFile::find(PRODUCT, library.version, &device.name));
+    let parts = artifact.manifest.parts.clone();
+    let mut reports = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let onnx = artifact.file(part)?;
+        observer.begin_part(&part.name);
+        let build = BuildOptions {
+            capabilities: capabilities.clone(),
+            timing_cache: timing.as_ref().and_then(|file| file.read(&|warning| observer.warning(warning))),
+            ..options.build.clone()
+        };
+        let wanted: Vec<Profile> = profiles.part(&part.name).iter().map(PartProfile::for_builder).collect();
+        let built = tensorrt::build(library, &onnx, &wanted, &build, &Seen(observer));
+        observer.end_part();
+        let built = built.map_err(error)?;
+        for warning in built.warnings.iter().filter(|message| message.severity == Severity::Warning) {
+            observer.warning(&format!("{PRODUCT}: {}", warning.text.trim()));
+        }
+        if let (Some(file), Some(cache)) = (&timing, &built.timing_cache)
+            && let Err(error) = file.write(cache)
+        {
+            observer.warning(&format!("what the builder measured is not kept: {error:#}"));
+        }
+        let record = write(&artifact.folder, &part.name, &built)?;
+        let file = engine_file(&part.name);
+        let ran_on = match ENTERPRISE {
+            true => device.iter().map(|device| format!("sm{}", device.capability)).collect(),
+            false => Plan::read(&artifact.folder.join(&file))
+                .with_context(|| format!("{PRODUCT} wrote {file}, whose header is not that of an engine"))?
+                .capabilities
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        };
+        let engine = EngineManifest {
+            file,
+            bytes: built.plan().len() as u64,
+            record: layers_file(&part.name),
+            product: PRODUCT.to_owned(),
+            version: library.version.to_string(),
+            capabilities: ran_on,
+            profiles: wanted.len(),
+            layers: LayerCounts {
+                count: built.layers.0.len(),
+                regions: built.layers.regions(),
+                attentions: built.layers.attentions().count(),
+            },
+        };
+        artifact.manifest.add_engine(index, engine);
+        let BuildRecord { seconds, peak_memory, .. } = record;
+        reports.push(EngineReport { part: part.name.clone(), seconds, peak_memory });
+    }
+    if !options.keep_onnx {
+        artifact.remove_onnx()?;
+    }
+    Ok(reports)
+}
+
+/// Writes the files of an engine.
+fn write(folder: &Path, part: &str, built: &Built) -> Result<BuildRecord> {
+    files::write(&folder.join(engine_file(part)), built.plan())?;
+    let seconds = (built.parsing + built.building).as_secs_f64();
+    let record = BuildRecord { seconds, peak_memory: peak_memory(), layers: built.layers.clone() };
+    files::write(&folder.join(layers_file(part)), (serde_json::to_string(&record)? + "\n").as_bytes())?;
+    Ok(record)
+}
+
+/// An error of the builder, as the command line tells errors apart.
+fn error(error: BuildError) -> anyhow::Error {
+    match error {
+        BuildError::Unavailable(unavailable) => unavailable.into(),
+        other => other.into(),
+    }
+}
+
+/// Passes the phases of a build on.
+struct Seen<'a>(&'a dyn EngineObserver);
+
+impl Progress for Seen<'_> {
+    fn begin(&self, phase: &str, parent: Option<&str>, steps: u32) {
+        self.0.begin_phase(phase, parent, steps);
+    }
+
+    fn step(&self, phase: &str, step: u32) -> bool {
+        self.0.step(phase, step);
+        true
+    }
+
+    fn end(&self, phase: &str) {
+        self.0.end_phase(phase);
+    }
+}

@@ -1,0 +1,27 @@
+//! TensorRT engines of an artifact: the profiles that they have, how they are built, and what is recorded of them.
+//!
+//! An artifact of a target with engines has ONNX files, `profiles.json`, and for each part that was built an engine
+//! (`PART.engine`) and a record of the build (`PART.layers.json`). [`build_engines`] fills an artifact in the making;
+//! [`rebuild`] builds the engines of a finished artifact anew.
+
+#[cfg(any(feature = "tensorrt-rtx", feature = "tensorrt"))]
+mod build;
+#[cfg(not(any(feature = "tensorrt-rtx", feature = "tensorrt")))]
+#[path = "absent.rs"]
+mod build;
+mod options;
+mod profiles;
+mod rebuild;
+mod record;
+mod symbols;
+#[cfg(test)]
+mod tests;
+mod timing;
+mod trtexec;
+
+pub use build::{build_engines, default_capabilities};
+pub use options::{EngineObserver, EngineOptions};
+pub use profiles::{InputSizes, PROFILES, PartProfile, PartProfiles, ProfileError, Profiles, SizeRange, SymbolRanges};
+pub use rebuild::{Rebuilt, profiles_of, rebuild};
+pub use record::{BuildRecord, EngineReport};
+pub use trtexec::{Trtexec, trtexec};

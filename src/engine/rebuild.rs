@@ -1,0 +1,84 @@
+//! Building the engines of a finished artifact.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::{EngineObserver, EngineOptions, EngineReport, PROFILES, Profiles, SymbolRanges, build_engines};
+use crate::artifact::engine::{engine_file, layers_file};
+use crate::artifact::{Artifact, MANIFEST};
+use crate::draft::Draft;
+
+/// An artifact whose engines were built and that is not in its place yet.
+pub struct Rebuilt {
+    draft: Draft,
+    /// The artifact in the folder of the draft; its manifest is not written yet.
+    pub artifact: Artifact,
+    /// What came of each build.
+    pub reports: Vec<EngineReport>,
+}
+
+impl Rebuilt {
+    /// Writes the manifest and puts the artifact in the place of the old one.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub fn publish(self) -> Result<PathBuf> {
+        self.artifact.manifest.write(self.draft.folder())?;
+        self.draft.publish()
+    }
+}
+
+/// The profiles of a finished artifact: those that it has, or those for ranges of symbols.
+///
+/// # Errors
+/// When its target has no engines, it has no profiles, or ranges do not fit it.
+pub fn profiles_of(artifact: &Artifact, asked: &[SymbolRanges]) -> Result<Profiles> {
+    if !artifact.backend.engines {
+        bail!(
+            "{} is compiled for the target {}, which has no engines; compile the model with --target trt",
+            artifact.folder.display(),
+            artifact.backend.target
+        );
+    }
+    match asked {
+        [] => Profiles::read(&artifact.folder),
+        _ => Ok(Profiles::of(&artifact.manifest.parts, artifact.manifest.max_sequence_length, asked)?),
+    }
+}
+
+/// Builds the engines of a finished artifact from its ONNX files, in a copy of its folder that shares the files.
+///
+/// # Errors
+/// When the artifact has no ONNX files, when engines cannot be built, or when a file cannot be written.
+pub fn rebuild(
+    artifact: &Artifact,
+    profiles: &Profiles,
+    options: &EngineOptions,
+    observer: &dyn EngineObserver,
+) -> Result<Rebuilt> {
+    // Before work that would be in vain.
+    artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
+    let draft = Draft::create(&artifact.folder, false)?;
+    share(artifact, draft.folder())?;
+    profiles.write(draft.folder())?;
+    let mut artifact = Artifact { folder: draft.folder().to_owned(), ..artifact.clone() };
+    let reports = build_engines(&mut artifact, profiles, options, observer)?;
+    Ok(Rebuilt { draft, artifact, reports })
+}
+
+/// Makes links to the files of an artifact, but for those that a build writes anew.
+fn share(artifact: &Artifact, folder: &Path) -> Result<()> {
+    let parts = artifact.manifest.parts.iter();
+    let mut anew: Vec<String> = parts.flat_map(|part| [engine_file(&part.name), layers_file(&part.name)]).collect();
+    anew.extend([PROFILES, MANIFEST].map(str::to_owned));
+    for name in artifact.manifest.file_names().filter(|name| !anew.iter().any(|other| other == name)) {
+        let (from, to) = (artifact.folder.join(name), folder.join(name));
+        // A filesystem without links gets copies.
+        fs::hard_link(&from, &to)
+            .or_else(|_| fs::copy(&from, &to).map(drop))
+            .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}
