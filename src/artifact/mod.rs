@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::DType;
-use planish_runtimes::{Model, Runtime, Session, SessionOptions};
+use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
 use crate::artifact::manifest::{File, Manifest, PartManifest};
-use crate::backend::{self, BACKENDS, Backend};
+use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
 
 pub use run::RunOptions;
 
@@ -102,6 +102,35 @@ impl Artifact {
         paths.into_iter().next().ok_or_else(missing)
     }
 
+    /// The file of a part that this runtime loads, with its format: the engine for one of engines.
+    ///
+    /// # Errors
+    /// As [`Self::file`], and when the part has no file that the runtime takes.
+    pub(crate) fn file_for(&self, part: &PartManifest, runtime: &dyn Runtime) -> Result<(Format, PathBuf)> {
+        if !runtime.formats().contains(&Format::ENGINE) {
+            return Ok((self.backend.emitter.format(), self.file(part)?));
+        }
+        let engine = self.engine(part)?.with_context(|| {
+            let (folder, name) = (self.folder.display(), runtime.name());
+            format!(
+                "{folder} has no engine of {}, which `{name}` runs; build it: planish build-engine {folder}",
+                part.name
+            )
+        })?;
+        Ok((Format::ENGINE, engine))
+    }
+
+    /// The runtime that it runs on: the one that the user chose, that of its engines where it has them, or the first one of
+    /// its backend that has kernels for what it computes in.
+    #[must_use]
+    pub fn runtime(&self, settings: &RuntimeSettings) -> Box<dyn Runtime> {
+        let engines = self.backend.engines.filter(|_| self.manifest.parts.iter().any(|part| part.engine.is_some()));
+        match settings.runtime.or(engines) {
+            Some(make) => make(settings),
+            None => self.backend.runtime_for(self.computes(), settings),
+        }
+    }
+
     /// Loads a part.
     ///
     /// # Errors
@@ -112,8 +141,8 @@ impl Artifact {
         runtime: &dyn Runtime,
         options: SessionOptions,
     ) -> Result<Box<dyn Session>> {
-        let file = self.file(part)?;
-        Ok(runtime.load(Model::File(self.backend.emitter.format(), &file), options)?)
+        let (format, file) = self.file_for(part, runtime)?;
+        Ok(runtime.load(Model::File(format, &file), options)?)
     }
 
     /// The floating-point type that it computes in.

@@ -175,10 +175,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
     }
     let (import, profiles) = match backend.engines {
-        true => arguments.import.with_profiles()?,
-        false => (arguments.import.options()?, Vec::new()),
+        Some(_) => arguments.import.with_profiles()?,
+        None => (arguments.import.options()?, Vec::new()),
     };
-    if let Some(option) = arguments.engine.given().filter(|_| !backend.engines) {
+    if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
         return Err(no_engines(option, backend.target.name));
     }
     let source = SourceModel::open_with(&arguments.model, &import)?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::{RuntimeArguments, Usage, print, print_json, warn};
+use super::{RunOn, RuntimeArguments, Usage, print, print_json, warn};
 use crate::artifact::Artifact;
 use crate::generate::{Continuation, GenerateOptions, Generated, GenerationConfig, MOST_BEAMS, Prompts, Stop};
 
@@ -79,6 +79,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     #[command(flatten)]
+    run_on: RunOn,
+    #[command(flatten)]
     runtime: RuntimeArguments,
 }
 
@@ -143,7 +145,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         seed: arguments.seed.unwrap_or(0),
         caching: !arguments.no_cache,
         threads: arguments.threads.unwrap_or(0).into(),
-        runtime: arguments.runtime.settings(),
+        runtime: arguments.run_on.settings(&arguments.runtime),
     };
     let streams = stdout().is_terminal() && arguments.prompt.len() == 1 && !arguments.json;
     let prompts = match (arguments.ids.is_empty(), arguments.chat) {

@@ -29,7 +29,7 @@ use planish_passes::Target;
 use planish_runtimes::Unavailable;
 use serde::Serialize;
 
-use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
+use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
 use crate::files::unfinished::PROCESS;
 use crate::verify::Report;
@@ -83,6 +83,22 @@ impl RuntimeArguments {
             trt_library: self.trt_lib.clone(),
             ..RuntimeSettings::default()
         }
+    }
+}
+
+/// Which runtime an artifact runs on.
+#[derive(clap::Args)]
+struct RunOn {
+    /// The runtime that runs the artifact: ort, ort-cuda, trt [default: the one that it was compiled for]. An artifact
+    /// of target trt runs on ort if it was compiled with --keep-onnx
+    #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
+    name: Option<MakeRuntime>,
+}
+
+impl RunOn {
+    /// How runtimes are found, with the choice of the user.
+    fn settings(&self, arguments: &RuntimeArguments) -> RuntimeSettings {
+        RuntimeSettings { runtime: self.name, ..arguments.settings() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use planish_eval::Tensor;
 
-use super::{RuntimeArguments, note, print};
+use super::{RunOn, RuntimeArguments, note, print};
 use crate::artifact::{Artifact, RunOptions};
 use crate::inputs::tensor_file;
 
@@ -35,6 +35,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     #[command(flatten)]
+    run_on: RunOn,
+    #[command(flatten)]
     runtime: RuntimeArguments,
 }
 
@@ -43,7 +45,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = RunOptions {
         part: arguments.part,
         threads: arguments.threads.unwrap_or(0).into(),
-        settings: arguments.runtime.settings(),
+        settings: arguments.run_on.settings(&arguments.runtime),
     };
     let inputs = tensor_file::read(&arguments.inputs)?;
     let outputs = artifact.run(inputs, &options, &mut note);

@@ -25,7 +25,7 @@ struct Entry {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let entries: Vec<Entry> = planish_runtimes::runtimes(arguments.runtime.ort_lib)
+    let entries: Vec<Entry> = planish_runtimes::runtimes(arguments.runtime.ort_lib, arguments.runtime.trt_lib)
         .iter()
         .map(|runtime| {
             let name = runtime.name();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::{RuntimeArguments, VerificationFailed, note, print, print_json};
+use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
 use crate::verify::{Verified, VerifyOptions, verify_artifact};
 
@@ -40,6 +40,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    run_on: RunOn,
+    #[command(flatten)]
     runtime: RuntimeArguments,
 }
 
@@ -49,7 +51,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         seed: arguments.seed,
         max_length: arguments.max_length.map(usize::try_from).transpose()?,
         threads: arguments.threads.unwrap_or(0).into(),
-        settings: arguments.runtime.settings(),
+        settings: arguments.run_on.settings(&arguments.runtime),
     };
     let Verified { source, report } = verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note)?;
     if arguments.json {

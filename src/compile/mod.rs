@@ -216,8 +216,8 @@ pub fn compile(
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     check::artifact(model, &source, &lowered, options, observer)?;
     let profiles = match options.backend.engines {
-        true => Some(profiles(&source, &lowered, &options.profiles)?),
-        false => None,
+        Some(_) => Some(profiles(&source, &lowered, &options.profiles)?),
+        None => None,
     };
     let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
     let draft = Draft::create(folder, options.force)?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::{Loaded, Part};
 use planish_runtimes::{
-    Arithmetic, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
+    Arithmetic, Format, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{Input, PartManifest};
-use crate::backend::{RuntimeSettings, spelled};
+use crate::backend::{RuntimeSettings, lacks, spelled};
 use crate::inputs::{InputSpec, Values, specs};
 use crate::source::{self, SourceModel};
 
@@ -75,11 +75,14 @@ pub fn verify_compiled(
     report(artifact, model, loaded, runtime.as_ref(), options, note)
 }
 
-/// The runtime that runs an artifact: the first one of its backend that has kernels for what it computes in.
+/// The runtime that runs an artifact. `note` is told where that is not the one that the user would expect.
 pub(crate) fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mut dyn FnMut(&str)) -> Box<dyn Runtime> {
     let (first, computes) = (artifact.backend.runtime(settings), artifact.computes());
-    let taken = artifact.backend.runtime_for(computes, settings);
-    if taken.name() != first.name() {
+    let taken = artifact.runtime(settings);
+    if lacks(first.as_ref(), computes).is_some()
+        && settings.runtime.is_none()
+        && !taken.formats().contains(&Format::ENGINE)
+    {
         let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
         note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));
     }

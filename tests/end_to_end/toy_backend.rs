@@ -37,7 +37,7 @@ static BACKEND: Backend = Backend {
     target: &TOY,
     emitter: &ToyEmitter,
     runtimes: &[|_: &RuntimeSettings| Box::new(ToyRuntime)],
-    engines: false,
+    engines: None,
     tolerances: |_, _| Tolerances { max_relative: 1e-6, ..Tolerances::F32 },
 };
 
