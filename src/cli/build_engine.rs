@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use planish_runtimes::Unavailable;
 
-use super::engine::{EngineArguments, EngineConsole, lines, unfinished};
+use super::engine::{EngineArguments, EngineConsole, files, unfinished};
 use super::written::Written;
 use super::{RuntimeArguments, print, print_json, short};
 use crate::artifact::Artifact;
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         let missing = error.chain().any(|cause| cause.is::<Unavailable>());
         match missing {
             true => error.context(unfinished(&arguments.artifact)),
-            false => error.context(format!("cannot build engines of {}", arguments.artifact.display())),
+            false => error,
         }
     })?;
     let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
@@ -54,6 +54,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let seconds = start.elapsed().as_secs_f64();
     let head = format!("{}: {}, target {}\n", short(&folder).display(), manifest.architecture, manifest.target);
-    let text = head + &lines(&manifest, &reports) + &format!("  written in {seconds:.2} s\n");
+    let text = head + &files(&manifest, &reports) + &format!("  written in {seconds:.2} s\n");
     print(&text).context("the engines are in their place")
 }

@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_runtimes::tensorrt::{BuildOptions, Capability, FLAGS, Tiling};
 
 use super::{Usage, bytes_text, print, warn};
-use crate::artifact::manifest::Manifest;
+use crate::artifact::engine::EngineManifest;
+use crate::artifact::manifest::{File, Manifest};
 use crate::backend::RuntimeSettings;
 use crate::engine::{EngineObserver, EngineOptions, EngineReport, Profiles, default_capabilities, trtexec};
 
@@ -144,31 +145,38 @@ fn size(text: &str) -> Result<usize, String> {
     size.ok_or_else(|| "expected a size, e.g. 4GiB, 512MiB or a number of bytes".to_owned())
 }
 
-/// Lines about engines, of a summary.
-pub(super) fn lines(manifest: &Manifest, reports: &[EngineReport]) -> String {
-    let mut text = String::new();
-    for engine in manifest.parts.iter().filter_map(|part| part.engine.as_ref()) {
-        let layers = engine.layers;
-        text += &format!(
-            "  {} for {}: {} {}, {} profiles, {} layers in {} regions, {} attention kernels",
-            engine.file,
-            engine.capabilities.join(", "),
-            engine.product,
-            engine.version,
-            engine.profiles,
-            layers.count,
-            layers.regions,
-            layers.attentions,
-        );
-        if let Some(report) = reports.iter().find(|report| engine.file == format!("{}.engine", report.part)) {
-            text += &format!(", built in {:.2} s", report.seconds);
-            if let Some(peak) = report.peak_memory {
-                text += &format!(", {} peak memory", bytes_text(peak));
-            }
-        }
-        text.push('\n');
+/// The line of a summary about an engine: `model.engine 2.5 MB` and what it is.
+fn line(engine: &EngineManifest, report: Option<&EngineReport>) -> String {
+    let EngineManifest { file, bytes, product, version, capabilities, profiles, layers, .. } = engine;
+    let mut text = format!(
+        "  {file} {}, by {product} {version} for {}\n    profiles: {profiles}; layers: {}; regions: {}; kernels of \
+         attention: {}\n",
+        bytes_text(*bytes),
+        capabilities.join(", "),
+        layers.count,
+        layers.regions,
+        layers.attentions,
+    );
+    if let Some(EngineReport { seconds, peak_memory, .. }) = report {
+        let peak = peak_memory.map(|peak| format!(", {} peak memory", bytes_text(peak))).unwrap_or_default();
+        text += &format!("    built in {seconds:.2} s{peak}\n");
     }
     text
+}
+
+/// The lines of a summary about the files of an artifact.
+pub(super) fn files(manifest: &Manifest, reports: &[EngineReport]) -> String {
+    let one = |file: &File| {
+        let part = manifest
+            .parts
+            .iter()
+            .find_map(|part| Some((part, part.engine.as_ref()?)).filter(|(_, e)| e.file == file.name));
+        match part {
+            Some((part, engine)) => line(engine, reports.iter().find(|report| report.part == part.name)),
+            None => format!("  {} {}\n", file.name, bytes_text(file.bytes)),
+        }
+    };
+    manifest.files.iter().map(one).collect()
 }
 
 /// Says that options are for another target.

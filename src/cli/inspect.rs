@@ -5,15 +5,19 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::import::ImportArguments;
-use super::{bytes_text, count_text, print, print_json};
+use super::{bytes_text, count_text, inspect_engine, print, print_json};
 use crate::artifact::value::ValueInfo;
 use crate::files;
-use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, svg};
+use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, engines, svg};
 
 /// Say what a model or an artifact is: inputs, outputs, weights, operators; draw its graph
+///
+/// Of an engine of TensorRT, or an artifact that has engines: the version and the GPUs that it was built for, its
+/// profiles, and its layers with the nodes of the ONNX graph that each computes. --raised, --dot and --svg show the ONNX
+/// graphs of such an artifact, if --keep-onnx kept them.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// An artifact's folder, an .onnx file, or a checkpoint
+    /// An artifact's folder, an .onnx file, a checkpoint, or an .engine file
     model: PathBuf,
     #[command(flatten)]
     import: ImportArguments,
@@ -32,7 +36,13 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let mut opened = Opened::open(&arguments.model, &arguments.import.options()?)?;
+    let options = arguments.import.options()?;
+    let graphs = arguments.raised || arguments.dot.is_some() || arguments.svg.is_some() || !options.is_empty();
+    let engines = if graphs { Vec::new() } else { engines(&arguments.model)? };
+    if !engines.is_empty() {
+        return inspect_engine::show(&arguments.model, &engines, arguments.json);
+    }
+    let mut opened = Opened::open(&arguments.model, &options)?;
     if arguments.raised {
         opened.raise()?;
     }

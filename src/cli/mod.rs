@@ -10,6 +10,7 @@ mod explain;
 mod generate;
 mod import;
 mod inspect;
+mod inspect_engine;
 mod passes;
 mod precision;
 mod run;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use planish_passes::raise::Explanation;
 use serde::Serialize;
 
-use super::engine::lines as engine_lines;
+use super::engine::files;
 use super::{bytes_text, count_text, explain::Explained, print, print_json, short};
 use crate::artifact::Artifact;
 use crate::artifact::manifest::Manifest;
@@ -67,10 +67,7 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], json: boo
         manifest.target,
         manifest.opset,
     );
-    for file in &manifest.files {
-        text += &format!("  {} {}\n", file.name, bytes_text(file.bytes));
-    }
-    text += &engine_lines(&manifest, engines);
+    text += &files(&manifest, engines);
     for (part, precision) in manifest.parts.iter().filter_map(|part| Some((part, part.precision.as_ref()?))) {
         let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
         let lines = precision.lines(in_half);

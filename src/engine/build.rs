@@ -15,6 +15,9 @@ use crate::artifact::Artifact;
 use crate::artifact::engine::{EngineManifest, LayerCounts, engine_file, layers_file};
 use crate::files;
 
+/// What the parser warns of for each input of 64-bit integers, which the manifest and the engine declare as such.
+const BINDING: &str = "has Int64 binding";
+
 /// The GPUs that engines are built for where the user names none: the present one, if TensorRT-RTX builds for it, or those
 /// of its usual choice. TensorRT takes none: it builds for the present GPU.
 #[must_use]
@@ -62,7 +65,8 @@ pub fn build_engines(
         let built = tensorrt::build(library, &onnx, &wanted, &build, &Seen(observer));
         observer.end_part();
         let built = built.map_err(error)?;
-        for warning in built.warnings.iter().filter(|message| message.severity == Severity::Warning) {
+        let warnings = built.warnings.iter().filter(|message| message.severity == Severity::Warning);
+        for warning in warnings.filter(|warning| !warning.text.contains(BINDING)) {
             observer.warning(&format!("{PRODUCT}: {}", warning.text.trim()));
         }
         if let (Some(file), Some(cache)) = (&timing, &built.timing_cache)

@@ -216,6 +216,12 @@ impl Profiles {
         self.parts.iter().find(|part| part.name == name).map_or(&[], |part| &part.profiles)
     }
 
+    /// Whether a folder has profiles.
+    #[must_use]
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(PROFILES).is_file()
+    }
+
     /// Reads the profiles of an artifact.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! What a model is: its interface, its weights, its operators, and drawings of its graphs.
 
 mod dot;
+mod engine;
 mod picture;
 mod svg;
 
@@ -22,6 +23,7 @@ use crate::compile::value_info;
 use crate::source::SourceModel;
 
 pub use dot::dot;
+pub use engine::{EngineInspection, engines};
 pub use picture::Picture;
 pub use svg::svg;
 

@@ -1,0 +1,73 @@
+//! What an engine of TensorRT is: its header, its profiles and its layers. None of it needs TensorRT or a GPU.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use planish_runtimes::tensorrt::{PRODUCT, Plan};
+use serde::Serialize;
+
+use crate::artifact::engine::layers_file;
+use crate::artifact::{Artifact, MANIFEST};
+use crate::engine::{BuildRecord, PartProfile, Profiles};
+
+/// What the name of an engine's file ends in.
+const ENDINGS: [&str; 2] = ["engine", "plan"];
+
+/// An engine.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineInspection {
+    /// Its file.
+    pub file: String,
+    /// The product that built it.
+    pub product: String,
+    /// The version of the product.
+    pub version: String,
+    /// The GPUs that it runs on.
+    pub capabilities: Vec<String>,
+    /// The bytes of the file.
+    pub bytes: u64,
+    /// The bytes of its weights.
+    pub weights: u64,
+    /// Its profiles, where `profiles.json` lies beside it.
+    pub profiles: Option<Vec<PartProfile>>,
+    /// The build and the layers, where the record of the build lies beside it.
+    pub build: Option<BuildRecord>,
+}
+
+/// The engines at a path: that of a file, or those of an artifact; none where the path is something else.
+///
+/// # Errors
+/// When a file is no engine or cut off, or what lies beside it cannot be read.
+pub fn engines(path: &Path) -> Result<Vec<EngineInspection>> {
+    if path.is_file() && path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+        return Ok(vec![engine(path)?]);
+    }
+    if !path.join(MANIFEST).is_file() {
+        return Ok(Vec::new());
+    }
+    let artifact = Artifact::open(path)?;
+    let files = artifact.manifest.parts.iter().filter_map(|part| artifact.engine(part).transpose());
+    files.map(|file| engine(&file?)).collect()
+}
+
+fn engine(path: &Path) -> Result<EngineInspection> {
+    let Plan { version, capabilities, bytes, weights } =
+        Plan::read(path).with_context(|| format!("cannot inspect {}", path.display()))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let part = path.file_stem().unwrap_or_default().to_string_lossy();
+    let profiles = match Profiles::is_in(folder) {
+        true => Profiles::read(folder)?.parts.into_iter().find(|known| known.name == part).map(|known| known.profiles),
+        false => None,
+    };
+    let record = folder.join(layers_file(&part));
+    Ok(EngineInspection {
+        file: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        product: PRODUCT.to_owned(),
+        version: version.to_string(),
+        capabilities: capabilities.iter().map(ToString::to_string).collect(),
+        bytes,
+        weights,
+        profiles,
+        build: if record.is_file() { Some(BuildRecord::read(&record)?) } else { None },
+    })
+}
