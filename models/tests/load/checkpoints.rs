@@ -77,7 +77,20 @@ fn missing_files_are_named() {
     let folder = Draft::of("bert").write();
     fs::remove_file(folder.path().join("config.json")).unwrap();
     assert_refused(folder.path(), &["there is no config.json"]);
-    assert_refused(&folder.path().join("model.safetensors"), &["there is no config.json"]);
+    let weights = folder.path().join("model.safetensors");
+    assert_refused(&weights, &["there is no config.json; a checkpoint folder has it beside the weights"]);
+    for (added, named) in [
+        (&["decoder.onnx"][..], "to compile the ONNX graph, pass the file: decoder.onnx"),
+        (&["encoder.ONNX", "a"], "pass one of the .onnx files: decoder.onnx, encoder.ONNX"),
+        (
+            &["1.onnx", "2.onnx", "3.onnx"],
+            "pass one of the .onnx files: 1.onnx, 2.onnx, 3.onnx, decoder.onnx and 1 more",
+        ),
+    ] {
+        added.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        assert_refused(folder.path(), &["there is no config.json", named]);
+    }
+    assert_refused(&weights, &["there is no config.json; a checkpoint folder has it beside the weights"]);
 
     let folder = Draft::of("bert").write();
     let weights = folder.path().join("model.safetensors");
