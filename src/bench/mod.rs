@@ -22,7 +22,7 @@ pub use environment::{Cpu, Environment};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
-pub use table::table;
+pub use table::{remarks, table};
 
 /// What is measured and for how long.
 #[derive(Clone, Debug)]

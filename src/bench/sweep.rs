@@ -60,7 +60,7 @@ impl fmt::Display for Measured<'_> {
         write!(f, "{number} of {total}: {} ({}, {}) ", self.label, self.runtime, self.shape)?;
         match self.median {
             Ok(median) => write!(f, "{} ms", significant(median)),
-            Err(failure) => write!(f, "has no speed: {failure}"),
+            Err(failure) => write!(f, "has no latency: {failure}"),
         }
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         for cell in &cells {
             let name = format!("{} ({}, {})", cell.model.id, cell.backend, cell.shape);
             let end = match &cell.failure {
-                Some(failure) => format!("{name} has no speed: {failure}"),
+                Some(failure) => format!("{name} has no latency: {failure}"),
                 None => format!("{name} {} ms", significant(cell.latency_ms.as_ref().unwrap().p50)),
             };
             assert_eq!(seen.lines.iter().filter(|line| line.ends_with(&end)).count(), 1, "{end}: {:?}", seen.lines);
