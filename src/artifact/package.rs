@@ -14,11 +14,11 @@ use crate::backend::Emitted;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimePackage {
-    /// As Optimum names files; ONNX Runtime alone loads that as well
+    /// The file names of Optimum, which ONNX Runtime alone loads too
     #[default]
     Optimum,
-    /// As onnxruntime-genai reads them, decoders only: with genai_config.json, and weights above
-    /// 1.5 GB in model.onnx.data
+    /// The file names of onnxruntime-genai, for decoders only: genai_config.json is added, and weights above 1.5 GB
+    /// are in model.onnx.data
     Genai,
 }
 

@@ -10,14 +10,14 @@ use super::Usage;
 /// Options for ONNX graphs.
 #[derive(clap::Args)]
 pub(super) struct ImportArguments {
-    /// Fix the shapes of inputs of an ONNX graph, e.g. input_ids=1x128, or input_ids=1x? to keep what is there;
-    /// sizes that other inputs share with them are fixed too
+    /// Fix the shape of an input of an ONNX graph, such as input_ids=1x128. input_ids=1x? keeps the second
+    /// dimension as it is. Other inputs that share a dimension with this input get the same size
     #[arg(long, value_name = "NAME=1x128", value_delimiter = ',')]
     shapes: Vec<InputShape>,
-    /// Cut an ONNX graph: these values, of any of its nodes, become its inputs
+    /// Cut an ONNX graph: the named values become its inputs. A value may be the output of any node
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     inputs: Vec<String>,
-    /// Cut an ONNX graph: these values become its outputs, and what they do not need goes
+    /// Cut an ONNX graph: the named values become its outputs. planish removes nodes that the outputs do not need
     #[arg(long, value_name = "C,D", value_delimiter = ',')]
     outputs: Vec<String>,
 }

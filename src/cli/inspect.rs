@@ -10,23 +10,23 @@ use crate::artifact::value::ValueInfo;
 use crate::files;
 use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, svg};
 
-/// Say what a model or an artifact is: inputs, outputs, weights, operators; draw its graph
+/// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// An artifact's folder, an .onnx file, or a checkpoint
+    /// The folder of an artifact, a checkpoint, or an .onnx file
     model: PathBuf,
     #[command(flatten)]
     import: ImportArguments,
-    /// Raise operators to those in which the meaning is plain, such as attention, before looking
+    /// Find high-level operators, such as attention, in the graph before it is shown
     #[arg(long)]
     raised: bool,
-    /// Write the graph as text for Graphviz, without constants
+    /// Write the graph, without constants, to a file for Graphviz
     #[arg(long, value_name = "FILE")]
     dot: Option<PathBuf>,
-    /// Draw the graph, without constants
+    /// Draw the graph, without constants, in an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }

@@ -39,10 +39,10 @@ struct Cli {
     command: Command,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 usage; 3 verification failed; 4 the runtime that was asked \
-                          for is unavailable; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
-                          A signal leaves what was at the output before. One that comes when the output is in its \
-                          place is too late: the command ends with 0, unless a second one comes.";
+const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 verification failed; 4 the requested \
+                          runtime is not available; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
+                          A signal leaves the old contents of the output in place. A signal after the new output is \
+                          in place has no effect: the command ends with 0. A second signal ends it at once.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -61,7 +61,7 @@ enum Command {
 /// How ONNX Runtime is found.
 #[derive(clap::Args)]
 struct RuntimeArguments {
-    /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, beside the binary,
+    /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, else the folder of the binary,
     /// .deps/, the system]
     #[arg(long, value_name = "PATH", global = true)]
     ort_lib: Option<PathBuf>,

@@ -10,24 +10,24 @@ use super::Usage;
 /// How a model is brought to half precision.
 #[derive(clap::Args)]
 pub(super) struct PrecisionArguments {
-    /// Bring weights and arithmetic to float16. Norms' statistics, softmax, positions and masks stay in
-    /// float32, and so does what float16 cannot hold. Target ort, which has no half kernels, stores
-    /// weights in it and computes in float32
+    /// Convert weights and arithmetic to float16. The statistics of norms, the softmax, positions, masks, and
+    /// operators with weights that overflow or underflow stay in float32. Target ort stores the weights in float16
+    /// and computes in float32, because its runtime has no half-precision kernels worth using
     #[arg(long, group = "half")]
     fp16: bool,
-    /// The same in bfloat16: the range of float32, 8 bits of precision
+    /// Convert weights and arithmetic to bfloat16, which has the range of float32 and 8 bits of precision
     #[arg(long, group = "half")]
     bf16: bool,
-    /// Keep operators in float32 whose node, weight or module name matches this regular expression; may be given several
-    /// times
+    /// Keep operators in float32 whose node name, weight name or module name matches this regular expression; may
+    /// be given several times
     #[arg(long, value_name = "PATTERN", requires = "half")]
     keep_fp32: Vec<String>,
-    /// Keep operators in float32 whose measured activations exceed X (see --calibrate)
-    /// [default: 8188 for float16, an eighth of its largest number]
+    /// Keep operators in float32 whose measured activations exceed X (see --calibrate) [default for float16: 8188,
+    /// an eighth of its largest number]
     #[arg(long, value_name = "X", requires = "half", requires = "calibrate", allow_negative_numbers = true)]
     max_abs: Option<f64>,
-    /// The type of inputs and outputs: f32, or half for that of the weights, which spares a decoder the
-    /// casts of its cache [default: f32]
+    /// The type of floating-point inputs and outputs: f32, or half for the type of the weights. With half, a
+    /// decoder does not cast its cache [default: f32]
     #[arg(long, value_name = "TYPE", requires = "half")]
     keep_io: Option<Io>,
 }
