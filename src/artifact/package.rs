@@ -1,4 +1,4 @@
-//! Whose names and configuration files an artifact follows.
+//! The library whose file names and configuration files an artifact has.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub enum RuntimePackage {
 }
 
 impl RuntimePackage {
-    /// What ends the name of an artifact's folder.
+    /// The suffix of the name of an artifact's folder.
     pub(crate) fn folder_suffix(self) -> &'static str {
         match self {
             Self::Optimum => "",
@@ -31,7 +31,7 @@ impl RuntimePackage {
         }
     }
 
-    /// What follows `NAME.onnx` in the name of a file of weights.
+    /// The suffix after `NAME.onnx` in the name of a file of weights.
     pub(crate) fn data_suffix(self) -> &'static str {
         match self {
             Self::Optimum => "_data",
@@ -56,7 +56,7 @@ impl RuntimePackage {
         }
     }
 
-    /// What a user of the library must heed.
+    /// The warnings for users of the library.
     pub(crate) fn warnings(self, model: &Loaded) -> Vec<String> {
         match self {
             Self::Optimum => Vec::new(),

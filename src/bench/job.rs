@@ -37,12 +37,12 @@ pub(crate) struct Job {
     /// The time of the timed runs.
     spent: Duration,
     accuracy: Option<Accuracy>,
-    /// Why it has no speed.
+    /// Why it has no latency.
     pub(crate) failure: Option<String>,
 }
 
 impl Job {
-    /// A cell that was held against the reference.
+    /// A cell that was compared with the reference.
     pub(crate) fn new(contestant: usize, run: usize, accuracy: Option<Accuracy>, failure: Option<String>) -> Self {
         let (warmup, samples, spent) = (Warmup::default(), Vec::new(), Duration::ZERO);
         Self { contestant, run, warmup, settled: false, samples, spent, accuracy, failure }

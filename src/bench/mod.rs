@@ -1,4 +1,4 @@
-//! Measuring how fast artifacts run, next to each other and only where they are right.
+//! Measuring the latency of artifacts next to each other, only where their outputs are right.
 
 mod artifacts;
 mod clock;

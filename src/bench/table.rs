@@ -1,4 +1,4 @@
-//! The table a person reads, which is also Markdown.
+//! The table of a benchmark, in Markdown.
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};

@@ -73,7 +73,7 @@ pub(super) struct Arguments {
     library: RuntimeArguments,
 }
 
-/// What follows `--runtime`.
+/// The value of `--runtime`.
 fn runtime(name: &str) -> Result<MakeRuntime, String> {
     backend::runtime_named(name)
 }
@@ -120,7 +120,7 @@ fn failure(cell: &Cell) -> Option<String> {
     Some(format!("{}, {}: {failure}", cell.model.id, cell.shape))
 }
 
-/// What the arguments say, before anything is opened; without --seq there are no sequence lengths yet.
+/// The options from the arguments alone. Without --seq they have no sequence lengths.
 fn options(arguments: &Arguments) -> Result<BenchOptions> {
     let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
     let sequence = arguments.seq.iter().map(|s| usize::try_from(*s)).collect::<Result<Vec<_>, _>>()?;

@@ -114,7 +114,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     print(&summary(&path, &calibration))
 }
 
-/// The ranges for compiling a model: those of a table, or those that data shows.
+/// The ranges for compiling a model: from a table, or measured on data.
 pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOptions) -> Result<Calibration> {
     if is_table(path) {
         if options.data.field.is_some() {

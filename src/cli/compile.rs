@@ -127,7 +127,7 @@ enum Weights {
     Link,
 }
 
-/// What follows `--pad-vocab`.
+/// The value of `--pad-vocab`.
 fn multiple(text: &str) -> Result<usize, String> {
     match text {
         "off" => Ok(0),
@@ -135,7 +135,7 @@ fn multiple(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What is padded: what was asked for, or what the target is fastest with.
+/// The padding that the options request, else the default of the target.
 fn padding(arguments: &Arguments) -> Result<Padding> {
     let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target.target) };
     if let Some(multiple) = arguments.pad_vocab {
@@ -143,7 +143,7 @@ fn padding(arguments: &Arguments) -> Result<Padding> {
     }
     match (padding.logits, padding.vocabulary) {
         (Logits::Padded, None) => {
-            Err(Usage("--logits padded needs a vocabulary that is padded; add --pad-vocab 64".to_owned()).into())
+            Err(Usage("--logits padded needs a padded vocabulary; add --pad-vocab 64".to_owned()).into())
         }
         _ => Ok(padding),
     }
@@ -165,7 +165,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
     if arguments.verify {
-        // Before any work that would be in vain.
+        // Before work that a missing runtime would make useless.
         backend.runtime_for(computes, &settings).check()?;
     } else if lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
         let name = backend.runtime(&settings).name();
@@ -217,7 +217,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
-        warn("nothing was padded: no input of token ids and no layer that scores tokens was found");
+        warn("nothing was padded, because planish found no input of token ids and no LM head");
     }
     if arguments.verify {
         let options = VerifyOptions {
@@ -228,7 +228,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         };
         let report = verify_compiled(&compiled.artifact, &source, &compiled.source, &options, &mut note)?;
         let remedy = match compiled.artifact.computes_in_half() {
-            true => "; --calibrate DATA and --keep-fp32 PATTERN keep in float32 what half precision does not hold",
+            true => {
+                "; --calibrate DATA and --keep-fp32 PATTERN keep operators in float32 whose values exceed the range of half precision"
+            }
             false => "",
         };
         let checked = VerificationFailed::check(&report);
@@ -241,7 +243,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     finish(compiled, arguments.json, written)
 }
 
-/// The ranges that half precision is chosen by, where they were asked for.
+/// The ranges that decide which operators stay in float32, if `--calibrate` is given.
 fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target.target;

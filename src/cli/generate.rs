@@ -95,7 +95,7 @@ pub(super) struct Arguments {
 type Ids = std::sync::Arc<[i64]>;
 
 fn parse_ids(text: &str) -> Result<Ids, String> {
-    let id = |id: &str| id.trim().parse().map_err(|_| format!("`{id}` is no token id"));
+    let id = |id: &str| id.trim().parse().map_err(|_| format!("`{id}` is not a token id"));
     text.split(',').map(id).collect()
 }
 
@@ -155,10 +155,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let config = configured(&arguments)?;
     let options = config.options(arguments.seed.unwrap_or(0))?;
     if arguments.seed.is_some() && !matches!(options.search, Search::Sample(_)) {
-        warn("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
+        warn("--seed has no effect, because no tokens are sampled; sample with --temperature, --top-k or --top-p");
     }
     if arguments.length_penalty.is_some() && !matches!(options.search, Search::Beams(_)) {
-        return Err(Usage("--length-penalty is of no use: there are no beams; search with --beams".to_owned()).into());
+        return Err(Usage("--length-penalty has no effect without a beam search; add --beams".to_owned()).into());
     }
     let text = match arguments.prompt.is_empty() {
         true => None,

@@ -1,4 +1,4 @@
-//! What of an ONNX graph is taken.
+//! The options that take a part of an ONNX graph.
 
 use std::str::FromStr;
 
@@ -23,7 +23,7 @@ pub(super) struct ImportArguments {
 }
 
 impl ImportArguments {
-    /// What these say.
+    /// The options for the import.
     ///
     /// # Errors
     /// When an input is given two shapes.

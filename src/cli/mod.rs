@@ -1,4 +1,4 @@
-//! The command line: a file a subcommand, arguments and printing only.
+//! The command line: one file for each subcommand, with its arguments and its output.
 
 mod bench;
 mod calibrate;
@@ -74,7 +74,7 @@ impl RuntimeArguments {
     }
 }
 
-/// What follows `--target`.
+/// The value of `--target`.
 fn backend(name: &str) -> Result<&'static Backend, String> {
     let Some(backend) = backend::find(name, BACKENDS) else {
         return Err(Target::find(name).err().map_or_else(String::new, |unknown| unknown.to_string()));
@@ -113,7 +113,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     };
     PROCESS.settle();
     let Err(error) = done else { return 0 };
-    // A reader that has seen enough, such as `head`, is no failure.
+    // A reader that has seen enough, such as `head`, is not a failure.
     let closed = |e: &(dyn std::error::Error + 'static)| {
         e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     };
@@ -143,7 +143,7 @@ fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref::<RuntimeError>(), Some(RuntimeError::Unavailable(_)))
 }
 
-/// The command line asks for something that does not exist.
+/// The arguments are wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
@@ -178,7 +178,7 @@ fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "warning: {text}");
 }
 
-/// Says on standard error what was taken for granted.
+/// Writes a note to standard error, such as a default that was assumed.
 fn note(text: &str) {
     // Standard error may be closed; a note is not worth failing for.
     let _ = writeln!(io::stderr(), "note: {text}");

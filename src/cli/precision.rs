@@ -39,7 +39,7 @@ enum Io {
 }
 
 impl PrecisionArguments {
-    /// What was asked for, of a model that is compiled for `target`.
+    /// The precision that the options request, for a model that is compiled for `target`.
     pub(super) fn precision(&self, target: &Target) -> Result<Option<HalfPrecision>> {
         let half = match (self.fp16, self.bf16) {
             (false, false) => return Ok(None),
@@ -50,8 +50,8 @@ impl PrecisionArguments {
         if target.computes_in_float32 && (self.keep_io == Some(Io::Half) || self.max_abs.is_some()) {
             let option = if self.max_abs.is_some() { "--max-abs" } else { "--keep-io half" };
             let why = format!(
-                "target {target} computes in float32, for it has no half kernels worth using: with --{half} it only \
-                 stores weights in half precision; leave out {option}, or choose --target onnx"
+                "target {target} computes in float32, because its runtime has no half-precision kernels worth using: \
+                 --{half} only stores weights in half precision; leave out {option}, or choose --target onnx"
             );
             return Err(Usage(why).into());
         }
@@ -59,7 +59,9 @@ impl PrecisionArguments {
         precision.keep = self.keep_fp32.iter().map(pattern).collect::<Result<_, _>>()?;
         if let Some(limit) = self.max_abs {
             if limit > half.max() {
-                return Err(Usage(format!("--max-abs {limit}: {half} ends at {}", half.max())).into());
+                return Err(
+                    Usage(format!("--max-abs {limit} exceeds {}, the largest number of {half}", half.max())).into()
+                );
             }
             if limit.is_nan() || limit <= 0.0 {
                 return Err(Usage("--max-abs is a positive number".to_owned()).into());

@@ -1,4 +1,4 @@
-//! TextTokenizer generation with the artifact of a decoder or an encoder-decoder: prompts of token ids in,
+//! Text generation with the artifact of a decoder or an encoder-decoder: prompts of token ids in,
 //! continuations out.
 //!
 //! A [`LanguageModel`] runs the artifact and holds its cache. [`Processors`] change its scores of the
@@ -138,7 +138,7 @@ pub fn generate(
 
 /// The error where no token is possible.
 fn nothing_follows() -> Error {
-    anyhow!("no token may follow: the settings of generation_config.json forbid all that are left")
+    anyhow!("no token may follow, because the settings of generation_config.json forbid all tokens")
 }
 
 /// What is known of a prompt's text before it is generated.

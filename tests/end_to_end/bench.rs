@@ -13,7 +13,7 @@ fn artifacts_of_a_model_are_measured_together() {
     for (name, model) in [("a", "bert"), ("b", "bert-classify"), ("a2", "bert")] {
         planish_compile(&golden(model), folder.path().join(name).as_path(), &[]).succeeds();
     }
-    // The references stand beside the artifacts, under their names.
+    // The references are beside the artifacts, under their names.
     for model in ["bert", "bert-classify"] {
         fs::create_dir(folder.path().join(model)).unwrap();
         for file in ["config.json", "model.safetensors"] {
@@ -116,7 +116,7 @@ fn images_have_no_sequence_length() {
     let row: Vec<&str> = table.lines().nth(2).unwrap().split('|').map(str::trim).collect();
     assert_eq!((row[4], row[5], row[11]), ("1", "-", "-"), "{table}");
     let more = ["--iterations", "3", "--json", "--seq", "4,8"];
-    let done = planish([&bench[..], &more].concat()).exits(0, &["warning: --seq is of no use to", "no sequences"]);
+    let done = planish([&bench[..], &more].concat()).exits(0, &["warning: --seq has no effect on", "no sequences"]);
     assert_eq!(done.stdout.lines().count(), 1, "one line, where no terminal is");
     assert!(!done.stderr.contains("note: "), "the document has the warnings: {}", done.stderr);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();

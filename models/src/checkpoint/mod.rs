@@ -140,7 +140,7 @@ impl Checkpoint {
         let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (tensor, shard) in map {
             let Some(shard) = shard.as_str().filter(|s| is_plain_name(s)) else {
-                return Err(bad(format!("tensor `{tensor}` is in {shard}, which is no plain file name")));
+                return Err(bad(format!("tensor `{tensor}` is in {shard}, which is not a plain file name")));
             };
             wanted.entry(shard).or_default().insert(tensor);
         }
@@ -207,7 +207,7 @@ impl Checkpoint {
         self.folder.join(CONFIG)
     }
 
-    /// What `config.json` holds.
+    /// The contents of `config.json`.
     #[must_use]
     pub fn config(&self) -> &Map<String, Value> {
         &self.config
@@ -228,7 +228,7 @@ impl Checkpoint {
         }
     }
 
-    /// A tensor and the file that holds it.
+    /// A tensor and the file that contains it.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<(&Arc<WeightFile>, &StoredTensor)> {
         let file = self.shards.get(*self.tensors.get(name)?)?;
