@@ -28,7 +28,7 @@ pub const MANIFEST: &str = "planish.json";
 pub struct Artifact {
     /// The folder.
     pub folder: PathBuf,
-    /// What its `planish.json` holds.
+    /// The contents of its `planish.json`.
     pub manifest: Manifest,
     /// The backend of its target.
     pub backend: &'static Backend,
@@ -38,7 +38,7 @@ impl Artifact {
     /// Opens an artifact.
     ///
     /// # Errors
-    /// When the folder is no artifact, or one of a version or for a target that is not known.
+    /// When the folder is not an artifact, or one of a version or for a target that is not known.
     pub fn open(folder: &Path) -> Result<Self> {
         Self::open_among(folder, BACKENDS)
     }
@@ -164,7 +164,7 @@ impl Artifact {
         resolved.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The bytes of the files that hold a part.
+    /// The bytes of the files that contain a part.
     #[must_use]
     pub fn bytes(&self, part: &PartManifest) -> u64 {
         let names = part.files.iter().chain(&self.manifest.linked);

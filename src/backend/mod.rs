@@ -1,4 +1,4 @@
-//! Backends: everything that differs by target. A backend is one value, and nothing else asks which target it is.
+//! Backends: everything that differs by target. A backend is one value, and no other code asks which target it compiles for.
 //!
 //! To add one: state its properties for passes (`planish_passes::Target`), an [`Emitter`] if it takes files of its own, the
 //! runtimes that load them, and give it a line in [`BACKENDS`].

@@ -71,7 +71,7 @@ impl Contest {
             let folder = artifact.folder.display();
             let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
             if !options.sequence.is_empty() && !takes_sequences(artifact) {
-                observer.warning(&format!("--seq is of no use to {folder}: the model takes no sequences"));
+                observer.warning(&format!("--seq has no effect on {folder}: the model takes no sequences"));
             }
             if let Some(length) = options.sequence.iter().find(|length| **length > longest) {
                 return Err(format!("--seq {length}: {folder} takes at most {longest} tokens"));

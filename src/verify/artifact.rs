@@ -1,4 +1,4 @@
-//! Holding an artifact against the model that it was compiled from.
+//! Comparing an artifact with the model that it was compiled from.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,9 +33,9 @@ pub struct VerifyOptions {
     pub settings: RuntimeSettings,
 }
 
-/// What came of a verification.
+/// The result of a verification.
 pub struct Verified {
-    /// The model that the artifact was held against.
+    /// The model that the artifact was compared with.
     pub source: PathBuf,
     /// The figures.
     pub report: Report,
@@ -162,8 +162,8 @@ impl Verification<'_> {
         })
     }
 
-    /// What says what is right. Quantized operators round where other kernels of them need not, so those of ONNX
-    /// Runtime are held against its own.
+    /// The reference. Quantized operators round where other kernels of them need not, so those of ONNX
+    /// Runtime are compared with its own.
     fn reference(&self, graph: &Graph, options: SessionOptions) -> Result<Reference> {
         let interpreter = || Interpreter { limits: reference_limits(graph) }.load(Model::Graph(graph), options);
         let Some(file) = &self.onnx_file else { return Ok(Reference::interpreter(interpreter()?)) };
@@ -177,7 +177,7 @@ impl Verification<'_> {
     }
 }
 
-/// What stands in the inputs of a part of a model; `pad` is the id that pads short sequences.
+/// The values of the inputs of a part of a model; `pad` is the id that pads short sequences.
 pub(crate) fn input_specs(ports: &[Port], part: &PartManifest, pad: Option<i64>) -> Result<Vec<InputSpec>> {
     let values = |input: &Input| {
         let values = match (input.value.name.as_str(), input.end) {
