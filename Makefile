@@ -3,6 +3,7 @@
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
 # bench-compile takes), TRT (no: leave TensorRT out), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
+# GPU_TARGETS (what gpu-check runs),
 # PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
@@ -35,6 +36,7 @@ BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
 OPTIMUM := .deps/compat-optimum
 EXPORTERS := .deps/compat-exporters
+TENSORRT := .deps/compat-tensorrt
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
 
@@ -100,7 +102,7 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, meas
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-genai compat-optimum ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-genai compat-optimum compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
@@ -115,6 +117,10 @@ compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text 
 compat-optimum: deps build $(OPTIMUM)/.installed ## ... by Optimum's classes (installs PyTorch, several GB)
 	HF_HUB_OFFLINE=1 $(OPTIMUM)/bin/python tests/compat/check_optimum.py $(PLANISH) $(GOLDENS)
 
+.PHONY: compat-tensorrt
+compat-tensorrt: deps build $(TENSORRT)/.installed ## ... by NVIDIA's Python bindings of TensorRT-RTX, which build the same engines
+	$(TENSORRT)/bin/python tests/compat/check_tensorrt.py $(PLANISH) $(MINILM) $(sort $(dir $(wildcard fixtures/goldens/*/config.json)))
+
 # Tiny models of transformers' architectures, as other exporters write them.
 EXPORTED := $(TARGET_DIR)/compat-exporters
 
@@ -126,6 +132,7 @@ compat-exporters: deps build $(EXPORTERS)/.installed $(OPTIMUM)/.installed ## ho
 
 $(COMPAT)/.installed: tests/compat/requirements.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
+$(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 %/.installed:
 	rm -rf $*
@@ -184,13 +191,25 @@ bench-generate: deps build ## generation with the cache against without it, by D
 GPU_GOLDENS := bert roberta-mlm gpt2 llama qwen3 phi3-longrope t5
 GPU_CHECK := $(TARGET_DIR)/gpu-check
 
+# Targets whose artifacts run on a GPU: ort-cuda needs PLANISH_ORT_LIB of a GPU build of ONNX Runtime.
+GPU_TARGETS ?= ort-cuda trt
+
 .PHONY: gpu-check
-gpu-check: build ## compile goldens for ort-cuda and verify them, given PLANISH_ORT_LIB of a GPU build (docs/gpu.md)
+gpu-check: build ## compile goldens for GPU_TARGETS, verify them on the GPU, and measure them (docs/gpu.md)
 	@rm -rf $(GPU_CHECK) && mkdir -p $(GPU_CHECK)
-	@for golden in $(GPU_GOLDENS); do for half in "" --fp16 --bf16; do \
-	  echo "== $$golden $$half"; \
-	  $(PLANISH) compile fixtures/goldens/$$golden -o $(GPU_CHECK)/$$golden$$half --target ort-cuda $$half --verify || exit; \
-	done; done
+	@for target in $(GPU_TARGETS); do for golden in $(GPU_GOLDENS); do for half in "" --fp16 --bf16; do \
+	  out=$(GPU_CHECK)/$$target-$$golden$$half; \
+	  echo "== $$target $$golden $$half"; \
+	  $(PLANISH) compile fixtures/goldens/$$golden -o $$out --target $$target $$half || exit; \
+	  $(PLANISH) verify $$out && $(PLANISH) bench $$out --batch 1,8 || exit; \
+	done; done; done
+
+# Needs valgrind. The suppressions are for a read past a string in glibc's own loader.
+.PHONY: valgrind-tensorrt
+valgrind-tensorrt: deps ## run the tests of TensorRT-RTX's builder in valgrind: building, refusals, cancelling
+	cargo test -p planish-runtimes --features tensorrt-rtx --test tensorrt --no-run $(CARGO_FLAGS)
+	cd runtimes && valgrind --error-exitcode=9 --leak-check=no --suppressions=../tools/valgrind.supp \
+	  $$(ls -t $(abspath $(TARGET_DIR))/debug/deps/tensorrt-* | grep -v '\.d$$' | head -1) --test-threads 1
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS (needs nightly Rust and cargo-fuzz)

@@ -214,10 +214,10 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
         config.ignore_end_tokens();
     }
     if arguments.seed.is_some() && !config.do_sample {
-        warn("--seed is of no use: no tokens are drawn; draw with --temperature, --top-k or --top-p");
+        warn("--seed has no effect, because no tokens are sampled; sample with --temperature, --top-k or --top-p");
     }
     if arguments.length_penalty.is_some() && config.num_beams == NonZeroUsize::MIN {
-        return Err(Usage("--length-penalty is of no use: there are no beams; search with --beams".to_owned()).into());
+        return Err(Usage("--length-penalty has no effect without a beam search; add --beams".to_owned()).into());
     }
     Ok(config)
 }
