@@ -120,14 +120,14 @@ impl Artifact {
         Ok((Format::ENGINE, engine))
     }
 
-    /// The runtime that it runs on: the one that the user chose, that of its engines where it has them, or the first one of
-    /// its backend that has kernels for what it computes in.
+    /// The runtime that it runs on: the one that the user chose, that of its engines where it has them, or the one that it
+    /// was compiled for.
     #[must_use]
     pub fn runtime(&self, settings: &RuntimeSettings) -> Box<dyn Runtime> {
         let engines = self.backend.engines.filter(|_| self.manifest.parts.iter().any(|part| part.engine.is_some()));
         match settings.runtime.or(engines) {
             Some(make) => make(settings),
-            None => self.backend.runtime_for(self.computes(), settings),
+            None => self.backend.runtime(settings),
         }
     }
 

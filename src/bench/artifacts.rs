@@ -83,10 +83,7 @@ impl Contest {
     /// The runtimes that an artifact is measured on.
     fn runtimes_of(&self, artifact: &Artifact) -> Vec<Box<dyn Runtime>> {
         match self.runtimes.as_slice() {
-            [] if artifact.manifest.parts.iter().any(|part| part.engine.is_some()) => {
-                vec![artifact.runtime(&self.settings)]
-            }
-            [] => vec![artifact.backend.runtime(&self.settings)],
+            [] => vec![artifact.runtime(&self.settings)],
             named => named.iter().map(|make| make(&self.settings)).collect(),
         }
     }

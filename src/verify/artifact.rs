@@ -7,7 +7,7 @@ use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::{Loaded, Part};
 use planish_runtimes::{
-    Arithmetic, Format, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
+    Arithmetic, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
 };
 
 use super::{
@@ -77,12 +77,12 @@ pub fn verify_compiled(
 
 /// The runtime that runs an artifact. `note` is told where that is not the one that the user would expect.
 pub(crate) fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mut dyn FnMut(&str)) -> Box<dyn Runtime> {
-    let (first, computes) = (artifact.backend.runtime(settings), artifact.computes());
-    let taken = artifact.runtime(settings);
-    if lacks(first.as_ref(), computes).is_some()
-        && settings.runtime.is_none()
-        && !taken.formats().contains(&Format::ENGINE)
-    {
+    let (first, computes) = (artifact.runtime(settings), artifact.computes());
+    if settings.runtime.is_some() || lacks(first.as_ref(), computes).is_none() {
+        return first;
+    }
+    let taken = artifact.backend.runtime_for(computes, settings);
+    if taken.name() != first.name() {
         let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
         note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));
     }
