@@ -142,7 +142,7 @@ fn an_encoder_on_onnx_runtime() {
     // Commands find the files.
     planish(["verify".as_ref(), out.as_os_str()]).exits(0, &[]);
     planish(["inspect".as_ref(), out.as_os_str()]).exits(0, &[]);
-    let cells = ["--batch", "1", "--seq", "8", "--runs", "1"].map(AsRef::as_ref);
+    let cells = ["--batch", "1", "--seq", "8", "--iterations", "1"].map(AsRef::as_ref);
     planish(["bench".as_ref(), out.as_os_str()].into_iter().chain(cells)).exits(0, &[]);
 
     // The folders are planish's own: an artifact of another layout may replace them, and the other way round.
@@ -230,7 +230,7 @@ fn an_engine_and_its_profiles() {
     let more = [&more[..], &["--keep-onnx"]].concat();
     planish_compile(&golden("bert"), &out, &[&PACKAGE[..], &more].concat()).exits(0, &[OTHER_PRODUCT]);
     let profiles =
-        ["--shapes", "batch_size=1:8:16,sequence_length=1:64:64", "--shapes", "batch_size=1:2:2,sequence_length=64"];
+        ["--shapes", "batch_size=1:8:16,sequence_length=1:16:16", "--shapes", "batch_size=1:2:2,sequence_length=32"];
     let options = [&profiles[..], &["--gpu", "sm89", "--keep-onnx"]].concat();
     planish(["build-engine".as_ref(), out.as_os_str()].into_iter().chain(options.iter().map(AsRef::as_ref))).succeeds();
     assert_eq!(names(&out.join("bert/1")), ["model.layers.json", "model.onnx", "model.plan"]);
