@@ -37,7 +37,7 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
-    /// on NVIDIA GPUs)
+    /// on NVIDIA GPUs), trt (TensorRT)
     #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
     target: &'static Backend,
     /// What the model is for: feature-extraction, fill-mask, text-classification,
@@ -71,7 +71,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
     /// Pad tables of tokens, and the layers that score them, to a multiple of N rows; `off` or 0 leaves
-    /// them [default: off for onnx and ort, 64 for ort-cuda]
+    /// them [default: off for onnx and ort, 64 for ort-cuda and trt]
     #[arg(long, value_name = "N", value_parser = multiple)]
     pad_vocab: Option<usize>,
     /// What logits look like where the vocabulary is padded: sliced (one for each token), padded (as many

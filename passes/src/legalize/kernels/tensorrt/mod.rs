@@ -3,21 +3,15 @@
 mod operators;
 
 use planish_ir::ops::{Foreign, Setting};
-use planish_ir::{DType, Graph, Type, ValueId};
+use planish_ir::{DType, Graph, Node, Op, Type, ValueId};
 
 use super::Signature;
 use super::tables::{missing, onnx_name, standard};
 use crate::legalize::substitute::is_zero;
-use operators::{CONSTANTS, GROUPS, HELD, subject};
+use operators::{CONSTANTS, GROUPS, HELD, QUANTIZED, subject};
 
-/// The first opset that the parser does not document.
-const OPSET_END: u32 = 25;
-
-/// Why TensorRT takes no operator of a signature at an opset.
+/// Why TensorRT takes no operator of a signature. Its parser reads every opset in the same way.
 pub(crate) fn tensorrt(signature: &Signature<'_>, opset: u32) -> Option<String> {
-    if opset >= OPSET_END {
-        return Some(format!("TensorRT reads opsets up to {}", OPSET_END - 1));
-    }
     standard(signature, opset).or_else(|| {
         missing(signature, |name| match name {
             "select.condition" => Some(&[DType::Bool]),
@@ -28,8 +22,22 @@ pub(crate) fn tensorrt(signature: &Signature<'_>, opset: u32) -> Option<String> 
     })
 }
 
+/// Why TensorRT does not hold an input or a weight.
+pub(crate) fn tensorrt_value(graph: &Graph, value: ValueId) -> Option<String> {
+    let quantized = graph.weight(value).is_some_and(|weight| QUANTIZED.contains(&weight.dtype()));
+    let is_moved = |node: &Node| match &node.op {
+        Op::Foreign(foreign) if foreign.is("DequantizeLinear") || foreign.is("QuantizeLinear") => false,
+        op => op.operands().contains(&value),
+    };
+    let outside = || graph.outputs().iter().any(|output| output.value == value);
+    if quantized && (outside() || graph.nodes().any(|(_, node)| is_moved(node))) {
+        return Some("TensorRT takes constants of quantized types into DequantizeLinear only".to_owned());
+    }
+    unheld(graph.type_of(value))
+}
+
 /// Why TensorRT holds no value of a type.
-pub(crate) fn tensorrt_value(ty: &Type) -> Option<String> {
+fn unheld(ty: &Type) -> Option<String> {
     match ty {
         Type::Tensor(_) | Type::Unranked(_) => {
             let dtype = ty.dtype().filter(|dtype| !HELD.contains(dtype))?;
@@ -70,7 +78,7 @@ pub(crate) fn tensorrt_foreign(graph: &Graph, foreign: &Foreign) -> Option<Strin
         }
     }
     let results = foreign.results.0.iter().flatten();
-    node.limit().map(str::to_owned).or_else(|| results.filter_map(tensorrt_value).next())
+    node.limit().map(str::to_owned).or_else(|| results.filter_map(unheld).next())
 }
 
 /// Why there is no operator of a name.

@@ -21,6 +21,9 @@ const INTEGERS: &[DType] = &[I32, I64];
 /// The element types of values, constants included.
 pub(super) const HELD: &[DType] = &[Bool, I8, I32, I64, U8, F16, Bf16, F32, F8E4M3FN, I4, F4E2M1];
 
+/// The element types of quantized values.
+pub(super) const QUANTIZED: &[DType] = &[I8, F8E4M3FN, I4, F4E2M1];
+
 /// What TensorRT takes. A test compares it with fixtures/trt/parser.csv.
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -29,7 +32,7 @@ pub(super) const GROUPS: &[Group] = &[
         types: FLOATS,
     },
     Group {
-        operators: "Elu Gelu HardSigmoid LeakyRelu PRelu Relu Selu Sigmoid Softplus Softsign Swish ThresholdedRelu",
+        operators: "Elu Gelu HardSigmoid LeakyRelu PRelu Selu Sigmoid Softplus Softsign Swish ThresholdedRelu",
         types: FLOATS,
     },
     Group {
@@ -47,7 +50,7 @@ pub(super) const GROUPS: &[Group] = &[
         types: FLOATS,
     },
     Group {
-        operators: "ConvTranspose GRU GlobalLpPool HardSwish LSTM LpNormalization LpPool Mish RNN RandomNormal \
+        operators: "ConvTranspose GRU GlobalLpPool HardSwish LpNormalization LpPool Mish RNN RandomNormal \
                     RandomNormalLike RandomUniform RandomUniformLike",
         types: &[F16, F32],
     },
@@ -60,6 +63,8 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group { operators: "Shrink", types: &[I32, I64, F16, F32] },
     Group { operators: "BlackmanWindow HammingWindow HannWindow Range", types: INTEGERS },
+    Group { operators: "LSTM", types: FLOATS },
+    Group { operators: "Relu", types: &[I64, F16, Bf16, F32] },
     Group { operators: "And Not Or Xor", types: &[Bool] },
     Group { operators: "ConstantOfShape Equal Pad", types: COMPUTED },
     Group { operators: "DepthToSpace SpaceToDepth", types: &[I8, I32, I64, F16, Bf16, F32] },
@@ -69,7 +74,7 @@ pub(super) const GROUPS: &[Group] = &[
         types: MOVED,
     },
     Group { operators: "Cast CastLike Identity Shape Size", types: CONVERTED },
-    Group { operators: "DequantizeLinear", types: &[I8, F8E4M3FN, I4, F4E2M1] },
+    Group { operators: "DequantizeLinear", types: QUANTIZED },
 ];
 
 /// The operand whose element type decides, by its position; the first where an operator is not here. `None` is the
