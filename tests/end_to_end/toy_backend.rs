@@ -22,7 +22,7 @@ use crate::support::{Silent, golden, scratch};
 static TOY: Target = Target {
     name: "toy",
     summary: "a backend of a test",
-    kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_| None },
+    kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     absorbs_biases: true,
