@@ -1,4 +1,4 @@
-//! Why a graph has no value.
+//! The errors of the interpreter.
 
 use planish_ir::weight::WeightError;
 use planish_ir::{Origin, Symbol, TensorType};

@@ -37,7 +37,7 @@ pub fn evaluate_with(
 /// Runs graphs, with what a caller gives it to run them with.
 #[derive(Clone, Copy, Default)]
 pub struct Interpreter<'a> {
-    /// Reads what operators of ONNX hold in its encoding; without one, these are not computed.
+    /// Reads what operators of ONNX contain in its encoding; without one, these are not computed.
     pub reader: Option<&'a dyn Reader>,
     /// Where a run ends.
     pub limits: Limits,

@@ -2,7 +2,7 @@
 //!
 //! [`evaluate`] runs a graph, [`evaluate_with`] shows every value to a caller, [`evaluate_op`]
 //! applies one operator. An [`Interpreter`] runs graphs with what a caller sets: [`Limits`], and a
-//! [`Reader`] of what operators of ONNX hold in its encoding. The operators' docs in `planish_ir::ops` are the specification; what they
+//! [`Reader`] of what operators of ONNX contain in its encoding. The operators' docs in `planish_ir::ops` are the specification; what they
 //! leave open is said here:
 //!
 //! - **Floats** compute in `f64`, with transcendental functions from `libm`, and are rounded to

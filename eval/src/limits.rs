@@ -1,11 +1,11 @@
-//! Where a run ends with an error.
+//! The limits of a run.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use planish_ir::TensorType;
 
-/// Where a run ends with an error. `None` stands for no limit.
+/// The limits of a run. `None` stands for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// The most bytes that a run may hold at once: weights that were read, results that are still needed, and what
@@ -55,7 +55,7 @@ impl Memory {
         if let Some(limit) = self.limit
             && self.held.saturating_add(bytes) > limit
         {
-            return Err(format!("{} takes {bytes} bytes; the run holds {} and may hold {limit}", what(), self.held));
+            return Err(format!("{} takes {bytes} bytes; the run uses {} and may use {limit}", what(), self.held));
         }
         let reserve = |bytes: usize| Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
         match usize::try_from(bytes).is_ok_and(reserve) {
@@ -149,9 +149,9 @@ mod tests {
         let mut memory = Memory::new(Some(100));
         let what = || "x".to_owned();
         memory.check(Some(100), what).unwrap();
-        assert_eq!(memory.check(Some(101), what).unwrap_err(), "x takes 101 bytes; the run holds 0 and may hold 100");
+        assert_eq!(memory.check(Some(101), what).unwrap_err(), "x takes 101 bytes; the run uses 0 and may use 100");
         memory.hold(60);
-        assert_eq!(memory.check(Some(41), what).unwrap_err(), "x takes 41 bytes; the run holds 60 and may hold 100");
+        assert_eq!(memory.check(Some(41), what).unwrap_err(), "x takes 41 bytes; the run uses 60 and may use 100");
         memory.free(20);
         memory.check(Some(60), what).unwrap();
     }

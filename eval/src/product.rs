@@ -12,7 +12,7 @@ const ROWS: usize = 256;
 /// Columns of the right matrix that are converted to `f64` at once, by each thread.
 const COLUMNS: usize = 64;
 
-/// A matrix whose element (row, column) stands at `row * row_step + column * column_step`.
+/// A matrix whose element (row, column) is at `row * row_step + column * column_step`.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     pub(crate) elements: &'a [f64],

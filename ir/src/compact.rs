@@ -1,4 +1,4 @@
-//! Compaction: a graph without what is dead.
+//! Compaction: a copy of a graph without its dead nodes and weights.
 
 use std::collections::{HashMap, HashSet};
 

@@ -19,7 +19,7 @@ macro_rules! dtypes {
                 match self { $(DType::$variant => $name,)* }
             }
 
-            /// Bits that an element takes where many stand together: those of fewer than 8 bits share bytes, the
+            /// Bits that an element takes where many are together: those of fewer than 8 bits share bytes, the
             /// first one in the lowest bits, and the last byte is filled up with zeros. 0 for text, whose elements
             /// are of different lengths.
             #[must_use]

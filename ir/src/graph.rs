@@ -265,7 +265,7 @@ impl Graph {
     /// Changes how a weight comes about.
     ///
     /// # Errors
-    /// When the value is no weight, or one of another element type or shape.
+    /// When the value is not a weight, or one of another element type or shape.
     pub fn set_weight(&mut self, id: ValueId, weight: Weight) -> Result<(), BuildError> {
         let Value { name, def, ty, .. } = &mut self.values[id];
         match def {
@@ -277,7 +277,7 @@ impl Graph {
                 let (dtype, shape) = (weight.dtype(), weight.shape());
                 Err(BuildError(format!("the weight `{name}` is {ty}, and {dtype}{shape:?} cannot take its place")))
             }
-            _ => Err(BuildError(format!("`{name}` is no weight, and cannot become one"))),
+            _ => Err(BuildError(format!("`{name}` is not a weight, and cannot become one"))),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::ValueId;
 use crate::graph::Value;
 use crate::handle::Arena;
 
-/// A name that is taken: its hash, and the value that has it. The name itself stands in the value alone.
+/// A name that is taken: its hash, and the value that has it. The name itself is in the value alone.
 #[derive(Clone, Copy)]
 struct Entry {
     hash: u64,

@@ -1,4 +1,4 @@
-//! Where a value or weight came from: what diagnostics print.
+//! The origin of a value or a weight, which diagnostics print.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What values are.
+//! The types of values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -111,7 +111,7 @@ impl FromStr for Type {
             ("seq", [of]) => Ok(Type::Sequence(Box::new(of.parse()?))),
             ("optional", [of]) => Ok(Type::Optional(Box::new(of.parse()?))),
             ("map", [key, of]) => Ok(Type::Map(key.parse()?, Box::new(of.parse()?))),
-            _ => Err(format!("`{text}` is no type")),
+            _ => Err(format!("`{text}` is not a type")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The verifier. After it, code trusts the graph.
+//! The verifier. Other code relies on the invariants that it checks.
 //!
 //! | | invariant |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | V03 | names of values are unique and not empty |
 //! | V04 | outputs have unique, non-empty names that no other input has, and values of the graph |
 //! | V05 | a weight has the type of its value |
-//! | V06 | a node's results name it as what defines them, and each node stands in the order once |
+//! | V06 | a node's results name it as what defines them, and each node is in the order once |
 //! | V07 | every symbol of a type or an attribute is a dimension of an input, or of a result of a `foreign` node no later |
 //! | V08 | no known dimension is negative |
-//! | V09 | only `foreign` operators take what is no tensor of a known number of dimensions |
+//! | V09 | only `foreign` operators take what is not a tensor of a known number of dimensions |
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::{Def, Dim, Graph, Node, Op, Output, Symbol, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
     /// Everything that breaks one, in the order in which it was found: at least one. A value that breaks several
-    /// invariants, or whose user breaks one for it, stands here more than once.
+    /// invariants, or whose user breaks one for it, is here more than once.
     pub violations: Vec<Violation>,
 }
 
@@ -128,7 +128,7 @@ impl Checks<'_> {
             let name = || node.outputs.first().map_or("?", |v| &graph.value(*v).name);
             let what = || format!("`{}` at `{}`", node.op.kind(), name());
             if !placed.insert(id) {
-                self.fail("V06", format!("{} stands in the order twice", what()));
+                self.fail("V06", format!("{} is twice in the order", what()));
                 continue;
             }
             let operands = node.op.operands();
@@ -137,7 +137,7 @@ impl Checks<'_> {
                     self.fail("V01", format!("{} uses {operand:?} before it is defined", what()));
                 }
             }
-            // What is no value of the graph has no type.
+            // What is not a value of the graph has no type.
             if operands.iter().all(|operand| graph.get_value(*operand).is_some()) {
                 self.types(node, &what);
             }
@@ -184,7 +184,7 @@ impl Checks<'_> {
         }
     }
 
-    /// V07 of one dimension; `what` says where it stands.
+    /// V07 of one dimension; `what` says where it is.
     fn symbols(&mut self, dim: &Dim, symbols: &HashSet<Symbol>, what: impl Fn() -> String) {
         if let Some(symbol) = dim.symbols().find(|s| !symbols.contains(*s)) {
             let text = "but neither an input nor an earlier result has the dimension";

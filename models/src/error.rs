@@ -1,4 +1,4 @@
-//! Why a checkpoint cannot be loaded.
+//! The errors of loading a checkpoint.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub enum ModelError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file or folder is not what it should be.
@@ -23,7 +23,7 @@ pub enum ModelError {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the file.
         message: String,
     },
     /// A tensor that the model needs is in no weight file.
@@ -43,7 +43,7 @@ pub enum ModelError {
         name: String,
         /// The weight file.
         path: PathBuf,
-        /// What was expected and what is there.
+        /// The expected and the actual properties.
         message: String,
     },
     /// The architecture has no such head.

@@ -39,11 +39,11 @@ pub struct Loaded {
     /// One graph; of an encoder-decoder the encoder, the decoder of the first tokens, and the decoder
     /// that continues from a cache. Each takes what those before it give.
     pub parts: Vec<Part>,
-    /// What its outputs are for, where that is known: an ONNX graph does not say.
+    /// The task; absent for an ONNX graph whose outputs do not tell it.
     pub task: Option<Task>,
     /// The architecture's `model_type`.
     pub architecture: &'static str,
-    /// What was ignored or assumed, a line each.
+    /// What planish ignored or assumed, one line each.
     pub warnings: Vec<String>,
     /// The longest sequence it takes, in tokens; absent where it takes none or has no limit.
     pub max_positions: Option<usize>,

@@ -36,11 +36,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
 pub struct Architecture {
     /// The value of `model_type` in `config.json`.
     pub model_type: &'static str,
-    /// What the names of its classes in the transformers library begin with.
+    /// The prefix of the names of its classes in the transformers library.
     pub(crate) class_prefix: &'static str,
     /// The tasks that it has heads for; the first is taken where nothing says which.
     pub tasks: &'static [Task],
-    /// What the base model goes by in the checkpoint of a model with a head.
+    /// The name of the base model in the checkpoint of a model with a head.
     pub(crate) base: &'static str,
     /// Configuration keys that it reads, in lists that architectures share.
     pub(crate) keys: &'static [&'static [&'static str]],
@@ -75,7 +75,7 @@ impl Architecture {
     }
 }
 
-/// What callers need to know of a built model besides its graph.
+/// The properties of a built model that callers need besides its graph.
 pub(crate) struct Interface {
     /// The longest sequence it takes, where it takes sequences and has a limit.
     pub(crate) max_positions: Option<usize>,

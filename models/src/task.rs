@@ -1,11 +1,11 @@
-//! Tasks: what a model's outputs are for. Names are those of Optimum.
+//! Tasks: the purpose of a model's outputs. Names are those of Optimum.
 
 use std::fmt;
 use std::str::FromStr;
 
 macro_rules! tasks {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, synonyms $synonyms:expr, classes $classes:expr;)*) => {
-        /// What a model's outputs are for.
+        /// The purpose of a model's outputs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Task { $($(#[$doc])* $variant,)* }
 

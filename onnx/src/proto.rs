@@ -180,7 +180,7 @@ pub struct AttributeProto {
     pub ref_attr_name: String,
 }
 
-/// Which field of an attribute holds its value.
+/// Which field of an attribute contains its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub enum AttributeType {
@@ -249,10 +249,10 @@ pub struct TensorProto {
     /// Elements of unsigned 32 and 64 bit integers.
     #[prost(uint64, repeated, tag = "11")]
     pub uint64_data: Vec<u64>,
-    /// Where the elements stand, if not here: keys `location`, `offset`, `length`.
+    /// Where the elements are, if not here: keys `location`, `offset`, `length`.
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
-    /// Whether the elements stand here (0) or in another file (1).
+    /// Whether the elements are here (0) or in another file (1).
     #[prost(int32, tag = "14")]
     pub data_location: i32,
     /// Not of the format: where in the file the reader left `raw_data`, which it did not read. See

@@ -1,4 +1,4 @@
-//! What running a model on data has shown of its values.
+//! The ranges of values that calibration measured.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Range {
 }
 
 /// What data shows of a model's values: by the part of the model, and the name that a value has in
-/// the canonical graph of that part. The scaled scores of an attention stand under `RESULT/scores`,
+/// the canonical graph of that part. The scaled scores of an attention are under `RESULT/scores`,
 /// see [`OBSERVE`](crate::observe::OBSERVE).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CalibrationTable {

@@ -52,7 +52,7 @@ pub struct FeaturePadding {
 }
 
 /// The notes of the last application of each pass, in the order of [`PASSES`](crate::PASSES). A pass that runs in
-/// several rounds says anew in each of them what holds, so its last notes replace the ones before.
+/// several rounds reports the current state in each of them, so its last notes replace the ones before.
 pub fn last_notes(stages: &[crate::Stage]) -> impl Iterator<Item = &Note> {
     let last = |pass: &'static str| stages.iter().rev().find(move |stage| stage.pass == pass);
     crate::PASSES.iter().filter_map(move |pass| last(pass.name)).flat_map(|stage| &stage.notes)

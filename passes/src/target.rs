@@ -1,4 +1,4 @@
-//! What graphs are compiled for.
+//! The targets that graphs are compiled for.
 
 use std::fmt;
 
@@ -162,9 +162,9 @@ pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &ORT_CUDA, &TRT];
 /// Targets to come.
 const PLANNED: &[&str] = &["cuda"];
 
-/// A name is no target.
+/// A name is not a target.
 #[derive(Debug, thiserror::Error)]
-#[error("`{name}` is {}; there are {}", if PLANNED.contains(&name.as_str()) { "not there yet" } else { "no target" }, names().join(", "))]
+#[error("`{name}` is {}; there are {}", if PLANNED.contains(&name.as_str()) { "not implemented yet" } else { "not a target" }, names().join(", "))]
 pub struct UnknownTarget {
     /// The name.
     name: String,
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(Target::find(target.name).unwrap(), *target);
         }
         let message = |name: &str| Target::find(name).unwrap_err().to_string();
-        assert_eq!(message("cuda"), "`cuda` is not there yet; there are onnx, ort, ort-cuda, trt");
-        assert_eq!(message("ORT"), "`ORT` is no target; there are onnx, ort, ort-cuda, trt");
+        assert_eq!(message("cuda"), "`cuda` is not implemented yet; there are onnx, ort, ort-cuda, trt");
+        assert_eq!(message("ORT"), "`ORT` is not a target; there are onnx, ort, ort-cuda, trt");
     }
 }

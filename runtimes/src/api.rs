@@ -88,7 +88,7 @@ pub trait Session {
     fn run_bound(&mut self) -> Result<(), RuntimeError>;
 }
 
-/// The kind of a file that holds a model.
+/// The kind of a file that contains a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Its name in messages, e.g. `ONNX`.

@@ -34,10 +34,15 @@ pub use api::{
 pub use reference::{OnnxReader, ReferenceRuntime};
 pub use value::RuntimeValue;
 
-/// Every runtime, the reference first. `ort_library` is the file or folder of ONNX Runtime's
-/// shared library that the user named, if any.
+/// Every runtime, the reference first. The libraries are the files or folders of the shared libraries of ONNX Runtime and
+/// TensorRT that the user named, if any.
 #[must_use]
-pub fn runtimes(ort_library: Option<PathBuf>) -> Vec<Box<dyn Runtime>> {
+pub fn runtimes(ort_library: Option<PathBuf>, trt_library: Option<PathBuf>) -> Vec<Box<dyn Runtime>> {
     let ort = |provider| ort::OnnxRuntime::with(provider, ort_library.clone());
-    vec![Box::new(ReferenceRuntime::default()), Box::new(ort(ort::Provider::Cpu)), Box::new(ort(ort::Provider::Cuda))]
+    vec![
+        Box::new(ReferenceRuntime::default()),
+        Box::new(ort(ort::Provider::Cpu)),
+        Box::new(ort(ort::Provider::Cuda)),
+        Box::new(tensorrt::TensorRt::new(trt_library)),
+    ]
 }

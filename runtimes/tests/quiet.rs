@@ -11,7 +11,7 @@ use planish_runtimes::{Model, Runtime, SessionOptions};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx");
 
-/// Run by the test below in a process of its own: loading a file that is no model and looking up a
+/// Run by the test below in a process of its own: loading a file that is not a model and looking up a
 /// row that is not there are errors that ONNX Runtime logs.
 #[test]
 #[ignore = "the other test's child"]

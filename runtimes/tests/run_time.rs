@@ -60,7 +60,7 @@ fn a_run_keeps_to_its_memory() {
     run(Some(1 << 20)).unwrap();
     let error = run(Some(300)).unwrap_err();
     assert!(error.contains("reference could not run the graph `counts`: at `"), "{error}");
-    assert!(error.contains(" bytes; the run holds ") && error.ends_with(" and may hold 300"), "{error}");
+    assert!(error.contains(" bytes; the run uses ") && error.ends_with(" and may use 300"), "{error}");
 }
 
 /// Sizes that no memory holds are errors, of weights and of results, whatever the operator.
@@ -93,6 +93,6 @@ fn sizes_that_no_memory_holds() {
     }
     let weight = "weight @w = uniform(1) : f32[1000, 4]\n%y = linear(%x, @w) : f32[1, 1000]";
     let error = run(weight, Some(1 << 10)).unwrap_err().to_string();
-    assert!(error.contains("weight `w` (unknown origin): f32[1000, 4] takes 16000 bytes; the run holds 0"), "{error}");
+    assert!(error.contains("weight `w` (unknown origin): f32[1000, 4] takes 16000 bytes; the run uses 0"), "{error}");
     run(weight, Some(1 << 15)).unwrap();
 }

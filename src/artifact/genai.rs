@@ -1,4 +1,4 @@
-//! `genai_config.json`, from which onnxruntime-genai knows how to run a decoder. Its keys are those
+//! `genai_config.json`, which tells onnxruntime-genai how to run a decoder. Its keys are those
 //! that version 0.18 of that library reads.
 
 use std::fs;
@@ -36,10 +36,10 @@ const SEARCH: &[&str] = &[
     "top_p",
 ];
 
-/// Those of them that are booleans.
+/// The keys whose values are booleans.
 const SWITCHES: &[&str] = &["do_sample", "early_stopping"];
 
-/// What else generation_config.json may say without changing which tokens are chosen, or is written elsewhere.
+/// The other keys of generation_config.json that do not change which tokens are chosen, or that are written elsewhere.
 const WITHOUT_EFFECT: &[&str] = &[
     "bos_token_id",
     "cache_implementation",
@@ -60,7 +60,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 /// the library will not do that those files say.
 ///
 /// # Errors
-/// When the model is no decoder, a configuration file does not say what it should, or the file
+/// When the model is not a decoder, a configuration file does not say what it should, or the file
 /// cannot be written.
 pub(crate) fn write(
     model: &Loaded,
@@ -101,7 +101,7 @@ pub(crate) fn write(
     Ok((!dropped.is_empty()).then(warning))
 }
 
-/// What the library gets wrong about a model: it pads on the right, and never reads a text anew.
+/// The differences of the library from the model: it pads on the right, and it never computes a text again.
 pub(crate) fn warnings(model: &Loaded) -> Vec<String> {
     let mut nodes = model.parts.iter().flat_map(|part| part.graph.nodes());
     let windowed = nodes.any(|(_, node)| matches!(&node.op, Op::Attention(attention) if attention.window.is_some()));
@@ -120,10 +120,10 @@ pub(crate) fn warnings(model: &Loaded) -> Vec<String> {
     padding.into_iter().chain(crossing).collect()
 }
 
-/// What follows from the graph.
+/// The settings that follow from the graph.
 fn document(model: &Loaded, file: &str) -> Result<Value> {
     let no_decoder =
-        || anyhow!("{} is no decoder with a cache, and onnxruntime-genai takes no other", model.architecture);
+        || anyhow!("{} is not a decoder with a cache, and onnxruntime-genai takes no other", model.architecture);
     let [part] = model.parts.as_slice() else { return Err(no_decoder()) };
     let shape = Shape::of(&part.graph).ok_or_else(no_decoder)?;
     let Some(context) = model.max_positions else {
@@ -218,14 +218,14 @@ fn search_settings(folder: &Path, search: &mut Value) -> Result<Vec<String>> {
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let document: Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is no JSON document", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is not a JSON document", path.display()))?;
     for key in SEARCH {
         match document.get(key) {
             None | Some(Value::Null) => {}
             Some(value) if if SWITCHES.contains(key) { value.is_boolean() } else { value.is_number() } => {
                 search[*key] = value.clone();
             }
-            Some(value) => bail!("`{key}` of {} is {value}, which onnxruntime-genai does not take", path.display()),
+            Some(value) => bail!("`{key}` of {} is {value}, which onnxruntime-genai does not support", path.display()),
         }
     }
     let off = |value: &Value| match value {

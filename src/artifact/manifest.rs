@@ -1,4 +1,4 @@
-//! `planish.json`: what an artifact is and how it came about. Nothing in it depends on when it was written, and
+//! `planish.json`: the source, the options and the verification of an artifact. No member depends on the time, and
 //! of where only the way from the artifact to its source, so that the same input in the same places gives the same bytes.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::verify::Report;
 /// The version of this format. docs/manifest.md describes it.
 const SCHEMA: u32 = 4;
 
-/// The oldest version that is read. In version 2 all sizes are strings; versions 2 and 3 do not say which files hold a part.
+/// The oldest version that is read. In version 2 all sizes are strings; versions 2 and 3 do not say which files contain a part.
 const OLDEST: u32 = 2;
 
 /// The manifest of an artifact.
@@ -31,7 +31,7 @@ pub struct Manifest {
     pub schema: u32,
     /// The tool and its version.
     pub producer: String,
-    /// What was compiled.
+    /// The source of the artifact.
     pub source: SourceManifest,
     /// The architecture's `model_type`.
     pub architecture: String,
@@ -44,7 +44,7 @@ pub struct Manifest {
     pub opset: u32,
     /// The type that weights are stored in, and that the target computes in where it has kernels for it.
     pub precision: PrecisionName,
-    /// The data that decided what stays in float32, if any did.
+    /// The data that decided which operators stay in float32; absent without calibration.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calibration: Option<CalibratedOn>,
     /// Whether operators were kept whole where the target has fused kernels.
@@ -61,23 +61,23 @@ pub struct Manifest {
     pub companions: Vec<String>,
     /// The number of parameters, those that are tied or that parts share counted once.
     pub parameters: u64,
-    /// The graphs, in the order in which one takes what others give.
+    /// The graphs, in the order in which a program runs them.
     pub parts: Vec<PartManifest>,
     /// The id that pads short sequences, where the configuration has one.
     pub pad_token_id: Option<i64>,
     /// The longest sequence, in tokens; absent where the model takes none or has no limit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_sequence_length: Option<usize>,
-    /// The length in tokens at which a text is read anew as a whole instead of going on from the cache;
+    /// The length in tokens at which a text is computed again as a whole, without the cache;
     /// absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recompute_at: Option<usize>,
-    /// How the artifact compared with its source, if that was asked for.
+    /// The comparison with the source; absent without `--verify`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verification: Option<Report>,
 }
 
-/// What a model was run on to see where its values lie.
+/// The data that the activations were measured on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CalibratedOn {
     /// The data set.
@@ -100,7 +100,7 @@ pub struct PartManifest {
     pub outputs: Vec<ValueInfo>,
     /// The passes that ran, in order.
     pub passes: Vec<AppliedPass>,
-    /// How it was brought to half precision, where it was.
+    /// The report on half precision; absent in float32.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub precision: Option<PartPrecision>,
     /// How many of each operator that raising finds the graph has, before it is lowered.
@@ -113,14 +113,14 @@ pub struct PartManifest {
     pub vocabulary: Option<PaddedVocabulary>,
 }
 
-/// A vocabulary and what was made of it.
+/// A vocabulary and its padded size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaddedVocabulary {
     /// The number of tokens.
     pub size: usize,
     /// The rows of the tables of tokens and of the head in the graph.
     pub padded: usize,
-    /// What the logits look like outside of the graph; absent where it gives none.
+    /// The form of the logits; absent if the part has no logits.
     #[serde(skip_serializing_if = "Option::is_none", default, with = "text::optional")]
     pub logits: Option<Logits>,
 }
@@ -133,17 +133,17 @@ impl PartManifest {
     }
 }
 
-/// What was compiled.
+/// The source of the artifact.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceManifest {
     /// The checkpoint's name.
     pub name: String,
-    /// The way to it from the artifact's folder; absent where there is none that text can say.
+    /// The relative path from the artifact's folder to the model; absent if the path is not UTF-8 text.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path: Option<String>,
     /// The files that decide what the model is.
     pub files: Vec<File>,
-    /// What of an ONNX graph was taken, if not all as it is.
+    /// The options that took a part of an ONNX graph; absent for the whole graph.
     #[serde(skip_serializing_if = "ImportOptions::is_empty", default)]
     pub import: ImportOptions,
 }
@@ -210,17 +210,18 @@ impl Manifest {
     /// When the folder has none, or one of another version.
     pub fn read(folder: &Path) -> Result<Self> {
         if !folder.exists() {
-            bail!("there is no folder {}; an artifact is made with `planish compile`", folder.display());
+            bail!("there is no folder {}; `planish compile` makes artifacts", folder.display());
         }
         if folder.is_file() {
-            bail!("{} is a file; an artifact is named by its folder", folder.display());
+            bail!("{} is a file; pass the folder of the artifact", folder.display());
         }
         let path = folder.join(MANIFEST);
         let text = fs::read_to_string(&path).with_context(|| {
             let folder = folder.display();
-            format!("{folder} is no artifact, make one with `planish compile`: cannot read its {MANIFEST}")
+            format!("{folder} is not an artifact, make one with `planish compile`: cannot read its {MANIFEST}")
         })?;
-        let unread = || format!("{} is no manifest that this version reads; compile the model again", path.display());
+        let unread =
+            || format!("{} is not a manifest that this version reads; compile the model again", path.display());
         let Version { schema } = serde_json::from_str(&text).with_context(unread)?;
         if !(OLDEST..=SCHEMA).contains(&schema) {
             bail!(
@@ -233,7 +234,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Says which files hold each part, for versions that did not: their names begin with that of the part and an ending.
+    /// Says which files contain each part, for versions that did not: their names begin with that of the part and an ending.
     fn name_files(&mut self) {
         for part in self.parts.iter_mut().filter(|part| part.files.is_empty()) {
             let beginning = format!("{}.", part.name);

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::DType;
-use planish_runtimes::{Model, Runtime, Session, SessionOptions};
+use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
 use crate::artifact::manifest::{File, Manifest, PartManifest};
-use crate::backend::{self, BACKENDS, Backend};
+use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
 
 pub use run::RunOptions;
 
@@ -28,7 +28,7 @@ pub const MANIFEST: &str = "planish.json";
 pub struct Artifact {
     /// The folder.
     pub folder: PathBuf,
-    /// What its `planish.json` holds.
+    /// The contents of its `planish.json`.
     pub manifest: Manifest,
     /// The backend of its target.
     pub backend: &'static Backend,
@@ -38,7 +38,7 @@ impl Artifact {
     /// Opens an artifact.
     ///
     /// # Errors
-    /// When the folder is no artifact, or one of a version or for a target that is not known.
+    /// When the folder is not an artifact, or one of a version or for a target that is not known.
     pub fn open(folder: &Path) -> Result<Self> {
         Self::open_among(folder, BACKENDS)
     }
@@ -102,6 +102,35 @@ impl Artifact {
         paths.into_iter().next().ok_or_else(missing)
     }
 
+    /// The file of a part that this runtime loads, with its format: the engine for one of engines.
+    ///
+    /// # Errors
+    /// As [`Self::file`], and when the part has no file that the runtime takes.
+    pub(crate) fn file_for(&self, part: &PartManifest, runtime: &dyn Runtime) -> Result<(Format, PathBuf)> {
+        if !runtime.formats().contains(&Format::ENGINE) {
+            return Ok((self.backend.emitter.format(), self.file(part)?));
+        }
+        let engine = self.engine(part)?.with_context(|| {
+            let (folder, name) = (self.folder.display(), runtime.name());
+            format!(
+                "{folder} has no engine of {}, which `{name}` runs; build it: planish build-engine {folder}",
+                part.name
+            )
+        })?;
+        Ok((Format::ENGINE, engine))
+    }
+
+    /// The runtime that it runs on: the one that the user chose, that of its engines where it has them, or the first one of
+    /// its backend that has kernels for what it computes in.
+    #[must_use]
+    pub fn runtime(&self, settings: &RuntimeSettings) -> Box<dyn Runtime> {
+        let engines = self.backend.engines.filter(|_| self.manifest.parts.iter().any(|part| part.engine.is_some()));
+        match settings.runtime.or(engines) {
+            Some(make) => make(settings),
+            None => self.backend.runtime_for(self.computes(), settings),
+        }
+    }
+
     /// Loads a part.
     ///
     /// # Errors
@@ -112,8 +141,8 @@ impl Artifact {
         runtime: &dyn Runtime,
         options: SessionOptions,
     ) -> Result<Box<dyn Session>> {
-        let file = self.file(part)?;
-        Ok(runtime.load(Model::File(self.backend.emitter.format(), &file), options)?)
+        let (format, file) = self.file_for(part, runtime)?;
+        Ok(runtime.load(Model::File(format, &file), options)?)
     }
 
     /// The floating-point type that it computes in.
@@ -135,7 +164,7 @@ impl Artifact {
         resolved.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The bytes of the files that hold a part.
+    /// The bytes of the files that contain a part.
     #[must_use]
     pub fn bytes(&self, part: &PartManifest) -> u64 {
         let names = part.files.iter().chain(&self.manifest.linked);

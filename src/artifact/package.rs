@@ -1,4 +1,4 @@
-//! Whose names and configuration files an artifact follows.
+//! The library whose file names and configuration files an artifact has.
 
 use std::path::Path;
 
@@ -14,16 +14,16 @@ use crate::backend::Emitted;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimePackage {
-    /// As Optimum names files; ONNX Runtime alone loads that as well
+    /// The file names of Optimum, which ONNX Runtime alone loads too
     #[default]
     Optimum,
-    /// As onnxruntime-genai reads them, decoders only: with genai_config.json, and weights above
-    /// 1.5 GB in model.onnx.data
+    /// The file names of onnxruntime-genai, for decoders only: genai_config.json is added, and weights above 1.5 GB
+    /// are in model.onnx.data
     Genai,
 }
 
 impl RuntimePackage {
-    /// What ends the name of an artifact's folder.
+    /// The suffix of the name of an artifact's folder.
     pub(crate) fn folder_suffix(self) -> &'static str {
         match self {
             Self::Optimum => "",
@@ -31,7 +31,7 @@ impl RuntimePackage {
         }
     }
 
-    /// What follows `NAME.onnx` in the name of a file of weights.
+    /// The suffix after `NAME.onnx` in the name of a file of weights.
     pub(crate) fn data_suffix(self) -> &'static str {
         match self {
             Self::Optimum => "_data",
@@ -56,7 +56,7 @@ impl RuntimePackage {
         }
     }
 
-    /// What a user of the library must heed.
+    /// The warnings for users of the library.
     pub(crate) fn warnings(self, model: &Loaded) -> Vec<String> {
         match self {
             Self::Optimum => Vec::new(),

@@ -1,4 +1,4 @@
-//! What is said of half precision: in `planish.json`, and to a person.
+//! The report on half precision, in `planish.json` and as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,12 +69,12 @@ pub struct PartPrecision {
     pub flops: f64,
     /// The share of the weights' bytes that are stored in it.
     pub bytes: f64,
-    /// What is kept in float32 and would not be by its kind.
+    /// The operators that stay in float32 because of their weights, their activations or a pattern.
     pub kept: Vec<KeptInFloat32>,
     /// Values that stay in half precision and were observed near the limit, and how large they are.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub near: BTreeMap<String, f64>,
-    /// Weights that are in half precision and elements of which underflow.
+    /// The weights in half precision with elements that underflow.
     pub losses: Vec<WeightLoss>,
 }
 
@@ -85,13 +85,13 @@ pub struct KeptInFloat32 {
     pub name: String,
     /// The operator, or `weight`.
     pub operator: String,
-    /// Where it came from.
+    /// Its origin.
     pub origin: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a weight loses in half precision.
+/// The error of a weight in half precision.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WeightLoss {
     /// Its name.

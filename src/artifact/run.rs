@@ -35,13 +35,13 @@ impl Artifact {
         note: &mut dyn FnMut(&str),
     ) -> Result<Vec<(String, Tensor)>> {
         let chain = self.chain(options.part.as_deref())?;
-        chain.parts().iter().try_for_each(|part| self.file(part).map(drop))?;
+        let runtime = runtime(self, &options.settings, note);
+        chain.parts().iter().try_for_each(|part| self.file_for(part, runtime.as_ref()).map(drop))?;
         let added = chain.complete(&mut inputs)?;
         if !added.is_empty() {
             note(&format!("inputs that were not given: {}", added.join(", ")));
         }
         chain.check(&inputs, self.manifest.max_sequence_length)?;
-        let runtime = runtime(self, &options.settings, note);
         chain.run(inputs, |part, inputs| {
             let session = SessionOptions { threads: options.threads };
             let mut session = self.load(chain.parts()[part], runtime.as_ref(), session)?;

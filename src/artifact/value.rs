@@ -1,10 +1,10 @@
-//! Names and types of inputs and outputs, as `planish.json` holds them.
+//! Names and types of inputs and outputs, in the form of `planish.json`.
 
 use planish_ir::{DType, Dim, Shape, TensorType, Type};
 use serde::{Deserialize, Serialize};
 
 /// The name and the type of an input, an output or a weight. In JSON: `name`, `dtype` and `shape`, the sizes in that being
-/// numbers where they are known, else the symbol or the sum. The `dtype` of what is no tensor of a known number of dimensions
+/// numbers where they are known, else the symbol or the sum. The `dtype` of what is not a tensor of a known number of dimensions
 /// is its whole type, such as `seq(f32[2])`, and its `shape` is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
@@ -16,7 +16,7 @@ pub struct ValueInfo {
 }
 
 impl ValueInfo {
-    /// The dimensions of a tensor; none where it is no tensor of a known number of them.
+    /// The dimensions of a tensor; none where it is not a tensor of a known number of them.
     #[must_use]
     pub fn dims(&self) -> &[Dim] {
         self.ty.as_tensor().map_or(&[], |ty| &ty.shape[..])
@@ -29,7 +29,7 @@ impl ValueInfo {
     }
 }
 
-/// As it stands in JSON.
+/// As it is in JSON.
 #[derive(Clone, Serialize, Deserialize)]
 struct Written {
     name: String,
@@ -60,8 +60,8 @@ impl TryFrom<Written> for ValueInfo {
     type Error = String;
     fn try_from(written: Written) -> Result<Self, String> {
         let dim = |size: &Size| match size {
-            Size::Known(size) => i64::try_from(*size).map(Dim::constant).map_err(|_| format!("{size} is no size")),
-            // Texts of other tools that are no sums are the names of sizes.
+            Size::Known(size) => i64::try_from(*size).map(Dim::constant).map_err(|_| format!("{size} is not a size")),
+            // Texts of other tools that are not sums are the names of sizes.
             Size::Text(text) => Ok(text.parse().unwrap_or_else(|_| Dim::symbol(text))),
         };
         let ty = match written.dtype.parse::<DType>() {

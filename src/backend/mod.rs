@@ -1,4 +1,4 @@
-//! Backends: everything that differs by target. A backend is one value, and nothing else asks which target it is.
+//! Backends: everything that differs by target. A backend is one value, and no other code asks which target it compiles for.
 //!
 //! To add one: state its properties for passes (`planish_passes::Target`), an [`Emitter`] if it takes files of its own, the
 //! runtimes that load them, and give it a line in [`BACKENDS`].
@@ -21,7 +21,7 @@ pub(crate) use runtimes::spelled;
 pub use runtimes::{RuntimeSettings, lacks, runtime_named};
 pub(crate) use temporary::TemporaryFiles;
 
-use runtimes::{cpu, cuda, interpreter};
+use runtimes::{cpu, cuda, interpreter, tensorrt};
 
 /// What graphs are compiled for, and what is done with them.
 pub struct Backend {
@@ -32,8 +32,9 @@ pub struct Backend {
     /// The runtimes that load these files. Graphs are compiled for the first one; the others run artifacts in types that the
     /// first one has no kernels for.
     pub runtimes: &'static [MakeRuntime],
-    /// Whether engines are built of the files: artifacts have profiles, and `planish build-engine` takes them.
-    pub engines: bool,
+    /// The runtime of the engines that are built of the files, where they are: artifacts have profiles, and `planish
+    /// build-engine` takes them.
+    pub engines: Option<MakeRuntime>,
     /// How far the results of an artifact may be from those of its model.
     pub tolerances: fn(&Loaded, PrecisionName) -> Tolerances,
 }
@@ -55,7 +56,7 @@ pub static ANY_ONNX: Backend = Backend {
     target: &ONNX,
     emitter: &OnnxEmitter,
     runtimes: &[cpu, interpreter],
-    engines: false,
+    engines: None,
     tolerances: Tolerances::of,
 };
 
@@ -64,20 +65,20 @@ pub static ONNX_RUNTIME: Backend = Backend {
     target: &ORT,
     emitter: &OnnxEmitter,
     runtimes: &[cpu, interpreter],
-    engines: false,
+    engines: None,
     tolerances: Tolerances::of,
 };
 
 /// ONNX Runtime's CUDA provider.
 pub static ONNX_RUNTIME_CUDA: Backend =
-    Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], engines: false, tolerances: Tolerances::of };
+    Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], engines: None, tolerances: Tolerances::of };
 
 /// TensorRT. Its engines are built of ONNX files with standard operators, which are verified on ONNX Runtime.
 pub static TENSORRT: Backend = Backend {
     target: &TRT,
     emitter: &OnnxEmitter,
     runtimes: &[cpu, interpreter],
-    engines: true,
+    engines: Some(tensorrt),
     tolerances: Tolerances::of,
 };
 

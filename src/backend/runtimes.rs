@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use planish_eval::Limits;
 use planish_ir::DType;
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions, Provider};
+use planish_runtimes::tensorrt::TensorRt;
 use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
 
 use super::{BACKENDS, Backend, MakeRuntime};
@@ -16,6 +17,8 @@ pub struct RuntimeSettings {
     pub ort_library: Option<PathBuf>,
     /// The file or folder of TensorRT's shared library, where the user named one.
     pub trt_library: Option<PathBuf>,
+    /// The runtime that the user chose, in place of the one that artifacts are compiled for.
+    pub runtime: Option<MakeRuntime>,
     /// Whether idle worker threads of ONNX Runtime sleep instead of polling for work.
     pub sleeping: bool,
 }
@@ -33,6 +36,11 @@ pub(super) fn cuda(settings: &RuntimeSettings) -> Box<dyn Runtime> {
 fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runtime> {
     let options = OrtOptions { spin: !settings.sleeping, ..OrtOptions::compiled() };
     Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
+}
+
+/// TensorRT.
+pub(super) fn tensorrt(settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    Box::new(TensorRt::new(settings.trt_library.clone()))
 }
 
 /// The reference interpreter.
@@ -70,14 +78,18 @@ impl Backend {
 pub fn runtime_named(name: &str) -> Result<MakeRuntime, String> {
     let settings = RuntimeSettings::default();
     let named = |make: MakeRuntime| (make(&settings).name(), make);
-    // The runtimes that graphs are compiled for.
-    let mut all: Vec<(&str, MakeRuntime)> =
-        BACKENDS.iter().filter_map(|b| b.runtimes.first().copied()).map(named).collect();
-    all.dedup_by_key(|(name, _)| *name);
+    // The runtimes that graphs are compiled for, and those of engines.
+    let own = BACKENDS.iter().flat_map(|b| b.runtimes.first().copied().into_iter().chain(b.engines));
+    let mut all: Vec<(&str, MakeRuntime)> = Vec::new();
+    for (name, make) in own.map(named) {
+        if !all.iter().any(|(other, _)| *other == name) {
+            all.push((name, make));
+        }
+    }
     let found = all.iter().find(|(other, _)| *other == name).map(|(_, make)| *make);
     found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("there is no runtime `{name}` to measure on; there are {}", names.join(", "))
+        format!("there is no runtime `{name}`; there are {}", names.join(", "))
     })
 }
 

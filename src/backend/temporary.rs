@@ -1,4 +1,4 @@
-//! Graphs as files for a while: what is verified or calibrated on a runtime that loads no graph from memory.
+//! Graphs in temporary files, for verification and calibration on a runtime that does not load graphs from memory.
 
 use std::path::PathBuf;
 

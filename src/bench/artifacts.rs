@@ -71,7 +71,7 @@ impl Contest {
             let folder = artifact.folder.display();
             let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
             if !options.sequence.is_empty() && !takes_sequences(artifact) {
-                observer.warning(&format!("--seq is of no use to {folder}: the model takes no sequences"));
+                observer.warning(&format!("--seq has no effect on {folder}: the model takes no sequences"));
             }
             if let Some(length) = options.sequence.iter().find(|length| **length > longest) {
                 return Err(format!("--seq {length}: {folder} takes at most {longest} tokens"));
@@ -83,6 +83,9 @@ impl Contest {
     /// The runtimes that an artifact is measured on.
     fn runtimes_of(&self, artifact: &Artifact) -> Vec<Box<dyn Runtime>> {
         match self.runtimes.as_slice() {
+            [] if artifact.manifest.parts.iter().any(|part| part.engine.is_some()) => {
+                vec![artifact.runtime(&self.settings)]
+            }
             [] => vec![artifact.backend.runtime(&self.settings)],
             named => named.iter().map(|make| make(&self.settings)).collect(),
         }

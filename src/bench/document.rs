@@ -1,4 +1,4 @@
-//! The document a benchmark writes. Only what was measured is in it.
+//! The document that a benchmark writes. It has only measured figures.
 
 use std::fmt;
 
@@ -85,7 +85,7 @@ pub struct Cell {
     /// How far it is from the reference; absent where the two could not be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Accuracy>,
-    /// Why this cell has no speed.
+    /// Why this cell has no latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// What makes the figures less certain.

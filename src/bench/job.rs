@@ -37,12 +37,12 @@ pub(crate) struct Job {
     /// The time of the timed runs.
     spent: Duration,
     accuracy: Option<Accuracy>,
-    /// Why it has no speed.
+    /// Why it has no latency.
     pub(crate) failure: Option<String>,
 }
 
 impl Job {
-    /// A cell that was held against the reference.
+    /// A cell that was compared with the reference.
     pub(crate) fn new(contestant: usize, run: usize, accuracy: Option<Accuracy>, failure: Option<String>) -> Self {
         let (warmup, samples, spent) = (Warmup::default(), Vec::new(), Duration::ZERO);
         Self { contestant, run, warmup, settled: false, samples, spent, accuracy, failure }
@@ -152,15 +152,17 @@ impl Job {
     fn warnings(&self, latency: &Latency, options: &BenchOptions) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.settled {
-            warnings.push("times did not settle within 2% while warming up".to_owned());
+            warnings.push("the times did not settle within 2% during the warm-up".to_owned());
         }
         if latency.n < options.iterations {
-            warnings.push(format!("{} runs instead of {}: the cell took too long", latency.n, options.iterations));
+            warnings.push(format!("the cell took too long: {} runs instead of {}", latency.n, options.iterations));
         }
         let width = latency.ci95.map(|[low, high]| (high - low) / 2.0 / latency.p50);
         match width {
-            Some(width) if width > 0.05 => warnings.push(format!("the median is known to {:.0}% only", width * 100.0)),
-            None => warnings.push("too few runs for a confidence interval".to_owned()),
+            Some(width) if width > 0.05 => {
+                warnings.push(format!("the 95% confidence interval of the median is ±{:.0}%", width * 100.0))
+            }
+            None => warnings.push("there are too few runs for a confidence interval of the median".to_owned()),
             Some(_) => {}
         }
         warnings

@@ -1,4 +1,4 @@
-//! Measuring how fast artifacts run, next to each other and only where they are right.
+//! Measuring the latency of artifacts next to each other, only where their outputs are right.
 
 mod artifacts;
 mod clock;
@@ -22,7 +22,7 @@ pub use environment::{Cpu, Environment};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
-pub use table::table;
+pub use table::{remarks, table};
 
 /// What is measured and for how long.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The model that contestants were compiled from: what is run at each shape, and what is right.
+//! The model that contestants were compiled from: the inputs at each shape, and the outputs of the reference.
 
 use planish_eval::Tensor;
 use planish_runtimes::{RuntimeError, Session};
@@ -23,7 +23,7 @@ pub struct ReferencePart {
     pub name: String,
     /// The part before any pass.
     pub session: Box<dyn Session>,
-    /// The inputs of the part and what stands in them.
+    /// The inputs of the part and their values.
     pub specs: Vec<InputSpec>,
 }
 

@@ -1,7 +1,7 @@
-//! Runs the cells: first whether they are right, then how fast they are.
+//! Runs the cells: first to compare their outputs with the reference, then to measure their latency.
 //!
 //! Contestants and runs are visited in rounds, each round in another seeded order, so that a
-//! machine that drifts drifts for all of them.
+//! change in the speed of the machine affects all of them.
 
 use std::fmt;
 use std::time::Instant;
@@ -33,9 +33,9 @@ pub trait BenchObserver {
     fn progress(&mut self, share: f64);
     /// A cell is done, one more of those that will be.
     fn measured(&mut self, cell: Measured<'_>);
-    /// Something is left out, or of no use.
+    /// Something is left out, or has no effect.
     fn warning(&mut self, text: &str);
-    /// Something is right and may be taken for something else.
+    /// Information that is not a problem.
     fn note(&mut self, text: &str);
 }
 
@@ -60,14 +60,14 @@ impl fmt::Display for Measured<'_> {
         write!(f, "{number} of {total}: {} ({}, {}) ", self.label, self.runtime, self.shape)?;
         match self.median {
             Ok(median) => write!(f, "{} ms", significant(median)),
-            Err(failure) => write!(f, "has no speed: {failure}"),
+            Err(failure) => write!(f, "has no latency: {failure}"),
         }
     }
 }
 
 /// Measures contestants that are artifacts of one model at every batch size and sequence length.
 ///
-/// The outputs of each cell are held against those of `source`; a cell that is not within its
+/// The outputs of each cell are compared with those of `source`; a cell that is not within its
 /// contestant's tolerances, or that fails, is not timed and says why.
 ///
 /// # Errors
@@ -139,7 +139,7 @@ pub fn sweep(
     Ok(jobs.into_iter().map(cell).collect())
 }
 
-/// Runs a contestant once and holds it against the reference: how far it is, and why it is not
+/// Runs a contestant once and compares it with the reference: the differences, and why it is not
 /// timed if it is not.
 fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<String>) {
     let inputs = &run.inputs;
@@ -235,7 +235,7 @@ mod tests {
         for cell in &cells {
             let name = format!("{} ({}, {})", cell.model.id, cell.backend, cell.shape);
             let end = match &cell.failure {
-                Some(failure) => format!("{name} has no speed: {failure}"),
+                Some(failure) => format!("{name} has no latency: {failure}"),
                 None => format!("{name} {} ms", significant(cell.latency_ms.as_ref().unwrap().p50)),
             };
             assert_eq!(seen.lines.iter().filter(|line| line.ends_with(&end)).count(), 1, "{end}: {:?}", seen.lines);

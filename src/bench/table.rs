@@ -1,4 +1,4 @@
-//! The table a person reads, which is also Markdown.
+//! The table of a benchmark, in Markdown.
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
@@ -13,7 +13,7 @@ const HEADER: [&str; 16] = [
 /// The place of `part` in the header.
 const PART: usize = 3;
 
-/// The cells as a table, and below it why cells have no speed and what makes others uncertain.
+/// The cells as a table.
 /// `part` is a column where a model is run in several ways ([`CellShape`](super::CellShape)).
 ///
 /// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
@@ -34,13 +34,14 @@ pub fn table(cells: &[Cell]) -> String {
     }
     let numbers = table.column_iter_mut().skip(PART + usize::from(parts));
     numbers.for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    let mut text = table.to_string();
-    for cell in cells {
-        let name = format!("{} ({}, {})", cell.model.id, cell.backend, cell.shape);
-        text.extend(cell.failure.iter().map(|failure| format!("\n{name} has no speed: {failure}")));
-        text.extend(cell.warnings.iter().map(|warning| format!("\n{name}: {warning}")));
-    }
-    text
+    table.to_string()
+}
+
+/// What makes the latency of a cell uncertain: a line for each reason.
+#[must_use]
+pub fn remarks(cells: &[Cell]) -> Vec<String> {
+    let all = cells.iter().flat_map(|cell| cell.warnings.iter().map(move |warning| (cell, warning)));
+    all.map(|(cell, warning)| format!("{} ({}, {}): {warning}", cell.model.id, cell.backend, cell.shape)).collect()
 }
 
 fn row(cell: &Cell, cells: &[Cell]) -> [String; HEADER.len()] {
@@ -138,7 +139,6 @@ mod tests {
             r"| d        | ort     | f32  |     2 |   8 |    101 |   1.52 |  109 |   - |  19.8 |   158 |      12 |     101 | 1.00000 |  ~0.99x |",
             r"| a        | ort     | f32  |     2 |  16 | failed |      - |    - |   - |     - |     - |      12 |       - | 1.00000 |       - |",
             r"| b\|c     | ort     | f32  |     2 |  16 |   5.00 | 0.0750 | 5.40 |   - |   400 |  6400 |      12 |       5 | 1.00000 |       - |",
-            r"a (ort, 2 x 16) has no speed: y: not finite",
         ];
         assert_eq!(table(&cells).lines().collect::<Vec<_>>(), expected);
     }
@@ -149,13 +149,14 @@ mod tests {
             let shape = CellShape { batch: 1, seq: Some(8), part: Some("step".to_owned()), tokens: Some(1), past: 8 };
             Cell { shape, ..cell(id, 8, ms) }
         };
-        let cells = [cell("a", 8, Some(100)), step("a", Some(10)), step("b", Some(5)), step("c", None)];
+        let mut cells = [cell("a", 8, Some(100)), step("a", Some(10)), step("b", Some(5)), step("c", None)];
+        cells[1].warnings.push("too few runs".to_owned());
         let text = table(&cells);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
         assert_eq!(lines[0][3..7], ["prec", "part", "batch", "seq"]);
         assert_eq!((lines[2][4], lines[3][4], lines[4][4]), ("-", "step", "step"));
         assert_eq!((lines[3][16], lines[4][16]), ("1.00x", "2.00x"));
-        assert!(text.ends_with("c (ort, step, 1 x 8) has no speed: y: not finite"), "{text}");
+        assert_eq!(remarks(&cells), ["a (ort, step, 1 x 8): too few runs"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A calibration as a file: what ran on what, and the range of each value.
+//! A calibration as a file: the model, the data, and the range of each value.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,7 +101,7 @@ impl Calibration {
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let wrong =
-            || format!("{} is no calibration table of this version; `planish calibrate` makes one", path.display());
+            || format!("{} is not a calibration table of this version; `planish calibrate` makes one", path.display());
         let calibration: Self = serde_json::from_str(&text).with_context(wrong)?;
         let Self { format, schema, method, .. } = &calibration;
         if (format.as_str(), *schema, method.as_str()) != (FORMAT, SCHEMA, METHOD) {
@@ -109,7 +109,7 @@ impl Calibration {
         }
         let ranges = || calibration.parts.values().flatten();
         if let Some((value, _)) = ranges().find(|(_, range)| range.min > range.max) {
-            bail!("{}: the range of `{value}` is none", path.display());
+            bail!("{}: the range of `{value}` is not valid", path.display());
         }
         Ok(calibration)
     }
@@ -145,21 +145,31 @@ impl Calibration {
         for source in &files {
             let own = described(&source.path)?;
             if !self.source.files.contains(&own) {
-                bail!("the table is of {}, with another {} than {}; {again}", self.source.name, own.name, model.name());
+                bail!(
+                    "the table was made for {}, whose {} differs from {}; {again}",
+                    self.source.name,
+                    own.name,
+                    model.name()
+                );
             }
         }
         if files.len() != self.source.files.len() || self.source.import != model.import_options() {
-            bail!("the table is of another part of {}; {again}", self.source.name);
+            bail!("the table was made for another part of {}; {again}", self.source.name);
         }
         let loaded = model.load(planish_models::LoadOptions { task, strict: false })?.task;
         if self.task != loaded.map(|task| task.to_string()) {
-            bail!("the table is of {} for {}; {again}", self.source.name, self.task.as_deref().unwrap_or("no task"));
+            bail!(
+                "the table was made for {} for {}; {again}",
+                self.source.name,
+                self.task.as_deref().unwrap_or("no task")
+            );
         }
         let known = observed_values(model, task)?;
         for (part, values) in &self.parts {
-            let known = known.get(part).with_context(|| format!("the table has {part}, the model has not; {again}"))?;
+            let known =
+                known.get(part).with_context(|| format!("the table has {part}, but the model does not; {again}"))?;
             if let Some(value) = values.keys().find(|value| !known.contains(*value)) {
-                bail!("the table has `{value}` of {part}, which the model has not; {again}");
+                bail!("the table has `{value}` of {part}, which the model does not have; {again}");
             }
         }
         Ok(())
@@ -196,7 +206,7 @@ mod number {
             Number::Finite(number) => Ok(number),
             Number::Text(text) if text == "inf" => Ok(f64::INFINITY),
             Number::Text(text) if text == "-inf" => Ok(f64::NEG_INFINITY),
-            Number::Text(text) => Err(D::Error::custom(format!("`{text}` is no number"))),
+            Number::Text(text) => Err(D::Error::custom(format!("`{text}` is not a number"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Running parts on batches and folding what observers say.
+//! Running parts on batches, and folding the results of the observers.
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
@@ -127,7 +127,7 @@ fn not_finite(part: &PartManifest, running: &ObservedPart, all: &[Seen], broken:
         format!("`{}` of {} ({})", seen.value, part.name, origin.map_or("unknown origin", String::as_str))
     };
     if part.inputs.iter().any(|input| input.value.name == broken.value) {
-        return anyhow!("the input {} holds NaN: the data has to be finite", named(broken));
+        return anyhow!("the input {} contains NaN, but the data must be finite", named(broken));
     }
     let infinite = |seen: &&Seen| !seen.range.is_empty() && seen.range.magnitude() == f64::INFINITY;
     let before = all.iter().take_while(|seen| seen.value != broken.value).find(infinite);

@@ -1,4 +1,4 @@
-//! Inputs that need not be given: what they are for a prompt of full rows that nothing precedes.
+//! Default values of inputs, for a prompt without padding and with an empty cache.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! How the parts of an encoder-decoder pass on what they give. Parts are named as Optimum names
+//! How the parts of an encoder-decoder pass their outputs on. Parts are named as Optimum names
 //! them, the tensors of the model as a whole as the transformers library does.
 
 mod check;

@@ -9,68 +9,71 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{RuntimeArguments, Usage, VerificationFailed, note, print, print_json, warn};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
-use crate::bench::{BenchObserver, BenchOptions, Cell, Contest, Measured, find_artifacts, table};
+use crate::bench::{BenchObserver, BenchOptions, Cell, Contest, Measured, find_artifacts, remarks, table};
 use crate::files;
 
-/// Measure artifacts next to each other, each shape only where its outputs are right
+/// Measure the latency of artifacts next to each other
 ///
-/// Outputs are compared with the reference interpreter on the source checkpoint; a cell that
-/// misses has no speed, and the exit code is 3. Artifacts of a model take turns, so that a drift
-/// of the machine hits all alike; those of different models are measured one model after the
-/// other.
+/// planish first compares the outputs of each cell with the reference interpreter on the source. A cell whose
+/// outputs are wrong has no latency, and the exit code is 3. Artifacts of one model are measured in turns, so a
+/// change in the speed of the machine affects all of them. Artifacts of different models are measured one model
+/// after the other.
 ///
-/// Of a decoder with a cache two runs are measured at each length S of --seq: prompt, S tokens with
-/// an empty cache, and step, one token with a cache of S. Of an encoder-decoder each part is:
-/// encoder_model on S tokens, decoder_model on the decoder's first token, decoder_with_past_model on
-/// one token with a cache of S, the last two for an encoder that had S tokens. What would take one
-/// token more than the model does is left out.
+/// A decoder with a cache has two cells for each length S of --seq: `prompt` reads S tokens with an empty cache,
+/// and `step` reads one token with a cache of S tokens. An encoder-decoder has a cell for each part: encoder_model
+/// reads S tokens; decoder_model reads the first token of the decoder, for an encoder input of S tokens;
+/// decoder_with_past_model reads one token with a cache of S tokens, for an encoder input of S tokens. A cell is
+/// left out if it needs more tokens than the model takes.
 ///
-/// In the table, ±CI is half of the median's 95% interval, percentiles stand only where
-/// there are samples enough, load MB is what loading added to resident memory, cos is the cosine
-/// to the reference, and vs base the speed relative to the first artifact (~ where the intervals
-/// overlap). Where standard error is no terminal, it has a line for each cell that is done.
+/// The table has these columns, among others. ±CI is half of the 95% confidence interval of the median. A
+/// percentile is shown only if there are enough samples for it. `load MB` is the resident memory that loading adds.
+/// `cos` is the cosine between the outputs and the reference. `vs base` is the speed relative to the first
+/// artifact; `~` before it means that the confidence intervals of the two medians overlap. Progress and notes go to
+/// standard error.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Artifact folders [default: the current folder, or those below it]
+    /// The folders of the artifacts [default: the current folder if it is an artifact, else the artifacts in
+    /// folders below it]
     artifacts: Vec<PathBuf>,
-    /// Batch sizes
+    /// The batch sizes
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..")]
     batch: Vec<u16>,
-    /// Sequence lengths, in tokens, of models that take sequences [default: 128, or the most that every artifact takes]
+    /// The sequence lengths in tokens, for models that take sequences [default: 128, or the longest sequence that
+    /// every artifact takes if that is shorter]
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seq: Vec<u32>,
-    /// Where to run: ort, ort-cuda [default: where each artifact is compiled for]
+    /// The runtimes: ort, ort-cuda [default: the runtime of each artifact's target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,
-    /// Seconds that each cell is timed at least
+    /// The least time in seconds that planish measures each cell
     #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
     time: f64,
-    /// Runs of each cell at least
+    /// The least number of runs of each cell
     #[arg(long, default_value_t = 50, value_name = "N")]
     iterations: u32,
-    /// Threads of the runtime [default: one a core]
+    /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Have idle threads poll for work: lower latency on cores that nothing else uses
+    /// Let idle threads poll for work. The latency is lower on cores that run nothing else
     #[arg(long)]
     spin: bool,
-    /// The seed of inputs and order
+    /// The seed of the inputs and of the order of the cells
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
-    /// The checkpoint the artifacts were compiled from; may be given several times for artifacts of
-    /// several [default: the one in the folder of the artifact, beside it under its recorded name,
-    /// or in the current folder, whichever it is]
+    /// The checkpoint or .onnx file that the artifacts were compiled from; give the option several times for
+    /// artifacts of several models [default: planish looks in the folder of each artifact, beside it under the
+    /// recorded name, and in the current folder]
     #[arg(long, value_name = "MODEL")]
     reference: Vec<PathBuf>,
-    /// Write all figures as JSON to a file, with the time of each run, or without these in place of
-    /// the table
+    /// Write all figures as JSON. With FILE, the file also has the time of each run. Without FILE, planish prints
+    /// the JSON instead of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]
     library: RuntimeArguments,
 }
 
-/// What follows `--runtime`.
+/// The value of `--runtime`.
 fn runtime(name: &str) -> Result<MakeRuntime, String> {
     backend::runtime_named(name)
 }
@@ -101,6 +104,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let file = arguments.file();
     if arguments.json.is_none() || file.is_some() {
         print(&format!("{}\n", table(&document.cells)))?;
+        remarks(&document.cells).iter().for_each(|remark| note(remark));
     }
     if arguments.json.is_some() {
         match file {
@@ -116,7 +120,7 @@ fn failure(cell: &Cell) -> Option<String> {
     Some(format!("{}, {}: {failure}", cell.model.id, cell.shape))
 }
 
-/// What the arguments say, before anything is opened; without --seq there are no sequence lengths yet.
+/// The options from the arguments alone. Without --seq they have no sequence lengths.
 fn options(arguments: &Arguments) -> Result<BenchOptions> {
     let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
     let sequence = arguments.seq.iter().map(|s| usize::try_from(*s)).collect::<Result<Vec<_>, _>>()?;

@@ -16,56 +16,57 @@ use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationOb
 use crate::data::{DataOptions, SAMPLES};
 use crate::source::SourceModel;
 
-/// Run a model on data and write where its values lie: a table for `planish compile --calibrate`
+/// Run a model on data and write the range of each activation to a table for `planish compile --calibrate`
 ///
-/// Of each floating-point value that the model computes, and of the scaled scores of each attention,
-/// the least and the largest element over all samples, padding included: what is computed of it must be
-/// finite too. The model runs in float32 as its checkpoint means it; a value that is not a number is an
-/// error that names the first one.
+/// The table has the minimum and the maximum of each floating-point value that the model computes, and of the
+/// scaled scores of each attention, over all samples. Padded positions count too, because the values that the model
+/// computes from them must be finite. The model runs in float32. A value that is NaN is an error that names the
+/// value.
 ///
-/// Texts are read by the tokenizer.json beside the model and padded as `generate` pads prompts. The
-/// decoder of an encoder-decoder takes the tokens of the same text behind its start token: the first half
-/// goes to decoder_model, the rest with the cache of these to decoder_with_past_model. Tensors have the names
-/// of the model's inputs, of an encoder-decoder as `run` takes them.
+/// The tokenizer.json beside the model turns texts into token ids. Texts are padded as `generate` pads prompts. The
+/// decoder of an encoder-decoder takes the start token and then the tokens of the same text: decoder_model takes
+/// the first half, and decoder_with_past_model takes the rest, with the cache of the first half. Tensors have the
+/// names of the model's inputs; for an encoder-decoder they have the names that `run` takes.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
     /// .onnx file
     model: PathBuf,
-    /// Texts, .txt (one a line) or .jsonl (an object a line), or tensors, .npz or .safetensors (samples along the
-    /// first axis of each)
+    /// The calibration data: texts in a .txt file (one text per line) or a .jsonl file (one object per line), or
+    /// tensors in an .npz or a .safetensors file (the first axis counts the samples)
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// The member of each line's object that holds the text, of .jsonl [default: text]
+    /// The member of each object of a .jsonl file that is the text [default: text]
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
-    /// How many samples to run at most, from the beginning
+    /// The largest number of samples to run. planish takes the first samples of the data
     #[arg(long, default_value_t = SAMPLES, value_name = "N")]
     samples: NonZeroUsize,
-    /// How many tokens texts are cut to [default: as many as the model takes, 512 at most]
+    /// The number of tokens after which a text is cut [default: the longest sequence that the model takes, but at
+    /// most 512]
     #[arg(long, value_name = "N")]
     max_length: Option<NonZeroUsize>,
-    /// How many samples to run at once [default: 8, or as many as the model fixes]
+    /// The number of samples in one run [default: 8, or the batch size that the model fixes]
     #[arg(long, value_name = "N")]
     batch: Option<NonZeroUsize>,
     /// The table to write [default: NAME-calibration.json in the current folder]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What the model is for, as for `compile` [default: what config.json says]
+    /// The task of the model, as for `compile` [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
     #[command(flatten)]
     import: ImportArguments,
-    /// Make warnings errors
+    /// Turn warnings into errors
     #[arg(long)]
     strict: bool,
-    /// Where to run
+    /// The runtime
     #[arg(long, default_value = "ort", value_name = "NAME")]
     runtime: RuntimeName,
-    /// Threads of the runtime [default: one a core]
+    /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print JSON: {"table": its path, "calibration": what it holds}
+    /// Print JSON: {"table": the path of the table, "calibration": the contents of the table}
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -74,9 +75,9 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum RuntimeName {
-    /// ONNX Runtime's CPU provider
+    /// ONNX Runtime's CPU execution provider
     Ort,
-    /// The reference interpreter: slow
+    /// The reference interpreter, which is slow
     Reference,
 }
 
@@ -113,7 +114,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     print(&summary(&path, &calibration))
 }
 
-/// The ranges for compiling a model: those of a table, or those that data shows.
+/// The ranges for compiling a model: from a table, or measured on data.
 pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOptions) -> Result<Calibration> {
     if is_table(path) {
         if options.data.field.is_some() {

@@ -1,7 +1,9 @@
 //! `planish compile`.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -34,18 +36,18 @@ pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
     /// .onnx file
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder, NAME-TARGET-fp16 and the like in another
-    /// precision, with -genai behind for genai]. A mount point and the current folder stay the folders that they
-    /// are: what is in them is replaced, planish.json last
+    /// The folder to write [default: NAME-TARGET in the current folder; half precision adds -fp16 or -bf16, and the
+    /// package genai adds -genai]. If the folder is a mount point or the current folder, planish replaces its
+    /// contents, planish.json last
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// What to compile for: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime
-    /// on NVIDIA GPUs), trt (engines of TensorRT)
+    /// The target: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt
+    /// (TensorRT)
     #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
     target: &'static Backend,
-    /// What the model is for: feature-extraction, fill-mask, text-classification,
-    /// token-classification, question-answering, text-generation, text2text-generation,
-    /// image-classification, as far as the architecture has it [default: what config.json says]
+    /// The task of the model, if the architecture supports it: feature-extraction, fill-mask, text-classification,
+    /// token-classification, question-answering, text-generation, text2text-generation, image-classification
+    /// [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
     #[command(flatten)]
@@ -54,55 +56,55 @@ pub(super) struct Arguments {
     /// --bf16, operators whose activations exceed --max-abs stay in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
-    /// The member that holds the text of each line of a .jsonl file for --calibrate [default: text]
+    /// The member of each object of a .jsonl file for --calibrate that is the text [default: text]
     #[arg(long, value_name = "NAME", requires = "calibrate")]
     field: Option<String>,
-    /// The ONNX opset to write, 17 to 26 [default: 20; that of an ONNX graph with operators that are
-    /// left as they are]
+    /// The ONNX opset of the artifact, 17 to 26 [default: 20; for an ONNX graph with operators that planish passes
+    /// through, the opset of that graph]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
     #[command(flatten)]
     precision: PrecisionArguments,
-    /// Where weights go: copied into the artifact, or linked (the artifact shares the checkpoint's
-    /// weight files, on the same filesystem; ONNX Runtime loads that, the Python package onnx does
-    /// not). What the graph needs in another form is copied all the same, with a warning: weights of
-    /// another type are converted
+    /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
+    /// weight files, which must be on the same filesystem. ONNX Runtime loads linked weights, but the Python
+    /// package onnx does not. planish copies a weight that it has to convert, and prints a warning
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
-    /// The library to lay the artifact out for
+    /// The library whose file names the artifact has
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
-    /// Pad tables of tokens, and the layers that score them, to a multiple of N rows; `off` or 0 leaves
-    /// them [default: off for onnx and ort, 64 for ort-cuda]
+    /// Pad the token embedding and the LM head to a multiple of N rows; `off` or 0 turns the padding off [default:
+    /// off for onnx and ort, 64 for ort-cuda]
     #[arg(long, value_name = "N", value_parser = multiple)]
     pad_vocab: Option<usize>,
-    /// What logits look like where the vocabulary is padded: sliced (one for each token), padded (as many
-    /// as rows, those of no token at the lowest finite number)
+    /// The columns of the logits of a padded vocabulary: sliced (one column for each token), or padded (one column
+    /// for each row of the head; the columns without a token have the lowest finite number)
     #[arg(long, default_value = "sliced", value_name = "HOW")]
     logits: Logits,
-    /// Lower everything to plain arithmetic: the baseline to compare with
+    /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
-    /// Run the artifact and compare it with its source, as `planish verify` does; exit 3 if an output is out of tolerance
+    /// Run the artifact and compare it with its source, as `planish verify` does; exit with 3 if an output is out
+    /// of tolerance
     #[arg(long)]
     verify: bool,
-    /// Make warnings errors: ignored config keys, unused tensors, weights that cannot be linked
+    /// Turn warnings into errors: ignored configuration keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
-    /// The longest sequence of --verify, in tokens [default: as many as the model takes; 512 with a cache or without a
-    /// limit]
+    /// The longest sequence of --verify, in tokens [default: as many tokens as the model takes, but at most 512 for
+    /// a model with a cache or without a limit, and at most 64 for an encoder-decoder]
     #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
     max_length: Option<u32>,
-    /// Replace the output folder, deleting all that is in it, even if planish did not write it; the current folder
-    /// is never emptied so
+    /// Replace the output folder with all its files, even if planish did not write it. planish never replaces the
+    /// files of the current folder in this way
     #[arg(long)]
     force: bool,
-    /// Print how many operators of each kind were raised, and the places where a rule almost matched, with the condition
-    /// that failed
+    /// Print how many operators of each kind planish found, and each place where a fusion rule almost matched, with
+    /// the condition that failed
     #[arg(long)]
     explain_fusion: bool,
-    /// Print the graph after a pass (see `planish passes`), each time it runs
+    /// Print the graph to standard error after each run of a pass (`planish passes` lists the passes)
     #[arg(long, value_name = "PASS")]
     print_ir_after: Option<String>,
     /// Run only the first N passes, print the graph in its text form, and write nothing
@@ -111,11 +113,12 @@ pub(super) struct Arguments {
     /// Check the graph's invariants after each pass
     #[arg(long)]
     verify_passes: bool,
-    /// Threads to use [default: one a core]
+    /// The number of threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print JSON: {"artifact": its folder, null where --verify failed and nothing was written, "manifest": what its
-    /// planish.json holds}, and with --explain-fusion "fusion": for each part how many operators were raised and missed, and each of them
+    /// Print JSON: {"artifact": the folder, or null if --verify failed, "manifest": the contents of planish.json}.
+    /// With --explain-fusion also "fusion": for each part, the operators that were found and the rules that almost
+    /// matched
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -130,7 +133,7 @@ enum Weights {
     Link,
 }
 
-/// What follows `--pad-vocab`.
+/// The value of `--pad-vocab`.
 fn multiple(text: &str) -> Result<usize, String> {
     match text {
         "off" => Ok(0),
@@ -138,7 +141,7 @@ fn multiple(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What is padded: what was asked for, or what the target is fastest with.
+/// The padding that the options request, else the default of the target.
 fn padding(arguments: &Arguments) -> Result<Padding> {
     let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target.target) };
     if let Some(multiple) = arguments.pad_vocab {
@@ -146,7 +149,7 @@ fn padding(arguments: &Arguments) -> Result<Padding> {
     }
     match (padding.logits, padding.vocabulary) {
         (Logits::Padded, None) => {
-            Err(Usage("--logits padded needs a vocabulary that is padded; add --pad-vocab 64".to_owned()).into())
+            Err(Usage("--logits padded needs a padded vocabulary; add --pad-vocab 64".to_owned()).into())
         }
         _ => Ok(padding),
     }
@@ -168,17 +171,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
     if arguments.verify {
-        // Before any work that would be in vain.
+        // Before work that a missing runtime would make useless.
         backend.runtime_for(computes, &settings).check()?;
     } else if lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
         let name = backend.runtime(&settings).name();
         note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
     }
     let (import, profiles) = match backend.engines {
-        true => arguments.import.with_profiles()?,
-        false => (arguments.import.options()?, Vec::new()),
+        Some(_) => arguments.import.with_profiles()?,
+        None => (arguments.import.options()?, Vec::new()),
     };
-    if let Some(option) = arguments.engine.given().filter(|_| !backend.engines) {
+    if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
         return Err(no_engines(option, backend.target.name));
     }
     let source = SourceModel::open_with(&arguments.model, &import)?;
@@ -216,6 +219,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let context = || format!("cannot compile {}", arguments.model.display());
     if arguments.stop_after.is_some() {
         let lowered = lower(&source, &options, arguments.stop_after, &console).with_context(context)?;
+        console.note_missing_pass();
         let text = |part: &LoweredPart| {
             let passes: String = part.stages.iter().map(|stage| format!("// {}\n", stage.pass)).collect();
             format!("{passes}{}\n", part.graph)
@@ -223,10 +227,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return print(&lowered.parts.iter().map(text).collect::<String>());
     }
     let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
+    console.note_missing_pass();
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
-        warn("nothing was padded: no input of token ids and no layer that scores tokens was found");
+        warn("nothing was padded, because planish found no input of token ids and no LM head");
     }
     if arguments.verify {
         let options = VerifyOptions {
@@ -237,7 +242,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         };
         let report = verify_compiled(&compiled.artifact, &source, &compiled.source, &options, &mut note)?;
         let remedy = match compiled.artifact.computes_in_half() {
-            true => "; --calibrate DATA and --keep-fp32 PATTERN keep in float32 what half precision does not hold",
+            true => {
+                "; --calibrate DATA and --keep-fp32 PATTERN keep operators in float32 whose values exceed the range of half precision"
+            }
             false => "",
         };
         let checked = VerificationFailed::check(&report);
@@ -264,7 +271,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// The ranges that half precision is chosen by, where they were asked for.
+/// The ranges that decide which operators stay in float32, if `--calibrate` is given.
 fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target.target;
@@ -289,6 +296,8 @@ fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) 
 /// Warnings and progress for a person; nothing of the progress in a pipe.
 struct Console {
     print_after: Option<String>,
+    /// The passes that ran.
+    ran: Mutex<BTreeSet<String>>,
     bar: ProgressBar,
 }
 
@@ -301,7 +310,18 @@ impl Console {
         {
             bar.set_style(style);
         }
-        Self { print_after, bar }
+        Self { print_after, ran: Mutex::default(), bar }
+    }
+
+    /// Names the passes that ran, if the pass of `--print-ir-after` did not.
+    fn note_missing_pass(&self) {
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pass) = self.print_after.as_ref().filter(|pass| !ran.contains(*pass)) {
+            let all = PASSES.iter().map(|pass| pass.name).filter(|name| ran.contains(*name));
+            let all = all.collect::<Vec<_>>().join(", ");
+            let all = if all.is_empty() { "no pass ran".to_owned() } else { format!("these passes ran: {all}") };
+            note(&format!("--print-ir-after {pass} printed no graph, because pass {pass} did not run; {all}"));
+        }
     }
 }
 
@@ -315,6 +335,9 @@ impl Observer for Console {
     }
 
     fn graph(&self, pass: &str, graph: &Graph) {
+        if self.print_after.is_some() {
+            self.ran.lock().unwrap_or_else(PoisonError::into_inner).insert(pass.to_owned());
+        }
         if self.print_after.as_deref() == Some(pass) {
             // For debugging, beside the command's own output. Standard error may be closed.
             let _ = writeln!(io::stderr(), "// after {pass}\n{graph}");

@@ -1,4 +1,4 @@
-//! What `--explain-fusion` says of a part: what was raised, and where a rule came near.
+//! The output of `--explain-fusion` for a part: the operators that raising found, and the places where a rule almost matched.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ pub(super) struct Explained<'a> {
     part: &'a str,
     /// How many of each operator were found.
     raised: BTreeMap<&'a str, usize>,
-    /// How often the rule of each came near.
+    /// How often the rule of each operator almost matched.
     missed: BTreeMap<&'a str, usize>,
     matches: Vec<Matched<'a>>,
     misses: Vec<Missed<'a>>,
@@ -32,7 +32,7 @@ struct Missed<'a> {
     /// The result of the node that the rule looked at.
     at: &'a str,
     origin: String,
-    /// The condition that does not hold, and the value that fails it.
+    /// The condition that is false, and the value that makes it false.
     reason: &'a str,
 }
 

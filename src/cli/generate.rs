@@ -8,76 +8,84 @@ use anyhow::{Context, Result};
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::{RuntimeArguments, Usage, print, print_json, warn};
+use super::{RunOn, RuntimeArguments, Usage, print, print_json, warn};
 use crate::artifact::Artifact;
 use crate::generate::{Continuation, GenerateOptions, Generated, GenerationConfig, MOST_BEAMS, Prompts, Stop};
 
-/// Continue text with an artifact of a decoder, or answer it with one of an encoder-decoder
+/// Generate text with the artifact of a decoder or of an encoder-decoder
 ///
-/// Settings are those of the artifact's generation_config.json, or without one those of its
-/// config.json, as in the transformers library: also whether tokens are drawn (`do_sample`) or
-/// searched for with beams (`num_beams`). Arguments given here come first. What is set nowhere is
-/// as there too, but for the 64 new tokens: the likeliest token is taken each time. A setting that
-/// cannot be honoured is an error. Draws begin with --seed, so that the same command gives the same
-/// tokens. --prompt or --ids may be given several times: the prompts make a batch.
+/// A decoder continues the prompt. An encoder-decoder answers the prompt.
+///
+/// The settings come from the artifact's generation_config.json, as in the transformers library: for example
+/// `do_sample` (whether tokens are sampled) and `num_beams` (the number of beams). Without that file, the settings
+/// come from config.json. Options of this command override both. The default is greedy search with at most 64 new
+/// tokens. A setting that planish does not support is an error.
+///
+/// Sampling starts from --seed, so the same command gives the same tokens. --prompt or --ids may be given several
+/// times; the prompts then make a batch.
 #[derive(clap::Args)]
 #[command(group = ArgGroup::new("prompts").required(true))]
 #[command(group = ArgGroup::new("sampling").multiple(true).conflicts_with_all(["beams", "greedy"]))]
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
-    /// A text to continue; the artifact's tokenizer.json makes it token ids. Prints text
+    /// The text of a prompt, which the artifact's tokenizer.json turns into token ids. The output is text
     #[arg(long, value_name = "TEXT", group = "prompts")]
     prompt: Vec<String>,
-    /// Wrap each --prompt as a user message in the artifact's chat template
+    /// Put each --prompt as a user message into the artifact's chat template
     #[arg(long, conflicts_with = "ids")]
     chat: bool,
-    /// Token ids to continue, such as 1,2,3. Prints ids
+    /// The token ids of a prompt, such as 1,2,3. The output is token ids
     #[arg(long, value_name = "N,..", group = "prompts", allow_negative_numbers = true, value_parser = parse_ids)]
     ids: Vec<Ids>,
-    /// New tokens of a text at most [default: as configured, else 64]
+    /// The largest number of new tokens for each prompt [default: the number in the settings, else 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = tokens)]
     max_new_tokens: Option<NonZeroUsize>,
-    /// Of generation_config.json take only the tokens that begin and end a text
+    /// Use generation_config.json only for the tokens that begin and end a text
     #[arg(long)]
     no_generation_config: bool,
-    /// Take the likeliest token each time
+    /// Choose the token with the highest score in each step
     #[arg(long, conflicts_with = "beams")]
     greedy: bool,
     /// The number of beams of a beam search
     #[arg(long, visible_alias = "num-beams", value_name = "N", allow_negative_numbers = true, value_parser = beams)]
     beams: Option<NonZeroUsize>,
-    /// Beams: divide the log probability of a continuation by its length to this power
+    /// The exponent of the length penalty. Beam search divides the log probability of a text by its length to the
+    /// power X
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite)]
     length_penalty: Option<f64>,
-    /// Draw tokens, their scores divided by this [default when drawing: 1]
+    /// The temperature of sampling. The scores are divided by X before a token is sampled [default when sampling:
+    /// 1]
     #[arg(long, value_name = "X", group = "sampling", allow_negative_numbers = true, value_parser = positive)]
     temperature: Option<f64>,
-    /// Draw from the N likeliest tokens, 0 for all [default when drawing: 50]
+    /// Sample from the N tokens with the highest scores; 0 means all tokens [default when sampling: 50]
     #[arg(long, value_name = "N", group = "sampling", allow_negative_numbers = true, value_parser = count)]
     top_k: Option<usize>,
-    /// Draw from the fewest tokens with this probability together [default when drawing: 1]
+    /// Sample from the smallest set of tokens whose probabilities add up to P [default when sampling: 1]
     #[arg(long, value_name = "P", group = "sampling", allow_negative_numbers = true, value_parser = probability)]
     top_p: Option<f64>,
-    /// The seed of the draws; prompt number n, from 0 on, draws with the seed N + n [default: 0]
+    /// The seed of sampling. The prompt with number n, counted from 0, uses the seed N + n [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
-    /// Make tokens that the text has less likely: divide their scores by this
+    /// The repetition penalty. The positive scores of tokens that are already in the text are divided by X, and the
+    /// negative scores are multiplied by X
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = penalty)]
     repetition_penalty: Option<f32>,
-    /// Never choose an end token, so that each text gets as long as it may
+    /// Never choose an end token. Each text then gets the largest number of tokens
     #[arg(long)]
     ignore_eos: bool,
-    /// Compute all tokens again at each step, as a model without a cache would
+    /// Compute all tokens again in each step, instead of using the cache
     #[arg(long)]
     no_cache: bool,
-    /// Print the new ids as JSON: {"ids": [..]}, or a list of lists for several prompts; for texts
-    /// also {"text": ..}
+    /// Print JSON: {"ids": the new token ids}, and for text prompts also {"text": the new text}. With several
+    /// prompts, both are lists
     #[arg(long)]
     json: bool,
-    /// Threads of the runtime [default: one a core]
+    /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    #[command(flatten)]
+    run_on: RunOn,
     #[command(flatten)]
     runtime: RuntimeArguments,
 }
@@ -86,7 +94,7 @@ pub(super) struct Arguments {
 type Ids = std::sync::Arc<[i64]>;
 
 fn parse_ids(text: &str) -> Result<Ids, String> {
-    let id = |id: &str| id.trim().parse().map_err(|_| format!("`{id}` is no token id"));
+    let id = |id: &str| id.trim().parse().map_err(|_| format!("`{id}` is not a token id"));
     text.split(',').map(id).collect()
 }
 
@@ -143,7 +151,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         seed: arguments.seed.unwrap_or(0),
         caching: !arguments.no_cache,
         threads: arguments.threads.unwrap_or(0).into(),
-        runtime: arguments.runtime.settings(),
+        runtime: arguments.run_on.settings(&arguments.runtime),
     };
     let streams = stdout().is_terminal() && arguments.prompt.len() == 1 && !arguments.json;
     let prompts = match (arguments.ids.is_empty(), arguments.chat) {

@@ -1,4 +1,4 @@
-//! What of an ONNX graph is taken.
+//! The options that take a part of an ONNX graph.
 
 use std::str::FromStr;
 
@@ -11,23 +11,23 @@ use crate::engine::{SizeRange, SymbolRanges};
 /// Options for ONNX graphs.
 #[derive(clap::Args)]
 pub(super) struct ImportArguments {
-    /// Fix the shapes of inputs of an ONNX graph, e.g. input_ids=1x128, or input_ids=1x? to keep what is there;
-    /// sizes that other inputs share with them are fixed too. For `compile --target trt` also the sizes of a profile,
-    /// MIN:OPT:MAX or one number for each symbol in the shapes of inputs, e.g.
-    /// batch_size=1:8:32,sequence_length=16:128:512; several times for several profiles [default: by the
-    /// model, see profiles.json]
+    /// Fix the shape of an input of an ONNX graph, such as input_ids=1x128. input_ids=1x? keeps the second dimension as it
+    /// is. Other inputs that share a dimension with this input get the same size. For `compile --target trt` also the
+    /// sizes of a profile: MIN:OPT:MAX or one number for each symbol in the shapes of inputs, such as
+    /// batch_size=1:8:32,sequence_length=16:128:512; several times for several profiles [default: by the model, see
+    /// profiles.json]
     #[arg(long, value_name = "NAME=1x128")]
     shapes: Vec<Sizes>,
-    /// Cut an ONNX graph: these values, of any of its nodes, become its inputs
+    /// Cut an ONNX graph: the named values become its inputs. A value may be the output of any node
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     inputs: Vec<String>,
-    /// Cut an ONNX graph: these values become its outputs, and what they do not need goes
+    /// Cut an ONNX graph: the named values become its outputs. planish removes nodes that the outputs do not need
     #[arg(long, value_name = "C,D", value_delimiter = ',')]
     outputs: Vec<String>,
 }
 
 impl ImportArguments {
-    /// What these say, for a command that takes no profiles.
+    /// The options for the import, for a command that takes no profiles.
     ///
     /// # Errors
     /// When an input is given two shapes, or a symbol a range.

@@ -10,27 +10,27 @@ use crate::artifact::value::ValueInfo;
 use crate::files;
 use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, engines, svg};
 
-/// Say what a model or an artifact is: inputs, outputs, weights, operators; draw its graph
+/// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
 ///
-/// Of an engine of TensorRT, or an artifact that has engines: the version and the GPUs that it was built for, its
+/// For an engine of TensorRT, or an artifact that has engines: the version and the GPUs that it was built for, its
 /// profiles, and its layers with the nodes of the ONNX graph that each computes. --raised, --dot and --svg show the ONNX
 /// graphs of such an artifact, if --keep-onnx kept them.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// An artifact's folder, an .onnx file, a checkpoint, or an .engine file
+    /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
     #[command(flatten)]
     import: ImportArguments,
-    /// Raise operators to those in which the meaning is plain, such as attention, before looking
+    /// Find high-level operators, such as attention, in the graph before it is shown
     #[arg(long)]
     raised: bool,
-    /// Write the graph as text for Graphviz, without constants
+    /// Write the graph, without constants, to a file for Graphviz
     #[arg(long, value_name = "FILE")]
     dot: Option<PathBuf>,
-    /// Draw the graph, without constants
+    /// Draw the graph, without constants, in an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! The command line: a file a subcommand, arguments and printing only.
+//! The command line: one file for each subcommand, with its arguments and its output.
 
 mod bench;
 mod build_engine;
@@ -30,7 +30,7 @@ use planish_passes::Target;
 use planish_runtimes::Unavailable;
 use serde::Serialize;
 
-use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
+use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
 use crate::files::unfinished::PROCESS;
 use crate::verify::Report;
@@ -43,10 +43,10 @@ struct Cli {
     command: Command,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 usage; 3 verification failed; 4 the runtime that was asked \
-                          for is unavailable; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
-                          A signal leaves what was at the output before. One that comes when the output is in its \
-                          place is too late: the command ends with 0, unless a second one comes.";
+const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 verification failed; 4 the requested \
+                          runtime is not available; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
+                          A signal leaves the old contents of the output in place. A signal after the new output is \
+                          in place has no effect: the command ends with 0. A second signal ends it at once.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -66,7 +66,7 @@ enum Command {
 /// How the libraries of runtimes are found.
 #[derive(clap::Args)]
 struct RuntimeArguments {
-    /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, beside the binary,
+    /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, else the folder of the binary,
     /// .deps/, the system]
     #[arg(long, value_name = "PATH", global = true)]
     ort_lib: Option<PathBuf>,
@@ -87,7 +87,23 @@ impl RuntimeArguments {
     }
 }
 
-/// What follows `--target`.
+/// Which runtime an artifact runs on.
+#[derive(clap::Args)]
+struct RunOn {
+    /// The runtime that runs the artifact: ort, ort-cuda, trt [default: the one that it was compiled for]. An artifact
+    /// of target trt runs on ort if it was compiled with --keep-onnx
+    #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
+    name: Option<MakeRuntime>,
+}
+
+impl RunOn {
+    /// How runtimes are found, with the choice of the user.
+    fn settings(&self, arguments: &RuntimeArguments) -> RuntimeSettings {
+        RuntimeSettings { runtime: self.name, ..arguments.settings() }
+    }
+}
+
+/// The value of `--target`.
 fn backend(name: &str) -> Result<&'static Backend, String> {
     let Some(backend) = backend::find(name, BACKENDS) else {
         return Err(Target::find(name).err().map_or_else(String::new, |unknown| unknown.to_string()));
@@ -127,7 +143,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     };
     PROCESS.settle();
     let Err(error) = done else { return 0 };
-    // A reader that has seen enough, such as `head`, is no failure.
+    // A reader that has seen enough, such as `head`, is not a failure.
     let closed = |e: &(dyn std::error::Error + 'static)| {
         e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     };
@@ -157,7 +173,7 @@ fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref::<RuntimeError>(), Some(RuntimeError::Unavailable(_)))
 }
 
-/// The command line asks for something that does not exist.
+/// The arguments are wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Usage(String);
@@ -192,7 +208,7 @@ fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "warning: {text}");
 }
 
-/// Says on standard error what was taken for granted.
+/// Writes a note to standard error, such as a default that was assumed.
 fn note(text: &str) {
     // Standard error may be closed; a note is not worth failing for.
     let _ = writeln!(io::stderr(), "note: {text}");

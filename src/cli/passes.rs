@@ -5,10 +5,10 @@ use planish_passes::{PASSES, Pass};
 
 use super::{Usage, print};
 
-/// List the passes, or show what one does
+/// List the passes, or explain one of them
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A pass, to show its documentation with an example
+    /// The pass to explain, with an example
     name: Option<String>,
 }
 

@@ -10,24 +10,24 @@ use super::Usage;
 /// How a model is brought to half precision.
 #[derive(clap::Args)]
 pub(super) struct PrecisionArguments {
-    /// Bring weights and arithmetic to float16. Norms' statistics, softmax, positions and masks stay in
-    /// float32, and so does what float16 cannot hold. Target ort, which has no half kernels, stores
-    /// weights in it and computes in float32
+    /// Convert weights and arithmetic to float16. The statistics of norms, the softmax, positions, masks, and
+    /// operators with weights that overflow or underflow stay in float32. Target ort stores the weights in float16
+    /// and computes in float32, because its runtime has no half-precision kernels worth using
     #[arg(long, group = "half")]
     fp16: bool,
-    /// The same in bfloat16: the range of float32, 8 bits of precision
+    /// Convert weights and arithmetic to bfloat16, which has the range of float32 and 8 bits of precision
     #[arg(long, group = "half")]
     bf16: bool,
-    /// Keep operators in float32 whose node, weight or module name matches this regular expression; may be given several
-    /// times
+    /// Keep operators in float32 whose node name, weight name or module name matches this regular expression; may
+    /// be given several times
     #[arg(long, value_name = "PATTERN", requires = "half")]
     keep_fp32: Vec<String>,
-    /// Keep operators in float32 whose measured activations exceed X (see --calibrate)
-    /// [default: 8188 for float16, an eighth of its largest number]
+    /// Keep operators in float32 whose measured activations exceed X (see --calibrate) [default for float16: 8188,
+    /// an eighth of its largest number]
     #[arg(long, value_name = "X", requires = "half", requires = "calibrate", allow_negative_numbers = true)]
     max_abs: Option<f64>,
-    /// The type of inputs and outputs: f32, or half for that of the weights, which spares a decoder the
-    /// casts of its cache [default: f32]
+    /// The type of floating-point inputs and outputs: f32, or half for the type of the weights. With half, a
+    /// decoder does not cast its cache [default: f32]
     #[arg(long, value_name = "TYPE", requires = "half")]
     keep_io: Option<Io>,
 }
@@ -39,7 +39,7 @@ enum Io {
 }
 
 impl PrecisionArguments {
-    /// What was asked for, of a model that is compiled for `target`.
+    /// The precision that the options request, for a model that is compiled for `target`.
     pub(super) fn precision(&self, target: &Target) -> Result<Option<HalfPrecision>> {
         let half = match (self.fp16, self.bf16) {
             (false, false) => return Ok(None),
@@ -50,8 +50,8 @@ impl PrecisionArguments {
         if target.computes_in_float32 && (self.keep_io == Some(Io::Half) || self.max_abs.is_some()) {
             let option = if self.max_abs.is_some() { "--max-abs" } else { "--keep-io half" };
             let why = format!(
-                "target {target} computes in float32, for it has no half kernels worth using: with --{half} it only \
-                 stores weights in half precision; leave out {option}, or choose --target onnx"
+                "target {target} computes in float32, because its runtime has no half-precision kernels worth using: \
+                 --{half} only stores weights in half precision; leave out {option}, or choose --target onnx"
             );
             return Err(Usage(why).into());
         }
@@ -59,7 +59,9 @@ impl PrecisionArguments {
         precision.keep = self.keep_fp32.iter().map(pattern).collect::<Result<_, _>>()?;
         if let Some(limit) = self.max_abs {
             if limit > half.max() {
-                return Err(Usage(format!("--max-abs {limit}: {half} ends at {}", half.max())).into());
+                return Err(
+                    Usage(format!("--max-abs {limit} exceeds {}, the largest number of {half}", half.max())).into()
+                );
             }
             if limit.is_nan() || limit <= 0.0 {
                 return Err(Usage("--max-abs is a positive number".to_owned()).into());

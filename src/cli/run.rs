@@ -5,35 +5,38 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use planish_eval::Tensor;
 
-use super::{RuntimeArguments, note, print};
+use super::{RunOn, RuntimeArguments, note, print};
 use crate::artifact::{Artifact, RunOptions};
 use crate::inputs::tensor_file;
 
 /// Run an artifact on inputs from a safetensors file
 ///
-/// What is not in the file is taken for a prompt of full rows where it can be: the cache is empty,
-/// attention_mask all ones, position_ids count its tokens, token_type_ids are zeros. A note on
-/// standard error says so.
+/// If the file lacks an input, planish fills it in as for a prompt without padding, where that is possible: the
+/// cache is empty, attention_mask is all ones, position_ids counts the tokens, and token_type_ids is all zeros. A
+/// note on standard error names the inputs that were filled in.
 ///
-/// An encoder-decoder is run as a whole on input_ids, attention_mask and decoder_input_ids: its
-/// encoder_model, then its decoder_model without a cache; it gives encoder_last_hidden_state,
-/// logits and present.*. With --part one of its models is run alone, on inputs as that names them.
+/// An encoder-decoder takes input_ids, attention_mask and decoder_input_ids. planish runs encoder_model and then
+/// decoder_model, without a cache. The outputs are encoder_last_hidden_state, logits and present.*. With --part,
+/// planish runs one part alone, on the inputs of that part.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
-    /// The inputs, named as the model names them
+    /// The safetensors file with the inputs, under the names of the model's inputs
     #[arg(long, value_name = "FILE")]
     inputs: PathBuf,
-    /// The safetensors file to write outputs to [default: print what they look like]
+    /// The safetensors file to write the outputs to [default: print the type, the shape and the range of each
+    /// output]
     #[arg(long, value_name = "FILE")]
     outputs: Option<PathBuf>,
-    /// Run one model of several alone: encoder_model, decoder_model, decoder_with_past_model
+    /// Run one part of an encoder-decoder: encoder_model, decoder_model, decoder_with_past_model
     #[arg(long, value_name = "NAME")]
     part: Option<String>,
-    /// Threads of the runtime [default: one a core]
+    /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    #[command(flatten)]
+    run_on: RunOn,
     #[command(flatten)]
     runtime: RuntimeArguments,
 }
@@ -43,7 +46,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = RunOptions {
         part: arguments.part,
         threads: arguments.threads.unwrap_or(0).into(),
-        settings: arguments.runtime.settings(),
+        settings: arguments.run_on.settings(&arguments.runtime),
     };
     let inputs = tensor_file::read(&arguments.inputs)?;
     let outputs = artifact.run(inputs, &options, &mut note);

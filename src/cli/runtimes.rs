@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{RuntimeArguments, print, print_json};
 
-/// List the runtimes: which can be used here, where they were found, or why not
+/// List the runtimes: the path of each, or why it is not available
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Print the list as JSON
@@ -25,7 +25,7 @@ struct Entry {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let entries: Vec<Entry> = planish_runtimes::runtimes(arguments.runtime.ort_lib)
+    let entries: Vec<Entry> = planish_runtimes::runtimes(arguments.runtime.ort_lib, arguments.runtime.trt_lib)
         .iter()
         .map(|runtime| {
             let name = runtime.name();

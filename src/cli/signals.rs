@@ -1,4 +1,4 @@
-//! Signals that end a command: it leaves nothing half-made and says by its exit code which one it was.
+//! Signals that end a command. The command leaves no partial output, and its exit code names the signal.
 
 use std::thread;
 

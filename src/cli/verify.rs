@@ -4,41 +4,48 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::{RuntimeArguments, VerificationFailed, note, print, print_json};
+use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
 use crate::verify::{Verified, VerifyOptions, verify_artifact};
 
-/// Run an artifact and compare it with its source; exit 3 on a miss
+/// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///
-/// The source runs on the reference interpreter. An ONNX graph that this cannot run, or that has quantized
-/// operators, runs on ONNX Runtime without graph optimization instead; the report says which it was.
+/// The source runs on the reference interpreter. If an ONNX graph has quantized operators, or operators that the
+/// interpreter does not implement, then the source runs on ONNX Runtime without graph optimization. The report
+/// names the reference.
 ///
-/// The inputs are made from a seed: several shapes from one token to the longest sequence (512
-/// tokens at most where there is a cache), with padding and without; some continue from a cache. What the source itself
-/// cannot run, or what takes too much memory (256 MiB and 8 times the weights, 1 GiB at most), is made shorter, and the report says so. Weights that the inputs do not
-/// reach, such as embeddings of other tokens, are not seen. Of linked weights, which the checkpoint shares, only the size is recorded: what was
-/// changed in place has changed in both.
+/// The inputs are made from a seed. They have several shapes, from one token to the longest sequence, with padding
+/// and without. Some cases continue from a cache. If the source cannot run a case, or if a case takes too much
+/// memory (256 MiB and 8 times the weights, 1 GiB at most), planish runs a shorter case, and the report names both.
+///
+/// The comparison does not cover weights that the inputs do not select, such as the embeddings of other tokens. For
+/// linked weights, planish.json records only the size, because the artifact and the checkpoint share the weight
+/// files: a program that changes a file in place changes both.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
-    /// The checkpoint or .onnx file it was compiled from [default: where it was then, in the artifact or in its folder,
-    /// beside it under its recorded name, or in the current folder, whichever is unchanged]
+    /// The checkpoint or .onnx file that the artifact was compiled from [default: planish looks at the recorded
+    /// path, in the artifact, in the folder of the artifact, beside it under the recorded name, and in the current
+    /// folder, for an unchanged source]
     #[arg(long, value_name = "MODEL")]
     reference: Option<PathBuf>,
-    /// The most tokens to compare in a row; what a model of a billion parameters gives for many
-    /// takes the reference minutes [default: as many as the model takes, 512 with a cache]
+    /// The longest sequence to compare, in tokens. Long sequences of a large model take the reference minutes
+    /// [default: as many tokens as the model takes, but at most 512 for a model with a cache or without a limit,
+    /// and at most 64 for an encoder-decoder]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_length: Option<u32>,
     /// The seed of the inputs
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
-    /// Threads of the runtime [default: one a core]
+    /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    run_on: RunOn,
     #[command(flatten)]
     runtime: RuntimeArguments,
 }
@@ -49,7 +56,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         seed: arguments.seed,
         max_length: arguments.max_length.map(usize::try_from).transpose()?,
         threads: arguments.threads.unwrap_or(0).into(),
-        settings: arguments.runtime.settings(),
+        settings: arguments.run_on.settings(&arguments.runtime),
     };
     let Verified { source, report } = verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note)?;
     if arguments.json {

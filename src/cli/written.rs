@@ -1,4 +1,4 @@
-//! What `planish compile` says of what it wrote.
+//! The summary that `planish compile` prints.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -16,20 +16,20 @@ use crate::source::SourceModel;
 /// Checks that a model may be compiled into a folder, before work that would be in vain.
 ///
 /// # Errors
-/// When the folder holds the model itself, or something else that may not be replaced.
+/// When the folder contains the model itself, or something else that may not be replaced.
 pub fn output(model: &SourceModel, folder: &Path, force: bool) -> Result<()> {
     refuse_own_source(model, folder)?;
     Draft::check(folder, force)
 }
 
-/// The output must not replace the folder that holds the source.
+/// The output must not replace the folder that contains the source.
 fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
     // The folder of the files and the files themselves: either may be reached by symbolic links.
     let own = model.folder();
     let mut paths = std::iter::once(own.as_path()).chain(model.weight_files());
     if paths.any(|path| path.canonicalize().is_ok_and(|p| p.starts_with(&folder))) {
-        bail!("the output folder {} holds the model itself; choose another with -o", folder.display());
+        bail!("the output folder {} contains the model itself; choose another with -o", folder.display());
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
     let in_other = |graph: &Graph, node: &Node| graph.ty(node.outputs[0]).dtype == other.dtype();
     let mut graphs = source.parts.iter().map(|part| &part.graph);
     if graphs.any(|graph| graph.nodes().any(|(_, node)| is_product(node) && in_other(graph, node))) {
-        bail!("the model computes in {other} already; --{} is for models in float32", precision.half);
+        bail!("the model computes in {other} already, but --{} converts models in float32", precision.half);
     }
     Ok(())
 }
@@ -73,7 +73,9 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
         && !(options.backend.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
         && reports.all(|report| report.changed == 0)
     {
-        observer.warning(&format!("--{first} changed nothing: the model has no float32 that it applies to"));
+        observer.warning(&format!(
+            "--{first} changed nothing, because the model has no float32 weights or operators to convert"
+        ));
     }
     Ok(())
 }
@@ -106,7 +108,7 @@ pub(super) fn artifact(
 ) -> Result<()> {
     let scores = parts.iter().filter_map(|part| part.vocabulary.as_ref()).any(|v| v.logits.is_some());
     if options.passes.padding.logits == Logits::Padded && !scores {
-        bail!("{} scores no tokens whose logits could be padded; leave out --logits padded", model.name());
+        bail!("{} has no logits that could be padded; leave out --logits padded", model.name());
     }
     if let Some(note) = sentence_note(model, source) {
         observer.note(&note);

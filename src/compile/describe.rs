@@ -1,4 +1,4 @@
-//! What the manifest says of a model that was compiled.
+//! The description of a compiled model in the manifest.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Weights that were to be linked and cannot be: the graph needs them in another form.
+//! Weights that cannot be linked, because the graph needs them in another form.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use planish_ir::{DType, Weight};
 use planish_onnx::INLINE_BYTES;
 
 /// Why some weights of a model will be copied, though links were asked for; `None` where all are
-/// linked but those so small that they stand in the model file anyway.
+/// linked but those so small that they are in the model file.
 pub(crate) fn warning<'a>(weights: impl Iterator<Item = &'a Weight>) -> Option<String> {
     let (mut all, mut copied, mut widened) = (0, 0, BTreeSet::new());
     for weight in weights.filter(|weight| weight.bytes() >= INLINE_BYTES) {

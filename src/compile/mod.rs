@@ -44,20 +44,20 @@ pub struct CompileOptions {
     pub placement: Placement,
     /// The library that the artifact is laid out for.
     pub package: RuntimePackage,
-    /// Whether to say what raising found, and where it came near.
+    /// Whether to explain which operators raising found, and where a rule almost matched.
     pub explain_fusion: bool,
     /// Whether the graph is verified after each pass.
     pub verify_passes: bool,
-    /// Whether a folder that holds what planish did not write may be replaced.
+    /// Whether a folder with files that planish did not write may be replaced.
     pub force: bool,
     /// The sizes of the engines that are built of the artifact: a profile each; the usual ones where there is none.
     pub profiles: Vec<SymbolRanges>,
-    /// Where the model's values lie, if data was run: what half precision is chosen by.
+    /// The ranges of the activations, which decide what stays in float32; absent without calibration.
     pub calibration: Option<Calibration>,
 }
 
 impl CompileOptions {
-    /// With fusion, in the model's own precision, copying weights, for Optimum, and padded as the target wants it.
+    /// With fusion, in the precision of the model, with copied weights, for Optimum, and with the padding of the target.
     #[must_use]
     pub fn new(backend: &'static Backend, opset: u32) -> Self {
         Self {
@@ -87,11 +87,11 @@ impl CompileOptions {
     }
 }
 
-/// What a caller sees while a model is compiled.
+/// Receives events while a model is compiled.
 pub trait Observer: Sync {
-    /// Something was ignored or assumed.
+    /// planish ignored or assumed something.
     fn warning(&self, text: &str);
-    /// Something is right and may be taken for something else.
+    /// Information that is not a problem.
     fn note(&self, text: &str);
     /// The graph of a part after a pass.
     fn graph(&self, pass: &str, graph: &Graph);
@@ -121,9 +121,9 @@ pub struct LoweredPart {
     pub stages: Vec<Stage>,
     /// How many of each operator that raising finds the graph had when it was raised.
     pub raised: BTreeMap<&'static str, usize>,
-    /// What raising found, where that was asked for.
+    /// What raising found; absent without `explain_fusion`.
     pub explanation: Option<Explanation>,
-    /// What came of half precision, where that was asked for.
+    /// The report on half precision; absent in float32.
     pub precision: Option<precision::HalfReport>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
@@ -139,7 +139,7 @@ pub struct Compiled {
     pub source: Loaded,
     /// The profiles of its engines, if its target has engines.
     pub profiles: Option<Profiles>,
-    /// What raising found, by part, where that was asked for.
+    /// What raising found, by part; empty without `explain_fusion`.
     pub explanations: Vec<(&'static str, Explanation)>,
 }
 
@@ -216,8 +216,8 @@ pub fn compile(
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     check::artifact(model, &source, &lowered, options, observer)?;
     let profiles = match options.backend.engines {
-        true => Some(profiles(&source, &lowered, &options.profiles)?),
-        false => None,
+        Some(_) => Some(profiles(&source, &lowered, &options.profiles)?),
+        None => None,
     };
     let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
     let draft = Draft::create(folder, options.force)?;

@@ -33,13 +33,13 @@ impl Arrays {
     pub(super) fn npz(path: &Path, most: usize) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut archive = ZipArchive::new(BufReader::new(file))
-            .with_context(|| format!("{} is no .npz file, which is a zip archive", path.display()))?;
+            .with_context(|| format!("{} is not an .npz file, which is a zip archive", path.display()))?;
         let mut arrays = Vec::with_capacity(archive.len());
         for index in 0..archive.len() {
             let mut entry = archive.by_index(index).with_context(|| format!("cannot read {}", path.display()))?;
             let name = entry.name().map(|name| name.into_owned()).unwrap_or_default();
             let Some(input) = name.strip_suffix(".npy") else {
-                bail!("{} holds `{name}`, which is no .npy array", path.display());
+                bail!("{} contains `{name}`, which is not an .npy array", path.display());
             };
             let context = || format!("cannot read the array `{input}` of {}", path.display());
             let Rows { dtype, shape, bytes } = npy::read(&mut entry, most).with_context(context)?;
@@ -79,8 +79,8 @@ impl Arrays {
             arrays.push(Array { name, dtype, sizes: sizes.to_vec(), bytes });
         }
         match samples {
-            None => bail!("{path} holds no array"),
-            Some(0) => bail!("{path} holds no samples: the first axis of its arrays is 0"),
+            None => bail!("{path} contains no array"),
+            Some(0) => bail!("{path} contains no samples: the first axis of its arrays is 0"),
             Some(samples) => Ok(Self { arrays, samples }),
         }
     }
@@ -95,7 +95,7 @@ impl Arrays {
             let size = array.bytes.len() / self.samples;
             let shape = [samples.len()].into_iter().chain(array.sizes.iter().copied()).collect();
             let tensor = Tensor::from_bytes(array.dtype, shape, &array.bytes[samples.start * size..samples.end * size]);
-            Ok((array.name.clone(), tensor.with_context(|| format!("`{}` is no tensor", array.name))?))
+            Ok((array.name.clone(), tensor.with_context(|| format!("`{}` is not a tensor", array.name))?))
         };
         self.arrays.iter().map(tensor).collect()
     }

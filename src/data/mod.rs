@@ -27,13 +27,13 @@ pub const SAMPLES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
 /// How many samples a batch has unless told otherwise.
 const BATCH: usize = 8;
 
-/// The member of a line's object that holds the text, unless told otherwise.
+/// The member of a line's object that contains the text, unless told otherwise.
 const FIELD: &str = "text";
 
 /// How a data set is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataOptions {
-    /// The member of each line's object that holds the text; `text` where absent.
+    /// The member of each line's object that contains the text; `text` where absent.
     pub field: Option<String>,
     /// How many samples at most, from the beginning.
     pub samples: NonZeroUsize,
@@ -71,10 +71,10 @@ impl Dataset {
     pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
         if ending != "jsonl" && options.field.is_some() {
-            bail!("--field is for .jsonl files; {} is none", path.display());
+            bail!("--field is for .jsonl files; {} is not one", path.display());
         }
         if matches!(ending.as_str(), "npz" | "safetensors") && options.max_length.is_some() {
-            bail!("--max-length is for texts; {} holds tensors", path.display());
+            bail!("--max-length is for texts; {} contains tensors", path.display());
         }
         let most = options.samples.get();
         let content = match ending.as_str() {
@@ -86,7 +86,7 @@ impl Dataset {
             "npz" => Content::Arrays(Arrays::npz(path, most)?),
             "safetensors" => Content::Arrays(Arrays::safetensors(path, most)?),
             _ => bail!(
-                "{} is no data set: expected .txt (a text a line), .jsonl (an object a line), .npz or .safetensors \
+                "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .npz or .safetensors \
                  (tensors by the names of inputs, samples along the first axis)",
                 path.display()
             ),

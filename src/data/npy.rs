@@ -28,7 +28,7 @@ pub(super) fn read(reader: &mut impl Read, most: usize) -> Result<Rows> {
     let header = header(reader)?;
     let descr = quoted(value(&header, "descr")?)?;
     let Some((_, dtype)) = DTYPES.iter().find(|(name, _)| *name == descr) else {
-        bail!("its type is {descr}; float32, float16, int64, int32 and bool are read: convert it by .astype");
+        bail!("its type is {descr}; planish reads float32, float16, int64, int32 and bool; convert it with .astype");
     };
     let mut shape = shape(value(&header, "shape")?)?;
     if value(&header, "fortran_order")?.starts_with("True") {
@@ -37,7 +37,7 @@ pub(super) fn read(reader: &mut impl Read, most: usize) -> Result<Rows> {
     if let Some(rows) = shape.first_mut() {
         *rows = most.min(*rows);
     }
-    let too_large = || format!("{shape:?} elements are more than memory holds");
+    let too_large = || format!("{shape:?} elements are more than fit in memory");
     let bytes = shape.iter().try_fold(dtype.size(), |bytes, size| bytes.checked_mul(*size)).with_context(too_large)?;
     let mut elements = Vec::new();
     reader.take(bytes as u64).read_to_end(&mut elements)?;
@@ -50,9 +50,9 @@ pub(super) fn read(reader: &mut impl Read, most: usize) -> Result<Rows> {
 /// The dictionary of the header, as Python writes it.
 fn header(reader: &mut impl Read) -> Result<String> {
     let mut start = [0; 8];
-    reader.read_exact(&mut start).context("it is no NumPy array")?;
+    reader.read_exact(&mut start).context("it is not a NumPy array")?;
     if !start.starts_with(MAGIC) {
-        bail!("it is no NumPy array: it does not begin with \\x93NUMPY");
+        bail!("it is not a NumPy array: it does not begin with \\x93NUMPY");
     }
     let length = match start[6] {
         1 => {
@@ -65,14 +65,14 @@ fn header(reader: &mut impl Read) -> Result<String> {
             reader.read_exact(&mut length)?;
             usize::try_from(u32::from_le_bytes(length))?
         }
-        version => bail!("it is of version {version} of NumPy's format; 1 to 3 are read"),
+        version => bail!("it is of version {version} of NumPy's format; planish reads 1 to 3"),
     };
     if length > MAX_HEADER {
         bail!("its header has {length} bytes, more than an array's ever has");
     }
     let mut text = vec![0; length];
     reader.read_exact(&mut text)?;
-    String::from_utf8(text).context("its header is no text")
+    String::from_utf8(text).context("its header is not text")
 }
 
 /// What follows a key of the dictionary.

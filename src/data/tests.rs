@@ -60,18 +60,18 @@ fn members_of_objects_are_texts() {
     assert_eq!(texts(&open("a.jsonl", b"{\"body\": \"x\"}", &body).unwrap()), ["x"]);
     fails("a.jsonl", lines, &body, &["a.jsonl, line 1", "there is no `body`, but `text`, `id`", "--field"]);
     let plain = DataOptions::default();
-    fails("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}", &plain, &["line 2", "`text` is no string"]);
-    fails("a.jsonl", b"\n{\"text\": ", &plain, &["line 2", "this is no JSON"]);
-    fails("a.jsonl", b"[\"text\"]", &plain, &["line 1", "this is no JSON object"]);
+    fails("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}", &plain, &["line 2", "`text` is not a string"]);
+    fails("a.jsonl", b"\n{\"text\": ", &plain, &["line 2", "this is not JSON"]);
+    fails("a.jsonl", b"[\"text\"]", &plain, &["line 1", "this is not a JSON object"]);
 }
 
 #[test]
 fn files_without_texts_are_errors() {
     let plain = DataOptions::default();
-    fails("a.txt", b"", &plain, &["a.txt holds no text"]);
-    fails("a.txt", b" \n\t\n", &plain, &["a.txt holds no text"]);
+    fails("a.txt", b"", &plain, &["a.txt contains no text"]);
+    fails("a.txt", b" \n\t\n", &plain, &["a.txt contains no text"]);
     fails("a.txt", b"ok\n\xff\xfe\n", &plain, &["a.txt, line 2", "UTF-8"]);
-    fails("a.csv", b"x", &plain, &["a.csv is no data set", ".jsonl (an object a line)"]);
+    fails("a.csv", b"x", &plain, &["a.csv is not a data set", ".jsonl (an object a line)"]);
     let field = DataOptions { field: Some("x".to_owned()), ..DataOptions::default() };
     fails("a.txt", b"x", &field, &["--field is for .jsonl files"]);
     let length = DataOptions { max_length: NonZeroUsize::new(4), ..DataOptions::default() };
@@ -131,23 +131,23 @@ fn arrays_that_are_no_samples_are_errors() {
     let plain = DataOptions::default();
     let one = |array: Vec<u8>| npz(&[("x.npy", array)]);
     let four = [0u8; 4];
-    fails("a.npz", b"text", &plain, &["a.npz is no .npz file"]);
-    fails("a.npz", &npz(&[]), &plain, &["a.npz holds no array"]);
-    fails("a.npz", &npz(&[("x.bin", vec![1])]), &plain, &["holds `x.bin`, which is no .npy array"]);
-    fails("a.npz", &one(b"\x93NUM".to_vec()), &plain, &["the array `x` of", "it is no NumPy array"]);
-    fails("a.npz", &one(b"PK3456789".to_vec()), &plain, &["it is no NumPy array"]);
+    fails("a.npz", b"text", &plain, &["a.npz is not an .npz file"]);
+    fails("a.npz", &npz(&[]), &plain, &["a.npz contains no array"]);
+    fails("a.npz", &npz(&[("x.bin", vec![1])]), &plain, &["contains `x.bin`, which is not an .npy array"]);
+    fails("a.npz", &one(b"\x93NUM".to_vec()), &plain, &["the array `x` of", "it is not a NumPy array"]);
+    fails("a.npz", &one(b"PK3456789".to_vec()), &plain, &["it is not a NumPy array"]);
     fails("a.npz", &one(npy("<f8", "False", "(1,)", &[0; 8])), &plain, &["its type is <f8", ".astype"]);
     fails("a.npz", &one(npy(">f4", "False", "(1,)", &four)), &plain, &["its type is >f4"]);
     fails("a.npz", &one(npy("<f4", "True", "(1, 1)", &four)), &plain, &["np.ascontiguousarray"]);
     fails("a.npz", &one(npy("<f4", "False", "(2,)", &four)), &plain, &["it ends after 4 bytes", "needs 8"]);
     fails("a.npz", &one(npy("<f4", "False", "(1, x)", &four)), &plain, &["its shape has the size `x`"]);
     fails("a.npz", &one(npy("<f4", "False", "()", &four)), &plain, &["`x` of", "has no axis"]);
-    fails("a.npz", &one(npy("<f4", "False", "(0, 3)", &[])), &plain, &["holds no samples"]);
+    fails("a.npz", &one(npy("<f4", "False", "(0, 3)", &[])), &plain, &["contains no samples"]);
     let huge = npy("<f4", "False", "(1, 4611686018427387904, 4)", &four);
-    fails("a.npz", &one(huge), &plain, &["more than memory holds"]);
+    fails("a.npz", &one(huge), &plain, &["more than fit in memory"]);
     let two = npz(&[("x.npy", npy("<f4", "False", "(1,)", &four)), ("y.npy", npy("|b1", "False", "(2,)", &[0, 1]))]);
     fails("a.npz", &two, &plain, &["`x` of", "has 1 samples and `y` 2"]);
-    fails("a.safetensors", b"text", &plain, &["a.safetensors is no safetensors file"]);
+    fails("a.safetensors", b"text", &plain, &["a.safetensors is not a safetensors file"]);
 }
 
 #[test]

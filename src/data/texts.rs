@@ -12,16 +12,16 @@ pub(super) fn lines(path: &Path, most: usize) -> Result<Vec<String>> {
     read(path, most, |line| Ok(line.to_owned()))
 }
 
-/// The texts that objects hold as a member, an object a line, so many at most. Blank lines and texts are passed
+/// The texts that objects contain as a member, an object a line, so many at most. Blank lines and texts are passed
 /// over.
 pub(super) fn members(path: &Path, field: &str, most: usize) -> Result<Vec<String>> {
     read(path, most, |line| {
-        let value: Value = serde_json::from_str(line).context("this is no JSON")?;
-        let object = value.as_object().context("this is no JSON object")?;
+        let value: Value = serde_json::from_str(line).context("this is not JSON")?;
+        let object = value.as_object().context("this is not a JSON object")?;
         let names = || object.keys().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
         match object.get(field) {
             Some(Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err(anyhow!("`{field}` is no string; --field names the member that is")),
+            Some(_) => Err(anyhow!("`{field}` is not a string; name the member with the text by --field")),
             None => Err(anyhow!("there is no `{field}`, but {}; --field names the text", names())),
         }
     })
@@ -45,7 +45,7 @@ fn read(path: &Path, most: usize, text: impl Fn(&str) -> Result<String>) -> Resu
         }
     }
     if texts.is_empty() {
-        bail!("{} holds no text", path.display());
+        bail!("{} contains no text", path.display());
     }
     Ok(texts)
 }

@@ -1,4 +1,4 @@
-//! Publishing into a folder that has to stay, entry by entry: a mount point, or the current folder.
+//! Publishing into a folder that must stay, entry by entry: a mount point, or the current folder.
 //!
 //! What is there is moved aside, the manifest first; then the new entries are moved in, the manifest last. So
 //! who reads a manifest finds all that it names. What fails in between is undone, and what is killed in between
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Moves the entries of a draft into a folder and what is there, but for what is apart, out of it. Returns the
-/// folder that holds the latter, on the filesystem of the draft. `step` is asked before each change.
+/// folder that contains the latter, on the filesystem of the draft. `step` is asked before each change.
 ///
 /// # Errors
 /// When something cannot be moved; then all is as it was, if that can be done.

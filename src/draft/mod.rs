@@ -47,7 +47,7 @@ impl Draft {
     }
 
     /// Makes the temporary folder for an artifact at `target`, and makes good what runs to the
-    /// same place have left that were killed. With `force` a folder that holds what planish did not write
+    /// same place have left that were killed. With `force` a folder that contains what planish did not write
     /// may be replaced.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Draft {
     /// and there is no manifest meanwhile. A signal that comes meanwhile waits.
     ///
     /// # Errors
-    /// When it cannot be renamed, or what stands there may not be replaced. What stood there is unchanged then.
+    /// When it cannot be renamed, or what is there may not be replaced. The old contents are unchanged then.
     pub fn publish(self) -> Result<PathBuf> {
         self.publish_by(&mut || Ok(()))
     }

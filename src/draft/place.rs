@@ -1,4 +1,4 @@
-//! The place of an artifact: which folder it is, what may be replaced there, and where drafts of it stand.
+//! The place of an artifact: which folder it is, what may be replaced there, and where its drafts are.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,7 +19,7 @@ const LISTED: usize = 5;
 /// What filesystems of Linux have in their root and users did not put there.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// What the names of drafts begin with that stand in the folder that they are for.
+/// The prefix of the names of drafts that are in the folder that they replace.
 const INSIDE: &str = ".planish-";
 
 /// Where an artifact goes.
@@ -29,7 +29,7 @@ pub(super) struct Place {
     pub(super) named: PathBuf,
     /// The folder that this names: behind symbolic links.
     pub(super) folder: PathBuf,
-    /// The folder that drafts stand in.
+    /// The folder of the drafts.
     pub(super) drafts: PathBuf,
     /// What the names of drafts begin with.
     pub(super) prefix: String,
@@ -114,7 +114,7 @@ impl Place {
     /// something is mounted in is replaced.
     ///
     /// # Errors
-    /// When it may not, with what stands there.
+    /// When it may not, with what is there.
     pub(super) fn check_replaceable(&self, force: bool) -> Result<()> {
         let identity = || fs::symlink_metadata(&self.folder).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         loop {
@@ -131,10 +131,10 @@ impl Place {
         let target = self.named.display();
         let Ok(metadata) = fs::symlink_metadata(&self.folder) else { return Ok(()) };
         if !metadata.is_dir() {
-            bail!("{target} exists and is no folder; choose another output with -o");
+            bail!("{target} exists and is not a folder; choose another output with -o");
         }
         if self.kind != Kind::Current && std::env::current_dir().is_ok_and(|cwd| cwd.starts_with(&self.folder)) {
-            bail!("{target} holds the current folder and is not replaced; choose another output with -o");
+            bail!("{target} contains the current folder and is not replaced; choose another output with -o");
         }
         if let Some(mount) = mount_inside(&self.folder) {
             bail!(

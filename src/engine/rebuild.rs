@@ -35,7 +35,7 @@ impl Rebuilt {
 /// # Errors
 /// When its target has no engines, it has no profiles, or ranges do not fit it.
 pub fn profiles_of(artifact: &Artifact, asked: &[SymbolRanges]) -> Result<Profiles> {
-    if !artifact.backend.engines {
+    if artifact.backend.engines.is_none() {
         bail!(
             "{} is compiled for the target {}, which has no engines; compile the model with --target trt",
             artifact.folder.display(),

@@ -30,7 +30,7 @@ pub(crate) fn digest(path: &Path) -> Result<String> {
     }
 }
 
-/// Writes a file whole or not at all: into another beside it that is renamed. What is no file,
+/// Writes a file whole or not at all: into another beside it that is renamed. What is not a file,
 /// such as a pipe, is written to.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 /// When it cannot.
 pub(crate) fn check_writable(path: &Path) -> Result<()> {
     let checked = match destination(path) {
-        // What is no file is not opened: a pipe waits for its reader.
+        // What is not a file is not opened: a pipe waits for its reader.
         None if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         None => Ok(()),
         Some(target) => make_beside(&target).map(drop),

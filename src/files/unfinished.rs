@@ -1,4 +1,4 @@
-//! What this process has begun and not finished: a signal removes it, and never what has taken its place.
+//! The unfinished files and folders of this process. A signal removes them, but never a finished file in their place.
 //!
 //! One lock decides between the two. What is made is entered under it, what is finished takes its place under
 //! it, and a signal removes what is unfinished and ends the process under it. So a signal that comes while

@@ -82,7 +82,7 @@ impl Artifact {
         options: &GenerateOptions,
         mut on_token: Option<OnToken<'_>>,
     ) -> Result<Generated> {
-        let runtime = self.backend.runtime(&options.runtime);
+        let runtime = self.runtime(&options.runtime);
         if let Some(problem) = lacks(runtime.as_ref(), self.computes()) {
             return Err(problem.into());
         }

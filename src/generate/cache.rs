@@ -62,7 +62,8 @@ impl Cache {
     /// Keeps some of the rows, in this order and each as often as it is named.
     pub(super) fn take_rows(&mut self, rows: &[usize]) -> Result<()> {
         for (value, entry) in self.values.iter_mut().zip(&self.entries) {
-            *value = value.take_rows(rows).ok_or_else(|| anyhow!("`{}` has not the rows {rows:?}", entry.present))?;
+            *value =
+                value.take_rows(rows).ok_or_else(|| anyhow!("`{}` does not have the rows {rows:?}", entry.present))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! generation_config.json: how a model's text is generated unless something else is asked for.
+//! generation_config.json: the default settings of a model's text generation.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub struct GenerationConfig {
     pub top_p: f64,
     /// The probability of the least likely token to draw from, relative to that of the likeliest.
     pub min_p: f64,
-    /// How many beams; 1 is no search.
+    /// How many beams; 1 is not a search.
     pub num_beams: NonZeroUsize,
     /// See [`Beams`].
     pub length_penalty: f64,
@@ -182,7 +182,7 @@ impl GenerationConfig {
 
     fn sampling(&self, seed: u64) -> Result<Sampling> {
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            bail!("`temperature` is {}, which is not a number above 0; --greedy draws nothing", self.temperature);
+            bail!("`temperature` is {}, which is not a number above 0; --greedy does not sample", self.temperature);
         }
         for (key, probability) in [("top_p", self.top_p), ("min_p", self.min_p)] {
             if !(0.0..=1.0).contains(&probability) {

@@ -16,7 +16,7 @@ pub(super) struct Decoder {
     /// The longest text, prompt included.
     longest: usize,
     caching: bool,
-    /// The length of a row at which what is cached of it no longer holds.
+    /// The length of a row at which its cache is no longer valid.
     recompute_at: Option<usize>,
     rows: Vec<Tokens>,
     cache: Cache,
@@ -38,7 +38,7 @@ pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<us
 #[derive(Clone)]
 struct Tokens {
     ids: Vec<i64>,
-    /// Columns before the first that hold padding.
+    /// Columns of padding before the first.
     padding: usize,
 }
 

@@ -89,7 +89,7 @@ impl Document {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             read => read.with_context(|| format!("cannot read {file}"))?,
         };
-        let keys = serde_json::from_str(&text).with_context(|| format!("{file} is no JSON document of settings"))?;
+        let keys = serde_json::from_str(&text).with_context(|| format!("{file} is not a JSON document of settings"))?;
         Ok(Some(Self { file, keys }))
     }
 

@@ -52,7 +52,7 @@ pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<us
         bail!("the prompt has {} tokens and the model takes {longest}; shorten it", prompt.len());
     }
     match longest.saturating_sub(1) {
-        0 => bail!("the model takes no text behind the decoder's start token"),
+        0 => bail!("the model takes no text after the decoder's start token"),
         room => Ok(room),
     }
 }
@@ -132,7 +132,7 @@ impl EncoderDecoder {
         }
         self.prompts = prompts;
         for value in [&mut self.mask, &mut self.hidden].into_iter().flatten() {
-            *value = value.take_rows(rows).ok_or_else(|| anyhow!("the encoder did not give the rows {rows:?}"))?;
+            *value = value.take_rows(rows).ok_or_else(|| anyhow!("the encoder did not return the rows {rows:?}"))?;
         }
         match &mut self.with_past {
             Some(with_past) => with_past.cross.take_rows(rows),

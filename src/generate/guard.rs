@@ -1,4 +1,4 @@
-//! Bounds of time and memory for libraries that read what strangers wrote.
+//! Bounds of time and memory for libraries that read files by unknown authors.
 //!
 //! Templates are programs and tokenizers are rules: a few bytes of either can ask for any amount of memory or time, and
 //! the libraries that follow them check little of what they read. So they run on a thread of their own that is watched.
@@ -91,7 +91,7 @@ pub(super) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let before = IS_CAUGHT.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(before);
-    done.unwrap_or_else(|panic| Err(anyhow!("the library that reads it gave up: {}", one_line(&message(&*panic)))))
+    done.unwrap_or_else(|panic| Err(anyhow!("the library that reads it failed: {}", one_line(&message(&*panic)))))
 }
 
 /// A message without line breaks, and of bounded length.
@@ -134,8 +134,8 @@ mod tests {
     fn panics_time_and_memory_are_errors() {
         let error = |done: Result<()>| format!("{:#}", done.unwrap_err());
         let panics = watched("work", BOUNDS, || panic!("index\n out of {}", "bounds"));
-        assert_eq!(error(panics), "work failed: the library that reads it gave up: index out of bounds");
-        assert_eq!(error(caught(|| panic!("no"))), "the library that reads it gave up: no");
+        assert_eq!(error(panics), "work failed: the library that reads it failed: index out of bounds");
+        assert_eq!(error(caught(|| panic!("no"))), "the library that reads it failed: no");
         let endless = watched("work", BOUNDS, || {
             loop {
                 thread::sleep(INTERVAL);

@@ -158,7 +158,7 @@ pub fn search(
 
 /// The error where no token is possible.
 fn nothing_follows() -> Error {
-    anyhow!("no token may follow: the settings of generation_config.json forbid all that are left")
+    anyhow!("no token may follow, because the settings of generation_config.json forbid all tokens")
 }
 
 /// What is known of a prompt's text before it is generated.

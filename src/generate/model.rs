@@ -159,7 +159,7 @@ impl Parts<'_> {
 /// Whether a prompt has tokens, all of them in the vocabulary.
 pub(super) fn check_prompt(prompt: &[i64], vocabulary: i64) -> Result<()> {
     if prompt.is_empty() {
-        bail!("a prompt has no tokens; the model needs at least one to go on from");
+        bail!("a prompt has no tokens; the model needs at least one token to continue");
     }
     match prompt.iter().find(|id| !(0..vocabulary).contains(*id)) {
         Some(id) => bail!("the prompt's id {id} is not in the vocabulary: ids are from 0 to {}", vocabulary - 1),
@@ -170,7 +170,7 @@ pub(super) fn check_prompt(prompt: &[i64], vocabulary: i64) -> Result<()> {
 /// Rows of equal length as a tensor, [rows, columns].
 pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<RuntimeValue> {
     let columns = elements.len() / rows.max(1);
-    let tensor = Tensor::new(vec![rows, columns], elements).ok_or_else(|| anyhow!("rows differ in length"))?;
+    let tensor = Tensor::new(vec![rows, columns], elements).ok_or_else(|| anyhow!("the rows differ in length"))?;
     Ok(tensor.into())
 }
 
@@ -178,7 +178,7 @@ pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<RuntimeValue> {
 pub(super) fn output(outputs: &mut Vec<(String, RuntimeValue)>, name: &str) -> Result<RuntimeValue> {
     match outputs.iter().position(|(output, _)| output == name) {
         Some(at) => Ok(outputs.swap_remove(at).1),
-        None => Err(anyhow!("the model does not give `{name}`; compile it again")),
+        None => Err(anyhow!("the model has no output `{name}`; compile it again")),
     }
 }
 

@@ -12,7 +12,7 @@ pub struct Processors {
     /// Divides scores above 0 of tokens that the text has, and multiplies those below, with this
     /// (Keskar et al. 2019); 1 changes nothing.
     pub repetition_penalty: f32,
-    /// No sequence of so many tokens stands in the text twice.
+    /// No sequence of so many tokens is in the text twice.
     pub no_repeat_ngram_size: Option<NonZeroUsize>,
     /// Sequences that the text never gets. One of a single end token does not count.
     pub bad_words: Vec<Vec<i64>>,

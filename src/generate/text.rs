@@ -1,4 +1,4 @@
-//! TextTokenizer to token ids and back.
+//! Text to token ids and back.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use sizes::too_large;
 /// The most bytes that the inputs of one run have together.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// An input of a model and what may stand in it.
+/// An input of a model and the values that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
     /// Name, element type and dimensions.
@@ -30,12 +30,12 @@ pub struct InputSpec {
 /// What the elements of an input are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Identifiers, drawn evenly from the range. Padded positions hold `pad`, which is drawn
+    /// Identifiers, drawn evenly from the range. Padded positions have `pad`, which is drawn
     /// nowhere else, so that models that count from it see the mask's padding.
     Ids {
         /// The valid ones, e.g. `0..vocab_size`.
         range: Range<i64>,
-        /// The one that stands for no token.
+        /// The id of padding.
         pad: Option<i64>,
     },
     /// 1 where there is a token, 0 where there is padding.
@@ -56,7 +56,9 @@ pub enum Values {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
     /// An input of identifiers whose range nobody gave.
-    #[error("the valid values of the integers in the input `{input}` are not known: it picks no rows of a table")]
+    #[error(
+        "the valid values of the integers in the input `{input}` are not known, because they do not select rows of a table"
+    )]
     NoRange {
         /// The input.
         input: String,
@@ -79,8 +81,10 @@ pub enum InputError {
         /// The dimension.
         dimension: Dim,
     },
-    /// An input that is no tensor of a known number of dimensions.
-    #[error("no values are made for the input `{input}`, {ty}: compile with --shapes {input}=... where it is a tensor")]
+    /// An input that is not a tensor of a known number of dimensions.
+    #[error(
+        "planish cannot make values for the input `{input}`, {ty}; if it is a tensor, compile with --shapes {input}=..."
+    )]
     Type {
         /// The input.
         input: String,
@@ -89,7 +93,7 @@ pub enum InputError {
     },
     /// More elements than inputs are made of.
     #[error(
-        "inputs are made of {limit} bytes at most for one run, and with `{input}`, {dtype}{shape:?}, they would have more{advice}",
+        "the inputs of one run may have {limit} bytes at most, and with `{input}`, {dtype}{shape:?}, they would have more{advice}",
         limit = MAX_BYTES,
         advice = if *is_open { ": choose smaller sizes, of an ONNX graph with --shapes" } else { "" }
     )]
@@ -105,7 +109,7 @@ pub enum InputError {
     },
 }
 
-/// The inputs of a model with what stands in them by their standard names; `ids` has the values of
+/// The inputs of a model with their values by their standard names; `ids` has the values of
 /// the others that are integers, by name.
 ///
 /// # Errors

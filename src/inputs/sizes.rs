@@ -1,4 +1,4 @@
-//! The sizes of inputs: what the symbols of their dimensions stand for.
+//! The sizes of inputs: the values of the symbols in their dimensions.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use planish_runtimes::Port;
 use super::{InputError, InputSpec, LETTERS, MAX_BYTES};
 use crate::chain::CACHE;
 
-/// The sizes that dimensions stand for.
+/// The sizes of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// Rows.

@@ -32,7 +32,7 @@ const DTYPES: &[(Dtype, DType)] = &[
 pub(crate) fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let file =
-        SafeTensors::deserialize(&bytes).map_err(|e| anyhow!("{} is no safetensors file: {e}", path.display()))?;
+        SafeTensors::deserialize(&bytes).map_err(|e| anyhow!("{} is not a safetensors file: {e}", path.display()))?;
     let one = |(name, view): (String, TensorView<'_>)| {
         let dtype = DTYPES.iter().find(|(theirs, _)| *theirs == view.dtype()).map(|(_, ours)| *ours);
         let tensor = dtype.and_then(|dtype| Tensor::from_bytes(dtype, view.shape().to_vec(), view.data()));

@@ -111,7 +111,7 @@ fn dimensions_without_speaking_names_follow_their_places() {
     assert!(has_sequence(&specs) && !has_sequence(&specs[2..]));
 }
 
-/// Sizes that say what they are, as of images, are no lengths of sequences.
+/// Sizes that say what they are, as of images, are not lengths of sequences.
 #[test]
 fn sides_of_images_are_given_on_their_own() {
     let x = port("x", DType::F32, &["batch", "num_channels", "height", "width"]);
@@ -161,7 +161,10 @@ fn what_is_not_known_is_an_error() {
         noise(&["batch", "3", "height", "4"]),
         "the size of the dimension `height` of the input `x` is not known: compile with --shapes x=..."
     );
-    assert!(noise(&["sequence_length", "batch_size", "8"]).starts_with("inputs are made of 1073741824 bytes at most"));
+    assert!(
+        noise(&["sequence_length", "batch_size", "8"])
+            .starts_with("the inputs of one run may have 1073741824 bytes at most")
+    );
     let mut specs = bert();
     specs[0].values = Values::Ids { range: 2..3, pad: Some(2) };
     let empty = seeded_inputs(&specs, 1, 4, 0, false).unwrap_err();

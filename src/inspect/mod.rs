@@ -1,4 +1,4 @@
-//! What a model is: its interface, its weights, its operators, and drawings of its graphs.
+//! A description of a model: its interface, its weights, its operators, and drawings of its graphs.
 
 mod dot;
 mod engine;

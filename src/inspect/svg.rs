@@ -118,7 +118,7 @@ fn layout(picture: &Picture) -> Layout {
     let row_width = |row: &[usize], places: &[Place]| row.iter().map(|&i| places[i].width + GAP).sum::<f64>() - GAP;
     let widest = rows.iter().map(|row| row_width(row, &places)).fold(0.0, f64::max);
     for (rank, row) in rows.iter_mut().enumerate() {
-        // Boxes stand in the order of the middle of what they use.
+        // Boxes are in the order of the middle of what they use.
         let middle = |index: usize| {
             let above = uses[index].iter().map(|&i: &usize| places[i].x);
             above.sum::<f64>() / uses[index].len().max(1) as f64

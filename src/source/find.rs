@@ -58,7 +58,7 @@ fn among(named: &[PathBuf], artifact: &Path, manifest: &Manifest) -> Result<Foun
 }
 
 /// The first model that is the source among the places where it may be: where the recorded path leads to, in the folder that
-/// holds the artifact, beside it under the recorded name, there or under that name in the current folder, or in the
+/// contains the artifact, beside it under the recorded name, there or under that name in the current folder, or in the
 /// artifact itself (linked weights).
 fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
     let name = &manifest.source.name;
@@ -69,7 +69,7 @@ fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
     let places = [parent.to_owned(), parent.join(name), PathBuf::from("."), PathBuf::from(name), absolute.clone()];
     let mut looked: Vec<(PathBuf, String)> = Vec::new();
     if let Some(path) = recorded.as_ref().filter(|path| !path.exists()) {
-        looked.push((path.clone(), format!("{}, where planish.json says it is: there is nothing", path.display())));
+        looked.push((path.clone(), format!("{}, where planish.json says it is, does not exist", path.display())));
     }
     // What is not there, or the same place by another name, is passed over.
     let others = places.iter().filter_map(|place| place.canonicalize().ok());

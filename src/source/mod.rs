@@ -31,7 +31,7 @@ pub enum SourceModel {
     Onnx(Box<OnnxModel>),
 }
 
-/// An ONNX graph and the files that it stands in.
+/// An ONNX graph and the files that contain it.
 pub struct OnnxModel {
     path: PathBuf,
     options: ImportOptions,
@@ -59,7 +59,7 @@ impl SourceModel {
         }
         if !options.is_empty() {
             bail!(
-                "{} is no .onnx file: --shapes, --inputs and --outputs take parts of ONNX graphs only; compile it with \
+                "{} is not an .onnx file: --shapes, --inputs and --outputs take parts of ONNX graphs only; compile it with \
                  `--target onnx --no-fusion` first, and then the model.onnx of that",
                 path.display()
             );
@@ -75,7 +75,7 @@ impl SourceModel {
         })
     }
 
-    /// Whether a file holds an ONNX graph, by its ending.
+    /// Whether a file is an ONNX graph, by its ending.
     pub(crate) fn is_file_of_graph(path: &Path) -> bool {
         path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(ONNX))
     }

@@ -1,4 +1,4 @@
-//! Holding an artifact against the model that it was compiled from.
+//! Comparing an artifact with the model that it was compiled from.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::{Loaded, Part};
 use planish_runtimes::{
-    Arithmetic, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
+    Arithmetic, Format, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
 };
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{Input, PartManifest};
-use crate::backend::{RuntimeSettings, spelled};
+use crate::backend::{RuntimeSettings, lacks, spelled};
 use crate::inputs::{InputSpec, Values, specs};
 use crate::source::{self, SourceModel};
 
@@ -33,9 +33,9 @@ pub struct VerifyOptions {
     pub settings: RuntimeSettings,
 }
 
-/// What came of a verification.
+/// The result of a verification.
 pub struct Verified {
-    /// The model that the artifact was held against.
+    /// The model that the artifact was compared with.
     pub source: PathBuf,
     /// The figures.
     pub report: Report,
@@ -75,11 +75,14 @@ pub fn verify_compiled(
     report(artifact, model, loaded, runtime.as_ref(), options, note)
 }
 
-/// The runtime that runs an artifact: the first one of its backend that has kernels for what it computes in.
+/// The runtime that runs an artifact. `note` is told where that is not the one that the user would expect.
 pub(crate) fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mut dyn FnMut(&str)) -> Box<dyn Runtime> {
     let (first, computes) = (artifact.backend.runtime(settings), artifact.computes());
-    let taken = artifact.backend.runtime_for(computes, settings);
-    if taken.name() != first.name() {
+    let taken = artifact.runtime(settings);
+    if lacks(first.as_ref(), computes).is_some()
+        && settings.runtime.is_none()
+        && !taken.formats().contains(&Format::ENGINE)
+    {
         let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
         note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));
     }
@@ -159,8 +162,8 @@ impl Verification<'_> {
         })
     }
 
-    /// What says what is right. Quantized operators round where other kernels of them need not, so those of ONNX
-    /// Runtime are held against its own.
+    /// The reference. Quantized operators round where other kernels of them need not, so those of ONNX
+    /// Runtime are compared with its own.
     fn reference(&self, graph: &Graph, options: SessionOptions) -> Result<Reference> {
         let interpreter = || Interpreter { limits: reference_limits(graph) }.load(Model::Graph(graph), options);
         let Some(file) = &self.onnx_file else { return Ok(Reference::interpreter(interpreter()?)) };
@@ -174,7 +177,7 @@ impl Verification<'_> {
     }
 }
 
-/// What stands in the inputs of a part of a model; `pad` is the id that pads short sequences.
+/// The values of the inputs of a part of a model; `pad` is the id that pads short sequences.
 pub(crate) fn input_specs(ports: &[Port], part: &PartManifest, pad: Option<i64>) -> Result<Vec<InputSpec>> {
     let values = |input: &Input| {
         let values = match (input.value.name.as_str(), input.end) {

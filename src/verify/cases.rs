@@ -1,4 +1,4 @@
-//! What is compared: inputs of several shapes, and runs that continue from a cache.
+//! The cases of a comparison: inputs of several shapes, and runs that continue from a cache.
 
 use planish_eval::Tensor;
 use planish_ir::Bindings;
@@ -11,7 +11,7 @@ use crate::inputs::{InputError, InputSpec, Sizes, Values, has_cache, has_sequenc
 
 /// One set of inputs to compare on.
 pub struct Case {
-    /// What it is, e.g. `2 x 16, padded`.
+    /// The label of the case, e.g. `2 x 16, padded`.
     pub label: String,
     /// Names and tensors.
     pub inputs: Vec<(String, Tensor)>,
@@ -74,12 +74,12 @@ const LONGEST: usize = 512;
 /// The sides of images where a model leaves them open, first what is small and what is usual: many models take only one.
 const SIDES: [usize; 9] = [32, 224, 16, 384, 64, 128, 256, 448, 512];
 
-/// What a case is about.
+/// The kind of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     /// A model whose sizes are fixed.
     Fixed,
-    /// Rows of what is no sequence, such as images.
+    /// Rows of what is not a sequence, such as images.
     Rows,
     /// Rows of tokens.
     Tokens,
@@ -95,7 +95,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What it is, e.g. `2 x 16, padded`.
+    /// The label of the case, e.g. `2 x 16, padded`.
     #[must_use]
     pub fn label(&self) -> String {
         let Sizes { batch, sequence, side } = self.sizes;
@@ -133,7 +133,7 @@ impl Plan {
         own.batch <= other.batch && own.sequence <= other.sequence && own.side <= other.side
     }
 
-    /// What may be run instead: as many images of other sides, or half as many tokens.
+    /// A case to run in its place: as many images of other sides, or half as many tokens.
     pub(super) fn instead(self) -> Option<Self> {
         let Sizes { sequence, side, .. } = self.sizes;
         let sizes = match self.kind {

@@ -30,7 +30,7 @@ pub fn per_token(session: &dyn Session) -> Vec<(String, usize)> {
 }
 
 /// Compares outputs by name. Of the outputs `per_token` only the positions whose `attention_mask`
-/// is 1 count: what stands at padding is nobody's business. A mask that is longer than an output
+/// is 1 count: the values at padded positions are ignored. A mask that is longer than an output
 /// begins with positions that were cached. Of logits of a padded `vocabulary` the columns of tokens are
 /// compared, and the others have to be so low that none is ever chosen.
 #[must_use]
@@ -48,7 +48,7 @@ pub fn compare(
         let mask = mask.zip(axis);
         let actual = actual.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
         let figures = match actual {
-            None => Err("the candidate does not give it".to_owned()),
+            None => Err("the artifact does not have this output".to_owned()),
             Some(actual) => match of_tokens(expected, actual, vocabulary) {
                 Ok(cut) => figures(expected, cut.as_ref().unwrap_or(actual), mask, 2.0 * tolerances.max_relative),
                 Err(miss) => Err(miss),
@@ -67,9 +67,9 @@ impl Figures {
             return Some(format!("max relative error {:.1e}, at most {max_relative:.1e} allowed", self.max_rel));
         }
         if self.cosine < cosine {
-            return Some(format!("cosine {:.6}, at least {cosine} wanted", self.cosine));
+            return Some(format!("cosine {:.6}, at least {cosine} required", self.cosine));
         }
-        (self.top1 < top1).then(|| format!("top-1 {:.2}%, at least {}% wanted", self.top1 * 100.0, top1 * 100.0))
+        (self.top1 < top1).then(|| format!("top-1 {:.2}%, at least {}% required", self.top1 * 100.0, top1 * 100.0))
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
         let zeros = one(&outputs(&[2], &[0.0; 2]), &outputs(&[2], &[0.0; 2]), &[]);
         assert_eq!((zeros.figures.unwrap().cosine, zeros.miss), (1.0, None));
         let against_zero = one(&outputs(&[2], &[0.0; 2]), &outputs(&[2], &[1e-6; 2]), &[]);
-        assert_eq!(against_zero.miss.unwrap(), "cosine 0.000000, at least 0.99999 wanted");
+        assert_eq!(against_zero.miss.unwrap(), "cosine 0.000000, at least 0.99999 required");
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         // One that is longer begins with what was cached.
         let cached = mask(&[1, 4], &[0, 0, 1, 0]);
         assert_eq!(one(&outputs(&[1, 2, 2], &want), &outputs(&[1, 2, 2], &got), &cached).miss, None);
-        // In a cache, [batch, heads, tokens, size], heads stand before tokens.
+        // In a cache, [batch, heads, tokens, size], heads are before tokens.
         let (want_heads, got_heads) = ([1.0, 2.0, 3.0, 4.0], [1.0, f32::NAN, 3.0, -9.0]);
         let (want_heads, got_heads) = (outputs(&[1, 2, 2, 1], &want_heads), outputs(&[1, 2, 2, 1], &got_heads));
         let padded = mask(&[1, 2], &[1, 0]);
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_misses() {
         let want = outputs(&[2], &[1.0, 2.0]);
-        assert_eq!(one(&want, &[], &[]).miss.unwrap(), "the candidate does not give it");
+        assert_eq!(one(&want, &[], &[]).miss.unwrap(), "the artifact does not have this output");
         let turned = one(&want, &outputs(&[1, 2], &[1.0, 2.0]), &[]);
         assert_eq!(turned.miss.unwrap(), "shape [1, 2], the reference has [2]");
         let infinite = outputs(&[2], &[1.0, f32::INFINITY]);

@@ -1,4 +1,4 @@
-//! What a case takes of memory.
+//! The memory that a case takes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const COMPUTED_BYTES: u64 = 8;
 /// a run knows are left out.
 ///
 /// # Errors
-/// What takes how many bytes, and how many it may take.
+/// When the case takes more memory than the limit; the message has both numbers.
 pub(super) fn check<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Result<(), String> {
     let (Bytes { inputs, all }, most) = (estimate(graph, shapes), most_bytes(graph));
     let most_of_inputs = most / INPUT_PART;
@@ -54,7 +54,7 @@ fn weight_bytes(graph: &Graph) -> u64 {
 /// The most rounds of loops in a run.
 const MAX_ROUNDS: u64 = 100_000;
 
-/// How long the loops of a run may take. What of a model is no loop is bounded by the shapes of a case.
+/// How long the loops of a run may take. What of a model is not a loop is bounded by the shapes of a case.
 const MAX_LOOP_TIME: Duration = Duration::from_secs(20);
 
 /// Where a run of a graph on the reference interpreter ends: values whose sizes only a run knows, and loops whose
@@ -66,7 +66,7 @@ pub fn reference_limits(graph: &Graph) -> Limits {
     Limits { memory: Some(memory), rounds: Some(MAX_ROUNDS), loop_time: Some(MAX_LOOP_TIME) }
 }
 
-/// What a case takes.
+/// The memory of a case.
 #[derive(Debug, PartialEq)]
 struct Bytes {
     /// The bytes of the inputs as they are given.

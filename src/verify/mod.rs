@@ -1,4 +1,4 @@
-//! Comparing what two runs of a model give.
+//! Comparing the outputs of two runs of a model.
 
 mod artifact;
 mod cases;
@@ -38,11 +38,11 @@ use reference::Run;
 pub struct Pair {
     /// The part's name.
     pub name: String,
-    /// The inputs and what stands in them.
+    /// The inputs and their values.
     pub specs: Vec<InputSpec>,
-    /// What says what is right.
+    /// The reference.
     pub reference: Reference,
-    /// What was made of the model.
+    /// The compiled model.
     pub candidate: Box<dyn Session>,
     /// The candidate's vocabulary, where it gives logits for all its rows.
     pub vocabulary: Option<PaddedVocabulary>,
@@ -71,7 +71,7 @@ pub fn verify(
                 return Err(pair.reference.nothing_ran(&report.skipped, is_open(graph)));
             }
             Some(report) => return Ok(report),
-            // Another reference has taken over, which all cases are held against.
+            // Another reference has taken over, which all cases are compared with.
             None => {}
         }
     }
@@ -138,11 +138,11 @@ const SLOW: Duration = Duration::from_secs(10);
 /// Names and tensors.
 type Named = Vec<(String, Tensor)>;
 
-/// What became of a case.
+/// The result of a case.
 enum Outcome {
-    /// What the reference gave, what the candidate gave, and the inputs of both in the last run.
+    /// The outputs of the reference, the outputs of the candidate, and the inputs of both in the last run.
     Compared(Named, Result<Named, RuntimeError>, Named),
-    /// Why the reference does not run it.
+    /// The reason why the reference does not run it.
     Refused(String),
     /// Another reference takes over.
     Replaced,

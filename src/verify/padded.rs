@@ -21,7 +21,7 @@ pub(super) fn of_tokens(
     let numbers = actual.to_f64();
     let above = |number: &&f64| **number > lowest / 2.0 || number.is_nan();
     if let Some(number) = numbers.chunks(padded).flat_map(|row| &row[size..]).find(above) {
-        return Err(format!("{number:e} in a column of no token, at most {:e} wanted", lowest / 2.0));
+        return Err(format!("{number:e} in a column without a token, at most {:e} allowed", lowest / 2.0));
     }
     let kept: Vec<f64> = numbers.chunks(padded).flat_map(|row| &row[..size]).copied().collect();
     let mut shape = actual.shape().to_vec();
@@ -44,7 +44,7 @@ mod tests {
         let cut = |actual: &Tensor| of_tokens(&expected, actual, Some(&vocabulary));
         assert_eq!(cut(&wide(f32::MIN / 2.0)), Ok(Some(expected.clone())));
         assert_eq!(cut(&wide(f32::NEG_INFINITY)), Ok(Some(expected.clone())));
-        assert!(cut(&wide(0.0)).unwrap_err().starts_with("0e0 in a column of no token"));
+        assert!(cut(&wide(0.0)).unwrap_err().starts_with("0e0 in a column without a token"));
         assert!(cut(&wide(f32::NAN)).is_err());
         assert_eq!(cut(&expected), Ok(None));
         assert_eq!(of_tokens(&expected, &wide(f32::MIN), None), Ok(None), "nothing was padded");

@@ -1,4 +1,4 @@
-//! Comparing models of several parts, where one takes what others give: encoder-decoders.
+//! Comparing models of several parts, where outputs of one part are inputs of another: encoder-decoders.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What artifacts are held against.
+//! The references that artifacts are compared with.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Case, Skipped};
 use crate::backend::{ONNX_RUNTIME, TemporaryFiles};
 
-/// What says what is right.
+/// The reference of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReferenceKind {
@@ -22,12 +22,12 @@ pub enum ReferenceKind {
     Interpreter,
     /// The ONNX file that was compiled, on ONNX Runtime without graph optimization.
     SourceOnOnnxRuntime,
-    /// What was imported of an ONNX file, written without being raised, on ONNX Runtime without graph optimization.
+    /// The imported part of an ONNX file, written without raising, on ONNX Runtime without graph optimization.
     ImportedOnOnnxRuntime,
 }
 
 impl ReferenceKind {
-    /// What a report calls it.
+    /// Its name in a report.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ pub struct Reference {
     guard: Option<Box<dyn Session>>,
 }
 
-/// What takes the place of a reference that does not compute what a model has.
+/// The reference for models that the first reference does not support.
 enum Fallback {
     Nothing,
     Unloaded(Box<dyn FnOnce() -> Result<Ready>>),
@@ -74,11 +74,11 @@ enum Fallback {
     Failed(Error),
 }
 
-/// What became of a case.
+/// The result of a case.
 pub(super) enum Run {
-    /// What it took in the end, and gave.
+    /// The inputs and the outputs of the last run.
     Ran([Vec<(String, Tensor)>; 2]),
-    /// Why it cannot be run.
+    /// The reason why it cannot be run.
     Failed(String),
     /// The reference does not compute it and another one does: that is the reference from here on.
     Replaced,

@@ -1,4 +1,4 @@
-//! What a comparison found.
+//! The report of a comparison.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use crate::chain::PRESENT;
 /// How a candidate compares with a reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What the candidate was held against.
+    /// The reference that the candidate was compared with.
     #[serde(default)]
     pub reference: ReferenceKind,
-    /// What was allowed.
+    /// The tolerances.
     pub tolerances: Tolerances,
     /// One for each set of inputs.
     pub cases: Vec<CaseReport>,
@@ -27,11 +27,11 @@ pub struct Report {
 /// A set of inputs that the reference cannot run, or that takes more memory than it may.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Which inputs.
+    /// The label of the case.
     pub label: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Those that were run in their place, where some could be.
+    /// The label of the case that was run in its place, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub instead: Option<String>,
 }
@@ -46,7 +46,7 @@ impl fmt::Display for Skipped {
 /// The outputs of one set of inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseReport {
-    /// Which inputs.
+    /// The label of the case.
     pub label: String,
     /// One for each output of the reference.
     pub outputs: Vec<OutputReport>,
@@ -59,7 +59,7 @@ pub struct OutputReport {
     pub output: String,
     /// The figures, where the two could be compared.
     pub figures: Option<Figures>,
-    /// Why it misses, if it does.
+    /// The reason why the output is out of tolerance, if it is.
     pub miss: Option<String>,
 }
 

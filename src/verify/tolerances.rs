@@ -1,4 +1,4 @@
-//! How far results may be apart.
+//! The allowed differences between results.
 
 use planish_ir::handle::Handle;
 use planish_ir::{DType, Graph, Op, ValueId};
@@ -10,7 +10,7 @@ use crate::artifact::precision::PrecisionName;
 /// How far a candidate may be from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerances {
-    /// What they follow from.
+    /// The basis of the tolerances.
     #[serde(default)]
     pub basis: Basis,
     /// The largest error, relative to the largest magnitude of the reference (at least 1).
@@ -22,11 +22,11 @@ pub struct Tolerances {
     pub top1: f64,
 }
 
-/// What tolerances follow from: the coarsest rounding in a model or an artifact of it.
+/// The basis of tolerances: the coarsest rounding in a model or an artifact of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// It computes in float32.
+    /// The model computes in float32.
     #[default]
     Float32,
     /// It has weights or results in float16.
@@ -60,7 +60,7 @@ impl Tolerances {
     /// For results of 8 bits.
     pub const BF16: Self = Self { basis: Basis::Bfloat16, max_relative: 1e-1, cosine: 0.999, top1: 1.0 };
 
-    /// For graphs with quantized operators, held against the same operators on the same runtime.
+    /// For graphs with quantized operators, compared with the same operators on the same runtime.
     ///
     /// A sum that is computed in another order, or by a fused kernel, differs in its last bit of float32. Where it
     /// lies halfway between two integers of 8 bits, that bit decides which of the two it is rounded to: a whole

@@ -2,7 +2,7 @@
 
 use similar::TextDiff;
 
-/// How many equal lines stand around lines that differ.
+/// How many equal lines are shown around lines that differ.
 const CONTEXT: usize = 3;
 
 /// The lines in which two texts differ, as `diff -u` prints them; empty where the texts are equal.

@@ -1,4 +1,4 @@
-//! Folders of a test's own, and what stands in folders.
+//! Temporary folders of a test, and the contents of folders.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -15,7 +15,7 @@ enum Key {
 }
 
 /// Numbers values: the same number is the same value, whatever it is called. Weights are the same by their
-/// elements, operands of commutative operators stand in either order, a weight that is stored transposed
+/// elements, operands of commutative operators are in either order, a weight that is stored transposed
 /// is its transpose, and numbers count to six digits: exporters compute constants in 32 bits.
 #[derive(Default)]
 pub struct Numbering {

@@ -68,7 +68,7 @@ fn weights_cut_short() {
 fn headers_beyond_the_file() {
     let long = |length: u64| move |bytes: Vec<u8>| [&length.to_le_bytes(), &bytes[8..]].concat();
     assert_weights_refused(long(1_000_000), &["header ends at byte 1000008", "cut short"]);
-    assert_weights_refused(long(u64::MAX), &["18446744073709551615", "no safetensors file"]);
+    assert_weights_refused(long(u64::MAX), &["18446744073709551615", "not a safetensors file"]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn sizes_that_do_not_divide() {
 #[test]
 fn configs_that_are_no_objects() {
     for (text, part) in
-        [("", "no JSON"), ("{\"model_type\": ", "no JSON"), ("[]", "no JSON object"), ("\u{0}", "no JSON")]
+        [("", "not JSON"), ("{\"model_type\": ", "not JSON"), ("[]", "not a JSON object"), ("\u{0}", "not JSON")]
     {
         let (_folder, model) = model();
         fs::write(model.join("config.json"), text).unwrap();

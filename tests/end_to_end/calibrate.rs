@@ -211,14 +211,14 @@ fn minilm_is_calibrated_with_sentences() {
     calibration.check(&SourceModel::open(&minilm).unwrap(), None).unwrap();
     let other = |model: SourceModel, task| format!("{:#}", calibration.check(&model, task).unwrap_err());
     let message = other(SourceModel::open(&golden("bert")).unwrap(), None);
-    assert!(message.contains("the table is of minilm, with another config.json than bert"), "{message}");
+    assert!(message.contains("the table was made for minilm, whose config.json differs from bert"), "{message}");
     let mut renamed = written.clone();
     let parts = renamed["parts"]["model"].as_object_mut().unwrap();
     parts.insert("nothing".to_owned(), serde_json::json!({"min": 0.0, "max": 1.0}));
     fs::write(&table, renamed.to_string()).unwrap();
     let renamed = Calibration::read(&table).unwrap();
     let message = format!("{:#}", renamed.check(&SourceModel::open(&minilm).unwrap(), None).unwrap_err());
-    assert!(message.contains("the table has `nothing` of model, which the model has not"), "{message}");
+    assert!(message.contains("the table has `nothing` of model, which the model does not have"), "{message}");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_value_that_is_not_a_number_is_named() {
     bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
     write_tensors(&data, &pixels);
     let (done, _) = planish_calibrate(&golden("vit"), &data, &[]);
-    done.exits(1, &["samples 1 to 2", "the input `pixel_values` of model", "holds NaN"]);
+    done.exits(1, &["samples 1 to 2", "the input `pixel_values` of model", "contains NaN"]);
 
     let mut broken = Draft::of("vit");
     let (name, weight) =
@@ -305,9 +305,9 @@ fn compile_takes_ranges_for_half_precision() {
     let vit = stored_inputs("vit", &["pixel_values"], folder.path());
     let (done, other) = planish_calibrate(&golden("vit"), &vit, &[]);
     done.exits(0, &[]);
-    compile(&other, &half).exits(1, &["does not fit", "the table is of vit"]);
+    compile(&other, &half).exits(1, &["does not fit", "the table was made for vit"]);
     fs::write(&other, "{}").unwrap();
-    compile(&other, &half).exits(1, &["is no calibration table of this version"]);
+    compile(&other, &half).exits(1, &["is not a calibration table of this version"]);
 }
 
 /// What computes in float16 is widened before ONNX Runtime runs it.

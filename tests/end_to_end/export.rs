@@ -1,4 +1,4 @@
-//! What stands in `model.onnx`, as an independent reader of the format sees it.
+//! What is in `model.onnx`, as an independent reader of the format sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,7 +29,9 @@ fn exported(name: &str, options: &CompileOptions) -> ModelProto {
 
 /// Name, element type and dimensions of an input or output.
 fn port(info: &ValueInfoProto) -> String {
-    let Some(type_proto::Value::TensorType(tensor)) = &info.type_.value else { panic!("{} is no tensor", info.name) };
+    let Some(type_proto::Value::TensorType(tensor)) = &info.type_.value else {
+        panic!("{} is not a tensor", info.name)
+    };
     let dims = tensor.shape.dim.iter().map(|dim| match dim.value.as_ref().unwrap() {
         Value::DimValue(size) => size.to_string(),
         Value::DimParam(name) => name.clone(),
@@ -136,7 +138,7 @@ fn initializers_are_the_tensors_of_the_checkpoint() {
         let checkpoint = tensors(&golden(golden_name).join("model.safetensors"));
         for (name, stored) in &checkpoint {
             let short = name.strip_prefix(prefix).unwrap_or(name);
-            let tensor = initializers.get(short).unwrap_or_else(|| panic!("{name} is no initializer"));
+            let tensor = initializers.get(short).unwrap_or_else(|| panic!("{name} is not an initializer"));
             let location = tensor.data_location.enum_value();
             assert_eq!((tensor.data_type, location), (FLOAT, Ok(DataLocation::DEFAULT)), "{name}");
             let dims: Vec<usize> = tensor.dims.iter().map(|&d| usize::try_from(d).unwrap()).collect();

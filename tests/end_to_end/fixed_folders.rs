@@ -49,7 +49,7 @@ fn the_current_folder_is_published_into() {
     for more in [&[][..], &["--force"]] {
         compiled_from(&here, ".", more).exits(1, &parts);
     }
-    compiled_from(&here, "..", &["--force"]).exits(1, &["holds the current folder and is not replaced"]);
+    compiled_from(&here, "..", &["--force"]).exits(1, &["contains the current folder and is not replaced"]);
     assert_eq!(fs::read_to_string(here.join("thesis")).unwrap(), "years");
     fs::remove_file(here.join("thesis")).unwrap();
     assert_eq!(names(folder.path()), ["here"]);

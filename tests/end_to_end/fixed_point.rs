@@ -10,7 +10,7 @@ use planish_passes::{CLEANING, ONNX, Options, Pass, Pipeline, RAISING, TARGETS};
 
 use crate::support::repository;
 
-/// What a folder holds, in order.
+/// What a folder contains, in order.
 fn list(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

@@ -153,7 +153,7 @@ fn a_seed_draws_the_same_tokens() {
     };
     assert_eq!(draw(&["--temperature", "2"]), draw(&["--temperature", "2", "--seed", "0"]));
     assert_ne!(draw(&["--temperature", "2"]), draw(&["--temperature", "2", "--seed", "1"]));
-    // One token to choose from is no choice.
+    // One token to choose from is not a choice.
     assert_eq!(draw(&["--top-k", "1", "--seed", "9"]), draw(&[]));
     assert_eq!(draw(&["--top-p", "0", "--seed", "9"]), draw(&[]));
 }
@@ -481,7 +481,7 @@ fn what_cannot_be_generated_is_refused() {
     generate(&out, &["--prompt", "Hello"]).exits(1, &["has no tokenizer.json", "--ids"]);
     generate(&out, &["--ids", "5,137"]).exits(1, &["id 137 is not in the vocabulary", "0 to 136"]);
     generate(&out, &["--ids", "-1"]).exits(1, &["id -1 is not in the vocabulary"]);
-    generate(&golden("gpt2"), &["--ids", "5"]).exits(1, &["is no artifact", "planish compile"]);
+    generate(&golden("gpt2"), &["--ids", "5"]).exits(1, &["is not an artifact", "planish compile"]);
     generate(&out, &["--ids", "5", "--ort-lib", "nowhere.so"]).exits(4, &["nowhere.so"]);
     std::fs::write(out.join("generation_config.json"), r#"{"eos_token_id": "end"}"#).unwrap();
     generate(&out, &["--ids", "5"]).exits(1, &["eos_token_id", "generation_config.json"]);
@@ -499,8 +499,8 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
     usage(&[], &["--prompt", "--ids"]);
     usage(&["--ids", "5", "--prompt", "text"], &["cannot be used with"]);
     usage(&["--ids", "5", "--chat"], &["cannot be used with"]);
-    usage(&["--ids", ""], &["`` is no token id"]);
-    usage(&["--ids", "5,x"], &["`x` is no token id"]);
+    usage(&["--ids", ""], &["`` is not a token id"]);
+    usage(&["--ids", "5,x"], &["`x` is not a token id"]);
     usage(&["--ids", "5", "--length-penalty", "1"], &["--beams"]);
     usage(&["--ids", "5", "--length-penalty", "1", "--beams", "1"], &["--beams"]);
     usage(&["--ids", "5", "--repetition-penalty", "1e-300"], &["above 0"]);

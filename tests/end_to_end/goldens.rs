@@ -186,7 +186,7 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
             .filter_map(|(name, tensor)| Some((format!("past_key_values.{}", name.strip_prefix("present.")?), tensor)));
         let step = [encoder_mask.clone(), columns(cached..width)].into_iter().chain(past).collect();
         let presents = continued.agree(&step, &logits(cached..width));
-        assert!(presents.iter().all(|(name, _)| !name.contains("encoder")), "what does not change is no output");
+        assert!(presents.iter().all(|(name, _)| !name.contains("encoder")), "what does not change is not an output");
     }
 }
 

@@ -333,7 +333,7 @@ fn one_part_in_another_half_type() {
     };
     let text = half("onnx");
     assert!(text.contains("  fp16: 100.0 % of the operations of products"), "{text}");
-    assert!(text.contains("mul `mul_7`: the graph computes it in bf16, which is not the type asked for"), "{text}");
+    assert!(text.contains("mul `mul_7`: the graph computes it in bf16, which is not the requested type"), "{text}");
     assert!(text.contains("  verified: "), "{text}");
     assert!(half("ort").contains("  verified: "));
 }

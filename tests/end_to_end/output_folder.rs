@@ -19,7 +19,7 @@ fn a_folder_that_planish_did_not_write_is_replaced_only_by_force() {
     fs::create_dir(&out).unwrap();
     // An empty folder is free.
     planish_compile(&golden("bert"), &out, &[]).succeeds();
-    // So is an artifact, and what stands beside it stays.
+    // So is an artifact, and what is beside it stays.
     fs::create_dir(folder.path().join(".out.old")).unwrap();
     fs::write(folder.path().join(".out.old/file"), "").unwrap();
     planish_compile(&golden("bert"), &out, &[]).succeeds();
@@ -94,7 +94,8 @@ fn what_is_no_folder_is_never_replaced() {
     fs::write(&file, "text").unwrap();
     symlink(folder.path().join("elsewhere"), &link).unwrap();
     for place in [&file, &link] {
-        let what = if place == &file { "exists and is no folder" } else { "elsewhere, which is not there; make that" };
+        let what =
+            if place == &file { "exists and is not a folder" } else { "elsewhere, which is not there; make that" };
         planish_compile(&golden("bert"), place, &["--force"]).exits(1, &[what, "-o"]);
     }
     planish_compile(&golden("bert"), &file.join("below"), &["--force"]).exits(1, &["cannot make", "file"]);
@@ -107,7 +108,7 @@ fn what_is_no_folder_is_never_replaced() {
 fn the_source_is_not_replaced() {
     let folder = scratch();
     let model = Draft::of("bert").write(folder.path().join("model"));
-    let parts = ["holds the model itself", "-o"];
+    let parts = ["contains the model itself", "-o"];
     planish_compile(&model, &model, &["--force"]).exits(1, &parts);
     planish_compile(&model.join("model.safetensors"), &model, &["--force"]).exits(1, &parts);
     planish_compile(&model, folder.path(), &["--force"]).exits(1, &parts);

@@ -169,13 +169,14 @@ fn what_cannot_be_padded_is_said() {
     let folder = scratch();
     let out = folder.path().join("out");
     let compile = |name: &str, more: &[&str]| planish_compile(&golden(name), &out, &[more, &["--force"]].concat());
-    compile("gpt2", &["--logits", "padded"]).exits(2, &["--logits padded needs a vocabulary", "--pad-vocab 64"]);
+    compile("gpt2", &["--logits", "padded"]).exits(2, &["--logits padded needs a padded vocabulary", "--pad-vocab 64"]);
     let off = ["--logits", "padded", "--pad-vocab", "off"];
-    compile("gpt2", &off).exits(2, &["--logits padded needs a vocabulary"]);
+    compile("gpt2", &off).exits(2, &["--logits padded needs a padded vocabulary"]);
     compile("gpt2", &["--pad-vocab", "many"]).exits(2, &["expected a number of rows, or off"]);
     compile("gpt2", &["--logits", "cut"]).exits(2, &["logits are sliced or padded, not `cut`"]);
     let classifier = ["--logits", "padded", "--pad-vocab", "64"];
-    compile("bert-classify", &classifier).exits(1, &["scores no tokens", "leave out --logits padded"]);
+    compile("bert-classify", &classifier)
+        .exits(1, &["has no logits that could be padded", "leave out --logits padded"]);
     compile("vit", &["--pad-vocab", "64"]).exits(0, &["nothing was padded"]);
     let model = Draft::of("gpt2").write(folder.path().join("model"));
     let linked = planish_compile(&model, &out, &["--pad-vocab", "64", "--weights", "link", "--force"]);

@@ -177,7 +177,7 @@ fn models_of_several_parts_are_verified_part_by_part() {
     }
 }
 
-/// Each part is held against its own reference: an error of the last one is not hidden by the others.
+/// Each part is compared with its own reference: an error of the last one is not hidden by the others.
 #[test]
 fn a_changed_weight_of_the_last_part_exits_3() {
     let (_folder, out) = artifact("bart");

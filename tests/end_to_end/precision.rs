@@ -204,7 +204,7 @@ fn what_is_half_already_is_not_brought_to_the_other_half() {
     let artifact = folder.path().join("out");
     let again = planish_compile(&artifact, &folder.path().join("again"), &[]);
     again.exits(1, &["out is an artifact of planish: give what it was compiled from, optimum-bert-half"]);
-    planish(["verify", text(&artifact.join("model.onnx"))]).exits(1, &["an artifact is named by its folder"]);
+    planish(["verify", text(&artifact.join("model.onnx"))]).exits(1, &["pass the folder of the artifact"]);
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn embedding(session: &mut dyn Session, tokenizer: &Tokenizer, text: &str) -> Ve
 #[test]
 fn sentence_embeddings_hold_in_float16() {
     let minilm = repository().join(".deps/minilm");
-    // The file says how long and how texts are padded; here each stands alone.
+    // The file says how long and how texts are padded; here each is alone.
     let mut tokenizer = Tokenizer::from_file(minilm.join("tokenizer.json")).unwrap();
     tokenizer.with_padding(None);
     let folder = scratch();

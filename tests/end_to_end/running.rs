@@ -53,10 +53,10 @@ fn run_says_which_inputs_it_wants() {
     let done = run(&inputs).exits(0, &[]);
     assert_eq!(done.stderr, "note: inputs that were not given: token_type_ids is all zeros\n");
     run(&golden("bert").join("io.safetensors")).exits(1, &["no input `in.attention_mask`"]);
-    run(&golden("bert").join("config.json")).exits(1, &["config.json is no safetensors file"]);
+    run(&golden("bert").join("config.json")).exits(1, &["config.json is not a safetensors file"]);
     run(&folder.path().join("nowhere")).exits(1, &["cannot read", "nowhere"]);
     planish(["run", text(&golden("bert")), "--inputs", text(&inputs)])
-        .exits(1, &["planish.json", "is no artifact", "planish compile"]);
+        .exits(1, &["planish.json", "is not an artifact", "planish compile"]);
 }
 
 /// What is left out is what the golden has: full rows that nothing precedes.
@@ -247,8 +247,8 @@ fn manifests_that_cannot_be_read_are_named() {
     let inputs = inputs("bert", folder.path());
     let manifest = fs::read_to_string(out.join("planish.json")).unwrap();
     for (changed, part) in [
-        ("{}".to_owned(), "is no manifest that this version reads"),
-        (manifest[..manifest.len() / 2].to_owned(), "is no manifest that this version reads"),
+        ("{}".to_owned(), "is not a manifest that this version reads"),
+        (manifest[..manifest.len() / 2].to_owned(), "is not a manifest that this version reads"),
         (manifest.replacen("\"schema\": 4", "\"schema\": 1000", 1), "schema 1000"),
         (manifest.replacen("\"model.onnx\"", "\"lost.onnx\"", 1), "names no file of model"),
     ] {
@@ -258,7 +258,7 @@ fn manifests_that_cannot_be_read_are_named() {
 }
 
 /// Known sizes are numbers, and parts have their files. In version 2 all sizes are strings; versions 2 and 3 do not say
-/// which files hold a part.
+/// which files contain a part.
 #[test]
 fn older_manifests_are_read() {
     let (_folder, out) = artifact("vit");

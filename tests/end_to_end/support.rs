@@ -1,4 +1,4 @@
-//! The binary, checkpoints that tests edit, and what stands in files and folders.
+//! The binary, checkpoints that tests edit, and what is in files and folders.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -56,7 +56,7 @@ impl From<Output> for Done {
 }
 
 impl Done {
-    /// Asserts the exit code and that the error output has each of some parts, is no panic's, and
+    /// Asserts the exit code and that the error output has each of some parts, is not a panic's, and
     /// says no cause twice.
     #[track_caller]
     pub(crate) fn exits(self, code: i32, parts: &[&str]) -> Self {

@@ -37,7 +37,7 @@ static BACKEND: Backend = Backend {
     target: &TOY,
     emitter: &ToyEmitter,
     runtimes: &[|_: &RuntimeSettings| Box::new(ToyRuntime)],
-    engines: false,
+    engines: None,
     tolerances: |_, _| Tolerances { max_relative: 1e-6, ..Tolerances::F32 },
 };
 
@@ -89,7 +89,7 @@ impl Runtime for ToyRuntime {
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         match model {
             Model::File(FORMAT, path) => ReferenceRuntime::default().load(Model::onnx(path), options),
-            other => panic!("{other} is no toy"),
+            other => panic!("{other} is not a toy"),
         }
     }
 }

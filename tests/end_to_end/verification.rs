@@ -1,4 +1,4 @@
-//! What artifacts of ONNX graphs are held against, and on which inputs.
+//! What artifacts of ONNX graphs are compared with, and on which inputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn what_the_interpreter_lacks_is_held_against_the_source_on_onnx_runtime() {
     assert!(done.stdout.contains("held against the source on ONNX Runtime without optimization; float32"));
     // Without that runtime nothing says what is right.
     planish(["verify", text(&out), "--ort-lib", "/nonexistent"]).exits(4, &["/nonexistent"]);
-    // A part of it is held against the same part.
+    // A part of it is compared with the same part.
     planish_compile(&path, &out, &["--verify", "--inputs", "h", "--outputs", "y"]).succeeds();
     assert_eq!(verification(&out)["reference"], "imported-on-onnx-runtime");
     planish(["verify", text(&out)]).succeeds();
@@ -318,7 +318,7 @@ fn sizes_that_only_a_run_knows_stay_within_a_gigabyte() {
     graph.output = vec![f32("y", "n")];
     let (path, out) = (write(folder.path().join("many.onnx"), graph), folder.path().join("out"));
     let (peak, done) = peak(command([Path::new("compile"), &path, Path::new("--verify"), Path::new("-o"), &out]));
-    let done = done.exits(1, &["nothing can be verified", "`ConstantOfShape`: a result of f32[", "and may hold 2684"]);
+    let done = done.exits(1, &["nothing can be verified", "`ConstantOfShape`: a result of f32[", "and may use 2684"]);
     assert!(peak < 1 << 30, "it took {peak} bytes");
     // The bytes of the tensor, and not those of what computes it.
     let (_, rest) = done.stderr.split_once("a result of f32[").unwrap();

@@ -1,4 +1,4 @@
-//! What each operator computes, one file a group: an implementation of [`Kernel`] for its payload.
+//! The kernels of the operators, one file for each group: an implementation of [`Kernel`] for its payload.
 //!
 //! The typing rule of an operator is checked on the actual sizes before its kernel runs, so a
 //! kernel trusts ranks, sizes and element types. It checks what only values tell: indices, and

@@ -50,7 +50,7 @@ impl Kernel for Slice {
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
         let index = |d: &Dim| d.as_constant().and_then(|v| usize::try_from(v).ok());
         let (Some(start), Some(end)) = (index(&self.start), index(&self.end)) else {
-            return Err(format!("{}..{} is no range", self.start, self.end));
+            return Err(format!("{}..{} is not a range", self.start, self.end));
         };
         Ok(vec![range(call.operand(self.x), self.axis, start, end)?])
     }

@@ -252,7 +252,7 @@ fn loops_are_bounded_by_time() {
 fn what_rounds_give_is_bounded_by_memory() {
     let error = looped(GROWS, None, Some(true), memory(1 << 16)).unwrap_err();
     assert!(error.starts_with("at `r` (unknown origin): `Loop`: in its `body`: at `t` "), "{error}");
-    assert!(error.ends_with("and may hold 65536"), "{error}");
+    assert!(error.ends_with("and may use 65536"), "{error}");
     let gathers = "
         input %i: i64[]
         input %c: bool[]
@@ -262,7 +262,7 @@ fn what_rounds_give_is_bounded_by_memory() {
         output s = %s
         output sum = %sum";
     let error = looped(gathers, None, None, memory(1000)).unwrap_err();
-    assert!(error.ends_with("a result of f32[] takes 4 bytes; the run holds 1000 and may hold 1000"), "{error}");
+    assert!(error.ends_with("a result of f32[] takes 4 bytes; the run uses 1000 and may use 1000"), "{error}");
 }
 
 #[test]

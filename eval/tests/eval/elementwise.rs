@@ -119,7 +119,7 @@ fn shapes() -> impl Strategy<Value = (Vec<usize>, Vec<usize>, Vec<usize>)> {
     })
 }
 
-/// The element of a tensor that stands at `index` of the result it broadcasts to.
+/// The element of a tensor that is at `index` of the result it broadcasts to.
 fn at(x: &Tensor, index: &[usize]) -> f64 {
     let own = &index[index.len() - x.shape().len()..];
     let flat = own.iter().zip(x.shape()).fold(0, |flat, (i, d)| flat * d + if *d == 1 { 0 } else { *i });

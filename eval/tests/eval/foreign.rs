@@ -316,7 +316,7 @@ fn dequantizing_what_is_only_stored() {
     }"#;
     let graph = planish_ir::text::parse(text, &planish_ir::text::no_files).unwrap();
     let error = planish_eval::evaluate(&graph, &[]).unwrap_err().to_string();
-    assert!(error.contains("elements of type string cannot be computed with"), "{error}");
+    assert!(error.contains("planish cannot compute with elements of type string"), "{error}");
 }
 
 /// A signal's transform and back is the signal, whole and by one half of it; a transform is its sums.

@@ -8,11 +8,11 @@ use crate::{DType, Dim, Shape, TensorType, ValueId};
 payload! {
     /// Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762) of
     /// projected queries, keys and values: head `h` takes features `h*size .. (h+1)*size`, and
-    /// `softmax(scale * q * k^T) * v` of all heads stand side by side in the result. With fewer
+    /// `softmax(scale * q * k^T) * v` of all heads are side by side in the result. With fewer
     /// heads of keys and values than of queries, consecutive queries' heads share one (Ainslie et
     /// al. 2023, arXiv:2305.13245). Of half types too, the softmax is computed in float32.
     ///
-    /// The keys are those of the past followed by the new ones, and queries stand at the positions
+    /// The keys are those of the past followed by the new ones, and queries are at the positions
     /// of the new ones. A key that the mask or causality
     /// leaves out takes no part, unless that leaves out every key of a query: such a query attends
     /// to all keys alike.
@@ -161,7 +161,7 @@ fn in_heads(what: &str, ty: &TensorType, dtype: DType, batch: &Dim, heads: &Dim)
 }
 
 payload! {
-    /// Rotary position embedding (Su et al. 2021, arXiv:2104.09864) of heads that stand side by
+    /// Rotary position embedding (Su et al. 2021, arXiv:2104.09864) of heads that are side by
     /// side: in the first features of each head, pairs `(a, b)` become
     /// `(a * cos - b * sin, b * cos + a * sin)`; the features behind stay.
     Rotary = "rotary" {

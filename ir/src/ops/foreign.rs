@@ -138,7 +138,7 @@ impl Attribute for InnerOperators {
                 op: syntax::string(op)?,
                 version: usize::parse(Some(version))?,
             }),
-            _ => Err(format!("`{text}` is no domain, operator and version")),
+            _ => Err(format!("`{text}` is not a domain, operator and version")),
         };
         text.map_or_else(|| Ok(Vec::new()), |text| syntax::list(text)?.iter().map(one).collect()).map(Self)
     }
@@ -180,7 +180,7 @@ impl Attribute for Settings {
     fn parse(text: Option<&str>) -> Result<Self, String> {
         let Some(text) = text else { return Ok(Self::default()) };
         let one = |item: &String| {
-            let (name, value) = syntax::cut(item, "=")?.ok_or_else(|| format!("`{item}` is no `name = value`"))?;
+            let (name, value) = syntax::cut(item, "=")?.ok_or_else(|| format!("`{item}` is not `name = value`"))?;
             Ok((name.to_owned(), Setting::parse(value)?))
         };
         syntax::list(text)?.iter().map(one).collect::<Result<_, String>>().map(Self)
@@ -229,7 +229,7 @@ impl Setting {
             }
             "graph" => Setting::Graph(unhex(inside)?),
             "type" => Setting::Type(unhex(inside)?),
-            _ => return Err(format!("`{text}` is no value of an attribute")),
+            _ => return Err(format!("`{text}` is not a value of an attribute")),
         })
     }
 }

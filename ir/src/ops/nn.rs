@@ -1,4 +1,4 @@
-//! The operators in which a transformer's meaning is plain: `models` builds them directly,
+//! The high-level operators of transformers: `models` builds them directly,
 //! raising recovers them, legalization lowers them.
 
 use super::attribute::{Flag, Real};

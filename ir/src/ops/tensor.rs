@@ -47,7 +47,7 @@ impl TypeRule for Transpose {
         let mut sorted = self.perm.clone();
         sorted.sort_unstable();
         ensure(sorted.iter().copied().eq(0..x.shape.rank()), || {
-            format!("perm {:?} is no permutation of the dimensions of {x}", self.perm)
+            format!("perm {:?} is not a permutation of the dimensions of {x}", self.perm)
         })?;
         infer::one(x.dtype, Shape::new(self.perm.iter().map(|&p| x.shape[p].clone())))
     }
@@ -139,7 +139,7 @@ impl TypeRule for Concat {
             let same = ty.dtype == first.dtype
                 && ty.shape.rank() == first.shape.rank()
                 && ty.shape.iter().zip(first.shape.iter()).enumerate().all(|(i, (a, b))| i == self.axis || a == b);
-            ensure(same, || format!("{first} and {ty} cannot be put after each other along axis {}", self.axis))?;
+            ensure(same, || format!("{first} and {ty} cannot be concatenated along axis {}", self.axis))?;
             sum = sum.checked_add(&ty.shape[self.axis]).ok_or(OVERFLOW)?;
         }
         infer::one(first.dtype, first.shape.with_dim(self.axis, sum))

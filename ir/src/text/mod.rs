@@ -29,7 +29,7 @@ use crate::WeightSource;
 /// # Errors
 /// Always.
 pub fn no_files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
-    Err(format!("the file `{name}` is not at hand"))
+    Err(format!("the file `{name}` was not given"))
 }
 
 impl std::str::FromStr for crate::Dim {

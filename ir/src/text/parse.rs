@@ -8,7 +8,7 @@ use crate::ops::payload_parse;
 use crate::weight::StoredRange;
 use crate::{Graph, Origin, Type, ValueId, Weight, WeightSource};
 
-/// A text is no graph.
+/// A text is not a graph.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ParseError {
@@ -169,7 +169,7 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
             Weight::concat(&parts, number(axis)?)
         }
         ("pad", [w, value]) => of(w)?.pad(&shape, number(value)?),
-        _ => return Err(format!("`{call}` is no weight")),
+        _ => return Err(format!("`{call}` is not a weight")),
     };
     let fits = |w: &Weight| {
         w.dtype() == ty.dtype

@@ -113,7 +113,7 @@ pub(crate) fn string(text: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Whether a text stands in one line, as it is.
+/// Whether a text is in one line, as it is.
 pub(crate) fn is_quotable(text: &str) -> bool {
     !text.contains(|c: char| c.is_control() && c != '\n')
 }

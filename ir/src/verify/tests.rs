@@ -144,7 +144,7 @@ fn v06_results_name_their_node() {
 
     let (mut graph, _) = chain();
     graph.order.push(graph.order[0]);
-    breaks(&graph, "V06", "`exp` at `exp` stands in the order twice");
+    breaks(&graph, "V06", "`exp` at `exp` is twice in the order");
 }
 
 #[test]

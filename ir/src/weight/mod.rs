@@ -42,7 +42,7 @@ pub trait WeightSource: fmt::Debug + Send + Sync {
 pub struct StoredRange {
     /// What holds the bytes.
     pub source: Arc<dyn WeightSource>,
-    /// Where the first byte stands.
+    /// Where the first byte is.
     pub offset: u64,
 }
 

@@ -39,7 +39,7 @@ struct Walk<'a> {
     appended: Vec<usize>,
     /// How much of each but the last was taken.
     index: Vec<usize>,
-    /// The bytes that stand together: all of the last dimension that grows.
+    /// The bytes that are together: all of the last dimension that grows.
     run: usize,
     /// How many of them are to come.
     left: usize,

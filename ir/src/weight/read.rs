@@ -25,7 +25,7 @@ pub enum WeightError {
         cause: io::Error,
     },
     /// The elements are of a type that what reads them does not have.
-    #[error("elements of type {dtype} cannot be computed with")]
+    #[error("planish cannot compute with elements of type {dtype}")]
     Elements {
         /// The type.
         dtype: DType,

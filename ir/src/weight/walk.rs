@@ -40,7 +40,7 @@ impl Weight {
         }
     }
 
-    /// Calls `f` on each weight that this one is made of and that is no transform itself, in order.
+    /// Calls `f` on each weight that this one is made of and that is not a transform itself, in order.
     pub fn visit_leaves(&self, f: &mut dyn FnMut(&Weight)) {
         match self.expr().children() {
             [] => f(self),

@@ -135,7 +135,7 @@ fn a_polynomial_has_a_bounded_number_of_products() {
     let names: Vec<String> = (0..20).map(|i| format!("s{i}")).collect();
     let sum = names.iter().try_fold(Dim::constant(1), |sum, name| sum.checked_add(&Dim::symbol(name))).unwrap();
     let wide = Shape::new(vec![sum; 30]);
-    assert_eq!(wide.elements(), None, "it would have more products than memory holds");
+    assert_eq!(wide.elements(), None, "it would have more products than fit in memory");
 }
 
 #[test]

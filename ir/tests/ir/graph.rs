@@ -217,7 +217,7 @@ fn what_cannot_be_set_is_an_error() {
     let message = graph.set_weight(w, Weight::scalar(DType::F32, 1.0)).unwrap_err().to_string();
     assert_eq!(message, "the weight `w` is f32[2], and f32[] cannot take its place");
     let message = graph.set_weight(x, Weight::scalar(DType::F32, 1.0)).unwrap_err().to_string();
-    assert_eq!(message, "`x` is no weight, and cannot become one");
+    assert_eq!(message, "`x` is not a weight, and cannot become one");
 }
 
 proptest! {

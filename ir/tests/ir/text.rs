@@ -15,7 +15,7 @@ fn files(name: &str) -> Result<Arc<dyn WeightSource>, String> {
 
 /// The error of a text.
 fn error(source: &str) -> String {
-    text::parse(source, &files).map(|_| ()).expect_err("this is no graph").to_string()
+    text::parse(source, &files).map(|_| ()).expect_err("this is not a graph").to_string()
 }
 
 fn error_of_line(statement: &str) -> String {
@@ -54,7 +54,7 @@ fn the_sample_round_trips() {
     assert_eq!(graph.to_string(), SAMPLE);
 }
 
-/// Values that are no tensors, text, and elements that share bytes.
+/// Values that are not tensors, text, and elements that share bytes.
 const OTHERS: &str = r#"graph "others" {
   input %x: f32[n]
   input %list: seq(f32[any, 2])
@@ -83,7 +83,7 @@ fn what_is_no_tensor_round_trips() {
     assert_eq!(graph.ty(graph.inputs()[2]).to_string(), "f16[?]");
     let message = error_of_line("input %l: seq(f32[2])\n  %y = relu(%l) : f32[2]");
     assert!(message.contains("an operand is seq(f32[2]), which only operators that pass through take"), "{message}");
-    assert!(error_of_line("input %l: list(f32[2])").contains("`list(f32[2])` is no type"));
+    assert!(error_of_line("input %l: list(f32[2])").contains("`list(f32[2])` is not a type"));
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn errors_name_their_line() {
         ("weight @w = dense([1.0]) : f32[2]", "line 5: `dense([1.0])` does not give f32[2]"),
         ("weight @w = dense([1.0]) : f32[n]", "line 5: a weight cannot be f32[n]"),
         ("weight @w = hex(\"0\") : u8[1]", "line 5: hexadecimal bytes expected"),
-        ("weight @w = ones() : f32[1]", "line 5: `ones()` is no weight"),
-        ("weight @w = stored(\"f\", 0) : f32[1]", "line 5: the file `f` is not at hand"),
+        ("weight @w = ones() : f32[1]", "line 5: `ones()` is not a weight"),
+        ("weight @w = stored(\"f\", 0) : f32[1]", "line 5: the file `f` was not given"),
         ("weight @w = transpose(uniform(1) : f32[2, 3], [0, 1]) : f32[3, 2]", "does not give f32[3, 2]"),
         ("weight %w = uniform(1) : f32[1]", "line 5: expected `@name`, found `%w`"),
         ("input %y: f33[1]", "line 5: unknown element type `f33`"),

@@ -313,7 +313,7 @@ fn constants() {
     assert_eq!(Weight::integers(&[3, 0]).cast(DType::Bool).unwrap().read().unwrap(), [1, 0]);
 }
 
-/// Elements that share bytes are stored, read and converted; what would have to cut a byte is no weight.
+/// Elements that share bytes are stored, read and converted; what would have to cut a byte is not a weight.
 #[test]
 fn elements_that_share_bytes() {
     let packed = Weight::numbers(DType::I4, vec![3], &[1.0, -2.0, 7.0]).unwrap();

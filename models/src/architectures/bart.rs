@@ -79,7 +79,7 @@ const OFFSET: usize = 2;
 /// Added to the variance in layer normalization.
 const EPS: f64 = 1e-5;
 
-/// What `config.json` says of encoder or decoder.
+/// The configuration of the encoder or the decoder in `config.json`.
 struct Stack {
     name: &'static str,
     layers: Size,
@@ -113,16 +113,16 @@ pub(crate) enum Positions {
     Sinusoidal,
 }
 
-/// What tells one of the family from another.
+/// The differences between the models of the family.
 pub(crate) struct Defaults {
-    /// What a configuration without `vocab_size` means.
+    /// The default of `vocab_size`.
     pub(crate) vocab_size: usize,
     pub(crate) positions: Positions,
     /// Whether embeddings are normalized.
     pub(crate) normalized_embeddings: bool,
 }
 
-/// What `config.json` says of both.
+/// The configuration of both in `config.json`.
 pub(crate) struct Settings {
     /// The number of the encoder's token ids, and of the decoder's.
     pub(crate) vocabularies: [Size; 2],
@@ -133,7 +133,7 @@ pub(crate) struct Settings {
     positions: Positions,
     normalized_embeddings: bool,
     activation: Activation,
-    /// What embeddings are multiplied with.
+    /// The factor of the embeddings.
     embedding_scale: Option<f64>,
     encoder: Stack,
     decoder: Stack,
@@ -257,7 +257,7 @@ fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), Mod
     Ok(())
 }
 
-/// What the decoder's layers give: [batch_size, decoder_sequence_length, hidden].
+/// The output of the decoder's layers: [batch_size, decoder_sequence_length, hidden].
 fn decoder_layers(
     b: &mut Builder<'_>,
     s: &Settings,

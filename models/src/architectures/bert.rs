@@ -73,7 +73,7 @@ pub(crate) const LAYER: LayerNames = LayerNames {
     output_norm: "output.LayerNorm",
 };
 
-/// What a configuration that does not say means, where architectures with the same keys differ.
+/// The defaults of a configuration, where architectures with the same keys differ.
 pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
     pub(crate) pad_token_id: i64,

@@ -104,7 +104,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     Ok(decoder.finish(b, logits))
 }
 
-/// What stands for keys that the rotary embedding has elsewhere.
+/// The defaults of the rotary embedding, from keys of this architecture.
 fn rotary_defaults(config: &Config<'_>) -> Result<rope::Defaults, ModelError> {
     let one = |own: &'static str, other: &'static str, default: f64| match (config.get(own), config.get(other)) {
         (Some(_), Some(_)) if config.positive(own, default)? != config.positive(other, default)? => {

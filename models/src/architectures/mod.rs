@@ -1,4 +1,4 @@
-//! A file an architecture: the names of its weights, the keys of its configuration, and its graph.
+//! One file for each architecture: the names of its weights, the keys of its configuration, and its graph.
 
 pub(crate) mod bart;
 pub(crate) mod bert;

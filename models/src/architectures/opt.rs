@@ -48,7 +48,7 @@ const OFFSET: usize = 2;
 /// Added to the variance in layer normalization.
 const EPS: f64 = 1e-5;
 
-/// What `config.json` says.
+/// The configuration in `config.json`.
 struct Settings {
     vocabulary: Size,
     positions: Size,
@@ -63,7 +63,7 @@ struct Settings {
     bias: bool,
     /// Whether norms have weights and biases.
     affine: bool,
-    /// Whether norms stand before attention and feed-forward.
+    /// Whether norms are before attention and feed-forward.
     norm_before: bool,
     /// Whether the last layer is followed by a norm.
     final_norm: bool,
@@ -149,7 +149,7 @@ fn positions(b: &mut Builder<'_>, s: &Settings, position_ids: ValueId) -> Result
 struct Norm {
     hidden: Size,
     before: bool,
-    /// What normalized features are multiplied with, where the norms have no weights: 1.
+    /// The factor of normalized features, where the norms have no weights: 1.
     ones: Option<ValueId>,
 }
 

@@ -36,7 +36,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     )?;
     s.packed = true;
     // What checkpoints of early versions call it. Of the original length the transformers library has a
-    // default, which counts before what stands among the parameters.
+    // default, which counts before what is among the parameters.
     s.rope = rope::Defaults {
         longrope_names: &["su", "yarn"],
         original: Some(4096.0),

@@ -1,5 +1,5 @@
 //! RoBERTa (Liu et al. 2019, arXiv:1907.11692), as `transformers/models/roberta` has it: BERT
-//! without token types as inputs, whose positions count the tokens that are no padding.
+//! without token types as inputs, whose positions count the tokens that are not padding.
 
 use planish_ir::ops::{Binary, BinaryKind, Cast, CumSum, GeluForm, Slice, Unary, UnaryKind};
 use planish_ir::{DType, Dim, Origin, ValueId, Weight};
@@ -51,7 +51,7 @@ pub(crate) const CAMEMBERT: Architecture = Architecture {
 fn build(b: &mut Builder<'_>, task: Task, default_vocabulary: usize) -> Result<Interface, ModelError> {
     let s = bert::settings(b.config, &Defaults { vocab_size: default_vocabulary, pad_token_id: 1 })?;
     let Some(pad) = s.pad_token_id else {
-        return Err(b.config.error("`pad_token_id` is no id: the positions of RoBERTa depend on it"));
+        return Err(b.config.error("`pad_token_id` is not an id: the positions of RoBERTa depend on it"));
     };
     // Token number n, from 1 on, has position pad + n.
     let max_positions = usize::try_from(pad).ok().and_then(|pad| s.positions.value.checked_sub(pad + 1));

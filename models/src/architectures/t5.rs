@@ -54,7 +54,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
 const EMBEDDINGS: &[&str] = &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"];
 const HEAD: &str = "lm_head.weight";
 
-/// What `config.json` says.
+/// The configuration in `config.json`.
 struct Settings {
     vocabulary: Size,
     hidden: Size,
@@ -172,7 +172,7 @@ fn encoder(b: &mut Builder<'_>, s: &Settings, shared: &Shared) -> Result<(), Mod
     Ok(())
 }
 
-/// What the decoder's layers give, normalized: [batch_size, decoder_sequence_length, hidden].
+/// The normalized output of the decoder's layers: [batch_size, decoder_sequence_length, hidden].
 fn decoder_layers(
     b: &mut Builder<'_>,
     s: &Settings,
@@ -235,7 +235,7 @@ fn feed_forward(b: &mut Builder<'_>, s: &Settings, x: ValueId, path: &str) -> Re
     b.add(down, x, &at("add"))
 }
 
-/// What is added to scaled scores: [heads, queries, keys]. Of each head it depends on the distance
+/// The addend of the scaled scores: [heads, queries, keys]. Of each head it depends on the distance
 /// between key and query only, so one table of distances, which is known at compile time, has it all.
 fn position_bias(
     b: &mut Builder<'_>,

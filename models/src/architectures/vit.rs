@@ -40,7 +40,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     build,
 };
 
-/// What `config.json` says.
+/// The configuration in `config.json`.
 struct Settings {
     channels: Size,
     /// Height and width of images, and of patches.

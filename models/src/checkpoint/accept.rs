@@ -1,4 +1,4 @@
-//! The one place that judges a configuration, before anything is built: which architecture and task
+//! The check of a configuration, before a graph is built: which architecture and task
 //! config.json asks for, and whether the graph of that architecture follows each of its keys.
 //!
 //! A key is read by the architecture ([`Architecture::keys`]), has one supported value
@@ -113,7 +113,7 @@ fn refuse_quantized_weights(config: &Config<'_>) -> Result<(), ModelError> {
 
 /// The class that the checkpoint was saved from, such as `BertForMaskedLM`.
 fn class_name<'a>(config: &Config<'a>) -> Result<Option<&'a str>, ModelError> {
-    let wrong = || config.error(format!("`{CLASSES}` is no list of class names"));
+    let wrong = || config.error(format!("`{CLASSES}` is not a list of class names"));
     match config.get(CLASSES) {
         None => Ok(None),
         Some(Value::Array(classes)) => classes.first().map(|c| c.as_str().ok_or_else(wrong)).transpose(),

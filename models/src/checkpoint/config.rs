@@ -74,7 +74,7 @@ impl<'a> Config<'a> {
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         let missing: Vec<String> = self.defaults.take().iter().map(Size::to_string).collect();
         if !missing.is_empty() {
-            self.warn(format!("missing keys, taken as transformers has them: {}", missing.join(", ")));
+            self.warn(format!("missing keys get the defaults of transformers: {}", missing.join(", ")));
         }
         self.warnings.take()
     }

@@ -10,7 +10,7 @@ pub(crate) mod tensors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,10 +110,8 @@ impl Checkpoint {
 
         let config_path = folder.join(CONFIG);
         if !config_path.exists() {
-            return Err(ModelError::File {
-                path: folder,
-                message: format!("there is no {CONFIG}: it must stand beside the weights"),
-            });
+            let message = no_config(&folder, weights.is_none());
+            return Err(ModelError::File { path: folder, message });
         }
         let config = files::read_object(&config_path, MAX_CONFIG_BYTES)?;
         let weights = match weights {
@@ -142,7 +140,7 @@ impl Checkpoint {
         let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (tensor, shard) in map {
             let Some(shard) = shard.as_str().filter(|s| is_plain_name(s)) else {
-                return Err(bad(format!("tensor `{tensor}` is in {shard}, which is no plain file name")));
+                return Err(bad(format!("tensor `{tensor}` is in {shard}, which is not a plain file name")));
             };
             wanted.entry(shard).or_default().insert(tensor);
         }
@@ -209,7 +207,7 @@ impl Checkpoint {
         self.folder.join(CONFIG)
     }
 
-    /// What `config.json` holds.
+    /// The contents of `config.json`.
     #[must_use]
     pub fn config(&self) -> &Map<String, Value> {
         &self.config
@@ -230,7 +228,7 @@ impl Checkpoint {
         }
     }
 
-    /// A tensor and the file that holds it.
+    /// A tensor and the file that contains it.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<(&Arc<WeightFile>, &StoredTensor)> {
         let file = self.shards.get(*self.tensors.get(name)?)?;
@@ -270,6 +268,35 @@ fn may_be_hub_name(path: &Path) -> bool {
     !file && path.components().count() <= 2 && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
+/// The message for a folder without a configuration. If the user gave the folder, it names the ONNX files there.
+fn no_config(folder: &Path, is_given: bool) -> String {
+    let mut graphs = if is_given { file_names(folder).unwrap_or_default() } else { Vec::new() };
+    graphs.retain(|name| Path::new(name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("onnx")));
+    match &graphs[..] {
+        [] => format!("there is no {CONFIG}; a checkpoint folder has it beside the weights"),
+        [graph] => format!("there is no {CONFIG}; to compile the ONNX graph, pass the file: {graph}"),
+        [_, ..] => {
+            let named = graphs.len().min(MOST_NAMED);
+            let more = graphs.len() - named;
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let graphs = graphs[..named].join(", ");
+            format!("there is no {CONFIG}; to compile an ONNX graph, pass one of the .onnx files: {graphs}{more}")
+        }
+    }
+}
+
+/// How many files an error names.
+const MOST_NAMED: usize = 4;
+
+/// The names of the files and folders in a folder, sorted.
+fn file_names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?;
+    let mut names: Vec<String> =
+        entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
+    names.sort();
+    Ok(names)
+}
+
 /// The weight file of a folder, or its index of shards.
 fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
     for name in [SINGLE, INDEX] {
@@ -278,10 +305,7 @@ fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
             return Ok(path);
         }
     }
-    let entries = fs::read_dir(folder).map_err(|source| ModelError::Read { path: folder.to_owned(), source })?;
-    let mut names: Vec<String> =
-        entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
-    names.sort();
+    let names = file_names(folder).map_err(|source| ModelError::Read { path: folder.to_owned(), source })?;
     let ending = |endings: &[&str]| {
         let found: Vec<&str> =
             names.iter().map(String::as_str).filter(|n| endings.iter().any(|e| n.ends_with(e))).collect();

@@ -22,20 +22,20 @@ use crate::checkpoint::files;
 /// The longest header that the format allows, in bytes.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// What a file begins with that stands for one in Git LFS.
+/// The first bytes of a Git LFS pointer.
 const GIT_LFS: &[u8; 8] = b"version ";
 
 /// The bytes before the header: its length.
 const LENGTH_BYTES: u64 = 8;
 
-/// What the header says of a tensor.
+/// The entry of a tensor in the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
     /// The element type as the format spells it, e.g. `BF16`.
     pub dtype: String,
     /// Dimensions.
     pub shape: Vec<usize>,
-    /// Where the first byte stands in the file.
+    /// Where the first byte is in the file.
     pub offset: u64,
     /// How many bytes it takes.
     pub bytes: u64,
@@ -101,13 +101,13 @@ impl WeightFile {
         if length > MAX_HEADER_BYTES {
             return Err(bad(format!(
                 "the header would be {length} bytes long, the format allows {MAX_HEADER_BYTES}: \
-                 this is no safetensors file"
+                 this is not a safetensors file"
             )));
         }
         let data = LENGTH_BYTES + length;
         if data > bytes {
             return Err(bad(format!(
-                "the header ends at byte {data}, the file has {bytes}: it was cut short, or is no safetensors file"
+                "the header ends at byte {data}, the file has {bytes}: it was cut short, or is not a safetensors file"
             )));
         }
         // The bound above keeps this at 100 MB.

@@ -19,7 +19,7 @@ const COMPARE_BYTES: usize = 1 << 20;
 
 pub(crate) struct Tensors<'a> {
     checkpoint: &'a Checkpoint,
-    /// What stands before the names of the base model: `bert.`, or nothing where it was saved alone.
+    /// The prefix of the names of the base model: `bert.`, or empty if it was saved alone.
     prefix: String,
     /// Names as stored.
     used: BTreeSet<String>,
@@ -114,7 +114,7 @@ impl<'a> Tensors<'a> {
 
     fn missing(&self, names: &[&str]) -> ModelError {
         let name = names.first().copied().unwrap_or_default();
-        // Modules of the base model stand below the prefix, heads beside it.
+        // Modules of the base model are below the prefix, heads beside it.
         let sibling = format!("{}{}.", self.prefix, name.split('.').next().unwrap_or_default());
         let in_base = self.checkpoint.tensor_names().any(|name| name.starts_with(&sibling));
         let wanted = if in_base { format!("{}{name}", self.prefix) } else { name.to_owned() };

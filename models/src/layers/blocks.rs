@@ -1,4 +1,4 @@
-//! The parts of a layer that Llama and its kin share: projections to queries, keys and values,
+//! The parts of a layer that Llama and related models share: projections to queries, keys and values,
 //! attention with rotary embedding, and a gated feed-forward.
 
 use planish_ir::ops::{Binary, BinaryKind, Reshape, Split};
@@ -26,7 +26,7 @@ pub(crate) const KEYS: &[&str] = &[
     "vocab_size",
 ];
 
-/// What a configuration that does not say means.
+/// The defaults of a configuration.
 pub(crate) struct Defaults {
     pub(crate) vocab_size: usize,
     pub(crate) max_position_embeddings: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Defaults {
 }
 
 impl Defaults {
-    /// Those of Llama, for its kin to name what differs.
+    /// The values of Llama, from which related models name the differences.
     pub(crate) const LLAMA: Self = Self {
         vocab_size: 32000,
         max_position_embeddings: 2048,
@@ -62,13 +62,13 @@ impl Defaults {
 /// How normalization treats its weight.
 #[derive(Clone, Copy)]
 pub(crate) enum NormWeight {
-    /// It is stored as it is applied.
+    /// The checkpoint stores the weight as it is applied.
     Plain,
-    /// It is stored less 1.
+    /// The checkpoint stores the weight minus 1.
     AroundOne,
 }
 
-/// What tells one of the family from another.
+/// The differences between the models of the family.
 pub(crate) struct Settings {
     vocabulary: Size,
     positions: Size,
@@ -91,7 +91,7 @@ pub(crate) struct Settings {
     pub(crate) feed_forward_bias: bool,
     /// Whether each head of queries and keys is normalized before it is rotated.
     pub(crate) head_norms: bool,
-    /// What products of queries and keys are multiplied with.
+    /// The factor of the products of queries and keys.
     pub(crate) scale: f64,
     /// The bound of scores.
     pub(crate) softcap: Option<f64>,
@@ -228,7 +228,7 @@ impl<'s> Blocks<'s> {
         }
     }
 
-    /// Normalization of each of some heads that stand side by side.
+    /// Normalization of each of some heads that are side by side.
     fn head_norm(&self, b: &mut Builder<'_>, x: ValueId, heads: Size, module: &str) -> Result<ValueId, ModelError> {
         let shape = |last: &[Size]| {
             let last = last.iter().map(|size| Dim::constant(size.signed()));

@@ -22,7 +22,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) config: &'a Config<'a>,
     pub(crate) tensors: Tensors<'a>,
     pub(crate) warnings: Vec<String>,
-    /// What ids each input of integers takes, in the order of the inputs.
+    /// The ids that each input of integers takes, in the order of the inputs.
     pub(crate) id_ranges: Vec<IdRange>,
     /// The parts of the model that are built.
     parts: Vec<Part>,

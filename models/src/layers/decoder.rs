@@ -1,4 +1,4 @@
-//! What decoders share: inputs, causal attention over a cache of keys and values, and the head that
+//! The parts that decoders share: inputs, causal attention over a cache of keys and values, and the head that
 //! scores the next token. Inputs and outputs are named as Optimum names them.
 
 use planish_ir::ops::{Attention, Binary, BinaryKind, Cast, CumSum, Flag, Linear, Real, Slice};
@@ -39,7 +39,7 @@ impl Heads {
 /// How queries and keys become the scores of an attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Scores {
-    /// What products are multiplied with.
+    /// The factor of the products.
     pub(crate) scale: f64,
     /// How many of the latest keys take part; all where absent.
     pub(crate) window: Option<usize>,

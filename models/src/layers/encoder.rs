@@ -1,4 +1,4 @@
-//! The transformer encoder that BERT and its kin share (Vaswani et al. 2017, arXiv:1706.03762):
+//! The transformer encoder that BERT and related models share (Vaswani et al. 2017, arXiv:1706.03762):
 //! layers of self-attention and feed-forward, each with a residual connection and layer
 //! normalization after it.
 
@@ -11,7 +11,7 @@ use crate::layers::builder::{Builder, SEQUENCE};
 use crate::registry::Interface;
 use crate::{ModelError, Task};
 
-/// What an encoder of text has heads for.
+/// The tasks of an encoder of text.
 pub(crate) const TASKS: &[Task] = &[
     Task::FeatureExtraction,
     Task::FillMask,
@@ -20,10 +20,10 @@ pub(crate) const TASKS: &[Task] = &[
     Task::QuestionAnswering,
 ];
 
-/// An encoder is no decoder.
+/// An encoder is not a decoder.
 pub(crate) const NO_DECODER: Only = Only::Off("is_decoder");
 
-/// What `config.json` says of an encoder.
+/// The configuration of an encoder in `config.json`.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) vocabulary: Size,
@@ -48,7 +48,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// What callers need to know of a model that takes so many tokens.
+    /// The properties that callers need of a model that takes so many tokens.
     pub(crate) fn interface(&self, max_positions: usize) -> Interface {
         Interface {
             max_positions: Some(max_positions),
@@ -123,7 +123,7 @@ impl Activation {
     }
 }
 
-/// What the modules of a layer are called.
+/// The names of the modules of a layer.
 pub(crate) struct LayerNames {
     /// The list of layers.
     pub(crate) layers: &'static str,

@@ -74,7 +74,7 @@ pub(crate) fn vocabulary_weight(
     b.weight(&[embeddings], &shape)
 }
 
-/// What the modules of a masked language model's head are called.
+/// The names of the modules of a masked language model's head.
 pub(crate) struct MaskedLm {
     pub(crate) transform: &'static str,
     pub(crate) norm: &'static str,

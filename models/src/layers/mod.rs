@@ -1,4 +1,4 @@
-//! What architectures are made of: blocks, heads, positions and the like.
+//! The building blocks of architectures: blocks, heads, positions and the like.
 
 pub(crate) mod blocks;
 pub(crate) mod builder;

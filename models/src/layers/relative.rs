@@ -70,7 +70,7 @@ impl Buckets {
     }
 }
 
-/// The places of distances in such a table, i64[length, past + length]: `length` queries stand at
+/// The places of distances in such a table, i64[length, past + length]: `length` queries are at
 /// the positions after `past` others, keys at all.
 pub(crate) fn relative_positions(
     b: &mut Builder<'_>,

@@ -1,4 +1,4 @@
-//! What encoder-decoders share: their three parts, the decoder's attention to itself and to the
+//! The parts that encoder-decoders share: their three graphs, the decoder's attention to itself and to the
 //! encoder over caches of keys and values, and the head that scores the next token. Parts, inputs
 //! and outputs are named as Optimum names them.
 
@@ -11,7 +11,7 @@ use crate::layers::encoder::mask;
 use crate::registry::Interface;
 use crate::{ModelError, Task};
 
-/// What an encoder-decoder is for.
+/// The task of an encoder-decoder.
 pub(crate) const TASKS: &[Task] = &[Task::Text2TextGeneration];
 
 /// The name of the dimension of the encoder's tokens.
@@ -50,7 +50,7 @@ pub(crate) struct Heads {
     pub(crate) count: Size,
     /// Features of a head.
     pub(crate) size: Size,
-    /// What scores are multiplied with.
+    /// The factor of the scores.
     pub(crate) scale: f64,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Decoder {
     heads: Heads,
     /// bool[batch_size, encoder_sequence_length].
     mask: ValueId,
-    /// What the encoder gives; absent where its keys and values are cached.
+    /// The output of the encoder; absent if its keys and values are cached.
     encoder: Option<ValueId>,
     /// The number of layers that have attended to themselves.
     layers: usize,
@@ -219,7 +219,7 @@ impl Shared {
     }
 }
 
-/// What callers need to know of the model.
+/// The properties of the model that callers need.
 pub(crate) fn interface(b: &Builder<'_>, vocabulary: Size, max_positions: Option<usize>) -> Interface {
     let pad_token_id = b.config.any_token("pad_token_id", vocabulary);
     Interface { max_positions, vocab_size: Some(vocabulary.value), pad_token_id, recompute_at: None }

@@ -77,7 +77,20 @@ fn missing_files_are_named() {
     let folder = Draft::of("bert").write();
     fs::remove_file(folder.path().join("config.json")).unwrap();
     assert_refused(folder.path(), &["there is no config.json"]);
-    assert_refused(&folder.path().join("model.safetensors"), &["there is no config.json"]);
+    let weights = folder.path().join("model.safetensors");
+    assert_refused(&weights, &["there is no config.json; a checkpoint folder has it beside the weights"]);
+    for (added, named) in [
+        (&["decoder.onnx"][..], "to compile the ONNX graph, pass the file: decoder.onnx"),
+        (&["encoder.ONNX", "a"], "pass one of the .onnx files: decoder.onnx, encoder.ONNX"),
+        (
+            &["1.onnx", "2.onnx", "3.onnx"],
+            "pass one of the .onnx files: 1.onnx, 2.onnx, 3.onnx, decoder.onnx and 1 more",
+        ),
+    ] {
+        added.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        assert_refused(folder.path(), &["there is no config.json", named]);
+    }
+    assert_refused(&weights, &["there is no config.json; a checkpoint folder has it beside the weights"]);
 
     let folder = Draft::of("bert").write();
     let weights = folder.path().join("model.safetensors");
@@ -111,10 +124,10 @@ fn other_formats_are_told_how_to_become_safetensors() {
 #[test]
 fn configurations_must_be_json_objects() {
     for (text, parts) in [
-        ("", ["config.json", "no JSON"]),
-        ("{", ["config.json", "no JSON"]),
-        ("[1, 2]", ["config.json", "no JSON object"]),
-        ("{\"a\": 1} x", ["config.json", "no JSON"]),
+        ("", ["config.json", "not JSON"]),
+        ("{", ["config.json", "not JSON"]),
+        ("[1, 2]", ["config.json", "not a JSON object"]),
+        ("{\"a\": 1} x", ["config.json", "not JSON"]),
     ] {
         let folder = Draft::of("bert").write();
         fs::write(folder.path().join("config.json"), text).unwrap();
@@ -130,11 +143,11 @@ fn shards_stay_inside_the_folder() {
     for name in ["../model.safetensors", "/etc/passwd", "sub/model.safetensors", "..", ".", "", "./x.safetensors"] {
         let folder = sharded();
         edit_index(&folder, |index| index["weight_map"]["pooler.dense.bias"] = json!(name));
-        assert_refused(folder.path(), &[INDEX, "`pooler.dense.bias`", "no plain file name"]);
+        assert_refused(folder.path(), &[INDEX, "`pooler.dense.bias`", "not a plain file name"]);
     }
     let folder = sharded();
     edit_index(&folder, |index| index["weight_map"]["pooler.dense.bias"] = json!(7));
-    assert_refused(folder.path(), &["no plain file name"]);
+    assert_refused(folder.path(), &["not a plain file name"]);
 }
 
 #[test]

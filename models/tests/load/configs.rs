@@ -162,7 +162,7 @@ fn tasks_are_inferred_from_the_class() {
     let message = Draft::of("bert").with("architectures", json!(["BertLMHeadModel"])).error(LENIENT);
     assert_says(&message, &["`bert` has no task `text-generation`; it has feature-extraction, fill-mask"]);
     for value in [json!("BertModel"), json!([1])] {
-        assert_refused("bert", "architectures", value, &["no list of class names"]);
+        assert_refused("bert", "architectures", value, &["not a list of class names"]);
     }
     let draft = Draft::of("bert").without("architectures");
     let model = draft.load(LENIENT).unwrap();

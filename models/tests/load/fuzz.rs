@@ -1,4 +1,4 @@
-//! Whatever the files hold, loading ends in a model or an error.
+//! Whatever the files contain, loading ends in a model or an error.
 
 use planish_testing::scratch;
 use std::fs;

@@ -136,7 +136,7 @@ fn longrope_chooses_by_the_length_of_each_row() {
     close(&chosen, &[divided(factors(1.0)), divided(factors(3.0))].concat());
     let factor = |draft: &Draft| weight(draft, "rotary_emb.cos.scaled.by")[0];
     close(&[factor(&draft)], &[(1.0 + 4f64.ln() / 16f64.ln()).sqrt()]);
-    // What stands at the top level counts.
+    // What is at the top level counts.
     let outer = with(parameters.clone()).with("original_max_position_embeddings", json!(32));
     close(&[factor(&outer)], &[(1.0 + 2f64.ln() / 32f64.ln()).sqrt()]);
     let mut given = parameters.clone();

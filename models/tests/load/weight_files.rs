@@ -57,7 +57,7 @@ fn files_cut_short_are_refused_wherever_they_end() {
 
 #[test]
 fn headers_that_are_too_long_are_refused_before_they_are_read() {
-    assert_refused(&u64::MAX.to_le_bytes(), &["18446744073709551615", "no safetensors file"]);
+    assert_refused(&u64::MAX.to_le_bytes(), &["18446744073709551615", "not a safetensors file"]);
     assert_refused(&(MAX_HEADER_BYTES + 1).to_le_bytes(), &["100000001", "100000000"]);
     assert_refused(b"version https://git-lfs.github.com/spec/v1", &["pointer of Git LFS", "git lfs pull"]);
 }
@@ -122,7 +122,7 @@ fn names_are_unique() {
 fn folders_are_no_weight_files() {
     let folder = scratch();
     let error = WeightFile::open(folder.path()).unwrap_err().to_string();
-    assert_says(&error, &["no regular file"]);
+    assert_says(&error, &["not a regular file"]);
     let error = WeightFile::open(&folder.path().join("none.safetensors")).unwrap_err().to_string();
     assert_says(&error, &["cannot read", "none.safetensors"]);
 }

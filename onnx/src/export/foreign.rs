@@ -1,4 +1,4 @@
-//! Operators that pass through: they are written as they came, in the form that the opset has that is
+//! Operators that pass through: they are written unchanged, in the form that the opset has that is
 //! written.
 
 use std::collections::HashSet;

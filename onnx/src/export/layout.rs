@@ -141,7 +141,7 @@ fn link_name(name: &str) -> String {
     if name.contains(".onnx") { format!("source-{name}") } else { name.to_owned() }
 }
 
-/// The initializers of the graph, encoded: the part of the model file that holds the weights.
+/// The initializers of the graph, encoded: the part of the model file that contains the weights.
 #[derive(Default)]
 struct Body<'g> {
     length: u64,
@@ -154,7 +154,7 @@ impl<'g> Body<'g> {
         self.segments.push(Segment::Bytes(bytes));
     }
 
-    /// A tensor of text, which stands in fields of its own.
+    /// A tensor of text, which is in fields of its own.
     fn text(&mut self, initializer: &Initializer<'_>) -> Result<(), ExportError> {
         let weight = initializer.weight;
         let failed =
@@ -167,7 +167,7 @@ impl<'g> Body<'g> {
         Ok(())
     }
 
-    /// A tensor whose bytes stand here.
+    /// A tensor whose bytes are here.
     fn inline(&mut self, initializer: &'g Initializer<'g>) {
         let tensor = tensor(initializer);
         let bytes = initializer.weight.bytes();
@@ -183,7 +183,7 @@ impl<'g> Body<'g> {
         self.segments.push(Segment::Weight(initializer));
     }
 
-    /// A tensor whose bytes stand in another file.
+    /// A tensor whose bytes are in another file.
     fn external(&mut self, initializer: &'g Initializer<'g>, location: &str, offset: u64) {
         let entry = |key: &str, value: String| StringStringEntryProto { key: key.to_owned(), value };
         let tensor = TensorProto {

@@ -302,7 +302,7 @@ impl<'g> Emitter<'g> {
         &self.names[value.index()]
     }
 
-    /// Gives outputs that are no node's result, or the second name of one, a node of their own.
+    /// Gives outputs that are not the result of a node, or the second name of one, a node of their own.
     fn pass_through(&mut self) {
         for output in self.graph.outputs() {
             let source = self.names[output.value.index()].clone();

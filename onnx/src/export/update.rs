@@ -74,7 +74,7 @@ pub(crate) fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
         return Ok(vec![(1, false)]);
     }
     let line = VERSIONS.lines().skip(1).find_map(|line| line.split_once(',').filter(|(name, _)| *name == op));
-    let (_, versions) = line.ok_or("it is no operator of ONNX")?;
+    let (_, versions) = line.ok_or("it is not an operator of ONNX")?;
     let number = |text: &str| text.trim_end_matches('+').parse().ok();
     Ok(versions.split(' ').filter_map(|text| Some((number(text)?, text.ends_with('+')))).collect())
 }
@@ -175,7 +175,7 @@ fn number(
 ) -> Result<(), String> {
     let Some(attribute) = take(node, name) else { return Ok(()) };
     let value = e.number(like.dtype.unwrap_or(DType::F32), f64::from(attribute.f));
-    let mut value = value.ok_or_else(|| format!("its `{name}` is no number of its type"))?;
+    let mut value = value.ok_or_else(|| format!("its `{name}` is not a number of its type"))?;
     if like.dtype.is_none() {
         let x = node.input.first().cloned().ok_or("it has no operand")?;
         let of_type = e.fresh(&value);
@@ -199,7 +199,7 @@ fn along_last(
         return Ok(());
     }
     let ([x], [result]) = (node.input.as_slice(), node.output.as_slice()) else {
-        return Err("it has not one operand and one result".to_owned());
+        return Err("it does not have one operand and one result".to_owned());
     };
     let [flat, along, shape] = ["flat", "along", "shape"].map(|part| e.fresh(&format!("{result}/{part}")));
     // A size of 0 is one.

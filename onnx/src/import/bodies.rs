@@ -33,10 +33,10 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Brings constants whose elements stand elsewhere into the scope, from where the graph takes them.
+    /// Brings constants whose elements are elsewhere into the scope, from where the graph takes them.
     ///
     /// # Errors
-    /// When a constant cannot be had, or the graph holds what is not read.
+    /// When a constant cannot be had, or the graph contains what is not read.
     pub(super) fn lift(scope: &mut Scope, graph: &mut GraphProto, prefix: &'a str) -> Result<Self, String> {
         let mut own = HashSet::new();
         names(graph, &mut own);

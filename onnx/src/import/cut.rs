@@ -37,7 +37,7 @@ pub(super) fn defaults(graph: &GraphProto) -> Option<String> {
 /// Makes values the outputs of a graph, in this order, and drops the nodes and inputs that they do not need.
 ///
 /// # Errors
-/// When a name is no value, or stands for two outputs.
+/// When a name is not a value, or stands for two outputs.
 pub(super) fn outputs(graph: &mut GraphProto, names: &[String]) -> Result<(), String> {
     if names.is_empty() {
         return Ok(());
@@ -78,7 +78,7 @@ fn values(graph: &GraphProto) -> impl Iterator<Item = &str> {
 /// What names that are to be inputs stand for, while that is known.
 ///
 /// # Errors
-/// When a name is no value, stands for a constant, or is named twice.
+/// When a name is not a value, stands for a constant, or is named twice.
 pub(super) fn find(scope: &mut Scope, proto: &GraphProto, names: &[String]) -> Result<Vec<(String, ValueId)>, String> {
     let mut found: Vec<(String, ValueId)> = Vec::new();
     for name in names {
@@ -177,7 +177,7 @@ fn sizes_are_given(graph: &Graph, name: &str, dims: &[Dim], given: &HashSet<Symb
         format!("; `{}` has it: name that in --inputs too, or fix its shape with --shapes", graph.value(*v).name)
     });
     Err(format!(
-        "`{name}` needs the size `{size}`, which is no dimension of the inputs that are left{}",
+        "`{name}` needs the size `{size}`, which is not a dimension of the inputs that are left{}",
         hint.unwrap_or_default()
     ))
 }

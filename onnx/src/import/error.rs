@@ -1,9 +1,9 @@
-//! Why a graph cannot be imported.
+//! The errors of the import.
 
 use std::io;
 use std::path::PathBuf;
 
-/// An ONNX file cannot be read, is malformed, or holds what no graph here can.
+/// An ONNX file cannot be read, is malformed, or contains something that a graph of planish cannot.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// A file could not be read.

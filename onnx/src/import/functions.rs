@@ -76,7 +76,7 @@ fn growth<'a>(
         let call = (node.domain.as_str(), node.op_type.as_str(), node.overload.as_str());
         let Some(function) = table.get(&call) else { continue };
         if depth >= MAX_DEPTH {
-            return Err(format!("{}: functions call each other more than {MAX_DEPTH} deep", label(node)));
+            return Err(format!("{}: function calls are nested more than {MAX_DEPTH} deep", label(node)));
         }
         let size = match known.get(&call) {
             Some(&size) => size,

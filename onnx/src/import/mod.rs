@@ -103,7 +103,8 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     let model = skeleton::read(&file)?;
     let malformed = |message: String| ImportError::File { path: path.to_owned(), message };
     let (opsets, opset) = opsets(&model).map_err(malformed)?;
-    let mut graph = model.graph.ok_or_else(|| malformed("it holds no graph: is it an ONNX model?".to_owned()))?;
+    let mut graph =
+        model.graph.ok_or_else(|| malformed("it contains no graph; it may not be an ONNX model".to_owned()))?;
     functions::check(&model.functions, opset).map_err(malformed)?;
     functions::inline(&mut graph, &model.functions).map_err(malformed)?;
     order::check(&mut graph, &|_| false).map_err(malformed)?;
@@ -134,7 +135,7 @@ fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> 
         return Err(format!("version {} of the format is newer than {IR_VERSION}, the newest known", model.ir_version));
     }
     if model.opset_import.is_empty() {
-        return Err("it does not say which operator sets it is written in: is it truncated?".to_owned());
+        return Err("it does not say which operator sets it uses; it may be truncated".to_owned());
     }
     // A graph of other domains alone has none.
     let default = model.opset_import.iter().find(|o| is_default(&o.domain));

@@ -1,4 +1,4 @@
-//! Names that were asked for and are not there.
+//! Error messages for names that do not exist.
 
 /// How many names a message lists.
 pub(super) const LISTED: usize = 5;

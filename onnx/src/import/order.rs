@@ -48,7 +48,7 @@ pub(super) fn check(graph: &mut GraphProto, around: &dyn Fn(&str) -> bool) -> Re
     Ok(())
 }
 
-/// The indices of the nodes, operands first, otherwise as they stand.
+/// The indices of the nodes, operands first, otherwise as they are.
 fn sorted(
     nodes: &[NodeProto],
     given: &dyn Fn(&str) -> bool,

@@ -1,4 +1,4 @@
-//! Parts of a graph that become graphs when the types of all operands are known: the graphs that operators hold, and
+//! Parts of a graph that become graphs when the types of all operands are known: the graphs that operators contain, and
 //! operators that passed through because sizes were open.
 
 use std::collections::HashSet;
@@ -20,12 +20,12 @@ pub struct KnownOperand {
     pub elements: Option<Weight>,
 }
 
-/// The graph that an operator holds in ONNX's encoding as `body`. Its inputs are those of `body`, of the types
+/// The graph that an operator contains in ONNX's encoding as `body`. Its inputs are those of `body`, of the types
 /// `inputs`, and then the values around it that the operator uses, of the types `captured`. Where `body` declares an
 /// input of one element with another number of dimensions, it has that.
 ///
 /// # Errors
-/// When it is no graph of such inputs, or has what graphs here cannot have.
+/// When it is not a graph of such inputs, or has what graphs here cannot have.
 pub fn read_body(op: &Foreign, body: &[u8], inputs: &[TensorType], captured: &[TensorType]) -> Result<Graph, String> {
     let mut graph = GraphProto::decode(body).map_err(|e| format!("its graph is malformed: {e}"))?;
     if graph.input.len() != inputs.len() || op.captures.len() != captured.len() {
@@ -53,7 +53,7 @@ pub fn read_body(op: &Foreign, body: &[u8], inputs: &[TensorType], captured: &[T
 /// `iI`, or a weight where its elements are given; outputs are the results that it has, in order.
 ///
 /// # Errors
-/// When it is no operator of such operands.
+/// When it is not an operator of such operands.
 pub fn read_operator(op: &Foreign, operands: &[Option<KnownOperand>]) -> Result<Graph, String> {
     let mut graph = GraphProto { name: op.op.0.clone(), ..GraphProto::default() };
     let mut node = NodeProto { op_type: op.op.0.clone(), name: op.op.0.clone(), ..NodeProto::default() };

@@ -1,4 +1,4 @@
-//! What names of the ONNX graph stand for while its nodes are imported, one after another.
+//! The values of the names of the ONNX graph, while its nodes are imported one after another.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -55,7 +55,7 @@ impl Scope {
         Self::of(graph, &name_of(graph, path), opsets, &name, Files::new(file, path))
     }
 
-    /// For a graph that holds all of its constants itself; `of` is where it is from.
+    /// For a graph that contains all of its constants itself; `of` is where it is from.
     pub(super) fn without_files(graph: &GraphProto, opsets: Vec<OperatorSetIdProto>, of: &str) -> Self {
         Self::of(graph, &graph.name, opsets, of, Files::none())
     }
@@ -123,7 +123,7 @@ impl Scope {
     /// The type that the graph declares for a result, where it does.
     ///
     /// # Errors
-    /// When it is no type that graphs have.
+    /// When it is not a type that graphs have.
     pub(super) fn declared(&mut self, name: &str) -> Result<Option<Type>, String> {
         match self.declared.get(name) {
             Some(ty) => types::read(&mut self.symbols, ty, name).map_err(|e| format!("`{name}`: {e}")),
@@ -233,7 +233,7 @@ impl Scope {
     /// Element type and shape of a name.
     ///
     /// # Errors
-    /// When it is no tensor of a known number of dimensions.
+    /// When it is not a tensor of a known number of dimensions.
     pub(super) fn ty(&self, name: &str) -> Result<TensorType, String> {
         match self.type_of(name)? {
             Type::Tensor(ty) => Ok(ty),

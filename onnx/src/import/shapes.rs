@@ -57,7 +57,7 @@ struct Sum {
 fn fix_input(input: &mut ValueInfoProto, wanted: &[i64], sizes: &mut Sizes, sums: &mut Vec<Sum>) -> Result<(), String> {
     let name = &input.name;
     let tensor = input.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut());
-    let tensor = tensor.ok_or_else(|| format!("the input `{name}` is no tensor: it has no shape to be fixed"))?;
+    let tensor = tensor.ok_or_else(|| format!("the input `{name}` is not a tensor: it has no shape to be fixed"))?;
     let shape = tensor.shape.get_or_insert_with(|| TensorShapeProto { dim: wanted.iter().map(fixed).collect() });
     if shape.dim.len() != wanted.len() {
         return Err(format!(
@@ -110,13 +110,13 @@ fn symbol(dim: &DimensionProto) -> Option<String> {
 
 /// Sizes of dimensions by their text.
 struct Sizes {
-    /// The names that stand alone at an input: what is made of them is a sum.
+    /// The names that are alone at an input: what is made of them is a sum.
     symbols: HashSet<String>,
     known: BTreeMap<String, i64>,
 }
 
 impl Sizes {
-    /// A text that is made of several names, each of which stands alone at some input.
+    /// A text that is made of several names, each of which is alone at some input.
     fn sum(&self, text: &str) -> Option<Dim> {
         let dim = text.parse::<Dim>().ok()?;
         let is_sum = dim.as_symbol().is_none() && dim.as_constant().is_none();

@@ -44,7 +44,7 @@ impl WeightFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         // Asked before opening: a named pipe would block.
         if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no regular file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not a regular file"));
         }
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
@@ -102,7 +102,7 @@ pub(super) fn read(file: &WeightFile) -> Result<ModelProto, ImportError> {
     let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0 };
     let mut bytes = Vec::new();
     walk.message(file.bytes, Kind::Model, 0, &mut bytes)?;
-    ModelProto::decode(bytes.as_slice()).map_err(|e| walk.malformed(format!("this is no ONNX model: {e}")))
+    ModelProto::decode(bytes.as_slice()).map_err(|e| walk.malformed(format!("this is not an ONNX model: {e}")))
 }
 
 struct Walk<'a> {
@@ -122,7 +122,7 @@ impl Walk<'_> {
     /// Copies the fields of a message that ends before `end`.
     fn message(&mut self, end: u64, kind: Kind, depth: usize, out: &mut Vec<u8>) -> Result<(), ImportError> {
         if depth > MAX_DEPTH {
-            return Err(self.malformed(format!("messages lie more than {MAX_DEPTH} deep in each other")));
+            return Err(self.malformed(format!("messages are nested more than {MAX_DEPTH} deep")));
         }
         while self.at < end {
             let key = self.varint(end)?;
@@ -167,9 +167,10 @@ impl Walk<'_> {
                     }
                 }
                 _ => {
-                    return Err(
-                        self.malformed(format!("this is no ONNX model: unknown wire type {wire} at byte {}", self.at))
-                    );
+                    return Err(self.malformed(format!(
+                        "this is not an ONNX model: unknown wire type {wire} at byte {}",
+                        self.at
+                    )));
                 }
             }
         }
@@ -192,7 +193,7 @@ impl Walk<'_> {
                 return Ok(value);
             }
         }
-        Err(self.malformed(format!("this is no ONNX model: a number of more than 64 bits at byte {}", self.at)))
+        Err(self.malformed(format!("this is not an ONNX model: a number of more than 64 bits at byte {}", self.at)))
     }
 
     /// The next byte.
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A file cannot say where its own elements stand: the field is the reader's.
+    /// A file cannot say where its own elements are: the field is the reader's.
     #[test]
     fn ranges_that_a_file_makes_up_are_dropped() {
         let mut model = with_tensor(4);

@@ -50,9 +50,9 @@ pub(super) fn is_elsewhere(tensor: &TensorProto) -> bool {
     tensor.left.is_some() || tensor.data_location == 1
 }
 
-/// The files that constants stand in.
+/// The files that constants are in.
 pub(super) struct Files {
-    /// None where constants stand in no file.
+    /// None where constants are in no file.
     model: Option<Arc<WeightFile>>,
     places: Places,
     external: HashMap<String, Arc<WeightFile>>,
@@ -69,7 +69,7 @@ impl Files {
     }
 
     fn model(&self) -> Result<Arc<WeightFile>, String> {
-        self.model.clone().ok_or_else(|| "its elements stand in a file, and there is none".to_owned())
+        self.model.clone().ok_or_else(|| "its elements are in a file, but there is no file".to_owned())
     }
 
     /// A constant; nothing of it is read.
@@ -81,7 +81,7 @@ impl Files {
         let shape = sizes(tensor)?;
         if dtype == DType::String {
             return match is_elsewhere(tensor) {
-                true => Err("it is text, which cannot stand in another place than `string_data`".to_owned()),
+                true => Err("it is text, which must be in `string_data`".to_owned()),
                 false => inline(tensor, dtype),
             };
         }
@@ -106,7 +106,7 @@ impl Files {
         inline(tensor, dtype)
     }
 
-    /// File, offset and length of elements that stand elsewhere; see [`Places`].
+    /// File, offset and length of elements that are elsewhere; see [`Places`].
     fn external(&mut self, tensor: &TensorProto) -> Result<(Arc<WeightFile>, u64, Option<u64>), String> {
         self.model()?;
         let entry = |key: &str| tensor.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
@@ -132,7 +132,7 @@ fn sizes(tensor: &TensorProto) -> Result<Vec<usize>, String> {
     shape.map_err(|_| format!("its dimensions {:?} are not all sizes", tensor.dims))
 }
 
-/// A constant whose elements stand in the message.
+/// A constant whose elements are in the message.
 ///
 /// # Errors
 /// When there are too few or too many of them.

@@ -1,4 +1,4 @@
-//! Graphs of operators that pass through: what stands in them.
+//! The contents of the graphs of operators that pass through.
 
 use planish_ir::Op;
 use planish_ir::ops::{Foreign, Setting};
@@ -46,7 +46,7 @@ fn around(node: NodeProto) -> GraphProto {
     graph
 }
 
-/// The operator that an imported graph holds, its graphs, and how many weights it takes from around it.
+/// The operator that an imported graph contains, its graphs, and how many weights it takes from around it.
 fn passed(graph: GraphProto) -> (Foreign, Vec<GraphProto>, usize) {
     let graph = import(&model(17, graph)).unwrap();
     let (_, node) = graph.nodes().find(|(_, node)| matches!(node.op, Op::Foreign(_))).unwrap();
@@ -61,7 +61,7 @@ fn passed(graph: GraphProto) -> (Foreign, Vec<GraphProto>, usize) {
     (foreign.clone(), graphs.collect(), count)
 }
 
-/// No constant is left that says neither its elements nor where they stand.
+/// No constant is left that says neither its elements nor where they are.
 #[track_caller]
 fn assert_whole(graph: &GraphProto) {
     let bytes = |t: &TensorProto| t.raw_data.len() + 4 * t.float_data.len();

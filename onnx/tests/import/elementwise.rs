@@ -81,7 +81,7 @@ fn conversions() {
     );
 }
 
-/// An integer to a power that is no integer is not the integer power.
+/// An integer to a power that is not an integer is not the integer power.
 #[test]
 fn powers() {
     let integer = || typed("x", DataType::Int64, "2");

@@ -14,7 +14,7 @@ fn entry(key: &str, value: &str) -> StringStringEntryProto {
     StringStringEntryProto { key: key.to_owned(), value: value.to_owned() }
 }
 
-/// A model with a constant of two numbers that stand elsewhere.
+/// A model with a constant of two numbers that are elsewhere.
 fn external(location: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let mut external_data = vec![entry("location", location)];
     external_data.extend(more.iter().map(|(key, value)| entry(key, value)));
@@ -119,7 +119,7 @@ fn links_within_a_repository_of_git() {
     }
 }
 
-/// The data lies where the link stands, or where the model is.
+/// The data lies where the link is, or where the model is.
 #[test]
 fn a_model_that_is_a_link_has_two_folders() {
     let outer = scratch();
@@ -151,7 +151,7 @@ fn ranges_that_the_file_does_not_have() {
     refused(folder, &external("w.bin", &[("offset", "18446744073709551615")]), "beyond the end of the file");
     refused(folder, &external("w.bin", &[("length", "800")]), "it has 800 bytes, f32[2] takes 8");
     refused(folder, &external("w.bin", &[("length", "-1")]), "has the length `-1`");
-    refused(folder, &external(".", &[]), "this is no regular file");
+    refused(folder, &external(".", &[]), "this is not a regular file");
 }
 
 /// Elements of more than a few bytes are left in the file, and read from there.

@@ -1,4 +1,4 @@
-//! Whatever a file holds, importing it ends in a verified graph or an error.
+//! Whatever a file contains, importing it ends in a verified graph or an error.
 
 use proptest::prelude::*;
 use prost::Message;

@@ -305,7 +305,7 @@ fn scans_over_a_batch() {
         ("l", Tensor::new(vec![2], vec![3i64, 3]).unwrap()),
     ];
     let results: Vec<Vec<f64>> = evaluate(&graph, &inputs).unwrap().into_iter().map(|(_, t)| t.to_f64()).collect();
-    // From the last element on; results stand in the order in which they were computed.
+    // From the last element on; results are in the order in which they were computed.
     assert_eq!(results, [vec![6.0, 25.0], vec![9.0, 10.0, 6.0, 96.0, 105.0, 100.0]]);
     // Rows of lengths of their own have no other form.
     assert!(has_operators(&import(&model(8, of("l"))).unwrap()));

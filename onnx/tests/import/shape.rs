@@ -183,7 +183,7 @@ fn identities() {
     assert_eq!(sum, "%y = add(@w, @w) : i64[2000]");
 }
 
-/// Texts that are no names become names, and sums of names are sums.
+/// Texts that are not names become names, and sums of names are sums.
 #[test]
 fn names_of_dimensions() {
     let inputs = vec![f32("x", "past, past + new"), f32("u", "?, batch size"), f32("v", "new, batch_size")];

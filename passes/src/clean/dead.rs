@@ -1,4 +1,4 @@
-//! Removal of what no output needs.
+//! Removal of nodes and weights that no output needs.
 
 use planish_ir::Graph;
 

@@ -1,4 +1,4 @@
-//! Cleaning: nothing that is dead, twice or without effect stays.
+//! Cleaning: removal of dead, duplicate and ineffective operators.
 
 mod dead;
 mod identities;

@@ -13,7 +13,7 @@ pub(super) fn evaluate(graph: &Graph, node: &Node) -> Result<Vec<Weight>, PassEr
     let results = if is_streamed(graph, node) { streamed(graph, node) } else { whole(graph, node) };
     let inline = |t: &Tensor| {
         let weight = Weight::inline(t.dtype(), t.shape().to_vec(), t.to_bytes());
-        weight.ok_or_else(|| "a result is no weight".to_owned())
+        weight.ok_or_else(|| "a result is not a weight".to_owned())
     };
     results.and_then(|tensors| tensors.iter().map(inline).collect()).map_err(|message| {
         let value = &graph.value(node.outputs[0]);

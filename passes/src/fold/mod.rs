@@ -1,4 +1,4 @@
-//! Folding of what is known at compile time.
+//! Folding of values that are known at compile time.
 
 mod evaluate;
 
@@ -93,7 +93,7 @@ fn depends_on_weights_alone(graph: &Graph, node: &Node) -> bool {
     known
 }
 
-/// Whether a node depends on weights alone, is no transform of them, and is within the budget.
+/// Whether a node depends on weights alone, is not a transform of them, and is within the budget.
 fn is_evaluated(graph: &Graph, node: &Node) -> bool {
     if !depends_on_weights_alone(graph, node) {
         return false;

@@ -1,4 +1,4 @@
-//! Absorption of biases that norms and softmax can carry for free.
+//! Absorption of biases that norms and softmax can include without cost.
 
 use std::collections::{HashMap, HashSet};
 

@@ -56,7 +56,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     Ok(changed.into())
 }
 
-/// Which values, by index, some attention depends on that gains from another order of tokens. Keys of a cache stand
+/// Which values, by index, some attention depends on that gains from another order of tokens. Keys of a cache are
 /// batch by batch, and queries that are computed by head are laid out for that: neither gains.
 fn before_attention(graph: &Graph) -> Vec<bool> {
     let mut before = vec![false; graph.value_count()];

@@ -6,11 +6,11 @@ use planish_ir::{Dim, Graph, Op, Rewriter, Step, ValueId};
 use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
-/// Lowers linear layers that are no single matrix product to a product and a sum.
+/// Lowers linear layers that are not a single matrix product to a product and a sum.
 pub const LOWER_LINEAR: Pass = Pass {
     name: "lower-linear",
     summary: "Lowers linear layers to a matrix product and a sum. The weight is transposed, unless it is stored that \
-              way. The pass lowers layers whose operand is no matrix, layers whose operand comes from \
+              way. The pass lowers layers whose operand is not a matrix, layers whose operand comes from \
               DequantizeLinear, and without fusion all layers. Every other layer becomes one Gemm, which takes the \
               weight as stored. ONNX Runtime would quantize the weight of a Gemm between DequantizeLinear and \
               QuantizeLinear, and the model does not do that.",

@@ -1,4 +1,4 @@
-//! Which keys take part in an attention, as what is added to scores.
+//! The keys that take part in an attention, as an addend of the scores.
 
 use crate::build::Builder;
 use planish_ir::ops::{Attention, BinaryKind, Iota, Select, Slice, UnaryKind};
@@ -45,7 +45,7 @@ fn seen(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, Build
     let start = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());
     let keys = start.checked_add(&queries).unwrap_or_default();
     let key = l.emit(Iota { dtype: DType::I64, length: keys.clone() })?;
-    // Queries stand at the last positions.
+    // Queries are at the last positions.
     let query = l.emit(Slice { x: key, axis: 0, start, end: keys })?;
     let query = l.reshape(query, [queries, Dim::constant(1)])?;
     let ahead = l.binary(BinaryKind::Greater, key, query)?;

@@ -1,4 +1,4 @@
-//! Legalization: from the canonical form to what the target has kernels for.
+//! Legalization: from the canonical form to operators that the target has kernels for.
 
 mod absorb;
 mod activation;

@@ -1,4 +1,4 @@
-//! Observers: outputs that say where the elements of a graph's values lie.
+//! Observers: outputs with the range of each value of a graph.
 
 mod names;
 

@@ -1,4 +1,4 @@
-//! How outputs that observe a value are called.
+//! The names of outputs that observe a value.
 
 /// What an output says of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Padding: sizes that the target's kernels are faster at, with nothing seen of it outside.
+//! Padding: to sizes at which the target's kernels are faster. The interface of the graph does not change.
 
 mod find;
 mod linear;

@@ -1,4 +1,4 @@
-//! What operators are, as far as their precision goes.
+//! The kinds of operators that decide their precision.
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{BinaryKind, ReduceKind, UnaryKind};

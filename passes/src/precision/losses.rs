@@ -1,4 +1,4 @@
-//! What float32 weights lose in half precision.
+//! The errors of float32 weights in half precision.
 
 use planish_ir::weight::{WeightError, WeightExpr};
 use planish_ir::{DType, Graph, ValueId, Weight};
@@ -11,7 +11,7 @@ use crate::PassError;
 /// roundoff. In the normal range of the type it is at most one.
 const ROUNDOFFS: f64 = 4.0;
 
-/// What a weight loses in half precision.
+/// The error of a weight in half precision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loss {
     /// The weight's name.
@@ -135,7 +135,7 @@ struct Sums {
 const LANES: usize = 16;
 
 impl Sums {
-    /// Adds the elements that stand in some bytes.
+    /// Adds the elements that are in some bytes.
     fn add(&mut self, bytes: &[u8], half: Half) {
         let (overflow, normal, least) = (half.overflow(), half.least_normal(), half.half_of_least());
         let (mut max, mut square) = ([0f32; LANES], [0f32; LANES]);
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(loss.max_abs, f64::from(f32::MAX));
     }
 
-    /// A few small elements among large ones are no loss; a tensor of small ones is.
+    /// A few small elements among large ones are not a loss; a tensor of small ones is.
     #[test]
     fn underflow_counts_by_what_it_does_to_the_whole() {
         let mut values = vec![1e-9; 100];

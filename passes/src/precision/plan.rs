@@ -28,7 +28,7 @@ pub(super) enum Computes {
     Half,
     /// float32.
     Single,
-    /// Whichever its operands have: its results are no floats.
+    /// Whichever its operands have: its results are not floats.
     Operands,
 }
 

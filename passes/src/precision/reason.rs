@@ -64,7 +64,7 @@ impl fmt::Display for Reason {
             Reason::Weight(Loss { name, overflows, elements, max_abs, .. }) if *overflows > 0 => {
                 write!(
                     f,
-                    "{overflows} of {elements} elements of the weight `{name}` overflow or are no numbers; the largest is {max_abs:.3e}"
+                    "{overflows} of {elements} elements of the weight `{name}` overflow or are not numbers; the largest is {max_abs:.3e}"
                 )
             }
             Reason::Weight(Loss { name, max_abs, relative_error, .. }) => write!(
@@ -79,7 +79,7 @@ impl fmt::Display for Reason {
                 "`{name}` comes from a weight that overflows; --calibrate with data says how large it really is"
             ),
             Reason::Shared(weight) => write!(f, "its table `{weight}` stays one with that of an operator in float32"),
-            Reason::OtherHalf(dtype) => write!(f, "the graph computes it in {dtype}, which is not the type asked for"),
+            Reason::OtherHalf(dtype) => write!(f, "the graph computes it in {dtype}, which is not the requested type"),
             Reason::PassesThrough => f.write_str("it passes through as it is"),
             Reason::Asked(pattern) => write!(f, "asked for by `{pattern}`"),
         }

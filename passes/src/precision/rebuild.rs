@@ -1,4 +1,4 @@
-//! A graph anew, its floating-point values in other types.
+//! Rebuilding a graph with its floating-point values in other types.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ pub(super) trait ElementTypes {
     /// That of an input or output of the graph that has been `dtype`.
     fn outside(&self, dtype: DType) -> DType;
 
-    /// That in which an operator wants an operand that has been `dtype`; where the operand is no weight, it
+    /// That in which an operator wants an operand that has been `dtype`; where the operand is not a weight, it
     /// now comes as `now`.
     fn operand(&self, node: NodeId, op: &Op, operand: ValueId, dtype: DType, now: Option<DType>) -> DType;
 
@@ -75,7 +75,7 @@ impl Rebuilt<'_> {
         }
     }
 
-    /// The type that an output has; what is no tensor stays what it is.
+    /// The type that an output has; what is not a tensor stays what it is.
     fn outside(&self, value: ValueId) -> DType {
         let dtype = self.old.ty(value).dtype;
         if self.old.type_of(value).as_tensor().is_some() { self.types.outside(dtype) } else { dtype }

@@ -1,4 +1,4 @@
-//! What came of half precision.
+//! The report of a conversion to half precision.
 
 use planish_ir::{Bindings, DType, Graph, Node, Op, ValueId};
 
@@ -8,7 +8,7 @@ use super::{Half, HalfPrecision, Halved, Loss};
 /// The size that symbolic dimensions are taken for where operations are counted.
 const NOMINAL_SIZE: i64 = 128;
 
-/// What came of bringing a graph to half precision.
+/// The report of a conversion of a graph to half precision.
 #[derive(Clone, Debug)]
 pub struct HalfReport {
     /// The type.
@@ -21,13 +21,13 @@ pub struct HalfReport {
     pub flops: f64,
     /// The share of the weights' bytes that are in it.
     pub bytes: f64,
-    /// What is kept in float32 and would not be by its kind.
+    /// The operators that stay in float32 because of their weights, their activations or a pattern.
     pub kept: Vec<Kept>,
-    /// Values that were observed to come within a quarter of the limit, and how large they are.
+    /// The values whose largest observed magnitude is between a quarter of the limit and the limit, with that magnitude.
     pub near: Vec<(String, f64)>,
-    /// Weights that are in half precision and elements of which underflow.
+    /// The weights in half precision with elements that underflow.
     pub losses: Vec<Loss>,
-    /// For each pattern of what is to be kept, whether anything matched.
+    /// For each pattern of `--keep-fp32`, whether it matched an operator.
     pub matched: Vec<bool>,
 }
 

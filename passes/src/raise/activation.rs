@@ -71,7 +71,7 @@ fn gelu(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let name = |value: ValueId| graph.value(value).name.clone();
     let function = if gate.form == GeluForm::Erf { "erf" } else { "tanh" };
     let Some(factor) = gate.factor else {
-        return Err(NoMatch::Miss(format!("`{}` is no multiple of 1 + {function}", name(gate.value))));
+        return Err(NoMatch::Miss(format!("`{}` is not a multiple of 1 + {function}", name(gate.value))));
     };
     let Some(x) = gate.of else {
         return Err(NoMatch::Miss(format!("`{}` is 1 + {function} of what is not GELU's argument", name(gate.value))));

@@ -1,4 +1,4 @@
-//! What a graph has of the operators that raising finds.
+//! The number of operators of each kind that raising finds.
 
 use std::collections::BTreeMap;
 

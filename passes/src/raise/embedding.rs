@@ -119,7 +119,7 @@ fn patches(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
         return Err(NoMatch::Other);
     };
     if own != channels || !is_side_by_side(&conv, [tall, wide]) || height % tall != 0 || width % wide != 0 {
-        return Err(NoMatch::Miss(format!("the windows of `{name}` are no patches beside each other")));
+        return Err(NoMatch::Miss(format!("the windows of `{name}` are not patches beside each other")));
     }
     let batch = graph.ty(x).shape[0].clone();
     let (rows, columns, pixels) = (height / tall, width / wide, channels * tall * wide);

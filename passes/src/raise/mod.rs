@@ -1,4 +1,4 @@
-//! Raising: from the arithmetic that exporters write back to the operators in which the meaning is plain.
+//! Raising: from the arithmetic that exporters write back to high-level operators.
 //!
 //! A rule looks at one node and what it is computed from. It matches and says what takes the node's
 //! place, or it comes near and says what is missing: nothing is lost without a reason.
@@ -37,7 +37,7 @@ pub(crate) type Found = Result<Vec<ValueId>, NoMatch>;
 pub(crate) enum NoMatch {
     /// The node is nothing that the rule is about.
     Other,
-    /// The node is almost what the rule is about: the condition that does not hold, and the value that fails it.
+    /// The rule almost matches the node: the condition that is false, and the value that makes it false.
     Miss(String),
 }
 

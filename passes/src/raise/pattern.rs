@@ -1,4 +1,4 @@
-//! What rules ask of values.
+//! The conditions of rules on values.
 
 use planish_ir::ops::{Binary, BinaryKind, Cast, Reshape, Transpose, Unary, UnaryKind};
 use planish_ir::{BuildError, DType, Graph, Op, Rewriter, ValueId};

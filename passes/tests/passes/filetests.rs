@@ -82,7 +82,7 @@ struct Filetest {
     subject: Subject,
     options: Options,
     error: Option<String>,
-    /// Headers and the graph before, as they stand in the file.
+    /// Headers and the graph before, as they are in the file.
     given: String,
     before: String,
     after: Option<String>,
@@ -100,7 +100,7 @@ fn read(content: &str) -> Result<Filetest, String> {
             before += &format!("{line}\n");
             continue;
         };
-        let (key, value) = header.split_once(':').ok_or_else(|| format!("`{line}` is no header `; key: value`"))?;
+        let (key, value) = header.split_once(':').ok_or_else(|| format!("`{line}` is not a header `; key: value`"))?;
         if headers.insert(key.trim(), value.trim()).is_some() {
             return Err(format!("the header `{}` is given twice", key.trim()));
         }
@@ -157,7 +157,7 @@ fn precision(headers: &mut BTreeMap<&str, &str>) -> Result<Option<HalfPrecision>
         Some(other) => return Err(format!("io is half, not `{other}`")),
     };
     for item in headers.remove("observed").into_iter().flat_map(|items| items.split(", ")) {
-        let (name, magnitude) = item.split_once(' ').ok_or_else(|| format!("`{item}` is no name and number"))?;
+        let (name, magnitude) = item.split_once(' ').ok_or_else(|| format!("`{item}` is not a name and number"))?;
         precision.observed.insert(name.trim_start_matches('%').to_owned(), number(magnitude)?);
     }
     Ok(Some(precision))
@@ -250,7 +250,7 @@ fn cast(tensor: &Tensor, dtype: Option<DType>) -> Tensor {
     Tensor::from_f64(dtype, tensor.shape().to_vec(), &tensor.to_f64()).unwrap()
 }
 
-/// What a folder holds, in order.
+/// What a folder contains, in order.
 fn list(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -305,7 +305,7 @@ fn wrong_headers_fail() {
     assert_eq!(message("; pass: fold\n; pipeline: onnx\n"), "one header of `pass` and `pipeline` is needed");
     assert_eq!(message("; pipeline: onnx\n; target: onnx\n"), "unknown header `target`");
     assert_eq!(message("; pass: fold\n; fusion: none\n"), "fusion is on or off, not `none`");
-    assert_eq!(message("; a comment\n"), "`; a comment` is no header `; key: value`");
-    assert!(message("; pass: fold\n; target: abacus\n").contains("`abacus` is no target"));
+    assert_eq!(message("; a comment\n"), "`; a comment` is not a header `; key: value`");
+    assert!(message("; pass: fold\n; target: abacus\n").contains("`abacus` is not a target"));
     assert!(message("; pass: fold\n; opset: high\n").contains("opset `high`"));
 }

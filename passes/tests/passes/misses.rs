@@ -28,14 +28,14 @@ fn a_near_miss_names_the_condition_and_the_value() {
         [
             "norm at other_axis: the mean `m` is not over the last axis, and that axis kept",
             "norm at of_another: what is divided by `s` is not `x` times a vector",
-            "norm at no_square: `i`, whose mean is taken, is no square",
+            "norm at no_square: `i`, whose mean is taken, is not a square",
         ]
     );
     let casts = reasons(include_str!("../../../tests/filetests/raise-norms/casts_near.ir"));
     assert_eq!(
         casts,
         [
-            "norm at square_in_half: `f`, whose mean is taken, is no square",
+            "norm at square_in_half: `f`, whose mean is taken, is not a square",
             "half precision at weights_beyond_half: `large` does not fit f16",
         ]
     );
@@ -44,7 +44,7 @@ fn a_near_miss_names_the_condition_and_the_value() {
         attention,
         [
             "attention at capped_after_the_bias: `h` scales or caps scores that were capped, or to which something was added",
-            "attention at no_scores: `e`, which exp computes, is no step from queries and keys to scores",
+            "attention at no_scores: `e`, which exp computes, is not a step from queries and keys to scores",
             "attention at no_heads: `q3` is f32[b, s, 4], which is not of batch, heads, positions and features",
         ]
     );
@@ -75,7 +75,7 @@ fn other_forms_have_near_misses_of_their_own() {
     assert_eq!(
         spread,
         [
-            "layer_norm at bias_is_no_vector: `shift`, to which `xs` is added, is no vector of weights",
+            "layer_norm at bias_is_no_vector: `shift`, to which `xs` is added, is not a vector of weights",
             "layer_norm at two_weights: `xs` and `mv` are not `x` and its mean times the same vector over `r`",
         ]
     );
@@ -83,7 +83,7 @@ fn other_forms_have_near_misses_of_their_own() {
     assert_eq!(
         gelu,
         [
-            "gelu at no_multiple: `e` is no multiple of 1 + erf",
+            "gelu at no_multiple: `e` is not a multiple of 1 + erf",
             "gelu at halved_twice: `d` is multiplied with something else than `x`",
         ]
     );
@@ -131,7 +131,7 @@ fn types_that_do_not_fit_are_near_misses() {
         [
             "attention at c: the operator that would take its place does not fit: `attention` at `c` (unknown origin): \
              `k` is f32[1, 2, s, 4], expected f32[b, keys, features] or f32[b, 2, keys, size]",
-            "attention at c2: `m2` is a product with `by_key`, f32[1, 1, 1, 7], which is no factor of all scores of a \
+            "attention at c2: `m2` is a product with `by_key`, f32[1, 1, 1, 7], which is not a factor of all scores of a \
              query, [.., 1]",
             "attention at w3: the probabilities `w3` go to `transpose`, the output `probabilities`, and no product with \
              values takes them",

@@ -22,7 +22,7 @@ fn observations(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> BTreeMap<St
     found
 }
 
-/// The least, the largest and whether one is not a number, of each float that is no weight.
+/// The least, the largest and whether one is not a number, of each float that is not a weight.
 fn expected(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> BTreeMap<String, [f64; 3]> {
     let mut all = graph.clone();
     let float = graph.values().filter(|(id, value)| value.ty.tensor().dtype.is_float() && graph.weight(*id).is_none());

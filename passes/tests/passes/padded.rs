@@ -130,7 +130,7 @@ pub(crate) fn of_tokens(
         let numbers = given.to_f64();
         let lowest = given.dtype().finite_min().unwrap_or(f64::NAN);
         if let Some(other) = numbers.chunks(wide).flat_map(|row| &row[width..]).find(|v| **v != lowest) {
-            return Err(format!("`{name}` has {other:e} in a column of no token"));
+            return Err(format!("`{name}` has {other:e} in a column without a token"));
         }
         let kept: Vec<f64> = numbers.chunks(wide).flat_map(|row| &row[..width]).copied().collect();
         let shape = expected.1.shape().to_vec();

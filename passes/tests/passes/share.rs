@@ -1,4 +1,4 @@
-//! What `share-weights` reads of the files that hold weights.
+//! What `share-weights` reads of the files that contain weights.
 
 use std::io;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn transposed(matrix: &[f32], rows: usize) -> Vec<f32> {
     (0..columns).flat_map(|j| (0..rows).map(move |i| matrix[i * columns + j])).collect()
 }
 
-/// Linear layers one after another, whose weights [out, in] stand one after another in a file.
+/// Linear layers one after another, whose weights [out, in] are one after another in a file.
 struct Layers {
     graph: Graph,
     file: Arc<Noted>,

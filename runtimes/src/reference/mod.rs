@@ -1,4 +1,4 @@
-//! The reference: the interpreter of the crate `eval`. Slow, and right by construction.
+//! The reference: the interpreter of the crate `eval`. It is slow, and it defines the right results.
 
 mod reader;
 

@@ -11,7 +11,7 @@ use planish_onnx::{KnownOperand, read_body, read_operator};
 /// Operands of integers with up to so many elements are known when an operator is read: shapes, axes, indices.
 const KNOWN_ELEMENTS: usize = 1024;
 
-/// Reads what operators hold in ONNX's encoding by the rules of the import, and keeps the graphs that it read last.
+/// Reads what operators contain in ONNX's encoding by the rules of the import, and keeps the graphs that it read last.
 #[derive(Default)]
 pub struct OnnxReader {
     bodies: Mutex<HashMap<Arc<[u8]>, Read>>,

@@ -9,6 +9,8 @@
 //!
 //! Options, plans and lists of layers are data, which a program without the binding (the feature `trtx`) has too.
 
+#[cfg(not(feature = "trtx"))]
+mod absent;
 #[cfg(feature = "trtx")]
 mod build;
 #[cfg(feature = "trtx")]
@@ -37,6 +39,8 @@ mod shapes;
 mod timing;
 mod version;
 
+#[cfg(not(feature = "trtx"))]
+pub use absent::TensorRt;
 #[cfg(feature = "trtx")]
 pub use build::{BuildError, Built, build};
 #[cfg(feature = "trtx")]

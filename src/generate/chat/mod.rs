@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::guard::{Bounds, one_line, watched};
 use jinja::{Limited, NAME, environment};
 
-/// The file that is a template as it stands.
+/// The file that is a template itself.
 const TEMPLATE_FILE: &str = NAME;
 
 /// The files whose key `chat_template` may hold one, that which counts first.
@@ -53,7 +53,7 @@ impl Chat {
     /// chat_template.json or of tokenizer_config.json, of several that named `default`.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read or is no template.
+    /// When there is none, or it cannot be read or is not a template.
     pub fn open(artifact: &Path) -> Result<Self> {
         Self::open_at(artifact, || Zoned::now().datetime())
     }
@@ -157,5 +157,5 @@ fn read(path: &Path) -> Result<Option<String>> {
 /// A JSON document; null where there is no file.
 fn document(path: &Path) -> Result<Value> {
     let Some(text) = read(path)? else { return Ok(Value::Null) };
-    serde_json::from_str(&text).with_context(|| format!("{} is no JSON document", path.display()))
+    serde_json::from_str(&text).with_context(|| format!("{} is not a JSON document", path.display()))
 }

@@ -58,7 +58,7 @@ fn what_is_no_template_is_refused() {
     let error = |files: &[(&str, String)]| format!("{:#}", open(files).err().unwrap());
     assert!(error(&[]).contains("no chat template"));
     assert!(error(&[(TEMPLATE_FILE, "{% if %}".to_owned())]).contains("invalid"));
-    assert!(error(&[("tokenizer_config.json", "{".to_owned())]).contains("no JSON"));
+    assert!(error(&[("tokenizer_config.json", "{".to_owned())]).contains("not a JSON document"));
     assert!(fails("{{ raise_exception('no users') }}").contains("no users"));
     let endless = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}";
     assert!(fails(endless).contains("fuel"));

@@ -61,7 +61,7 @@ fn biased(node: &Node<'_>, f: impl Fn(f64) -> f64) -> Result<Tensor, String> {
 /// The product of batches of matrices, each as it is or with rows and columns exchanged.
 fn product(node: &Node<'_>, a: &Tensor, b: &Tensor, turned: [bool; 2]) -> Result<(Vec<usize>, Vec<f64>), String> {
     let ([outer_a @ .., rows_a, columns_a], [outer_b @ .., rows_b, columns_b]) = (a.shape(), b.shape()) else {
-        return Err(format!("{} and {} are no matrices", a.ty(), b.ty()));
+        return Err(format!("{} and {} are not matrices", a.ty(), b.ty()));
     };
     let (m, k) = if turned[0] { (*columns_a, *rows_a) } else { (*rows_a, *columns_a) };
     let (inner, n) = if turned[1] { (*columns_b, *rows_b) } else { (*rows_b, *columns_b) };
@@ -146,14 +146,14 @@ fn scaled_norm(
 fn embed(node: &Node<'_>) -> super::Results {
     let (ids, words, positions) = (node.operand(0)?, node.operand(2)?, node.operand(3)?);
     let ([batch, length], [_, size]) = (ids.shape(), words.shape()) else {
-        return Err(format!("{} and {} are no tokens and no table", ids.ty(), words.ty()).into());
+        return Err(format!("{} and {} are not tokens and no table", ids.ty(), words.ty()).into());
     };
     let tokens = batch * length;
     let shape = [*batch, *length, *size];
     let mut sum = vec![0.0; node.count(&shape)?];
     let mut add = |table: &Tensor, rows: Vec<i64>| -> Result<(), String> {
         let ([count, width], true) = (table.shape(), rows.len() == tokens) else {
-            return Err(format!("{} is no table for {tokens} tokens", table.ty()));
+            return Err(format!("{} is not a table for {tokens} tokens", table.ty()));
         };
         if width != size {
             return Err(format!("{} has no rows of {size} elements", table.ty()));

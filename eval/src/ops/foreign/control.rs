@@ -170,7 +170,7 @@ fn rounds(node: &Node<'_>) -> Results {
         let (number, condition) = (scalar(vec![round].into())?, scalar(vec![true].into())?);
         let first = progress.round(&mut body, &[&number, &condition], &[], 1)?;
         goes_on = truth(first.first().ok_or("its graph has no condition")?)?;
-        round = round.checked_add(1).ok_or("it has more rounds than 64 bits hold")?;
+        round = round.checked_add(1).ok_or("it has a number of rounds that does not fit in 64 bits")?;
     }
     let Progress { state, stacks } = progress;
     let stacks = match stacks {
@@ -286,7 +286,7 @@ fn scan_rows(node: &Node<'_>) -> Results {
         None => Ok(vec![longest; rows]),
     };
     let lengths = lengths.ok().filter(|l| l.len() == rows && l.iter().all(|&l| l <= longest));
-    let lengths = lengths.ok_or("its sequence_lens are no lengths of its operands")?;
+    let lengths = lengths.ok_or("its sequence_lens are not lengths of its operands")?;
     let mut body = Body::of(node, "body")?;
     let (mut states, mut stacks): (Vec<Stack>, Vec<Stack>) = (Vec::new(), Vec::new());
     for (row, &length) in lengths.iter().enumerate() {

@@ -114,7 +114,7 @@ impl Window {
 pub(super) fn image(x: &Tensor) -> Result<(usize, usize, &[usize]), String> {
     match x.shape() {
         [batch, channels, spatial @ ..] if !spatial.is_empty() => Ok((*batch, *channels, spatial)),
-        _ => Err(format!("{} is no batch of images", x.ty())),
+        _ => Err(format!("{} is not a batch of images", x.ty())),
     }
 }
 

@@ -21,7 +21,7 @@ type Corners = [[f64; 2]; 2];
 fn non_max_suppression(node: &Node<'_>) -> Result<Tensor, String> {
     let (boxes, scores) = (node.operand(0)?, node.operand(1)?);
     let (&[batch, count, 4], &[rows, classes, scored]) = (boxes.shape(), scores.shape()) else {
-        return Err(format!("{} and {} are no boxes and scores", boxes.ty(), scores.ty()));
+        return Err(format!("{} and {} are not boxes and scores", boxes.ty(), scores.ty()));
     };
     if rows != batch || scored != count {
         return Err(format!("{} and {} do not fit each other", boxes.ty(), scores.ty()));
@@ -75,7 +75,7 @@ const MOST_POINTS: usize = 1 << 20;
 fn roi_align(node: &Node<'_>) -> Result<Tensor, String> {
     let (x, rois) = (node.operand(0)?, node.operand(1)?);
     let (&[batch, channels, height, width], &[regions, 4]) = (x.shape(), rois.shape()) else {
-        return Err(format!("{} and {} are no images and regions", x.ty(), rois.ty()));
+        return Err(format!("{} and {} are not images and regions", x.ty(), rois.ty()));
     };
     let of = node.integers(2)?.ok_or("it has no batch indices")?;
     let of: Option<Vec<usize>> = of.iter().map(|&n| usize::try_from(n).ok().filter(|&n| n < batch)).collect();

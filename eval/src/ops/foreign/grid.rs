@@ -158,7 +158,7 @@ fn sample(node: &Node<'_>) -> Result<Tensor, Failure> {
 fn affine(node: &Node<'_>) -> Result<Tensor, String> {
     let theta = node.operand(0)?;
     let size = sizes("sizes", &node.integers(1)?.ok_or("it has no size")?)?;
-    let [batch, _, spatial @ ..] = size.as_slice() else { return Err(format!("{size:?} is no size of images")) };
+    let [batch, _, spatial @ ..] = size.as_slice() else { return Err(format!("{size:?} is not a size of images")) };
     let rank = spatial.len();
     if theta.shape() != [*batch, rank, rank + 1] {
         return Err(format!("{} has no matrices for images of size {size:?}", theta.ty()));
@@ -193,9 +193,9 @@ fn from_columns(node: &Node<'_>) -> Result<Tensor, String> {
     let window = super::convolution::Window::of(node, &spatial, block)?;
     let places = window.places(&spatial, false)?;
     let (area, number) = (window.kernel.iter().product::<usize>(), places.iter().product::<usize>());
-    let &[batch, rows, columns] = x.shape() else { return Err(format!("{} are no columns", x.ty())) };
+    let &[batch, rows, columns] = x.shape() else { return Err(format!("{} are not columns", x.ty())) };
     if columns != number || rows % area != 0 {
-        return Err(format!("{} are no columns of {area} elements at {number} places", x.ty()));
+        return Err(format!("{} are not columns of {area} elements at {number} places", x.ty()));
     }
     let channels = rows / area;
     let shape = [&[batch, channels][..], &spatial].concat();

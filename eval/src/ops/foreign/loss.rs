@@ -10,7 +10,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
     }
 }
 
-/// The negated scores of the labels, weighted; of log-softmax where scores are no logarithms yet.
+/// The negated scores of the labels, weighted; of log-softmax where scores are not logarithms yet.
 fn loss(node: &Node<'_>, softmax: bool) -> super::Results {
     let (x, labels) = (node.operand(0)?, node.operand(1)?);
     if x.shape().len() < 2 {
@@ -28,7 +28,7 @@ fn loss(node: &Node<'_>, softmax: bool) -> super::Results {
     }
     let given = node.integers(1)?.unwrap_or_default();
     if given.len() != outer * inner {
-        return Err(format!("{} are no labels of {}", labels.ty(), x.ty()).into());
+        return Err(format!("{} are not labels of {}", labels.ty(), x.ty()).into());
     }
     let weights = node.optional(2).map_or_else(|| vec![1.0; classes], |w| w.to_f64());
     let ignored = node.op.setting("ignore_index").map(|_| node.int("ignore_index", 0));

@@ -291,7 +291,7 @@ fn tensor(shape: Vec<usize>, data: Data) -> Result<Tensor, String> {
 }
 
 fn wrong_number(shape: &[usize], count: usize) -> String {
-    format!("{count} elements are no tensor of shape {shape:?}")
+    format!("{count} elements are not tensor of shape {shape:?}")
 }
 
 /// Sizes from integers, which an error calls `what`.

@@ -21,7 +21,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let x = node.operand(0)?;
             let repeats = sizes("repeats", &node.integers(1)?.ok_or("it has no repeats")?)?;
             if repeats.len() != x.shape().len() {
-                return Err(format!("{repeats:?} are no repeats of {}", x.ty()).into());
+                return Err(format!("{repeats:?} are not repeats of {}", x.ty()).into());
             }
             let product = |(size, times): (&usize, &usize)| size.checked_mul(*times).ok_or("its size overflows");
             let shape = x.shape().iter().zip(&repeats).map(product).collect::<Result<Vec<_>, _>>()?;
@@ -60,7 +60,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let k = node.integers(1)?.and_then(|k| k.first().copied()).unwrap_or(0);
             let (rank, upper) = (x.shape().len(), node.int("upper", 1) == 1);
             if rank < 2 {
-                return Err(format!("{} is no matrix", x.ty()).into());
+                return Err(format!("{} is not a matrix", x.ty()).into());
             }
             one(by_index(node, x, None, x.shape().to_vec(), |index| {
                 let above = signed(index[rank - 1]) - signed(index[rank - 2]);
@@ -93,10 +93,10 @@ fn reshape(node: &Node<'_>) -> Result<Tensor, String> {
     for (i, &size) in asked.iter().enumerate() {
         shape.push(match size {
             0 if !keep_zero => {
-                *x.shape().get(i).ok_or_else(|| format!("{asked:?} keeps a dimension that is not there"))?
+                *x.shape().get(i).ok_or_else(|| format!("{asked:?} keeps a dimension that does not exist"))?
             }
             -1 => 1,
-            _ => usize::try_from(size).map_err(|_| format!("{asked:?} is no shape"))?,
+            _ => usize::try_from(size).map_err(|_| format!("{asked:?} is not a shape"))?,
         });
     }
     if let Some(open) = asked.iter().position(|&d| d == -1) {
@@ -147,7 +147,7 @@ fn slice(node: &Node<'_>) -> Result<Tensor, String> {
     let over = axes(Some(&node.parameter("axes", 3)?.unwrap_or(default)), x.shape().len())?;
     let steps = node.integers(4)?.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), over.len(), steps.len()] != [starts.len(); 3] {
-        return Err("its starts, ends, axes and steps are not as many".to_owned());
+        return Err("its starts, ends, axes and steps differ in number".to_owned());
     }
     let mut shape = x.shape().to_vec();
     let mut from = vec![(0i64, 1i64); shape.len()];
@@ -217,7 +217,7 @@ fn split(node: &Node<'_>) -> Result<Vec<Tensor>, String> {
 /// Blocks of pixels as channels, or the way back.
 fn blocks(node: &Node<'_>) -> Result<Tensor, String> {
     let x = node.operand(0)?;
-    let [n, c, h, w] = x.shape() else { return Err(format!("{} is no batch of images", x.ty())) };
+    let [n, c, h, w] = x.shape() else { return Err(format!("{} is not a batch of images", x.ty())) };
     let b = usize::try_from(node.int("blocksize", 1)).ok().filter(|&b| b > 0).ok_or("its blocksize is not positive")?;
     if node.name() == "SpaceToDepth" {
         if h % b != 0 || w % b != 0 {

@@ -23,7 +23,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let (eps, channels) = (node.float("epsilon", 1e-5), gamma.len());
             let (_, size, inner) = around(x.shape(), 1.min(x.shape().len().saturating_sub(1)));
             if size != channels {
-                return Err(format!("{} has not {channels} channels", x.ty()).into());
+                return Err(format!("{} does not have {channels} channels", x.ty()).into());
             }
             let channel = |i: usize| i / inner % size;
             let values = x.to_f64().into_iter().enumerate().map(|(i, v)| {

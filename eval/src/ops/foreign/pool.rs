@@ -35,7 +35,7 @@ fn window(node: &Node<'_>, spatial: &[usize]) -> Result<(Window, Vec<usize>), St
     Ok((window, places))
 }
 
-/// The largest element of each window, and where it stands in the whole tensor.
+/// The largest element of each window, and where it is in the whole tensor.
 fn max_pool(node: &Node<'_>) -> super::Results {
     let x = node.operand(0)?;
     let (batch, channels, spatial) = image(x)?;

@@ -150,7 +150,7 @@ fn product(
     zero_b: Option<&Tensor>,
 ) -> Result<(Vec<usize>, Vec<i128>), String> {
     let ([outer_a @ .., m, k], [outer_b @ .., rows, n]) = (a.shape(), b.shape()) else {
-        return Err(format!("{} and {} are no matrices", a.ty(), b.ty()));
+        return Err(format!("{} and {} are not matrices", a.ty(), b.ty()));
     };
     if k != rows {
         return Err(format!("{} and {} do not fit each other", a.ty(), b.ty()));

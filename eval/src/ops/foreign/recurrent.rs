@@ -26,7 +26,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The number of gates, whose weights stand one below another.
+    /// The number of gates, whose weights are one below another.
     fn gates(self) -> usize {
         match self {
             Kind::Rnn => 1,
@@ -181,7 +181,7 @@ fn lengths(node: &Node<'_>, sizes: Sizes) -> Result<Vec<usize>, String> {
     let fits = |lengths: &Vec<usize>| lengths.len() == sizes.batch && lengths.iter().all(|&l| l <= sizes.steps);
     lengths
         .filter(fits)
-        .ok_or_else(|| format!("its sequence_lens are no {} lengths of at most {} steps", sizes.batch, sizes.steps))
+        .ok_or_else(|| format!("its sequence_lens are not {} lengths of at most {} steps", sizes.batch, sizes.steps))
 }
 
 /// A function of one number.

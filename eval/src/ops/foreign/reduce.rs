@@ -97,7 +97,7 @@ fn extreme(node: &Node<'_>, wanted: Ordering) -> Result<Tensor, String> {
     of_integers(DType::I64, shape, &found)
 }
 
-/// The largest or smallest elements along an axis, and where they stand; of equal ones the first.
+/// The largest or smallest elements along an axis, and where they are; of equal ones the first.
 fn top_k(node: &Node<'_>) -> Result<Vec<Tensor>, String> {
     let x = node.operand(0)?;
     let a = node.axis("axis", -1, x.shape().len())?;

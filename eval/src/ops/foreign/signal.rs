@@ -99,7 +99,7 @@ fn short_time(node: &Node<'_>) -> Result<Tensor, String> {
     let (batch, samples, parts) = match *x.shape() {
         [batch, samples] => (batch, samples, 1),
         [batch, samples, parts @ 1..=2] => (batch, samples, parts),
-        _ => return Err(format!("{} is no batch of signals", x.ty())),
+        _ => return Err(format!("{} is not a batch of signals", x.ty())),
     };
     let step = size(node, 1)?.filter(|&s| s > 0).ok_or("its frame_step is not positive")?;
     let window = node.optional(2).map(Tensor::to_f64);

@@ -58,10 +58,10 @@ impl Stack {
 
     fn extend(&mut self, data: &Data, memory: Memory) -> Result<(), String> {
         let bytes = (data.len() as u64).checked_mul(data.dtype().size() as u64);
-        memory.check(bytes, || format!("round {} of what rounds give", self.count))?;
+        memory.check(bytes, || format!("the result of round {}", self.count))?;
         match self.data.extend(data) {
             true => Ok(()),
-            false => Err(format!("what {} rounds give does not fit in memory", self.count)),
+            false => Err(format!("the results of {} rounds do not fit in memory", self.count)),
         }
     }
 

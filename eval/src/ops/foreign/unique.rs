@@ -14,7 +14,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
 }
 
 /// What is there once, in order or as it came first; where each was first; which of them each slice is; how often
-/// each is there. Numbers that are no number are equal to each other and come last.
+/// each is there. NaN elements are equal to each other and come last.
 fn unique(node: &Node<'_>) -> Results {
     let x = node.operand(0)?;
     let along = node.op.setting("axis").map(|_| axis(node.int("axis", 0), x.shape().len())).transpose()?;

@@ -195,8 +195,8 @@ fn layers_that_do_not_fit() {
         (vec![], 0, f32s(&[2, 1, 4]), "its W is f32[1, 8, 3], expected the shape [1, 8, 4]"),
         (vec![], 2, f32s(&[1, 7, 2]), "its R is f32[1, 7, 2], expected the shape [1, 8, 2]"),
         (vec![], 3, f32s(&[1, 8]), "its B is f32[1, 8], expected the shape [1, 16]"),
-        (vec![], 4, tensor(&[1], vec![3i32]), "its sequence_lens are no 1 lengths of at most 2 steps"),
-        (vec![], 4, tensor(&[1], vec![-1i32]), "its sequence_lens are no 1 lengths of at most 2 steps"),
+        (vec![], 4, tensor(&[1], vec![3i32]), "its sequence_lens are not 1 lengths of at most 2 steps"),
+        (vec![], 4, tensor(&[1], vec![-1i32]), "its sequence_lens are not 1 lengths of at most 2 steps"),
         (vec![], 5, f32s(&[1, 2, 2]), "its initial_h is f32[1, 2, 2], expected the shape [1, 1, 2]"),
         (vec![], 7, f32s(&[1, 4]), "its P is f32[1, 4], expected the shape [1, 6]"),
         (

@@ -26,7 +26,7 @@ fn at(name: &str) -> String {
 /// The embedding of a model.
 pub(crate) struct Rope {
     frequencies: Frequencies,
-    /// What cosines and sines are multiplied with.
+    /// The factor of cosines and sines.
     attention_factor: f64,
     /// The longest text that it is made for.
     pub(crate) longest: Size,
@@ -38,14 +38,14 @@ enum Frequencies {
     Fixed(Vec<f64>),
     /// Stretched with the length: "dynamic".
     Stretched {
-        /// Those up to the original length.
+        /// The frequencies up to the original length.
         plain: Vec<f64>,
         factor: f64,
         original: f64,
     },
     /// One of two: "longrope".
     Chosen {
-        /// Those up to the original length.
+        /// The frequencies up to the original length.
         short: Vec<f64>,
         long: Vec<f64>,
         original: f64,

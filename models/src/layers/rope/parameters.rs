@@ -1,4 +1,4 @@
-//! What `config.json` says of the rotary embedding: `rope_parameters`, or before transformers 5
+//! The rotary embedding in `config.json`: `rope_parameters`, or before transformers 5
 //! `rope_theta` and `rope_scaling`.
 
 use serde_json::{Map, Value};
@@ -22,7 +22,7 @@ pub(crate) struct Defaults {
     pub(crate) theta: f64,
     /// `partial_rotary_factor` where the configuration does not say.
     pub(crate) part: f64,
-    /// What "longrope" goes by besides.
+    /// Another name of "longrope".
     pub(crate) longrope_names: &'static [&'static str],
     /// The original length where the configuration does not have it at its top level.
     pub(crate) original: Option<f64>,
@@ -113,7 +113,7 @@ impl Rope {
         let theta = parameters.number("rope_theta")?.unwrap_or(theta);
         let pairs = pairs(&parameters, size, defaults.part)?;
         let plain: Vec<f64> = (0..pairs).map(|i| theta.powf(-(i as f64) / pairs as f64)).collect();
-        // What stands beside the other parameters counts before what stands among them.
+        // What is beside the other parameters counts before what is among them.
         let original = match config.get(ORIGINAL) {
             Some(_) => Some(config.positive(ORIGINAL, 1.0)?),
             None => defaults.original,

@@ -208,7 +208,7 @@ const LIKE_FIRST: &[&str] = &[
 /// # Errors
 /// When operands or attributes are not what the operator takes.
 pub(super) fn results(scope: &mut Scope, node: &Node<'_>) -> Found {
-    // What is no tensor of a known number of dimensions has no sizes to follow.
+    // What is not a tensor of a known number of dimensions has no sizes to follow.
     let is_open = |name: &String| !name.is_empty() && scope.type_of(name).is_ok_and(|ty| ty.as_tensor().is_none());
     if node.proto.input.iter().any(is_open) {
         return open::types(scope, node);

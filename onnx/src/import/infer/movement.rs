@@ -253,7 +253,7 @@ fn gather_nd(scope: &Scope, node: &Node<'_>) -> Result<Partial, String> {
 /// Blocks of pixels as channels, or the way back.
 fn blocks(scope: &Scope, node: &Node<'_>, to_space: bool) -> Result<Partial, String> {
     let x = first(scope, node)?;
-    let [batch, channels, height, width] = &x.dims[..] else { return Err(format!("{x} is no batch of images")) };
+    let [batch, channels, height, width] = &x.dims[..] else { return Err(format!("{x} is not a batch of images")) };
     let block = Dim::constant(node.int("blocksize")?.ok_or("it has no `blocksize`")?);
     let area = block.checked_mul(&block).ok_or("its block is too large")?;
     let times = |d: &Option<Dim>, by: &Dim| d.as_ref().and_then(|d| d.checked_mul(by));
@@ -265,7 +265,7 @@ fn blocks(scope: &Scope, node: &Node<'_>, to_space: bool) -> Result<Partial, Str
     Ok(Partial::new(x.dtype, [batch.clone()].into_iter().chain(dims)))
 }
 
-/// Distinct elements, where the first of each stands, which one each is, and how often each occurs.
+/// Distinct elements, where the first of each is, which one each is, and how often each occurs.
 fn unique(scope: &mut Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
     let x = scope.ty(node.input(0)?)?;
     let count = Some(scope.symbols.fresh(&format!("{}_count", node.proto.output.first().map_or("unique", |n| n))));

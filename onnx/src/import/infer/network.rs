@@ -45,7 +45,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
 /// A product of two matrices, each as it is or transposed.
 pub(super) fn gemm(node: &Node<'_>, a: &TensorType, b: &TensorType) -> Result<Partial, String> {
     let ([a0, a1], [b0, b1]) = (&a.shape[..], &b.shape[..]) else {
-        return Err(format!("{a} and {b} are no matrices"));
+        return Err(format!("{a} and {b} are not matrices"));
     };
     let rows = if node.int_or("transA", 0)? == 0 { a0 } else { a1 };
     let columns = if node.int_or("transB", 0)? == 0 { b1 } else { b0 };
@@ -57,7 +57,7 @@ pub(super) fn product(a: &TensorType, b: &TensorType, dtype: DType) -> Result<Pa
     let parts = |ty: &TensorType| -> Vec<Option<Dim>> { ty.shape.iter().cloned().map(Some).collect() };
     let (left, right) = (parts(a), parts(b));
     if left.is_empty() || right.is_empty() {
-        return Err(format!("{a} and {b} are no matrices"));
+        return Err(format!("{a} and {b} are not matrices"));
     }
     let outer = |dims: &[Option<Dim>]| dims[..dims.len().saturating_sub(2)].to_vec();
     let mut dims = broadcast(&outer(&left), &outer(&right))?;

@@ -1,4 +1,4 @@
-//! Results of operators that have an operand of which not even the number of dimensions is known, or which is no tensor.
+//! Results of operators that have an operand of which not even the number of dimensions is known, or which is not a tensor.
 
 use planish_ir::{DType, Type};
 

@@ -17,7 +17,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         "TopK" => return top_k(scope, node).map(Some),
         "Det" => {
             let x: Partial = scope.ty(node.input(0)?)?.into();
-            let outer = x.dims.len().checked_sub(2).ok_or_else(|| format!("{x} is no matrix"))?;
+            let outer = x.dims.len().checked_sub(2).ok_or_else(|| format!("{x} is not a matrix"))?;
             Partial::new(x.dtype, x.dims[..outer].to_vec())
         }
         "NonMaxSuppression" => Partial::new(DType::I64, [None, Some(Dim::constant(3))]),

@@ -69,7 +69,7 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         }
         "Col2Im" => {
             let x = ty(0)?;
-            let [batch, columns, _] = &x.shape[..] else { return Err(format!("{x} has not three dimensions")) };
+            let [batch, columns, _] = &x.shape[..] else { return Err(format!("{x} does not have three dimensions")) };
             let Some(rank) = super::length(scope, node.input(1)?) else {
                 return Ok(Some(vec![Partial::unranked(x.dtype)]));
             };

@@ -236,7 +236,7 @@ fn trilu(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let Some(diagonal) = diagonal else { return Ok(false) };
     let x = scope.value(node.input(0)?)?;
     let ty = scope.graph.ty(x).clone();
-    let [.., rows, columns] = &ty.shape[..] else { return Err(format!("{ty} is no matrix")) };
+    let [.., rows, columns] = &ty.shape[..] else { return Err(format!("{ty} is not a matrix")) };
     let rows_at = scope.emit(Iota { dtype: DType::I64, length: rows.clone() }, name)?;
     let mut rows_at = scope.emit(Reshape { x: rows_at, shape: Shape::new([rows.clone(), Dim::constant(1)]) }, name)?;
     let columns_at = scope.emit(Iota { dtype: DType::I64, length: columns.clone() }, name)?;

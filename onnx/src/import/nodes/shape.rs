@@ -73,7 +73,7 @@ fn constant_of_shape(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String>
         }
         None => Weight::scalar(DType::F32, 0.0),
     };
-    let value = value.reshape(&[]).ok_or("its value is no single element")?;
+    let value = value.reshape(&[]).ok_or("its value is not a single element")?;
     let Some(dims) = scope.known(node.input(0)?) else { return Ok(false) };
     let sizes: Option<Vec<usize>> = dims.elements.iter().map(|d| usize::try_from(d.as_constant()?).ok()).collect();
     let count = sizes.as_ref().and_then(|s| s.iter().try_fold(1usize, |n, &d| n.checked_mul(d)));
@@ -96,7 +96,7 @@ fn range(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     };
     let dtype = start.dtype;
     let (Some(start), Some(limit), Some(step)) = (start.scalar(), limit.scalar(), step.scalar()) else {
-        return Err("its bounds are no scalars".to_owned());
+        return Err("its bounds are not scalars".to_owned());
     };
     if let (Some(start), Some(limit), Some(step)) = (start.as_constant(), limit.as_constant(), step.as_constant()) {
         if step == 0 {
@@ -211,7 +211,7 @@ fn target(scope: &Scope, node: &Node<'_>, from: &Shape) -> Result<Option<Shape>,
     for (i, dim) in asked.elements.iter().enumerate() {
         dims.push(match dim.as_constant() {
             Some(0) if !keep_zero => {
-                from.get(i).cloned().ok_or_else(|| format!("dimension {i} of {from} is asked for"))?
+                from.get(i).cloned().ok_or_else(|| format!("it keeps dimension {i} of {from}, which does not exist"))?
             }
             Some(-1) if open.replace(i).is_some() => return Err("two dimensions are left open".to_owned()),
             Some(-1) => Dim::constant(1),
@@ -225,7 +225,7 @@ fn target(scope: &Scope, node: &Node<'_>, from: &Shape) -> Result<Option<Shape>,
         let rest = Shape::new(dims.clone()).elements().ok_or(overflow)?;
         match total.exact_div(&rest) {
             Some(dim) => dims[open] = dim,
-            None => return Err(format!("{from} is not divided evenly by {rest}")),
+            None => return Err(format!("{from} is not a multiple of {rest}")),
         }
     }
     Ok(Some(Shape::new(dims)))

@@ -18,7 +18,7 @@ const TILE: usize = 1 << 17;
 /// The most columns of these tiles.
 const COLUMNS: usize = 1024;
 
-/// A weight whose elements can be read where they stand.
+/// A weight whose elements can be read where they are.
 pub(super) struct Elements<'a> {
     pub(super) weight: &'a Weight,
     /// What errors name.

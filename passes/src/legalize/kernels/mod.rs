@@ -1,4 +1,4 @@
-//! The check that nothing is left that the target has no kernel for.
+//! The check that the target has a kernel for every operator.
 
 pub(crate) mod tables;
 pub(crate) mod tensorrt;

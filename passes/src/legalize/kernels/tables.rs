@@ -1,4 +1,4 @@
-//! What each target has kernels for.
+//! The kernels of each target.
 
 use planish_ir::DType::{self, Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 

@@ -1,4 +1,4 @@
-//! Keys and values that the graph gives back.
+//! Keys and values that are outputs of the graph.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! What the softmax is of.
+//! The operand of the softmax: scores.
 
 use planish_ir::ops::{Binary, BinaryKind, MatMul, Select, Softmax, UnaryKind};
 use planish_ir::{DType, Dim, Graph, Op, Rewriter, ValueId, Weight};
@@ -41,7 +41,7 @@ pub(super) fn softmax(graph: &Graph, probabilities: ValueId) -> Option<ValueId> 
     }
 }
 
-/// Takes scores apart, or says what is no part of scores.
+/// Takes scores apart, or says what is not a part of scores.
 pub(super) fn read(graph: &mut Rewriter<'_>, value: ValueId) -> Result<Scores, NoMatch> {
     within(graph, value, DEPTH)
 }
@@ -76,7 +76,7 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, depth: usize) -> Result<Scor
             if graph.ty(factor).shape.last() != Some(&Dim::constant(1)) {
                 let (name, factor, ty) = (name(graph, value), name(graph, factor), graph.ty(factor));
                 let reason = format!(
-                    "`{name}` is a product with `{factor}`, {ty}, which is no factor of all scores of a query, [.., 1]"
+                    "`{name}` is a product with `{factor}`, {ty}, which is not a factor of all scores of a query, [.., 1]"
                 );
                 return Err(NoMatch::Miss(reason));
             }
@@ -141,8 +141,8 @@ fn name(graph: &Graph, value: ValueId) -> &str {
 fn unknown(graph: &Graph, value: ValueId) -> NoMatch {
     let name = name(graph, value);
     NoMatch::Miss(match op(graph, value) {
-        Some(op) => format!("`{name}`, which {} computes, is no step from queries and keys to scores", op.kind()),
-        None => format!("`{name}` is given, and is no product of queries and keys"),
+        Some(op) => format!("`{name}`, which {} computes, is not a step from queries and keys to scores", op.kind()),
+        None => format!("`{name}` is given, and is not a product of queries and keys"),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Softmaxes that are no attention.
+//! Softmaxes that are not attention.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use planish_ir::{Graph, Op, ValueId};
 use super::super::Miss;
 use super::scores;
 
-/// A softmax that is no part of an attention.
+/// A softmax that is not a part of an attention.
 struct Unmatched {
     /// What it is the softmax of.
     of: ValueId,

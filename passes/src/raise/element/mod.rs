@@ -1,4 +1,4 @@
-//! What an element of a tensor is, as a function of where it stands.
+//! What an element of a tensor is, as a function of its position.
 //!
 //! Exporters write masks as arithmetic on positions: ranges compared with each other, gathers whose
 //! indices amount to the position itself, conditions turned into numbers and back. All of it says

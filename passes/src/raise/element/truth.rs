@@ -4,7 +4,7 @@ use planish_ir::Dim;
 
 use super::Entry;
 
-/// Something that holds or not.
+/// A fact, which is true or false.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) enum Fact {
     /// The number is 0 or more.

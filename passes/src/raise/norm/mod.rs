@@ -79,7 +79,7 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Found {
     };
     let name = |value: ValueId| graph.value(value).name.clone();
     let Some(x) = squared(graph, square) else {
-        return Err(NoMatch::Miss(format!("`{}`, whose mean is taken, is no square", name(square))));
+        return Err(NoMatch::Miss(format!("`{}`, whose mean is taken, is not a square", name(square))));
     };
     let weight = product.take(|factor| vector(graph, factor, x).then_some(factor));
     match product.multiple_of(graph, x, 1) {

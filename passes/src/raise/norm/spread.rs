@@ -41,7 +41,7 @@ fn spread(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
         return Err(NoMatch::Miss(reason));
     };
     if let Some(bias) = bias.filter(|bias| !vector(graph, *bias, x)) {
-        let reason = format!("`{}`, to which `{}` is added, is no vector of weights", name(bias), name(scaled));
+        let reason = format!("`{}`, to which `{}` is added, is not a vector of weights", name(bias), name(scaled));
         return Err(NoMatch::Miss(reason));
     }
     Ok(vec![graph.emit(LayerNorm { x, weight, bias, eps: Real(root.eps) }, output)?])

@@ -122,7 +122,7 @@ fn rotary(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     }
 }
 
-/// The rotation of the first features of heads, as many as the angles have, which stand twice.
+/// The rotation of the first features of heads, as many as the angles have; each angle is repeated.
 fn raised(graph: &mut Rewriter<'_>, output: ValueId, rotation: Rotation) -> Found {
     let Rotation { x, angles, pairs } = rotation;
     let mut halves = Vec::new();
@@ -143,7 +143,7 @@ fn raised(graph: &mut Rewriter<'_>, output: ValueId, rotation: Rotation) -> Foun
 }
 
 /// The rotation of pairs, by angles with a dimension of 1 where x has its heads. x is of four dimensions, or has one
-/// more that each pair of neighbours stands in.
+/// more that has each pair of neighbours.
 fn rotated(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, [cos, sin]: [ValueId; 2], pairs: Pairs) -> Found {
     let described = |graph: &Graph, value: ValueId| format!("`{}` is {}", graph.value(value).name, graph.ty(value));
     let one = Dim::constant(1);
@@ -159,7 +159,7 @@ fn rotated(graph: &mut Rewriter<'_>, output: ValueId, x: ValueId, [cos, sin]: [V
     }
     // Products put dimensions of 1 in front themselves.
     let angles = Shape::new(vec![one.clone(); rank - own.rank()].into_iter().chain(own.iter().cloned()));
-    // Heads stand before positions, or behind.
+    // Heads are before positions, or behind.
     let (heads, length) = match (angles[1] == one && angles[2] == shape[2], angles[2] == one && angles[1] == shape[1]) {
         (true, _) => (1, 2),
         (_, true) => (2, 1),

@@ -109,7 +109,7 @@ pub(super) fn range(graph: &Graph, value: ValueId, along: usize) -> Option<(Valu
 /// Behind how many operators angles are looked for.
 const DEPTH: usize = 8;
 
-/// Angles of which each stands twice, once.
+/// Angles that are each repeated, without the repetition.
 pub(super) fn once(graph: &mut Rewriter<'_>, value: ValueId, pairs: Pairs) -> Result<Option<ValueId>, BuildError> {
     within(graph, value, pairs, DEPTH)
 }
@@ -148,7 +148,7 @@ fn within(graph: &mut Rewriter<'_>, value: ValueId, pairs: Pairs, depth: usize) 
     graph.part(found, value).map(Some)
 }
 
-/// What stands twice along a last dimension of its own, and its shape without that dimension, where the dimension is
+/// A value that is repeated along a last dimension of its own, and its shape without that dimension, where the dimension is
 /// merged with the one before.
 fn before_repeating(graph: &Graph, twice: ValueId, merged: &Shape) -> Option<(ValueId, Vec<Dim>)> {
     let single = match op(graph, twice)? {
