@@ -52,7 +52,7 @@ fn unsupported(graph: &Graph, options: &Options) -> Vec<String> {
     });
     let nodes = graph.nodes().filter_map(|(_, node)| {
         let reason = missing(graph, node, options)?;
-        Some(line(&node.op.kind().to_string(), node.outputs[0], reason))
+        Some(line(node.op.kind(), node.outputs[0], reason))
     });
     values.chain(nodes).collect()
 }
