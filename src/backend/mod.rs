@@ -54,7 +54,7 @@ pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUD
 /// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
 pub static ANY_ONNX: Backend = Backend {
     target: &ONNX,
-    emitter: &OnnxEmitter,
+    emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cpu, interpreter],
     engines: None,
     tolerances: Tolerances::of,
@@ -63,20 +63,25 @@ pub static ANY_ONNX: Backend = Backend {
 /// ONNX Runtime's CPU provider.
 pub static ONNX_RUNTIME: Backend = Backend {
     target: &ORT,
-    emitter: &OnnxEmitter,
+    emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cpu, interpreter],
     engines: None,
     tolerances: Tolerances::of,
 };
 
 /// ONNX Runtime's CUDA provider.
-pub static ONNX_RUNTIME_CUDA: Backend =
-    Backend { target: &ORT_CUDA, emitter: &OnnxEmitter, runtimes: &[cuda], engines: None, tolerances: Tolerances::of };
+pub static ONNX_RUNTIME_CUDA: Backend = Backend {
+    target: &ORT_CUDA,
+    emitter: &OnnxEmitter::WHOLE,
+    runtimes: &[cuda],
+    engines: None,
+    tolerances: Tolerances::of,
+};
 
 /// TensorRT. Its engines are built of ONNX files with standard operators, which are verified on ONNX Runtime.
 pub static TENSORRT: Backend = Backend {
     target: &TRT,
-    emitter: &OnnxEmitter,
+    emitter: &OnnxEmitter::MAPPED,
     runtimes: &[cpu, interpreter],
     engines: Some(tensorrt),
     tolerances: Tolerances::of,

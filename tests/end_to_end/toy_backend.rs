@@ -52,7 +52,7 @@ impl Emitter for ToyEmitter {
     }
 
     fn emit(&self, graph: &Graph, part: &str, folder: &Path, options: &EmitOptions<'_>) -> anyhow::Result<Emitted> {
-        let mut emitted = OnnxEmitter.emit(graph, part, folder, options)?;
+        let mut emitted = OnnxEmitter::WHOLE.emit(graph, part, folder, options)?;
         for (name, _) in &mut emitted.files {
             let toy = name.replace("onnx", "toy");
             fs::rename(folder.join(&*name), folder.join(&toy))?;
@@ -62,7 +62,7 @@ impl Emitter for ToyEmitter {
     }
 
     fn read(&self, file: &Path, options: &ImportOptions) -> anyhow::Result<Graph> {
-        OnnxEmitter.read(file, options)
+        OnnxEmitter::WHOLE.read(file, options)
     }
 }
 
