@@ -36,7 +36,9 @@ fn ranges(folder: &Path) -> BTreeMap<String, Vec<String>> {
 
 #[test]
 fn profiles_follow_from_the_model() {
-    let cases: &[(&str, &[(&str, &[&str])])] = &[
+    /// A part with its profiles.
+    type Part = (&'static str, &'static [&'static str]);
+    let cases: &[(&str, &[Part])] = &[
         ("bert", &[("model", &["batch_size=1:1:32,sequence_length=1:32:32"])]),
         ("vit", &[("model", &["batch_size=1:1:32"])]),
         (
