@@ -154,12 +154,12 @@ fn one(operator: &str, fields: &[&str], dtype: DType, opset: i64) -> ModelProto 
             }
             inner if operand.starts_with('[') => {
                 let values = numbers(inner);
-                initializers.push(integers(&name, &[values.len() as i64], &values));
+                initializers.push(integers(&name, &[i64::try_from(values.len()).unwrap()], &values));
             }
             inner if operand.starts_with('(') => initializers.push(integers(&name, &[], &numbers(inner))),
             inner if operand.starts_with('<') => {
                 let values: Vec<f32> = inner.split(',').map(|v| v.parse().unwrap()).collect();
-                initializers.push(floats(&name, &[values.len() as i64], &values));
+                initializers.push(floats(&name, &[i64::try_from(values.len()).unwrap()], &values));
             }
             inner => {
                 let (ty, sizes) = inner.split_once(':').unwrap_or((inner, ""));
