@@ -41,16 +41,6 @@ pub struct LayerCounts {
     pub attentions: usize,
 }
 
-/// The name of the engine of a part.
-pub(crate) fn engine_file(part: &str) -> String {
-    format!("{part}.engine")
-}
-
-/// The name of the record of the build of a part's engine.
-pub(crate) fn layers_file(part: &str) -> String {
-    format!("{part}.layers.json")
-}
-
 impl PartManifest {
     /// Whether there is an engine of the part and no ONNX file.
     pub(crate) fn is_engine_only(&self) -> bool {

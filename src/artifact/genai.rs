@@ -10,7 +10,7 @@ use planish_ir::{Dim, Graph, ValueId};
 use planish_models::Loaded;
 use serde_json::{Map, Value, json};
 
-use crate::backend::Emitted;
+use crate::artifact::manifest::Manifest;
 use crate::generate::{end_tokens, token};
 
 /// The name of the file.
@@ -65,11 +65,11 @@ const WITHOUT_EFFECT: &[&str] = &[
 pub(crate) fn write(
     model: &Loaded,
     scored: Option<usize>,
-    emitted: &[Emitted],
+    manifest: &Manifest,
     folder: &Path,
 ) -> Result<Option<String>> {
-    let file = emitted.first().and_then(|part| part.files.first());
-    let (file, _) = file.context("the decoder has no file")?;
+    let file = manifest.parts.first().and_then(|part| part.files.first());
+    let file = file.context("the decoder has no file")?;
     let mut document = document(model, file)?;
     let ids = &mut document["model"];
     // The library refuses ids that are in no vocabulary; configurations say by them that there is none.

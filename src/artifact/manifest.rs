@@ -151,7 +151,7 @@ pub struct SourceManifest {
 /// A file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// Its name, without folders.
+    /// Its name: of a file of the artifact relative to the artifact's folder, of others without folders.
     pub name: String,
     /// Its size.
     pub bytes: u64,

@@ -2,12 +2,15 @@
 
 pub mod engine;
 pub(crate) mod genai;
+pub(crate) mod layout;
 pub mod manifest;
 pub mod package;
 pub mod precision;
 mod run;
+pub(crate) mod triton;
 pub mod value;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +18,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::DType;
 use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
+use crate::artifact::layout::base_name;
 use crate::artifact::manifest::{File, Manifest, PartManifest};
 use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
 
@@ -87,8 +91,8 @@ impl Artifact {
             );
         }
         for linked in &self.manifest.linked {
-            if let Some(source) = self.manifest.source.files.iter().find(|source| source.name == *linked) {
-                whole(&self.folder, source)?;
+            if let Some(source) = self.manifest.source.files.iter().find(|source| source.name == base_name(linked)) {
+                whole(&self.folder, &File { name: linked.clone(), ..source.clone() })?;
             }
         }
         let mut paths = Vec::new();
@@ -167,7 +171,8 @@ impl Artifact {
     /// The bytes of the files that contain a part.
     #[must_use]
     pub fn bytes(&self, part: &PartManifest) -> u64 {
-        let names = part.files.iter().chain(&self.manifest.linked);
+        let layout = self.manifest.layout(&part.name);
+        let names = part.files.iter().chain(self.manifest.linked.iter().filter(|name| layout.holds(name)));
         names.filter_map(|name| fs::metadata(self.folder.join(name)).ok()).map(|metadata| metadata.len()).sum()
     }
 }
@@ -178,6 +183,11 @@ impl Manifest {
         let model = self.files.iter().map(|file| file.name.as_str());
         let taken_over = self.linked.iter().chain(&self.companions).map(String::as_str);
         model.chain(taken_over).chain([MANIFEST])
+    }
+
+    /// The names of the files and folders that are directly in the artifact's folder.
+    pub(crate) fn entries(&self) -> BTreeSet<&str> {
+        self.file_names().map(|name| name.split_once('/').map_or(name, |(folder, _)| folder)).collect()
     }
 }
 

@@ -1,14 +1,14 @@
 //! The library whose file names and configuration files an artifact has.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use planish_models::{Loaded, Task};
 use serde::{Deserialize, Serialize};
 
-use crate::artifact::genai;
-use crate::backend::Emitted;
+use crate::artifact::manifest::PartManifest;
+use crate::artifact::{Artifact, genai, triton};
+use crate::backend::Backend;
+use crate::engine::Profiles;
 
 /// The library that an artifact is laid out for. The graphs are the same for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub enum RuntimePackage {
     /// The file names of onnxruntime-genai, for decoders only: genai_config.json is added, and weights above 1.5 GB
     /// are in model.onnx.data
     Genai,
+    /// A model repository of NVIDIA Triton Inference Server: for each part a folder with config.pbtxt and
+    /// 1/model.onnx, or 1/model.plan for target trt
+    Triton,
 }
 
 impl RuntimePackage {
@@ -28,13 +31,14 @@ impl RuntimePackage {
         match self {
             Self::Optimum => "",
             Self::Genai => "-genai",
+            Self::Triton => "-triton",
         }
     }
 
     /// The suffix after `NAME.onnx` in the name of a file of weights.
     pub(crate) fn data_suffix(self) -> &'static str {
         match self {
-            Self::Optimum => "_data",
+            Self::Optimum | Self::Triton => "_data",
             Self::Genai => ".data",
         }
     }
@@ -45,7 +49,7 @@ impl RuntimePackage {
     /// When it cannot.
     pub(crate) fn check(self, model: &Loaded) -> Result<()> {
         match (self, model.task) {
-            (Self::Optimum, _) | (Self::Genai, Some(Task::TextGeneration)) => Ok(()),
+            (Self::Optimum | Self::Triton, _) | (Self::Genai, Some(Task::TextGeneration)) => Ok(()),
             (Self::Genai, task) => bail!(
                 "onnxruntime-genai loads no {} for {}: of what planish compiles it takes decoders for {} only; \
                  leave out --runtime-package",
@@ -57,16 +61,28 @@ impl RuntimePackage {
     }
 
     /// The warnings for users of the library.
-    pub(crate) fn warnings(self, model: &Loaded) -> Vec<String> {
+    pub(crate) fn warnings(self, model: &Loaded, backend: &Backend) -> Vec<String> {
         match self {
             Self::Optimum => Vec::new(),
             Self::Genai => genai::warnings(model),
+            Self::Triton => triton::warnings(backend),
         }
     }
 
-    /// Writes what the library needs besides the model and what was copied from the source into a
-    /// folder; returns the names of the files, and what a user must know. `scored` is how wide logits
-    /// are, if not as in the source; `emitted` are the files of each part.
+    /// Checks that the library takes the inputs and outputs of the parts.
+    ///
+    /// # Errors
+    /// When it does not take one of them.
+    pub(crate) fn check_parts(self, parts: &[PartManifest], backend: &Backend) -> Result<()> {
+        match self {
+            Self::Optimum | Self::Genai => Ok(()),
+            Self::Triton => triton::check(parts, backend),
+        }
+    }
+
+    /// Writes the configuration of the library into an artifact that has the configuration of the source, and adds the
+    /// names of its files to the manifest; returns what a user must know. `scored` is how wide logits are, if not as in
+    /// the source.
     ///
     /// # Errors
     /// When a configuration that was copied there cannot be honoured, or a file cannot be written.
@@ -74,12 +90,32 @@ impl RuntimePackage {
         self,
         model: &Loaded,
         scored: Option<usize>,
-        emitted: &[Emitted],
-        folder: &Path,
-    ) -> Result<(Vec<String>, Option<String>)> {
+        artifact: &mut Artifact,
+        profiles: Option<&Profiles>,
+    ) -> Result<Option<String>> {
         match self {
-            Self::Optimum => Ok((Vec::new(), None)),
-            Self::Genai => Ok((vec![genai::CONFIG.to_owned()], genai::write(model, scored, emitted, folder)?)),
+            Self::Optimum => Ok(None),
+            Self::Genai => {
+                let warning = genai::write(model, scored, &artifact.manifest, &artifact.folder)?;
+                artifact.manifest.companions.push(genai::CONFIG.to_owned());
+                Ok(warning)
+            }
+            Self::Triton => {
+                let names = triton::write(artifact, profiles)?;
+                artifact.manifest.companions.extend(names);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Writes the configuration of the library again for other profiles.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(crate) fn configure_profiles(self, artifact: &Artifact, profiles: &Profiles) -> Result<()> {
+        match self {
+            Self::Optimum | Self::Genai => Ok(()),
+            Self::Triton => triton::write(artifact, Some(profiles)).map(drop),
         }
     }
 }

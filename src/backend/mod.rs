@@ -35,6 +35,8 @@ pub struct Backend {
     /// The runtime of the engines that are built of the files, where they are: artifacts have profiles, and `planish
     /// build-engine` takes them.
     pub engines: Option<MakeRuntime>,
+    /// The device that its graphs are compiled for; absent where they are for any.
+    pub device: Option<Device>,
     /// How far the results of an artifact may be from those of its model.
     pub tolerances: fn(&Loaded, PrecisionName) -> Tolerances,
 }
@@ -43,6 +45,15 @@ impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Backend({})", self.target.name)
     }
+}
+
+/// A device that graphs are computed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// A GPU of NVIDIA.
+    Gpu,
 }
 
 /// Makes a runtime; nothing is loaded yet.
@@ -57,6 +68,7 @@ pub static ANY_ONNX: Backend = Backend {
     emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cpu, interpreter],
     engines: None,
+    device: None,
     tolerances: Tolerances::of,
 };
 
@@ -66,6 +78,7 @@ pub static ONNX_RUNTIME: Backend = Backend {
     emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cpu, interpreter],
     engines: None,
+    device: Some(Device::Cpu),
     tolerances: Tolerances::of,
 };
 
@@ -75,6 +88,7 @@ pub static ONNX_RUNTIME_CUDA: Backend = Backend {
     emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cuda],
     engines: None,
+    device: Some(Device::Gpu),
     tolerances: Tolerances::of,
 };
 
@@ -84,6 +98,7 @@ pub static TENSORRT: Backend = Backend {
     emitter: &OnnxEmitter::MAPPED,
     runtimes: &[cpu, interpreter],
     engines: Some(tensorrt),
+    device: Some(Device::Gpu),
     tolerances: Tolerances::of,
 };
 

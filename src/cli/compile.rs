@@ -37,7 +37,7 @@ pub(super) struct Arguments {
     /// .onnx file
     model: PathBuf,
     /// The folder to write [default: NAME-TARGET in the current folder; half precision adds -fp16 or -bf16, and the
-    /// package genai adds -genai]. If the folder is a mount point or the current folder, planish replaces its
+    /// packages genai and triton add -genai and -triton]. If the folder is a mount point or the current folder, planish replaces its
     /// contents, planish.json last
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -71,7 +71,7 @@ pub(super) struct Arguments {
     /// package onnx does not. planish copies a weight that it has to convert, and prints a warning
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
-    /// The library whose file names the artifact has
+    /// The library or the server whose file names the artifact has
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
     /// Pad the token embedding and the LM head to a multiple of N rows; `off` or 0 turns the padding off [default:

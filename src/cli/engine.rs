@@ -117,7 +117,7 @@ impl EngineArguments {
         let mut text = String::new();
         for part in &manifest.parts {
             let Some(onnx) = part.files.first() else { continue };
-            let engine = folder.join(format!("{}.engine", part.name));
+            let engine = folder.join(manifest.layout(&part.name).engine());
             let command = trtexec(&folder.join(onnx), &engine, profiles.part(&part.name), &build);
             text += &format!("{}\n", command.line());
             for flag in command.without {

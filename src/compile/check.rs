@@ -41,7 +41,7 @@ fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
 pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Observer) -> Result<()> {
     halves(source, options)?;
     options.package.check(source)?;
-    options.package.warnings(source).iter().for_each(|warning| observer.warning(warning));
+    options.package.warnings(source, options.backend).iter().for_each(|warning| observer.warning(warning));
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, last_notes, precision};
 
 use crate::artifact::Artifact;
-use crate::artifact::manifest::{CalibratedOn, File, Manifest, PaddedVocabulary, SourceManifest};
+use crate::artifact::manifest::{CalibratedOn, File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use crate::artifact::package::RuntimePackage;
 use crate::backend::Backend;
 use crate::calibrate::Calibration;
@@ -215,22 +215,17 @@ pub fn compile(
     check::output(model, folder, options.force)?;
     let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
     check::artifact(model, &source, &lowered, options, observer)?;
+    let interfaces = source.parts.iter().zip(&lowered).map(|(part, lowered)| interface(part, &lowered.graph));
+    let interfaces: Vec<PartManifest> = interfaces.collect();
+    options.package.check_parts(&interfaces, options.backend)?;
     let profiles = match options.backend.engines {
-        Some(_) => Some(profiles(&source, &lowered, &options.profiles)?),
+        Some(_) => Some(Profiles::of(&interfaces, source.max_positions, &options.profiles)?),
         None => None,
     };
-    let widened = lowered.iter().filter_map(|part| part.vocabulary.as_ref()).find(|v| v.logits.is_some());
+    let widened = lowered.iter().filter_map(|part| part.vocabulary.clone()).find(|v| v.logits.is_some());
     let draft = Draft::create(folder, options.force)?;
     let (emitted, files) = write::graphs(model, &lowered, draft.folder(), options, observer)?;
-    let mut companions = write::companions(model, draft.folder())?;
-    let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
-    let (configuration, warning) = options.package.configure(&source, scored, &emitted, draft.folder())?;
-    companions.extend(configuration);
-    if let Some(profiles) = &profiles {
-        profiles.write(draft.folder())?;
-        companions.push(PROFILES.to_owned());
-    }
-    warning.iter().for_each(|warning| observer.warning(warning));
+    let companions = write::companions(model, draft.folder())?;
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let parts = source.parts.iter().zip(&lowered).zip(&emitted);
     let parts = parts.map(|((part, lowered), emitted)| describe::part(part, lowered, emitted));
@@ -261,13 +256,14 @@ pub fn compile(
         recompute_at: source.recompute_at,
         verification: None,
     };
+    let mut artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend };
+    let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
+    let warning = options.package.configure(&source, scored, &mut artifact, profiles.as_ref())?;
+    warning.iter().for_each(|warning| observer.warning(warning));
+    if let Some(profiles) = &profiles {
+        profiles.write(draft.folder())?;
+        artifact.manifest.companions.push(PROFILES.to_owned());
+    }
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
-    let artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend };
     Ok(Compiled { draft, artifact, source, profiles, explanations })
-}
-
-/// The profiles of the engines of a model.
-fn profiles(source: &Loaded, lowered: &[LoweredPart], asked: &[SymbolRanges]) -> Result<Profiles> {
-    let parts = source.parts.iter().zip(lowered).map(|(part, lowered)| interface(part, &lowered.graph));
-    Ok(Profiles::of(&parts.collect::<Vec<_>>(), source.max_positions, asked)?)
 }

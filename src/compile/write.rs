@@ -42,7 +42,16 @@ pub(super) fn graphs(
             metadata: model.metadata(),
             progress: &progress,
         };
-        let one = |part: &LoweredPart| options.backend.emitter.emit(&part.graph, part.name, folder, &how);
+        let one = |part: &LoweredPart| -> Result<Emitted> {
+            let layout = options.package.layout(&model.name(), parts.len(), part.name);
+            let folder = layout.folder(folder);
+            fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            let Emitted { files, linked } = options.backend.emitter.emit(&part.graph, layout.stem(), &folder, &how)?;
+            Ok(Emitted {
+                files: files.into_iter().map(|(name, bytes)| (layout.named(&name), bytes)).collect(),
+                linked: linked.iter().map(|name| layout.named(name)).collect(),
+            })
+        };
         let emitted: Result<Vec<Emitted>> = parts.iter().map(one).collect();
         observer.end_writing();
         // The thread does not panic: it returns what goes wrong.

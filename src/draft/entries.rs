@@ -95,7 +95,7 @@ fn undo(draft: &Path, target: &Path) -> io::Result<()> {
     let aside = entries_aside(draft);
     // Without a manifest in the draft nothing of it was moved in.
     if let Ok(manifest) = Manifest::read(draft) {
-        for name in manifest.file_names() {
+        for name in manifest.entries() {
             let held = fs::symlink_metadata(draft.join(name)).is_ok();
             if !held && fs::symlink_metadata(target.join(name)).is_ok() {
                 fs::rename(target.join(name), draft.join(name))?;

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -164,14 +165,14 @@ impl Place {
             )
         };
         let own: Vec<&str> = manifest.file_names().collect();
-        entries.retain(|entry| {
-            let folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            folder || !entry.file_name().to_str().is_some_and(|name| own.contains(&name))
-        });
-        if entries.is_empty() {
+        let names = entries.iter().map(|entry| entry.file_name());
+        let mut others = names.map(|name| strangers(&self.folder, Path::new(&name), &own));
+        let mut others = others
+            .try_fold(Vec::new(), |all, found| Ok::<_, io::Error>([all, found?].concat()))
+            .with_context(context)?;
+        if others.is_empty() {
             return Ok(());
         }
-        let mut others: Vec<String> = entries.iter().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         others.sort();
         let more = others.len().saturating_sub(LISTED);
         others.truncate(LISTED);
@@ -182,6 +183,24 @@ impl Place {
             if more > 0 { format!(" and {more} more") } else { String::new() }
         )
     }
+}
+
+/// What there is at a path inside of a folder and is none of the files of some names: the path, or paths behind it where it
+/// is a folder of such files.
+fn strangers(folder: &Path, path: &Path, own: &[&str]) -> io::Result<Vec<String>> {
+    let at = folder.join(path);
+    let is_folder = fs::symlink_metadata(&at)?.is_dir();
+    let known = |name: &&str| if is_folder { Path::new(name).starts_with(path) } else { Path::new(name) == path };
+    if !own.iter().any(known) || own.iter().any(|name| is_folder && Path::new(name) == path) {
+        return Ok(vec![path.to_string_lossy().into_owned()]);
+    }
+    let mut all = Vec::new();
+    if is_folder {
+        for entry in fs::read_dir(at)? {
+            all.extend(strangers(folder, &path.join(entry?.file_name()), own)?);
+        }
+    }
+    Ok(all)
 }
 
 /// What is mounted somewhere inside of a folder, where the system lists mounts.

@@ -12,7 +12,8 @@ use super::record::peak_memory;
 use super::timing::TimingFile;
 use super::{BuildRecord, EngineObserver, EngineOptions, EngineReport, PartProfile, Profiles};
 use crate::artifact::Artifact;
-use crate::artifact::engine::{EngineManifest, LayerCounts, engine_file, layers_file};
+use crate::artifact::engine::{EngineManifest, LayerCounts};
+use crate::artifact::layout::PartLayout;
 use crate::files;
 
 /// What the parser warns of for each input of 64-bit integers, which the manifest and the engine declare as such.
@@ -74,8 +75,9 @@ pub fn build_engines(
         {
             observer.warning(&format!("what the builder measured is not kept: {error:#}"));
         }
-        let record = write(&artifact.folder, &part.name, &built)?;
-        let file = engine_file(&part.name);
+        let layout = artifact.manifest.layout(&part.name);
+        let record = write(&artifact.folder, &layout, &built)?;
+        let file = layout.engine();
         let ran_on = match ENTERPRISE {
             true => device.iter().map(|device| format!("sm{}", device.capability)).collect(),
             false => Plan::read(&artifact.folder.join(&file))
@@ -88,7 +90,7 @@ pub fn build_engines(
         let engine = EngineManifest {
             file,
             bytes: built.plan().len() as u64,
-            record: layers_file(&part.name),
+            record: layout.layers(),
             product: PRODUCT.to_owned(),
             version: library.version.to_string(),
             capabilities: ran_on,
@@ -110,11 +112,11 @@ pub fn build_engines(
 }
 
 /// Writes the files of an engine.
-fn write(folder: &Path, part: &str, built: &Built) -> Result<BuildRecord> {
-    files::write(&folder.join(engine_file(part)), built.plan())?;
+fn write(folder: &Path, layout: &PartLayout, built: &Built) -> Result<BuildRecord> {
+    files::write(&folder.join(layout.engine()), built.plan())?;
     let seconds = (built.parsing + built.building).as_secs_f64();
     let record = BuildRecord { seconds, peak_memory: peak_memory(), layers: built.layers.clone() };
-    files::write(&folder.join(layers_file(part)), (serde_json::to_string(&record)? + "\n").as_bytes())?;
+    files::write(&folder.join(layout.layers()), (serde_json::to_string(&record)? + "\n").as_bytes())?;
     Ok(record)
 }
 

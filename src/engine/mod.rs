@@ -1,7 +1,7 @@
 //! TensorRT engines of an artifact: the profiles that they have, how they are built, and what is recorded of them.
 //!
 //! An artifact of a target with engines has ONNX files, `profiles.json`, and for each part that was built an engine
-//! (`PART.engine`) and a record of the build (`PART.layers.json`). [`build_engines`] fills an artifact in the making;
+//! (`PART.engine`) and a record of the build (`PART.layers.json`), or other names by its layout. [`build_engines`] fills an artifact in the making;
 //! [`rebuild`] builds the engines of a finished artifact anew.
 
 #[cfg(any(feature = "tensorrt-rtx", feature = "tensorrt"))]
@@ -24,4 +24,5 @@ pub use options::{EngineObserver, EngineOptions};
 pub use profiles::{InputSizes, PROFILES, PartProfile, PartProfiles, ProfileError, Profiles, SizeRange, SymbolRanges};
 pub use rebuild::{Rebuilt, profiles_of, rebuild};
 pub use record::{BuildRecord, EngineReport};
+pub(crate) use symbols::usual_batch;
 pub use trtexec::{Trtexec, trtexec};

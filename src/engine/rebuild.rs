@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::{EngineObserver, EngineOptions, EngineReport, PROFILES, Profiles, SymbolRanges, build_engines};
-use crate::artifact::engine::{engine_file, layers_file};
 use crate::artifact::{Artifact, MANIFEST};
 use crate::draft::Draft;
 
@@ -64,17 +63,21 @@ pub fn rebuild(
     share(artifact, draft.folder())?;
     profiles.write(draft.folder())?;
     let mut artifact = Artifact { folder: draft.folder().to_owned(), ..artifact.clone() };
+    artifact.manifest.runtime_package.configure_profiles(&artifact, profiles)?;
     let reports = build_engines(&mut artifact, profiles, options, observer)?;
     Ok(Rebuilt { draft, artifact, reports })
 }
 
 /// Makes links to the files of an artifact, but for those that a build writes anew.
 fn share(artifact: &Artifact, folder: &Path) -> Result<()> {
-    let parts = artifact.manifest.parts.iter();
-    let mut anew: Vec<String> = parts.flat_map(|part| [engine_file(&part.name), layers_file(&part.name)]).collect();
+    let layouts = artifact.manifest.parts.iter().map(|part| artifact.manifest.layout(&part.name));
+    let mut anew: Vec<String> = layouts.flat_map(|layout| [layout.engine(), layout.layers()]).collect();
     anew.extend([PROFILES, MANIFEST].map(str::to_owned));
     for name in artifact.manifest.file_names().filter(|name| !anew.iter().any(|other| other == name)) {
         let (from, to) = (artifact.folder.join(name), folder.join(name));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("cannot make the folder {}", parent.display()))?;
+        }
         // A filesystem without links gets copies.
         fs::hard_link(&from, &to)
             .or_else(|_| fs::copy(&from, &to).map(drop))

@@ -134,6 +134,12 @@ impl<'a> PartSymbols<'a> {
     }
 }
 
+/// The rows of the largest batch of a model, where nobody says.
+pub(crate) fn usual_batch(parts: &[PartManifest]) -> i64 {
+    let cached = parts.iter().any(|part| PartSymbols::of(part).has_past());
+    if cached { LARGEST_BATCH_WITH_CACHE } else { LARGEST_BATCH }
+}
+
 /// The symbols in the shape of an input.
 fn names(input: &Input) -> impl Iterator<Item = &str> {
     input.value.dims().iter().flat_map(|dim| dim.symbols()).map(|symbol| &**symbol)

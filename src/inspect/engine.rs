@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use planish_runtimes::tensorrt::{PRODUCT, Plan};
 use serde::Serialize;
 
-use crate::artifact::engine::layers_file;
+use crate::artifact::layout::layers_file;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::engine::{BuildRecord, PartProfile, Profiles};
 
@@ -46,20 +46,32 @@ pub fn engines(path: &Path) -> Result<Vec<EngineInspection>> {
         return Ok(Vec::new());
     }
     let artifact = Artifact::open(path)?;
-    let files = artifact.manifest.parts.iter().filter_map(|part| artifact.engine(part).transpose());
-    files.map(|file| engine(&file?)).collect()
+    let one = |part| -> Result<Option<EngineInspection>> {
+        let (Some(file), Some(engine)) = (artifact.engine(part)?, &part.engine) else { return Ok(None) };
+        let record = artifact.folder.join(&engine.record);
+        Ok(Some(EngineInspection {
+            file: engine.file.clone(),
+            ..inspect(&file, &artifact.folder, &part.name, &record)?
+        }))
+    };
+    artifact.manifest.parts.iter().filter_map(|part| one(part).transpose()).collect()
 }
 
+/// An engine by its file, and what is known of it by files beside it.
 fn engine(path: &Path) -> Result<EngineInspection> {
-    let Plan { version, capabilities, bytes, weights } =
-        Plan::read(path).with_context(|| format!("cannot inspect {}", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let part = path.file_stem().unwrap_or_default().to_string_lossy();
+    inspect(path, folder, &part, &folder.join(layers_file(&part)))
+}
+
+/// The engine of a part, with the profiles of a folder and the record of its build, where there are such files.
+fn inspect(path: &Path, folder: &Path, part: &str, record: &Path) -> Result<EngineInspection> {
+    let Plan { version, capabilities, bytes, weights } =
+        Plan::read(path).with_context(|| format!("cannot inspect {}", path.display()))?;
     let profiles = match Profiles::is_in(folder) {
         true => Profiles::read(folder)?.parts.into_iter().find(|known| known.name == part).map(|known| known.profiles),
         false => None,
     };
-    let record = folder.join(layers_file(&part));
     Ok(EngineInspection {
         file: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         product: PRODUCT.to_owned(),
@@ -68,6 +80,6 @@ fn engine(path: &Path) -> Result<EngineInspection> {
         bytes,
         weights,
         profiles,
-        build: if record.is_file() { Some(BuildRecord::read(&record)?) } else { None },
+        build: if record.is_file() { Some(BuildRecord::read(record)?) } else { None },
     })
 }

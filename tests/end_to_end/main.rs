@@ -36,4 +36,5 @@ mod running;
 mod signals;
 mod support;
 mod toy_backend;
+mod triton;
 mod verification;

@@ -36,6 +36,7 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&golden("gpt2"), &["--target", "onnx", "--fp16", "--verify", "--pad-vocab", "64", "--logits", "padded"]),
         (&golden("gpt2"), &["--runtime-package", "genai", "--bf16"]),
         (&golden("llama"), &["--weights", "link"]),
+        (&golden("t5"), &["--runtime-package", "triton", "--weights", "link", "--verify"]),
         (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),
         (&graph("torch-bert"), &["--verify"]),
         #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]

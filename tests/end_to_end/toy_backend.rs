@@ -38,6 +38,7 @@ static BACKEND: Backend = Backend {
     emitter: &ToyEmitter,
     runtimes: &[|_: &RuntimeSettings| Box::new(ToyRuntime)],
     engines: None,
+    device: None,
     tolerances: |_, _| Tolerances { max_relative: 1e-6, ..Tolerances::F32 },
 };
 
