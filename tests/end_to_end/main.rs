@@ -9,6 +9,7 @@ mod command_line;
 mod cuda;
 mod determinism;
 mod edge_inputs;
+mod engine;
 mod errors;
 mod export;
 mod external_data;

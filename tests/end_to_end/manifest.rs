@@ -39,6 +39,8 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&golden("t5"), &["--runtime-package", "triton", "--weights", "link", "--verify"]),
         (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),
         (&graph("torch-bert"), &["--verify"]),
+        #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
+        (&golden("t5"), &["--target", "trt", "--gpu", "sm89", "--keep-onnx"]),
     ];
     for (model, more) in cases {
         let manifest = compiled(model, more);

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use planish_ir::{Graph, Op, text};
 use planish_onnx::{DEFAULT_OPSET, ExportError, ExportOptions, OPSETS, Placement, export};
-use planish_passes::{ONNX, ORT, ORT_CUDA, Options, PassError, Pipeline, TARGETS};
+use planish_passes::{ONNX, ORT, ORT_CUDA, Options, PassError, Pipeline, TARGETS, TRT};
 use planish_runtimes::{Model, Runtime};
 use planish_testing::evaluation::{difference, inputs, outputs, tolerance};
 use planish_testing::random_graph;
@@ -87,7 +87,7 @@ fn onnx_runtime_gives_what_the_interpreter_gives() {
     });
     // The graphs differ from seed to seed: of 400 were compared 400, 388 and 293, and these bounds hold for each seed.
     let outcomes = outcomes.into_inner().unwrap();
-    for (target, least) in [(&ONNX, 0.95), (&ORT, 0.9), (&ORT_CUDA, 0.6)] {
+    for (target, least) in [(&ONNX, 0.95), (&ORT, 0.9), (&ORT_CUDA, 0.6), (&TRT, 0.6)] {
         let count = |outcome| outcomes.get(&(target.name, outcome)).copied().unwrap_or(0);
         let counts = [Outcome::Compared, Outcome::Differs, Outcome::NoKernel, Outcome::NoForm].map(count);
         assert_eq!(counts.iter().sum::<u32>(), CASES, "{target}");

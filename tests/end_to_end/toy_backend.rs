@@ -22,7 +22,7 @@ use crate::support::{Silent, golden, scratch};
 static TOY: Target = Target {
     name: "toy",
     summary: "a backend of a test",
-    kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_| None },
+    kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     absorbs_biases: true,
@@ -53,7 +53,7 @@ impl Emitter for ToyEmitter {
     }
 
     fn emit(&self, graph: &Graph, part: &str, folder: &Path, options: &EmitOptions<'_>) -> anyhow::Result<Emitted> {
-        let mut emitted = OnnxEmitter.emit(graph, part, folder, options)?;
+        let mut emitted = OnnxEmitter::WHOLE.emit(graph, part, folder, options)?;
         for (name, _) in &mut emitted.files {
             let toy = name.replace("onnx", "toy");
             fs::rename(folder.join(&*name), folder.join(&toy))?;
@@ -63,7 +63,7 @@ impl Emitter for ToyEmitter {
     }
 
     fn read(&self, file: &Path, options: &ImportOptions) -> anyhow::Result<Graph> {
-        OnnxEmitter.read(file, options)
+        OnnxEmitter::WHOLE.read(file, options)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use planish_ir::ops::{Binary, BinaryKind, Cast};
-use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId};
+use planish_ir::ops::{Binary, BinaryKind, Cast, Foreign, Setting};
+use planish_ir::{DType, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::Signature;
 use crate::build::Builder;
@@ -13,11 +13,13 @@ use crate::{Example, ORT_CUDA, Options, Outcome, Pass, PassError};
 pub const SUBSTITUTE_KERNELS: Pass = Pass {
     name: "substitute-kernels",
     summary: "Replaces operators that the target has no kernel for by operators that it has kernels for. The pass runs \
-              for target ort-cuda. Operators on float16 or bfloat16 run in float32, between casts: for example \
-              comparisons, logarithms, means and running sums of bfloat16. Equality beyond opset 18 becomes \
-              `less_or_equal` and `greater_or_equal`. Operators without a substitute stay, and check-kernels reports \
-              them.",
-    numerics: "none: float32 holds every number of the half types, and results round once",
+              for targets ort-cuda and trt. Operators on float16 or bfloat16 run in float32, between casts: for \
+              example comparisons, logarithms, means and running sums of bfloat16. Operators on integers of 8 bits \
+              run in int32. Equality beyond opset 18 becomes `less_or_equal` and `greater_or_equal`. A \
+              DequantizeLinear of int32, such as a quantized bias, becomes a product with its scale. Operators without \
+              a substitute stay, and check-kernels reports them.",
+    numerics: "none: float32 holds every number of the half types, and results round once. A dequantized int32 beyond \
+               2^24 rounds to float32 first.",
     example: Example {
         target: &ORT_CUDA,
         fusion: true,
@@ -53,9 +55,18 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     Ok(changed.into())
 }
 
-/// The signature of an operator in float32, where it is one of half precision.
+/// The type that has kernels more often and holds every number of a type, if there is one.
+fn wider(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::F16 | DType::Bf16 => Some(DType::F32),
+        DType::I8 | DType::U8 => Some(DType::I32),
+        _ => None,
+    }
+}
+
+/// The signature of an operator on wider types.
 fn widened<'a>(signature: &Signature<'a>) -> Signature<'a> {
-    let widened = |dtype: DType| if matches!(dtype, DType::F16 | DType::Bf16) { DType::F32 } else { dtype };
+    let widened = |dtype: DType| wider(dtype).unwrap_or(dtype);
     Signature {
         mnemonic: signature.mnemonic,
         operands: signature.operands.iter().map(|(name, dtype)| (*name, widened(*dtype))).collect(),
@@ -65,7 +76,7 @@ fn widened<'a>(signature: &Signature<'a>) -> Signature<'a> {
 
 struct Substitutes<'a> {
     options: &'a Options,
-    /// Values of half types in float32, each cast once.
+    /// Values of narrow types in the wider type, each cast once.
     widened: HashMap<ValueId, ValueId>,
 }
 
@@ -77,6 +88,9 @@ impl Substitutes<'_> {
     fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
         let (op, outputs) = (graph.node(node).op.clone(), graph.node(node).outputs.clone());
         let like = outputs[0];
+        if let Op::Foreign(foreign) = &op {
+            return self.foreign(graph, foreign, like);
+        }
         let signature = Signature::of(graph, graph.node(node));
         if !self.lacks(&signature) {
             return Ok(Step::Keep);
@@ -111,16 +125,60 @@ impl Substitutes<'_> {
         Ok(Step::Replace(narrowed.collect::<Result<_, _>>()?))
     }
 
-    /// A value in float32, if it is in half precision.
-    fn widen(&mut self, graph: &mut Rewriter<'_>, value: ValueId, like: ValueId) -> Result<ValueId, PassError> {
-        if !matches!(graph.ty(value).dtype, DType::F16 | DType::Bf16) {
-            return Ok(value);
+    /// A `DequantizeLinear` of int32 as a product, where the target does not take the operator.
+    fn foreign(&self, graph: &mut Rewriter<'_>, foreign: &Foreign, like: ValueId) -> Result<Step, PassError> {
+        let [Some(x), Some(scale), ref zero @ ..] = foreign.inputs[..] else { return Ok(Step::Keep) };
+        let ty = graph.ty(x).clone();
+        let symmetric = zero.iter().flatten().all(|zero| is_zero(graph, *zero));
+        let int32 = foreign.is("DequantizeLinear") && ty.dtype == DType::I32 && symmetric;
+        let result = graph.ty(like).dtype;
+        let axis = match foreign.setting("axis") {
+            Some(Setting::Int(axis)) => *axis,
+            _ => 1,
+        };
+        let Some(dims) = scale_dims(&ty.shape, &graph.ty(scale).shape, axis) else { return Ok(Step::Keep) };
+        if !int32 || !result.is_float() || (self.options.target.kernels.foreign)(graph, foreign).is_none() {
+            return Ok(Step::Keep);
         }
+        let mut l = Builder::at(graph, like);
+        let numbers = l.cast(x, DType::F32)?;
+        let scale = l.cast(scale, DType::F32)?;
+        let scale = l.reshape(scale, dims)?;
+        let product = l.binary(BinaryKind::Mul, numbers, scale)?;
+        Ok(Step::Replace(vec![l.cast(product, result)?]))
+    }
+
+    /// A value in the wider type, if there is one.
+    fn widen(&mut self, graph: &mut Rewriter<'_>, value: ValueId, like: ValueId) -> Result<ValueId, PassError> {
+        let Some(to) = wider(graph.ty(value).dtype) else { return Ok(value) };
         if let Some(widened) = self.widened.get(&value) {
             return Ok(*widened);
         }
-        let widened = graph.part(Cast { x: value, to: DType::F32 }, like)?;
+        let widened = graph.part(Cast { x: value, to }, like)?;
         self.widened.insert(value, widened);
         Ok(widened)
+    }
+}
+
+/// Whether a value is a weight whose bytes are all 0.
+pub(super) fn is_zero(graph: &Graph, value: ValueId) -> bool {
+    let bytes = graph.weight(value).and_then(|weight| weight.read().ok());
+    bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+}
+
+/// The shape in which a scale of one number, or of one for each index of an axis, multiplies a tensor.
+fn scale_dims(x: &Shape, scale: &Shape, axis: i64) -> Option<Vec<Dim>> {
+    let one = Dim::constant(1);
+    match scale.rank() {
+        0 => Some(Vec::new()),
+        1 if scale[0] == one => Some(Vec::new()),
+        1 => {
+            let rank = i64::try_from(x.rank()).ok()?;
+            let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+            let mut dims = vec![one; x.rank()];
+            *dims.get_mut(axis)? = scale[0].clone();
+            Some(dims)
+        }
+        _ => None,
     }
 }

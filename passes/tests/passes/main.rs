@@ -14,3 +14,4 @@ mod padded;
 mod share;
 mod support;
 mod target;
+mod trt_operators;

@@ -14,7 +14,7 @@ static TOY: Target = Target {
         },
         domains: &["toy"],
         foreign: |_, _| None,
-        value: |_| None,
+        value: |_, _| None,
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,

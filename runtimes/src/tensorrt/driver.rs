@@ -22,7 +22,10 @@ pub fn devices() -> Result<Vec<Device>, Unavailable> {
     // SAFETY: loading libcuda runs its constructors; it is the driver of this machine.
     if !unsafe { sys::is_culib_present() } {
         let reason = "there is no CUDA driver: libcuda.so is not there".to_owned();
-        return Err(unavailable(reason, "run it on a machine with an NVIDIA GPU and its driver"));
+        return Err(unavailable(
+            reason,
+            "run it on a machine with an NVIDIA GPU and its driver; --runtime ort runs the ONNX graph of an artifact that has one",
+        ));
     }
     let failed = |e: DriverError| {
         let reason = format!("the CUDA driver does not work: {e}");

@@ -29,6 +29,9 @@ pub struct Message {
     pub text: String,
 }
 
+/// What the messages have in common that follow other errors on a machine without a CUDA driver.
+const NO_DRIVER: &str = "(cudaError 35: ";
+
 /// What begins the message that lists the layers of an engine.
 const LAYERS: &str = "Layers:\n";
 
@@ -75,9 +78,13 @@ impl Logger {
     /// The errors so far as one text, or what is said where there is none.
     pub(super) fn errors(&self, otherwise: &str) -> String {
         let messages = lock(&self.messages.kept);
-        let errors: Vec<&str> =
-            messages.iter().filter(|m| m.severity <= Severity::Error).map(|m| m.text.trim()).collect();
-        if errors.is_empty() { otherwise.to_owned() } else { errors.join("; ") }
+        let texts = messages.iter().filter(|m| m.severity <= Severity::Error).map(|m| m.text.trim());
+        let (driver, own): (Vec<&str>, Vec<&str>) = texts.partition(|text| text.contains(NO_DRIVER));
+        match (own.is_empty(), driver.is_empty()) {
+            (false, _) => own.join("; "),
+            (true, false) => driver.join("; "),
+            (true, true) => otherwise.to_owned(),
+        }
     }
 }
 

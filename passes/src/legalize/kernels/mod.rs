@@ -4,7 +4,7 @@ pub(crate) mod tables;
 pub(crate) mod tensorrt;
 
 use planish_ir::ops::Foreign;
-use planish_ir::{DType, Graph, Node, Op, Type, ValueId};
+use planish_ir::{DType, Graph, Node, Op, ValueId};
 
 use super::{attention, mask};
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError, Target};
@@ -47,12 +47,12 @@ fn unsupported(graph: &Graph, options: &Options) -> Vec<String> {
     let inputs = graph.inputs().iter().map(|input| ("input", *input));
     let weights = graph.weights().map(|(weight, ..)| ("weight", weight));
     let values = inputs.chain(weights).filter_map(|(kind, value)| {
-        let reason = (options.target.kernels.value)(graph.type_of(value))?;
+        let reason = (options.target.kernels.value)(graph, value)?;
         Some(line(kind, value, reason))
     });
     let nodes = graph.nodes().filter_map(|(_, node)| {
         let reason = missing(graph, node, options)?;
-        Some(line(&node.op.kind().to_string(), node.outputs[0], reason))
+        Some(line(node.op.kind(), node.outputs[0], reason))
     });
     values.chain(nodes).collect()
 }
@@ -68,8 +68,8 @@ pub struct Kernels {
     /// Why the target cannot run an operator that passes through, of one of these domains. Operators of the default
     /// domain are what they are at the opset that is written: the export checks that.
     pub foreign: fn(&Graph, &Foreign) -> Option<String>,
-    /// Why the target cannot hold an input or a weight of a type.
-    pub value: fn(&Type) -> Option<String>,
+    /// Why the target cannot hold an input or a weight.
+    pub value: fn(&Graph, ValueId) -> Option<String>,
 }
 
 /// An operator and the element types that a kernel is chosen by.

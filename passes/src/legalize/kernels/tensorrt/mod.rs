@@ -3,20 +3,15 @@
 mod operators;
 
 use planish_ir::ops::{Foreign, Setting};
-use planish_ir::{DType, Graph, Type, ValueId};
+use planish_ir::{DType, Graph, Node, Op, Type, ValueId};
 
 use super::Signature;
 use super::tables::{missing, onnx_name, standard};
-use operators::{CONSTANTS, GROUPS, HELD, subject};
+use crate::legalize::substitute::is_zero;
+use operators::{CONSTANTS, GROUPS, HELD, QUANTIZED, subject};
 
-/// The first opset that the parser does not document.
-const OPSET_END: u32 = 25;
-
-/// Why TensorRT takes no operator of a signature at an opset.
+/// Why TensorRT takes no operator of a signature. Its parser reads every opset in the same way.
 pub(crate) fn tensorrt(signature: &Signature<'_>, opset: u32) -> Option<String> {
-    if opset >= OPSET_END {
-        return Some(format!("TensorRT reads opsets up to {}", OPSET_END - 1));
-    }
     standard(signature, opset).or_else(|| {
         missing(signature, |name| match name {
             "select.condition" => Some(&[DType::Bool]),
@@ -27,8 +22,22 @@ pub(crate) fn tensorrt(signature: &Signature<'_>, opset: u32) -> Option<String> 
     })
 }
 
+/// Why TensorRT does not hold an input or a weight.
+pub(crate) fn tensorrt_value(graph: &Graph, value: ValueId) -> Option<String> {
+    let quantized = graph.weight(value).is_some_and(|weight| QUANTIZED.contains(&weight.dtype()));
+    let is_moved = |node: &Node| match &node.op {
+        Op::Foreign(foreign) if foreign.is("DequantizeLinear") || foreign.is("QuantizeLinear") => false,
+        op => op.operands().contains(&value),
+    };
+    let outside = || graph.outputs().iter().any(|output| output.value == value);
+    if quantized && (outside() || graph.nodes().any(|(_, node)| is_moved(node))) {
+        return Some("TensorRT takes constants of quantized types into DequantizeLinear only".to_owned());
+    }
+    unheld(graph.type_of(value))
+}
+
 /// Why TensorRT holds no value of a type.
-pub(crate) fn tensorrt_value(ty: &Type) -> Option<String> {
+fn unheld(ty: &Type) -> Option<String> {
     match ty {
         Type::Tensor(_) | Type::Unranked(_) => {
             let dtype = ty.dtype().filter(|dtype| !HELD.contains(dtype))?;
@@ -46,8 +55,8 @@ pub(crate) fn tensorrt_value(ty: &Type) -> Option<String> {
 /// The element types of an operator of ONNX; `None` where TensorRT does not have the operator, whatever its name is
 /// spelled like.
 fn types(operator: &str) -> Option<&'static [DType]> {
-    let is_named = |name: &&str| name.eq_ignore_ascii_case(operator);
-    GROUPS.iter().find(|group| group.operators.iter().any(is_named)).map(|group| group.types)
+    let is_named = |name: &str| name.eq_ignore_ascii_case(operator);
+    GROUPS.iter().find(|group| group.operators.split(' ').any(is_named)).map(|group| group.types)
 }
 
 /// Why TensorRT does not take an operator that passes through.
@@ -62,14 +71,14 @@ pub(crate) fn tensorrt_foreign(graph: &Graph, foreign: &Foreign) -> Option<Strin
     if let Some(dtype) = dtype.filter(|dtype| !types.contains(dtype)) {
         return Some(format!("TensorRT has no {operator} for {dtype}"));
     }
-    let constants = CONSTANTS.iter().filter(|(operators, ..)| operators.contains(&operator));
+    let constants = CONSTANTS.iter().filter(|(operators, ..)| operators.split(' ').any(|name| name == operator));
     for (_, at, name) in constants {
         if !node.is_constant(*at) {
             return Some(format!("TensorRT needs a constant `{name}`"));
         }
     }
     let results = foreign.results.0.iter().flatten();
-    node.limit().map(str::to_owned).or_else(|| results.filter_map(tensorrt_value).next())
+    node.limit().map(str::to_owned).or_else(|| results.filter_map(unheld).next())
 }
 
 /// Why there is no operator of a name.
@@ -109,9 +118,7 @@ impl Operator<'_> {
 
     /// Whether all bytes of a constant operand are 0, or it is left out.
     fn is_zero(&self, at: usize) -> bool {
-        let Some(value) = self.operand(at) else { return true };
-        let bytes = self.graph.weight(value).and_then(|weight| weight.read().ok());
-        bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+        self.operand(at).is_none_or(|value| is_zero(self.graph, value))
     }
 
     fn int(&self, name: &str, default: i64) -> i64 {
@@ -136,6 +143,11 @@ impl Operator<'_> {
         }
     }
 
+    /// The number of dimensions of the first operand; 0 where it is unknown.
+    fn rank(&self) -> usize {
+        self.operand(0).map_or(0, |value| self.graph.ty(value).shape.rank())
+    }
+
     /// How many results are there.
     fn results(&self) -> usize {
         self.foreign.results.0.iter().flatten().count()
@@ -145,6 +157,7 @@ impl Operator<'_> {
     fn limit(&self) -> Option<&'static str> {
         let (limited, reason) = match self.foreign.op.0.as_str() {
             "AveragePool" | "LpPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),
+            "LpPool" if self.rank() < 4 => (true, "TensorRT has LpPool of two and three dimensions"),
             "MaxPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),
             "MaxPool" => (self.results() > 1, "TensorRT has no indices of MaxPool"),
             "LayerNormalization" => (self.results() > 1, "TensorRT gives the first result of LayerNormalization only"),
@@ -171,10 +184,9 @@ impl Operator<'_> {
             "ScatterElements" | "ScatterND" => {
                 (self.text("reduction", "none") != "none", "TensorRT scatters without a reduction only")
             }
-            "TopK" if self.int("sorted", 1) == 0 => (true, "TensorRT has sorted results of TopK only"),
             "TopK" => {
                 let most = self.integers(1).and_then(|k| k.first().copied()).unwrap_or(0);
-                (most >= TOP_K_END, "TensorRT has TopK for K below 3840")
+                (most > MOST_OF_TOP_K, "TensorRT has TopK of 3840 elements at most")
             }
             _ => return None,
         };
@@ -182,5 +194,5 @@ impl Operator<'_> {
     }
 }
 
-/// The first K that TopK does not have.
-const TOP_K_END: i64 = 3840;
+/// The largest K of TopK.
+const MOST_OF_TOP_K: i64 = 3840;

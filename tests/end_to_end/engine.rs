@@ -1,0 +1,353 @@
+//! Engines of TensorRT from the command line: profiles, errors of usage, what is left without the library, and engines that
+//! TensorRT-RTX builds on machines without a GPU.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{Done, golden, names, planish, planish_compile, scratch, text};
+
+/// Where no library is.
+const NOWHERE: [&str; 4] = ["--target", "trt", "--trt-lib", "/nonexistent"];
+
+/// A golden compiled without a library.
+fn without_library(name: &str, out: &Path, more: &[&str]) -> Done {
+    planish_compile(&golden(name), out, &[&NOWHERE[..], more].concat())
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// The ranges of symbols of each part's profiles, as options say them.
+fn ranges(folder: &Path) -> BTreeMap<String, Vec<String>> {
+    let range = |range: &Value| format!("{}:{}:{}", range["min"], range["opt"], range["max"]);
+    let profile = |profile: &Value| {
+        let symbols = profile["symbols"].as_object().unwrap().iter();
+        symbols.map(|(symbol, sizes)| format!("{symbol}={}", range(sizes))).collect::<Vec<_>>().join(",")
+    };
+    let parts = read(&folder.join("profiles.json"));
+    let parts = parts["parts"].as_array().unwrap().iter();
+    let profiles = |part: &Value| part["profiles"].as_array().unwrap().iter().map(profile).collect();
+    parts.map(|part| (part["name"].as_str().unwrap().to_owned(), profiles(part))).collect()
+}
+
+#[test]
+fn profiles_follow_from_the_model() {
+    /// A part with its profiles.
+    type Part = (&'static str, &'static [&'static str]);
+    let cases: &[(&str, &[Part])] = &[
+        ("bert", &[("model", &["batch_size=1:1:32,sequence_length=1:32:32"])]),
+        ("vit", &[("model", &["batch_size=1:1:32"])]),
+        (
+            "gpt2",
+            &[(
+                "model",
+                &[
+                    "batch_size=1:1:4,past_sequence_length=0:0:0,sequence_length=1:64:64",
+                    "batch_size=1:1:4,past_sequence_length=1:32:63,sequence_length=1:1:1",
+                ],
+            )],
+        ),
+        (
+            "llama",
+            &[(
+                "model",
+                &[
+                    "batch_size=1:1:4,past_sequence_length=0:0:0,sequence_length=1:64:64",
+                    "batch_size=1:1:4,past_sequence_length=1:32:63,sequence_length=1:1:1",
+                ],
+            )],
+        ),
+        (
+            "t5",
+            &[
+                ("encoder_model", &["batch_size=1:1:4,encoder_sequence_length=1:128:1024"]),
+                (
+                    "decoder_model",
+                    &["batch_size=1:1:4,decoder_sequence_length=1:128:1024,encoder_sequence_length=1:128:1024"],
+                ),
+                (
+                    "decoder_with_past_model",
+                    &["batch_size=1:1:4,decoder_sequence_length=1:1:1,encoder_sequence_length=1:128:1024,\
+                       past_decoder_sequence_length=1:512:1023"],
+                ),
+            ],
+        ),
+    ];
+    let folder = scratch();
+    for (model, expected) in cases {
+        let out = folder.path().join(model);
+        without_library(model, &out, &[]).exits(4, &[]);
+        let expected = expected.iter().map(|(part, profiles)| {
+            ((*part).to_owned(), profiles.iter().map(|profile| (*profile).to_owned()).collect::<Vec<_>>())
+        });
+        assert_eq!(ranges(&out), expected.collect(), "{model}");
+    }
+}
+
+#[test]
+fn sums_of_symbols_have_the_sums_of_their_sizes() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let shapes = "batch_size=1:2:3,past_sequence_length=0:16:48,sequence_length=1:4:16";
+    without_library("gpt2", &out, &["--shapes", shapes]).exits(4, &[]);
+    let profiles = read(&out.join("profiles.json"));
+    let inputs = &profiles["parts"][0]["profiles"][0]["inputs"];
+    assert_eq!(inputs[0], json!({"name": "input_ids", "min": [1, 1], "opt": [2, 4], "max": [3, 16]}));
+    assert_eq!(inputs[1], json!({"name": "attention_mask", "min": [1, 1], "opt": [2, 20], "max": [3, 64]}));
+    let name = "past_key_values.0.key";
+    assert_eq!(inputs[3], json!({"name": name, "min": [1, 4, 0, 12], "opt": [2, 4, 16, 12], "max": [3, 4, 48, 12]}));
+}
+
+/// A part takes the symbols that it has: profiles that differ in others are one.
+#[test]
+fn parts_take_their_symbols() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let shapes = |past: &str| {
+        format!(
+            "batch_size=1,encoder_sequence_length=1:8:16,decoder_sequence_length=1,past_decoder_sequence_length={past}"
+        )
+    };
+    let (first, second) = (shapes("1:2:3"), shapes("4:5:6"));
+    without_library("t5", &out, &["--shapes", &first, "--shapes", &second]).exits(4, &[]);
+    let counts: Vec<usize> = ranges(&out).values().map(Vec::len).collect();
+    assert_eq!(counts, [1, 2, 1], "decoder_model, decoder_with_past_model, encoder_model");
+}
+
+#[test]
+fn ranges_that_do_not_fit_are_errors_of_usage() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let cases: &[(&str, &str, &[&str])] = &[
+        ("bert", "batch=1,sequence_length=1:8:16", &["`batch`", "the model has `batch_size` (of input_ids"]),
+        ("bert", "batch_size=1:8:32", &["`sequence_length` has no range", "input_ids, attention_mask", "--shapes"]),
+        ("bert", "batch_size=8:1:32,sequence_length=8", &["batch_size=8:1:32 of input_ids", "do not rise"]),
+        ("bert", "batch_size=1:9:8,sequence_length=8", &["batch_size=1:9:8", "do not rise"]),
+        ("bert", "batch_size=0:1:8,sequence_length=8", &["batch_size=0:1:8", "may be 0"]),
+        ("bert", "batch_size=1,sequence_length=1:8:33", &["sequence_length=1:8:33", "takes 32 tokens at most"]),
+        ("gpt2", "batch_size=1,sequence_length=0:1:2,past_sequence_length=0", &["sequence_length=0:1:2", "may be 0"]),
+        ("gpt2", "batch_size=1,sequence_length=1,past_sequence_length=0:1:65", &["past_key_values.0.key", "64 tokens"]),
+        ("vit", "batch_size=1,height=16", &["`height`", "`batch_size` (of pixel_values)"]),
+        ("bert", "batch_size=1:2,sequence_length=8", &["1:2", "MIN:OPT:MAX"]),
+        ("bert", "batch_size=1,batch_size=2,sequence_length=8", &["`batch_size` twice"]),
+    ];
+    for (model, shapes, parts) in cases {
+        let more = ["--target", "trt", "--shapes", shapes];
+        planish_compile(&golden(model), &out, &more).exits(2, parts);
+        assert_eq!(names(folder.path()), [""; 0], "{shapes}");
+    }
+    for option in ["--refit", "--gpu=sm89", "--keep-onnx", "--print-trtexec", "--workspace=1GiB"] {
+        let name = option.split('=').next().unwrap();
+        planish_compile(&golden("bert"), &out, &[option]).exits(2, &[name, "add --target trt"]);
+    }
+    planish_compile(&golden("bert"), &out, &["--shapes", "batch_size=1:8:32"])
+        .exits(2, &["batch_size", "--target trt"]);
+    for (option, part) in
+        [("--gpu=sm90", "sm89, sm120"), ("--trt-flags=FP16", "STRICT_NANS"), ("--tiling=some", "fast")]
+    {
+        planish_compile(&golden("bert"), &out, &["--target", "trt", option]).exits(2, &[part]);
+    }
+}
+
+#[test]
+fn without_the_library_the_graph_and_its_profiles_stay() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let done = without_library("bert", &out, &["--fp16"]).exits(4, &["no engine", "planish build-engine"]);
+    assert!(done.stdout.contains("model.onnx"), "{}", done.stdout);
+    let kept = names(&out);
+    assert!(["model.onnx", "profiles.json"].iter().all(|name| kept.iter().any(|other| other == name)), "{kept:?}");
+    assert!(!kept.iter().any(|name| name.ends_with(".engine")), "{kept:?}");
+    planish(["build-engine", text(&out), "--trt-lib", "/nonexistent"]).exits(4, &["no engine", "/nonexistent"]);
+    assert_eq!(names(&out), kept);
+    planish(["verify", text(&out)]).succeeds();
+    planish(["build-engine", text(&out), "--shapes", "batch_size=1"]).exits(2, &["`sequence_length` has no range"]);
+    let other = folder.path().join("other");
+    planish_compile(&golden("bert"), &other, &[]).succeeds();
+    planish(["build-engine", text(&other)]).exits(1, &["target ort", "--target trt"]);
+}
+
+#[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
+mod built {
+    use std::process::Command;
+
+    use planish_runtimes::tensorrt::{Capability, Plan, devices};
+
+    use super::*;
+
+    /// A golden compiled for one GPU, in half precision.
+    fn compiled(name: &str, out: &Path, more: &[&str]) -> Done {
+        planish_compile(&golden(name), out, &[&["--target", "trt", "--fp16", "--gpu", "sm89"], more].concat())
+    }
+
+    #[test]
+    fn an_artifact_has_an_engine_in_place_of_its_graph() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        let done = compiled("bert", &out, &["--verify"]).exits(0, &[]);
+        assert!(done.stdout.contains("model.engine") && done.stdout.contains("verified"), "{}", done.stdout);
+        assert_eq!(names(&out), ["config.json", "model.engine", "model.layers.json", "planish.json", "profiles.json"]);
+        let plan = Plan::read(&out.join("model.engine")).unwrap();
+        assert_eq!(plan.capabilities, [Capability::Sm89]);
+        let manifest = read(&out.join("planish.json"));
+        let engine = &manifest["parts"][0]["engine"];
+        assert_eq!((&engine["bytes"], &engine["version"]), (&json!(plan.bytes), &json!(plan.version.to_string())));
+        assert_eq!((&engine["profiles"], &engine["capabilities"]), (&json!(1), &json!(["sm89"])));
+        assert_eq!(engine["layers"]["attentions"], json!(2));
+        assert_eq!(manifest["parts"][0]["files"], json!(["model.engine"]));
+        planish(["verify", text(&out), "--runtime", "ort"])
+            .exits(1, &["has the engine of model and no ONNX file", "--keep-onnx"]);
+        if devices().is_err() {
+            for command in ["verify", "bench"] {
+                planish([command, text(&out)]).exits(4, &["there is no CUDA driver", "--runtime ort"]);
+            }
+        }
+        // What planish wrote is replaced without --force.
+        compiled("bert", &out, &["--keep-onnx"]).exits(0, &[]);
+        assert!(out.join("model.onnx").exists());
+        planish(["verify", text(&out), "--runtime", "ort"]).exits(0, &[]);
+    }
+
+    /// TensorRT does not give the same bytes each time; all that planish writes of it but the figures of the build is the
+    /// same.
+    #[test]
+    fn two_builds_have_the_same_manifest() {
+        let folder = scratch();
+        let manifest = |name: &str| {
+            let out = folder.path().join(name);
+            compiled("bert", &out, &[]).exits(0, &[]);
+            let mut manifest = read(&out.join("planish.json"));
+            for size in ["/files/0/bytes", "/parts/0/engine/bytes"] {
+                *manifest.pointer_mut(size).unwrap() = Value::Null;
+            }
+            (manifest, fs::read(out.join("profiles.json")).unwrap())
+        };
+        assert_eq!(manifest("one"), manifest("two"));
+    }
+
+    #[test]
+    fn a_build_finishes_what_another_machine_began() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        without_library("gpt2", &out, &["--fp16"]).exits(4, &[]);
+        let build = |more: &[&str]| planish([&["build-engine", text(&out), "--gpu", "sm89"], more].concat());
+        build(&["--keep-onnx"]).exits(0, &[]);
+        let engine = |out: &Path| read(&out.join("planish.json"))["parts"][0]["engine"].clone();
+        assert_eq!(engine(&out)["profiles"], json!(2));
+        let shapes = "batch_size=1,past_sequence_length=0:1:63,sequence_length=1";
+        let done = build(&["--shapes", shapes, "--json"]).exits(0, &[]);
+        let document: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert!(document["engines"][0]["seconds"].as_f64().unwrap() > 0.0);
+        assert_eq!(engine(&out)["profiles"], json!(1));
+        assert_eq!(ranges(&out)["model"], ["batch_size=1:1:1,past_sequence_length=0:1:63,sequence_length=1:1:1"]);
+        assert_eq!(names(folder.path()), ["out"]);
+        assert!(!out.join("model.onnx").exists());
+        build(&[]).exits(1, &["no ONNX file of it", "--keep-onnx"]);
+    }
+
+    #[test]
+    fn all_parts_have_engines() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        compiled("t5", &out, &[]).exits(0, &[]);
+        let engines = names(&out).into_iter().filter(|name| name.ends_with(".engine")).collect::<Vec<_>>();
+        assert_eq!(engines, ["decoder_model.engine", "decoder_with_past_model.engine", "encoder_model.engine"]);
+    }
+
+    #[test]
+    fn engines_are_inspected() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        compiled("bert", &out, &[]).exits(0, &[]);
+        let engine = out.join("model.engine");
+        for path in [&out, &engine] {
+            let shown = planish(["inspect", text(path)]).succeeds().stdout;
+            for part in
+                ["runs on    sm89", "batch_size=1:1:32, sequence_length=1:32:32", "kernels of attention: 2", "gemm"]
+            {
+                assert!(shown.contains(part), "{part}: {shown}");
+            }
+        }
+        let shown = planish(["inspect", text(&out), "--json"]).succeeds().stdout;
+        let document: Value = serde_json::from_str(&shown).unwrap();
+        let layers = document["engines"][0]["build"]["layers"].as_array().unwrap();
+        let attention = layers.iter().find(|layer| layer["name"].as_str().unwrap().contains("mha")).unwrap();
+        let nodes: Vec<&str> = attention["nodes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert!(nodes.contains(&"encoder.layer.0.attention/softmax"), "{nodes:?}");
+        // Alone it has its header.
+        let alone = folder.path().join("alone.engine");
+        fs::copy(&engine, &alone).unwrap();
+        let shown = planish(["inspect", text(&alone)]).succeeds().stdout;
+        assert!(shown.contains("sm89") && shown.contains("not known"), "{shown}");
+        let bytes = fs::read(&engine).unwrap();
+        fs::write(&alone, &bytes[..bytes.len() / 2]).unwrap();
+        planish(["inspect", text(&alone)]).exits(1, &["alone.engine", "truncated"]);
+        fs::write(&alone, b"something else").unwrap();
+        planish(["inspect", text(&alone)]).exits(1, &["alone.engine", "no engine of TensorRT-RTX"]);
+        fs::write(&engine, &bytes[..bytes.len() / 2]).unwrap();
+        planish(["inspect", text(&out)]).exits(1, &["model.engine", "cut off"]);
+    }
+
+    /// A limit on the size of files behaves as a disk that fills up: it has room for the graph and not for the engine.
+    #[test]
+    fn an_engine_that_cannot_be_written() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        let limited = |command: &str| {
+            let script = format!("trap '' XFSZ; ulimit -f 1000; exec \"$0\" {command}");
+            let binary = Path::new(env!("CARGO_BIN_EXE_planish"));
+            let done = Command::new("sh").args(["-c", &script]).args([binary, &golden("bert"), &out]).output().unwrap();
+            Done::from(done).exits(1, &["cannot write", "model.engine", "File too large"])
+        };
+        limited("compile \"$1\" -o \"$2\" --target trt --gpu sm89");
+        assert_eq!(names(folder.path()), [""; 0]);
+        without_library("bert", &out, &[]).exits(4, &[]);
+        let kept = names(&out);
+        limited("build-engine \"$2\" --gpu sm89");
+        assert_eq!(names(folder.path()), ["out"]);
+        assert_eq!(names(&out), kept);
+    }
+
+    #[test]
+    fn commands_of_nvidias_tool() {
+        let folder = scratch();
+        let out = folder.path().join("an artifact");
+        let more = [
+            "--print-trtexec",
+            "--keep-onnx",
+            "--workspace",
+            "1GiB",
+            "--builder-optimization-level",
+            "2",
+            "--sparse-weights",
+            "--max-aux-streams",
+            "1",
+            "--tiling",
+            "fast",
+            "--trt-flags",
+            "STRICT_NANS,MONITOR_MEMORY",
+            "--shapes",
+            "batch_size=1:2:4,sequence_length=8",
+        ];
+        let done = compiled("bert", &out, &more).exits(0, &[]);
+        let lines: Vec<&str> = done.stdout.lines().take(2).collect();
+        let at = out.display();
+        let shapes = |name: &str, rows: u32| {
+            let inputs = ["input_ids", "attention_mask", "token_type_ids"].map(|input| format!("{input}:{rows}x8"));
+            format!("--{name}Shapes={}", inputs.join(","))
+        };
+        let expected = format!(
+            "tensorrt_rtx '--onnx={at}/model.onnx' {} {} {} --computeCapabilities=89 --memPoolSize=workspace:1024 \
+             --builderOptimizationLevel=2 --noTF32 --sparsity=enable --maxAuxStreams=1 --tilingOptimizationLevel=fast \
+             --monitorMemory '--saveEngine={at}/model.engine' --skipInference",
+            shapes("min", 1),
+            shapes("opt", 2),
+            shapes("max", 4),
+        );
+        assert_eq!(lines, [expected.as_str(), "# the tool has no option for STRICT_NANS"]);
+    }
+}
