@@ -202,7 +202,7 @@ gpu-check: build ## compile goldens for GPU_TARGETS, verify them on the GPU, and
 	  out=$(GPU_CHECK)/$$target-$$golden$$half; \
 	  echo "== $$target $$golden $$half"; \
 	  $(PLANISH) compile fixtures/goldens/$$golden -o $$out --target $$target $$half || exit; \
-	  $(PLANISH) verify $$out && $(PLANISH) bench $$out --batch 1,8 || exit; \
+	  $(PLANISH) verify $$out && $(PLANISH) bench $$out --batch 1,4 || exit; \
 	done; done; done
 
 # Needs valgrind. The suppressions are for a read past a string in glibc's own loader.

@@ -51,6 +51,10 @@ pub trait Session {
     /// The outputs, in the model's order.
     fn outputs(&self) -> &[Port];
 
+    /// Gives the open dimensions of inputs and outputs the names that these ports of the same model have for them. A
+    /// session whose file has the names keeps them.
+    fn name_dimensions(&mut self, _ports: &[Port]) {}
+
     /// The operators that run on another device than the runtime's, with how many of each: for ONNX
     /// Runtime's CUDA provider those that it leaves to the processor.
     fn elsewhere(&self) -> &[String] {
@@ -205,6 +209,16 @@ pub enum RuntimeError {
         /// The file or graph.
         model: String,
         /// What it does not compute.
+        reason: String,
+    },
+    /// It does not take inputs of these shapes; it takes others.
+    #[error("{runtime} could not run {model}: {reason}")]
+    Shapes {
+        /// The name of the runtime.
+        runtime: &'static str,
+        /// The file or graph.
+        model: String,
+        /// Which sizes it takes.
         reason: String,
     },
     /// It failed at something.

@@ -146,7 +146,9 @@ impl Artifact {
         options: SessionOptions,
     ) -> Result<Box<dyn Session>> {
         let (format, file) = self.file_for(part, runtime)?;
-        Ok(runtime.load(Model::File(format, &file), options)?)
+        let mut session = runtime.load(Model::File(format, &file), options)?;
+        session.name_dimensions(&part.ports());
+        Ok(session)
     }
 
     /// The floating-point type that it computes in.

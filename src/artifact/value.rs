@@ -1,7 +1,10 @@
 //! Names and types of inputs and outputs, in the form of `planish.json`.
 
 use planish_ir::{DType, Dim, Shape, TensorType, Type};
+use planish_runtimes::Port;
 use serde::{Deserialize, Serialize};
+
+use crate::artifact::manifest::PartManifest;
 
 /// The name and the type of an input, an output or a weight. In JSON: `name`, `dtype` and `shape`, the sizes in that being
 /// numbers where they are known, else the symbol or the sum. The `dtype` of what is not a tensor of a known number of dimensions
@@ -13,6 +16,14 @@ pub struct ValueInfo {
     pub name: String,
     /// The type.
     pub ty: Type,
+}
+
+impl PartManifest {
+    /// The inputs and the outputs, with the names of their dimensions.
+    pub(crate) fn ports(&self) -> Vec<Port> {
+        let values = self.inputs.iter().map(|input| &input.value).chain(&self.outputs);
+        values.filter_map(|value| Some(Port { name: value.name.clone(), ty: value.ty.as_tensor()?.clone() })).collect()
+    }
 }
 
 impl ValueInfo {

@@ -46,7 +46,10 @@ impl Contest {
             options.sequence.push(longest.unwrap_or(SEQUENCE).min(SEQUENCE));
         }
         for artifact in &self.artifacts {
-            artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
+            for runtime in self.runtimes_of(artifact) {
+                let parts = &artifact.manifest.parts;
+                parts.iter().try_for_each(|part| artifact.file_for(part, runtime.as_ref()).map(drop))?;
+            }
         }
         // All of them before the first is measured, which takes minutes.
         let groups = groups(&self.artifacts).into_iter().map(|group| {
@@ -136,13 +139,14 @@ impl Contest {
         for artifact in artifacts {
             for (index, part) in reference.parts.iter().enumerate() {
                 let part = artifact.part(&part.name)?;
-                let file = artifact.file(part)?;
                 let (label, precision) = (artifact.label(), artifact.manifest.precision);
-                let model = Model::File(artifact.backend.emitter.format(), &file);
                 let tolerances = (artifact.backend.tolerances)(loaded, precision);
                 for runtime in self.runtimes_of(artifact) {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
-                    let loaded = Contestant::load(&label, precision, runtime, model, session, bytes, tolerances)?;
+                    let (format, file) = artifact.file_for(part, runtime)?;
+                    let model = Model::File(format, &file);
+                    let mut loaded = Contestant::load(&label, precision, runtime, model, session, bytes, tolerances)?;
+                    loaded.session.name_dimensions(&part.ports());
                     note_elsewhere(loaded.session.as_ref(), &mut |text| observer.note(text));
                     contestants.push(loaded.of_part(index, part.padded_logits().cloned()));
                 }

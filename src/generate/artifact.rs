@@ -88,7 +88,7 @@ impl Artifact {
         }
         let searched = options.config.options(options.seed)?;
         let (ids, tokenizer) = self.ids(prompts)?;
-        check(self, &ids)?;
+        check(self, runtime.as_ref(), &ids)?;
         let GenerateOptions { threads, caching, .. } = *options;
         let loading = Loading { threads, caching, decoder_start_token: options.config.decoder_start_token };
         let mut model = load(self, runtime.as_ref(), loading)?;

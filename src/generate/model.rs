@@ -80,10 +80,10 @@ pub fn load(artifact: &Artifact, runtime: &dyn Runtime, loading: Loading) -> Res
 ///
 /// # Errors
 /// When one of that is not so.
-pub fn check(artifact: &Artifact, prompts: &[Vec<i64>]) -> Result<()> {
+pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>]) -> Result<()> {
     let kind = kind(artifact)?;
     let parts = &artifact.manifest.parts;
-    parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
+    parts.iter().try_for_each(|part| artifact.file_for(part, runtime).map(drop))?;
     let room = match kind {
         Kind::Decoder => decoder::room,
         Kind::EncoderDecoder => encoder_decoder::room,

@@ -51,7 +51,7 @@ pub struct Pair {
 /// Runs both on several cases and compares their outputs; `graph` is the model before any pass, and `longest` the
 /// most tokens in a row.
 ///
-/// A case that the reference cannot run, or that would take more memory than a case may, is skipped, and one of fewer
+/// A case that the reference cannot run, whose shapes the candidate does not take, or that would take more memory than a case may, is skipped, and one of fewer
 /// tokens or of other sides of images is run instead where that can be; the report names both. What only the candidate fails at misses.
 ///
 /// # Errors
@@ -142,7 +142,7 @@ type Named = Vec<(String, Tensor)>;
 enum Outcome {
     /// The outputs of the reference, the outputs of the candidate, and the inputs of both in the last run.
     Compared(Named, Result<Named, RuntimeError>, Named),
-    /// The reason why the reference does not run it.
+    /// The reason why the reference does not run it, or the candidate does not take its shapes.
     Refused(String),
     /// Another reference takes over.
     Replaced,
@@ -157,10 +157,10 @@ impl Pair {
             Err(error) => return Err(error.into()),
         };
         Ok(match self.reference.run(&case) {
-            Run::Ran([inputs, expected]) => {
-                let actual = case.run(self.candidate.as_mut()).map(|[_, actual]| actual);
-                Outcome::Compared(expected, actual, inputs)
-            }
+            Run::Ran([inputs, expected]) => match case.run(self.candidate.as_mut()).map(|[_, actual]| actual) {
+                Err(RuntimeError::Shapes { reason, .. }) => Outcome::Refused(reason),
+                actual => Outcome::Compared(expected, actual, inputs),
+            },
             Run::Failed(reason) => Outcome::Refused(reason),
             Run::Replaced => Outcome::Replaced,
         })

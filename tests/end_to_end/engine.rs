@@ -285,7 +285,7 @@ mod built {
         assert!(shown.contains("sm89") && shown.contains("not known"), "{shown}");
         let bytes = fs::read(&engine).unwrap();
         fs::write(&alone, &bytes[..bytes.len() / 2]).unwrap();
-        planish(["inspect", text(&alone)]).exits(1, &["alone.engine", "truncated"]);
+        planish(["inspect", text(&alone)]).exits(1, &["alone.engine", "not whole"]);
         fs::write(&alone, b"something else").unwrap();
         planish(["inspect", text(&alone)]).exits(1, &["alone.engine", "no engine of TensorRT-RTX"]);
         fs::write(&engine, &bytes[..bytes.len() / 2]).unwrap();

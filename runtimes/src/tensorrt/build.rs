@@ -41,6 +41,9 @@ impl Built {
     #[must_use]
     pub fn plan(&self) -> &[u8] {
         let (data, size) = (self.plan.data(), self.plan.size());
+        if data.is_null() {
+            return &[];
+        }
         // SAFETY: the plan owns this memory and does not change it.
         unsafe { std::slice::from_raw_parts(data.cast(), size) }
     }

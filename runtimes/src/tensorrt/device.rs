@@ -17,7 +17,7 @@ impl Gpu {
     /// When the driver fails. Whether there is a driver and a device is asked before.
     pub(super) fn first() -> Result<Self, DriverError> {
         let context = CudaContext::new(0)?;
-        // SAFETY: all memory is used in the order of one stream.
+        // SAFETY: what a stream writes is read by others only when that is done: sessions and copies wait for it.
         unsafe { context.disable_event_tracking() };
         Ok(Self { stream: context.new_stream()? })
     }
@@ -89,6 +89,8 @@ impl DeviceTensor {
             let mut to = taken.memory.try_slice_mut(index * size..(index + 1) * size)?;
             gpu.stream.memcpy_dtod(&from, &mut to).ok()?;
         }
+        // Other sessions have other streams.
+        gpu.wait().ok()?;
         Some(taken)
     }
 }

@@ -32,6 +32,9 @@ pub struct Message {
 /// What the messages have in common that follow other errors on a machine without a CUDA driver.
 const NO_DRIVER: &str = "(cudaError 35: ";
 
+/// How many messages are kept at most: a session may run for long.
+const MOST: usize = 1000;
+
 /// What begins the message that lists the layers of an engine.
 const LAYERS: &str = "Layers:\n";
 
@@ -75,9 +78,9 @@ impl Logger {
         lock(&self.messages.layers).clone()
     }
 
-    /// The errors so far as one text, or what is said where there is none.
+    /// The errors since this was asked last as one text, or what is said where there is none.
     pub(super) fn errors(&self, otherwise: &str) -> String {
-        let messages = lock(&self.messages.kept);
+        let messages = std::mem::take(&mut *lock(&self.messages.kept));
         let texts = messages.iter().filter(|m| m.severity <= Severity::Error).map(|m| m.text.trim());
         let (driver, own): (Vec<&str>, Vec<&str>) = texts.partition(|text| text.contains(NO_DRIVER));
         match (own.is_empty(), driver.is_empty()) {
@@ -117,7 +120,10 @@ unsafe extern "C" fn receive(data: *mut c_void, severity: i32, text: *const c_ch
     };
     if severity <= Severity::Warning {
         let text = text.to_string_lossy().into_owned();
-        lock(&messages.kept).push(Message { severity, text });
+        let mut kept = lock(&messages.kept);
+        if kept.len() < MOST {
+            kept.push(Message { severity, text });
+        }
     } else if text.to_bytes().starts_with(LAYERS.as_bytes()) {
         *lock(&messages.layers) = Some(text.to_string_lossy().into_owned());
     }

@@ -9,8 +9,8 @@ use super::options::Capability;
 use super::version::Version;
 use super::{ENTERPRISE, PRODUCT};
 
-/// What the header of a plan says. TensorRT-RTX's layout, found by comparing plans of different sizes, GPUs and versions;
-/// of TensorRT's plans only the version is known.
+/// What the header of a plan of TensorRT-RTX says. Its layout was found by comparing plans of different sizes, GPUs and
+/// versions. Plans of TensorRT have another one, which is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The version of the library that built it.
@@ -32,11 +32,17 @@ pub enum PlanError {
     /// The file is something else.
     #[error("it is no engine of {PRODUCT}: it does not begin with the header of one")]
     NoPlan,
-    /// Some of the file is missing.
-    #[error("the engine is truncated: its header says {expected} bytes, the file has {actual}")]
-    Truncated {
+    /// The file is cut off, or something follows the plan.
+    #[error("the engine is not whole: its header says {expected} bytes, and the file has {actual}")]
+    Length {
         /// What the header says.
         expected: u64,
+        /// The length of the file.
+        actual: u64,
+    },
+    /// The file ends in the header.
+    #[error("the engine is cut off: the file has {actual} bytes, fewer than the header of an engine")]
+    Header {
         /// The length of the file.
         actual: u64,
     },
@@ -93,7 +99,7 @@ impl Plan {
             return Err(PlanError::NoPlan);
         }
         let Ok(header) = <&[u8; HEADER]>::try_from(header) else {
-            return Err(PlanError::Truncated { expected: HEADER as u64, actual: length });
+            return Err(PlanError::Header { actual: length });
         };
         let number = |at: usize| {
             let bytes: [u8; 8] = std::array::from_fn(|i| header[at + i]);
@@ -102,7 +108,7 @@ impl Plan {
         let [major, minor, patch, build] = std::array::from_fn(|i| u32::from(header[0x18 + i]));
         let bytes = number(0x10);
         if bytes != length {
-            return Err(PlanError::Truncated { expected: bytes, actual: length });
+            return Err(PlanError::Length { expected: bytes, actual: length });
         }
         let mask = number(0x20);
         let capabilities = Capability::ALL.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);

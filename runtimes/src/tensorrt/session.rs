@@ -104,11 +104,16 @@ impl EngineSession {
         self.context.pin_mut()
     }
 
-    /// Points the context to inputs and to outputs that are made for them.
-    fn set(&mut self, inputs: &[&DeviceTensor]) -> Result<Vec<DeviceTensor>, String> {
+    /// The profile for inputs.
+    fn covering(&self, inputs: &[&DeviceTensor]) -> Result<usize, RuntimeError> {
         let shapes: Vec<(&str, &[usize])> =
             self.inputs.iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), tensor.shape())).collect();
-        let profile = shapes::covering(&self.profiles, self.profile, &shapes)?;
+        let uncovered = |reason| RuntimeError::Shapes { runtime: RUNTIME, model: self.model.clone(), reason };
+        shapes::covering(&self.profiles, self.profile, &shapes).map_err(uncovered)
+    }
+
+    /// Points the context to inputs and to outputs that are made for them.
+    fn set(&mut self, profile: usize, inputs: &[&DeviceTensor]) -> Result<Vec<DeviceTensor>, String> {
         let stream = self.gpu.stream.cu_stream();
         if profile != self.profile {
             let index = i32::try_from(profile).map_err(|e| e.to_string())?;
@@ -163,12 +168,16 @@ impl EngineSession {
         }
     }
 
-    fn outputs_of(&mut self, inputs: &[&DeviceTensor]) -> Result<Vec<(String, DeviceTensor)>, String> {
+    fn outputs_of(&mut self, inputs: &[&DeviceTensor]) -> Result<Vec<(String, DeviceTensor)>, RuntimeError> {
         // Bound inputs are no longer what the context points to.
         self.bound = None;
-        let outputs = self.set(inputs)?;
-        self.enqueue()?;
-        self.gpu.wait()?;
+        let profile = self.covering(inputs)?;
+        let outputs = self.set(profile, inputs).and_then(|outputs| {
+            self.enqueue()?;
+            self.gpu.wait()?;
+            Ok(outputs)
+        });
+        let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         Ok(self.outputs.iter().map(|port| port.name.clone()).zip(outputs).collect())
     }
 
@@ -200,12 +209,20 @@ impl Session for EngineSession {
         &self.outputs
     }
 
+    fn name_dimensions(&mut self, ports: &[Port]) {
+        for own in self.inputs.iter_mut().chain(&mut self.outputs) {
+            let same = |port: &&Port| port.name == own.name && port.ty.shape.rank() == own.ty.shape.rank();
+            if let Some(port) = ports.iter().find(same) {
+                own.ty.shape = port.ty.shape.clone();
+            }
+        }
+    }
+
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copies = ordered.into_iter().map(|tensor| self.gpu.copy(tensor)).collect::<Result<Vec<_>, _>>();
         let copies = copies.map_err(|reason| self.failed("bind inputs of", reason))?;
-        let outputs =
-            self.outputs_of(&copies.iter().collect::<Vec<_>>()).map_err(|reason| self.failed("run", reason))?;
+        let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>())?;
         let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
             Some(tensor) => Ok((name, tensor)),
             None => Err(self.failed("run", format!("the output `{name}` cannot be read"))),
@@ -225,7 +242,7 @@ impl Session for EngineSession {
             Kept::Device(kept) => Some(kept),
             _ => copy.as_ref(),
         });
-        let outputs = self.outputs_of(&values.collect::<Vec<_>>()).map_err(|reason| self.failed("run", reason))?;
+        let outputs = self.outputs_of(&values.collect::<Vec<_>>())?;
         Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Device(value)))).collect())
     }
 
@@ -234,8 +251,9 @@ impl Session for EngineSession {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let inputs = ordered.into_iter().map(|tensor| self.gpu.copy(tensor)).collect::<Result<Vec<_>, _>>();
         let inputs = inputs.map_err(|reason| self.failed("bind inputs of", reason))?;
-        let outputs =
-            self.set(&inputs.iter().collect::<Vec<_>>()).map_err(|reason| self.failed("bind inputs of", reason))?;
+        let views: Vec<&DeviceTensor> = inputs.iter().collect();
+        let profile = self.covering(&views)?;
+        let outputs = self.set(profile, &views).map_err(|reason| self.failed("bind inputs of", reason))?;
         let graph = self.record().map_err(|reason| self.failed("run", reason))?;
         self.bound = Some(Bound { inputs, outputs, graph });
         Ok(())
