@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Says which models of one operator NVIDIA's parser and builder take: fixtures/trt/parser.csv.
+"""Says which models of one operator NVIDIA's parser and builder take, in a file of comma-separated values.
 
-    trt_operators.py FOLDER > fixtures/trt/parser.csv
+    trt_operators.py FOLDER fixtures/trt/parser.csv
 
 FOLDER has what the test models_are_written_for_the_parser writes, OPERATOR-LINE-TYPE.onnx. Needs the wheels
 tensorrt_rtx_cu13_libs and tensorrt_rtx_cu13_bindings, version 1.7.1.116, and no GPU.
@@ -48,9 +48,9 @@ def main():
         types = taken.setdefault(operator, [])
         if takes(path):
             types.append(dtype)
-    print("operator,types")
-    for operator, types in taken.items():
-        print(f"{operator},{' '.join(types)}")
+    # The builder writes warnings to standard output.
+    lines = ["operator,types", *(f"{operator},{' '.join(types)}" for operator, types in taken.items())]
+    pathlib.Path(sys.argv[2]).write_text("\n".join(lines) + "\n")
 
 
 main()
