@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artifact::manifest::PartManifest;
 use crate::artifact::{Artifact, genai, triton};
-use crate::backend::Backend;
+use crate::backend::{BACKENDS, Backend};
 use crate::engine::Profiles;
 
 /// The library that an artifact is laid out for. The graphs are the same for all.
@@ -43,11 +43,29 @@ impl RuntimePackage {
         }
     }
 
+    /// Why the library loads no artifact of a target.
+    pub(crate) fn refuses(self, backend: &Backend) -> Option<String> {
+        if self != Self::Genai || backend.engines.is_none() {
+            return None;
+        }
+        let targets = BACKENDS.iter().filter(|backend| backend.engines.is_none());
+        let targets: Vec<&str> = targets.map(|backend| backend.target.name).collect();
+        Some(format!(
+            "--runtime-package genai: onnxruntime-genai loads ONNX files, and target {} has engines in their place; choose \
+             one of the targets {}, or leave out --runtime-package",
+            backend.target,
+            targets.join(", ")
+        ))
+    }
+
     /// Checks that the library can load such a model.
     ///
     /// # Errors
     /// When it cannot.
-    pub(crate) fn check(self, model: &Loaded) -> Result<()> {
+    pub(crate) fn check(self, model: &Loaded, backend: &Backend) -> Result<()> {
+        if let Some(reason) = self.refuses(backend) {
+            bail!(reason);
+        }
         match (self, model.task) {
             (Self::Optimum | Self::Triton, _) | (Self::Genai, Some(Task::TextGeneration)) => Ok(()),
             (Self::Genai, task) => bail!(

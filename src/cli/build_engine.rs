@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use planish_runtimes::Unavailable;
 
-use super::engine::{EngineArguments, EngineConsole, files, unfinished};
+use super::engine::{EngineArguments, EngineConsole, files};
 use super::written::Written;
 use super::{RuntimeArguments, print, print_json, short};
 use crate::artifact::Artifact;
-use crate::engine::{SymbolRanges, profiles_of, rebuild};
+use crate::engine::{SymbolRanges, keeps_onnx, profiles_of, rebuild};
 
 /// Build the engines of an artifact for target trt that has its ONNX files
 ///
-/// The engines take the place of those that the artifact has, if any; the ONNX files go, unless --keep-onnx keeps them.
+/// The engines take the place of those that the artifact has, if any; the ONNX files go, unless --keep-onnx
+/// keeps them or the artifact has them beside engines.
 /// What fails leaves the artifact as it is.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -38,15 +38,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
     let artifact = Artifact::open(&arguments.artifact)?;
     let profiles = profiles_of(&artifact, &arguments.shapes)?;
-    arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles)?;
+    // Before the commands are printed, which name the ONNX files.
+    artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
+    let kept = keeps_onnx(&artifact);
+    arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles, kept)?;
     let options = arguments.engine.options(&arguments.runtime.settings());
-    let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new()).map_err(|error| {
-        let missing = error.chain().any(|cause| cause.is::<Unavailable>());
-        match missing {
-            true => error.context(unfinished(&arguments.artifact)),
-            false => error,
-        }
-    })?;
+    let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new())?;
     let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
     let folder = rebuilt.publish()?;
     if arguments.json {

@@ -117,7 +117,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Print JSON: {"artifact": the folder, or null if --verify failed, "manifest": the contents of planish.json}.
-    /// With --explain-fusion also "fusion": for each part, the operators that were found and the rules that almost
+    /// With engines also "engines": for each part, the seconds and the memory that the build took. With
+    /// --explain-fusion also "fusion": for each part, the operators that were found and the rules that almost
     /// matched
     #[arg(long)]
     json: bool,
@@ -183,6 +184,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
         return Err(no_engines(option, backend.target.name));
+    }
+    if let Some(reason) = arguments.runtime_package.refuses(backend) {
+        return Err(Usage(reason).into());
     }
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
@@ -258,7 +262,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return finish(compiled, &[], arguments.json, written);
     };
     let target = compiled.draft.target().to_owned();
-    arguments.engine.print_trtexec(&target, &compiled.artifact.manifest, &profiles)?;
+    arguments.engine.print_trtexec(&target, &compiled.artifact.manifest, &profiles, false)?;
     let options = arguments.engine.options(&settings);
     match build_engines(&mut compiled.artifact, &profiles, &options, &EngineConsole::new()) {
         Ok(reports) => finish(compiled, &reports, arguments.json, start.elapsed()),

@@ -108,13 +108,22 @@ impl EngineArguments {
     }
 
     /// Prints the commands of NVIDIA's tool, if that was asked for: for the ONNX files of an artifact that will be at
-    /// `folder`.
-    pub(super) fn print_trtexec(&self, folder: &Path, manifest: &Manifest, profiles: &Profiles) -> Result<()> {
+    /// `folder`. `kept` says that the ONNX files stay without --keep-onnx too.
+    pub(super) fn print_trtexec(
+        &self,
+        folder: &Path,
+        manifest: &Manifest,
+        profiles: &Profiles,
+        kept: bool,
+    ) -> Result<()> {
         if !self.print_trtexec {
             return Ok(());
         }
         let build = self.options(&RuntimeSettings::default()).build;
         let mut text = String::new();
+        if !self.keep_onnx && !kept {
+            text += "# planish keeps the ONNX files only with --keep-onnx\n";
+        }
         for part in &manifest.parts {
             let Some(onnx) = part.files.first() else { continue };
             let engine = folder.join(manifest.layout(&part.name).engine());
@@ -230,6 +239,8 @@ impl EngineObserver for EngineConsole {
     }
 
     fn begin_part(&self, part: &str) {
+        // The bar of the part before is finished, and draws nothing more.
+        self.bar.reset();
         self.with(|phases| *phases = Phases { part: part.to_owned(), ..Phases::default() });
     }
 

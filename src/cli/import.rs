@@ -16,7 +16,7 @@ pub(super) struct ImportArguments {
     /// sizes of a profile: MIN:OPT:MAX or one number for each symbol in the shapes of inputs, such as
     /// batch_size=1:8:32,sequence_length=16:128:512; several times for several profiles [default: by the model, see
     /// profiles.json]
-    #[arg(long, value_name = "NAME=1x128")]
+    #[arg(long, value_name = "NAME=SIZES")]
     shapes: Vec<Sizes>,
     /// Cut an ONNX graph: the named values become its inputs. A value may be the output of any node
     #[arg(long, value_name = "A,B", value_delimiter = ',')]

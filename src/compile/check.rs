@@ -40,7 +40,7 @@ fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
 /// When it is of another precision than the options take, or of a kind that the runtime package does not load.
 pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Observer) -> Result<()> {
     halves(source, options)?;
-    options.package.check(source)?;
+    options.package.check(source, options.backend)?;
     options.package.warnings(source, options.backend).iter().for_each(|warning| observer.warning(warning));
     Ok(())
 }

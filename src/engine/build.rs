@@ -1,6 +1,6 @@
 //! Building the engines of an artifact.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use planish_runtimes::tensorrt::{
@@ -44,7 +44,7 @@ pub fn build_engines(
 ) -> Result<Vec<EngineReport>> {
     let library = Library::open(options.library.clone())?;
     let device = devices().ok().and_then(|devices| devices.into_iter().next());
-    let capabilities = match options.build.capabilities.is_empty() {
+    let wanted_capabilities = match options.build.capabilities.is_empty() {
         true => default_capabilities(),
         false => options.build.capabilities.clone(),
     };
@@ -58,14 +58,14 @@ pub fn build_engines(
         let onnx = artifact.file(part)?;
         observer.begin_part(&part.name);
         let build = BuildOptions {
-            capabilities: capabilities.clone(),
+            capabilities: wanted_capabilities.clone(),
             timing_cache: timing.as_ref().and_then(|file| file.read(&|warning| observer.warning(warning))),
             ..options.build.clone()
         };
         let wanted: Vec<Profile> = profiles.part(&part.name).iter().map(PartProfile::for_builder).collect();
         let built = tensorrt::build(library, &onnx, &wanted, &build, &Seen(observer));
         observer.end_part();
-        let built = built.map_err(error)?;
+        let built = built.map_err(|refused| error(refused, &part.name))?;
         let warnings = built.warnings.iter().filter(|message| message.severity == Severity::Warning);
         for warning in warnings.filter(|warning| !warning.text.contains(BINDING)) {
             observer.warning(&format!("{PRODUCT}: {}", warning.text.trim()));
@@ -78,7 +78,7 @@ pub fn build_engines(
         let layout = artifact.manifest.layout(&part.name);
         let record = write(&artifact.folder, &layout, &built)?;
         let file = layout.engine();
-        let ran_on = match ENTERPRISE {
+        let capabilities = match ENTERPRISE {
             true => device.iter().map(|device| format!("sm{}", device.capability)).collect(),
             false => Plan::read(&artifact.folder.join(&file))
                 .with_context(|| format!("{PRODUCT} wrote {file}, whose header is not that of an engine"))?
@@ -93,7 +93,7 @@ pub fn build_engines(
             record: layout.layers(),
             product: PRODUCT.to_owned(),
             version: library.version.to_string(),
-            capabilities: ran_on,
+            capabilities,
             profiles: wanted.len(),
             layers: LayerCounts {
                 count: built.layers.0.len(),
@@ -120,11 +120,16 @@ fn write(folder: &Path, layout: &PartLayout, built: &Built) -> Result<BuildRecor
     Ok(record)
 }
 
-/// An error of the builder, as the command line tells errors apart.
-fn error(error: BuildError) -> anyhow::Error {
+/// An error of the builder, as the command line tells errors apart. The ONNX file is in the folder of a draft, which users
+/// do not know and which does not stay, so the error names the part.
+fn error(error: BuildError, part: &str) -> anyhow::Error {
+    let named = || PathBuf::from(format!("part `{part}`"));
     match error {
         BuildError::Unavailable(unavailable) => unavailable.into(),
-        other => other.into(),
+        BuildError::Refused { errors, .. } => BuildError::Refused { file: named(), errors }.into(),
+        BuildError::Failed { reason, .. } => BuildError::Failed { file: named(), reason }.into(),
+        BuildError::Profile { .. } => anyhow::Error::from(error).context(format!("part `{part}`")),
+        BuildError::Option { .. } | BuildError::Cancelled => error.into(),
     }
 }
 

@@ -22,7 +22,7 @@ mod trtexec;
 pub use build::{build_engines, default_capabilities};
 pub use options::{EngineObserver, EngineOptions};
 pub use profiles::{InputSizes, PROFILES, PartProfile, PartProfiles, ProfileError, Profiles, SizeRange, SymbolRanges};
-pub use rebuild::{Rebuilt, profiles_of, rebuild};
+pub use rebuild::{Rebuilt, keeps_onnx, profiles_of, rebuild};
 pub use record::{BuildRecord, EngineReport};
 pub(crate) use symbols::usual_batch;
 pub use trtexec::{Trtexec, trtexec};

@@ -49,7 +49,11 @@ impl FromStr for SizeRange {
 
     /// `MIN:OPT:MAX`, or one number for all three.
     fn from_str(text: &str) -> Result<Self, String> {
-        let size = |text: &str| text.parse::<u32>().map(i64::from).map_err(|_| format!("`{text}` is no size"));
+        // TensorRT counts sizes in 32 bits with a sign.
+        let size = |text: &str| {
+            let size = text.parse::<i32>().ok().filter(|size| *size >= 0);
+            size.map(i64::from).ok_or_else(|| format!("`{text}` is no size from 0 to {}", i32::MAX))
+        };
         match text.split(':').collect::<Vec<_>>()[..] {
             [one] => size(one).map(Self::fixed),
             [min, opt, max] => Ok(Self { min: size(min)?, opt: size(opt)?, max: size(max)? }),
@@ -128,6 +132,25 @@ pub enum ProfileError {
         inputs: String,
         /// Why.
         reason: String,
+    },
+    /// A cache and the tokens that follow it are longer than the model takes.
+    #[error(
+        "--shapes {past}={past_range},{new}={new_range}: a cache and the tokens after it may be {tokens} tokens long, and the \
+         model takes {limit} at most; each --shapes is a profile of its own"
+    )]
+    Sum {
+        /// The symbol of the cache.
+        past: String,
+        /// Its range.
+        past_range: SizeRange,
+        /// The symbol of the tokens that follow.
+        new: String,
+        /// Its range.
+        new_range: SizeRange,
+        /// The sum of the largest sizes.
+        tokens: i64,
+        /// The longest sequence that the model takes.
+        limit: i64,
     },
     /// The sizes of an input do not follow from those of symbols.
     #[error("the input `{input}` of {part} has the shape {shape}, of which {ranges} make no range of sizes")]
@@ -274,6 +297,22 @@ fn check(parts: &[PartSymbols<'_>], ranges: &SymbolRanges, limit: Option<i64>) -
         };
         let inputs = super::symbols::inputs(parts, symbol);
         return Err(ProfileError::Range { symbol: symbol.clone(), range: *range, inputs, reason });
+    }
+    limit.map_or(Ok(()), |limit| parts.iter().try_for_each(|part| check_sums(part, ranges, limit)))
+}
+
+/// Checks that a cache and the tokens that follow it are together no longer than a part takes.
+fn check_sums(part: &PartSymbols<'_>, ranges: &SymbolRanges, limit: i64) -> Result<(), ProfileError> {
+    let of = |role: Role| ranges.0.iter().filter(move |(symbol, _)| part.role(symbol) == Some(role));
+    for (past, past_range) in of(Role::Past) {
+        for (new, new_range) in of(Role::New) {
+            let tokens = past_range.max + new_range.max;
+            if tokens > limit {
+                let (past, new) = (past.clone(), new.clone());
+                let (past_range, new_range) = (*past_range, *new_range);
+                return Err(ProfileError::Sum { past, past_range, new, new_range, tokens, limit });
+            }
+        }
     }
     Ok(())
 }

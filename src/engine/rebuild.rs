@@ -47,6 +47,12 @@ pub fn profiles_of(artifact: &Artifact, asked: &[SymbolRanges]) -> Result<Profil
     }
 }
 
+/// Whether an artifact has ONNX files beside its engines: a build of other engines keeps them then.
+#[must_use]
+pub fn keeps_onnx(artifact: &Artifact) -> bool {
+    artifact.manifest.parts.iter().any(|part| part.engine.is_some() && !part.is_engine_only())
+}
+
 /// Builds the engines of a finished artifact from its ONNX files, in a copy of its folder that shares the files.
 ///
 /// # Errors
@@ -59,12 +65,13 @@ pub fn rebuild(
 ) -> Result<Rebuilt> {
     // Before work that would be in vain.
     artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
+    let options = EngineOptions { keep_onnx: options.keep_onnx || keeps_onnx(artifact), ..options.clone() };
     let draft = Draft::create(&artifact.folder, false)?;
     share(artifact, draft.folder())?;
     profiles.write(draft.folder())?;
     let mut artifact = Artifact { folder: draft.folder().to_owned(), ..artifact.clone() };
     artifact.manifest.runtime_package.configure_profiles(&artifact, profiles)?;
-    let reports = build_engines(&mut artifact, profiles, options, observer)?;
+    let reports = build_engines(&mut artifact, profiles, &options, observer)?;
     Ok(Rebuilt { draft, artifact, reports })
 }
 

@@ -5,8 +5,8 @@
 #![cfg_attr(not(any(feature = "tensorrt-rtx", feature = "tensorrt")), allow(dead_code))]
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -36,11 +36,8 @@ impl TimingFile {
     /// What an earlier build measured. `warn` is told of a file that is none, which the next build replaces.
     pub(super) fn read(&self, warn: &dyn Fn(&str)) -> Option<Vec<u8>> {
         let read = || -> Result<Vec<u8>> {
-            let mut file = File::open(&self.0)?;
-            // A writer has no lock: it renames. This keeps a reader apart from programs that write in place.
-            file.lock_shared()?;
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes)?;
+            // Writers rename: what is here is whole.
+            let bytes = fs::read(&self.0)?;
             let Some(rest) = bytes.strip_prefix(MAGIC) else { bail!("it does not begin as one") };
             let Some((digest, measured)) = rest.split_at_checked(DIGEST) else { bail!("it is cut off") };
             if blake3::hash(measured).as_bytes() != digest {

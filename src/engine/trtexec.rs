@@ -64,6 +64,7 @@ pub fn trtexec(onnx: &Path, engine: &Path, profiles: &[PartProfile], options: &B
     words.extend(options.tiling.map(|tiling| format!("--tilingOptimizationLevel={tiling}")));
     let option = |flag: &str| FLAGS.iter().find(|(name, _)| *name == flag).map(|(_, option)| (*option).to_owned());
     words.extend(options.flags.iter().filter_map(|flag| option(flag)));
+    words.push("--profilingVerbosity=detailed".to_owned());
     words.push(format!("--saveEngine={}", engine.display()));
     words.push("--skipInference".to_owned());
     let without = options.flags.iter().copied().filter(|flag| option(flag).is_none()).collect();

@@ -131,6 +131,13 @@ fn ranges_that_do_not_fit_are_errors_of_usage() {
         ("bert", "batch_size=1,sequence_length=1:8:33", &["sequence_length=1:8:33", "takes 32 tokens at most"]),
         ("gpt2", "batch_size=1,sequence_length=0:1:2,past_sequence_length=0", &["sequence_length=0:1:2", "may be 0"]),
         ("gpt2", "batch_size=1,sequence_length=1,past_sequence_length=0:1:65", &["past_key_values.0.key", "64 tokens"]),
+        (
+            "gpt2",
+            "batch_size=1,sequence_length=64,past_sequence_length=64",
+            &["past_sequence_length=64,sequence_length=64", "128 tokens", "takes 64 at most"],
+        ),
+        ("gpt2", "batch_size=1,sequence_length=1:2:4,past_sequence_length=0:1:61", &["65 tokens"]),
+        ("bert", "batch_size=1:8:4294967295,sequence_length=8", &["4294967295", "2147483647"]),
         ("vit", "batch_size=1,height=16", &["`height`", "`batch_size` (of pixel_values)"]),
         ("bert", "batch_size=1:2,sequence_length=8", &["1:2", "MIN:OPT:MAX"]),
         ("bert", "batch_size=1,batch_size=2,sequence_length=8", &["`batch_size` twice"]),
@@ -144,6 +151,8 @@ fn ranges_that_do_not_fit_are_errors_of_usage() {
         let name = option.split('=').next().unwrap();
         planish_compile(&golden("bert"), &out, &[option]).exits(2, &[name, "add --target trt"]);
     }
+    planish_compile(&golden("gpt2"), &out, &["--target", "trt", "--runtime-package", "genai"])
+        .exits(2, &["onnxruntime-genai", "onnx, ort, ort-cuda"]);
     planish_compile(&golden("bert"), &out, &["--shapes", "batch_size=1:8:32"])
         .exits(2, &["batch_size", "--target trt"]);
     for (option, part) in
@@ -162,7 +171,10 @@ fn without_the_library_the_graph_and_its_profiles_stay() {
     let kept = names(&out);
     assert!(["model.onnx", "profiles.json"].iter().all(|name| kept.iter().any(|other| other == name)), "{kept:?}");
     assert!(!kept.iter().any(|name| name.ends_with(".engine")), "{kept:?}");
-    planish(["build-engine", text(&out), "--trt-lib", "/nonexistent"]).exits(4, &["no engine", "/nonexistent"]);
+    let done = planish(["build-engine", text(&out), "--trt-lib", "/nonexistent"]).exits(4, &["/nonexistent"]);
+    assert!(!done.stderr.contains("planish build-engine"), "{}", done.stderr);
+    let printed = planish(["build-engine", text(&out), "--trt-lib", "/nonexistent", "--print-trtexec"]).exits(4, &[]);
+    assert!(printed.stdout.starts_with("# planish keeps the ONNX files only with --keep-onnx"), "{}", printed.stdout);
     assert_eq!(names(&out), kept);
     planish(["verify", text(&out)]).succeeds();
     planish(["build-engine", text(&out), "--shapes", "batch_size=1"]).exits(2, &["`sequence_length` has no range"]);
@@ -245,7 +257,12 @@ mod built {
         assert_eq!(engine(&out)["profiles"], json!(1));
         assert_eq!(ranges(&out)["model"], ["batch_size=1:1:1,past_sequence_length=0:1:63,sequence_length=1:1:1"]);
         assert_eq!(names(folder.path()), ["out"]);
+        assert!(out.join("model.onnx").exists(), "they were kept beside the engine");
+        without_library("gpt2", &out, &["--fp16"]).exits(4, &[]);
+        build(&[]).exits(0, &[]);
         assert!(!out.join("model.onnx").exists());
+        let done = build(&["--print-trtexec"]).exits(1, &["no ONNX file of it", "--keep-onnx"]);
+        assert_eq!(done.stdout, "");
         build(&[]).exits(1, &["no ONNX file of it", "--keep-onnx"]);
     }
 
@@ -343,7 +360,7 @@ mod built {
         let expected = format!(
             "tensorrt_rtx '--onnx={at}/model.onnx' {} {} {} --computeCapabilities=89 --memPoolSize=workspace:1024 \
              --builderOptimizationLevel=2 --noTF32 --sparsity=enable --maxAuxStreams=1 --tilingOptimizationLevel=fast \
-             --monitorMemory '--saveEngine={at}/model.engine' --skipInference",
+             --monitorMemory --profilingVerbosity=detailed '--saveEngine={at}/model.engine' --skipInference",
             shapes("min", 1),
             shapes("opt", 2),
             shapes("max", 4),

@@ -33,12 +33,18 @@ pub(crate) fn tensorrt_value(graph: &Graph, value: ValueId) -> Option<String> {
     if quantized && (outside() || graph.nodes().any(|(_, node)| is_moved(node))) {
         return Some("TensorRT takes constants of quantized types into DequantizeLinear only".to_owned());
     }
+    if let Type::Unranked(_) = graph.type_of(value) {
+        return Some("TensorRT needs its number of dimensions, which is unknown".to_owned());
+    }
     unheld(graph.type_of(value))
 }
 
 /// Why TensorRT holds no value of a type.
 fn unheld(ty: &Type) -> Option<String> {
     match ty {
+        Type::Tensor(tensor) if tensor.shape.rank() > MOST_DIMENSIONS => {
+            Some(format!("TensorRT has tensors of {MOST_DIMENSIONS} dimensions at most"))
+        }
         Type::Tensor(_) | Type::Unranked(_) => {
             let dtype = ty.dtype().filter(|dtype| !HELD.contains(dtype))?;
             Some(match dtype {
@@ -107,6 +113,11 @@ impl Operator<'_> {
     /// Whether an operand is a weight, or left out.
     fn is_constant(&self, at: usize) -> bool {
         self.operand(at).is_none_or(|value| self.graph.weight(value).is_some())
+    }
+
+    /// Whether an operand is an input of the graph.
+    fn is_input(&self, at: usize) -> bool {
+        self.operand(at).is_some_and(|value| self.graph.inputs().contains(&value))
     }
 
     /// The integers of a constant operand of 64 bits.
@@ -184,6 +195,9 @@ impl Operator<'_> {
             "ScatterElements" | "ScatterND" => {
                 (self.text("reduction", "none") != "none", "TensorRT scatters without a reduction only")
             }
+            // An engine takes such an input with a profile of its values, and planish writes profiles of shapes.
+            "Expand" | "Reshape" | "Tile" => (self.is_input(1), "TensorRT takes no input of the graph as a shape"),
+            "ConstantOfShape" => (self.is_input(0), "TensorRT takes no input of the graph as a shape"),
             "TopK" => {
                 let most = self.integers(1).and_then(|k| k.first().copied()).unwrap_or(0);
                 (most > MOST_OF_TOP_K, "TensorRT has TopK of 3840 elements at most")
@@ -193,6 +207,9 @@ impl Operator<'_> {
         limited.then_some(reason)
     }
 }
+
+/// The most dimensions of a tensor.
+const MOST_DIMENSIONS: usize = 8;
 
 /// The largest K of TopK.
 const MOST_OF_TOP_K: i64 = 3840;
