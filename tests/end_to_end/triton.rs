@@ -237,5 +237,5 @@ fn an_engine_and_its_profiles() {
     let config = Reader::document(&fs::read_to_string(out.join("bert/config.pbtxt")).unwrap());
     assert_eq!(config["max_batch_size"], 2);
     assert_eq!(config["instance_group"], json!([{"count": 1, "kind": "KIND_GPU", "profile": ["0", "1"]}]));
-    planish(["verify".as_ref(), out.as_os_str()]).exits(0, &[]);
+    planish(["verify".as_ref(), out.as_os_str(), "--runtime".as_ref(), "ort".as_ref()]).exits(0, &[]);
 }
