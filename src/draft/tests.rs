@@ -30,14 +30,16 @@ fn marked(folder: PathBuf, mark: &str) {
 /// An artifact with files of the names that all have, and one of its own; each says which artifact it is of.
 fn artifact(folder: &Path, mark: &str) {
     let own = format!("{mark}.txt");
-    for name in ["config.json", "model.onnx", &own] {
-        fs::create_dir_all(folder).unwrap();
-        fs::write(folder.join(name), mark).unwrap();
+    for name in ["config.json", "m/1/model.onnx", "model.onnx", &own] {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, mark).unwrap();
     }
     let manifest = json!({
         "schema": Manifest::schema(), "producer": mark, "source": {"name": "m", "files": []}, "architecture": "bert",
         "task": null, "target": "ort", "opset": 20, "precision": "f32", "fusion": true,
-        "files": [{"name": "model.onnx", "bytes": mark.len()}], "companions": ["config.json", own],
+        "files": [{"name": "model.onnx", "bytes": mark.len()}],
+        "companions": ["config.json", "m/1/model.onnx", own],
         "parameters": 0, "parts": [], "pad_token_id": null,
     });
     fs::write(folder.join(MANIFEST), manifest.to_string()).unwrap();
@@ -130,7 +132,7 @@ fn at_each_step(
             if !acted {
                 assert_eq!(whole(&folder.path().join("out")).as_deref(), Some("new"), "{way:?}");
                 assert_eq!(names(folder.path()), ["out"], "{way:?}");
-                assert_eq!(names(&folder.path().join("out")), ["config.json", "model.onnx", "new.txt", MANIFEST]);
+                assert_eq!(names(&folder.path().join("out")), ["config.json", "m", "model.onnx", "new.txt", MANIFEST]);
                 break;
             }
             steps += 1;
@@ -140,8 +142,8 @@ fn at_each_step(
             Way::Free => 1,
             Way::Exchange => 2,
             Way::TwoSteps => 4,
-            Way::Unmovable => 2 + 2 * 4,
-            Way::Mount => 2 * 4,
+            Way::Unmovable => 2 + 2 * 5,
+            Way::Mount => 2 * 5,
         };
         assert_eq!(steps, expected, "{way:?}");
     }
@@ -163,7 +165,7 @@ fn what_fails_leaves_the_old_one() {
             let left = if old(way).is_some() { vec!["out"] } else { Vec::new() };
             assert_eq!(names(folder), left, "{way:?}");
             if old(way).is_some() {
-                assert_eq!(names(&target), ["config.json", "model.onnx", "old.txt", MANIFEST], "{way:?}");
+                assert_eq!(names(&target), ["config.json", "m", "model.onnx", "old.txt", MANIFEST], "{way:?}");
             }
         },
     );
@@ -237,7 +239,7 @@ fn what_is_killed_is_made_good_by_the_next_run() {
                 let expected = if old(way).is_some() { vec!["out"] } else { Vec::new() };
                 assert_eq!(names(&place), expected, "{way:?}");
                 if old(way).is_some() {
-                    assert_eq!(names(&target), ["config.json", "model.onnx", "old.txt", MANIFEST], "{way:?}");
+                    assert_eq!(names(&target), ["config.json", "m", "model.onnx", "old.txt", MANIFEST], "{way:?}");
                 }
             }
             fs::remove_dir_all(&place).unwrap();
@@ -255,7 +257,7 @@ fn a_kill_behind_the_last_step_leaves_the_new_one() {
     artifact(&entries_aside(&draft), "old");
     Place::of_kind(target.clone(), target.clone(), Kind::Mount).unwrap();
     assert_eq!(whole(&target).as_deref(), Some("new"));
-    assert_eq!(names(&target), ["config.json", "model.onnx", "new.txt", MANIFEST]);
+    assert_eq!(names(&target), ["config.json", "m", "model.onnx", "new.txt", MANIFEST]);
 }
 
 #[test]
@@ -276,7 +278,7 @@ fn what_a_mount_has_in_its_root_stays() {
     };
     publish(false).unwrap();
     publish(false).unwrap();
-    let all = ["config.json", "lost+found", "model.onnx", "new.txt", MANIFEST];
+    let all = ["config.json", "lost+found", "m", "model.onnx", "new.txt", MANIFEST];
     assert_eq!(names(&target), all);
     fs::write(target.join("thesis"), "years").unwrap();
     let error = publish(false).unwrap_err().to_string();
