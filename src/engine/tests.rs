@@ -28,7 +28,9 @@ fn ranges_are_read_as_they_are_shown() {
             assert_eq!(ranges(text).to_string(), text);
         }
     }
-    for text in ["", "n", "=1", "n=", "n=1:2", "n=1:2:3:4", "n=-1", "n=1,n=2", "n=1,", "n=2147483648", "n=1:2:4294967295"] {
+    for text in
+        ["", "n", "=1", "n=", "n=1:2", "n=1:2:3:4", "n=-1", "n=1,n=2", "n=1,", "n=2147483648", "n=1:2:4294967295"]
+    {
         text.parse::<SymbolRanges>().unwrap_err();
     }
 }
