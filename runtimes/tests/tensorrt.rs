@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Placement};
 use planish_runtimes::tensorrt::{
     BuildError, BuildOptions, Built, Capability, InputRange, Library, Plan, PlanError, Profile, Progress, accepts,
-    build,
+    build, devices,
 };
 use planish_testing::scratch;
 
@@ -167,6 +167,17 @@ fn phases_are_seen_and_a_build_is_cancelled() {
     let cancelling = Count { cancel: true, ..Count::default() };
     let cancelled = build_layer(&rows(1, 8, 32), &ada(), &cancelling).err().unwrap();
     assert!(matches!(cancelled, BuildError::Cancelled), "{cancelled}");
+}
+
+#[test]
+fn weights_that_can_be_replaced_need_a_driver() {
+    if devices().is_ok() {
+        return;
+    }
+    for options in [BuildOptions { refit: true, ..ada() }, BuildOptions { strip: true, ..ada() }] {
+        let refused = build_layer(&rows(1, 8, 32), &options, &()).err().unwrap();
+        assert!(matches!(&refused, BuildError::Unavailable(u) if u.reason.contains("CUDA driver")), "{refused}");
+    }
 }
 
 #[test]

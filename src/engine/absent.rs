@@ -1,8 +1,7 @@
 //! In place of the builder of engines in a program without TensorRT.
 
 use anyhow::Result;
-use planish_runtimes::Unavailable;
-use planish_runtimes::tensorrt::{Capability, RUNTIME};
+use planish_runtimes::tensorrt::{Capability, built_without};
 
 use super::{EngineObserver, EngineOptions, EngineReport, Profiles};
 use crate::artifact::Artifact;
@@ -23,11 +22,5 @@ pub fn build_engines(
     _: &EngineOptions,
     _: &dyn EngineObserver,
 ) -> Result<Vec<EngineReport>> {
-    let unavailable = Unavailable {
-        runtime: RUNTIME,
-        reason: "this planish was built without TensorRT".to_owned(),
-        looked: Vec::new(),
-        remedy: "build one with it: cargo build --release --features tensorrt-rtx".to_owned(),
-    };
-    Err(unavailable.into())
+    Err(built_without().into())
 }

@@ -18,7 +18,9 @@ impl TensorRt {
     }
 }
 
-fn unavailable() -> Unavailable {
+/// Why nothing of TensorRT can be used here.
+#[must_use]
+pub fn built_without() -> Unavailable {
     Unavailable {
         runtime: RUNTIME,
         reason: "this planish was built without TensorRT".to_owned(),
@@ -33,7 +35,7 @@ impl Runtime for TensorRt {
     }
 
     fn check(&self) -> Result<Description, Unavailable> {
-        Err(unavailable())
+        Err(built_without())
     }
 
     fn formats(&self) -> &'static [Format] {
@@ -45,6 +47,6 @@ impl Runtime for TensorRt {
     }
 
     fn load(&self, _: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
-        Err(unavailable().into())
+        Err(built_without().into())
     }
 }

@@ -109,8 +109,9 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Built, BuildError> {
-    if ENTERPRISE {
-        // Its builder measures kernels, and some versions end the process where there is no GPU.
+    if ENTERPRISE || options.refit || options.strip || options.flags.iter().any(|flag| flag.starts_with("REFIT")) {
+        // TensorRT measures kernels, and some versions end the process where there is no GPU. TensorRT-RTX needs the driver
+        // for weights that can be replaced.
         driver::devices()?;
     }
     let failed = |reason| BuildError::Failed { file: onnx.to_owned(), reason };

@@ -62,10 +62,10 @@ impl DeviceTensor {
         &self.shape
     }
 
-    /// Its address in the GPU's memory.
-    pub(super) fn address(&self) -> u64 {
+    /// Its address in the GPU's memory, which the host cannot read.
+    pub(super) fn address(&self) -> *mut u8 {
         let (address, _in_order) = self.memory.device_ptr(self.memory.stream());
-        address
+        std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
     }
 
     /// A copy in the host's memory, when all that writes the tensor has run.

@@ -40,7 +40,7 @@ mod timing;
 mod version;
 
 #[cfg(not(feature = "trtx"))]
-pub use absent::TensorRt;
+pub use absent::{TensorRt, built_without};
 #[cfg(feature = "trtx")]
 pub use build::{BuildError, Built, build};
 #[cfg(feature = "trtx")]

@@ -129,11 +129,10 @@ impl EngineSession {
         for (name, tensor) in input_names.iter().zip(inputs) {
             let shape = tensor.shape().iter().map(|size| i64::try_from(*size)).collect::<Result<Vec<_>, _>>();
             let shape = Dims64::from_slice(&shape.map_err(|e| e.to_string())?);
-            let address: *mut u8 = std::ptr::with_exposed_provenance_mut(tensor.address() as usize);
             // SAFETY: the name ends in zero; the memory lives until the run is done.
             let taken = unsafe {
                 self.context().setInputShape(name.as_ptr(), &shape)
-                    && self.context().setTensorAddress(name.as_ptr(), address.cast())
+                    && self.context().setTensorAddress(name.as_ptr(), tensor.address().cast())
             };
             if !taken {
                 return Err(self.logger.errors(&format!("the input `{}` was not taken", name.to_string_lossy())));
@@ -148,9 +147,8 @@ impl EngineSession {
             let shape = sizes(&dims).iter().map(|size| usize::try_from(*size)).collect::<Result<Vec<_>, _>>();
             let shape = shape.map_err(|_| format!("the sizes of the output `{}` depend on values", port.name))?;
             let output = self.gpu.allocate(port.ty.dtype, shape)?;
-            let address: *mut u8 = std::ptr::with_exposed_provenance_mut(output.address() as usize);
             // SAFETY: as above.
-            if !unsafe { self.context().setTensorAddress(name.as_ptr(), address.cast()) } {
+            if !unsafe { self.context().setTensorAddress(name.as_ptr(), output.address().cast()) } {
                 return Err(self.logger.errors(&format!("the output `{}` was not taken", name.to_string_lossy())));
             }
             outputs.push(output);
