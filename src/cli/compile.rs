@@ -257,6 +257,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             print_json(&Written::new(None, &compiled.artifact.manifest, &compiled.explanations))?;
         }
         checked.with_context(|| format!("nothing was written{remedy}"))?;
+        if backend.engines.is_some() {
+            note(
+                "--verify compared the ONNX graph, of which the engine is built; `planish verify` runs the engine on a GPU",
+            );
+        }
     }
     let Some(profiles) = compiled.profiles.take() else {
         return finish(compiled, &[], arguments.json, written);

@@ -202,6 +202,7 @@ mod built {
         let out = folder.path().join("out");
         let done = compiled("bert", &out, &["--verify"]).exits(0, &[]);
         assert!(done.stdout.contains("model.engine") && done.stdout.contains("verified"), "{}", done.stdout);
+        assert!(done.stderr.contains("--verify compared the ONNX graph"), "{}", done.stderr);
         assert_eq!(names(&out), ["config.json", "model.engine", "model.layers.json", "planish.json", "profiles.json"]);
         let plan = Plan::read(&out.join("model.engine")).unwrap();
         assert_eq!(plan.capabilities, [Capability::Sm89]);
