@@ -72,13 +72,17 @@ fn an_engine_is_built_and_its_header_says_for_what() {
         std::fs::write(&path, bytes).unwrap();
         Plan::read(&path).unwrap_err().to_string()
     };
+    let again = "; copy it again, or build it again with `planish build-engine`";
     let whole = built.plan();
     let length = whole.len();
     assert_eq!(
         cut(&whole[..length - 1]),
-        format!("the engine is not whole: its header says {length} bytes, and the file has {}", length - 1)
+        format!("the engine is not whole: its header says {length} bytes, and the file has {}{again}", length - 1)
     );
-    assert_eq!(cut(&whole[..20]), "the engine is cut off: the file has 20 bytes, fewer than the header of an engine");
+    assert_eq!(
+        cut(&whole[..20]),
+        format!("the engine is cut off: the file has 20 bytes, fewer than the header of an engine{again}")
+    );
     assert_eq!(cut(b"\x08\x0a"), "it is no engine of TensorRT-RTX: it does not begin with the header of one");
     let mut older = plan.clone();
     older.version.minor -= 1;

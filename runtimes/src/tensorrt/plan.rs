@@ -23,6 +23,9 @@ pub struct Plan {
     pub weights: u64,
 }
 
+/// What to do about a file that is not as it was written.
+const AGAIN: &str = "copy it again, or build it again with `planish build-engine`";
+
 /// Why a file is no plan that can be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -33,7 +36,7 @@ pub enum PlanError {
     #[error("it is no engine of {PRODUCT}: it does not begin with the header of one")]
     NoPlan,
     /// The file is cut off, or something follows the plan.
-    #[error("the engine is not whole: its header says {expected} bytes, and the file has {actual}")]
+    #[error("the engine is not whole: its header says {expected} bytes, and the file has {actual}; {AGAIN}")]
     Length {
         /// What the header says.
         expected: u64,
@@ -41,7 +44,7 @@ pub enum PlanError {
         actual: u64,
     },
     /// The file ends in the header.
-    #[error("the engine is cut off: the file has {actual} bytes, fewer than the header of an engine")]
+    #[error("the engine is cut off: the file has {actual} bytes, fewer than the header of an engine; {AGAIN}")]
     Header {
         /// The length of the file.
         actual: u64,
