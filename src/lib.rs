@@ -18,5 +18,6 @@ mod files;
 pub mod generate;
 pub mod inputs;
 pub mod inspect;
+pub mod quantize;
 pub mod source;
 pub mod verify;

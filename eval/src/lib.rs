@@ -54,7 +54,7 @@ pub use bind::bind;
 pub use error::EvalError;
 pub use interpreter::{Interpreter, evaluate, evaluate_with};
 pub use limits::Limits;
-pub use ops::evaluate_op;
+pub use ops::{Codes, evaluate_op};
 pub use reader::Reader;
 pub use streamed::weight_times_vector;
 pub use tensor::{Data, Tensor};

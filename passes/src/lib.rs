@@ -3,7 +3,7 @@
 //! state.
 
 mod build;
-mod calibration;
+pub mod calibration;
 pub mod clean;
 pub mod fold;
 pub mod legalize;
@@ -12,18 +12,21 @@ mod outcome;
 pub mod pad;
 mod pipeline;
 pub mod precision;
+pub mod quantize;
 pub mod raise;
 mod rounds;
 mod target;
 
-pub use calibration::{CalibrationTable, Range};
+pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
 pub use legalize::{Kernels, Signature};
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
-pub use target::{AttentionForm, ONNX, ORT, ORT_CUDA, Observation, TARGETS, TRT, Target, TokenOrder, UnknownTarget};
+pub use target::{
+    AttentionForm, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT, Target, TokenOrder, UnknownTarget,
+};
 
 use std::sync::Arc;
 
@@ -42,6 +45,8 @@ pub struct Options {
     pub fusion: bool,
     /// The precision that is asked for; the model's own where absent.
     pub precision: Option<Arc<Precision>>,
+    /// How linear layers are quantized, where that is asked for.
+    pub quantization: Option<Arc<quantize::Quantization>>,
     /// What is padded.
     pub padding: Padding,
     /// Whether passes that raise report the rules that nearly matched.
@@ -52,7 +57,15 @@ impl Options {
     /// With fusion, in the model's own precision, padded as the target wants it, and without explanations.
     #[must_use]
     pub fn new(target: &'static Target, opset: u32) -> Self {
-        Self { target, opset, fusion: true, precision: None, padding: Padding::of(target), explain: false }
+        Self {
+            target,
+            opset,
+            fusion: true,
+            precision: None,
+            quantization: None,
+            padding: Padding::of(target),
+            explain: false,
+        }
     }
 }
 

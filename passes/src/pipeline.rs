@@ -6,11 +6,12 @@ use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES, SHARE_WEIGHTS};
 use crate::fold::FOLD;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
-    LOWER_ROTARY, SUBSTITUTE_KERNELS,
+    LOWER_QUANTIZED, LOWER_ROTARY, SUBSTITUTE_KERNELS,
 };
 use crate::observe::OBSERVE;
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, STORE_HALF, WIDEN};
+use crate::quantize::QUANTIZE;
 use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
 use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
@@ -29,6 +30,7 @@ pub const PASSES: &[Pass] = &[
     RAISE_ATTENTION,
     DEAD_CODE,
     OBSERVE,
+    QUANTIZE,
     HALVE,
     PAD_VOCAB,
     PAD_LINEAR,
@@ -37,6 +39,7 @@ pub const PASSES: &[Pass] = &[
     LOWER_ACTIVATIONS,
     FLATTEN_TOKENS,
     LOWER_NORMS,
+    LOWER_QUANTIZED,
     LOWER_LINEAR,
     LOWER_ROTARY,
     LOWER_ATTENTION,
@@ -91,6 +94,8 @@ const LOWERING: &[&Pass] = &[
     &FLATTEN_TOKENS,
     // Whole norms are flattened, their parts would not be.
     &LOWER_NORMS,
+    // Sees matrices of tokens.
+    &LOWER_QUANTIZED,
     &LOWER_LINEAR,
     &LOWER_ROTARY,
     // Sees in which order `flatten-tokens` put the tokens.
@@ -157,6 +162,9 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
+        if self.options.quantization.is_some() {
+            run.once(&[&QUANTIZE])?;
+        }
         if self.options.precision.as_ref().is_some_and(|precision| precision.half().is_some()) {
             run.once(&[&HALVE])?;
         }

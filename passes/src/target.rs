@@ -22,6 +22,8 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// What quantized layers are lowered to.
+    pub quantized: QuantizedForm,
     /// Whether `absorb-biases` moves the biases of linear layers into norms.
     pub absorbs_biases: bool,
     /// Whether `substitute-kernels` replaces operators that have no kernel by others that have one.
@@ -62,6 +64,16 @@ pub enum AttentionForm {
     WholeWithCache,
 }
 
+/// The form of quantized layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuantizedForm {
+    /// Products of integers, as ONNX Runtime has them: u8 times i8, each with a zero point.
+    IntegerProducts,
+    /// Products of floats between DequantizeLinear and QuantizeLinear, which the target fuses: i8 times i8, or float8
+    /// times float8, with zero points of 0.
+    Pairs,
+}
+
 /// Where the extremes of observed values are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -79,6 +91,7 @@ pub static ONNX: Target = Target {
     kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    quantized: QuantizedForm::Pairs,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
@@ -99,6 +112,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    quantized: QuantizedForm::IntegerProducts,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::AtEnd,
@@ -119,6 +133,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    quantized: QuantizedForm::Pairs,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,
@@ -139,6 +154,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    quantized: QuantizedForm::Pairs,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,

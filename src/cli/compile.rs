@@ -19,7 +19,7 @@ use super::engine::{EngineArguments, EngineConsole, no_engines, unfinished};
 use super::written::{Written, finish};
 use super::{
     RuntimeArguments, Usage, VerificationFailed, backend, import::ImportArguments, note, precision::PrecisionArguments,
-    print, print_json, short, warn,
+    print, print_json, quantization::QuantizationArguments, short, warn,
 };
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
@@ -66,6 +66,8 @@ pub(super) struct Arguments {
     opset: Option<u32>,
     #[command(flatten)]
     precision: PrecisionArguments,
+    #[command(flatten)]
+    quantization: QuantizationArguments,
     /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
     /// weight files, which must be on the same filesystem. ONNX Runtime loads linked weights, but the Python
     /// package onnx does not. planish copies a weight that it has to convert, and prints a warning
@@ -168,6 +170,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let backend = arguments.target;
     let precision = arguments.precision.precision(backend.target)?;
+    let quantize = arguments.quantization.options(backend.target, arguments.calibrate.is_some())?;
     let settings = arguments.runtime.settings();
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
@@ -217,7 +220,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         verify_passes: arguments.verify_passes,
         force: arguments.force,
         profiles,
-        calibration: calibration(&arguments, half, &source)?,
+        calibration: calibration(&arguments, half, quantize.is_some(), &source)?,
+        quantize,
     };
     let console = Console::new(arguments.print_ir_after.clone());
     let context = || format!("cannot compile {}", arguments.model.display());
@@ -281,10 +285,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// The ranges that decide which operators stay in float32, if `--calibrate` is given.
-fn calibration(arguments: &Arguments, half: Option<Half>, source: &SourceModel) -> Result<Option<Calibration>> {
+fn calibration(
+    arguments: &Arguments,
+    half: Option<Half>,
+    quantized: bool,
+    source: &SourceModel,
+) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target.target;
-    if half.is_none() || target.computes_in_float32 {
+    if !quantized && (half.is_none() || target.computes_in_float32) {
         let message = format!(
             "--calibrate keeps operators in float32 whose activations are too large for half precision: it needs --fp16 or \
              --bf16, and a target that computes in half precision; {}",

@@ -13,6 +13,7 @@ mod inspect;
 mod inspect_engine;
 mod passes;
 mod precision;
+mod quantization;
 mod run;
 mod runtimes;
 mod signals;

@@ -8,11 +8,13 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
+use planish_passes::quantize::Plan;
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, last_notes, precision};
 
@@ -24,6 +26,7 @@ use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::engine::{PROFILES, Profiles, SymbolRanges};
 use crate::files::relative_path;
+use crate::quantize::QuantizeOptions;
 use crate::source::SourceModel;
 
 pub use check::output as check_output;
@@ -52,7 +55,10 @@ pub struct CompileOptions {
     pub force: bool,
     /// The sizes of the engines that are built of the artifact: a profile each; the usual ones where there is none.
     pub profiles: Vec<SymbolRanges>,
-    /// The ranges of the activations, which decide what stays in float32; absent without calibration.
+    /// How linear layers are quantized, where that is asked for.
+    pub quantize: Option<QuantizeOptions>,
+    /// What was measured of the activations: it decides what stays in float32, and the scales of quantized inputs; absent
+    /// without calibration.
     pub calibration: Option<Calibration>,
 }
 
@@ -71,6 +77,7 @@ impl CompileOptions {
             verify_passes: false,
             force: false,
             profiles: Vec::new(),
+            quantize: None,
             calibration: None,
         }
     }
@@ -125,6 +132,8 @@ pub struct LoweredPart {
     pub explanation: Option<Explanation>,
     /// The report on half precision; absent in float32.
     pub precision: Option<precision::HalfReport>,
+    /// How its linear layers are quantized; absent where they are not.
+    pub plan: Option<Plan>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
 }
@@ -176,13 +185,21 @@ pub fn lower(
     source.warnings.iter().for_each(|w| observer.warning(w));
     check::model(&source, options, observer)?;
     let one = |part: &planish_models::Part| {
-        let mut pipeline = Pipeline::new(options.passes_for(part.name));
-        pipeline.stop_after = stop_after;
-        pipeline.verify = options.verify_passes;
+        let pipeline = |passes: Options| {
+            let mut pipeline = Pipeline::new(passes);
+            pipeline.stop_after = stop_after;
+            pipeline.verify = options.verify_passes;
+            pipeline
+        };
+        let passes = options.passes_for(part.name);
         let mut graph = part.graph.clone();
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
-        pipeline.raise(&mut graph, &mut stages, &mut after)?;
+        pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
+        let quantization = options.quantize.as_ref();
+        let quantization =
+            quantization.map(|q| Arc::new(q.quantization(part.name, &graph, options.calibration.as_ref())));
+        let pipeline = pipeline(Options { quantization: quantization.clone(), ..passes });
         let explanation = options.explain_fusion.then(|| explain(&graph, &stages));
         let raised = raised(&graph);
         pipeline.prepare(&mut graph, &mut stages, &mut after)?;
@@ -195,7 +212,8 @@ pub fn lower(
                 Note::Missed(_) | Note::Features(_) => {}
             }
         }
-        Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, vocabulary })
+        let plan = quantization.map(|quantization| quantization.plan.clone());
+        Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, plan, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     check::lowered(options, &parts, observer)?;

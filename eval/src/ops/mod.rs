@@ -11,9 +11,12 @@ mod gather;
 mod linear;
 mod movement;
 mod normalize;
+mod quantize;
 mod reduce;
 mod rotary;
 mod unary;
+
+pub use quantize::Codes;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -141,6 +144,7 @@ fn kernel(op: &Op) -> Result<&dyn Kernel, String> {
         Op::Attention(p) => p,
         Op::Rotary(p) => p,
         Op::RmsNorm(p) => p,
+        Op::FakeQuantize(p) => p,
         Op::Foreign(_) => return Err("it passes through".to_owned()),
     })
 }
@@ -174,6 +178,7 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         | Op::Attention(_)
         | Op::Rotary(_)
         | Op::RmsNorm(_)
+        | Op::FakeQuantize(_)
         | Op::Foreign(_) => return Ok(Cow::Borrowed(op)),
     }))
 }

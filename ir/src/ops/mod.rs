@@ -11,6 +11,7 @@ mod foreign;
 mod infer;
 mod nn;
 mod payload;
+mod quantize;
 mod tensor;
 
 pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Unary, UnaryKind};
@@ -20,6 +21,7 @@ pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, Settings, Te
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};
+pub use quantize::{Columns, FakeQuantize};
 pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
 
 use payload::{ParseArguments, PrintArguments};
@@ -162,6 +164,8 @@ operators! {
     Attention,
     /// Rotary position embedding.
     Rotary,
+    /// Elements rounded to what codes of a quantized type stand for.
+    FakeQuantize,
     /// An operator of ONNX that none of these is.
     Foreign,
 }

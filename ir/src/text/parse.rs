@@ -164,9 +164,24 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
         }
         ("cast", [w]) => of(w)?.cast(ty.dtype),
         ("reshape", [w]) => of(w)?.reshape(&shape),
-        ("concat", [parts, axis]) => {
+        ("gather", [w, axis, indices]) => {
+            let indices = list(indices)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
+            of(w)?.gather(number(axis)?, &indices)
+        }
+        ("concat" | "quantize" | "dequantize" | "scale", [parts, axis]) => {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
-            Weight::concat(&parts, number(axis)?)
+            let axis = number(axis)?;
+            match (kind, parts.as_slice()) {
+                ("concat", parts) => Weight::concat(parts, axis),
+                ("quantize", [of, scales, zeros @ ..]) if zeros.len() < 2 => {
+                    of.quantize(ty.dtype, axis, scales, zeros.first())
+                }
+                ("dequantize", [of, scales, zeros @ ..]) if zeros.len() < 2 => {
+                    of.dequantize(axis, scales, zeros.first())
+                }
+                ("scale", [of, factors]) => of.scale(axis, factors),
+                _ => return Err(format!("`{kind}` takes another number of weights")),
+            }
         }
         ("pad", [w, value]) => of(w)?.pad(&shape, number(value)?),
         _ => return Err(format!("`{call}` is not a weight")),

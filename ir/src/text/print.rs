@@ -53,6 +53,10 @@ fn expression(weight: &Weight) -> String {
         let dims: Vec<String> = w.shape().iter().map(usize::to_string).collect();
         format!("{} : {}[{}]", expression(w), w.dtype(), dims.join(", "))
     };
+    let call = |name: &str, parts: &[Weight], axis: usize| {
+        let parts: Vec<String> = parts.iter().map(typed).collect();
+        format!("{name}([{}], {axis})", parts.join(", "))
+    };
     match weight.expr() {
         WeightExpr::Stored(range) => format!("stored({}, {})", quote(range.source.name()), range.offset),
         WeightExpr::Inline(bytes) => inline(weight, bytes),
@@ -60,11 +64,12 @@ fn expression(weight: &Weight) -> String {
         WeightExpr::Transpose(of, perm) => format!("transpose({}, {perm:?})", typed(of)),
         WeightExpr::Cast(of) => format!("cast({})", typed(of)),
         WeightExpr::Reshape(of) => format!("reshape({})", typed(of)),
-        WeightExpr::Concat(parts, axis) => {
-            let parts: Vec<String> = parts.iter().map(typed).collect();
-            format!("concat([{}], {axis})", parts.join(", "))
-        }
+        WeightExpr::Concat(parts, axis) => call("concat", parts, *axis),
         WeightExpr::Pad(of, value) => format!("pad({}, {value})", typed(of)),
+        WeightExpr::Gather(of, axis, indices) => format!("gather({}, {axis}, {indices:?})", typed(of)),
+        WeightExpr::Quantize(parts, axis) => call("quantize", parts, *axis),
+        WeightExpr::Dequantize(parts, axis) => call("dequantize", parts, *axis),
+        WeightExpr::Scale(parts, axis) => call("scale", parts, *axis),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Passes rewrite expressions through the constructors here; [`Weight::stream`] evaluates one,
 //! piece by piece where the expression allows, so that memory follows the largest tensor at most.
 
+mod codes;
 mod convert;
 mod pad;
 mod read;
@@ -16,6 +17,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use codes::{Dequantized, code_range, is_code};
 pub use read::{CHUNK_BYTES, WeightError};
 pub use text::unpack_text;
 
@@ -82,6 +84,17 @@ pub enum WeightExpr {
     /// Another weight, with elements of one number appended at the end of each dimension that is
     /// larger here.
     Pad(Weight, Real),
+    /// Codes of this type: a weight divided by scales and rounded, plus zero points; see [`Weight::quantize`]. The parts
+    /// are the weight, the scales and, perhaps, the zero points; the number is the axis of the scales.
+    Quantize(Vec<Weight>, usize),
+    /// The numbers that codes stand for; see [`Weight::dequantize`]. The parts are the codes, the scales and, perhaps, the
+    /// zero points; the number is the axis of the scales.
+    Dequantize(Vec<Weight>, usize),
+    /// A weight with each element times a factor by its index along an axis; see [`Weight::scale`]. The parts are the
+    /// weight and the factors.
+    Scale(Vec<Weight>, usize),
+    /// The slices of an axis of a weight with these indices, in this order.
+    Gather(Weight, usize, Arc<[usize]>),
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{StoredRange, Weight, WeightExpr, convert, pad};
+use super::{StoredRange, Weight, WeightExpr, codes, convert, pad};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -95,6 +95,10 @@ impl Weight {
                 Ok(sink(&transpose(&bytes, of.shape(), perm, self.dtype().size()))?)
             }
             WeightExpr::Pad(of, value) => pad::stream(of, self.shape(), value.0, sink),
+            WeightExpr::Quantize(parts, axis) => codes::quantize(parts, *axis, self.dtype(), sink),
+            WeightExpr::Dequantize(parts, axis) => codes::dequantize(parts, *axis, self.dtype(), sink),
+            WeightExpr::Scale(parts, axis) => codes::scale(parts, *axis, sink),
+            WeightExpr::Gather(of, axis, indices) => codes::gather(of, *axis, indices, sink),
             WeightExpr::Concat(parts, 0) => parts.iter().try_for_each(|part| part.stream(sink)),
             WeightExpr::Concat(parts, axis) => {
                 let read: Vec<(Vec<u8>, usize)> = parts

@@ -8,8 +8,12 @@ impl WeightExpr {
     pub fn children(&self) -> &[Weight] {
         match self {
             Self::Stored(_) | Self::Inline(_) | Self::Uniform(_) => &[],
-            Self::Transpose(of, _) | Self::Cast(of) | Self::Reshape(of) | Self::Pad(of, _) => std::slice::from_ref(of),
-            Self::Concat(parts, _) => parts,
+            Self::Transpose(of, _) | Self::Cast(of) | Self::Reshape(of) | Self::Pad(of, _) | Self::Gather(of, ..) => {
+                std::slice::from_ref(of)
+            }
+            Self::Concat(parts, _) | Self::Quantize(parts, _) | Self::Dequantize(parts, _) | Self::Scale(parts, _) => {
+                parts
+            }
         }
     }
 
@@ -19,7 +23,8 @@ impl WeightExpr {
     pub fn moves_elements(&self) -> bool {
         match self {
             Self::Stored(_) | Self::Inline(_) | Self::Uniform(_) | Self::Cast(_) => false,
-            Self::Transpose(..) | Self::Reshape(_) | Self::Concat(..) | Self::Pad(..) => true,
+            Self::Quantize(..) | Self::Dequantize(..) | Self::Scale(..) => false,
+            Self::Transpose(..) | Self::Reshape(_) | Self::Concat(..) | Self::Pad(..) | Self::Gather(..) => true,
         }
     }
 }
@@ -37,6 +42,19 @@ impl Weight {
             WeightExpr::Reshape(of) => f(of)?.reshape(self.shape()),
             WeightExpr::Concat(parts, axis) => Self::concat(&parts.iter().map(f).collect::<Option<Vec<_>>>()?, *axis),
             WeightExpr::Pad(of, value) => f(of)?.pad(self.shape(), value.0),
+            WeightExpr::Gather(of, axis, indices) => f(of)?.gather(*axis, indices),
+            WeightExpr::Quantize(parts, axis) => {
+                let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
+                parts[0].quantize(self.dtype(), *axis, &parts[1], parts.get(2))
+            }
+            WeightExpr::Dequantize(parts, axis) => {
+                let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
+                parts[0].dequantize(*axis, &parts[1], parts.get(2))
+            }
+            WeightExpr::Scale(parts, axis) => {
+                let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
+                parts[0].scale(*axis, &parts[1])
+            }
         }
     }
 

@@ -168,7 +168,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             let (inputs, attributes) = attention(e, p)?;
             form(inputs, attributes)
         }
-        Op::Rotary(_) | Op::Foreign(_) => return not_legal("other operators"),
+        Op::Rotary(_) | Op::FakeQuantize(_) | Op::Foreign(_) => return not_legal("other operators"),
     })
 }
 

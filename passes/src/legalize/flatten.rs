@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 use planish_ir::handle::Handle;
-use planish_ir::ops::{Attention, Binary, Gelu, LayerNorm, Linear, Reshape, RmsNorm, Transpose, Unary};
+use planish_ir::ops::{Attention, Binary, FakeQuantize, Gelu, LayerNorm, Linear, Reshape, RmsNorm, Transpose, Unary};
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::SWAP_TOKENS;
@@ -98,7 +98,7 @@ impl Tokens {
     fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
         let output = graph.node(node).outputs[0];
         let rank = graph.ty(output).shape.rank();
-        let mut may_be_flat = matches!(graph.node(node).op, Op::Linear(_));
+        let mut may_be_flat = matches!(graph.node(node).op, Op::Linear(_) | Op::FakeQuantize(_));
         graph.node(node).op.visit_operands(&mut |v| may_be_flat |= self.is_flat(v));
         // A number of tokens beyond 64 bits fits nowhere else either.
         if rank <= 2 || !may_be_flat || graph.ty(output).shape.elements().is_none() {
@@ -112,6 +112,7 @@ impl Tokens {
         let flat = |v: &ValueId| self.is_flat(*v);
         let op: Op = match op {
             Op::Linear(p) => Linear { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
+            Op::FakeQuantize(p) => FakeQuantize { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::LayerNorm(p) if flat(&p.x) => LayerNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::RmsNorm(p) if flat(&p.x) => RmsNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::Gelu(p) if flat(&p.x) => Gelu { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),

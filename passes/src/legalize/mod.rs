@@ -8,6 +8,7 @@ mod kernels;
 mod linear;
 mod mask;
 mod norm;
+mod quantized;
 mod rotary;
 mod substitute;
 
@@ -20,6 +21,7 @@ pub use kernels::{CHECK_KERNELS, Kernels, Signature};
 pub(crate) use kernels::{tables, tensorrt};
 pub use linear::LOWER_LINEAR;
 pub use norm::LOWER_NORMS;
+pub use quantized::LOWER_QUANTIZED;
 pub use rotary::LOWER_ROTARY;
 pub use substitute::SUBSTITUTE_KERNELS;
 

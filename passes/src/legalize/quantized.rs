@@ -1,0 +1,184 @@
+//! Lowering of quantized values and of the linear layers that take them.
+
+mod emit;
+
+use std::collections::HashMap;
+
+use planish_ir::handle::Handle;
+use planish_ir::ops::{FakeQuantize, Linear};
+use planish_ir::weight::Dequantized;
+use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
+
+use crate::{Example, ORT, Options, Outcome, Pass, PassError, QuantizedForm};
+
+/// Emits what the target computes quantized layers with.
+pub const LOWER_QUANTIZED: Pass = Pass {
+    name: "lower-quantized",
+    summary: "Lowers quantized values and the linear layers that take them. For target ort, a layer whose input and \
+              weight are quantized becomes a product of integers: QuantizeLinear, which all layers of the input share, \
+              and MatMulIntegerToFloat with the bias. With the scale of each run they become DynamicQuantizeLinear and \
+              MatMulIntegerToFloat, or one DynamicQuantizeMatMul where one layer takes the input. For the other targets \
+              the input goes through QuantizeLinear and DequantizeLinear, and the codes of the weight through \
+              DequantizeLinear, which TensorRT fuses with the product. Columns that are split are put behind the \
+              input: what they exceed the range by, limited to the range. Rows of the weight are repeated for them.",
+    numerics: "Products of integers are exact, and are multiplied by the scales once: relative differences of 1e-7.",
+    example: Example {
+        target: &ORT,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = dequantize([dense([1, 2]) : i8[1, 2], dense([0.5]) : f32[1]], 0) : f32[1, 2]
+            %q = fake_quantize(%x) {to = u8, scale = 0.25, zero_point = 128} : f32[n, 2]
+            %y = linear(%q, @w) : f32[n, 1]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            %y = linear(%x, %x) : f32[n, 1]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    // Dead users of a value would count.
+    graph.compact();
+    let mut lowering = Lowering {
+        form: options.target.quantized,
+        layers: layers(graph),
+        uses: graph.use_counts(),
+        numbers: HashMap::new(),
+        codes: HashMap::new(),
+        wide: HashMap::new(),
+    };
+    let changed = graph.rewrite(|graph, node| lowering.step(graph, node))?;
+    graph.compact();
+    Ok(changed.into())
+}
+
+/// How many layers with a quantized weight take a value.
+fn layers(graph: &Graph) -> HashMap<ValueId, usize> {
+    let mut uses = HashMap::new();
+    for (_, node) in graph.nodes() {
+        if let Op::Linear(linear) = &node.op
+            && graph.weight(linear.weight).is_some_and(|weight| weight.as_dequantized().is_some())
+        {
+            *uses.entry(linear.x).or_default() += 1;
+        }
+    }
+    uses
+}
+
+/// A value as codes.
+#[derive(Clone, Copy)]
+struct Coded {
+    /// The codes, [.., columns and those behind them].
+    codes: ValueId,
+    /// What a code of 1 stands for, a float32 scalar.
+    scale: ValueId,
+    /// The code of 0, a scalar of the type of the codes.
+    zero_point: ValueId,
+}
+
+struct Lowering {
+    form: QuantizedForm,
+    /// By quantized value, how many layers with a quantized weight take it.
+    layers: HashMap<ValueId, usize>,
+    /// By quantized value, how many operators and outputs take it.
+    uses: Vec<usize>,
+    /// What was quantized, by the numbers that took its place.
+    numbers: HashMap<ValueId, FakeQuantize>,
+    /// The codes of values.
+    codes: HashMap<FakeQuantize, Coded>,
+    /// The numbers of values, with those of the columns behind.
+    wide: HashMap<FakeQuantize, ValueId>,
+}
+
+impl Lowering {
+    fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
+        let like = graph.node(node).outputs[0];
+        match graph.node(node).op.clone() {
+            Op::FakeQuantize(quantize) => {
+                let of_layers = self.layers.get(&like).copied().unwrap_or(0);
+                // What only layers take is emitted with them. Nothing but a layer takes what is split.
+                if of_layers == self.uses[like.index()] || !quantize.split.0.is_empty() {
+                    return Ok(Step::Keep);
+                }
+                let numbers = self.pair(graph, &quantize, like)?;
+                self.numbers.insert(numbers, quantize);
+                Ok(Step::Replace(vec![numbers]))
+            }
+            Op::Linear(linear) => {
+                let lowered = self.layer(graph, &linear, like)?;
+                Ok(lowered.map_or(Step::Keep, |result| Step::Replace(vec![result])))
+            }
+            _ => Ok(Step::Keep),
+        }
+    }
+
+    /// A layer with a quantized weight; `None` for another.
+    fn layer(
+        &mut self,
+        graph: &mut Rewriter<'_>,
+        linear: &Linear,
+        like: ValueId,
+    ) -> Result<Option<ValueId>, PassError> {
+        let input = match graph.producer(linear.x).map(|node| &node.op) {
+            Some(Op::FakeQuantize(quantize)) => Some(quantize.clone()),
+            _ => self.numbers.get(&linear.x).cloned(),
+        };
+        let weight = graph.weight(linear.weight).and_then(Weight::as_dequantized);
+        let Some(weight) = weight else {
+            // The input is quantized, and the weight is not.
+            let Some(input) = input.filter(|_| !self.numbers.contains_key(&linear.x)) else { return Ok(None) };
+            let x = self.pair(graph, &input, linear.x)?;
+            return Ok(Some(graph.emit(Linear { x, ..linear.clone() }, like)?));
+        };
+        let Some(matrix) = Matrix::new(weight, linear, input.as_ref()) else { return Ok(None) };
+        let integers = self.form == QuantizedForm::IntegerProducts && matrix.is_of_integers();
+        match input {
+            Some(input) if integers => Ok(Some(self.integer_product(graph, &input, &matrix, linear, like)?)),
+            input => Ok(Some(self.product_of_numbers(graph, input.as_ref(), &matrix, linear, like)?)),
+        }
+    }
+}
+
+/// A quantized weight as a product takes it.
+struct Matrix {
+    /// [in, out], with rows repeated for columns that are split.
+    codes: Weight,
+    /// Floats, [out] or [].
+    scales: Weight,
+    /// As the scales.
+    zero_points: Option<Weight>,
+}
+
+impl Matrix {
+    fn new(weight: Dequantized, linear: &Linear, input: Option<&FakeQuantize>) -> Option<Self> {
+        let Dequantized { codes, scales, zero_points, axis } = weight;
+        let out = usize::from(linear.transposed.0);
+        // A scale for each input feature is no factor of a product.
+        if axis != out && !scales.shape().is_empty() {
+            return None;
+        }
+        let codes = if linear.transposed.0 { codes } else { codes.transpose(&[1, 0])? };
+        let split = input.map_or(&[][..], |input| &input.split.0);
+        let rows: Vec<usize> = (0..codes.shape()[0]).chain(behind(split).map(|(column, _)| column)).collect();
+        Some(Self { codes: codes.gather(0, &rows)?, scales, zero_points })
+    }
+
+    /// Whether the operators of ONNX Runtime for products of integers take the codes.
+    fn is_of_integers(&self) -> bool {
+        matches!(self.codes.dtype(), DType::I8 | DType::U8) && self.scales.dtype() == DType::F32
+    }
+}
+
+/// The columns of codes behind the input: the column that each is of, and how many columns of codes that one has
+/// before. All second ones come first, then all third ones.
+fn behind(split: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    let mut parts: Vec<(usize, usize)> = Vec::with_capacity(split.len());
+    for (at, column) in split.iter().enumerate() {
+        parts.push((split[..at].iter().filter(|before| *before == column).count() + 1, *column));
+    }
+    parts.sort_unstable();
+    parts.into_iter().map(|(before, column)| (column, before))
+}

@@ -1,0 +1,177 @@
+//! The pass that applies a plan.
+
+use std::collections::HashMap;
+
+use planish_ir::ops::{Binary, BinaryKind, Linear};
+use planish_ir::weight::WeightError;
+use planish_ir::{DType, Dim, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
+use rayon::prelude::*;
+
+use super::weights::{WeightScales, scales};
+use super::{Activation, PlannedInput, Quantization, sites, weight_codes};
+use crate::build::Builder;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
+
+/// Quantizes the inputs and weights of linear layers.
+pub const QUANTIZE: Pass = Pass {
+    name: "quantize",
+    summary: "Quantizes linear layers as the plan of the quantization says. The pass runs where a quantization is asked \
+              for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. Each weight \
+              becomes codes with a scale for each output feature, and stays lazy: dequantize(quantize(W)). Columns of \
+              the input that the plan smooths are divided by a factor, and the weight is multiplied by it (SmoothQuant, \
+              Xiao et al. 2022, arXiv:2211.10438). The bias takes the mean error of the layer where the plan has it. \
+              All later passes see linear layers, and lower-quantized emits what the target computes with codes.",
+    numerics: "Inputs and weights round to codes of 8 bits. planish evaluate measures what that does to a model.",
+    example: Example {
+        target: &ONNX,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = dense([1.0, 2.0]) : f32[1, 2]
+            %y = linear(%x, @w) : f32[n, 1]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            weight @w = dense([1.0, 2.0]) : f32[1, 2]
+            %y = linear(%x, @w) : f32[n, 1]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let Some(quantization) = &options.quantization else { return Ok(Outcome::default()) };
+    let planned: HashMap<&str, &PlannedInput> =
+        quantization.plan.inputs.iter().map(|input| (input.value.as_str(), input)).collect();
+    let mut layers: HashMap<NodeId, &PlannedInput> = HashMap::new();
+    for site in sites(graph) {
+        let input = planned.get(graph.value(site.value).name.as_str());
+        let Some(input) = input.filter(|input| !matches!(input.activation, Activation::Float { .. })) else { continue };
+        layers.extend(site.layers.iter().map(|layer| (*layer, *input)));
+    }
+    let weights = quantized_weights(graph, quantization, &layers)?;
+    let mut inputs: HashMap<ValueId, ValueId> = HashMap::new();
+    let changed = graph.rewrite(|graph, node| {
+        let (Some(input), Some(weight)) = (layers.get(&node), weights.get(&node)) else {
+            return Ok::<_, PassError>(Step::Keep);
+        };
+        let Op::Linear(linear) = graph.node(node).op.clone() else { return Ok(Step::Keep) };
+        let like = graph.node(node).outputs[0];
+        let x = match inputs.get(&linear.x) {
+            Some(x) => *x,
+            None => quantized_input(graph, linear.x, &input.activation)?,
+        };
+        inputs.insert(linear.x, x);
+        let bias = corrected(graph, &linear, like, quantization)?;
+        let weight = graph.weight_like(weight.clone(), linear.weight);
+        Ok(Step::Replace(vec![graph.emit(Linear { x, weight, bias, ..linear }, like)?]))
+    })?;
+    graph.compact();
+    Ok(changed.into())
+}
+
+/// The input divided by its smoothing factors, and quantized.
+fn quantized_input(graph: &mut Rewriter<'_>, x: ValueId, activation: &Activation) -> Result<ValueId, PassError> {
+    let factors: Vec<f64> = activation.smooth().iter().map(|factor| 1.0 / f64::from(*factor)).collect();
+    let smoothed = match Weight::numbers(DType::F32, vec![factors.len()], &factors).filter(|_| !factors.is_empty()) {
+        Some(factors) => {
+            let b = graph.weight_part(factors, x);
+            graph.part(Binary { kind: BinaryKind::Mul, a: x, b }, x)?
+        }
+        None => x,
+    };
+    match activation.operator(smoothed) {
+        Some(operator) => Ok(graph.part(operator, x)?),
+        None => Ok(x),
+    }
+}
+
+/// The bias with the correction of the layer.
+fn corrected(
+    graph: &mut Rewriter<'_>,
+    linear: &Linear,
+    like: ValueId,
+    quantization: &Quantization,
+) -> Result<Option<ValueId>, PassError> {
+    let Some(correction) = quantization.corrections.get(&graph.value(like).name) else { return Ok(linear.bias) };
+    let own = match linear.bias.map(|bias| (bias, graph.weight(bias).cloned())) {
+        None => vec![0.0; correction.len()],
+        Some((_, Some(weight))) if weight.elements() == correction.len() => {
+            weight.read_numbers().map_err(|source| failed(graph, like, source))?
+        }
+        // A bias that is computed.
+        Some((bias, _)) => {
+            let numbers: Vec<f64> = correction.iter().copied().map(f64::from).collect();
+            let Some(weight) = Weight::numbers(DType::F32, vec![numbers.len()], &numbers) else {
+                return Ok(Some(bias));
+            };
+            let mut l = Builder::at(graph, like);
+            let dims = [Dim::constant(numbers.len() as i64)];
+            let b = l.graph.weight_part(weight, like);
+            let b = l.reshape(b, dims)?;
+            return Ok(Some(l.binary(BinaryKind::Add, bias, b)?));
+        }
+    };
+    let sums: Vec<f64> = own.iter().zip(correction).map(|(bias, correction)| bias + f64::from(*correction)).collect();
+    let weight = Weight::numbers(DType::F32, vec![sums.len()], &sums);
+    let like = linear.bias.unwrap_or(like);
+    Ok(weight.map(|weight| match linear.bias {
+        Some(_) => graph.weight_like(weight, like),
+        None => graph.weight_part(weight, like),
+    }))
+}
+
+/// The weights of layers as codes with scales.
+fn quantized_weights(
+    graph: &Graph,
+    quantization: &Quantization,
+    layers: &HashMap<NodeId, &PlannedInput>,
+) -> Result<HashMap<NodeId, Weight>, PassError> {
+    let nodes: Vec<(NodeId, &PlannedInput)> =
+        graph.nodes().filter_map(|(id, _)| Some((id, *layers.get(&id)?))).collect();
+    let one = |(id, input): (NodeId, &PlannedInput)| {
+        let Op::Linear(linear) = &graph.node(id).op else { return Ok(None) };
+        let Some(weight) = graph.weight(linear.weight) else { return Ok(None) };
+        let name = sites::name(graph, id);
+        let given = quantization.rounded.get(name).map(|rounded| (rounded.codes.clone(), rounded.scales.clone()));
+        let codes = weight_codes(input.activation.codes().unwrap_or(DType::I8));
+        let quantized = quantized_weight(weight, linear.transposed.0, input, codes, quantization.weight_scales, given);
+        let quantized = quantized.map_err(|source| failed(graph, linear.weight, source))?;
+        Ok(quantized.map(|weight| (id, weight)))
+    };
+    nodes.into_par_iter().filter_map(|layer| one(layer).transpose()).collect()
+}
+
+fn failed(graph: &Graph, value: ValueId, source: WeightError) -> PassError {
+    let value = graph.value(value);
+    PassError::Weight { name: value.name.clone(), origin: value.origin.clone(), source }
+}
+
+/// A weight as codes with scales; `None` where the plan does not fit it.
+fn quantized_weight(
+    weight: &Weight,
+    transposed: bool,
+    input: &PlannedInput,
+    codes: DType,
+    how: WeightScales,
+    given: Option<(Weight, Weight)>,
+) -> Result<Option<Weight>, WeightError> {
+    let axis = usize::from(transposed);
+    if let Some((codes, scales)) = given {
+        let codes = if transposed { codes.transpose(&[1, 0]) } else { Some(codes) };
+        return Ok(codes.and_then(|codes| codes.dequantize(axis, &scales, None)));
+    }
+    let Some(smoothed) = smoothed(weight, 1 - axis, input.activation.smooth()) else { return Ok(None) };
+    let scales = scales(&smoothed, axis, codes, how)?;
+    let quantized = smoothed.quantize(codes, axis, &scales, None);
+    Ok(quantized.and_then(|quantized| quantized.dequantize(axis, &scales, None)))
+}
+
+/// A weight with its input features multiplied by the smoothing factors.
+pub(super) fn smoothed(weight: &Weight, axis: usize, factors: &[f32]) -> Option<Weight> {
+    if factors.is_empty() {
+        return Some(weight.clone());
+    }
+    let factors: Vec<f64> = factors.iter().copied().map(f64::from).collect();
+    weight.scale(axis, &Weight::numbers(DType::F32, vec![factors.len()], &factors)?)
+}

@@ -1,0 +1,49 @@
+//! Quantization: the inputs and weights of linear layers as codes of 8 bits.
+
+mod apply;
+mod plan;
+mod planner;
+mod sites;
+mod split;
+mod weights;
+
+use std::collections::BTreeMap;
+
+use planish_ir::{DType, Weight};
+
+pub use apply::QUANTIZE;
+pub use plan::{Activation, Plan, PlannedInput};
+pub use planner::{SPLIT_COLUMNS, Settings};
+pub use sites::{MIN_FEATURES, Site, sites};
+pub use split::split_columns;
+pub use weights::WeightScales;
+
+/// What `quantize` does to a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Quantization {
+    /// What becomes of the inputs of linear layers.
+    pub plan: Plan,
+    /// How the scales of weights are chosen.
+    pub weight_scales: WeightScales,
+    /// Weights whose codes were chosen with data, by the result of the layer.
+    pub rounded: BTreeMap<String, RoundedWeight>,
+    /// What is added to the bias of a layer, by its result: the mean error of the layer, [features].
+    pub corrections: BTreeMap<String, Vec<f32>>,
+}
+
+/// The codes of a weight, [out, in], and their scales, [out].
+#[derive(Clone, Debug)]
+pub struct RoundedWeight {
+    /// i8, [out, in].
+    pub codes: Weight,
+    /// f32, [out].
+    pub scales: Weight,
+}
+
+/// The type of the codes of weights that are multiplied with codes of this type.
+pub(crate) fn weight_codes(activation: DType) -> DType {
+    match activation {
+        DType::F8E4M3FN => DType::F8E4M3FN,
+        _ => DType::I8,
+    }
+}

@@ -1,0 +1,160 @@
+//! The plan of a quantization: what becomes of each input of a linear layer.
+
+use std::fmt;
+
+use planish_ir::ops::{Columns, FakeQuantize, Real};
+use planish_ir::{DType, ValueId};
+use serde::{Deserialize, Serialize};
+
+/// How the inputs of the linear layers of a part of a model are quantized.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The inputs, in the order in which the graph computes them.
+    pub inputs: Vec<PlannedInput>,
+}
+
+/// A value that linear layers take: they share what it becomes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedInput {
+    /// The name of the value in the canonical graph.
+    pub value: String,
+    /// The names of the results of the linear layers that take it.
+    pub layers: Vec<String>,
+    /// What becomes of it.
+    #[serde(flatten)]
+    pub activation: Activation,
+}
+
+/// What becomes of an input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "activation", rename_all = "lowercase")]
+pub enum Activation {
+    /// It stays a float, and so do the weights of the layers.
+    Float {
+        /// Why.
+        reason: String,
+    },
+    /// Its scale was calibrated.
+    Static {
+        /// The type of the codes.
+        #[serde(with = "dtype")]
+        codes: DType,
+        /// What a code of 1 stands for.
+        scale: f32,
+        /// The code of 0.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        zero_point: i64,
+        /// The columns that have further columns of codes, as [`FakeQuantize`] has them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        split: Vec<usize>,
+        /// What each column is divided by before, and each column of the weights is multiplied by (SmoothQuant); no
+        /// column where empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        smooth: Vec<f32>,
+    },
+    /// Its scale is that of the values of each run.
+    Dynamic {
+        /// The columns that have further columns of codes, as [`FakeQuantize`] has them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        split: Vec<usize>,
+        /// Where these columns are cut.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<f32>,
+    },
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// Element types by their names.
+mod dtype {
+    use planish_ir::DType;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(dtype)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(|_| D::Error::custom(format!("`{name}` is not an element type")))
+    }
+}
+
+impl Activation {
+    /// The operator that quantizes `x`, a value that is smoothed; `None` for a float.
+    #[must_use]
+    pub fn operator(&self, x: ValueId) -> Option<FakeQuantize> {
+        match self {
+            Self::Float { .. } => None,
+            Self::Static { codes, scale, zero_point, split, .. } => Some(FakeQuantize {
+                split: Columns(split.clone()),
+                ..FakeQuantize::new(x, *codes, f64::from(*scale), *zero_point)
+            }),
+            Self::Dynamic { split, limit } => Some(FakeQuantize {
+                split: Columns(split.clone()),
+                limit: limit.map(|limit| Real(limit.into())),
+                ..FakeQuantize::dynamic(x)
+            }),
+        }
+    }
+
+    /// What the columns are divided by before they are quantized; no column where empty.
+    #[must_use]
+    pub fn smooth(&self) -> &[f32] {
+        match self {
+            Self::Static { smooth, .. } => smooth,
+            Self::Float { .. } | Self::Dynamic { .. } => &[],
+        }
+    }
+
+    /// The type of the codes; absent for a float.
+    #[must_use]
+    pub fn codes(&self) -> Option<DType> {
+        match self {
+            Self::Float { .. } => None,
+            Self::Static { codes, .. } => Some(*codes),
+            Self::Dynamic { .. } => Some(DType::U8),
+        }
+    }
+
+    /// The columns that have further columns of codes.
+    #[must_use]
+    pub fn split(&self) -> &[usize] {
+        match self {
+            Self::Static { split, .. } | Self::Dynamic { split, .. } => split,
+            Self::Float { .. } => &[],
+        }
+    }
+}
+
+/// In a few words, for tables.
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Float { reason } => write!(f, "float: {reason}"),
+            Self::Static { codes, scale, zero_point, split, smooth } => {
+                write!(f, "{codes}, scale {scale:.4e}, zero point {zero_point}")?;
+                columns(f, split)?;
+                if smooth.is_empty() { Ok(()) } else { f.write_str(", smoothed") }
+            }
+            Self::Dynamic { split, .. } => {
+                f.write_str("u8, scale of each run")?;
+                columns(f, split)
+            }
+        }
+    }
+}
+
+fn columns(f: &mut fmt::Formatter<'_>, split: &[usize]) -> fmt::Result {
+    if split.is_empty() {
+        return Ok(());
+    }
+    let mut distinct = split.to_vec();
+    distinct.dedup();
+    write!(f, ", {} columns split into {} more", distinct.len(), split.len())
+}

@@ -1,0 +1,78 @@
+//! The arguments that say how a model is quantized.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use planish_passes::quantize::{SPLIT_COLUMNS, Settings, WeightScales};
+use planish_passes::{RangeMethod, Target};
+use regex::Regex;
+
+use super::Usage;
+use crate::quantize::QuantizeOptions;
+
+/// How a model is quantized.
+#[derive(clap::Args)]
+pub(super) struct QuantizationArguments {
+    /// Quantize linear layers to integers of 8 bits. With --calibrate, the scales of activations are fixed; without, each
+    /// run computes them (dynamic quantization, target ort only)
+    #[arg(long, group = "quantize")]
+    int8: bool,
+    /// Quantize linear layers to floating-point numbers of 8 bits (E4M3), for targets onnx and trt; needs --calibrate
+    #[arg(long, group = "quantize", requires = "calibrate")]
+    fp8: bool,
+    /// The number of columns that an input of linear layers gets in addition, so that columns with large values are split
+    /// over several columns and do not set the scale of all. 0 turns splitting off [default: 32; 0 with --fp8 and without
+    /// --calibrate]
+    #[arg(long, value_name = "N", requires = "quantize")]
+    split_columns: Option<usize>,
+    /// How the range of an activation is chosen: minmax, percentile (or percentile:P), entropy, or mse
+    #[arg(long, value_name = "METHOD", requires = "int8", requires = "calibrate", default_value = "minmax")]
+    range: RangeMethod,
+    /// Keep linear layers in float whose name, weight name or module name matches this regular expression; may be
+    /// given several times
+    #[arg(long, value_name = "PATTERN", requires = "quantize")]
+    keep_float: Vec<String>,
+    /// How the scale of each output feature of a weight is chosen: minmax, or mse (the least mean square error)
+    #[arg(long, value_name = "METHOD", requires = "quantize", default_value = "minmax")]
+    weight_scales: WeightScalesName,
+    /// Print how each input of linear layers is quantized
+    #[arg(long, requires = "quantize")]
+    pub(super) explain_quantization: bool,
+    /// Write how each input of linear layers is quantized to this JSON file, which --apply-quantization-plan takes
+    #[arg(long, value_name = "FILE", requires = "quantize")]
+    pub(super) quantization_plan: Option<PathBuf>,
+    /// Quantize as this file says, which --quantization-plan wrote
+    #[arg(long, value_name = "FILE", requires = "quantize", conflicts_with_all = ["split_columns", "keep_float"])]
+    pub(super) apply_quantization_plan: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum WeightScalesName {
+    Minmax,
+    Mse,
+}
+
+impl QuantizationArguments {
+    /// The quantization that the options request, for a model that is compiled for `target`.
+    pub(super) fn options(&self, target: &Target, calibrated: bool) -> Result<Option<QuantizeOptions>> {
+        let mut settings = match (self.int8, self.fp8) {
+            (false, false) => return Ok(None),
+            (true, _) => Settings::int8(target),
+            (false, true) => Settings::fp8(),
+        };
+        if !calibrated && !target.computes_in_float32 {
+            let message =
+                format!("--int8 for target {target} needs data: add --calibrate FILE, or choose --target ort");
+            return Err(Usage(message).into());
+        }
+        settings.range = self.range;
+        settings.split_columns = self.split_columns.unwrap_or(if self.fp8 { 0 } else { SPLIT_COLUMNS });
+        let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-float: {e}")));
+        settings.keep_float = self.keep_float.iter().map(pattern).collect::<Result<_, _>>()?;
+        let weight_scales = match self.weight_scales {
+            WeightScalesName::Minmax => WeightScales::MinMax,
+            WeightScalesName::Mse => WeightScales::Mse,
+        };
+        Ok(Some(QuantizeOptions { weight_scales, ..QuantizeOptions::new(settings) }))
+    }
+}
