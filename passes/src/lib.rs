@@ -3,7 +3,7 @@
 //! state.
 
 mod build;
-mod calibration;
+pub mod calibration;
 pub mod clean;
 pub mod fold;
 pub mod legalize;
@@ -16,7 +16,7 @@ pub mod raise;
 mod rounds;
 mod target;
 
-pub use calibration::{CalibrationTable, Range};
+pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
 pub use legalize::{Kernels, Signature};
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};

@@ -1,38 +1,11 @@
-//! The ranges of values that calibration measured.
+//! All that calibration measured of a model.
 
 use std::collections::BTreeMap;
 
-/// Where the elements of a tensor lie, over all runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Range {
-    /// The least element.
-    pub min: f64,
-    /// The largest element.
-    pub max: f64,
-}
+use super::{InputStatistics, Range, StatisticsError};
 
-impl Range {
-    /// That of no elements: what [`merge`](Self::merge) leaves other ranges as they are by.
-    pub const EMPTY: Self = Self { min: f64::INFINITY, max: f64::NEG_INFINITY };
-
-    /// Whether there was no element.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.min > self.max
-    }
-
-    /// The range of the elements of both.
-    #[must_use]
-    pub fn merge(self, other: Self) -> Self {
-        Self { min: self.min.min(other.min), max: self.max.max(other.max) }
-    }
-
-    /// The largest absolute value of an element; 0 where there is none.
-    #[must_use]
-    pub fn magnitude(self) -> f64 {
-        if self.is_empty() { 0.0 } else { self.min.abs().max(self.max.abs()) }
-    }
-}
+/// By the name that a value has in the canonical graph of its part.
+type ByValue<T> = BTreeMap<String, T>;
 
 /// What data shows of a model's values: by the part of the model, and the name that a value has in
 /// the canonical graph of that part. The scaled scores of an attention are under `RESULT/scores`,
@@ -40,7 +13,8 @@ impl Range {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CalibrationTable {
     samples: usize,
-    parts: BTreeMap<String, BTreeMap<String, Range>>,
+    parts: BTreeMap<String, ByValue<Range>>,
+    inputs: BTreeMap<String, ByValue<InputStatistics>>,
 }
 
 impl CalibrationTable {
@@ -65,14 +39,43 @@ impl CalibrationTable {
         values.insert(value.to_owned(), whole);
     }
 
+    /// Adds the statistics of an input of linear layers.
+    ///
+    /// # Errors
+    /// When the input is known with another number of columns.
+    pub fn record_input(
+        &mut self,
+        part: &str,
+        value: &str,
+        statistics: InputStatistics,
+    ) -> Result<(), StatisticsError> {
+        let values = self.inputs.entry(part.to_owned()).or_default();
+        match values.get_mut(value) {
+            Some(known) => known.merge(&statistics),
+            None => {
+                values.insert(value.to_owned(), statistics);
+                Ok(())
+            }
+        }
+    }
+
     /// Adds what other samples showed.
-    pub fn merge(&mut self, other: &Self) {
+    ///
+    /// # Errors
+    /// When an input has another number of columns in the other table: they are of different models.
+    pub fn merge(&mut self, other: &Self) -> Result<(), StatisticsError> {
         self.samples += other.samples;
         for (part, values) in &other.parts {
             for (value, range) in values {
                 self.record(part, value, *range);
             }
         }
+        for (part, values) in &other.inputs {
+            for (value, statistics) in values {
+                self.record_input(part, value, statistics.clone())?;
+            }
+        }
+        Ok(())
     }
 
     /// The range of a value, if it was seen.
@@ -83,13 +86,24 @@ impl CalibrationTable {
 
     /// The ranges of a part's values, by their names.
     #[must_use]
-    pub fn part(&self, part: &str) -> Option<&BTreeMap<String, Range>> {
+    pub fn part(&self, part: &str) -> Option<&ByValue<Range>> {
         self.parts.get(part)
     }
 
     /// The parts by their names, each with the ranges of its values.
-    pub fn parts(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, Range>)> {
+    pub fn parts(&self) -> impl Iterator<Item = (&str, &ByValue<Range>)> {
         self.parts.iter().map(|(name, values)| (name.as_str(), values))
+    }
+
+    /// The statistics of an input of linear layers, if it was seen.
+    #[must_use]
+    pub fn input(&self, part: &str, value: &str) -> Option<&InputStatistics> {
+        self.inputs.get(part)?.get(value)
+    }
+
+    /// The parts by their names, each with the statistics of the inputs of its linear layers.
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, &ByValue<InputStatistics>)> {
+        self.inputs.iter().map(|(name, values)| (name.as_str(), values))
     }
 }
 
@@ -99,15 +113,6 @@ mod tests {
 
     const A: Range = Range { min: -3.0, max: 1.0 };
     const B: Range = Range { min: 0.5, max: 2.0 };
-
-    #[test]
-    fn ranges_hold_the_elements_of_all_runs() {
-        assert_eq!(A.merge(B), Range { min: -3.0, max: 2.0 });
-        assert_eq!((A.magnitude(), B.magnitude(), Range::EMPTY.magnitude()), (3.0, 2.0, 0.0));
-        assert_eq!((Range::EMPTY.merge(B), B.merge(Range::EMPTY)), (B, B));
-        assert!(Range::EMPTY.is_empty() && !A.is_empty());
-        assert_eq!(Range { min: f64::NEG_INFINITY, max: 0.0 }.magnitude(), f64::INFINITY);
-    }
 
     #[test]
     fn tables_are_the_same_in_whatever_steps_they_are_folded() {
@@ -121,9 +126,22 @@ mod tests {
         first.add_samples(3);
         second.record("model", "x", B);
         second.add_samples(2);
-        first.merge(&second);
+        first.merge(&second).unwrap();
         assert_eq!(first, whole);
         assert_eq!((whole.samples(), whole.range("model", "x")), (5, Some(A.merge(B))));
         assert_eq!((whole.range("model", "empty"), whole.range("encoder_model", "x")), (None, None));
+    }
+
+    #[test]
+    fn inputs_of_other_widths_do_not_merge() {
+        let with = |columns| {
+            let mut table = CalibrationTable::default();
+            table.record_input("model", "x", InputStatistics::new(columns)).unwrap();
+            table
+        };
+        let error = with(3).merge(&with(4)).unwrap_err();
+        assert_eq!(error, StatisticsError::Columns { expected: 3, found: 4 });
+        assert_eq!(with(3).input("model", "x").unwrap().columns.len(), 3);
+        assert_eq!((with(3).input("model", "y"), with(3).inputs().count()), (None, 1));
     }
 }
