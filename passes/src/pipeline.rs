@@ -8,7 +8,7 @@ use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_QUANTIZED, LOWER_ROTARY, SUBSTITUTE_KERNELS,
 };
-use crate::observe::OBSERVE;
+use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, STORE_HALF, WIDEN};
 use crate::quantize::QUANTIZE;
@@ -16,7 +16,7 @@ use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_L
 use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
 
-/// Every pass, in the order of the pipeline, each once; [`OBSERVE`] runs for calibration only.
+/// Every pass, in the order of the pipeline, each once; [`OBSERVE`] and [`OBSERVE_INPUTS`] run for calibration only.
 pub const PASSES: &[Pass] = &[
     IDENTITIES,
     FOLD,
@@ -30,6 +30,7 @@ pub const PASSES: &[Pass] = &[
     RAISE_ATTENTION,
     DEAD_CODE,
     OBSERVE,
+    OBSERVE_INPUTS,
     QUANTIZE,
     HALVE,
     PAD_VOCAB,

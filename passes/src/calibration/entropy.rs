@@ -62,9 +62,13 @@ fn quantized(window: &[u64], p: &[f64], groups: usize) -> Vec<f64> {
     q
 }
 
-/// Moves a little of what is in each filled bin to the empty ones. `None` where that is more than a bin has.
+/// Moves a little of what is in each filled bin to the empty ones. `None` where a bin has less than that, or all are
+/// empty.
 fn smooth(counts: &mut [f64]) -> Option<()> {
     let empty = counts.iter().filter(|count| **count == 0.0).count();
+    if empty == counts.len() {
+        return None;
+    }
     let loss = SMOOTHING * empty as f64 / (counts.len() - empty) as f64;
     for count in &mut *counts {
         *count = if *count == 0.0 { SMOOTHING } else { *count - loss };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_ir::ops::UnaryKind;
 use planish_ir::{Graph, Op, TensorType, ValueId, verify};
-use planish_passes::observe::observed;
+use planish_passes::observe::is_observer;
 use planish_passes::precision::HALVE;
 use planish_passes::{
     Half, HalfPrecision, ONNX, ORT, ORT_CUDA, Options, PASSES, Padding, PassError, Pipeline, TARGETS, TRT, Target,
@@ -45,7 +45,7 @@ fn check(before: &Graph, after: &Graph, seed: u64) -> Result<(), String> {
         return Err(format!("inputs were {:?}, are {:?}", names(before), names(after)));
     }
     let types = |graph: &Graph| {
-        let own = graph.outputs().iter().filter(|o| observed(&o.name).is_none());
+        let own = graph.outputs().iter().filter(|o| !is_observer(&o.name));
         own.map(|o| graph.ty(o.value).clone()).collect::<Vec<_>>()
     };
     if types(before) != types(after) {

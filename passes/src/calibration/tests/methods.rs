@@ -81,12 +81,15 @@ fn brute_entropy(elements: &[f32], width: f64, sides: usize) -> f64 {
             }
         }
         let size = s.len() / 128;
-        let group = |bin: usize| (bin / size).min(127);
+        // The bins of the group of a bin: the last of 128 groups has the rest.
+        let group = |bin: usize| match (bin / size).min(127) {
+            127 => 127 * size..s.len(),
+            group => group * size..(group + 1) * size,
+        };
         let q: Vec<f64> = (0..s.len())
             .map(|bin| {
-                let same: Vec<usize> = (0..s.len()).filter(|other| group(*other) == group(bin)).collect();
-                let filled = same.iter().filter(|other| p[**other] != 0.0).count();
-                if p[bin] == 0.0 { 0.0 } else { same.iter().map(|other| s[*other]).sum::<f64>() / filled as f64 }
+                let filled = p[group(bin)].iter().filter(|count| **count != 0.0).count();
+                if p[bin] == 0.0 { 0.0 } else { s[group(bin)].iter().sum::<f64>() / filled as f64 }
             })
             .collect();
         let smoothed = |counts: &[f64]| -> Vec<f64> {

@@ -1,0 +1,102 @@
+//! Observers of the inputs of linear layers: outputs with the tensors themselves.
+
+use std::collections::HashSet;
+
+use planish_ir::ops::{Cast, Linear};
+use planish_ir::{DType, Graph, Op, ValueId};
+
+use super::is_float;
+use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
+
+/// Adds outputs with the inputs of linear layers.
+pub const OBSERVE_INPUTS: Pass = Pass {
+    name: "observe-inputs",
+    summary: "Adds outputs for the calibration of INT8; compiling does not run this pass. Each value that a linear layer \
+              takes as `x`, and that is computed from the inputs of the graph, becomes an output \
+              `observed/tensor/NAME`, in float32. A value that several layers take is one output. A graph that has \
+              such outputs stays as it is.",
+    numerics: "none: the pass adds outputs and changes no value",
+    example: Example {
+        target: &ONNX,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = dense([1.0, 2.0, 3.0, 4.0]) : f32[2, 2]
+            %r = relu(%x) : f32[n, 2]
+            %q = linear(%r, @w) : f32[n, 2]
+            %k = linear(%r, @w) : f32[n, 2]
+            %y = add(%q, %k) : f32[n, 2]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            weight @w = dense([1.0, 2.0, 3.0, 4.0]) : f32[2, 2]
+            %r = relu(%x) : f32[n, 2]
+            %q = linear(%r, @w) : f32[n, 2]
+            %k = linear(%r, @w) : f32[n, 2]
+            %y = add(%q, %k) : f32[n, 2]
+            output y = %y
+            output observed/tensor/r = %r",
+    },
+    run: |graph, _: &Options| observe_inputs(graph, &|_| true),
+};
+
+/// What the names of the outputs begin with.
+const PREFIX: &str = "observed/tensor/";
+
+/// The output that holds a value.
+#[must_use]
+pub fn tensor_output(value: &str) -> String {
+    format!("{PREFIX}{value}")
+}
+
+/// The value that an output of [`OBSERVE_INPUTS`] holds; `None` for other outputs.
+#[must_use]
+pub fn observed_tensor(output: &str) -> Option<&str> {
+    output.strip_prefix(PREFIX)
+}
+
+/// The values that linear layers take as `x`, in the order of their first readers: floats that are no weights.
+#[must_use]
+pub fn linear_inputs(graph: &Graph) -> Vec<ValueId> {
+    let mut seen = HashSet::new();
+    let x = graph.nodes().filter_map(|(_, node)| match &node.op {
+        Op::Linear(Linear { x, .. }) => Some(*x),
+        _ => None,
+    });
+    x.filter(|x| is_float(graph, *x) && graph.weight(*x).is_none() && seen.insert(*x)).collect()
+}
+
+/// [`OBSERVE_INPUTS`] for the values of some names.
+///
+/// # Errors
+/// When a cast cannot be built.
+pub fn observe_inputs(graph: &mut Graph, wanted: &dyn Fn(&str) -> bool) -> Result<Outcome, PassError> {
+    if graph.outputs().iter().any(|output| observed_tensor(&output.name).is_some()) {
+        return Ok(Outcome::default());
+    }
+    let mut values = linear_inputs(graph);
+    values.retain(|value| wanted(&graph.value(*value).name));
+    for value in &values {
+        let name = graph.value(*value).name.clone();
+        let output = match graph.ty(*value).dtype {
+            DType::F32 => *value,
+            _ => {
+                let origin = graph.value(*value).origin.clone();
+                graph.emit(Cast { x: *value, to: DType::F32 }, &name, origin)?[0]
+            }
+        };
+        graph.add_output(&tensor_output(&name), output);
+    }
+    Ok(values.len().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_map_back() {
+        assert_eq!(observed_tensor(&tensor_output("layer.0/x")), Some("layer.0/x"));
+        assert_eq!(observed_tensor("observed/min/x"), None);
+    }
+}
