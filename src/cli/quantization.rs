@@ -8,7 +8,7 @@ use planish_passes::{RangeMethod, Target};
 use regex::Regex;
 
 use super::Usage;
-use crate::quantize::QuantizeOptions;
+use crate::quantize::{PlanDocument, QuantizeOptions};
 
 /// How a model is quantized.
 #[derive(clap::Args)]
@@ -60,7 +60,7 @@ impl QuantizationArguments {
             (true, _) => Settings::int8(target),
             (false, true) => Settings::fp8(),
         };
-        if !calibrated && !target.computes_in_float32 {
+        if !calibrated && self.apply_quantization_plan.is_none() && !target.computes_in_float32 {
             let message =
                 format!("--int8 for target {target} needs data: add --calibrate FILE, or choose --target ort");
             return Err(Usage(message).into());
@@ -73,6 +73,10 @@ impl QuantizationArguments {
             WeightScalesName::Minmax => WeightScales::MinMax,
             WeightScalesName::Mse => WeightScales::Mse,
         };
-        Ok(Some(QuantizeOptions { weight_scales, ..QuantizeOptions::new(settings) }))
+        let plans = match &self.apply_quantization_plan {
+            Some(path) => Some(PlanDocument::read(path)?.parts),
+            None => None,
+        };
+        Ok(Some(QuantizeOptions { weight_scales, plans, ..QuantizeOptions::new(settings) }))
     }
 }

@@ -25,6 +25,7 @@ static TOY: Target = Target {
     kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    quantized: planish_passes::QuantizedForm::Pairs,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::Interleaved,

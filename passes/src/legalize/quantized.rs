@@ -28,13 +28,26 @@ pub const LOWER_QUANTIZED: Pass = Pass {
         before: "
             input %x: f32[n, 2]
             weight @w = dequantize([dense([1, 2]) : i8[1, 2], dense([0.5]) : f32[1]], 0) : f32[1, 2]
-            %q = fake_quantize(%x) {to = u8, scale = 0.25, zero_point = 128} : f32[n, 2]
+            %q = fake_quantize(%x) {to = u8, scale = 0.25, zero_point = 128, split = [1]} : f32[n, 2]
             %y = linear(%q, @w) : f32[n, 1]
             output y = %y",
         after: "
             input %x: f32[n, 2]
-            %y = linear(%x, %x) : f32[n, 1]
-            output y = %y",
+            weight @q/const = dense([0.25]) : f32[]
+            weight @q/const_1 = dense([128]) : u8[]
+            weight @q/const_2 = dense([-32.0]) : f32[]
+            weight @q/const_3 = dense([31.75]) : f32[]
+            weight @w = gather(transpose(dense([1, 2]) : i8[1, 2], [1, 0]) : i8[2, 1], 0, [0, 1, 1]) : i8[3, 1]
+            weight @w/const = dense([0.5]) : f32[1]
+            %q/foreign = foreign([%x, @q/const, @q/const_1], []) {domain = \"ai.onnx\", op = \"QuantizeLinear\", version = 19, captures = [], results = [u8[n, 2]]} : u8[n, 2]
+            %q/slice = slice(%x) {axis = 1, start = 1, end = 2} : f32[n, 1]
+            %q/max = max(%q/slice, @q/const_2) : f32[n, 1]
+            %q/min = min(%q/max, @q/const_3) : f32[n, 1]
+            %q/sub = sub(%q/slice, %q/min) : f32[n, 1]
+            %q/foreign_1 = foreign([%q/sub, @q/const, @q/const_1], []) {domain = \"ai.onnx\", op = \"QuantizeLinear\", version = 19, captures = [], results = [u8[n, 1]]} : u8[n, 1]
+            %q/concat = concat([%q/foreign, %q/foreign_1]) {axis = 1} : u8[n, 3]
+            %y/foreign = foreign([%q/concat, @w, @q/const, @w/const, @q/const_1, _, _], []) {domain = \"com.microsoft\", op = \"MatMulIntegerToFloat\", version = 1, captures = [], results = [f32[n, 1]]} : f32[n, 1]
+            output y = %y/foreign",
     },
     run,
 };

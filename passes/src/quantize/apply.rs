@@ -32,8 +32,9 @@ pub const QUANTIZE: Pass = Pass {
             output y = %y",
         after: "
             input %x: f32[n, 2]
-            weight @w = dense([1.0, 2.0]) : f32[1, 2]
-            %y = linear(%x, @w) : f32[n, 1]
+            weight @w = dequantize([quantize([dense([1.0, 2.0]) : f32[1, 2], dense([0.015748031]) : f32[1]], 0) : i8[1, 2], dense([0.015748031]) : f32[1]], 0) : f32[1, 2]
+            %x/fake_quantize = fake_quantize(%x) {to = u8, scale = 0.25, zero_point = 128, split = [1]} : f32[n, 2]
+            %y = linear(%x/fake_quantize, @w) : f32[n, 1]
             output y = %y",
     },
     run,

@@ -53,7 +53,7 @@ mod tests {
             let (range, split) = split_columns(&magnitudes, most);
             prop_assert!(split.len() <= most && split.is_sorted());
             let further = |range: f64| -> f64 {
-                magnitudes.iter().map(|a| ((f64::from(*a) / range).ceil() - 1.0).max(0.0)).sum()
+                magnitudes.iter().map(|a| ((f64::from(*a) / range - 1e-9).ceil() - 1.0).max(0.0)).sum()
             };
             let candidates = magnitudes.iter().flat_map(|a| (1..=most + 1).map(move |n| f64::from(*a) / n as f64));
             let least = candidates.filter(|r| *r > 0.0 && further(*r) <= most as f64).fold(f64::INFINITY, f64::min);

@@ -1,4 +1,7 @@
-use planish_ir::{Graph, text, verify};
+use std::sync::Arc;
+
+use planish_ir::{DType, Graph, text, verify};
+use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization};
 use planish_passes::{Half, HalfPrecision, Options, PASSES, Padding};
 
 /// The graph of a pass's example.
@@ -10,15 +13,25 @@ fn graph(statements: &str) -> Graph {
     graph
 }
 
+/// A quantization of `%x`.
+fn quantization() -> Quantization {
+    let activation =
+        Activation::Static { codes: DType::U8, scale: 0.25, zero_point: 128, split: vec![1], smooth: vec![] };
+    let input = PlannedInput { value: "x".to_owned(), layers: vec!["y".to_owned()], activation };
+    Quantization { plan: Plan { inputs: vec![input] }, ..Quantization::default() }
+}
+
 #[test]
 fn every_pass_does_what_it_documents() {
     for pass in PASSES {
         let example = &pass.example;
         let mut rewritten = graph(example.before);
-        // Only the passes of padding and of precision look at them.
+        // Only the passes of padding, of precision and of quantization look at them.
         let padding = Padding { vocabulary: Some(4), features: Some(4), ..Padding::default() };
         let precision = Some(HalfPrecision::new(Half::F16).into());
-        let options = Options { fusion: example.fusion, precision, padding, ..Options::new(example.target, 20) };
+        let quantization = Some(Arc::new(quantization()));
+        let options =
+            Options { fusion: example.fusion, precision, quantization, padding, ..Options::new(example.target, 20) };
         (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         assert!(!example.after.trim().is_empty(), "`{}` gives\n{rewritten}", pass.name);

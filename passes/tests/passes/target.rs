@@ -18,6 +18,7 @@ static TOY: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    quantized: planish_passes::QuantizedForm::Pairs,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
