@@ -134,7 +134,7 @@ impl PartManifest {
 }
 
 /// The source of the artifact.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceManifest {
     /// The checkpoint's name.
     pub name: String,

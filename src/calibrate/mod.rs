@@ -2,25 +2,32 @@
 //! folded into one table.
 
 mod document;
+mod layout;
+mod products;
 mod run;
 mod sessions;
+mod statistics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use planish_models::{LoadOptions, Task};
-use planish_passes::CalibrationTable;
+use planish_models::{LoadOptions, Loaded, Task};
+use planish_passes::observe::linear_inputs;
+use serde::{Deserialize, Serialize};
 
+use crate::artifact::manifest::PartManifest;
 use crate::backend::{Backend, ONNX_RUNTIME, RuntimeSettings};
 use crate::chain::{Chain, DECODER_WITH_PAST};
 use crate::compile::interface;
-use crate::data::{DataOptions, Dataset};
+use crate::data::{DataOptions, Dataset, Shard};
 use crate::source::SourceModel;
 
-pub use document::{Calibration, is_table};
-use run::Runner;
-use sessions::Sessions;
+pub use document::{Calibration, Shards, is_table};
+pub use products::{InputName, ProductOptions, products};
+use run::{Runner, Sink};
+use sessions::{Sessions, Wanted};
+use statistics::Statistics;
 
 /// How to calibrate.
 #[derive(Clone, Debug, Default)]
@@ -31,10 +38,37 @@ pub struct CalibrateOptions {
     pub strict: bool,
     /// How the data set is read.
     pub data: DataOptions,
+    /// What is measured.
+    pub measure: Measure,
+    /// The batches that are run; all of them where absent.
+    pub shard: Option<Shard>,
     /// Where the model runs.
     pub on: CalibrateOn,
     /// Threads of the runtime; one a core where absent.
     pub threads: Option<u16>,
+}
+
+/// What calibration measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// The ranges of all values, for half precision.
+    Ranges,
+    /// The statistics of the inputs of linear layers, for INT8.
+    Inputs,
+    /// Both.
+    #[default]
+    All,
+}
+
+impl Measure {
+    fn ranges(self) -> bool {
+        self != Self::Inputs
+    }
+
+    fn inputs(self) -> bool {
+        self != Self::Ranges
+    }
 }
 
 /// Where a model is run on data.
@@ -57,11 +91,11 @@ impl Default for CalibrateOn {
 pub trait CalibrationObserver {
     /// Something was ignored or assumed.
     fn warning(&self, text: &str);
-    /// So many of so many samples were run.
+    /// So many samples were run; there are so many at most, and `total` is that of `done` at the end.
     fn progress(&self, done: usize, total: usize);
 }
 
-/// Runs a model on data. The same arguments give the same table.
+/// Runs a model on data. The same arguments give the same table on any number of threads.
 ///
 /// # Errors
 /// When the model cannot be loaded, the data cannot be read or is not what the model takes, the runtime
@@ -72,34 +106,99 @@ pub fn calibrate(
     options: &CalibrateOptions,
     observer: &dyn CalibrationObserver,
 ) -> Result<Calibration> {
-    let dataset = Dataset::open(data, &options.data)?;
-    let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
-    source.warnings.iter().for_each(|warning| observer.warning(warning));
-    let parts: Vec<_> = source.parts.iter().map(|part| interface(part, &part.graph)).collect();
-    let chain = Chain::of(&parts);
-    let batches = dataset.batches(&chain, &source, &model.folder(), &options.data)?;
-    let sessions = Sessions::open(&source, model.default_opset(), options)?;
-    let continued = parts.iter().find(|part| part.name == DECODER_WITH_PAST);
-    let mut runner = Runner::new(chain.parts().iter().copied().chain(continued).collect(), sessions);
-    let mut table = CalibrationTable::default();
-    observer.progress(0, dataset.samples());
-    for batch in batches {
-        let batch = batch?;
-        let context = || format!("{}, samples {} to {}", data.display(), batch.samples.start + 1, batch.samples.end);
-        runner.run(batch.inputs, &mut table).with_context(context)?;
-        table.add_samples(batch.samples.len());
-        observer.progress(batch.samples.end, dataset.samples());
-    }
-    runner.check_seen(&table)?;
-    Calibration::new(model, source.task, data, &table)
+    let prepared = Prepared::new(model, data, options, observer)?;
+    let wanted = Wanted { ranges: options.measure.ranges(), inputs: &|_, _| options.measure.inputs() };
+    let mut statistics = Statistics::default();
+    let mut samples = 0;
+    let skipped = prepared.run(model, options, wanted, observer, &mut statistics, &mut |count| samples += count)?;
+    statistics.add_samples(samples);
+    Calibration::new(model, prepared.source.task, data, options, skipped, statistics.into_table()?)
 }
 
-/// The names of a model's values that a calibration has ranges of, by part.
-fn observed_values(model: &SourceModel, task: Option<Task>) -> Result<BTreeMap<String, BTreeSet<String>>> {
+/// A model and data that were opened.
+struct Prepared<'a> {
+    data: &'a Path,
+    dataset: Dataset,
+    source: Loaded,
+    parts: Vec<PartManifest>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(
+        model: &SourceModel,
+        data: &'a Path,
+        options: &CalibrateOptions,
+        observer: &dyn CalibrationObserver,
+    ) -> Result<Self> {
+        let dataset = Dataset::open(data, &options.data)?;
+        let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
+        source.warnings.iter().for_each(|warning| observer.warning(warning));
+        let parts = source.parts.iter().map(|part| interface(part, &part.graph)).collect();
+        Ok(Self { data, dataset, source, parts })
+    }
+
+    /// Runs the batches; `done` sees how many samples each had. Returns how many records of the data
+    /// were left out.
+    fn run(
+        &self,
+        model: &SourceModel,
+        options: &CalibrateOptions,
+        wanted: Wanted<'_>,
+        observer: &dyn CalibrationObserver,
+        sink: &mut dyn Sink,
+        done: &mut dyn FnMut(usize),
+    ) -> Result<usize> {
+        let chain = Chain::of(&self.parts);
+        let mut batches = self.dataset.batches(&chain, &self.source, &model.folder(), &options.data)?.of(options.shard);
+        let sessions = Sessions::open(&self.source, model.default_opset(), options, wanted)?;
+        let continued = self.parts.iter().find(|part| part.name == DECODER_WITH_PAST);
+        let mut runner = Runner::new(chain.parts().iter().copied().chain(continued).collect(), sessions);
+        let most = self.dataset.most();
+        observer.progress(0, most);
+        let mut last = 0;
+        while let Some(batch) = batches.next().transpose()? {
+            let samples = batch.samples.clone();
+            let context = || format!("{}, samples {} to {}", self.data.display(), samples.start + 1, samples.end);
+            runner.run(batch, sink).with_context(context)?;
+            done(samples.len());
+            last = samples.end;
+            observer.progress(last, most);
+        }
+        observer.progress(last, last);
+        if options.shard.is_none() {
+            runner.check_all_ran()?;
+        }
+        Ok(batches.skipped())
+    }
+
+    /// How many columns an input of linear layers has.
+    fn columns(&self, model: &SourceModel, part: &str, value: &str) -> Result<Option<usize>> {
+        let Some(part) = self.source.parts.iter().find(|other| other.name == part) else { return Ok(None) };
+        let graph = sessions::canonical(&part.graph, model.default_opset())?;
+        let input = linear_inputs(&graph).into_iter().find(|input| graph.value(*input).name == value);
+        let columns = input.and_then(|input| graph.ty(input).shape.last()?.as_constant());
+        Ok(columns.and_then(|columns| usize::try_from(columns).ok()))
+    }
+}
+
+/// The names of what a calibration has of a part.
+#[derive(Default)]
+struct Known {
+    /// The values with ranges.
+    ranges: BTreeSet<String>,
+    /// The inputs of linear layers.
+    inputs: BTreeSet<String>,
+}
+
+/// The names of what a calibration has of a model, by part.
+fn known(model: &SourceModel, task: Option<Task>) -> Result<BTreeMap<String, Known>> {
     let source = model.load(LoadOptions { task, strict: false })?;
+    let opset = model.default_opset();
     let one = |part: &planish_models::Part| {
-        let graph = sessions::observing(&part.graph, model.default_opset(), None)?;
-        Ok((part.name.to_owned(), sessions::values(&graph).into_iter().map(str::to_owned).collect()))
+        let graph = sessions::canonical(&part.graph, opset)?;
+        let inputs = linear_inputs(&graph).into_iter().map(|value| graph.value(value).name.clone()).collect();
+        let ranges = sessions::ranged_values(&graph, opset)?.into_iter().collect();
+        Ok((part.name.to_owned(), Known { ranges, inputs }))
     };
     source.parts.iter().map(one).collect()
 }

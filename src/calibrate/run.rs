@@ -1,41 +1,144 @@
-//! Running parts on batches, and folding the results of the observers.
+//! Running parts on batches, and handing over what the observers give.
+
+use std::collections::BTreeSet;
+use std::ops::Range as Samples;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
-use planish_passes::observe::{Observed, observed, scores_of};
-use planish_passes::{CalibrationTable, Range};
+use planish_ir::Bindings;
+use planish_passes::Range;
+use planish_passes::calibration::RowId;
+use planish_passes::observe::{Observed, observed, observed_tensor, scores_of};
 use planish_runtimes::RuntimeValue;
 
+use super::layout::Given;
 use super::sessions::{ObservedPart, Sessions};
 use crate::artifact::manifest::{Input, PartManifest};
 use crate::chain::{DECODER_WITH_PAST, columns, input_of_model, output_of_model};
+use crate::data::Batch;
 
 /// What a decoder behind an encoder reads, by its name in the model.
 const DECODER_IDS: &str = "decoder_input_ids";
+
+/// How many bytes the inputs of linear layers of one run may have. A batch that has more is run in several portions;
+/// a sample that has more is run alone.
+const PORTION_BYTES: u64 = 48 << 20;
 
 /// A model's parts, one after another.
 pub(super) struct Runner<'a> {
     parts: Vec<&'a PartManifest>,
     sessions: Sessions,
+    /// The names of the parts that were run.
+    ran: BTreeSet<String>,
+}
+
+/// An input of linear layers as one run gave it.
+pub(super) struct Captured {
+    /// The name of the value.
+    pub(super) value: String,
+    /// Where it came from.
+    pub(super) origin: String,
+    /// The elements, float32, [.., columns].
+    pub(super) tensor: RuntimeValue,
+    /// What each row is; `None` for padding.
+    pub(super) ids: Vec<Option<RowId>>,
+}
+
+/// Takes what is observed.
+pub(super) trait Sink {
+    /// The ranges of values in a run of a part, in the order in which the values are computed.
+    fn ranges(&mut self, part: &str, seen: Vec<Seen>);
+    /// The inputs of linear layers in a run of a part.
+    ///
+    /// # Errors
+    /// When they cannot be used; the run ends.
+    fn inputs(&mut self, part: &str, inputs: &[Captured]) -> Result<()>;
+}
+
+/// Some samples of a batch.
+struct Portion {
+    samples: Samples<usize>,
+    inputs: Vec<(String, Tensor)>,
+    decoder_mask: Option<Tensor>,
 }
 
 impl<'a> Runner<'a> {
     /// For the parts in the order in which one takes what others give.
     pub(super) fn new(parts: Vec<&'a PartManifest>, sessions: Sessions) -> Self {
-        Self { parts, sessions }
+        Self { parts, sessions, ran: BTreeSet::new() }
     }
 
-    /// Runs a batch of the model's inputs, and folds what is seen into a table. The first decoder of an
-    /// encoder-decoder takes the first half of the decoder's tokens, that with a cache the rest.
-    pub(super) fn run(&mut self, inputs: Vec<(String, Tensor)>, table: &mut CalibrationTable) -> Result<()> {
+    /// Runs a batch of the model's inputs. The first decoder of an encoder-decoder takes the first half of the
+    /// decoder's tokens, that with a cache the rest.
+    pub(super) fn run(&mut self, batch: Batch, sink: &mut dyn Sink) -> Result<()> {
+        let portions = self.portions(&batch);
+        if portions <= 1 {
+            let Batch { samples, inputs, decoder_mask } = batch;
+            return self.run_portion(Portion { samples, inputs, decoder_mask }, sink);
+        }
+        let size = batch.samples.len().div_ceil(portions);
+        for from in (0..batch.samples.len()).step_by(size) {
+            let to = batch.samples.len().min(from + size);
+            let rows = |tensor: &Tensor| rows(tensor, from, to).context("the inputs of a batch cannot be divided");
+            let input = |(name, tensor): &(String, Tensor)| Ok((name.clone(), rows(tensor)?));
+            let portion = Portion {
+                samples: batch.samples.start + from..batch.samples.start + to,
+                inputs: batch.inputs.iter().map(input).collect::<Result<_>>()?,
+                decoder_mask: batch.decoder_mask.as_ref().map(rows).transpose()?,
+            };
+            self.run_portion(portion, sink)?;
+        }
+        Ok(())
+    }
+
+    /// How many portions a batch is run in. It depends on the model and the sizes of the batch alone.
+    fn portions(&self, batch: &Batch) -> usize {
+        let count = batch.samples.len();
+        let divisible = |tensor: &Tensor| tensor.shape().first() == Some(&count);
+        // Rows of a model with a fixed number of them stay together.
+        let ports = self.parts.iter().flat_map(|part| &part.inputs);
+        let fixed =
+            ports.into_iter().any(|port| port.value.dims().first().is_none_or(|dim| dim.as_constant().is_some()));
+        if fixed || count == 1 || !batch.inputs.iter().all(|(_, tensor)| divisible(tensor)) {
+            return 1;
+        }
+        let alone = self.parts.len() == 1;
+        let longest = batch.inputs.iter().filter_map(|(_, tensor)| tensor.shape().get(1)).max().copied().unwrap_or(1);
+        let bytes = |part: &&PartManifest| -> u64 {
+            let mut sizes = Bindings::new();
+            for input in &part.inputs {
+                let own = input.value.name.as_str();
+                let name = if alone { own.into() } else { input_of_model(&part.name, own) };
+                let Some((_, tensor)) = batch.inputs.iter().find(|(other, _)| *other == name) else { continue };
+                let dims = input.value.dims().iter().zip(tensor.shape());
+                let named = dims.filter_map(|(dim, size)| Some((dim.as_symbol()?.clone(), i64::try_from(*size).ok()?)));
+                sizes.extend(named);
+            }
+            let layouts = self.sessions.parts.get(&part.name).into_iter().flat_map(|part| part.inputs.values());
+            let elements = layouts.map(|layout| match layout.shape.evaluate(&sizes) {
+                Some(shape) => shape.iter().product::<usize>() as u64,
+                None => (count * longest * layout.columns.unwrap_or(1)) as u64,
+            });
+            4 * elements.sum::<u64>()
+        };
+        let most = self.parts.iter().map(bytes).max().unwrap_or(0);
+        usize::try_from(most.div_ceil(PORTION_BYTES)).unwrap_or(count).clamp(1, count)
+    }
+
+    fn run_portion(&mut self, portion: Portion, sink: &mut dyn Sink) -> Result<()> {
+        let Portion { samples, inputs, decoder_mask } = portion;
         let alone = self.parts.len() == 1;
         let mut rest = None;
+        let mut mask = decoder_mask;
+        let mut rest_mask = None;
         let mut known: Vec<(String, RuntimeValue)> = Vec::new();
         for (name, tensor) in inputs {
             let tensor = match tensor.shape() {
                 [_, tokens] if !alone && name == DECODER_IDS => {
                     let half = tokens.div_ceil(2);
                     rest = Some(columns(&tensor, half, *tokens));
+                    rest_mask = mask.as_ref().map(|mask| columns(mask, half, *tokens));
+                    mask = mask.map(|mask| columns(&mask, 0, half));
                     columns(&tensor, 0, half)
                 }
                 _ => tensor,
@@ -47,6 +150,7 @@ impl<'a> Runner<'a> {
                 let Some(ids) = rest.take().filter(|ids| !ids.shape().contains(&0)) else { continue };
                 known.retain(|(name, _)| name != DECODER_IDS);
                 known.push((DECODER_IDS.to_owned(), ids.into()));
+                mask = rest_mask.take();
             }
             let running = self.sessions.parts.get_mut(&part.name).with_context(|| format!("no {}", part.name))?;
             let input = |input: &'a Input| {
@@ -57,7 +161,9 @@ impl<'a> Runner<'a> {
             };
             let inputs = part.inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
             let outputs = running.session.run_values(&inputs)?;
-            let own = fold(part, running, outputs, table)?;
+            let given = Given { samples: samples.clone(), inputs: &inputs, decoder_mask: mask.as_ref() };
+            self.ran.insert(part.name.clone());
+            let own = hand_over(part, running, outputs, &given, sink)?;
             for (name, value) in own {
                 let name = if alone { name } else { output_of_model(&part.name, &name).to_owned() };
                 known.retain(|(other, _)| *other != name);
@@ -68,8 +174,8 @@ impl<'a> Runner<'a> {
     }
 
     /// Checks that every part was run.
-    pub(super) fn check_seen(&self, table: &CalibrationTable) -> Result<()> {
-        match self.parts.iter().find(|part| table.part(&part.name).is_none()) {
+    pub(super) fn check_all_ran(&self) -> Result<()> {
+        match self.parts.iter().find(|part| !self.ran.contains(&part.name)) {
             None => Ok(()),
             Some(part) => bail!(
                 "{} was not run: {DECODER_IDS} have one token everywhere, and it continues from a first one",
@@ -79,23 +185,38 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// The samples of a tensor from one on, up to another.
+fn rows(tensor: &Tensor, from: usize, to: usize) -> Option<Tensor> {
+    let (count, sizes) = tensor.shape().split_first()?;
+    let bytes = tensor.to_bytes();
+    let size = bytes.len().checked_div(*count)?;
+    let shape = [to - from].into_iter().chain(sizes.iter().copied()).collect();
+    Tensor::from_bytes(tensor.dtype(), shape, &bytes[from * size..to * size])
+}
+
 /// What the observers of a value say.
-struct Seen {
-    value: String,
-    range: Range,
+pub(super) struct Seen {
+    pub(super) value: String,
+    pub(super) range: Range,
     nan: bool,
 }
 
-/// Folds what observers gave; returns what else the part gave.
-fn fold(
+/// Hands over what observers gave; returns what else the part gave.
+fn hand_over(
     part: &PartManifest,
     running: &ObservedPart,
     outputs: Vec<(String, RuntimeValue)>,
-    table: &mut CalibrationTable,
+    given: &Given<'_>,
+    sink: &mut dyn Sink,
 ) -> Result<Vec<(String, RuntimeValue)>> {
     let mut own = Vec::new();
     let mut all: Vec<Seen> = Vec::new();
+    let mut captured = Vec::new();
     for (name, output) in outputs {
+        if let Some(value) = observed_tensor(&name) {
+            captured.push(capture(part, running, value, output, given)?);
+            continue;
+        }
         let Some((kind, value)) = observed(&name) else {
             own.push((name, output));
             continue;
@@ -115,8 +236,25 @@ fn fold(
     if let Some(broken) = all.iter().find(|seen| seen.nan) {
         return Err(not_finite(part, running, &all, broken));
     }
-    all.iter().for_each(|seen| table.record(&part.name, &seen.value, seen.range));
+    sink.ranges(&part.name, all);
+    sink.inputs(&part.name, &captured)?;
     Ok(own)
+}
+
+fn capture(
+    part: &PartManifest,
+    running: &ObservedPart,
+    value: &str,
+    tensor: RuntimeValue,
+    given: &Given<'_>,
+) -> Result<Captured> {
+    let context = || format!("`{value}` of {} cannot be read", part.name);
+    let layout = running.inputs.get(value).with_context(context)?;
+    let columns = tensor.shape().last().copied().unwrap_or(1).max(1);
+    let elements: usize = tensor.shape().iter().product();
+    let ids = layout.ids(elements / columns, given).with_context(context)?;
+    let origin = running.origins.get(value).cloned().unwrap_or_else(|| "unknown origin".to_owned());
+    Ok(Captured { value: value.to_owned(), origin, tensor, ids })
 }
 
 /// The error on a value that is not a number. What is infinite before it may be where it comes from.

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use planish_ir::Graph;
+use planish_ir::{Graph, ValueId};
 use planish_models::Loaded;
-use planish_passes::observe::{OBSERVE, Observed, observed};
+use planish_passes::observe::{OBSERVE, Observed, linear_inputs, observe_inputs, observed};
 use planish_passes::{ONNX, Options, PassError, Pipeline, Target};
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions};
 
+use super::layout::Layout;
 use super::{CalibrateOn, CalibrateOptions};
 use crate::backend::TemporaryFiles;
+use crate::chain::ENCODER;
 
 /// The parts, by their names.
 pub(super) struct Sessions {
@@ -24,54 +26,86 @@ pub(super) struct ObservedPart {
     pub(super) session: Box<dyn Session>,
     /// Where the observed values came from.
     pub(super) origins: BTreeMap<String, String>,
+    /// The inputs of linear layers, observed or not.
+    pub(super) inputs: BTreeMap<String, Layout>,
+}
+
+/// What is observed.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The range of each value.
+    pub(super) ranges: bool,
+    /// Inputs of linear layers, by part and value.
+    pub(super) inputs: &'a dyn Fn(&str, &str) -> bool,
 }
 
 impl Sessions {
     /// Loads every part of a model.
-    pub(super) fn open(source: &Loaded, opset: u32, options: &CalibrateOptions) -> Result<Self> {
+    pub(super) fn open(source: &Loaded, opset: u32, options: &CalibrateOptions, wanted: Wanted<'_>) -> Result<Self> {
         let threads = SessionOptions { threads: options.threads.unwrap_or(0).into() };
-        let origins = |graph: &Graph| -> BTreeMap<String, String> {
-            graph.values().map(|(_, value)| (value.name.clone(), value.origin.to_string())).collect()
-        };
-        let mut parts = BTreeMap::new();
+        let mut sessions = Self { parts: BTreeMap::new(), _files: None };
         let CalibrateOn::Backend(backend, settings) = &options.on else {
             for part in &source.parts {
-                let graph = observing(&part.graph, opset, None)?;
+                let canonical = canonical(&part.graph, opset)?;
+                let graph = observing(&canonical, part.name, opset, None, wanted)?;
                 let session = ReferenceRuntime::default().load(Model::Graph(&graph), threads)?;
-                parts.insert(part.name.to_owned(), ObservedPart { session, origins: origins(&graph) });
+                sessions.add(part.name, session, &canonical, source.parts.len() > 1);
             }
-            return Ok(Self { parts, _files: None });
+            return Ok(sessions);
         };
         let runtime = backend.runtime(settings);
         runtime.check()?;
         let files = TemporaryFiles::create("planish-calibration")?;
         for part in &source.parts {
-            let origins = origins(&observing(&part.graph, opset, None)?);
-            let graph = observing(&part.graph, opset, Some(backend.target))?;
+            let canonical = canonical(&part.graph, opset)?;
+            let graph = observing(&canonical, part.name, opset, Some(backend.target), wanted)?;
             let file = files.emit(backend, &graph, part.name, opset)?;
             let session = runtime.load(Model::File(backend.emitter.format(), &file), threads)?;
-            parts.insert(part.name.to_owned(), ObservedPart { session, origins });
+            sessions.add(part.name, session, &canonical, source.parts.len() > 1);
         }
-        Ok(Self { parts, _files: Some(files) })
+        sessions._files = Some(files);
+        Ok(sessions)
+    }
+
+    fn add(&mut self, part: &str, session: Box<dyn Session>, graph: &Graph, of_several: bool) {
+        let origins = graph.values().map(|(_, value)| (value.name.clone(), value.origin.to_string())).collect();
+        let behind_encoder = of_several && part != ENCODER;
+        let layout = |value: ValueId| (graph.value(value).name.clone(), Layout::of(graph, value, behind_encoder));
+        let inputs = linear_inputs(graph).into_iter().map(layout).collect();
+        self.parts.insert(part.to_owned(), ObservedPart { session, origins, inputs });
     }
 }
 
-/// A part's graph with observers: the canonical one, or lowered to what a target runs.
-pub(super) fn observing(graph: &Graph, opset: u32, target: Option<&'static Target>) -> Result<Graph, PassError> {
+/// A part's graph, raised.
+pub(super) fn canonical(graph: &Graph, opset: u32) -> Result<Graph, PassError> {
     let mut graph = graph.clone();
+    Pipeline::new(Options::new(&ONNX, opset)).raise(&mut graph, &mut Vec::new(), &mut |_, _| {})?;
+    Ok(graph)
+}
+
+/// A canonical graph with observers: as it is, or lowered to what a target runs.
+fn observing(
+    canonical: &Graph,
+    part: &str,
+    opset: u32,
+    target: Option<&'static Target>,
+    wanted: Wanted<'_>,
+) -> Result<Graph, PassError> {
+    let mut graph = canonical.clone();
     let options = Options::new(target.unwrap_or(&ONNX), opset);
-    let pipeline = Pipeline::new(options.clone());
-    let (mut stages, mut after) = (Vec::new(), |_: &'static str, _: &Graph| {});
-    pipeline.raise(&mut graph, &mut stages, &mut after)?;
-    (OBSERVE.run)(&mut graph, &options)?;
+    if wanted.ranges {
+        (OBSERVE.run)(&mut graph, &options)?;
+    }
+    observe_inputs(&mut graph, &|value| (wanted.inputs)(part, value))?;
     if target.is_some() {
-        pipeline.lower(&mut graph, &mut stages, &mut after)?;
+        Pipeline::new(options).lower(&mut graph, &mut Vec::new(), &mut |_, _| {})?;
     }
     Ok(graph)
 }
 
-/// The names of the values that a graph observes, in the order in which they are computed.
-pub(super) fn values(graph: &Graph) -> Vec<&str> {
+/// The names of the values whose ranges are measured in a canonical graph.
+pub(super) fn ranged_values(canonical: &Graph, opset: u32) -> Result<Vec<String>, PassError> {
+    let graph = observing(canonical, "", opset, None, Wanted { ranges: true, inputs: &|_, _| false })?;
     let named = graph.outputs().iter().filter_map(|output| observed(&output.name));
-    named.filter(|(kind, _)| *kind == Observed::Min).map(|(_, value)| value).collect()
+    Ok(named.filter(|(kind, _)| *kind == Observed::Min).map(|(_, value)| value.to_owned()).collect())
 }

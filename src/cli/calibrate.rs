@@ -12,33 +12,45 @@ use serde::Serialize;
 
 use super::{RuntimeArguments, Usage, import::ImportArguments, print, print_json, short, warn};
 use crate::backend::ONNX_RUNTIME;
-use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, calibrate, is_table};
-use crate::data::{DataOptions, SAMPLES};
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table};
+use crate::data::{DataOptions, SAMPLES, Shard};
 use crate::source::SourceModel;
 
-/// Run a model on data and write the range of each activation to a table for `planish compile --calibrate`
+/// Run a model on data and write what its activations are to a table for `planish compile --calibrate`
 ///
-/// The table has the minimum and the maximum of each floating-point value that the model computes, and of the
-/// scaled scores of each attention, over all samples. Padded positions count too, because the values that the model
-/// computes from them must be finite. The model runs in float32. A value that is NaN is an error that names the
-/// value.
+/// The table has two kinds of statistics, of which --measure chooses one. `ranges` are for half precision: the minimum
+/// and the maximum of each floating-point value that the model computes, and of the scaled scores of each attention.
+/// Padded positions count there, because the values that the model computes from them must be finite. `inputs` are for
+/// INT8: of each value that linear layers take, over real tokens only, the minimum, the maximum and the mean of each
+/// column, a histogram, and a sample of the tokens. The table serves all methods that choose a range from these
+/// statistics, so the method is chosen by `compile`. The model runs in float32. A value that is NaN is an error that
+/// names the value.
 ///
 /// The tokenizer.json beside the model turns texts into token ids. Texts are padded as `generate` pads prompts. The
 /// decoder of an encoder-decoder takes the start token and then the tokens of the same text: decoder_model takes
 /// the first half, and decoder_with_past_model takes the rest, with the cache of the first half. Tensors have the
 /// names of the model's inputs; for an encoder-decoder they have the names that `run` takes.
+///
+/// With --shard K/N, planish runs one of N parts of the data. --merge makes one table of the tables of all shards. It
+/// is bit for bit the table of one run over all data.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
     /// .onnx file
-    model: PathBuf,
-    /// The calibration data: texts in a .txt file (one text per line) or a .jsonl file (one object per line), or
-    /// tensors in an .npz or a .safetensors file (the first axis counts the samples)
-    #[arg(long, value_name = "FILE")]
-    data: PathBuf,
-    /// The member of each object of a .jsonl file that is the text [default: text]
+    #[arg(required_unless_present = "merge")]
+    model: Option<PathBuf>,
+    /// The calibration data: texts in a .txt file (one text per line), a .jsonl file (one object per line), a .csv
+    /// file (with a header) or a .parquet file, or tensors in an .npz or a .safetensors file (the first axis counts
+    /// the samples)
+    #[arg(long, value_name = "FILE", required_unless_present = "merge")]
+    data: Option<PathBuf>,
+    /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, that is the text
+    /// [default: text]
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
+    /// Leave out lines of the data that cannot be read, and print their number; they are errors otherwise
+    #[arg(long)]
+    skip_bad: bool,
     /// The largest number of samples to run. planish takes the first samples of the data
     #[arg(long, default_value_t = SAMPLES, value_name = "N")]
     samples: NonZeroUsize,
@@ -46,10 +58,21 @@ pub(super) struct Arguments {
     /// most 512]
     #[arg(long, value_name = "N")]
     max_length: Option<NonZeroUsize>,
-    /// The number of samples in one run [default: 8, or the batch size that the model fixes]
+    /// The number of samples in one batch [default: 8, or the batch size that the model fixes]
     #[arg(long, value_name = "N")]
     batch: Option<NonZeroUsize>,
-    /// The table to write [default: NAME-calibration.json in the current folder]
+    /// What to measure
+    #[arg(long, value_enum, default_value_t = MeasureName::All, value_name = "WHAT")]
+    measure: MeasureName,
+    /// Run shard K of N only: every Nth batch, from batch K on
+    #[arg(long, value_name = "K/N", value_parser = shard)]
+    shard: Option<Shard>,
+    /// Write the table of all data from the tables of all shards; nothing is run
+    #[arg(long, value_name = "TABLE", num_args = 1.., conflicts_with_all = ["model", "data", "field", "skip_bad",
+        "samples", "max_length", "batch", "measure", "shard", "task", "strict", "runtime", "threads"])]
+    merge: Vec<PathBuf>,
+    /// The table to write [default: NAME-calibration.json, or NAME-calibration-K-of-N.json for a shard, in the current
+    /// folder]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The task of the model, as for `compile` [default: the task in config.json]
@@ -81,6 +104,35 @@ enum RuntimeName {
     Reference,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MeasureName {
+    /// The ranges of all values, for --fp16 and --bf16
+    Ranges,
+    /// The statistics of the inputs of linear layers, for --int8
+    Inputs,
+    /// Both
+    All,
+}
+
+impl From<MeasureName> for Measure {
+    fn from(name: MeasureName) -> Self {
+        match name {
+            MeasureName::Ranges => Self::Ranges,
+            MeasureName::Inputs => Self::Inputs,
+            MeasureName::All => Self::All,
+        }
+    }
+}
+
+/// A shard from the text `K/N`.
+fn shard(text: &str) -> Result<Shard, String> {
+    let numbers = text.split_once('/').and_then(|(k, n)| Some((k.parse::<usize>().ok()?, n.parse::<usize>().ok()?)));
+    match numbers {
+        Some((shard, count)) if (1..=count).contains(&shard) => Ok(Shard { index: shard - 1, count }),
+        _ => Err("expected K/N, such as 3/8: a number from 1 to N, and the number of shards N".to_owned()),
+    }
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Written<'a> {
@@ -89,38 +141,71 @@ struct Written<'a> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let options = CalibrateOptions {
-        task: arguments.task,
-        strict: arguments.strict,
-        data: DataOptions {
-            field: arguments.field,
-            samples: arguments.samples,
-            batch: arguments.batch,
-            max_length: arguments.max_length,
-        },
-        on: match arguments.runtime {
-            RuntimeName::Ort => CalibrateOn::Backend(&ONNX_RUNTIME, arguments.library.settings()),
-            RuntimeName::Reference => CalibrateOn::Interpreter,
-        },
-        threads: arguments.threads,
+    let (json, output) = (arguments.json, arguments.output.clone());
+    let calibration = match (&arguments.model, &arguments.data) {
+        (Some(model), Some(data)) => {
+            let model = SourceModel::open_with(model, &arguments.import.options()?)?;
+            measured(&model, data, &options(&arguments))?
+        }
+        _ => merged(&arguments.merge)?,
     };
-    let model = SourceModel::open_with(&arguments.model, &arguments.import.options()?)?;
-    let calibration = measured(&model, &arguments.data, &options)?;
-    let path = arguments.output.unwrap_or_else(|| format!("{}-calibration.json", model.name()).into());
+    let path = output.unwrap_or_else(|| {
+        let of_shard = arguments.shard.map(|shard| format!("-{}-of-{}", shard.index + 1, shard.count));
+        format!("{}-calibration{}.json", calibration.source.name, of_shard.unwrap_or_default()).into()
+    });
     calibration.write(&path)?;
-    if arguments.json {
+    if json {
         return print_json(&Written { table: &path, calibration: &calibration });
     }
     print(&summary(&path, &calibration))
 }
 
-/// The ranges for compiling a model: from a table, or measured on data.
+fn options(arguments: &Arguments) -> CalibrateOptions {
+    CalibrateOptions {
+        task: arguments.task,
+        strict: arguments.strict,
+        data: DataOptions {
+            field: arguments.field.clone(),
+            skip_bad: arguments.skip_bad,
+            samples: arguments.samples,
+            batch: arguments.batch,
+            max_length: arguments.max_length,
+        },
+        measure: arguments.measure.into(),
+        shard: arguments.shard,
+        on: match arguments.runtime {
+            RuntimeName::Ort => CalibrateOn::Backend(&ONNX_RUNTIME, arguments.library.settings()),
+            RuntimeName::Reference => CalibrateOn::Interpreter,
+        },
+        threads: arguments.threads,
+    }
+}
+
+/// The table of all shards.
+fn merged(paths: &[PathBuf]) -> Result<Calibration> {
+    let mut all: Option<Calibration> = None;
+    for path in paths {
+        let table = Calibration::read(path)?;
+        let context = || format!("cannot merge {} with the tables before it", path.display());
+        all = Some(match all {
+            None => table,
+            Some(all) => all.merge(&table).with_context(context)?,
+        });
+    }
+    let all = all.context("there is no table")?;
+    all.check_complete().context("shards are missing: the merged table does not have all of the data")?;
+    Ok(all)
+}
+
+/// What was measured, for compiling a model: from a table, or measured on data.
 pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOptions) -> Result<Calibration> {
     if is_table(path) {
         if options.data.field.is_some() {
             return Err(Usage(format!("--field is for data; {} is a table", path.display())).into());
         }
-        return Calibration::of(model, path, options.task);
+        let table = Calibration::of(model, path, options.task)?;
+        table.check_measured(options.measure).with_context(|| format!("{} does not serve", path.display()))?;
+        return Ok(table);
     }
     measured(model, path, options)
 }
@@ -138,7 +223,14 @@ const FLOAT16_MAX: f64 = 65504.0;
 fn summary(path: &Path, calibration: &Calibration) -> String {
     let table = calibration.table();
     let (samples, data) = (calibration.samples, &calibration.data.name);
-    let mut text = format!("{}: {samples} samples of {data}\n", short(path).display());
+    let mut text = format!("{}: {samples} samples of {data}", short(path).display());
+    if let Some(shards) = &calibration.shards {
+        text += &format!(", shard {shards}");
+    }
+    text += "\n";
+    if calibration.skipped > 0 {
+        text += &format!("  {} bad records were left out\n", calibration.skipped);
+    }
     for (part, values) in table.parts() {
         let beyond = values.values().filter(|range| range.magnitude() > FLOAT16_MAX).count();
         let largest = values.iter().max_by(|a, b| a.1.magnitude().total_cmp(&b.1.magnitude()));
@@ -146,6 +238,12 @@ fn summary(path: &Path, calibration: &Calibration) -> String {
             format!(", the largest magnitude {:.4e} in {value}", range.magnitude())
         });
         text += &format!("  {part}: {} values, {beyond} of them beyond float16{largest}\n", values.len());
+    }
+    for (part, values) in table.inputs() {
+        let columns: usize = values.values().map(|input| input.columns.len()).sum();
+        let tokens = values.values().map(|input| input.tokens).max().unwrap_or(0);
+        text +=
+            &format!("  {part}: {} inputs of linear layers with {columns} columns, {tokens} tokens\n", values.len());
     }
     text
 }

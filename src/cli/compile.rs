@@ -23,7 +23,7 @@ use super::{
 };
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
-use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration};
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
 use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
 use crate::engine::build_engines;
@@ -52,11 +52,12 @@ pub(super) struct Arguments {
     task: Option<Task>,
     #[command(flatten)]
     import: ImportArguments,
-    /// Calibration data (.txt, .jsonl, .npz, .safetensors), or a table that `planish calibrate` wrote. With --fp16 or
+    /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors), or a table that `planish calibrate` wrote. With --fp16 or
     /// --bf16, operators whose activations exceed --max-abs stay in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
-    /// The member of each object of a .jsonl file for --calibrate that is the text [default: text]
+    /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, for --calibrate that is
+    /// the text [default: text]
     #[arg(long, value_name = "NAME", requires = "calibrate")]
     field: Option<String>,
     /// The ONNX opset of the artifact, 17 to 26 [default: 20; for an ONNX graph with operators that planish passes
@@ -307,7 +308,8 @@ fn calibration(
     let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
     let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
     let (task, threads) = (arguments.task, arguments.threads);
-    let options = CalibrateOptions { task, data, on, threads, ..CalibrateOptions::default() };
+    let measure = Measure::Ranges;
+    let options = CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() };
     super::calibrate::ranges(source, path, &options).map(Some)
 }
 

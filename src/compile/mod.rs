@@ -86,7 +86,7 @@ impl CompileOptions {
     fn passes_for(&self, part: &str) -> Options {
         let passes = Options { explain: self.explain_fusion, ..self.passes.clone() };
         let table = self.calibration.as_ref().map(Calibration::table);
-        let values = table.as_ref().and_then(|table| table.part(part));
+        let values = table.and_then(|table| table.part(part));
         let (Some(precision), Some(values)) = (&passes.precision, values) else { return passes };
         let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
         let Precision::Half(half) = Precision::clone(precision);

@@ -19,7 +19,8 @@ use planish_models::Loaded;
 use crate::artifact::manifest::Input;
 use crate::chain::Chain;
 use arrays::Arrays;
-use tokens::Tokens;
+use texts::{Kind, TextFile, Texts};
+use tokens::{Encoded, Tokens};
 
 /// How many samples are taken unless told otherwise.
 pub const SAMPLES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
@@ -27,14 +28,13 @@ pub const SAMPLES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
 /// How many samples a batch has unless told otherwise.
 const BATCH: usize = 8;
 
-/// The member of a line's object that contains the text, unless told otherwise.
-const FIELD: &str = "text";
-
 /// How a data set is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataOptions {
-    /// The member of each line's object that contains the text; `text` where absent.
+    /// The member of each line's object, or the column, that contains the text; `text` where absent.
     pub field: Option<String>,
+    /// Whether bad records of texts are counted and left out; they are errors otherwise.
+    pub skip_bad: bool,
     /// How many samples at most, from the beginning.
     pub samples: NonZeroUsize,
     /// How many samples a batch has; 8, or as many as the model fixes, where absent.
@@ -46,58 +46,66 @@ pub struct DataOptions {
 
 impl Default for DataOptions {
     fn default() -> Self {
-        Self { field: None, samples: SAMPLES, batch: None, max_length: None }
+        Self { field: None, skip_bad: false, samples: SAMPLES, batch: None, max_length: None }
     }
 }
 
-/// A data set that was read, the samples that are taken of it.
+/// A data set, the samples that are taken of it.
 pub(crate) struct Dataset {
     path: PathBuf,
     content: Content,
 }
 
 enum Content {
-    Texts(Vec<String>),
+    /// Read while they are run.
+    Texts(TextFile),
     Arrays(Arrays),
 }
 
 impl Dataset {
-    /// Reads a file by its ending: a text a line of `.txt`, a member of an object a line of `.jsonl`,
-    /// samples along the first axis of each tensor of `.npz` and `.safetensors`.
+    /// Opens a file by its ending: a text a line of `.txt`, a member of an object a line of `.jsonl`, a column of
+    /// `.csv` and `.parquet`, samples along the first axis of each tensor of `.npz` and `.safetensors`.
     ///
     /// # Errors
     /// When it cannot be read, is not what it should be, or has no sample; also when an option is
     /// given that such a file has no use for.
     pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
-        if ending != "jsonl" && options.field.is_some() {
-            bail!("--field is for .jsonl files; {} is not one", path.display());
+        let kind = Kind::of(&ending);
+        if matches!(kind, None | Some(Kind::Lines)) && options.field.is_some() {
+            bail!("--field is for .jsonl, .csv and .parquet files; {} is not one", path.display());
         }
-        if matches!(ending.as_str(), "npz" | "safetensors") && options.max_length.is_some() {
+        let tensors = matches!(ending.as_str(), "npz" | "safetensors");
+        if tensors && options.max_length.is_some() {
             bail!("--max-length is for texts; {} contains tensors", path.display());
         }
+        if tensors && options.skip_bad {
+            bail!("--skip-bad is for texts; {} contains tensors", path.display());
+        }
         let most = options.samples.get();
-        let content = match ending.as_str() {
-            "txt" => Content::Texts(texts::lines(path, most)?),
-            "jsonl" => {
-                let field = options.field.as_deref().unwrap_or(FIELD);
-                Content::Texts(texts::members(path, field, most)?)
+        let content = match (kind, ending.as_str()) {
+            (Some(kind), _) => {
+                let (field, skip_bad) = (options.field.clone(), options.skip_bad);
+                let file = TextFile { path: path.to_owned(), kind, field, skip_bad, most };
+                // Errors of the first record come before the model is loaded.
+                file.texts()?.next().transpose()?;
+                Content::Texts(file)
             }
-            "npz" => Content::Arrays(Arrays::npz(path, most)?),
-            "safetensors" => Content::Arrays(Arrays::safetensors(path, most)?),
+            (None, "npz") => Content::Arrays(Arrays::npz(path, most)?),
+            (None, "safetensors") => Content::Arrays(Arrays::safetensors(path, most)?),
             _ => bail!(
-                "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .npz or .safetensors \
-                 (tensors by the names of inputs, samples along the first axis)",
+                "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .csv or .parquet (texts \
+                 in a column), .npz or .safetensors (tensors by the names of inputs, samples along the first axis)",
                 path.display()
             ),
         };
         Ok(Self { path: path.to_owned(), content })
     }
 
-    /// The number of samples.
-    pub(crate) fn samples(&self) -> usize {
+    /// The number of samples, or the largest that it can be where the file was not read to its end.
+    pub(crate) fn most(&self) -> usize {
         match &self.content {
-            Content::Texts(texts) => texts.len(),
+            Content::Texts(texts) => texts.most,
             Content::Arrays(arrays) => arrays.samples(),
         }
     }
@@ -122,7 +130,12 @@ impl Dataset {
         let one = tokens.as_ref().is_some_and(|tokens| !tokens.masked());
         let batch = options.batch.map(NonZeroUsize::get).or(fixed_batch(&wanted));
         let batch = batch.unwrap_or(if one { 1 } else { BATCH });
-        Ok(Batches { dataset: self, tokens, wanted, chain, longest: model.max_positions, batch, next: 0 })
+        let texts = match &self.content {
+            Content::Texts(file) => Some(file.texts()?),
+            Content::Arrays(_) => None,
+        };
+        let longest = model.max_positions;
+        Ok(Batches { dataset: self, texts, tokens, wanted, chain, longest, batch, shard: None, number: 0, next: 0 })
     }
 
     fn unusable(&self) -> String {
@@ -138,13 +151,33 @@ fn fixed_batch(wanted: &[(Cow<'_, str>, &Input)]) -> Option<usize> {
 /// Batches of a data set.
 pub(crate) struct Batches<'a> {
     dataset: &'a Dataset,
+    texts: Option<Texts<'a>>,
     tokens: Option<Tokens>,
     wanted: Vec<(Cow<'a, str>, &'a Input)>,
     chain: &'a Chain<'a>,
     longest: Option<usize>,
     batch: usize,
+    shard: Option<Shard>,
+    /// That of the next batch.
+    number: usize,
     /// The first sample that was not taken.
     next: usize,
+}
+
+/// One of several equal parts of the batches of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Which one, from 0 on.
+    pub index: usize,
+    /// How many there are; not 0.
+    pub count: usize,
+}
+
+impl Shard {
+    /// Whether it has a batch, by the number of the batch.
+    fn has(self, number: usize) -> bool {
+        number % self.count == self.index
+    }
 }
 
 /// Some samples as inputs of a model.
@@ -153,19 +186,70 @@ pub(crate) struct Batch {
     pub(crate) samples: Range<usize>,
     /// The inputs, complete and checked, by the names that they have in the model.
     pub(crate) inputs: Vec<(String, Tensor)>,
+    /// Which of the decoder's token ids are tokens, where that is known and the model has no input for it.
+    pub(crate) decoder_mask: Option<Tensor>,
 }
 
-impl Batches<'_> {
-    fn inputs(&self, samples: Range<usize>) -> Result<Vec<(String, Tensor)>> {
-        let mut inputs = match (&self.dataset.content, &self.tokens) {
-            (Content::Texts(texts), Some(tokens)) => tokens.inputs(&texts[samples])?,
-            (Content::Arrays(arrays), _) => arrays.rows(samples)?,
-            (Content::Texts(_), None) => bail!("texts need a tokenizer"),
+/// The samples of a batch.
+enum Samples {
+    Texts(Vec<String>),
+    Rows(Range<usize>),
+}
+
+impl<'a> Batches<'a> {
+    /// The batches of one shard only. They are those that all samples are divided into.
+    pub(crate) fn of(mut self, shard: Option<Shard>) -> Self {
+        self.shard = shard;
+        self
+    }
+
+    /// How many bad records were left out so far.
+    pub(crate) fn skipped(&self) -> usize {
+        self.texts.as_ref().map_or(0, Texts::skipped)
+    }
+
+    /// The next samples, with their number; none at the end.
+    fn samples(&mut self) -> Result<Option<(Range<usize>, Samples)>> {
+        let (samples, count) = match &mut self.texts {
+            Some(texts) => {
+                let texts = texts.take(self.batch).collect::<Result<Vec<_>>>()?;
+                let count = texts.len();
+                (Samples::Texts(texts), count)
+            }
+            None => {
+                let end = self.dataset.most().min(self.next.saturating_add(self.batch));
+                (Samples::Rows(self.next..end), end - self.next)
+            }
+        };
+        let range = self.next..self.next + count;
+        self.next = range.end;
+        Ok((!range.is_empty()).then_some((range, samples)))
+    }
+
+    fn batch(&self, range: Range<usize>, samples: Samples) -> Result<Batch> {
+        let Encoded { mut inputs, decoder_mask } = match (samples, &self.tokens, &self.dataset.content) {
+            (Samples::Texts(texts), Some(tokens), _) => tokens.inputs(&texts, range.start)?,
+            (Samples::Rows(rows), _, Content::Arrays(arrays)) => {
+                Encoded { inputs: arrays.rows(rows)?, decoder_mask: None }
+            }
+            _ => bail!("texts need a tokenizer"),
         };
         self.chain.complete(&mut inputs)?;
         check_types(&inputs, &self.wanted)?;
         self.chain.check(&inputs, self.longest)?;
-        Ok(inputs)
+        Ok(Batch { samples: range, inputs, decoder_mask })
+    }
+
+    fn advance(&mut self) -> Result<Option<Batch>> {
+        loop {
+            let Some((range, samples)) = self.samples()? else { return Ok(None) };
+            let number = self.number;
+            self.number += 1;
+            if self.shard.is_none_or(|shard| shard.has(number)) {
+                let context = || format!("{}, samples {} to {}", self.dataset.unusable(), range.start + 1, range.end);
+                return self.batch(range.clone(), samples).with_context(context).map(Some);
+            }
+        }
     }
 }
 
@@ -173,14 +257,7 @@ impl Iterator for Batches<'_> {
     type Item = Result<Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let end = self.dataset.samples().min(self.next.saturating_add(self.batch));
-        let samples = self.next..end;
-        if samples.is_empty() {
-            return None;
-        }
-        self.next = end;
-        let context = || format!("{}, samples {} to {}", self.dataset.unusable(), samples.start + 1, samples.end);
-        Some(self.inputs(samples.clone()).with_context(context).map(|inputs| Batch { samples, inputs }))
+        self.advance().transpose()
     }
 }
 

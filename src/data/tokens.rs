@@ -31,6 +31,15 @@ pub(super) struct Tokens {
     /// Whether padding comes before the tokens.
     left: bool,
     longest: usize,
+    /// The number of token ids that the model has, where it is known.
+    vocabulary: Option<i64>,
+}
+
+/// Inputs that follow from texts.
+pub(super) struct Encoded {
+    pub(super) inputs: Vec<(String, Tensor)>,
+    /// 1 where the decoder's ids are tokens, 0 where they are padding.
+    pub(super) decoder_mask: Option<Tensor>,
 }
 
 /// What is needed of an input.
@@ -95,6 +104,7 @@ impl Tokens {
             pad: model.pad_token_id.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
             left: wanted.iter().any(|(name, _)| name.starts_with(CACHE)),
             longest,
+            vocabulary,
         })
     }
 
@@ -103,24 +113,38 @@ impl Tokens {
         self.mask.is_some()
     }
 
-    /// The inputs that follow from texts, a row each. A decoder behind an encoder takes the same tokens
-    /// as the encoder, behind the one that its text begins with.
-    pub(super) fn inputs(&self, texts: &[String]) -> Result<Vec<(String, Tensor)>> {
+    /// The inputs that follow from texts, a row each; `first` is the index of the first sample. A decoder behind an
+    /// encoder takes the same tokens as the encoder, behind the one that its text begins with.
+    ///
+    /// # Errors
+    /// When the tokenizer fails, or gives an id that the model does not have.
+    pub(super) fn inputs(&self, texts: &[String], first: usize) -> Result<Encoded> {
         let mut rows = texts.iter().map(|text| self.tokenizer.encode(text, false)).collect::<Result<Vec<_>>>()?;
+        for (row, sample) in rows.iter().zip(first + 1..) {
+            let end = self.vocabulary.unwrap_or(i64::MAX);
+            if let Some(id) = row.iter().find(|id| **id >= end) {
+                bail!(
+                    "the tokenizer does not fit the model: it gives the token id {id} in sample {sample}, and the \
+                     vocabulary of the model has {end} tokens; use the {TOKENIZER} that the model was trained with"
+                );
+            }
+        }
         // A text that the tokenizer makes nothing of is one of padding.
         rows.iter_mut().filter(|row| row.is_empty()).for_each(|row| row.push(self.pad));
+        let ones = |rows: &[Vec<i64>]| -> Vec<Vec<i64>> { rows.iter().map(|row| vec![1; row.len()]).collect() };
         let mut inputs = vec![(IDS.to_owned(), self.matrix(self.ids, &rows, self.pad, self.left)?)];
         if let Some(mask) = self.mask {
-            let ones: Vec<Vec<i64>> = rows.iter().map(|row| vec![1; row.len()]).collect();
             let mask = Column { width: mask.width.or(self.ids.width), ..mask };
-            inputs.push((MASK.to_owned(), self.matrix(mask, &ones, 0, self.left)?));
+            inputs.push((MASK.to_owned(), self.matrix(mask, &ones(&rows), 0, self.left)?));
         }
+        let mut decoder_mask = None;
         if let Some((port, start)) = self.decoder {
             let behind = |row: &Vec<i64>| [start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
             let rows: Vec<Vec<i64>> = rows.iter().map(behind).collect();
             inputs.push((DECODER_IDS.to_owned(), self.matrix(port, &rows, self.pad, false)?));
+            decoder_mask = Some(self.matrix(port, &ones(&rows), 0, false)?);
         }
-        Ok(inputs)
+        Ok(Encoded { inputs, decoder_mask })
     }
 
     /// Rows of one length: that of the longest, or the model's.

@@ -1,51 +1,141 @@
-//! Texts in files of lines.
+//! Texts in files, one record after the other: no more of a file is in memory than a record needs.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+mod csv;
+mod lines;
+#[cfg(feature = "parquet")]
+mod parquet;
 
-use anyhow::{Context, Result, anyhow, bail};
-use serde_json::Value;
+use std::path::{Path, PathBuf};
 
-/// The lines of a file that are not blank, so many at most.
-pub(super) fn lines(path: &Path, most: usize) -> Result<Vec<String>> {
-    read(path, most, |line| Ok(line.to_owned()))
+use anyhow::{Error, Result, bail};
+
+/// The member or column that contains the text, unless told otherwise.
+const FIELD: &str = "text";
+
+/// What a file of texts is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A text a line.
+    Lines,
+    /// An object a line, with the text as a member.
+    Objects,
+    /// A table with a header, and the text in a column.
+    Csv,
+    /// The same in Parquet's form.
+    Parquet,
 }
 
-/// The texts that objects contain as a member, an object a line, so many at most. Blank lines and texts are passed
-/// over.
-pub(super) fn members(path: &Path, field: &str, most: usize) -> Result<Vec<String>> {
-    read(path, most, |line| {
-        let value: Value = serde_json::from_str(line).context("this is not JSON")?;
-        let object = value.as_object().context("this is not a JSON object")?;
-        let names = || object.keys().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
-        match object.get(field) {
-            Some(Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err(anyhow!("`{field}` is not a string; name the member with the text by --field")),
-            None => Err(anyhow!("there is no `{field}`, but {}; --field names the text", names())),
+impl Kind {
+    /// By the ending of a file's name.
+    pub(super) fn of(ending: &str) -> Option<Self> {
+        match ending {
+            "txt" => Some(Self::Lines),
+            "jsonl" => Some(Self::Objects),
+            "csv" => Some(Self::Csv),
+            "parquet" => Some(Self::Parquet),
+            _ => None,
         }
-    })
+    }
 }
 
-fn read(path: &Path, most: usize, text: impl Fn(&str) -> Result<String>) -> Result<Vec<String>> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut texts = Vec::new();
-    for (index, line) in BufReader::new(file).lines().enumerate() {
-        if texts.len() == most {
-            break;
-        }
-        let at = || format!("{}, line {}", path.display(), index + 1);
-        let line = line.with_context(at)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let text = text(&line).with_context(at)?;
-        if !text.trim().is_empty() {
-            texts.push(text);
-        }
+/// A record of a file.
+enum Record {
+    /// Its text, which may be blank.
+    Text(String),
+    /// What is wrong with it, and which one it is; the records behind it can be read.
+    Bad(Error),
+}
+
+/// The records of a file. An error is one of the whole file, which cannot be read on.
+type Records = Box<dyn Iterator<Item = Result<Record>>>;
+
+/// A file of texts.
+pub(super) struct TextFile {
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+    /// The member or column with the text.
+    pub(super) field: Option<String>,
+    /// Whether bad records are passed over.
+    pub(super) skip_bad: bool,
+    /// How many texts are taken at most.
+    pub(super) most: usize,
+}
+
+impl TextFile {
+    /// Reads the file from its beginning.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has no column of that name.
+    pub(super) fn texts(&self) -> Result<Texts<'_>> {
+        let field = self.field.as_deref().unwrap_or(FIELD);
+        let records = match self.kind {
+            Kind::Lines => lines::plain(&self.path)?,
+            Kind::Objects => lines::objects(&self.path, field)?,
+            Kind::Csv => csv::records(&self.path, field)?,
+            #[cfg(feature = "parquet")]
+            Kind::Parquet => parquet::records(&self.path, field)?,
+            #[cfg(not(feature = "parquet"))]
+            Kind::Parquet => bail!(
+                "{}: this planish was built without Parquet; build it with the feature `parquet`, or convert the file",
+                self.path.display()
+            ),
+        };
+        Ok(Texts { file: self, records, taken: 0, skipped: 0 })
     }
-    if texts.is_empty() {
-        bail!("{} contains no text", path.display());
+}
+
+/// The texts of a file that are not blank, as many as are taken.
+pub(super) struct Texts<'a> {
+    file: &'a TextFile,
+    records: Records,
+    taken: usize,
+    skipped: usize,
+}
+
+impl Texts<'_> {
+    /// How many bad records were passed over so far.
+    pub(super) fn skipped(&self) -> usize {
+        self.skipped
     }
-    Ok(texts)
+
+    fn advance(&mut self) -> Result<Option<String>> {
+        let path = self.file.path.display();
+        while self.taken < self.file.most {
+            match self.records.next().transpose()? {
+                None if self.taken == 0 && self.skipped > 0 => {
+                    bail!("{path} contains no text: all of its {} records are bad", self.skipped)
+                }
+                None if self.taken == 0 => bail!("{path} contains no text"),
+                None => break,
+                Some(Record::Text(text)) if text.trim().is_empty() => {}
+                Some(Record::Text(text)) => {
+                    self.taken += 1;
+                    return Ok(Some(text));
+                }
+                Some(Record::Bad(_)) if self.file.skip_bad => self.skipped += 1,
+                Some(Record::Bad(error)) => {
+                    return Err(error.context(format!("{path} has a bad record; --skip-bad leaves such records out")));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Texts<'_> {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance().transpose()
+    }
+}
+
+/// The error of a table without the column that is asked for.
+fn no_column(path: &Path, field: &str, names: &[&str]) -> Error {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    anyhow::anyhow!(
+        "{} has no column `{field}`, but {}; --field names the column with the text",
+        path.display(),
+        names.join(", ")
+    )
 }

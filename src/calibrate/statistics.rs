@@ -1,0 +1,82 @@
+//! Folding what observers give into a table.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, anyhow};
+use planish_passes::calibration::{StatisticsError, TokenRows};
+use planish_passes::{CalibrationTable, InputStatistics};
+use rayon::prelude::*;
+
+use super::run::{Captured, Seen, Sink};
+
+/// What was seen so far.
+#[derive(Default)]
+pub(super) struct Statistics {
+    table: CalibrationTable,
+    inputs: BTreeMap<String, BTreeMap<String, InputStatistics>>,
+}
+
+impl Captured {
+    /// The rows.
+    pub(super) fn rows(&self) -> Result<TokenRows<'_>> {
+        let elements = self.tensor.as_f32().with_context(|| format!("`{}` is not float32 in memory", self.value))?;
+        Ok(TokenRows { elements, columns: self.tensor.shape().last().copied().unwrap_or(1), ids: &self.ids })
+    }
+
+    /// The error on what it holds.
+    pub(super) fn error(&self, part: &str, error: &StatisticsError) -> anyhow::Error {
+        anyhow!(
+            "`{}` of {part} ({}) is an input of a linear layer that INT8 cannot hold: {error}; check the checkpoint and \
+             the data",
+            self.value,
+            self.origin
+        )
+    }
+}
+
+impl Sink for Statistics {
+    fn ranges(&mut self, part: &str, seen: Vec<Seen>) {
+        seen.iter().for_each(|seen| self.table.record(part, &seen.value, seen.range));
+    }
+
+    /// An input is folded by one thread, token after token.
+    fn inputs(&mut self, part: &str, inputs: &[Captured]) -> Result<()> {
+        if inputs.is_empty() {
+            return Ok(());
+        }
+        let known = self.inputs.entry(part.to_owned()).or_default();
+        for input in inputs {
+            let columns = input.rows()?.columns;
+            known.entry(input.value.clone()).or_insert_with(|| InputStatistics::new(columns));
+        }
+        let own: BTreeMap<&str, (usize, &Captured)> =
+            inputs.iter().enumerate().map(|(at, input)| (input.value.as_str(), (at, input))).collect();
+        let of_run: Vec<_> =
+            known.iter_mut().filter_map(|(value, statistics)| Some((*own.get(value.as_str())?, statistics))).collect();
+        let fold = |((at, input), statistics): ((usize, &Captured), &mut InputStatistics)| -> Result<_> {
+            Ok(statistics.add(input.rows()?).err().map(|error| (at, error)))
+        };
+        let failed = of_run.into_par_iter().map(fold).collect::<Result<Vec<_>>>()?;
+        // That which is computed first may be the cause of others.
+        match failed.into_iter().flatten().min_by_key(|(at, _)| *at) {
+            None => Ok(()),
+            Some((at, error)) => Err(inputs[at].error(part, &error)),
+        }
+    }
+}
+
+impl Statistics {
+    pub(super) fn add_samples(&mut self, count: usize) {
+        self.table.add_samples(count);
+    }
+
+    /// All that was seen.
+    pub(super) fn into_table(mut self) -> Result<CalibrationTable> {
+        for (part, values) in self.inputs {
+            for (value, statistics) in values {
+                self.table.record_input(&part, &value, statistics)?;
+            }
+        }
+        Ok(self.table)
+    }
+}
