@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_ir::Graph;
+use planish_passes::CalibrationTable;
 use planish_passes::quantize::{Plan, Quantization, Settings, WeightScales};
 use serde::{Deserialize, Serialize};
 
@@ -32,17 +33,23 @@ impl QuantizeOptions {
     }
 
     /// What is done to a part whose graph has been raised. Scales are those of each run without a calibration.
-    #[must_use]
-    pub fn quantization(&self, part: &str, graph: &Graph, calibration: Option<&Calibration>) -> Quantization {
+    ///
+    /// # Errors
+    /// When a weight cannot be read.
+    pub fn quantization(&self, part: &str, graph: &Graph, calibration: Option<&Calibration>) -> Result<Quantization> {
         let given = self.plans.as_ref().map(|plans| plans.get(part).cloned().unwrap_or_default());
-        let plan = given.unwrap_or_else(|| {
-            let table = calibration.map(Calibration::table);
-            let inputs = table.as_ref().map(|table| {
-                table.inputs().find(|(name, _)| *name == part).map(|(_, inputs)| inputs.clone()).unwrap_or_default()
-            });
-            Plan::new(graph, &self.settings, inputs.as_ref())
-        });
-        Quantization { plan, weight_scales: self.weight_scales, ..Quantization::default() }
+        let plan = match given {
+            Some(plan) => plan,
+            None => {
+                let of_part = |table: &CalibrationTable| {
+                    let inputs = table.inputs().find(|(name, _)| *name == part);
+                    inputs.map(|(_, inputs)| inputs.clone()).unwrap_or_default()
+                };
+                let inputs = calibration.map(|calibration| of_part(calibration.table()));
+                Plan::new(graph, &self.settings, inputs.as_ref())?
+            }
+        };
+        Ok(Quantization { plan, weight_scales: self.weight_scales, ..Quantization::default() })
     }
 }
 

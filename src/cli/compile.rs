@@ -308,7 +308,11 @@ fn calibration(
     let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
     let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
     let (task, threads) = (arguments.task, arguments.threads);
-    let measure = Measure::Ranges;
+    let measure = match (half.is_some() && !target.computes_in_float32, quantized) {
+        (true, true) => Measure::All,
+        (_, true) => Measure::Inputs,
+        (_, false) => Measure::Ranges,
+    };
     let options = CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() };
     super::calibrate::ranges(source, path, &options).map(Some)
 }

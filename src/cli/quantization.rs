@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use planish_passes::quantize::{SPLIT_COLUMNS, Settings, WeightScales};
+use planish_passes::quantize::{SPLIT_COLUMNS, Settings, Smooth, WeightScales};
 use planish_passes::{RangeMethod, Target};
 use regex::Regex;
 
@@ -25,6 +25,14 @@ pub(super) struct QuantizationArguments {
     /// --calibrate]
     #[arg(long, value_name = "N", requires = "quantize")]
     split_columns: Option<usize>,
+    /// How the inputs that norms give are smoothed, which moves the range of columns into the weights (SmoothQuant): off, a
+    /// number alpha from 0 to 1, or auto
+    #[arg(long, value_name = "ALPHA", requires = "int8", requires = "calibrate", value_parser = smooth, default_value = "auto")]
+    smooth: Smooth,
+    /// The error of the results of linear layers (the sum of squares, relative to that of the results) within which an
+    /// input is neither smoothed nor split
+    #[arg(long, value_name = "X", requires = "int8", requires = "calibrate")]
+    max_layer_loss: Option<f64>,
     /// How the range of an activation is chosen: minmax, percentile (or percentile:P), entropy, or mse
     #[arg(long, value_name = "METHOD", requires = "int8", requires = "calibrate", default_value = "minmax")]
     range: RangeMethod,
@@ -44,6 +52,18 @@ pub(super) struct QuantizationArguments {
     /// Quantize as this file says, which --quantization-plan wrote
     #[arg(long, value_name = "FILE", requires = "quantize", conflicts_with_all = ["split_columns", "keep_float"])]
     pub(super) apply_quantization_plan: Option<PathBuf>,
+}
+
+/// The value of `--smooth`.
+fn smooth(text: &str) -> Result<Smooth, String> {
+    match text {
+        "off" => Ok(Smooth::Off),
+        "auto" => Ok(Smooth::Auto),
+        _ => {
+            let alpha = text.parse().ok().filter(|alpha| (0.0..=1.0).contains(alpha));
+            alpha.map(Smooth::Alpha).ok_or_else(|| "expected off, auto, or a number from 0 to 1".to_owned())
+        }
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -66,6 +86,8 @@ impl QuantizationArguments {
             return Err(Usage(message).into());
         }
         settings.range = self.range;
+        settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
+        settings.smooth = if self.fp8 { Smooth::Off } else { self.smooth };
         settings.split_columns = self.split_columns.unwrap_or(if self.fp8 { 0 } else { SPLIT_COLUMNS });
         let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-float: {e}")));
         settings.keep_float = self.keep_float.iter().map(pattern).collect::<Result<_, _>>()?;

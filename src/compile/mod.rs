@@ -196,9 +196,10 @@ pub fn lower(
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
-        let quantization = options.quantize.as_ref();
-        let quantization =
-            quantization.map(|q| Arc::new(q.quantization(part.name, &graph, options.calibration.as_ref())));
+        let quantization = match &options.quantize {
+            Some(quantize) => Some(Arc::new(quantize.quantization(part.name, &graph, options.calibration.as_ref())?)),
+            None => None,
+        };
         let pipeline = pipeline(Options { quantization: quantization.clone(), ..passes });
         let explanation = options.explain_fusion.then(|| explain(&graph, &stages));
         let raised = raised(&graph);

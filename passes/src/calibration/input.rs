@@ -1,7 +1,8 @@
 //! The statistics of an input of linear layers.
 
 use super::{
-    ColumnStatistics, Grid, Histogram, LARGEST, Range, RangeMethod, SampledRows, StatisticsError, TokenRows, columns,
+    ColumnStatistics, Grid, Histogram, LARGEST, Range, RangeMethod, SampledRow, SampledRows, StatisticsError,
+    TokenRows, columns,
 };
 
 /// What the tokens of the data show of a value that linear layers take as `x`. Rows of padding do not count.
@@ -27,6 +28,18 @@ impl InputStatistics {
             histogram: Histogram::default(),
             rows: SampledRows::default(),
         }
+    }
+
+    /// The extremes of some rows of a sample; nothing else is known.
+    #[must_use]
+    pub fn of_rows(columns: usize, rows: &[SampledRow]) -> Self {
+        let mut all = Self::new(columns);
+        for row in rows {
+            for (column, x) in all.columns.iter_mut().zip(row.values()) {
+                *column = column.merge(ColumnStatistics { min: x, max: x, sum: 0 });
+            }
+        }
+        all
     }
 
     /// Adds rows.

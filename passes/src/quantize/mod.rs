@@ -4,7 +4,9 @@ mod apply;
 mod plan;
 mod planner;
 mod sites;
+mod smooth;
 mod split;
+mod trial;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -13,9 +15,11 @@ use planish_ir::{DType, Weight};
 
 pub use apply::QUANTIZE;
 pub use plan::{Activation, Plan, PlannedInput};
-pub use planner::{SPLIT_COLUMNS, Settings};
+pub use planner::{SPLIT_COLUMNS, Settings, Smooth};
 pub use sites::{MIN_FEATURES, Site, sites};
+pub use smooth::smooth_factors;
 pub use split::split_columns;
+pub use trial::quantize_rows;
 pub use weights::WeightScales;
 
 /// What `quantize` does to a graph.

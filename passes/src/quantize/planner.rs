@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use planish_ir::{DType, Graph};
+use planish_ir::{DType, Graph, Op};
+use rayon::prelude::*;
 use regex::Regex;
 
 use super::sites::{MIN_FEATURES, Site, layer, name, sites};
+use super::smooth::smooth_factors;
 use super::split::split_columns;
+use super::trial::Trial;
 use super::{Activation, Plan, PlannedInput};
-use crate::calibration::{Grid, InputStatistics, RangeMethod};
-use crate::{QuantizedForm, Target};
+use crate::calibration::{ColumnStatistics, Grid, InputStatistics, RangeMethod, SampledRow};
+use crate::{PassError, QuantizedForm, Range, Target};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -20,6 +23,11 @@ pub struct Settings {
     pub range: RangeMethod,
     /// How many columns of codes an input may have more than columns.
     pub split_columns: usize,
+    /// How the inputs that norms give are smoothed.
+    pub smooth: Smooth,
+    /// The error of the results of its layers, as a ratio of sums of squares, within which an input needs no smoothing and
+    /// no more columns.
+    pub max_loss: f64,
     /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
     pub keep_float: Vec<Regex>,
 }
@@ -32,38 +40,74 @@ impl Settings {
             QuantizedForm::IntegerProducts => DType::U8,
             QuantizedForm::Pairs => DType::I8,
         };
-        Self { codes, range: RangeMethod::MinMax, split_columns: SPLIT_COLUMNS, keep_float: Vec::new() }
+        Self {
+            codes,
+            range: RangeMethod::MinMax,
+            split_columns: SPLIT_COLUMNS,
+            smooth: Smooth::Auto,
+            max_loss: MAX_LOSS,
+            keep_float: Vec::new(),
+        }
     }
 
     /// FP8, E4M3.
     #[must_use]
     pub fn fp8() -> Self {
-        Self { codes: DType::F8E4M3FN, range: RangeMethod::MinMax, split_columns: 0, keep_float: Vec::new() }
+        Self {
+            codes: DType::F8E4M3FN,
+            range: RangeMethod::MinMax,
+            split_columns: 0,
+            smooth: Smooth::Off,
+            max_loss: MAX_LOSS,
+            keep_float: Vec::new(),
+        }
     }
+}
+
+/// How columns of an input are divided, and columns of weights multiplied, by factors
+/// `max|x|^alpha / max|w|^(1 - alpha)` (SmoothQuant).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Smooth {
+    /// Not at all.
+    Off,
+    /// With this alpha.
+    Alpha(f32),
+    /// With the alpha that has the least error on rows that the factors were not computed of.
+    Auto,
 }
 
 /// How many columns of codes an input has more than columns, unless asked for another number.
 pub const SPLIT_COLUMNS: usize = 32;
 
+/// The error of the results of layers within which an input is quantized plainly, unless asked for another one.
+const MAX_LOSS: f64 = 5e-4;
+
 impl Plan {
     /// A plan for a graph that has been raised. With the statistics of its inputs, by their names, scales are fixed;
     /// without, they are those of each run.
-    #[must_use]
-    pub fn new(graph: &Graph, settings: &Settings, statistics: Option<&BTreeMap<String, InputStatistics>>) -> Self {
+    ///
+    /// # Errors
+    /// When a weight cannot be read.
+    pub fn new(
+        graph: &Graph,
+        settings: &Settings,
+        statistics: Option<&BTreeMap<String, InputStatistics>>,
+    ) -> Result<Self, PassError> {
         let planned = |site: &Site| {
             let value = graph.value(site.value).name.clone();
             let activation = match (kept(graph, site, settings), statistics) {
                 (Some(reason), _) => Activation::Float { reason },
                 (None, None) => Activation::Dynamic { split: Vec::new(), limit: None },
                 (None, Some(statistics)) => match statistics.get(&value).filter(|s| s.columns.len() == site.columns) {
-                    Some(statistics) => calibrated(statistics, settings),
+                    Some(statistics) => calibrated(graph, site, statistics, settings)?,
                     None => Activation::Float { reason: "the calibration does not have it".to_owned() },
                 },
             };
             let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
-            PlannedInput { value, layers, activation }
+            Ok(PlannedInput { value, layers, activation })
         };
-        Self { inputs: sites(graph).iter().map(planned).collect() }
+        let inputs = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
+        Ok(Self { inputs })
     }
 }
 
@@ -86,16 +130,94 @@ fn kept(graph: &Graph, site: &Site, settings: &Settings) -> Option<String> {
     None
 }
 
-/// The codes of an input whose elements were measured.
-fn calibrated(statistics: &InputStatistics, settings: &Settings) -> Activation {
+/// The codes of an input whose elements were measured: the cheapest form with an error of the results within the
+/// limit, else the one with the least error.
+fn calibrated(
+    graph: &Graph,
+    site: &Site,
+    statistics: &InputStatistics,
+    settings: &Settings,
+) -> Result<Activation, PassError> {
+    let plain = fixed(statistics, settings, 0, None);
+    let norm = graph.producer(site.value).is_some_and(|node| matches!(node.op, Op::LayerNorm(_) | Op::RmsNorm(_)));
+    let smooths = norm && settings.smooth != Smooth::Off;
+    if settings.codes == DType::F8E4M3FN || settings.split_columns == 0 && !smooths {
+        return Ok(plain);
+    }
+    let trial = Trial::new(graph, site, statistics.rows.matrix())?;
+    let (mut best, mut least) = (plain.clone(), trial.loss(&plain));
+    let mut offer = |activation: Activation| {
+        let loss = trial.loss(&activation);
+        if loss < least {
+            (best, least) = (activation, loss);
+        }
+        least <= settings.max_loss
+    };
+    if offer(plain) {
+        return Ok(best);
+    }
+    if smooths {
+        let alpha = match settings.smooth {
+            Smooth::Alpha(alpha) => alpha,
+            Smooth::Auto | Smooth::Off => held_out_alpha(&trial, statistics, settings),
+        };
+        let factors = smooth_factors(&magnitudes(statistics), &trial.weight_magnitudes(), alpha);
+        if offer(fixed(statistics, settings, 0, Some(factors))) {
+            return Ok(best);
+        }
+    }
+    // Fewer columns are cheaper.
+    let counts = [8, 4, 2, 1].map(|part| settings.split_columns / part);
+    counts.into_iter().filter(|count| *count > 0).find(|count| offer(fixed(statistics, settings, *count, None)));
+    Ok(best)
+}
+
+/// The alphas that are tried.
+const ALPHAS: [f32; 6] = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+
+/// The alpha with the least error on rows that the factors and the range were not computed of: each half of the sample
+/// is tried with those of the other half.
+fn held_out_alpha(trial: &Trial, statistics: &InputStatistics, settings: &Settings) -> f32 {
+    let rows = statistics.rows.rows();
+    let halves = [&rows[..rows.len() / 2], &rows[rows.len() / 2..]];
+    let folds = [(halves[0], halves[1]), (halves[1], halves[0])].map(|(seen, held_out)| {
+        let rows: Vec<f32> = held_out.iter().flat_map(SampledRow::values).collect();
+        (InputStatistics::of_rows(statistics.columns.len(), seen), trial.with_rows(rows))
+    });
+    let weights = trial.weight_magnitudes();
+    let loss = |alpha: f32| -> f64 {
+        let fold = |(seen, trial): &(InputStatistics, Trial)| {
+            let factors = smooth_factors(&magnitudes(seen), &weights, alpha);
+            trial.loss(&fixed(seen, settings, 0, Some(factors)))
+        };
+        folds.iter().map(fold).sum()
+    };
+    let losses = ALPHAS.map(|alpha| (loss(alpha), alpha));
+    let best = losses.into_iter().reduce(|best, next| if next.0 < best.0 { next } else { best });
+    best.map_or(ALPHAS[0], |(_, alpha)| alpha)
+}
+
+/// The magnitudes of columns.
+fn magnitudes(statistics: &InputStatistics) -> Vec<f32> {
+    statistics.columns.iter().map(ColumnStatistics::magnitude).collect()
+}
+
+/// The codes of an input with so many columns of codes more than columns, or divided by factors.
+fn fixed(statistics: &InputStatistics, settings: &Settings, most: usize, factors: Option<Vec<f32>>) -> Activation {
     let symmetric = settings.codes != DType::U8;
     let grid = if symmetric { Grid::S8 } else { Grid::U8 };
-    let range = statistics.range(settings.range, grid);
+    let range = match &factors {
+        None => statistics.range(settings.range, grid),
+        Some(factors) => smoothed_range(statistics, factors),
+    };
     let largest = range.magnitude() as f32;
-    let magnitudes: Vec<f32> = statistics.columns.iter().map(|column| column.magnitude().min(largest)).collect();
-    let float = settings.codes == DType::F8E4M3FN;
-    let most = if float { 0 } else { settings.split_columns };
-    let (limit, split) = split_columns(&magnitudes, most);
+    let (limit, split) = match factors {
+        Some(_) => (largest, Vec::new()),
+        None => {
+            let magnitudes: Vec<f32> = magnitudes(statistics).into_iter().map(|a| a.min(largest)).collect();
+            split_columns(&magnitudes, most)
+        }
+    };
     // An input of zeros has codes of 0, whatever the scale is.
     let positive = |scale: f64| if scale > 0.0 { (scale as f32).max(f32::MIN_POSITIVE) } else { 1.0 };
     let (scale, zero_point) = match settings.codes {
@@ -107,5 +229,15 @@ fn calibrated(statistics: &InputStatistics, settings: &Settings) -> Activation {
         }
         _ => (positive(f64::from(limit) / 127.0), 0),
     };
-    Activation::Static { codes: settings.codes, scale, zero_point, split, smooth: Vec::new() }
+    Activation::Static { codes: settings.codes, scale, zero_point, split, smooth: factors.unwrap_or_default() }
+}
+
+/// The range of the elements divided by factors of their columns, with 0 in it.
+fn smoothed_range(statistics: &InputStatistics, factors: &[f32]) -> Range {
+    let zero = Range { min: 0.0, max: 0.0 };
+    statistics.columns.iter().zip(factors).fold(zero, |range, (column, factor)| {
+        let factor = f64::from(*factor);
+        let Range { min, max } = column.range();
+        range.merge(Range { min: min / factor, max: max / factor })
+    })
 }

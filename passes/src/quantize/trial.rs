@@ -1,0 +1,139 @@
+//! What quantization does to the results of layers, on rows that calibration sampled.
+
+use std::sync::Arc;
+
+use gemm::{Parallelism, gemm};
+use planish_eval::Codes;
+use planish_ir::handle::Handle;
+use planish_ir::{Graph, NodeId, Op, ValueId};
+
+use super::weights;
+use super::{Activation, sites::Site, sites::layer};
+use crate::PassError;
+
+/// The weights of the layers that take an input, and rows of the input.
+pub(super) struct Trial {
+    /// [rows, columns].
+    rows: Vec<f32>,
+    columns: usize,
+    /// [features of all layers, columns].
+    weights: Arc<[f32]>,
+    /// The results, [rows, features].
+    exact: Vec<f32>,
+}
+
+impl Trial {
+    /// For the layers of a site and rows of its input.
+    ///
+    /// # Errors
+    /// When a weight cannot be read.
+    pub(super) fn new(graph: &Graph, site: &Site, rows: Vec<f32>) -> Result<Self, PassError> {
+        let mut all = Vec::new();
+        for id in &site.layers {
+            all.extend(matrix(graph, *id)?);
+        }
+        let exact = product(&rows, &all, site.columns);
+        Ok(Self { rows, columns: site.columns, weights: all.into(), exact })
+    }
+
+    /// For other rows of the input.
+    pub(super) fn with_rows(&self, rows: Vec<f32>) -> Self {
+        let exact = product(&rows, &self.weights, self.columns);
+        Self { rows, columns: self.columns, weights: self.weights.clone(), exact }
+    }
+
+    /// The largest magnitude of the weights for each column.
+    pub(super) fn weight_magnitudes(&self) -> Vec<f32> {
+        let mut largest = vec![0f32; self.columns];
+        for row in self.weights.chunks_exact(self.columns.max(1)) {
+            largest.iter_mut().zip(row).for_each(|(a, w)| *a = a.max(w.abs()));
+        }
+        largest
+    }
+
+    /// The error of the results, relative to them: the ratio of the sums of squares.
+    pub(super) fn loss(&self, activation: &Activation) -> f64 {
+        let weights = self.quantized_weights(activation.smooth());
+        let given = product(&self.quantized_rows(activation), &weights, self.columns);
+        let square = |sum: f64, x: f64| sum + x * x;
+        let error = self.exact.iter().zip(&given).map(|(a, b)| f64::from(a - b)).fold(0.0, square);
+        let all = self.exact.iter().map(|x| f64::from(*x)).fold(0.0, square);
+        if all > 0.0 { error / all } else { 0.0 }
+    }
+
+    /// The rows as their codes stand for them, smoothed.
+    fn quantized_rows(&self, activation: &Activation) -> Vec<f32> {
+        let mut rows = self.rows.clone();
+        quantize_rows(activation, &mut rows, self.columns);
+        rows
+    }
+
+    /// The weights as their codes stand for them, smoothed.
+    fn quantized_weights(&self, smooth: &[f32]) -> Vec<f32> {
+        let mut all = self.weights.to_vec();
+        for row in all.chunks_exact_mut(self.columns.max(1)) {
+            row.iter_mut().zip(smooth).for_each(|(w, factor)| *w *= factor);
+            let scale = row.iter().fold(0f32, |a, w| a.max(w.abs())) / 127.0;
+            if scale > 0.0 {
+                row.iter_mut().for_each(|w| *w = (*w / scale).round_ties_even() * scale);
+            }
+        }
+        all
+    }
+}
+
+/// Divides rows by the smoothing factors, and rounds them to what their codes stand for.
+pub fn quantize_rows(activation: &Activation, rows: &mut [f32], columns: usize) {
+    if !activation.smooth().is_empty() {
+        let factors: Vec<f32> = activation.smooth().iter().map(|factor| 1.0 / factor).collect();
+        for row in rows.chunks_exact_mut(columns.max(1)) {
+            row.iter_mut().zip(&factors).for_each(|(x, factor)| *x *= factor);
+        }
+    }
+    if let Some(operator) = activation.operator(ValueId::from_index(0)) {
+        // The types of codes that a plan has are known.
+        let _ = Codes::new(&operator, columns).round(rows);
+    }
+}
+
+/// The weight of a layer, [out, in].
+pub(super) fn matrix(graph: &Graph, id: NodeId) -> Result<Vec<f32>, PassError> {
+    let node = graph.node(id);
+    let (Some((linear, _)), Op::Linear(_)) = (layer(graph, node), &node.op) else { return Ok(Vec::new()) };
+    let Some(weight) = graph.weight(linear.weight) else { return Ok(Vec::new()) };
+    let value = graph.value(linear.weight);
+    let failed = |source| PassError::Weight { name: value.name.clone(), origin: value.origin.clone(), source };
+    weights::rows(weight, usize::from(linear.transposed.0)).map_err(failed)
+}
+
+/// `rows * weights^T`: [rows, columns] times [features, columns].
+pub(super) fn product(rows: &[f32], weights: &[f32], columns: usize) -> Vec<f32> {
+    let (m, n) = (rows.len() / columns.max(1), weights.len() / columns.max(1));
+    let mut out = vec![0f32; m * n];
+    let stride = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+    // SAFETY: the strides of [m, columns], [columns, n] and [m, n] stay within the slices, whose lengths they come from.
+    unsafe {
+        gemm(
+            m,
+            n,
+            columns,
+            out.as_mut_ptr(),
+            1,
+            stride(n),
+            false,
+            rows.as_ptr(),
+            1,
+            stride(columns),
+            weights.as_ptr(),
+            stride(columns),
+            1,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+    out
+}
