@@ -3,8 +3,8 @@
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
 # bench-compile takes), TRT (no: leave TensorRT out), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
-# GPU_TARGETS (what gpu-check runs),
-# PLANISH_ORT_LIB.
+# GPU_TARGETS (what gpu-check runs), QUANT_MODEL, QUANT_ARTIFACTS and QUANT_PAGE (what bench-quant compares and where it
+# writes), PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
 TRT ?=
@@ -36,6 +36,7 @@ BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
 OPTIMUM := .deps/compat-optimum
 EXPORTERS := .deps/compat-exporters
+QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
@@ -135,6 +136,7 @@ $(COMPAT)/.installed: tests/compat/requirements.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
+$(QUANTIZATION)/.installed: tools/quantization/requirements.txt
 %/.installed:
 	rm -rf $*
 	python3 -m venv $*
@@ -182,6 +184,18 @@ bench-latency: build $(BERT_BASE)/model.safetensors $(COMPAT)/.installed ## late
 	@test -f "$(PEER)" || { echo 'name the other graph, say: make bench-latency PEER=optimum/model.onnx' >&2; exit 2; }
 	$(PLANISH) compile $(BERT_BASE) -o .bench/bert-base-ort --target ort
 	$(COMPAT)/bin/python tools/bench_latency.py 1x128,8x128,1x512 $(PEER) .bench/bert-base-ort/model.onnx
+
+# tools/quantization/settings.txt has the settings of planish. QUANT_ARTIFACTS are NAME=DIR, compiled before.
+QUANT_MODEL ?= $(MINILM)
+# QUANT_FLAGS=--realtime measures at real-time priority on a machine that is shared.
+QUANT_ARTIFACTS ?=
+QUANT_FLAGS ?=
+QUANT_PAGE ?= docs/quantization.md
+
+.PHONY: bench-quant
+bench-quant: build $(QUANTIZATION)/.installed $(OPTIMUM)/.installed ## INT8 of QUANT_MODEL next to its peers: accuracy, latency, cost of calibration (installs PyTorch)
+	HF_HUB_OFFLINE=1 $(QUANTIZATION)/bin/python tools/bench_quant.py $(PLANISH) $(QUANT_MODEL) --optimum $(OPTIMUM)/bin/python \
+	  $(QUANT_FLAGS) $(QUANT_ARTIFACTS:%=--artifact %) $(QUANT_PAGE:%=--document %)
 
 .PHONY: bench-generate
 bench-generate: deps build ## generation with the cache against without it, by DECODER, an artifact that takes 1003 tokens

@@ -14,6 +14,7 @@ pub mod compile;
 pub mod data;
 pub mod draft;
 pub mod engine;
+pub mod evaluate;
 mod files;
 pub mod generate;
 pub mod inputs;

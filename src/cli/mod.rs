@@ -6,6 +6,7 @@ mod calibrate;
 mod compile;
 mod completions;
 mod engine;
+mod evaluate;
 mod explain;
 mod generate;
 mod import;
@@ -56,6 +57,7 @@ enum Command {
     Calibrate(calibrate::Arguments),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
+    Evaluate(evaluate::Arguments),
     Run(run::Arguments),
     Generate(generate::Arguments),
     Bench(bench::Arguments),
@@ -135,6 +137,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Calibrate(arguments) => calibrate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Evaluate(arguments) => evaluate::run(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

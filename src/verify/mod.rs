@@ -27,6 +27,7 @@ pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
 pub use memory::reference_limits;
+pub(crate) use padded::of_tokens;
 pub use parts::verify_parts;
 pub use reference::{OnnxFile, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};

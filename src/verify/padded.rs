@@ -10,7 +10,7 @@ use crate::artifact::manifest::PaddedVocabulary;
 /// # Errors
 /// When one of the other columns is above half of the element type's finite minimum, so that its token
 /// might be taken for one of the vocabulary.
-pub(super) fn of_tokens(
+pub(crate) fn of_tokens(
     expected: &Tensor,
     actual: &Tensor,
     vocabulary: Option<&PaddedVocabulary>,

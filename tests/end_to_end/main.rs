@@ -11,6 +11,7 @@ mod determinism;
 mod edge_inputs;
 mod engine;
 mod errors;
+mod evaluate;
 mod export;
 mod external_data;
 mod fixed_folders;

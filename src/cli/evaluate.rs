@@ -1,0 +1,151 @@
+//! `planish evaluate`.
+
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{RunOn, RuntimeArguments, Usage, VerificationFailed, note, print, print_json, warn};
+use crate::artifact::Artifact;
+use crate::data::{DataOptions, SAMPLES};
+use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, Requirements, evaluate_artifact};
+
+/// Measure on data how close an artifact is to its source in float32
+///
+/// The artifact runs on its runtime, as for `verify`. The source runs in float32 on ONNX Runtime, compiled into temporary
+/// files. Both take the same batches. Padding has no part in any figure. The report depends on the task:
+///
+/// - feature extraction: the cosine of a text's two embeddings, mean and least, and the share of texts whose nearest other
+///   text stays the same. The embedding is the mean of last_hidden_state over the tokens, or what 1_Pooling/config.json
+///   beside the source says, scaled to length 1.
+/// - classification of texts, tokens or images, masked tokens, answers: the share of predictions that have the same label on
+///   top, the mean divergence (Kullback-Leibler, of the artifact from the source, in nats), and the cosine of the logits.
+/// - text generation: the perplexity of both on the texts, and the same figures for each token that is predicted. Each text
+///   stands alone. A text that is longer than a window is read in windows that overlap, and each token is predicted once.
+/// - encoder-decoders: the same figures without perplexity. Each side takes what its own parts gave before. decoder_model
+///   takes the first half of the decoder's tokens, and decoder_with_past_model the rest.
+///
+/// For every model the report has the relative error (Euclidean norm of the error over the norm of the source's output) and
+/// the cosine of each output.
+///
+/// The memory is that of both models and of one batch. The embeddings of all samples stay in memory too.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The artifact's folder
+    artifact: PathBuf,
+    /// The data, of the kinds that `calibrate` takes. Take other data than the artifact was calibrated on
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// The checkpoint or .onnx file that the artifact was compiled from [default: planish looks for it as `verify` does]
+    #[arg(long, value_name = "MODEL")]
+    reference: Option<PathBuf>,
+    /// Exit with 3 if a figure misses its limit. NAME=VALUE, with commas between several: at least cos, least-cos,
+    /// neighbours (in %), top1 (in %); at most kl (in nats), perplexity (the ratio to the source), error (the largest
+    /// relative error of an output). Say: cos=0.998,neighbours=93
+    #[arg(long, value_name = "LIMITS")]
+    require: Option<Requirements>,
+    /// The member of each object of a .jsonl file that is the text [default: text]
+    #[arg(long, value_name = "NAME")]
+    field: Option<String>,
+    /// The largest number of samples to run. planish takes the first samples of the data
+    #[arg(long, default_value_t = SAMPLES, value_name = "N")]
+    samples: NonZeroUsize,
+    /// The number of tokens after which a text is cut [default: as for `calibrate`; for text generation the longest
+    /// sequence that the model takes]
+    #[arg(long, value_name = "N")]
+    max_length: Option<NonZeroUsize>,
+    /// The number of samples in one run [default: 8, or the batch size that the model fixes; for text generation less if
+    /// the logits have more than 64 MiB]
+    #[arg(long, value_name = "N")]
+    batch: Option<NonZeroUsize>,
+    /// The most tokens in one run, for text generation [default: the longest sequence that the model takes, but at most
+    /// 512]
+    #[arg(long, value_name = "N")]
+    window: Option<NonZeroUsize>,
+    /// The number of tokens between the beginnings of two windows [default: half a window]
+    #[arg(long, value_name = "N")]
+    stride: Option<NonZeroUsize>,
+    /// The number of threads of the runtimes [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    run_on: RunOn,
+    #[command(flatten)]
+    runtime: RuntimeArguments,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let artifact = Artifact::open(&arguments.artifact)?;
+    let options = EvaluateOptions {
+        data: DataOptions {
+            field: arguments.field,
+            samples: arguments.samples,
+            batch: arguments.batch,
+            max_length: arguments.max_length,
+        },
+        window: arguments.window,
+        stride: arguments.stride,
+        threads: arguments.threads.unwrap_or(0).into(),
+        settings: arguments.run_on.settings(&arguments.runtime),
+    };
+    let console = Console::new();
+    let evaluated = evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, &console);
+    console.bar.finish_and_clear();
+    let evaluated = evaluated.map_err(|error| match error.downcast_ref::<Broken>() {
+        Some(_) => VerificationFailed(vec![format!("{error:#}")]).into(),
+        None => error,
+    });
+    let context = || format!("cannot evaluate {}", arguments.artifact.display());
+    let Evaluated { source, evaluation } = evaluated.with_context(context)?;
+    if arguments.json {
+        print_json(&evaluation)?;
+    } else {
+        print(&format!("{evaluation}\n"))?;
+    }
+    let misses = arguments.require.as_ref().map_or_else(|| Ok(Vec::new()), |limits| limits.misses(&evaluation));
+    let misses = misses.map_err(|reason| Usage(format!("--require: {reason}")))?;
+    if !misses.is_empty() {
+        return Err(VerificationFailed(misses).into());
+    }
+    if let Some(limits) = arguments.require.filter(|_| !arguments.json) {
+        print(&format!("evaluated against {}: {limits} reached\n", source.display()))?;
+    }
+    Ok(())
+}
+
+/// Messages and progress for a person; nothing of the progress in a pipe.
+struct Console {
+    bar: ProgressBar,
+}
+
+impl Console {
+    fn new() -> Self {
+        let terminal = io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        if let Ok(style) = ProgressStyle::with_template("evaluating {bar:30} {pos}/{len} samples, {eta}") {
+            bar.set_style(style);
+        }
+        Self { bar }
+    }
+}
+
+impl EvaluationObserver for Console {
+    fn warning(&self, text: &str) {
+        warn(text);
+    }
+
+    fn note(&self, text: &str) {
+        note(text);
+    }
+
+    fn progress(&self, done: usize, total: usize) {
+        self.bar.set_length(total as u64);
+        self.bar.set_position(done as u64);
+    }
+}

@@ -1,0 +1,234 @@
+//! Evaluation: an artifact and its model in float32 run on the same data, and what differs is reported in the terms of the
+//! task.
+//!
+//! Memory is bounded by a batch of inputs and outputs of both sides, and by the embeddings of all samples, [samples,
+//! features] in float32 of each side, which nearest neighbours need.
+
+mod metrics;
+mod pooling;
+mod positions;
+mod report;
+mod require;
+mod sides;
+mod tally;
+mod windows;
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_models::{Loaded, Task};
+use planish_runtimes::SessionOptions;
+
+use crate::artifact::Artifact;
+use crate::artifact::manifest::File;
+use crate::backend::RuntimeSettings;
+use crate::chain::Chain;
+use crate::data::{DataOptions, Dataset};
+use crate::files::digest;
+use crate::source::{self, SourceModel};
+use crate::verify::runtime;
+
+pub use pooling::Pooling;
+pub use report::{Embeddings, Evaluation, OutputFigures, Perplexity, Predictions};
+pub use require::{Figure, Requirements};
+
+use positions::Positions;
+use sides::Side;
+use tally::{Measured, Tally};
+use windows::{Run, Windows};
+
+/// The most tokens of a window unless told otherwise.
+const WINDOW: usize = 512;
+
+/// The endings of data sets of tensors, whose rows have one length already.
+const TENSORS: [&str; 2] = ["npz", "safetensors"];
+
+/// The most tokens of a text of a language model that has no limit, unless told otherwise.
+const LONGEST_TEXT: usize = 1 << 16;
+
+/// How an artifact is evaluated.
+#[derive(Clone, Debug, Default)]
+pub struct EvaluateOptions {
+    /// How the data set is read.
+    pub data: DataOptions,
+    /// The most tokens of one run of a language model; where absent as many as the model takes, 512 at most.
+    pub window: Option<NonZeroUsize>,
+    /// How many tokens further the next window begins; half a window where absent.
+    pub stride: Option<NonZeroUsize>,
+    /// Threads of the runtimes; 0 leaves the number to them.
+    pub threads: usize,
+    /// How runtimes are found.
+    pub settings: RuntimeSettings,
+}
+
+/// What a caller sees while an artifact is evaluated.
+pub trait EvaluationObserver {
+    /// Something was ignored or assumed.
+    fn warning(&self, text: &str);
+    /// Information that is not a problem.
+    fn note(&self, text: &str);
+    /// So many of so many samples were run.
+    fn progress(&self, done: usize, total: usize);
+}
+
+/// The result of an evaluation.
+pub struct Evaluated {
+    /// The model that the artifact was compared with.
+    pub source: PathBuf,
+    /// The figures.
+    pub evaluation: Evaluation,
+}
+
+/// An artifact gives something that cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the output `{output}` of the artifact cannot be compared: {reason}")]
+pub struct Broken {
+    /// The output.
+    pub output: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Runs an artifact and its source in float32 on a data set: the model among those that are `named`, or the one that is found
+/// by what `planish.json` says.
+///
+/// # Errors
+/// When the artifact, its source, the data or a runtime is missing or changed, when the data is not what the model takes, or
+/// a run fails; [`Broken`] when the artifact gives something that cannot be compared.
+pub fn evaluate_artifact(
+    artifact: &Artifact,
+    named: &[PathBuf],
+    data: &Path,
+    options: &EvaluateOptions,
+    observer: &dyn EvaluationObserver,
+) -> Result<Evaluated> {
+    let found = source::find(named, artifact)?;
+    let loaded = found.load(artifact)?;
+    let evaluation = evaluate_compiled(artifact, &found.model, &loaded, data, options, observer)?;
+    Ok(Evaluated { source: found.path, evaluation })
+}
+
+/// The same for an artifact in the making, with the model that it is made of.
+///
+/// # Errors
+/// As [`evaluate_artifact`].
+pub fn evaluate_compiled(
+    artifact: &Artifact,
+    model: &SourceModel,
+    loaded: &Loaded,
+    data: &Path,
+    options: &EvaluateOptions,
+    observer: &dyn EvaluationObserver,
+) -> Result<Evaluation> {
+    let folder = model.folder();
+    let chain = Chain::of(&artifact.manifest.parts);
+    let mut data_options = options.data.clone();
+    let windows = windows(artifact, loaded, options)?;
+    if let Some(windows) = windows {
+        bound(&mut data_options, windows, artifact, loaded, data);
+    }
+    let dataset = Dataset::open(data, &data_options)?;
+    let batches = dataset.batches(&chain, loaded, &folder, &data_options)?;
+    let measured = Measured {
+        task: loaded.task,
+        pooling: match loaded.task {
+            None | Some(Task::FeatureExtraction) => Pooling::read(&folder, &mut |text| observer.warning(text))?,
+            _ => Pooling::default(),
+        },
+        windows,
+    };
+
+    let session = SessionOptions { threads: options.threads };
+    let runs_on = runtime(artifact, &options.settings, &mut |text| observer.note(text));
+    runs_on.check()?;
+    let mut given = Side::artifact(artifact, runs_on.as_ref(), session, &mut |text| observer.note(text))?;
+    let mut wanted = Side::reference(loaded, model.default_opset(), &options.settings, session)?;
+
+    let names = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.name.as_str()));
+    let mut tally = Tally::new(measured, &names.collect::<Vec<_>>());
+    let (mut tokens, pad) = (None, artifact.manifest.pad_token_id);
+    let rows = windows.map_or(NonZeroUsize::MIN, |windows| windows.rows(vocabulary(loaded)));
+    let complete = |inputs: &mut Vec<_>| {
+        chain.complete(inputs)?;
+        chain.check(inputs, loaded.max_positions)
+    };
+    observer.progress(0, dataset.samples());
+    let mut samples = 0;
+    for batch in batches {
+        let batch = batch?;
+        if let Some(count) = count_tokens(&batch.inputs) {
+            *tokens.get_or_insert(0) += count;
+        }
+        let runs = match windows {
+            Some(windows) => windows.runs(batch.inputs, rows, &complete)?,
+            None => vec![Run { first: Vec::new(), inputs: batch.inputs }],
+        };
+        let context = || format!("{}, samples {} to {}", data.display(), batch.samples.start + 1, batch.samples.end);
+        for run in &runs {
+            let expected =
+                wanted.run(&run.inputs, pad).with_context(|| format!("the reference fails on {}", context()))?;
+            let actual = given.run(&run.inputs, pad).with_context(context)?;
+            tally.add(run, &expected, &actual).with_context(context)?;
+        }
+        samples = batch.samples.end;
+        observer.progress(samples, dataset.samples());
+    }
+    Ok(tally.report(described(data)?, samples, tokens, runs_on.name()))
+}
+
+/// The windows of a language model.
+fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> Result<Option<Windows>> {
+    let is_one = artifact.manifest.parts.len() == 1;
+    if !is_one || loaded.task != Some(Task::TextGeneration) {
+        if options.window.or(options.stride).is_some() {
+            bail!("--window and --stride are for language models of one part");
+        }
+        return Ok(None);
+    }
+    let most = loaded.max_positions.unwrap_or(usize::MAX);
+    let length = match options.window.map(NonZeroUsize::get) {
+        Some(window) if window > most => bail!("--window {window} is more than the {most} tokens of the model"),
+        Some(1) => bail!("--window 1 predicts nothing: a window has at least 2 tokens"),
+        Some(window) => window,
+        None => most.min(WINDOW),
+    };
+    let stride = options.stride.map_or(length.div_ceil(2), NonZeroUsize::get);
+    if stride > length {
+        bail!("--stride {stride} is more than the window of {length} tokens: tokens between windows would be left out");
+    }
+    Ok(Some(Windows { length, stride }))
+}
+
+/// Texts of a language model are cut at its own limit only, and batches are small enough for their logits.
+fn bound(options: &mut DataOptions, windows: Windows, artifact: &Artifact, loaded: &Loaded, data: &Path) {
+    let has_texts = data.extension().is_none_or(|ending| !TENSORS.iter().any(|tensors| ending == *tensors));
+    if options.max_length.is_none() && has_texts {
+        options.max_length = NonZeroUsize::new(loaded.max_positions.unwrap_or(LONGEST_TEXT).min(LONGEST_TEXT));
+    }
+    let inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
+    let fixed = inputs.filter_map(|input| input.value.dims().first()).any(|batch| batch.as_constant().is_some());
+    if !fixed {
+        options.batch = options.batch.or(Some(windows.rows(vocabulary(loaded))));
+    }
+}
+
+/// The number of tokens of the vocabulary; a large one where it is not known.
+fn vocabulary(loaded: &Loaded) -> usize {
+    loaded.vocab_size.unwrap_or(1 << 17)
+}
+
+/// The real tokens of a batch, if the model takes tokens.
+fn count_tokens(inputs: &[(String, planish_eval::Tensor)]) -> Option<u64> {
+    let (_, ids) = inputs.iter().find(|(name, _)| name == "input_ids")?;
+    let elements = ids.shape().iter().product::<usize>() as u64;
+    Some(Positions::of_mask(inputs).map_or(elements, |positions| positions.count()))
+}
+
+/// A data set as a report names it.
+fn described(path: &Path) -> Result<File> {
+    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(File { name, bytes, blake3: Some(digest(path)?) })
+}

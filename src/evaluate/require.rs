@@ -1,0 +1,134 @@
+//! What an evaluation has to reach.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::report::Evaluation;
+
+/// A figure that can be required.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// The mean cosine of embeddings, or of the rows of logits; for other models the least cosine of an output.
+    Cosine,
+    /// The least cosine of an embedding, or of a row of logits.
+    LeastCosine,
+    /// The share of texts, in %, whose nearest other text stays the same.
+    Neighbours,
+    /// The share of predictions, in %, with the same label or token on top.
+    Top1,
+    /// The mean divergence of the artifact's predictions from the reference's, in nats.
+    Divergence,
+    /// The perplexity of the artifact over that of the reference.
+    Perplexity,
+    /// The largest relative error of an output.
+    Error,
+}
+
+impl Figure {
+    /// Every figure.
+    pub const ALL: [Self; 7] = [
+        Self::Cosine,
+        Self::LeastCosine,
+        Self::Neighbours,
+        Self::Top1,
+        Self::Divergence,
+        Self::Perplexity,
+        Self::Error,
+    ];
+
+    /// Its name in a requirement.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cosine => "cos",
+            Self::LeastCosine => "least-cos",
+            Self::Neighbours => "neighbours",
+            Self::Top1 => "top1",
+            Self::Divergence => "kl",
+            Self::Perplexity => "perplexity",
+            Self::Error => "error",
+        }
+    }
+
+    /// Whether larger is better.
+    fn is_least(self) -> bool {
+        matches!(self, Self::Cosine | Self::LeastCosine | Self::Neighbours | Self::Top1)
+    }
+}
+
+/// Limits of figures. Its text is `NAME=VALUE,...`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Requirements(Vec<(Figure, f64)>);
+
+impl Requirements {
+    /// What of an evaluation does not reach its limit, in words.
+    ///
+    /// # Errors
+    /// A figure that the model has none of, with those that it has.
+    pub fn misses(&self, evaluation: &Evaluation) -> Result<Vec<String>, String> {
+        let mut misses = Vec::new();
+        for (figure, limit) in &self.0 {
+            let name = figure.name();
+            let Some(value) = evaluation.figure(*figure) else {
+                let there = Figure::ALL.into_iter().filter(|figure| evaluation.figure(*figure).is_some());
+                let names: Vec<&str> = there.map(Figure::name).collect();
+                return Err(format!("this evaluation has no `{name}`; it has {}", names.join(", ")));
+            };
+            let (reached, bound) = match figure.is_least() {
+                true => (value >= *limit, "at least"),
+                false => (value <= *limit, "at most"),
+            };
+            if !reached {
+                misses.push(format!("{name} is {value:.6}, {bound} {limit} required"));
+            }
+        }
+        Ok(misses)
+    }
+}
+
+impl FromStr for Requirements {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut limits: Vec<(Figure, f64)> = Vec::new();
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}`: expected NAME=VALUE"))?;
+            let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name.trim()).ok_or_else(|| {
+                format!("there is no figure `{name}`; there are {}", Figure::ALL.map(Figure::name).join(", "))
+            })?;
+            let value = value.trim().parse().ok().filter(|value: &f64| value.is_finite());
+            let value = value.ok_or_else(|| format!("`{part}`: expected a number after the ="))?;
+            if limits.iter().any(|(other, _)| *other == figure) {
+                return Err(format!("`{name}` stands twice"));
+            }
+            limits.push((figure, value));
+        }
+        Ok(Self(limits))
+    }
+}
+
+impl fmt::Display for Requirements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(figure, limit)| format!("{}={limit}", figure.name())).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_figures_once_each() {
+        let limits: Requirements = "cos=0.998, neighbours=93,perplexity=1.01".parse().unwrap();
+        let expected = [(Figure::Cosine, 0.998), (Figure::Neighbours, 93.0), (Figure::Perplexity, 1.01)];
+        assert_eq!(limits, Requirements(expected.to_vec()));
+        assert_eq!(limits.to_string().parse(), Ok(limits));
+        let error = |text: &str| text.parse::<Requirements>().unwrap_err();
+        assert_eq!(error("cos"), "`cos`: expected NAME=VALUE");
+        assert_eq!(error("cos=high"), "`cos=high`: expected a number after the =");
+        assert_eq!(error("cos=nan"), "`cos=nan`: expected a number after the =");
+        assert_eq!(error("kl=1,kl=2"), "`kl` stands twice");
+        assert!(error("f1=1").starts_with("there is no figure `f1`; there are cos, least-cos, neighbours, top1, kl"));
+    }
+}

@@ -1,0 +1,240 @@
+//! The figures of an evaluation while it runs: sums over batches, and embeddings.
+
+use anyhow::{Result, bail};
+use planish_eval::Tensor;
+use planish_models::Task;
+
+use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
+use super::pooling::Pooling;
+use super::positions::{Pair, Positions};
+use super::report::{Embeddings, OutputFigures, Perplexity, Predictions};
+use super::sides::PartOutputs;
+use super::windows::{Run, Windows, ids};
+use super::{Broken, Evaluation};
+use crate::artifact::manifest::File;
+use crate::verify::of_tokens;
+
+const LOGITS: &str = "logits";
+const TOKENS: &str = "last_hidden_state";
+/// What graphs of the sentence-transformers library give for each text.
+const SENTENCE: &str = "sentence_embedding";
+
+/// The part whose outputs an encoder-decoder predicts by, and one of one part.
+const PREDICTING: [&str; 3] = ["model", "decoder_model", "decoder_with_past_model"];
+
+/// What is measured of a model.
+pub(super) struct Measured {
+    pub(super) task: Option<Task>,
+    pub(super) pooling: Pooling,
+    /// The windows of a language model.
+    pub(super) windows: Option<Windows>,
+}
+
+/// Everything that was seen.
+pub(super) struct Tally {
+    measured: Measured,
+    outputs: Vec<(String, String, Sums)>,
+    /// One embedding of the reference behind the other, and one of the artifact.
+    embeddings: [Vec<f32>; 2],
+    /// The number of features of an embedding.
+    features: usize,
+    cosines: Mean,
+    predictions: Mean,
+    same: u64,
+    divergence: f64,
+    /// The losses of the reference and the artifact.
+    losses: [f64; 2],
+    predicted: u64,
+}
+
+/// A mean and the least.
+#[derive(Default)]
+struct Mean {
+    sum: f64,
+    count: u64,
+    least: Option<f64>,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+        self.least = Some(self.least.map_or(value, |least| least.min(value)));
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.count as f64
+    }
+}
+
+impl Tally {
+    pub(super) fn new(mut measured: Measured, outputs: &[&str]) -> Self {
+        if outputs.contains(&SENTENCE) {
+            measured.pooling = Pooling::Model;
+        }
+        Self {
+            measured,
+            outputs: Vec::new(),
+            embeddings: Default::default(),
+            features: 0,
+            cosines: Mean::default(),
+            predictions: Mean::default(),
+            same: 0,
+            divergence: 0.0,
+            losses: [0.0; 2],
+            predicted: 0,
+        }
+    }
+
+    /// Adds what both sides gave for a run.
+    ///
+    /// # Errors
+    /// [`Broken`] where the artifact lacks an output, or gives one of another shape or with a number that is not finite; also
+    /// where the reference gives such a number.
+    pub(super) fn add(&mut self, run: &Run, wanted: &[PartOutputs], given: &[PartOutputs]) -> Result<()> {
+        for (part, artifact) in wanted.iter().zip(given) {
+            for (name, expected) in &part.outputs {
+                let broken = |reason: String| Broken { output: name.clone(), reason };
+                let Some((_, actual)) = artifact.outputs.iter().find(|(other, _)| other == name) else {
+                    return Err(broken("the artifact does not have it".to_owned()).into());
+                };
+                let cut = of_tokens(expected, actual, artifact.vocabulary.as_ref()).map_err(broken)?;
+                let actual = cut.as_ref().unwrap_or(actual);
+                if expected.shape() != actual.shape() {
+                    let (own, other) = (actual.shape(), expected.shape());
+                    return Err(broken(format!("its shape is {own:?}, the reference has {other:?}")).into());
+                }
+                let tokens = artifact.tokens.iter().find(|(other, ..)| other == name);
+                let tokens = tokens.or_else(|| part.tokens.iter().find(|(other, ..)| other == name));
+                let tokens = tokens.map(|(_, axis, positions)| (*axis, positions));
+                let pair = Pair::new(expected, actual, tokens);
+                match pair.finite() {
+                    [true, true] => {}
+                    [true, false] => return Err(broken("a number of it is not finite".to_owned()).into()),
+                    [false, _] => bail!("the output `{name}` of the reference is not finite"),
+                }
+                self.add_output(&part.part, name, &pair);
+                let predicts = PREDICTING.contains(&part.part.as_str());
+                if predicts {
+                    self.add_figures(run, name, expected, actual, &pair, tokens.map(|(_, positions)| positions));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_output(&mut self, part: &str, name: &str, pair: &Pair<'_>) {
+        let known = self.outputs.iter().position(|(other, output, _)| other == part && output == name);
+        let at = known.unwrap_or_else(|| {
+            self.outputs.push((part.to_owned(), name.to_owned(), Sums::default()));
+            self.outputs.len() - 1
+        });
+        pair.for_each(|_, wanted, given| self.outputs[at].2.add(wanted, given));
+    }
+
+    /// Adds what an output is to the task.
+    fn add_figures(
+        &mut self,
+        run: &Run,
+        name: &str,
+        wanted: &Tensor,
+        given: &Tensor,
+        pair: &Pair<'_>,
+        positions: Option<&Positions>,
+    ) {
+        let Measured { task, pooling, windows } = self.measured;
+        let embeds = if pooling == Pooling::Model { SENTENCE } else { TOKENS };
+        let scores = task.map_or(&[LOGITS][..], Task::outputs);
+        if windows.is_some() && name == LOGITS {
+            self.add_tokens(run, pair, wanted.shape());
+        } else if name == embeds && matches!(task, None | Some(Task::FeatureExtraction)) {
+            let [wanted, given] = [wanted, given].map(|tensor| pooling.pool(tensor, positions));
+            for (wanted, given) in wanted.into_iter().zip(given) {
+                self.features = wanted.len();
+                self.cosines.add(cosine(&wanted, &given));
+                self.embeddings[0].extend(normalized(wanted));
+                self.embeddings[1].extend(normalized(given));
+            }
+        } else if scores.contains(&name) {
+            // A single score is no distribution.
+            pair.for_each_distribution(|_, wanted, given| {
+                if wanted.len() > 1 {
+                    self.add_prediction(wanted, given, None);
+                }
+            });
+        }
+    }
+
+    /// Adds the predictions of the tokens that follow, [batch, tokens, vocabulary].
+    fn add_tokens(&mut self, run: &Run, pair: &Pair<'_>, shape: &[usize]) {
+        let (ids, mask) = (ids(&run.inputs), Positions::of_mask(&run.inputs));
+        let width = shape.get(1).copied().unwrap_or(0);
+        let holds = |row: usize, at: usize| mask.as_ref().is_none_or(|mask| mask.hold(row, at, width));
+        // For each row the ids of real tokens, and which of them the logits at hand come from.
+        let real = |(row, ids): (usize, &Vec<usize>)| {
+            ids.iter().enumerate().filter(|(at, _)| holds(row, *at)).map(|(_, id)| *id).collect::<Vec<_>>()
+        };
+        let texts: Vec<Vec<usize>> = ids.iter().enumerate().map(real).collect();
+        let mut at = vec![0; texts.len()];
+        pair.for_each_distribution(|row, wanted, given| {
+            let next = at[row] + 1;
+            at[row] = next;
+            if next < run.first[row] {
+                return;
+            }
+            if let Some(target) = texts[row].get(next).filter(|target| **target < wanted.len()) {
+                self.add_prediction(wanted, given, Some(*target));
+            }
+        });
+    }
+
+    fn add_prediction(&mut self, wanted: &[f32], given: &[f32], target: Option<usize>) {
+        let [reference, artifact] = [wanted, given].map(log_probabilities);
+        self.predictions.add(cosine(wanted, given));
+        self.same += u64::from(top(wanted) == top(given));
+        self.divergence += divergence(&reference, &artifact);
+        if let Some(target) = target {
+            self.losses[0] -= reference[target];
+            self.losses[1] -= artifact[target];
+            self.predicted += 1;
+        }
+    }
+
+    /// The report.
+    pub(super) fn report(self, data: File, samples: usize, tokens: Option<u64>, runtime: &str) -> Evaluation {
+        let embeddings = (self.cosines.count > 0).then(|| Embeddings {
+            pooling: self.measured.pooling,
+            mean_cosine: self.cosines.mean(),
+            least_cosine: self.cosines.least.unwrap_or(f64::NAN),
+            neighbours_kept: neighbours_kept(&self.embeddings[0], &self.embeddings[1], self.features),
+        });
+        let count = self.predictions.count;
+        let predictions = (count > 0).then(|| Predictions {
+            count,
+            top1_agreement: 100.0 * self.same as f64 / count as f64,
+            mean_divergence: self.divergence / count as f64,
+            mean_cosine: self.predictions.mean(),
+            least_cosine: self.predictions.least.unwrap_or(f64::NAN),
+        });
+        let windows = self.measured.windows.filter(|_| self.predicted > 0);
+        let perplexity = windows.map(|Windows { length, stride }| {
+            let [reference, artifact] = self.losses.map(|loss| loss / self.predicted as f64);
+            Perplexity {
+                window: length,
+                stride,
+                tokens: self.predicted,
+                reference: reference.exp(),
+                artifact: artifact.exp(),
+                ratio: (artifact - reference).exp(),
+            }
+        });
+        let figures = |(part, output, sums): (String, String, Sums)| OutputFigures {
+            part,
+            output,
+            relative_error: sums.relative_error(),
+            cosine: sums.cosine(),
+        };
+        let outputs = self.outputs.into_iter().map(figures).collect();
+        Evaluation { data, samples, tokens, runtime: runtime.to_owned(), embeddings, predictions, perplexity, outputs }
+    }
+}

@@ -1,0 +1,265 @@
+//! Evaluation: figures against what the interpreter computes, text by text, and through the binary gates and messages.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use planish::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Figure, evaluate_compiled};
+use planish::source::SourceModel;
+use planish_eval::{Tensor, evaluate};
+use planish_ir::{DType, Graph};
+use planish_models::LoadOptions;
+use planish_passes::ONNX;
+
+use crate::support::{
+    Done, Draft, artifact, compiled, golden, numbered, options, planish, planish_compile, scratch, tensors, text,
+    write_tensors, write_tokenizer,
+};
+
+const LINES: &str = "w5 w7 w9 w20 w4\nw3 w8\nw11 w100 w50 w60\nw3 w90 w12 w13 w14 w15 w16\n";
+
+/// The ids of [`LINES`], each behind the token that texts begin with.
+const IDS: [&[i64]; 4] = [&[1, 5, 7, 9, 20, 4], &[1, 3, 8], &[1, 11, 100, 50, 60], &[1, 3, 90, 12, 13, 14, 15, 16]];
+
+/// A golden with a tokenizer whose tokens are words, compiled, with data beside it.
+fn prepared(name: &str, tokens: i64, more: &[&str], folder: &Path) -> (PathBuf, PathBuf) {
+    let model = Draft::of(name).write(folder.join(name));
+    write_tokenizer(&model, tokens);
+    let out = folder.join("out");
+    planish_compile(&model, &out, more).exits(0, &[]);
+    let data = folder.join("lines.txt");
+    fs::write(&data, LINES).unwrap();
+    (out, data)
+}
+
+fn run(artifact: &Path, data: &Path, more: &[&str]) -> Done {
+    let fixed = ["evaluate", text(artifact), "--data", text(data)];
+    planish(fixed.into_iter().chain(more.iter().copied()))
+}
+
+fn evaluated(artifact: &Path, data: &Path, more: &[&str]) -> Evaluation {
+    let done = run(artifact, data, &[more, &["--json"]].concat()).exits(0, &[]);
+    serde_json::from_str(&done.stdout).unwrap()
+}
+
+/// What a graph of one part gives for a text of so many ids, without padding or cache.
+fn interpreted(graph: &Graph, ids: &[i64], output: &str) -> Vec<Vec<f64>> {
+    let count = ids.len();
+    let row = |numbers: Vec<i64>| Tensor::new(vec![1, count], numbers).unwrap();
+    let input = |value: &planish_ir::ValueId| {
+        let (name, ty) = (graph.value(*value).name.as_str(), graph.ty(*value));
+        let tensor = match name {
+            "input_ids" => row(ids.to_vec()),
+            "attention_mask" => row(vec![1; count]),
+            "token_type_ids" => row(vec![0; count]),
+            "position_ids" => row((0..count).map(|at| i64::try_from(at).unwrap()).collect()),
+            _ => {
+                let size = |axis: usize| usize::try_from(ty.shape[axis].as_constant().unwrap()).unwrap();
+                Tensor::zeros(DType::F32, vec![1, size(1), 0, size(3)]).unwrap()
+            }
+        };
+        (name, tensor)
+    };
+    let inputs: Vec<(&str, Tensor)> = graph.inputs().iter().map(input).collect();
+    let outputs = evaluate(graph, &inputs).unwrap();
+    let (_, tensor) = outputs.iter().find(|(name, _)| name == output).unwrap();
+    tensor.to_f64().chunks(*tensor.shape().last().unwrap()).map(<[f64]>::to_vec).collect()
+}
+
+fn graph(model: &Path) -> Graph {
+    let loaded = SourceModel::open(model).unwrap().load(LoadOptions::default()).unwrap();
+    loaded.parts[0].graph.clone()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[track_caller]
+fn assert_near(got: f64, want: f64, relative: f64) {
+    assert!((got - want).abs() <= relative * want.abs(), "{got} is not {want}");
+}
+
+#[test]
+fn embeddings_are_as_far_off_as_the_interpreter_says() {
+    let folder = scratch();
+    let (out, data) = prepared("bert", 131, &["--target", "onnx", "--bf16"], folder.path());
+    let report = evaluated(&out, &data, &[]);
+    let (exact, rounded) = (graph(&golden("bert")), graph(&out.join("model.onnx")));
+    let (mut cosines, mut error, mut norm) = (Vec::new(), 0.0, 0.0);
+    for ids in IDS {
+        let [wanted, given] = [&exact, &rounded].map(|graph| interpreted(graph, ids, "last_hidden_state"));
+        for (wanted, given) in wanted.iter().flatten().zip(given.iter().flatten()) {
+            error += (wanted - given) * (wanted - given);
+            norm += wanted * wanted;
+        }
+        let mean = |rows: &[Vec<f64>]| -> Vec<f64> {
+            (0..rows[0].len()).map(|at| rows.iter().map(|row| row[at]).sum::<f64>() / rows.len() as f64).collect()
+        };
+        let (wanted, given) = (mean(&wanted), mean(&given));
+        cosines.push(dot(&wanted, &given) / (dot(&wanted, &wanted) * dot(&given, &given)).sqrt());
+    }
+    let embeddings = report.embeddings.unwrap();
+    let mean = cosines.iter().sum::<f64>() / 4.0;
+    let least = cosines.iter().copied().reduce(f64::min).unwrap();
+    assert!(mean < 1.0 - 1e-7, "bfloat16 shows: {mean}");
+    assert_near(1.0 - embeddings.mean_cosine, 1.0 - mean, 0.05);
+    assert_near(1.0 - embeddings.least_cosine, 1.0 - least, 0.05);
+    let output = report.outputs.iter().find(|of| of.output == "last_hidden_state").unwrap();
+    assert_near(output.relative_error, f64::sqrt(error / norm), 0.05);
+    assert_eq!((report.samples, report.tokens), (4, Some(22)));
+    assert_eq!((report.data.name.as_str(), report.data.bytes), ("lines.txt", LINES.len() as u64));
+    assert_eq!(report.data.blake3.unwrap().len(), 64);
+}
+
+#[test]
+fn a_gate_ends_with_three_where_it_is_missed() {
+    let folder = scratch();
+    let (out, data) = prepared("bert", 131, &[], folder.path());
+    let done = run(&out, &data, &["--require", "cos=0.999,neighbours=100,error=1e-4"]).exits(0, &[]);
+    assert!(done.stdout.contains("4 samples of lines.txt") && done.stdout.contains(" 22 tokens"), "{}", done.stdout);
+    assert!(done.stdout.contains("embeddings (mean over tokens): cosine 1.000000"), "{}", done.stdout);
+    assert!(done.stdout.contains("nearest neighbours kept: 100.0 %"), "{}", done.stdout);
+    assert!(done.stdout.ends_with("cos=0.999,neighbours=100,error=0.0001 reached\n"), "{}", done.stdout);
+    let missed = run(&out, &data, &["--require", "cos=1.5,error=1"]);
+    missed.exits(3, &["verification failed", "cos is 1.000000, at least 1.5 required"]);
+    run(&out, &data, &["--require", "kl=1"])
+        .exits(2, &["--require: this evaluation has no `kl`; it has cos, least-cos, neighbours, error"]);
+    run(&out, &data, &["--require", "cosine=1"]).exits(2, &["there is no figure `cosine`"]);
+    run(&out, &data, &["--window", "4"]).exits(1, &["--window and --stride are for language models"]);
+    run(&out, &folder.path().join("nowhere.txt"), &[]).exits(1, &["cannot read", "nowhere.txt"]);
+    run(&out, &data, &["--ort-lib", "/nowhere"]).exits(4, &["the runtime `ort` is unavailable"]);
+}
+
+/// The perplexity of [`IDS`] in windows, and how many tokens were predicted, by the interpreter.
+fn perplexity(graph: &Graph, length: usize, stride: usize) -> (f64, u64) {
+    let (mut loss, mut count) = (0.0, 0);
+    for ids in IDS {
+        let (mut start, mut next) = (0, 1);
+        while next < ids.len() {
+            let window = &ids[start..ids.len().min(start + length)];
+            let logits = interpreted(graph, window, "logits");
+            while next < start + window.len() {
+                let row = &logits[next - 1 - start];
+                let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
+                loss -= row[usize::try_from(ids[next]).unwrap()] - sum.ln();
+                (count, next) = (count + 1, next + 1);
+            }
+            start += stride;
+        }
+    }
+    ((loss / count as f64).exp(), count)
+}
+
+#[test]
+fn perplexity_is_that_of_the_interpreter() {
+    let folder = scratch();
+    let (out, data) = prepared("gpt2", 137, &[], folder.path());
+    let exact = graph(&golden("gpt2"));
+    for (length, stride, batch) in [(64, 32, "4"), (4, 2, "4"), (4, 2, "1"), (3, 2, "2")] {
+        let [window, step] = [length, stride].map(|n: usize| n.to_string());
+        let more = ["--window", &window, "--stride", &step, "--batch", batch];
+        // The golden takes 64 tokens or less, and the texts are shorter than that.
+        let more = if length == 64 { &more[4..] } else { &more[..] };
+        let report = evaluated(&out, &data, more);
+        let found = report.perplexity.unwrap();
+        let (expected, count) = perplexity(&exact, length, stride);
+        assert_near(found.reference, expected, 1e-4);
+        assert_near(found.ratio, 1.0, 1e-4);
+        assert_eq!((found.tokens, count), (18, 18), "each token but the first of a text");
+        let predictions = report.predictions.unwrap();
+        assert_eq!((predictions.count, predictions.top1_agreement), (18, 100.0));
+        assert!(predictions.mean_divergence < 1e-6);
+        assert!(report.outputs.iter().any(|of| of.output == "present.0.key" && of.relative_error < 1e-4));
+    }
+    run(&out, &data, &["--window", "4", "--stride", "5"]).exits(1, &["--stride 5 is more than the window of 4 tokens"]);
+    run(&out, &data, &["--window", "1"]).exits(1, &["a window has at least 2 tokens"]);
+    run(&out, &data, &["--require", "perplexity=1.01,top1=99.9"]).exits(0, &[]);
+}
+
+/// The inputs of a golden that are stored, as a data set.
+fn stored_inputs(name: &str, folder: &Path) -> PathBuf {
+    let all = tensors(&golden(name).join("io.safetensors"));
+    let first = |name: &str| name.strip_prefix("in.").map(str::to_owned);
+    let inputs = all.into_iter().filter_map(|(name, tensor)| Some((first(&name)?, tensor))).collect();
+    let path = folder.join(format!("{name}.safetensors"));
+    write_tensors(&path, &inputs);
+    path
+}
+
+#[test]
+fn classifiers_and_answers_are_compared_by_their_labels() {
+    for (name, count, outputs) in [
+        ("bert-classify", None, &["logits"][..]),
+        ("vit", None, &["logits"]),
+        ("distilbert-qa", None, &["start_logits", "end_logits"]),
+        ("bert-mlm", Some("attention_mask"), &["logits"]),
+    ] {
+        let (folder, out) = artifact(name);
+        let data = stored_inputs(name, folder.path());
+        let inputs = numbered(&golden(name).join("io.safetensors"), "in.");
+        let rows = inputs[0].1.shape()[0] * outputs.len();
+        let ones = |input: &str| inputs.iter().find(|(name, _)| name == input).unwrap().1.to_f64().iter().sum::<f64>();
+        let report = evaluated(&out, &data, &["--reference", text(&golden(name))]);
+        let predictions = report.predictions.unwrap();
+        assert_eq!(predictions.count as f64, count.map_or(rows as f64, ones), "{name}");
+        assert!(predictions.top1_agreement > 99.0 && predictions.least_cosine > 0.9999, "{name}: {predictions:?}");
+        assert_eq!(report.outputs.iter().map(|of| of.output.as_str()).collect::<Vec<_>>(), outputs);
+        assert!(report.embeddings.is_none() && report.perplexity.is_none());
+    }
+}
+
+#[test]
+fn an_encoder_decoder_is_run_with_its_own_cache() {
+    let folder = scratch();
+    let (out, data) = prepared("t5", 127, &[], folder.path());
+    let report = evaluated(&out, &data, &[]);
+    let parts = ["encoder_model", "decoder_model", "decoder_with_past_model"];
+    for part in parts {
+        let of = |output: &str| report.outputs.iter().any(|of| of.part == part && of.output == output);
+        assert!(of(if part == parts[0] { "last_hidden_state" } else { "logits" }), "{part}");
+    }
+    assert!(report.outputs.iter().all(|of| of.relative_error < 1e-4), "{report}");
+    // The start token and the tokens of each text.
+    let tokens: usize = IDS.iter().map(|ids| ids.len() + 1).sum();
+    assert_eq!(report.predictions.unwrap().count, tokens as u64);
+}
+
+struct Quiet;
+
+impl EvaluationObserver for Quiet {
+    fn warning(&self, text: &str) {
+        panic!("{text}");
+    }
+    fn note(&self, text: &str) {
+        panic!("{text}");
+    }
+    fn progress(&self, _: usize, _: usize) {}
+}
+
+#[test]
+fn an_artifact_in_the_making_is_evaluated_before_it_is_published() {
+    let folder = scratch();
+    let model = SourceModel::open(&golden("bert")).unwrap();
+    let made = compiled(&golden("bert"), &folder.path().join("out"), &options(&ONNX));
+    let data = stored_inputs("bert", folder.path());
+    let options = EvaluateOptions { threads: 1, ..EvaluateOptions::default() };
+    let report = evaluate_compiled(&made.artifact, &model, &made.source, &data, &options, &Quiet).unwrap();
+    assert!(report.figure(Figure::Cosine).unwrap() > 0.999_999);
+    assert_eq!(report.figure(Figure::Top1), None);
+}
+
+#[test]
+fn an_artifact_that_gives_no_numbers_fails_verification() {
+    let folder = scratch();
+    let (out, data) = prepared("bert", 131, &["--target", "onnx"], folder.path());
+    let file = out.join("model.onnx");
+    let mut bytes = fs::read(&file).unwrap();
+    // The weights of a norm become NaN, at the same size.
+    let weight = tensors(&golden("bert").join("model.safetensors"));
+    let (_, norm) = weight.iter().find(|(name, _)| name.ends_with("embeddings.LayerNorm.bias")).unwrap();
+    let at = bytes.windows(norm.bytes.len()).position(|window| window == norm.bytes).unwrap();
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let done = run(&out, &data, &[]);
+    done.exits(3, &["samples 1 to 4", "the output `last_hidden_state`", "a number of it is not finite"]);
+}
