@@ -204,7 +204,9 @@ pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOption
             return Err(Usage(format!("--field is for data; {} is a table", path.display())).into());
         }
         let table = Calibration::of(model, path, options.task)?;
-        table.check_measured(options.measure).with_context(|| format!("{} does not serve", path.display()))?;
+        // Half precision takes ranges where there are any; quantization needs the statistics of inputs.
+        let needed = if options.measure == Measure::All { Measure::Inputs } else { options.measure };
+        table.check_measured(needed).with_context(|| format!("{} does not serve", path.display()))?;
         return Ok(table);
     }
     measured(model, path, options)

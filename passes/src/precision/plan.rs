@@ -113,6 +113,10 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, losses: &[(ValueId,
         let fact = Fact { source, wide: by_itself || goes_on, unbounded: false };
         node.outputs.iter().for_each(|output| facts[output.index()] = fact);
         let asked = asked(graph, node, precision, &mut plan.matched);
+        if is_quantized(graph, &node.op) {
+            ty = Computes::Single;
+            kept.insert(id);
+        }
         if ty == Computes::Half
             && let Some(reason) = asked.or_else(|| evidence(graph, node, precision, &unfit, &facts))
         {
@@ -136,6 +140,16 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, losses: &[(ValueId,
     share_tables(graph, &mut plan);
     follow_operands(graph, precision, &mut plan, &unfit);
     plan
+}
+
+/// Whether an operator quantizes, or multiplies with a quantized weight: it computes with codes, and its scales are
+/// float32.
+fn is_quantized(graph: &Graph, op: &Op) -> bool {
+    match op {
+        Op::FakeQuantize(_) => true,
+        Op::Linear(linear) => graph.weight(linear.weight).is_some_and(|weight| weight.as_dequantized().is_some()),
+        _ => false,
+    }
 }
 
 /// Has operators that only operators use that are in float32 by their kind compute in float32 too, from the last
