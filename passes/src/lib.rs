@@ -23,7 +23,9 @@ pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
-pub use target::{AttentionForm, ONNX, ORT, ORT_CUDA, Observation, TARGETS, TRT, Target, TokenOrder, UnknownTarget};
+pub use target::{
+    AttentionForm, CastAttention, ONNX, ORT, ORT_CUDA, Observation, TARGETS, TRT, Target, TokenOrder, UnknownTarget,
+};
 
 use std::sync::Arc;
 
@@ -40,6 +42,9 @@ pub struct Options {
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
     /// lowered to plain arithmetic: the baseline that a bench compares with.
     pub fusion: bool,
+    /// Whether attention of a half type computes its products in float32: queries, keys and values are cast in front of
+    /// it.
+    pub attention_fp32: bool,
     /// The precision that is asked for; the model's own where absent.
     pub precision: Option<Arc<Precision>>,
     /// What is padded.
@@ -52,7 +57,15 @@ impl Options {
     /// With fusion, in the model's own precision, padded as the target wants it, and without explanations.
     #[must_use]
     pub fn new(target: &'static Target, opset: u32) -> Self {
-        Self { target, opset, fusion: true, precision: None, padding: Padding::of(target), explain: false }
+        Self {
+            target,
+            opset,
+            fusion: true,
+            attention_fp32: false,
+            precision: None,
+            padding: Padding::of(target),
+            explain: false,
+        }
     }
 }
 

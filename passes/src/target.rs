@@ -1,13 +1,14 @@
 //! The targets that graphs are compiled for.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use planish_ir::DType;
 use planish_ir::ops::Foreign;
 
-use crate::legalize::Kernels;
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
 use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
+use crate::legalize::{ATTENTION_OPSET, Kernels};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -22,6 +23,9 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// What attention of a half type is lowered to where its operands are cast to float32
+    /// ([`Options::attention_fp32`](crate::Options::attention_fp32)).
+    pub attention_between_casts: CastAttention,
     /// Whether `absorb-biases` moves the biases of linear layers into norms.
     pub absorbs_biases: bool,
     /// Whether `substitute-kernels` replaces operators that have no kernel by others that have one.
@@ -62,6 +66,30 @@ pub enum AttentionForm {
     WholeWithCache,
 }
 
+/// The form of attention of a half type whose operands are cast to float32.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CastAttention {
+    /// Two products in float32.
+    Products,
+    /// ONNX's operator Attention, from opset 23 on, for two heads or more of a size in this range. The mask is of the half
+    /// type. Products elsewhere: for attention with a cache, a bias or a softcap, too.
+    Operator {
+        /// The sizes of heads that the operator has a kernel for.
+        sizes: RangeInclusive<usize>,
+    },
+}
+
+impl CastAttention {
+    /// The first opset that can express the form.
+    #[must_use]
+    pub fn opset(&self) -> u32 {
+        match self {
+            Self::Products => 0,
+            Self::Operator { .. } => ATTENTION_OPSET,
+        }
+    }
+}
+
 /// Where the extremes of observed values are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -79,6 +107,7 @@ pub static ONNX: Target = Target {
     kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
@@ -99,6 +128,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::AtEnd,
@@ -119,6 +149,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,
@@ -139,6 +170,8 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
+    attention_between_casts: CastAttention::Operator { sizes: 9..=256 },
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,

@@ -49,6 +49,9 @@ pub struct Manifest {
     pub calibration: Option<CalibratedOn>,
     /// Whether operators were kept whole where the target has fused kernels.
     pub fusion: bool,
+    /// Whether queries, keys and values of attention are cast to float32.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub attention_fp32: bool,
     /// The library that the artifact is laid out for.
     #[serde(default)]
     pub runtime_package: RuntimePackage,

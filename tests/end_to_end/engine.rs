@@ -225,6 +225,28 @@ mod built {
         planish(["verify", text(&out), "--runtime", "ort"]).exits(0, &[]);
     }
 
+    /// Attention without a cache is one kernel between casts to float32; with a cache it is two products in float32.
+    #[test]
+    fn attention_in_float32() {
+        let folder = scratch();
+        let layers = |name: &str, more: &[&str]| {
+            let out = folder.path().join(name);
+            compiled(name, &out, &[&["--attention-fp32"], more].concat()).exits(0, &[]);
+            let manifest = read(&out.join("planish.json"));
+            assert_eq!(manifest["attention_fp32"], json!(true));
+            let record = read(&out.join("model.layers.json"));
+            let kernels = record["layers"].as_array().unwrap().iter();
+            let fused = kernels.filter(|layer| layer["name"].as_str().unwrap().contains("mha")).cloned();
+            (manifest["opset"].clone(), fused.collect::<Vec<_>>())
+        };
+        let (opset, fused) = layers("bert", &["--verify"]);
+        assert_eq!((opset, fused.len()), (json!(23), 2));
+        let (inputs, nodes) = (&fused[0]["inputs"], &fused[0]["nodes"]);
+        assert_eq!((inputs, nodes), (&json!(["Half", "Half", "Half", "Half"]), &json!(["encoder.layer.0.attention/foreign"])));
+        assert_eq!(layers("bert", &["--opset", "20"]).1, [Value::Null; 0], "products");
+        assert_eq!(layers("gpt2", &["--verify"]).1, [Value::Null; 0], "products");
+    }
+
     /// TensorRT does not give the same bytes each time; all that planish writes of it but the figures of the build is the
     /// same.
     #[test]
