@@ -185,7 +185,8 @@ fn without_the_library_the_graph_and_its_profiles_stay() {
 
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod built {
-    use std::process::Command;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use planish_runtimes::tensorrt::{Capability, Plan, devices};
 
@@ -242,7 +243,10 @@ mod built {
         let (opset, fused) = layers("bert", &["--verify"]);
         assert_eq!((opset, fused.len()), (json!(23), 2));
         let (inputs, nodes) = (&fused[0]["inputs"], &fused[0]["nodes"]);
-        assert_eq!((inputs, nodes), (&json!(["Half", "Half", "Half", "Half"]), &json!(["encoder.layer.0.attention/foreign"])));
+        assert_eq!(
+            (inputs, nodes),
+            (&json!(["Half", "Half", "Half", "Half"]), &json!(["encoder.layer.0.attention/foreign"]))
+        );
         assert_eq!(layers("bert", &["--opset", "20"]).1, [Value::Null; 0], "products");
         assert_eq!(layers("gpt2", &["--verify"]).1, [Value::Null; 0], "products");
     }
@@ -350,6 +354,33 @@ mod built {
         limited("build-engine \"$2\" --gpu sm89");
         assert_eq!(names(folder.path()), ["out"]);
         assert_eq!(names(&out), kept);
+    }
+
+    /// While the second of three engines is built, the files of the first are there.
+    #[test]
+    fn a_signal_ends_a_build_at_once() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_planish"), "compile", text(&golden("t5"))]);
+        command
+            .args(["--target", "trt", "--gpu", "sm89", "-o", text(&out)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let begun = || {
+            let entries = fs::read_dir(folder.path()).unwrap().flatten();
+            entries.map(|entry| entry.path()).any(|draft| draft.join("decoder_model.engine").exists())
+        };
+        let start = Instant::now();
+        while !begun() {
+            assert!(child.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(60));
+        }
+        let sent = Instant::now();
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert!(sent.elapsed() < Duration::from_secs(5), "{:?}", sent.elapsed());
+        assert_eq!(names(folder.path()), [""; 0]);
     }
 
     #[test]

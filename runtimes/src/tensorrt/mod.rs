@@ -36,6 +36,8 @@ mod session;
 #[cfg(feature = "trtx")]
 mod shapes;
 #[cfg(feature = "trtx")]
+mod stream;
+#[cfg(feature = "trtx")]
 mod timing;
 mod version;
 
