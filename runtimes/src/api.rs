@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Dim, Graph, TensorType};
@@ -90,6 +91,31 @@ pub trait Session {
     /// # Errors
     /// When nothing is bound or the run fails.
     fn run_bound(&mut self) -> Result<(), RuntimeError>;
+
+    /// Runs the model once as [`run_bound`](Self::run_bound) does and returns the times of the device; `None` where the
+    /// runtime has no clock of a device. With `transfers` such a runtime copies the inputs to the device in front of the run,
+    /// and the outputs to the host behind it.
+    ///
+    /// # Errors
+    /// As [`run_bound`](Self::run_bound).
+    fn time_bound(&mut self, _transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {
+        self.run_bound().map(|()| None)
+    }
+}
+
+/// The times of one run on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceTimes {
+    /// The time of the host to start the run.
+    pub enqueue: Duration,
+    /// The time of the device between the first and the last kernel.
+    pub compute: Duration,
+    /// The time of the device to take the inputs, where they were copied.
+    pub to_device: Option<Duration>,
+    /// The time of the device to give the outputs, where they were copied.
+    pub to_host: Option<Duration>,
+    /// Whether the run was one launch of a recorded CUDA graph.
+    pub graph: bool,
 }
 
 /// The kind of a file that contains a model.

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use planish_runtimes::tensorrt::{
-    self, BuildError, BuildOptions, Built, Capability, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress, Severity,
-    devices,
+    self, BuildError, BuildOptions, Built, CacheFile, CacheKind, Capability, ENTERPRISE, Library, PRODUCT, Plan,
+    Profile, Progress, Severity, devices,
 };
 
 use super::record::peak_memory;
-use super::timing::TimingFile;
 use super::{BuildRecord, EngineObserver, EngineOptions, EngineReport, PartProfile, Profiles};
 use crate::artifact::Artifact;
 use crate::artifact::engine::{EngineManifest, LayerCounts};
@@ -52,7 +51,7 @@ pub fn build_engines(
     let timing = device
         .as_ref()
         .filter(|_| ENTERPRISE)
-        .and_then(|device| TimingFile::find(PRODUCT, library.version, &device.name));
+        .and_then(|device| CacheFile::find(CacheKind::Timing, PRODUCT, library.version, &device.name));
     let parts = artifact.manifest.parts.clone();
     let mut reports = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -78,7 +77,7 @@ pub fn build_engines(
         if let (Some(file), Some(cache)) = (&timing, &built.timing_cache)
             && let Err(error) = file.write(cache)
         {
-            observer.warning(&format!("what the builder measured is not kept: {error:#}"));
+            observer.warning(&format!("what the builder measured is not kept: {error}"));
         }
         let record = write_record(&artifact.folder.join(layout.layers()), &built)?;
         let file = layout.engine();

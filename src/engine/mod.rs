@@ -16,7 +16,6 @@ mod record;
 mod symbols;
 #[cfg(test)]
 mod tests;
-mod timing;
 mod trtexec;
 
 pub use build::{build_engines, default_capabilities};

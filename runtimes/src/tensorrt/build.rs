@@ -189,6 +189,25 @@ impl Building<'_> {
             let reason = "it builds for the GPU of this machine".to_owned();
             return Err(BuildError::Option { option: "compute capabilities".to_owned(), reason });
         }
+        #[cfg(not(feature = "tensorrt"))]
+        if options.hardware_compatibility.is_some() {
+            let reason =
+                "an engine runs on all GPUs of the compute capabilities that it is built for; name them with --gpu";
+            return Err(BuildError::Option {
+                option: "--hardware-compatibility".to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
+        #[cfg(feature = "tensorrt")]
+        if let Some(level) = options.hardware_compatibility {
+            use super::options::HardwareCompatibility;
+            use trtx_sys::nvinfer1::HardwareCompatibilityLevel;
+            config.as_mut().setHardwareCompatibilityLevel(match level {
+                HardwareCompatibility::None => HardwareCompatibilityLevel::kNONE,
+                HardwareCompatibility::AmperePlus => HardwareCompatibilityLevel::kAMPERE_PLUS,
+                HardwareCompatibility::Same => HardwareCompatibilityLevel::kSAME_COMPUTE_CAPABILITY,
+            });
+        }
         for (flag, on) in [
             (BuilderFlag::kTF32, options.tf32),
             (BuilderFlag::kSPARSE_WEIGHTS, options.sparse_weights),
