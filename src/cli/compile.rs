@@ -185,6 +185,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
         return Err(no_engines(option, backend.target.name));
     }
+    arguments.engine.check()?;
     if let Some(reason) = arguments.runtime_package.refuses(backend) {
         return Err(Usage(reason).into());
     }

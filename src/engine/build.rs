@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{
     self, BuildError, BuildOptions, Built, CacheFile, CacheKind, Capability, ENTERPRISE, Library, PRODUCT, Plan,
     Profile, Progress, Severity, devices,
@@ -42,7 +43,7 @@ pub fn build_engines(
     options: &EngineOptions,
     observer: &dyn EngineObserver,
 ) -> Result<Vec<EngineReport>> {
-    let library = Library::open(options.library.clone())?;
+    let library = Library::open(options.library.clone()).map_err(Unavailable::of_builder)?;
     let device = devices().ok().and_then(|devices| devices.into_iter().next());
     let wanted_capabilities = match options.build.capabilities.is_empty() {
         true => default_capabilities(),
@@ -164,7 +165,7 @@ fn write_record(path: &Path, built: &Built) -> Result<BuildRecord> {
 fn error(error: BuildError, part: &str, file: &Path) -> anyhow::Error {
     let named = || PathBuf::from(format!("part `{part}`"));
     match error {
-        BuildError::Unavailable(unavailable) => unavailable.into(),
+        BuildError::Unavailable(unavailable) => unavailable.of_builder().into(),
         BuildError::Refused { errors, .. } => BuildError::Refused { file: named(), errors }.into(),
         BuildError::Failed { reason, .. } => BuildError::Failed { file: named(), reason }.into(),
         BuildError::Profile { .. } => anyhow::Error::from(error).context(format!("part `{part}`")),

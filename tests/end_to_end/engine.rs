@@ -176,6 +176,8 @@ fn without_the_library_the_graph_and_its_profiles_stay() {
     let printed = planish(["build-engine", text(&out), "--trt-lib", "/nonexistent", "--print-trtexec"]).exits(4, &[]);
     assert!(printed.stdout.starts_with("# planish keeps the ONNX files only with --keep-onnx"), "{}", printed.stdout);
     assert_eq!(names(&out), kept);
+    assert!(done.stderr.contains("the builder of engines is unavailable: no TensorRT"), "{}", done.stderr);
+    planish(["refit-engine", text(&out)]).exits(1, &["has no engine of model", "planish build-engine"]);
     planish(["verify", text(&out)]).succeeds();
     planish(["build-engine", text(&out), "--shapes", "batch_size=1"]).exits(2, &["`sequence_length` has no range"]);
     let other = folder.path().join("other");
@@ -224,6 +226,23 @@ mod built {
         compiled("bert", &out, &["--keep-onnx"]).exits(0, &[]);
         assert!(out.join("model.onnx").exists());
         planish(["verify", text(&out), "--runtime", "ort"]).exits(0, &[]);
+        let before = names(&out);
+        if devices().is_err() {
+            planish(["refit-engine", text(&out)]).exits(4, &["cannot put weights", "there is no CUDA driver"]);
+        }
+        planish(["refit-engine", text(&out), "--trt-lib", "/nonexistent"]).exits(4, &["no TensorRT-RTX"]);
+        assert_eq!((names(folder.path()), names(&out)), (vec!["out".to_owned()], before));
+    }
+
+    #[test]
+    fn options_of_the_other_product_are_refused_by_name() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        compiled("bert", &out, &["--hardware-compatibility", "ampere+"])
+            .exits(2, &["--hardware-compatibility is an option of TensorRT", "--gpu"]);
+        compiled("bert", &out, &["--hardware-compatibility", "hopper"]).exits(2, &["there are none, ampere+, same"]);
+        assert_eq!(names(folder.path()), [""; 0]);
+        planish(["bench", "--weight-streaming-budget", "200%"]).exits(2, &["a share such as 25%"]);
     }
 
     /// Attention without a cache is one kernel between casts to float32; with a cache it is two products in float32.
@@ -315,6 +334,8 @@ mod built {
             {
                 assert!(shown.contains(part), "{part}: {shown}");
             }
+            // Names of generated kernels have hundreds of characters.
+            assert!(shown.lines().all(|line| line.chars().count() <= 180), "{shown}");
         }
         let shown = planish(["inspect", text(&out), "--json"]).succeeds().stdout;
         let document: Value = serde_json::from_str(&shown).unwrap();

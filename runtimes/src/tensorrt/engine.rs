@@ -16,7 +16,8 @@ pub(super) struct Engine {
     pub(super) engine: UniquePtr<ICudaEngine>,
     _runtime: UniquePtr<IRuntime>,
     pub(super) logger: Logger,
-    /// The GPU.
+    /// The GPU, by which TensorRT-RTX's kernels are kept.
+    #[cfg_attr(feature = "tensorrt", allow(dead_code))]
     pub(super) device: Device,
 }
 
