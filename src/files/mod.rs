@@ -63,7 +63,7 @@ pub(crate) fn write_within(path: &Path, bytes: &[u8]) -> Result<()> {
 /// When that is impossible.
 pub(crate) fn create_within(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => File::create_new(path),
     }
 }
