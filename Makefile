@@ -218,6 +218,18 @@ gpu-check: build ## compile goldens for GPU_TARGETS, verify them on the GPU, and
 	  $(PLANISH) compile fixtures/goldens/$$golden -o $$out --target $$target $$half || exit; \
 	  $(PLANISH) verify $$out && $(PLANISH) bench $$out --batch 1,4 || exit; \
 	done; done; done
+	@case " $(GPU_TARGETS) " in *" trt "*) \
+	  out=$(GPU_CHECK)/trt-options; bert=fixtures/goldens/bert; \
+	  echo "== trt: transfers, no CUDA graph, weight streaming, refit, attention in float32" && \
+	  $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 --include-data-transfers && \
+	  $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 --no-cuda-graph && \
+	  $(PLANISH) compile $$bert -o $$out-streaming --target trt --fp16 --weight-streaming && \
+	  $(PLANISH) verify $$out-streaming --weight-streaming-budget 50% && \
+	  $(PLANISH) compile $$bert -o $$out-stripped --target trt --fp16 --strip-weights --keep-onnx && \
+	  $(PLANISH) refit-engine $$out-stripped && $(PLANISH) verify $$out-stripped && \
+	  $(PLANISH) compile $$bert -o $$out-fp32 --target trt --fp16 --attention-fp32 && \
+	  $(PLANISH) verify $$out-fp32 && $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 $$out-fp32 ;; \
+	esac
 
 # Needs valgrind. The suppressions are for a read past a string in glibc's own loader.
 .PHONY: valgrind-tensorrt

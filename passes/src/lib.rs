@@ -25,7 +25,8 @@ pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
-    AttentionForm, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT, Target, TokenOrder, UnknownTarget,
+    AttentionForm, CastAttention, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT, Target, TokenOrder,
+    UnknownTarget,
 };
 
 use std::sync::Arc;
@@ -43,6 +44,9 @@ pub struct Options {
     /// Whether operators that the target has fused kernels for stay whole. Without, everything is
     /// lowered to plain arithmetic: the baseline that a bench compares with.
     pub fusion: bool,
+    /// Whether attention of a half type computes its products in float32: queries, keys and values are cast in front of
+    /// it.
+    pub attention_fp32: bool,
     /// The precision that is asked for; the model's own where absent.
     pub precision: Option<Arc<Precision>>,
     /// How linear layers are quantized, where that is asked for.
@@ -63,6 +67,7 @@ impl Options {
             fusion: true,
             precision: None,
             quantization: None,
+            attention_fp32: false,
             padding: Padding::of(target),
             explain: false,
         }

@@ -1,13 +1,14 @@
 //! The targets that graphs are compiled for.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use planish_ir::DType;
 use planish_ir::ops::Foreign;
 
-use crate::legalize::Kernels;
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
 use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
+use crate::legalize::{ATTENTION_OPSET, Kernels};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -24,6 +25,9 @@ pub struct Target {
     pub attention: AttentionForm,
     /// What quantized layers are lowered to.
     pub quantized: QuantizedForm,
+    /// What attention of a half type is lowered to where its operands are cast to float32
+    /// ([`Options::attention_fp32`](crate::Options::attention_fp32)).
+    pub attention_between_casts: CastAttention,
     /// Whether `absorb-biases` moves the biases of linear layers into norms.
     pub absorbs_biases: bool,
     /// Whether `substitute-kernels` replaces operators that have no kernel by others that have one.
@@ -74,6 +78,30 @@ pub enum QuantizedForm {
     Pairs,
 }
 
+/// The form of attention of a half type whose operands are cast to float32.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CastAttention {
+    /// Two products in float32.
+    Products,
+    /// ONNX's operator Attention, from opset 23 on, for two heads or more of a size in this range. The mask is of the half
+    /// type. Products elsewhere: for attention with a cache, a bias or a softcap, too.
+    Operator {
+        /// The sizes of heads that the operator has a kernel for.
+        sizes: RangeInclusive<usize>,
+    },
+}
+
+impl CastAttention {
+    /// The first opset that can express the form.
+    #[must_use]
+    pub fn opset(&self) -> u32 {
+        match self {
+            Self::Products => 0,
+            Self::Operator { .. } => ATTENTION_OPSET,
+        }
+    }
+}
+
 /// Where the extremes of observed values are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -92,6 +120,7 @@ pub static ONNX: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     quantized: QuantizedForm::Pairs,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
@@ -113,6 +142,7 @@ pub static ORT: Target = Target {
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
     quantized: QuantizedForm::IntegerProducts,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::AtEnd,
@@ -134,6 +164,7 @@ pub static ORT_CUDA: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     quantized: QuantizedForm::Pairs,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,
@@ -155,6 +186,8 @@ pub static TRT: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
     quantized: QuantizedForm::Pairs,
+    // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
+    attention_between_casts: CastAttention::Operator { sizes: 9..=256 },
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,

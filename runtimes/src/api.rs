@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Dim, Graph, TensorType};
@@ -90,6 +91,31 @@ pub trait Session {
     /// # Errors
     /// When nothing is bound or the run fails.
     fn run_bound(&mut self) -> Result<(), RuntimeError>;
+
+    /// Runs the model once as [`run_bound`](Self::run_bound) does and returns the times of the device; `None` where the
+    /// runtime has no clock of a device. With `transfers` such a runtime copies the inputs to the device in front of the run,
+    /// and the outputs to the host behind it.
+    ///
+    /// # Errors
+    /// As [`run_bound`](Self::run_bound).
+    fn time_bound(&mut self, _transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {
+        self.run_bound().map(|()| None)
+    }
+}
+
+/// The times of one run on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceTimes {
+    /// The time of the host to start the run.
+    pub enqueue: Duration,
+    /// The time of the device between the first and the last kernel.
+    pub compute: Duration,
+    /// The time of the device to take the inputs, where they were copied.
+    pub to_device: Option<Duration>,
+    /// The time of the device to give the outputs, where they were copied.
+    pub to_host: Option<Duration>,
+    /// Whether the run was one launch of a recorded CUDA graph.
+    pub graph: bool,
 }
 
 /// The kind of a file that contains a model.
@@ -177,7 +203,7 @@ pub struct Description {
 
 /// Why a runtime cannot be used here, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the runtime `{runtime}` is unavailable: {reason}{}\n  {remedy}", self.places())]
+#[error("{} is unavailable: {reason}{}\n  {remedy}", self.subject(), self.places())]
 pub struct Unavailable {
     /// The name of the runtime.
     pub runtime: &'static str,
@@ -190,6 +216,22 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
+    /// What builds engines by [`runtime`](Self::runtime), in place of a name on the command line.
+    pub const BUILDER: &'static str = "the builder of engines";
+
+    /// The same of what builds engines.
+    #[must_use]
+    pub fn of_builder(self) -> Self {
+        Self { runtime: Self::BUILDER, ..self }
+    }
+
+    fn subject(&self) -> String {
+        match self.runtime {
+            Self::BUILDER => Self::BUILDER.to_owned(),
+            runtime => format!("the runtime `{runtime}`"),
+        }
+    }
+
     fn places(&self) -> String {
         self.looked.iter().map(|place| format!("\n  looked at {place}")).collect()
     }

@@ -29,7 +29,8 @@ mod value;
 use std::path::PathBuf;
 
 pub use api::{
-    Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+    Arithmetic, Description, DeviceTimes, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions,
+    Unavailable,
 };
 pub use reference::{OnnxReader, ReferenceRuntime};
 pub use value::RuntimeValue;

@@ -49,21 +49,28 @@ fn rows(min: i64, opt: i64, max: i64) -> Vec<Profile> {
     vec![Profile { inputs: vec![range] }]
 }
 
-fn build_layer(profiles: &[Profile], options: &BuildOptions, progress: &dyn Progress) -> Result<Built, BuildError> {
-    let folder = scratch();
-    build(library(), &export(folder.path(), LAYER), profiles, options, progress)
+/// An engine of the layer with its bytes.
+fn build_layer(
+    profiles: &[Profile],
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<(Built, Vec<u8>), BuildError> {
+    let (folder, mut plan) = (scratch(), Vec::new());
+    let built = build(library(), &export(folder.path(), LAYER), profiles, options, progress, &mut plan)?;
+    assert_eq!(built.bytes, plan.len() as u64);
+    Ok((built, plan))
 }
 
 #[test]
 fn an_engine_is_built_and_its_header_says_for_what() {
-    let built = build_layer(&rows(1, 8, 32), &ada(), &()).unwrap();
+    let (built, whole) = build_layer(&rows(1, 8, 32), &ada(), &()).unwrap();
     let folder = scratch();
     let path = folder.path().join("model.engine");
-    std::fs::write(&path, built.plan()).unwrap();
+    std::fs::write(&path, &whole).unwrap();
     let plan = Plan::read(&path).unwrap();
     assert_eq!(plan.version, library().version);
     assert_eq!(plan.capabilities, [Capability::Sm89]);
-    assert_eq!(plan.bytes, built.plan().len() as u64);
+    assert_eq!(plan.bytes, whole.len() as u64);
     let nodes: Vec<&str> = built.layers.0.iter().flat_map(|layer| &layer.nodes).map(String::as_str).collect();
     assert!(!nodes.is_empty(), "{:?}", built.layers);
 
@@ -73,7 +80,6 @@ fn an_engine_is_built_and_its_header_says_for_what() {
         Plan::read(&path).unwrap_err().to_string()
     };
     let again = "; copy it again, or build it again with `planish build-engine`";
-    let whole = built.plan();
     let length = whole.len();
     assert_eq!(
         cut(&whole[..length - 1]),
@@ -97,10 +103,10 @@ fn an_engine_is_built_and_its_header_says_for_what() {
 
 #[test]
 fn without_capabilities_an_engine_is_for_gpus_from_ampere_on() {
-    let built = build_layer(&rows(1, 8, 32), &BuildOptions::default(), &()).unwrap();
+    let (_, plan) = build_layer(&rows(1, 8, 32), &BuildOptions::default(), &()).unwrap();
     let folder = scratch();
     let path = folder.path().join("model.engine");
-    std::fs::write(&path, built.plan()).unwrap();
+    std::fs::write(&path, plan).unwrap();
     assert_eq!(Plan::read(&path).unwrap().capabilities, Capability::DEFAULT);
 
     let turing = BuildOptions { capabilities: vec![Capability::Sm75], ..BuildOptions::default() };
@@ -125,9 +131,12 @@ fn what_the_parser_refuses_is_named_by_node_and_operator() {
     let folder = scratch();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, "not an ONNX file").unwrap();
-    let garbage = build(library(), &path, &[], &ada(), &()).err().unwrap();
+    let garbage = build(library(), &path, &[], &ada(), &(), &mut Vec::new()).err().unwrap();
     assert!(matches!(garbage, BuildError::Refused { .. }), "{garbage}");
-    let missing = build(library(), Path::new("/nonexistent/model.onnx"), &[], &ada(), &()).err().unwrap().to_string();
+    let missing = build(library(), Path::new("/nonexistent/model.onnx"), &[], &ada(), &(), &mut Vec::new())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(missing.contains("/nonexistent/model.onnx"), "{missing}");
     let whole = scratch();
     let bytes = std::fs::read(export(whole.path(), LAYER)).unwrap();
@@ -173,6 +182,33 @@ fn phases_are_seen_and_a_build_is_cancelled() {
     assert!(matches!(cancelled, BuildError::Cancelled), "{cancelled}");
 }
 
+/// Has room for the beginning of an engine.
+struct Full(usize);
+
+impl std::io::Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        if taken == 0 { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_engine_that_cannot_be_written_ends_the_build() {
+    let (folder, profiles) = (scratch(), rows(1, 8, 32));
+    let onnx = export(folder.path(), LAYER);
+    for room in [0, 1, 1000] {
+        let refused = build(library(), &onnx, &profiles, &ada(), &(), &mut Full(room)).unwrap_err();
+        let BuildError::Write(error) = refused else { panic!("{refused}") };
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    }
+    build(library(), &onnx, &profiles, &ada(), &(), &mut Vec::new()).unwrap();
+}
+
 #[test]
 fn weights_that_can_be_replaced_need_a_driver() {
     if devices().is_ok() {
@@ -197,8 +233,9 @@ fn flags_are_taken_by_name() {
 fn two_builds_differ_in_no_size_and_no_layer() {
     let built = || build_layer(&rows(1, 8, 32), &ada(), &()).unwrap();
     let (one, other) = (built(), built());
-    assert_eq!(one.plan().len(), other.plan().len());
-    assert_eq!(one.plan()[..64], other.plan()[..64]);
+    let ((one, plan), (other, second)) = (one, other);
+    assert_eq!(plan.len(), second.len());
+    assert_eq!(plan[..64], second[..64]);
     assert_eq!(one.layers, other.layers);
 }
 

@@ -88,7 +88,8 @@ fn a_library_without_a_builder_is_named() {
     let [(major, minor), _] = versions();
     let folder = scratch();
     let library = Library::open(Some(fake(folder.path(), major, minor))).unwrap();
-    let error = build(library, Path::new("model.onnx"), &[], &BuildOptions::default(), &()).err().unwrap();
+    let error =
+        build(library, Path::new("model.onnx"), &[], &BuildOptions::default(), &(), &mut Vec::new()).err().unwrap();
     let without_gpu = ENTERPRISE && devices().is_err();
     let expected = if without_gpu { "CUDA driver" } else { "it builds none" };
     assert!(matches!(&error, BuildError::Unavailable(u) if u.reason.contains(expected)), "{error}");

@@ -17,6 +17,7 @@ use crate::artifact::package::RuntimePackage;
 use crate::artifact::precision::{PartPrecision, PrecisionName};
 use crate::artifact::value::ValueInfo;
 use crate::verify::Report;
+use planish_passes::quantize::Plan;
 
 /// The version of this format. docs/manifest.md describes it.
 const SCHEMA: u32 = 4;
@@ -49,6 +50,9 @@ pub struct Manifest {
     pub calibration: Option<CalibratedOn>,
     /// Whether operators were kept whole where the target has fused kernels.
     pub fusion: bool,
+    /// Whether queries, keys and values of attention are cast to float32.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub attention_fp32: bool,
     /// The library that the artifact is laid out for.
     #[serde(default)]
     pub runtime_package: RuntimePackage,
@@ -103,6 +107,9 @@ pub struct PartManifest {
     /// The report on half precision; absent in float32.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub precision: Option<PartPrecision>,
+    /// How the inputs of its linear layers are quantized; absent where none is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quantization: Option<Plan>,
     /// How many of each operator that raising finds the graph has, before it is lowered.
     pub raised: BTreeMap<String, usize>,
     /// Its engine, where one was built.

@@ -101,7 +101,7 @@ pub(crate) fn write(artifact: &Artifact, profiles: Option<&Profiles>) -> Result<
         let largest = largest_batch(part, &manifest.parts, profiles);
         let profiles = profiles.map_or(0, |profiles| profiles.part(&part.name).len());
         let text = document(part, backend, base_name(&model), largest, profiles)?;
-        files::write(&folder.join(&name), text.as_bytes())?;
+        files::write_within(&folder.join(&name), text.as_bytes())?;
         names.push(name);
     }
     Ok(names)

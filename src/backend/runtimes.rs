@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use planish_eval::Limits;
 use planish_ir::DType;
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions, Provider};
-use planish_runtimes::tensorrt::TensorRt;
+use planish_runtimes::tensorrt::{LoadOptions, TensorRt};
 use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
 
 use super::{BACKENDS, Backend, MakeRuntime};
@@ -21,6 +21,8 @@ pub struct RuntimeSettings {
     pub runtime: Option<MakeRuntime>,
     /// Whether idle worker threads of ONNX Runtime sleep instead of polling for work.
     pub sleeping: bool,
+    /// How engines of TensorRT are loaded and run.
+    pub engines: LoadOptions,
 }
 
 /// ONNX Runtime's CPU provider.
@@ -40,7 +42,7 @@ fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runti
 
 /// TensorRT.
 pub(super) fn tensorrt(settings: &RuntimeSettings) -> Box<dyn Runtime> {
-    Box::new(TensorRt::new(settings.trt_library.clone()))
+    Box::new(TensorRt::new(settings.trt_library.clone()).options(settings.engines))
 }
 
 /// The reference interpreter.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::contestant::Load;
+use super::device::DeviceLatency;
 use super::environment::{Environment, memory};
 use super::stats::Latency;
 
@@ -75,6 +76,9 @@ pub struct Cell {
     /// The statistics of the samples; absent where there is no speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<Latency>,
+    /// The times of the device, by trtexec's definitions; absent where the runtime has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceLatency>,
     /// What the median latency comes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use planish_eval::Tensor;
-use planish_runtimes::{RuntimeError, Session};
+use planish_runtimes::{DeviceTimes, RuntimeError, Session};
 
 use super::clock::wait_until_idle;
+use super::device::DeviceLatency;
 use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Throughput, Warmup};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
@@ -34,6 +35,8 @@ pub(crate) struct Job {
     /// Whether times had settled when warming up ended.
     settled: bool,
     samples: Vec<u64>,
+    /// The times of the device for each timed run, where the runtime has them.
+    device: Vec<DeviceTimes>,
     /// The time of the timed runs.
     spent: Duration,
     accuracy: Option<Accuracy>,
@@ -45,7 +48,7 @@ impl Job {
     /// A cell that was compared with the reference.
     pub(crate) fn new(contestant: usize, run: usize, accuracy: Option<Accuracy>, failure: Option<String>) -> Self {
         let (warmup, samples, spent) = (Warmup::default(), Vec::new(), Duration::ZERO);
-        Self { contestant, run, warmup, settled: false, samples, spent, accuracy, failure }
+        Self { contestant, run, warmup, settled: false, samples, device: Vec::new(), spent, accuracy, failure }
     }
 
     /// Whether it needs no more visits.
@@ -96,8 +99,9 @@ impl Job {
         let before = (self.spent, self.samples.len());
         while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + VISIT_RUNS) && !self.done(options) {
             let start = Instant::now();
-            session.run_bound()?;
+            let times = session.time_bound(options.transfers)?;
             let took = start.elapsed();
+            self.device.extend(times);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             self.spent += took;
         }
@@ -130,7 +134,9 @@ impl Job {
             let inf_s = shape.batch as f64 / (latency.p50 / 1e3);
             Throughput { inf_s, tok_s: shape.tokens.map(|tokens| inf_s * tokens as f64) }
         });
-        let warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
+        let mut warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
+        let device = DeviceLatency::of(&self.device, self.spent).filter(|_| latency.is_some());
+        warnings.extend(device.iter().flat_map(DeviceLatency::warnings));
         Cell {
             model: ModelId { id: contestant.label.clone() },
             backend: contestant.runtime.to_owned(),
@@ -140,6 +146,7 @@ impl Job {
             warmup: self.warmup,
             samples_ns: if latency.is_some() { self.samples } else { Vec::new() },
             latency_ms: latency,
+            device,
             throughput,
             memory: Memory { load_rss: contestant.resident, weights: contestant.weights },
             load: contestant.load,

@@ -3,6 +3,7 @@
 mod artifacts;
 mod clock;
 mod contestant;
+mod device;
 mod document;
 mod environment;
 mod job;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub use artifacts::{Contest, find_artifacts};
 pub use contestant::{Contestant, Load};
+pub use device::{DeviceLatency, Metric, device_table};
 pub use document::{
     Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Throughput, Tool, Warmup,
 };
@@ -41,6 +43,8 @@ pub struct BenchOptions {
     pub threads: usize,
     /// Whether the sessions' idle threads poll for work.
     pub spin: bool,
+    /// Whether runs of engines copy inputs to the GPU and outputs to the host.
+    pub transfers: bool,
     /// What the inputs and the order of the rounds follow from.
     pub seed: u64,
 }
@@ -56,6 +60,7 @@ impl Default for BenchOptions {
             warmup: Duration::from_millis(200),
             threads: 0,
             spin: true,
+            transfers: false,
             seed: 0,
         }
     }

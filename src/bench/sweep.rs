@@ -215,6 +215,7 @@ mod tests {
             warmup: Duration::from_millis(5),
             threads: 1,
             spin: false,
+            transfers: false,
             seed: 4,
         }
     }

@@ -94,7 +94,9 @@ pub(super) fn significant(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::document::{Accuracy, CellOptions, CellShape, Memory, ModelId, Throughput, Warmup};
-    use super::super::{Latency, Load};
+    use std::time::Duration;
+
+    use super::super::{DeviceLatency, Latency, Load, device_table};
     use super::*;
 
     fn cell(id: &str, seq: usize, ms: Option<u64>) -> Cell {
@@ -113,6 +115,7 @@ mod tests {
                 .as_ref()
                 .map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: Some(2e3 / l.p50 * seq as f64) }),
             latency_ms,
+            device: None,
             samples_ns,
             memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: 1 },
             load: Load { ms: 12.4, first_ms: None },
@@ -157,6 +160,27 @@ mod tests {
         assert_eq!((lines[2][4], lines[3][4], lines[4][4]), ("-", "step", "step"));
         assert_eq!((lines[3][16], lines[4][16]), ("1.00x", "2.00x"));
         assert_eq!(remarks(&cells), ["a (ort, step, 1 x 8): too few runs"]);
+    }
+
+    #[test]
+    fn cells_on_a_device_have_a_table_of_their_own() {
+        let run = |us| planish_runtimes::DeviceTimes {
+            enqueue: Duration::from_micros(100),
+            compute: Duration::from_micros(us),
+            to_device: None,
+            to_host: None,
+            graph: true,
+        };
+        let device = DeviceLatency::of(&[run(1000), run(1010), run(1020)], Duration::from_millis(6));
+        let cells = [cell("host", 8, Some(100)), Cell { device, ..cell("a|b", 8, Some(1)) }];
+        let expected = [
+            "Times by CUDA events, medians, without transfers, CUDA graphs:",
+            r"| artifact | cell  | GPU compute ms |  p90 |  p99 | enqueue ms | H2D ms | D2H ms | latency ms | queries/s |",
+            r"|----------|-------|----------------|------|------|------------|--------|--------|------------|-----------|",
+            r"| a\|b     | 2 x 8 |           1.01 | 1.02 | 1.02 |      0.100 |      - |      - |       1.01 |       500 |",
+        ];
+        assert_eq!(device_table(&cells).unwrap().lines().collect::<Vec<_>>(), expected);
+        assert_eq!(device_table(&cells[..1]), None);
     }
 
     #[test]

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_runtimes::tensorrt::LoadOptions;
 
-use super::{RuntimeArguments, Usage, VerificationFailed, note, print, print_json, warn};
+use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json, warn};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
-use crate::bench::{BenchObserver, BenchOptions, Cell, Contest, Measured, find_artifacts, remarks, table};
+use crate::bench::{
+    BenchObserver, BenchOptions, Cell, Contest, Measured, device_table, find_artifacts, remarks, table,
+};
 use crate::files;
 
 /// Measure the latency of artifacts next to each other
@@ -30,6 +33,11 @@ use crate::files;
 /// `cos` is the cosine between the outputs and the reference. `vs base` is the speed relative to the first
 /// artifact; `~` before it means that the confidence intervals of the two medians overlap. Progress and notes go to
 /// standard error.
+///
+/// Engines of TensorRT have a second table, with the names and definitions of trtexec: `GPU compute` is the time of the GPU
+/// between the first and the last kernel of a run, by CUDA events; `enqueue` the time of the host to start the run; `H2D` and
+/// `D2H` the times of copies, with --include-data-transfers; `latency` their sum with GPU compute; `queries/s` the number of
+/// runs by the time of the host for all of them. planish starts a run when the one before it is done.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The folders of the artifacts [default: the current folder if it is an artifact, else the artifacts in
@@ -57,6 +65,15 @@ pub(super) struct Arguments {
     /// Let idle threads poll for work. The latency is lower on cores that run nothing else
     #[arg(long)]
     spin: bool,
+    /// Measure the copies of inputs to the GPU and of outputs to the host too, for engines of TensorRT. Without this
+    /// option their times have no copies
+    #[arg(long)]
+    include_data_transfers: bool,
+    /// Start each kernel of an engine of TensorRT by itself, not all of them as one CUDA graph
+    #[arg(long)]
+    no_cuda_graph: bool,
+    #[command(flatten)]
+    streaming: WeightStreaming,
     /// The seed of the inputs and of the order of the cells
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
@@ -90,11 +107,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(path) = arguments.file() {
         files::check_writable(path)?;
     }
+    let settings = arguments.library.settings();
+    let engines = LoadOptions {
+        weight_streaming_budget: arguments.streaming.weight_streaming_budget,
+        cuda_graph: !arguments.no_cuda_graph,
+        ..settings.engines
+    };
     let contest = Contest {
         artifacts: find_artifacts(&arguments.artifacts)?,
         references: arguments.reference.clone(),
         runtimes: arguments.runtime.clone(),
-        settings: RuntimeSettings { sleeping: !options.spin, ..arguments.library.settings() },
+        settings: RuntimeSettings { sleeping: !options.spin, engines, ..settings },
     };
     let mut console = Console::new();
     contest.check_lengths(&options, &mut console).map_err(Usage)?;
@@ -104,6 +127,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let file = arguments.file();
     if arguments.json.is_none() || file.is_some() {
         print(&format!("{}\n", table(&document.cells)))?;
+        if let Some(devices) = device_table(&document.cells) {
+            print(&format!("\n{devices}\n"))?;
+        }
         remarks(&document.cells).iter().for_each(|remark| note(remark));
     }
     if arguments.json.is_some() {
@@ -138,6 +164,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         threads: arguments.threads.unwrap_or(0).into(),
         spin: arguments.spin,
         seed: arguments.seed,
+        transfers: arguments.include_data_transfers,
         ..BenchOptions::default()
     })
 }

@@ -36,6 +36,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
+    arguments.engine.check()?;
     let artifact = Artifact::open(&arguments.artifact)?;
     let profiles = profiles_of(&artifact, &arguments.shapes)?;
     // Before the commands are printed, which name the ONNX files.

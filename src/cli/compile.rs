@@ -60,7 +60,7 @@ pub(super) struct Arguments {
     /// the text [default: text]
     #[arg(long, value_name = "NAME", requires = "calibrate")]
     field: Option<String>,
-    /// The ONNX opset of the artifact, 17 to 26 [default: 20; for an ONNX graph with operators that planish passes
+    /// The ONNX opset of the artifact, 17 to 26 [default: 20, or 23 for target trt with --attention-fp32; for an ONNX graph with operators that planish passes
     /// through, the opset of that graph]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
@@ -189,6 +189,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
         return Err(no_engines(option, backend.target.name));
     }
+    arguments.engine.check()?;
     if let Some(reason) = arguments.runtime_package.refuses(backend) {
         return Err(Usage(reason).into());
     }
@@ -201,13 +202,16 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         check_output(&source, &folder, arguments.force)
             .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
     }
-    let opset = arguments.opset.unwrap_or_else(|| source.default_opset());
+    let attention_fp32 = arguments.precision.attention_fp32;
+    let least = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
+    let opset = arguments.opset.unwrap_or_else(|| source.default_opset_from(least));
     let options = CompileOptions {
         backend,
         task: arguments.task,
         strict: arguments.strict,
         passes: Options {
             fusion: !arguments.no_fusion,
+            attention_fp32,
             precision: precision.map(Into::into),
             padding: padding(&arguments)?,
             ..Options::new(backend.target, opset)

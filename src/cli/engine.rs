@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use planish_runtimes::tensorrt::{BuildOptions, Capability, FLAGS, Tiling};
+use planish_runtimes::tensorrt::{BuildOptions, Capability, ENTERPRISE, FLAGS, HardwareCompatibility, Tiling};
 
 use super::{Usage, bytes_text, print, warn};
 use crate::artifact::engine::EngineManifest;
@@ -53,6 +53,10 @@ pub(super) struct EngineArguments {
     /// How far layers are split into tiles that fit the GPU's cache: none, fast, moderate, full
     #[arg(long, value_name = "LEVEL")]
     tiling: Option<Tiling>,
+    /// The other GPUs that an engine of TensorRT runs on: none, ampere+ (all from Ampere on), same (those of the same
+    /// compute capability). Engines of TensorRT-RTX run on those of --gpu, and do not take this option
+    #[arg(long, value_name = "LEVEL")]
+    hardware_compatibility: Option<HardwareCompatibility>,
     /// More flags of the builder by NVIDIA's names, e.g. STRICT_NANS,MONITOR_MEMORY
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = flag)]
     trt_flags: Vec<&'static str>,
@@ -79,12 +83,26 @@ impl EngineArguments {
             (self.weight_streaming, "--weight-streaming"),
             (self.max_aux_streams.is_some(), "--max-aux-streams"),
             (self.tiling.is_some(), "--tiling"),
+            (self.hardware_compatibility.is_some(), "--hardware-compatibility"),
             (!self.trt_flags.is_empty(), "--trt-flags"),
             (self.keep_onnx, "--keep-onnx"),
             (self.print_trtexec, "--print-trtexec"),
         ]
         .into_iter()
         .find_map(|(given, name)| given.then_some(name))
+    }
+
+    /// Refuses options that the builder of this program does not have.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.hardware_compatibility {
+            Some(_) if !ENTERPRISE => Err(Usage(
+                "--hardware-compatibility is an option of TensorRT, and this planish was built for TensorRT-RTX, whose \
+                 engines run on all GPUs of the compute capabilities that --gpu names"
+                    .to_owned(),
+            )
+            .into()),
+            _ => Ok(()),
+        }
     }
 
     /// What these say.
@@ -101,6 +119,7 @@ impl EngineArguments {
             refit: self.refit,
             strip: self.strip_weights,
             weight_streaming: self.weight_streaming,
+            hardware_compatibility: self.hardware_compatibility,
             flags: self.trt_flags.clone(),
             timing_cache: None,
         };

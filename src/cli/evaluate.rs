@@ -84,6 +84,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = EvaluateOptions {
         data: DataOptions {
             field: arguments.field,
+            skip_bad: false,
             samples: arguments.samples,
             batch: arguments.batch,
             max_length: arguments.max_length,

@@ -14,7 +14,10 @@ use crate::engine::{BuildRecord, PartProfile};
 use crate::inspect::EngineInspection;
 
 /// How many nodes of a layer a table names.
-const NODES: usize = 3;
+const NODES: usize = 2;
+/// The most characters of a table for the name of a layer and of a node.
+const NAME: usize = 32;
+const NODE: usize = 36;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -64,15 +67,56 @@ fn sizes(index: usize, profile: &PartProfile) -> String {
 fn table(layers: &[Layer]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
-    table.set_header(["layer", "kind", "types", "tactic", "nodes of the ONNX graph"]);
-    for Layer { name, kind, tactic, inputs, outputs, nodes } in layers {
-        let types = format!("{} -> {}", inputs.join(", "), outputs.join(", "));
+    table.set_header(["layer", "kind", "types", "nodes of the ONNX graph"]);
+    for Layer { name, kind, inputs, outputs, nodes, .. } in layers {
+        let types = format!("{} -> {}", types(inputs), types(outputs));
+        let name = shortened(name, NAME);
         let more = nodes.len().saturating_sub(NODES);
-        let mut named = nodes.iter().take(NODES).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let mut named = nodes.iter().take(NODES).map(|node| shortened(node, NODE)).collect::<Vec<_>>().join(", ");
         if more > 0 {
             named += &format!(" and {more} more");
         }
-        table.add_row([name, kind, &types, tactic, &named]);
+        table.add_row([&name, kind, &types, &named]);
     }
     table.to_string()
+}
+
+/// A text with its middle left out where it is longer. What ends names tells them apart.
+fn shortened(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let tail = most / 2;
+    let head: String = text.chars().take(most - tail - 1).collect();
+    head + "…" + &text.chars().skip(length - tail).collect::<String>()
+}
+
+/// Element types, equal ones that follow each other counted.
+fn types(all: &[String]) -> String {
+    let runs = all.chunk_by(|a, b| a == b);
+    let run = |run: &[String]| match run {
+        [one] => one.clone(),
+        _ => format!("{} {}", run.len(), run[0]),
+    };
+    runs.map(run).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_both_ends() {
+        assert_eq!(shortened("_gemm_mha_v2_myl0_7", 32), "_gemm_mha_v2_myl0_7");
+        assert_eq!(shortened("abcdefghij", 9), "abcd…ghij");
+        assert_eq!(shortened("äöüäöüäöü", 5), "äö…öü");
+    }
+
+    #[test]
+    fn equal_types_are_counted() {
+        let names = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(types(&names("Half Half Float Half")), "2 Half, Float, Half");
+        assert_eq!(types(&[]), "");
+    }
 }

@@ -15,6 +15,7 @@ mod inspect_engine;
 mod passes;
 mod precision;
 mod quantization;
+mod refit_engine;
 mod run;
 mod runtimes;
 mod signals;
@@ -30,6 +31,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use planish_passes::Target;
 use planish_runtimes::Unavailable;
+use planish_runtimes::tensorrt::{LoadOptions, WeightStreamingBudget};
 use serde::Serialize;
 
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
@@ -54,6 +56,7 @@ const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 ver
 enum Command {
     Compile(compile::Arguments),
     BuildEngine(build_engine::Arguments),
+    RefitEngine(refit_engine::Arguments),
     Calibrate(calibrate::Arguments),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
@@ -85,6 +88,7 @@ impl RuntimeArguments {
         RuntimeSettings {
             ort_library: self.ort_lib.clone(),
             trt_library: self.trt_lib.clone(),
+            engines: LoadOptions { warn, ..LoadOptions::default() },
             ..RuntimeSettings::default()
         }
     }
@@ -97,12 +101,26 @@ struct RunOn {
     /// of target trt runs on ort if it was compiled with --keep-onnx
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
     name: Option<MakeRuntime>,
+    #[command(flatten)]
+    streaming: WeightStreaming,
+}
+
+/// How many weights of an engine are on the GPU.
+#[derive(clap::Args)]
+struct WeightStreaming {
+    /// The weights on the GPU, for an engine built with --weight-streaming: -2 (all), -1 (as many as TensorRT chooses),
+    /// a share such as 25%, or a size such as 512M; the other weights stay in the memory of the host
+    #[arg(long, value_name = "BUDGET", default_value_t, allow_hyphen_values = true)]
+    weight_streaming_budget: WeightStreamingBudget,
 }
 
 impl RunOn {
     /// How runtimes are found, with the choice of the user.
     fn settings(&self, arguments: &RuntimeArguments) -> RuntimeSettings {
-        RuntimeSettings { runtime: self.name, ..arguments.settings() }
+        let settings = arguments.settings();
+        let weight_streaming_budget = self.streaming.weight_streaming_budget;
+        let engines = LoadOptions { weight_streaming_budget, ..settings.engines };
+        RuntimeSettings { runtime: self.name, engines, ..settings }
     }
 }
 
@@ -134,6 +152,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let done = match cli.command {
         Command::Compile(arguments) => compile::run(arguments),
         Command::BuildEngine(arguments) => build_engine::run(arguments),
+        Command::RefitEngine(arguments) => refit_engine::run(arguments),
         Command::Calibrate(arguments) => calibrate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),

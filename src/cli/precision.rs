@@ -22,6 +22,11 @@ pub(super) struct PrecisionArguments {
     /// be given several times
     #[arg(long, value_name = "PATTERN", requires = "half")]
     keep_fp32: Vec<String>,
+    /// Cast the queries, keys and values of attention to float32 in front of its products, which are computed in
+    /// float32. Target trt asks TensorRT for one kernel of attention that accumulates in float32 instead, where it has
+    /// one: from opset 23 on, for attention without a cache
+    #[arg(long)]
+    pub(super) attention_fp32: bool,
     /// Keep operators in float32 whose measured activations exceed X (see --calibrate) [default for float16: 8188,
     /// an eighth of its largest number]
     #[arg(long, value_name = "X", requires = "half", requires = "calibrate", allow_negative_numbers = true)]

@@ -42,6 +42,7 @@ pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> Par
         files: emitted.files.iter().map(|(name, _)| name.clone()).collect(),
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         precision: lowered.precision.as_ref().map(Into::into),
+        quantization: lowered.plan.clone(),
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
         vocabulary: lowered.vocabulary.clone(),
         ..interface(part, &lowered.graph)
@@ -62,6 +63,7 @@ pub(crate) fn interface(part: &Part, graph: &Graph) -> PartManifest {
         outputs: graph.outputs().iter().map(|o| value_info(graph, &o.name, o.value)).collect(),
         raised: BTreeMap::new(),
         precision: None,
+        quantization: None,
         passes: Vec::new(),
         engine: None,
         vocabulary: None,

@@ -264,6 +264,7 @@ pub fn compile(
         precision: describe::precision(options, &lowered),
         calibration: options.calibration.as_ref().map(|c| CalibratedOn { data: c.data.clone(), samples: c.samples }),
         fusion: options.passes.fusion,
+        attention_fp32: options.passes.attention_fp32,
         runtime_package: options.package,
         files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
         linked: write::linked(&emitted),

@@ -1,5 +1,7 @@
 //! In place of the builder of engines in a program without TensorRT.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use planish_runtimes::tensorrt::{Capability, built_without};
 
@@ -22,5 +24,13 @@ pub fn build_engines(
     _: &EngineOptions,
     _: &dyn EngineObserver,
 ) -> Result<Vec<EngineReport>> {
-    Err(built_without().into())
+    Err(built_without().of_builder().into())
+}
+
+/// Puts no weights into engines.
+///
+/// # Errors
+/// Always: this program has no TensorRT.
+pub fn refit_engines(_: &Artifact, _: Option<PathBuf>) -> Result<PathBuf> {
+    Err(built_without().of_builder().into())
 }

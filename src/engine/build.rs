@@ -1,19 +1,20 @@
 //! Building the engines of an artifact.
 
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{
-    self, BuildError, BuildOptions, Built, Capability, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress, Severity,
-    devices,
+    self, BuildError, BuildOptions, Built, CacheFile, CacheKind, Capability, ENTERPRISE, Library, PRODUCT, Plan,
+    Profile, Progress, Severity, devices,
 };
 
 use super::record::peak_memory;
-use super::timing::TimingFile;
 use super::{BuildRecord, EngineObserver, EngineOptions, EngineReport, PartProfile, Profiles};
 use crate::artifact::Artifact;
 use crate::artifact::engine::{EngineManifest, LayerCounts};
-use crate::artifact::layout::PartLayout;
 use crate::files;
 
 /// What the parser warns of for each input of 64-bit integers, which the manifest and the engine declare as such.
@@ -42,7 +43,7 @@ pub fn build_engines(
     options: &EngineOptions,
     observer: &dyn EngineObserver,
 ) -> Result<Vec<EngineReport>> {
-    let library = Library::open(options.library.clone())?;
+    let library = Library::open(options.library.clone()).map_err(Unavailable::of_builder)?;
     let device = devices().ok().and_then(|devices| devices.into_iter().next());
     let wanted_capabilities = match options.build.capabilities.is_empty() {
         true => default_capabilities(),
@@ -51,7 +52,7 @@ pub fn build_engines(
     let timing = device
         .as_ref()
         .filter(|_| ENTERPRISE)
-        .and_then(|device| TimingFile::find(PRODUCT, library.version, &device.name));
+        .and_then(|device| CacheFile::find(CacheKind::Timing, PRODUCT, library.version, &device.name));
     let parts = artifact.manifest.parts.clone();
     let mut reports = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -63,9 +64,13 @@ pub fn build_engines(
             ..options.build.clone()
         };
         let wanted: Vec<Profile> = profiles.part(&part.name).iter().map(PartProfile::for_builder).collect();
-        let built = tensorrt::build(library, &onnx, &wanted, &build, &Seen(observer));
+        let layout = artifact.manifest.layout(&part.name);
+        let file = artifact.folder.join(layout.engine());
+        let mut output = NewFile::create(&file)?;
+        let built = tensorrt::build(library, &onnx, &wanted, &build, &Seen(observer), &mut output);
         observer.end_part();
-        let built = built.map_err(|refused| error(refused, &part.name))?;
+        let built = built.map_err(|refused| error(refused, &part.name, &file))?;
+        output.keep();
         let warnings = built.warnings.iter().filter(|message| message.severity == Severity::Warning);
         for warning in warnings.filter(|warning| !warning.text.contains(BINDING)) {
             observer.warning(&format!("{PRODUCT}: {}", warning.text.trim()));
@@ -73,10 +78,9 @@ pub fn build_engines(
         if let (Some(file), Some(cache)) = (&timing, &built.timing_cache)
             && let Err(error) = file.write(cache)
         {
-            observer.warning(&format!("what the builder measured is not kept: {error:#}"));
+            observer.warning(&format!("what the builder measured is not kept: {error}"));
         }
-        let layout = artifact.manifest.layout(&part.name);
-        let record = write(&artifact.folder, &layout, &built)?;
+        let record = write_record(&artifact.folder.join(layout.layers()), &built)?;
         let file = layout.engine();
         let capabilities = match ENTERPRISE {
             true => device.iter().map(|device| format!("sm{}", device.capability)).collect(),
@@ -89,7 +93,7 @@ pub fn build_engines(
         };
         let engine = EngineManifest {
             file,
-            bytes: built.plan().len() as u64,
+            bytes: built.bytes,
             record: layout.layers(),
             product: PRODUCT.to_owned(),
             version: library.version.to_string(),
@@ -111,24 +115,61 @@ pub fn build_engines(
     Ok(reports)
 }
 
-/// Writes the files of an engine.
-fn write(folder: &Path, layout: &PartLayout, built: &Built) -> Result<BuildRecord> {
-    files::write(&folder.join(layout.engine()), built.plan())?;
+/// A file of an artifact in the making, which is removed unless it is kept.
+struct NewFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl NewFile {
+    fn create(path: &Path) -> Result<Self> {
+        let file = files::create_within(path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file: Some(file) })
+    }
+
+    fn keep(mut self) {
+        self.file = None;
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            // The folder that it is in goes too, where nothing of the artifact is left.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes what the build took, and the layers of the engine.
+fn write_record(path: &Path, built: &Built) -> Result<BuildRecord> {
     let seconds = (built.parsing + built.building).as_secs_f64();
     let record = BuildRecord { seconds, peak_memory: peak_memory(), layers: built.layers.clone() };
-    files::write(&folder.join(layout.layers()), (serde_json::to_string(&record)? + "\n").as_bytes())?;
+    let text = serde_json::to_string(&record)? + "\n";
+    files::write_within(path, text.as_bytes())?;
     Ok(record)
 }
 
 /// An error of the builder, as the command line tells errors apart. The ONNX file is in the folder of a draft, which users
 /// do not know and which does not stay, so the error names the part.
-fn error(error: BuildError, part: &str) -> anyhow::Error {
+fn error(error: BuildError, part: &str, file: &Path) -> anyhow::Error {
     let named = || PathBuf::from(format!("part `{part}`"));
     match error {
-        BuildError::Unavailable(unavailable) => unavailable.into(),
+        BuildError::Unavailable(unavailable) => unavailable.of_builder().into(),
         BuildError::Refused { errors, .. } => BuildError::Refused { file: named(), errors }.into(),
         BuildError::Failed { reason, .. } => BuildError::Failed { file: named(), reason }.into(),
         BuildError::Profile { .. } => anyhow::Error::from(error).context(format!("part `{part}`")),
+        BuildError::Write(error) => anyhow::Error::from(error).context(format!("cannot write {}", file.display())),
         BuildError::Option { .. } | BuildError::Cancelled => error.into(),
     }
 }

@@ -13,16 +13,21 @@ mod options;
 mod profiles;
 mod rebuild;
 mod record;
+#[cfg(any(feature = "tensorrt-rtx", feature = "tensorrt"))]
+mod refit;
 mod symbols;
 #[cfg(test)]
 mod tests;
-mod timing;
 mod trtexec;
 
+#[cfg(not(any(feature = "tensorrt-rtx", feature = "tensorrt")))]
+pub use build::refit_engines;
 pub use build::{build_engines, default_capabilities};
 pub use options::{EngineObserver, EngineOptions};
 pub use profiles::{InputSizes, PROFILES, PartProfile, PartProfiles, ProfileError, Profiles, SizeRange, SymbolRanges};
 pub use rebuild::{Rebuilt, keeps_onnx, profiles_of, rebuild};
 pub use record::{BuildRecord, EngineReport};
+#[cfg(any(feature = "tensorrt-rtx", feature = "tensorrt"))]
+pub use refit::refit_engines;
 pub(crate) use symbols::usual_batch;
 pub use trtexec::{Trtexec, trtexec};

@@ -262,7 +262,7 @@ impl Profiles {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        files::write(&folder.join(PROFILES), (serde_json::to_string_pretty(self)? + "\n").as_bytes())
+        files::write_within(&folder.join(PROFILES), (serde_json::to_string_pretty(self)? + "\n").as_bytes())
     }
 }
 

@@ -67,7 +67,7 @@ pub fn rebuild(
     artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
     let options = EngineOptions { keep_onnx: options.keep_onnx || keeps_onnx(artifact), ..options.clone() };
     let draft = Draft::create(&artifact.folder, false)?;
-    share(artifact, draft.folder())?;
+    share(artifact, draft.folder(), &built(artifact))?;
     profiles.write(draft.folder())?;
     let mut artifact = Artifact { folder: draft.folder().to_owned(), ..artifact.clone() };
     artifact.manifest.runtime_package.configure_profiles(&artifact, profiles)?;
@@ -75,11 +75,16 @@ pub fn rebuild(
     Ok(Rebuilt { draft, artifact, reports })
 }
 
-/// Makes links to the files of an artifact, but for those that a build writes anew.
-fn share(artifact: &Artifact, folder: &Path) -> Result<()> {
+/// The files that a build writes anew.
+fn built(artifact: &Artifact) -> Vec<String> {
     let layouts = artifact.manifest.parts.iter().map(|part| artifact.manifest.layout(&part.name));
     let mut anew: Vec<String> = layouts.flat_map(|layout| [layout.engine(), layout.layers()]).collect();
     anew.extend([PROFILES, MANIFEST].map(str::to_owned));
+    anew
+}
+
+/// Makes links to the files of an artifact, but for those that are written anew.
+pub(super) fn share(artifact: &Artifact, folder: &Path, anew: &[String]) -> Result<()> {
     for name in artifact.manifest.file_names().filter(|name| !anew.iter().any(|other| other == name)) {
         let (from, to) = (artifact.folder.join(name), folder.join(name));
         if let Some(parent) = to.parent() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use planish_runtimes::tensorrt::{BuildOptions, ENTERPRISE};
+use planish_runtimes::tensorrt::{BuildOptions, ENTERPRISE, HardwareCompatibility};
 
 use super::*;
 use crate::artifact::manifest::PartManifest;
@@ -72,7 +72,8 @@ fn sizes_that_do_not_rise_are_refused() {
 fn words_of_a_shell() {
     let parts = [part(&[("input:0", r#""n""#)])];
     let profiles = Profiles::of(&parts, None, &[ranges("n=1:2:3"), ranges("n=4")]).unwrap();
-    let options = BuildOptions { tf32: true, workspace: Some(1000), ..BuildOptions::default() };
+    let hardware_compatibility = Some(HardwareCompatibility::Same);
+    let options = BuildOptions { tf32: true, workspace: Some(1000), hardware_compatibility, ..BuildOptions::default() };
     let (onnx, engine) = (Path::new("it's/model.onnx"), Path::new("model.engine"));
     let line = trtexec(onnx, engine, profiles.part("model"), &options).line();
     let tool = if ENTERPRISE { "trtexec" } else { "tensorrt_rtx" };
@@ -81,7 +82,7 @@ fn words_of_a_shell() {
         ["min", "opt", "max"].iter().zip(sizes).map(|(o, n)| quoted(o, n)).collect::<Vec<_>>().join(" ")
     };
     let expected = format!(
-        r"{tool} '--onnx=it'\''s/model.onnx' --profile=0 {} --profile=1 {} --memPoolSize=workspace:1000B --profilingVerbosity=detailed --saveEngine=model.engine --skipInference",
+        r"{tool} '--onnx=it'\''s/model.onnx' --profile=0 {} --profile=1 {} --memPoolSize=workspace:1000B --hardwareCompatibilityLevel=sameComputeCapability --profilingVerbosity=detailed --saveEngine=model.engine --skipInference",
         shapes([1, 2, 3]),
         shapes([4, 4, 4])
     );

@@ -62,6 +62,9 @@ pub fn trtexec(onnx: &Path, engine: &Path, profiles: &[PartProfile], options: &B
     }
     words.extend(options.aux_streams.map(|streams| format!("--maxAuxStreams={streams}")));
     words.extend(options.tiling.map(|tiling| format!("--tilingOptimizationLevel={tiling}")));
+    words.extend(
+        options.hardware_compatibility.map(|level| format!("--hardwareCompatibilityLevel={}", level.trtexec())),
+    );
     let option = |flag: &str| FLAGS.iter().find(|(name, _)| *name == flag).map(|(_, option)| (*option).to_owned());
     words.extend(options.flags.iter().filter_map(|flag| option(flag)));
     words.push("--profilingVerbosity=detailed".to_owned());

@@ -154,7 +154,8 @@ pub fn evaluate_compiled(
         chain.complete(inputs)?;
         chain.check(inputs, loaded.max_positions)
     };
-    observer.progress(0, dataset.samples());
+    let most = dataset.most();
+    observer.progress(0, most);
     let mut samples = 0;
     for batch in batches {
         let batch = batch?;
@@ -173,8 +174,9 @@ pub fn evaluate_compiled(
             tally.add(run, &expected, &actual).with_context(context)?;
         }
         samples = batch.samples.end;
-        observer.progress(samples, dataset.samples());
+        observer.progress(samples, most);
     }
+    observer.progress(samples, samples);
     Ok(tally.report(described(data)?, samples, tokens, runs_on.name()))
 }
 

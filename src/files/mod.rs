@@ -47,6 +47,27 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// Writes a file of a folder in the making, in place of a link to another file. A signal removes the folder, so this file
+/// does not count as finished.
+///
+/// # Errors
+/// When that is impossible.
+pub(crate) fn write_within(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || create_within(path)?.write_all(bytes);
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes such a file.
+///
+/// # Errors
+/// When that is impossible.
+pub(crate) fn create_within(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(path),
+    }
+}
+
 /// Checks that [`write`] can write a file, before work that would be in vain.
 ///
 /// # Errors
@@ -114,6 +135,18 @@ mod tests {
         let error = write(folder.path(), b"four").unwrap_err();
         assert!(format!("{error:#}").contains("Is a directory"), "{error:#}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_within_a_folder_takes_the_place_of_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
+        fs::write(&old, b"one").unwrap();
+        fs::hard_link(&old, &new).unwrap();
+        write_within(&new, b"two").unwrap();
+        assert_eq!((fs::read(&old).unwrap(), fs::read(&new).unwrap()), (b"one".to_vec(), b"two".to_vec()));
+        let error = write_within(&folder.path().join("nowhere/file"), b"").unwrap_err();
+        assert!(format!("{error:#}").contains("nowhere/file: No such file"), "{error:#}");
     }
 
     #[test]

@@ -94,11 +94,17 @@ impl SourceModel {
     /// mean what they mean at the opset that they came with.
     #[must_use]
     pub fn default_opset(&self) -> u32 {
+        self.default_opset_from(0)
+    }
+
+    /// The same for what needs an opset of `least` or newer: operators that pass through keep theirs.
+    #[must_use]
+    pub fn default_opset_from(&self, least: u32) -> u32 {
         match self {
             Self::Onnx(model) if passes_through(&model.imported.graph) => {
                 model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end())
             }
-            _ => DEFAULT_OPSET,
+            _ => DEFAULT_OPSET.max(least),
         }
     }
 

@@ -176,6 +176,8 @@ fn without_the_library_the_graph_and_its_profiles_stay() {
     let printed = planish(["build-engine", text(&out), "--trt-lib", "/nonexistent", "--print-trtexec"]).exits(4, &[]);
     assert!(printed.stdout.starts_with("# planish keeps the ONNX files only with --keep-onnx"), "{}", printed.stdout);
     assert_eq!(names(&out), kept);
+    assert!(done.stderr.contains("the builder of engines is unavailable: no TensorRT"), "{}", done.stderr);
+    planish(["refit-engine", text(&out)]).exits(1, &["has no engine of model", "planish build-engine"]);
     planish(["verify", text(&out)]).succeeds();
     planish(["build-engine", text(&out), "--shapes", "batch_size=1"]).exits(2, &["`sequence_length` has no range"]);
     let other = folder.path().join("other");
@@ -185,7 +187,8 @@ fn without_the_library_the_graph_and_its_profiles_stay() {
 
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod built {
-    use std::process::Command;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use planish_runtimes::tensorrt::{Capability, Plan, devices};
 
@@ -223,6 +226,48 @@ mod built {
         compiled("bert", &out, &["--keep-onnx"]).exits(0, &[]);
         assert!(out.join("model.onnx").exists());
         planish(["verify", text(&out), "--runtime", "ort"]).exits(0, &[]);
+        let before = names(&out);
+        if devices().is_err() {
+            planish(["refit-engine", text(&out)]).exits(4, &["cannot put weights", "there is no CUDA driver"]);
+        }
+        planish(["refit-engine", text(&out), "--trt-lib", "/nonexistent"]).exits(4, &["no TensorRT-RTX"]);
+        assert_eq!((names(folder.path()), names(&out)), (vec!["out".to_owned()], before));
+    }
+
+    #[test]
+    fn options_of_the_other_product_are_refused_by_name() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        compiled("bert", &out, &["--hardware-compatibility", "ampere+"])
+            .exits(2, &["--hardware-compatibility is an option of TensorRT", "--gpu"]);
+        compiled("bert", &out, &["--hardware-compatibility", "hopper"]).exits(2, &["there are none, ampere+, same"]);
+        assert_eq!(names(folder.path()), [""; 0]);
+        planish(["bench", "--weight-streaming-budget", "200%"]).exits(2, &["a share such as 25%"]);
+    }
+
+    /// Attention without a cache is one kernel between casts to float32; with a cache it is two products in float32.
+    #[test]
+    fn attention_in_float32() {
+        let folder = scratch();
+        let layers = |name: &str, more: &[&str]| {
+            let out = folder.path().join(name);
+            compiled(name, &out, &[&["--attention-fp32"], more].concat()).exits(0, &[]);
+            let manifest = read(&out.join("planish.json"));
+            assert_eq!(manifest["attention_fp32"], json!(true));
+            let record = read(&out.join("model.layers.json"));
+            let kernels = record["layers"].as_array().unwrap().iter();
+            let fused = kernels.filter(|layer| layer["name"].as_str().unwrap().contains("mha")).cloned();
+            (manifest["opset"].clone(), fused.collect::<Vec<_>>())
+        };
+        let (opset, fused) = layers("bert", &["--verify"]);
+        assert_eq!((opset, fused.len()), (json!(23), 2));
+        let (inputs, nodes) = (&fused[0]["inputs"], &fused[0]["nodes"]);
+        assert_eq!(
+            (inputs, nodes),
+            (&json!(["Half", "Half", "Half", "Half"]), &json!(["encoder.layer.0.attention/foreign"]))
+        );
+        assert_eq!(layers("bert", &["--opset", "20"]).1, [Value::Null; 0], "products");
+        assert_eq!(layers("gpt2", &["--verify"]).1, [Value::Null; 0], "products");
     }
 
     /// TensorRT does not give the same bytes each time; all that planish writes of it but the figures of the build is the
@@ -289,6 +334,8 @@ mod built {
             {
                 assert!(shown.contains(part), "{part}: {shown}");
             }
+            // Names of generated kernels have hundreds of characters.
+            assert!(shown.lines().all(|line| line.chars().count() <= 180), "{shown}");
         }
         let shown = planish(["inspect", text(&out), "--json"]).succeeds().stdout;
         let document: Value = serde_json::from_str(&shown).unwrap();
@@ -328,6 +375,33 @@ mod built {
         limited("build-engine \"$2\" --gpu sm89");
         assert_eq!(names(folder.path()), ["out"]);
         assert_eq!(names(&out), kept);
+    }
+
+    /// While the second of three engines is built, the files of the first are there.
+    #[test]
+    fn a_signal_ends_a_build_at_once() {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_planish"), "compile", text(&golden("t5"))]);
+        command
+            .args(["--target", "trt", "--gpu", "sm89", "-o", text(&out)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let begun = || {
+            let entries = fs::read_dir(folder.path()).unwrap().flatten();
+            entries.map(|entry| entry.path()).any(|draft| draft.join("decoder_model.engine").exists())
+        };
+        let start = Instant::now();
+        while !begun() {
+            assert!(child.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(60));
+        }
+        let sent = Instant::now();
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert!(sent.elapsed() < Duration::from_secs(5), "{:?}", sent.elapsed());
+        assert_eq!(names(folder.path()), [""; 0]);
     }
 
     #[test]

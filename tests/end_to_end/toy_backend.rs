@@ -11,7 +11,7 @@ use planish::source::SourceModel;
 use planish::verify::{ReferenceKind, Tolerances, VerifyOptions, verify_artifact, verify_compiled};
 use planish_ir::{DType, Graph};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
-use planish_passes::{AttentionForm, Kernels, Observation, Target, TokenOrder};
+use planish_passes::{AttentionForm, CastAttention, Kernels, Observation, Target, TokenOrder};
 use planish_runtimes::{
     Arithmetic, Description, Format, Model, ReferenceRuntime, Runtime, RuntimeError, Session, SessionOptions,
     Unavailable,
@@ -26,6 +26,7 @@ static TOY: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     quantized: planish_passes::QuantizedForm::Pairs,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::Interleaved,

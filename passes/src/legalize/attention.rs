@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, MatMul, Reshape, Softmax, Transpose, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
-use super::{SWAP_TOKENS, dim, mask};
+use super::{SWAP_TOKENS, cast_attention, dim, mask};
 use crate::build::Builder;
 use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
 
@@ -22,7 +22,10 @@ pub const LOWER_ATTENTION: Pass = Pass {
               are not repeated. Where the operands are transposed from [sequence, batch, features], heads are split \
               from that order. For target ort, from opset 23 on, attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
-              mask and causality as an addend. Other targets take products.",
+              mask and causality as an addend. Other targets take products. With --attention-fp32, queries, keys and values \
+              of half types are cast to float32 in front of the products and the result is cast back. For target trt, from \
+              opset 23 on, ONNX's Attention stands between these casts, with a mask of the half type, if there are two \
+              heads or more of 9 to 256 features, no cache, no bias and no softcap: TensorRT computes it as one kernel.",
     numerics: "Scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 both \
                roots and both scaled operands round: differences of up to 2e-3 and 1.6e-2 of the terms that a score \
                sums. Where the mask leaves out every key of a query, ONNX Runtime's operator returns zeros. Such \
@@ -62,7 +65,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
 };
 
 /// The first opset with an operator for attention.
-const ATTENTION_OPSET: u32 = 23;
+pub(crate) const ATTENTION_OPSET: u32 = 23;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
@@ -81,8 +84,13 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
                 false => Ok(Step::Keep),
             };
         }
+        let swap = swapped.contains(&like);
+        if options.attention_fp32 && cast_attention::fits(&l, &attention, options) {
+            return Ok(Step::Replace(vec![cast_attention::lower(&mut l, &attention, swap)?]));
+        }
         let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
-        Ok(Step::Replace(lower(&mut l, &attention, groups, swapped.contains(&like))?))
+        let form = Form { groups, swap, wide: options.attention_fp32 };
+        Ok(Step::Replace(lower(&mut l, &attention, form)?))
     })?;
     graph.compact();
     Ok(lowered.into())
@@ -125,10 +133,20 @@ fn swapped(op: &Op) -> Option<ValueId> {
     }
 }
 
-/// The results of an attention. `groups` says that the queries of heads which share keys are rows of one matrix up to the
-/// second product, `swap` that the first result is wanted as [queries, batch, features] too.
-fn lower(l: &mut Builder<'_, '_>, attention: &Attention, groups: bool, swap: bool) -> Result<Vec<ValueId>, BuildError> {
-    let heads = Heads::split(l, attention)?;
+/// How attention is written as products.
+struct Form {
+    /// The queries of heads which share keys are rows of one matrix up to the second product.
+    groups: bool,
+    /// The first result is wanted as [queries, batch, features] too.
+    swap: bool,
+    /// Products are computed in float32.
+    wide: bool,
+}
+
+/// The results of an attention.
+fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<Vec<ValueId>, BuildError> {
+    let Form { groups, swap, wide } = form;
+    let heads = Heads::split(l, attention, wide)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
     let products = heads.products(l)?;
     let products = if groups { products } else { heads.apart(l, products, keys.clone())? };
@@ -150,22 +168,29 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, groups: bool, swap: boo
     let mixed = l.emit(MatMul { a: weights, b: heads.v })?;
     let mixed = heads.apart(l, mixed, value_size.clone())?;
 
-    let features = dim(attention.heads).checked_mul(&value_size).unwrap_or_default();
-    let Heads { batch, queries, present, .. } = heads;
-    let result = if swap {
-        let side_by_side = l.transpose(mixed, &[2, 0, 1, 3])?;
+    let mixed = l.cast(mixed, l.graph.ty(attention.q).dtype)?;
+    let result = merged(l, mixed, swap)?;
+    Ok(std::iter::once(result).chain(heads.present.into_iter().flatten()).collect())
+}
+
+/// [batch, heads, queries, size] as [batch, queries, heads * size]; by way of [queries, batch, heads * size] where `swap`
+/// says that this is wanted too.
+pub(super) fn merged(l: &mut Builder<'_, '_>, heads: ValueId, swap: bool) -> Result<ValueId, BuildError> {
+    let shape = l.graph.ty(heads).shape.clone();
+    let (batch, queries) = (shape[0].clone(), shape[2].clone());
+    let features = shape[1].checked_mul(&shape[3]).unwrap_or_default();
+    if swap {
+        let side_by_side = l.transpose(heads, &[2, 0, 1, 3])?;
         let merged = l.reshape(side_by_side, [queries, batch, features])?;
-        l.transpose(merged, SWAP_TOKENS)?
-    } else {
-        let side_by_side = l.transpose(mixed, &[0, 2, 1, 3])?;
-        l.reshape(side_by_side, [batch, queries, features])?
-    };
-    Ok(std::iter::once(result).chain(present.into_iter().flatten()).collect())
+        return l.transpose(merged, SWAP_TOKENS);
+    }
+    let side_by_side = l.transpose(heads, &[0, 2, 1, 3])?;
+    l.reshape(side_by_side, [batch, queries, features])
 }
 
 /// The scaled scores of an attention, before softcap, bias and mask: [batch, heads, queries, keys].
 pub(crate) fn scores(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
-    let heads = Heads::split(l, attention)?;
+    let heads = Heads::split(l, attention, false)?;
     let (products, keys) = (heads.products(l)?, l.graph.ty(heads.k).shape[3].clone());
     heads.apart(l, products, keys)
 }
@@ -187,9 +212,12 @@ struct Heads {
 }
 
 impl Heads {
-    fn split(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Self, BuildError> {
+    /// `wide` says that operands of a half type are cast to float32.
+    fn split(l: &mut Builder<'_, '_>, attention: &Attention, wide: bool) -> Result<Self, BuildError> {
         let (heads, kv_heads) = (attention.heads, attention.kv_heads());
+        let widen = |l: &mut Builder<'_, '_>, x: ValueId| if wide { l.widened(x) } else { Ok(x) };
         let q = split_heads(l, attention.q, heads, [0, 2, 1, 3])?;
+        let q = widen(l, q)?;
         let (q_scale, k_scale) = scales(l.graph.ty(q).dtype, attention.scale.0);
         let q = l.with_scalar(BinaryKind::Mul, q, q_scale)?;
         let whole = attention.past_key.is_some() || attention.present.0 || l.graph.ty(attention.k).shape.rank() == 4;
@@ -201,6 +229,7 @@ impl Heads {
             let k = split_heads(l, attention.k, kv_heads, [0, 2, 3, 1])?;
             (k, cached(l, attention.v, attention.past_value, kv_heads)?, None)
         };
+        let (k, v) = (widen(l, k)?, widen(l, v)?);
         let k = match k_scale {
             Some(scale) => l.with_scalar(BinaryKind::Mul, k, scale)?,
             None => k,
@@ -290,7 +319,12 @@ fn cached(
 }
 
 /// [batch, length, heads * size] as [batch, length, heads, size], permuted.
-fn split_heads(l: &mut Builder<'_, '_>, x: ValueId, heads: usize, perm: [usize; 4]) -> Result<ValueId, BuildError> {
+pub(super) fn split_heads(
+    l: &mut Builder<'_, '_>,
+    x: ValueId,
+    heads: usize,
+    perm: [usize; 4],
+) -> Result<ValueId, BuildError> {
     let inner = l.graph.producer(x).and_then(|node| swapped(&node.op));
     // Splitting before batch and length are swapped leaves one transpose.
     let (x, perm) = match inner {

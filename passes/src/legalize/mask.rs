@@ -2,7 +2,7 @@
 
 use crate::build::Builder;
 use planish_ir::ops::{Attention, BinaryKind, Iota, Select, Slice, UnaryKind};
-use planish_ir::{BuildError, DType, Dim, ValueId};
+use planish_ir::{BuildError, DType, Dim, ValueId, Weight};
 
 /// Whether an attention leaves keys out.
 pub(super) fn is_needed(attention: &Attention) -> bool {
@@ -15,6 +15,16 @@ pub(super) fn added(
     l: &mut Builder<'_, '_>,
     attention: &Attention,
     scores: ValueId,
+) -> Result<Option<ValueId>, BuildError> {
+    added_of(l, attention, l.graph.ty(scores).dtype, 1.0)
+}
+
+/// The same in an element type, with this part of its finite minimum.
+pub(super) fn added_of(
+    l: &mut Builder<'_, '_>,
+    attention: &Attention,
+    dtype: DType,
+    part: f64,
 ) -> Result<Option<ValueId>, BuildError> {
     let given = match attention.mask {
         Some(mask) => {
@@ -33,8 +43,8 @@ pub(super) fn added(
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => return Ok(None),
     };
-    let minimum = l.graph.ty(scores).dtype.finite_min().unwrap_or(f64::from(f32::MIN));
-    let (a, b) = (l.scalar(scores, 0.0), l.scalar(scores, minimum));
+    let minimum = dtype.finite_min().unwrap_or(f64::from(f32::MIN)) * part;
+    let [a, b] = [0.0, minimum].map(|number| l.graph.weight_part(Weight::scalar(dtype, number), l.like));
     l.emit(Select { condition, a, b }).map(Some)
 }
 

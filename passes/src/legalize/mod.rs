@@ -3,6 +3,7 @@
 mod absorb;
 mod activation;
 mod attention;
+mod cast_attention;
 mod flatten;
 mod kernels;
 mod linear;
@@ -15,7 +16,7 @@ mod substitute;
 pub use absorb::ABSORB_BIASES;
 pub use activation::LOWER_ACTIVATIONS;
 pub use attention::LOWER_ATTENTION;
-pub(crate) use attention::scores;
+pub(crate) use attention::{ATTENTION_OPSET, scores};
 pub use flatten::FLATTEN_TOKENS;
 pub use kernels::{CHECK_KERNELS, Kernels, Signature};
 pub(crate) use kernels::{tables, tensorrt};

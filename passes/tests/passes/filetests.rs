@@ -5,6 +5,7 @@
 //! ; target: ort               with `pass`; onnx where absent
 //! ; opset: 17                 20 where absent
 //! ; fusion: off               on where absent
+//! ; attention: fp32           products of attention in float32; in its own type where absent
 //! ; precision: fp16           or bf16; the graph's own where absent. With it:
 //! ; keep-fp32: PATTERN        what stays in float32
 //! ; max-abs: 100              the limit of activations
@@ -120,6 +121,11 @@ fn read(content: &str) -> Result<Filetest, String> {
         None | Some("on") => true,
         Some("off") => false,
         Some(other) => return Err(format!("fusion is on or off, not `{other}`")),
+    };
+    options.attention_fp32 = match headers.remove("attention") {
+        None => false,
+        Some("fp32") => true,
+        Some(other) => return Err(format!("attention is fp32, not `{other}`")),
     };
     options.precision = precision(&mut headers)?.map(Into::into);
     let number = |text: &str| text.parse::<usize>().map_err(|e| format!("`{text}`: {e}"));

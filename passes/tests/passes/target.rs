@@ -1,7 +1,9 @@
 //! A target that is defined outside the crate: what passes ask about it decides what they do.
 
 use planish_ir::text::{no_files, parse};
-use planish_passes::{AttentionForm, Kernels, ONNX, Observation, Options, PassError, Pipeline, Target, TokenOrder};
+use planish_passes::{
+    AttentionForm, CastAttention, Kernels, ONNX, Observation, Options, PassError, Pipeline, Target, TokenOrder,
+};
 
 /// It has no kernel for softmax, and its linear layers are fastest at multiples of 4.
 static TOY: Target = Target {
@@ -19,6 +21,7 @@ static TOY: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     quantized: planish_passes::QuantizedForm::Pairs,
+    attention_between_casts: CastAttention::Products,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use planish_ir::DType;
 
-use super::RUNTIME;
+use super::{LoadOptions, RUNTIME};
 use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
 
 /// TensorRT, which this program was built without.
@@ -15,6 +15,12 @@ impl TensorRt {
     #[must_use]
     pub fn new(_: Option<PathBuf>) -> Self {
         Self
+    }
+
+    /// The same with other options.
+    #[must_use]
+    pub fn options(self, _: LoadOptions) -> Self {
+        self
     }
 }
 

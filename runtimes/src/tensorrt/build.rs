@@ -1,14 +1,15 @@
 //! Building engines.
 
 use std::ffi::CString;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cxx::UniquePtr;
 use trtx_sys::Dims64;
 use trtx_sys::nvinfer1::{
-    BuilderFlag, IBuilderConfig, IHostMemory, IOptimizationProfile, MemoryPoolType, OptProfileSelector,
-    ProfilingVerbosity, TilingOptimizationLevel,
+    BuilderFlag, IBuilderConfig, IOptimizationProfile, MemoryPoolType, OptProfileSelector, ProfilingVerbosity,
+    TilingOptimizationLevel,
 };
 
 use super::layers::Layers;
@@ -17,13 +18,16 @@ use super::log::Message;
 use super::options::{BuildOptions, FLAGS, Profile, Tiling};
 use super::parse::{Network, ParserError, Refused};
 use super::progress::{Monitor, Progress};
+use super::stream::Stream;
 use super::timing::TimingCache;
 use super::{ENTERPRISE, PRODUCT, driver};
 use crate::Unavailable;
 
-/// An engine that was built, in its serialized form: a plan.
+/// An engine that was built and written.
+#[derive(Debug)]
 pub struct Built {
-    plan: UniquePtr<IHostMemory>,
+    /// The bytes of the engine.
+    pub bytes: u64,
     /// The kernels that the engine consists of.
     pub layers: Layers,
     /// Warnings of the parser and the builder.
@@ -34,19 +38,6 @@ pub struct Built {
     pub parsing: Duration,
     /// The time that the builder took.
     pub building: Duration,
-}
-
-impl Built {
-    /// The plan: what goes into a file.
-    #[must_use]
-    pub fn plan(&self) -> &[u8] {
-        let (data, size) = (self.plan.data(), self.plan.size());
-        if data.is_null() {
-            return &[];
-        }
-        // SAFETY: the plan owns this memory and does not change it.
-        unsafe { std::slice::from_raw_parts(data.cast(), size) }
-    }
 }
 
 /// Why no engine was built.
@@ -81,6 +72,9 @@ pub enum BuildError {
         /// Why.
         reason: String,
     },
+    /// The engine could not be written.
+    #[error("the engine could not be written: {0}")]
+    Write(#[source] io::Error),
     /// The caller cancelled the build.
     #[error("the build was cancelled")]
     Cancelled,
@@ -98,7 +92,7 @@ fn listed(errors: &[ParserError]) -> String {
     errors.iter().map(|error| format!("\n  {error}")).collect()
 }
 
-/// Builds an engine of an ONNX file, whose external data lies beside it.
+/// Builds an engine of an ONNX file, whose external data lies beside it, and writes it piece by piece.
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -108,6 +102,7 @@ pub fn build(
     profiles: &[Profile],
     options: &BuildOptions,
     progress: &dyn Progress,
+    output: &mut dyn Write,
 ) -> Result<Built, BuildError> {
     if ENTERPRISE || options.refit || options.strip || options.flags.iter().any(|flag| flag.starts_with("REFIT")) {
         // TensorRT measures kernels, and some versions end the process where there is no GPU. TensorRT-RTX needs the driver
@@ -128,16 +123,18 @@ pub fn build(
         building.add_profile(index, profile)?;
     }
     let start = Instant::now();
-    let plan = building.run();
+    let mut stream = Stream::new(output);
+    let done = building.run(&mut stream);
+    let written = stream.finish();
     let Network { logger, .. } = &building.network;
-    if plan.is_null() {
-        return Err(match building.monitor.cancelled() {
-            true => BuildError::Cancelled,
-            false => failed(logger.errors("the builder gave no reason")),
-        });
-    }
+    let bytes = match (done, written) {
+        _ if building.monitor.cancelled() => return Err(BuildError::Cancelled),
+        (_, Err(error)) => return Err(BuildError::Write(error)),
+        (true, Ok(bytes)) if bytes > 0 => bytes,
+        _ => return Err(failed(logger.errors("the builder gave no reason"))),
+    };
     Ok(Built {
-        plan,
+        bytes,
         layers: logger.layers().as_deref().map(Layers::parse).unwrap_or_default(),
         warnings: logger.messages(),
         timing_cache: building.cache.as_ref().and_then(TimingCache::serialize),
@@ -191,6 +188,25 @@ impl Building<'_> {
         if !options.capabilities.is_empty() {
             let reason = "it builds for the GPU of this machine".to_owned();
             return Err(BuildError::Option { option: "compute capabilities".to_owned(), reason });
+        }
+        #[cfg(not(feature = "tensorrt"))]
+        if options.hardware_compatibility.is_some() {
+            let reason =
+                "an engine runs on all GPUs of the compute capabilities that it is built for; name them with --gpu";
+            return Err(BuildError::Option {
+                option: "--hardware-compatibility".to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
+        #[cfg(feature = "tensorrt")]
+        if let Some(level) = options.hardware_compatibility {
+            use super::options::HardwareCompatibility;
+            use trtx_sys::nvinfer1::HardwareCompatibilityLevel;
+            config.as_mut().setHardwareCompatibilityLevel(match level {
+                HardwareCompatibility::None => HardwareCompatibilityLevel::kNONE,
+                HardwareCompatibility::AmperePlus => HardwareCompatibilityLevel::kAMPERE_PLUS,
+                HardwareCompatibility::Same => HardwareCompatibilityLevel::kSAME_COMPUTE_CAPABILITY,
+            });
         }
         for (flag, on) in [
             (BuilderFlag::kTF32, options.tf32),
@@ -277,11 +293,11 @@ impl Building<'_> {
         Ok(())
     }
 
-    fn run(&mut self) -> UniquePtr<IHostMemory> {
+    /// Whether the engine was built and written.
+    fn run(&mut self, stream: &mut Stream<'_>) -> bool {
         let Network { builder, network, .. } = &mut self.network;
-        let plan = builder.pin_mut().buildSerializedNetwork(network.pin_mut(), self.config.pin_mut());
-        // SAFETY: the caller of `buildSerializedNetwork` owns what it returns; null is allowed.
-        unsafe { UniquePtr::from_raw(plan) }
+        let (network, config) = (network.pin_mut(), self.config.pin_mut());
+        builder.pin_mut().buildSerializedNetworkToStream(network, config, stream.interface())
     }
 }
 

@@ -68,10 +68,33 @@ impl DeviceTensor {
         std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
     }
 
+    /// The bytes of its elements.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A copy of its elements in the host's memory, when all that writes the tensor has run.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, DriverError> {
+        let mut bytes = self.memory.stream().clone_dtoh(&self.memory)?;
+        bytes.truncate(self.bytes);
+        Ok(bytes)
+    }
+
+    /// Copies elements from the host's memory, in the order of the stream.
+    pub(super) fn fill(&mut self, from: &[u8]) -> Result<(), DriverError> {
+        let stream = self.memory.stream().clone();
+        if from.is_empty() { Ok(()) } else { stream.memcpy_htod(from, &mut self.memory) }
+    }
+
+    /// Copies elements to the host's memory, in the order of the stream.
+    pub(super) fn read(&self, to: &mut [u8]) -> Result<(), DriverError> {
+        let elements = self.memory.slice(..to.len());
+        if to.is_empty() { Ok(()) } else { self.memory.stream().memcpy_dtoh(&elements, to) }
+    }
+
     /// A copy in the host's memory, when all that writes the tensor has run.
     pub(crate) fn to_tensor(&self) -> Option<Tensor> {
-        let mut bytes = self.memory.stream().clone_dtoh(&self.memory).ok()?;
-        bytes.truncate(self.bytes);
+        let bytes = self.to_bytes().ok()?;
         Tensor::from_bytes(self.dtype, self.shape.clone(), &bytes)
     }
 

@@ -14,7 +14,8 @@ use crate::{Description, Unavailable};
 
 /// Makes an object of a library; null when it cannot.
 pub(super) type Create = unsafe extern "C" fn(*mut c_void, i32) -> *mut c_void;
-type CreateParser = unsafe extern "C" fn(*mut c_void, *mut c_void, i32) -> *mut c_void;
+/// The same, of an object that it works on.
+type CreateOf = unsafe extern "C" fn(*mut c_void, *mut c_void, i32) -> *mut c_void;
 
 /// Libraries that this process has loaded. They stay to the end: TensorRT's threads outlive its objects.
 #[derive(Debug)]
@@ -27,14 +28,30 @@ pub struct Library {
     pub(super) create_runtime: Create,
     /// Absent in the lean and dispatch runtimes, which only load engines.
     create_builder: Option<Create>,
-    create_parser: Result<CreateParser, String>,
+    parser: Result<Parser, String>,
+    /// Absent in the lean and dispatch runtimes.
+    create_refitter: Option<CreateOf>,
+}
+
+/// What the parser's library exports.
+#[derive(Clone, Copy, Debug)]
+struct Parser {
+    create: CreateOf,
+    create_refitter: Option<CreateOf>,
+}
+
+/// What puts weights of ONNX files into engines.
+#[derive(Clone, Copy)]
+pub(super) struct RefitterFunctions {
+    pub(super) create_refitter: CreateOf,
+    pub(super) create_parser_refitter: CreateOf,
 }
 
 /// What builds engines.
 #[derive(Clone, Copy)]
 pub(super) struct BuilderFunctions {
     pub(super) create_builder: Create,
-    pub(super) create_parser: CreateParser,
+    pub(super) create_parser: CreateOf,
 }
 
 impl Library {
@@ -98,30 +115,47 @@ impl Library {
         };
         fits(version)?;
         // SAFETY: the types of both functions in NvInferRuntime.h and NvInfer.h; the library is never closed.
-        let (create_runtime, create_builder) = unsafe {
-            let runtime = library.get::<Create>(b"createInferRuntime_INTERNAL\0").map(|symbol| *symbol);
-            (runtime, library.get::<Create>(b"createInferBuilder_INTERNAL\0").map(|symbol| *symbol).ok())
+        let (create_runtime, create_builder, create_refitter) = unsafe {
+            (
+                library.get::<Create>(b"createInferRuntime_INTERNAL\0").map(|symbol| *symbol),
+                library.get::<Create>(b"createInferBuilder_INTERNAL\0").map(|symbol| *symbol).ok(),
+                library.get::<CreateOf>(b"createInferRefitter_INTERNAL\0").map(|symbol| *symbol).ok(),
+            )
         };
         let create_runtime = create_runtime.map_err(|_| "it does not export createInferRuntime_INTERNAL".to_owned())?;
         std::mem::forget(library);
         let location = format!("{} ({})", path.display(), place.rule());
-        let create_parser = load_parser(path, place);
-        Ok(Self { version, location, path: path.to_owned(), create_runtime, create_builder, create_parser })
+        let parser = load_parser(path, place);
+        Ok(Self { version, location, path: path.to_owned(), create_runtime, create_builder, parser, create_refitter })
     }
 
     /// What builds engines.
     pub(super) fn builder(&self) -> Result<BuilderFunctions, Unavailable> {
-        let unavailable = |reason: String| Unavailable {
+        let unavailable = |reason: String| self.incomplete(reason);
+        let no_builder =
+            || unavailable("the library only loads engines (a lean or dispatch runtime): it builds none".to_owned());
+        let create_builder = self.create_builder.ok_or_else(no_builder)?;
+        let parser = self.parser.clone().map_err(unavailable)?;
+        Ok(BuilderFunctions { create_builder, create_parser: parser.create })
+    }
+
+    /// What puts weights into engines.
+    pub(super) fn refitter(&self) -> Result<RefitterFunctions, Unavailable> {
+        let functions = self.create_refitter.zip(self.parser.as_ref().ok().and_then(|parser| parser.create_refitter));
+        let (create_refitter, create_parser_refitter) = functions.ok_or_else(|| {
+            self.incomplete("the library, or the parser beside it, does not put weights into engines".to_owned())
+        })?;
+        Ok(RefitterFunctions { create_refitter, create_parser_refitter })
+    }
+
+    /// The library lacks what is needed.
+    fn incomplete(&self, reason: String) -> Unavailable {
+        Unavailable {
             runtime: RUNTIME,
             reason,
             looked: vec![self.location.clone()],
             remedy: format!("name the folder of the whole {PRODUCT} with --trt-lib or {LIBRARY_VARIABLE}; {WHERE}"),
-        };
-        let no_builder =
-            || unavailable("the library only loads engines (a lean or dispatch runtime): it builds none".to_owned());
-        let create_builder = self.create_builder.ok_or_else(no_builder)?;
-        let create_parser = self.create_parser.clone().map_err(unavailable)?;
-        Ok(BuilderFunctions { create_builder, create_parser })
+        }
     }
 
     /// What it is, for lists of runtimes.
@@ -169,7 +203,7 @@ fn fits(version: Version) -> Result<(), String> {
 }
 
 /// The parser of ONNX files from the folder of the main library, whose symbols it needs.
-fn load_parser(main: &Path, place: &Place) -> Result<CreateParser, String> {
+fn load_parser(main: &Path, place: &Place) -> Result<Parser, String> {
     let parser = &PARSER;
     let path = if place.rule == Rule::System {
         parser.system.iter().map(PathBuf::from).find_map(|name| Some((open_library(&name).ok()?, name)))
@@ -181,10 +215,16 @@ fn load_parser(main: &Path, place: &Place) -> Result<CreateParser, String> {
         Some((open_library(first).map_err(|e| format!("{}: {e}", first.display()))?, first.clone()))
     };
     let (library, path) = path.ok_or("no parser of ONNX files is beside it")?;
-    // SAFETY: the type of the function in NvOnnxParser.h; the library is never closed.
-    let create = unsafe { library.get::<CreateParser>(b"createNvOnnxParser_INTERNAL\0") }.map(|symbol| *symbol);
+    // SAFETY: the types of both functions in NvOnnxParser.h; the library is never closed.
+    let (create, create_refitter) = unsafe {
+        (
+            library.get::<CreateOf>(b"createNvOnnxParser_INTERNAL\0").map(|symbol| *symbol),
+            library.get::<CreateOf>(b"createNvOnnxParserRefitter_INTERNAL\0").map(|symbol| *symbol).ok(),
+        )
+    };
     std::mem::forget(library);
-    create.map_err(|_| format!("{} is no parser of ONNX files", path.display()))
+    let create = create.map_err(|_| format!("{} is no parser of ONNX files", path.display()))?;
+    Ok(Parser { create, create_refitter })
 }
 
 static PARSER: SharedLibrary = SharedLibrary {

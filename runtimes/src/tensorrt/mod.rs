@@ -13,28 +13,42 @@
 mod absent;
 #[cfg(feature = "trtx")]
 mod build;
+mod cache;
 #[cfg(feature = "trtx")]
 mod device;
 #[cfg(feature = "trtx")]
 mod driver;
+#[cfg(feature = "trtx")]
+mod engine;
 mod gpu;
+#[cfg(all(feature = "trtx", not(feature = "tensorrt")))]
+mod kernels;
 mod layers;
 #[cfg(feature = "trtx")]
 mod library;
+mod load_options;
 #[cfg(feature = "trtx")]
 mod log;
+#[cfg(feature = "trtx")]
+mod measure;
 mod options;
 #[cfg(feature = "trtx")]
 mod parse;
 mod plan;
 #[cfg(feature = "trtx")]
+mod ports;
+#[cfg(feature = "trtx")]
 mod progress;
+#[cfg(feature = "trtx")]
+mod refit;
 #[cfg(feature = "trtx")]
 mod runtime;
 #[cfg(feature = "trtx")]
 mod session;
 #[cfg(feature = "trtx")]
 mod shapes;
+#[cfg(feature = "trtx")]
+mod stream;
 #[cfg(feature = "trtx")]
 mod timing;
 mod version;
@@ -43,20 +57,24 @@ mod version;
 pub use absent::{TensorRt, built_without};
 #[cfg(feature = "trtx")]
 pub use build::{BuildError, Built, build};
+pub use cache::{CacheFile, CacheKind};
 #[cfg(feature = "trtx")]
 pub use driver::devices;
 pub use gpu::Device;
 pub use layers::{Layer, Layers};
 #[cfg(feature = "trtx")]
 pub use library::Library;
+pub use load_options::{LoadOptions, WeightStreamingBudget};
 #[cfg(feature = "trtx")]
 pub use log::{Message, Severity};
-pub use options::{BuildOptions, Capability, FLAGS, InputRange, Profile, Tiling};
+pub use options::{BuildOptions, Capability, FLAGS, HardwareCompatibility, InputRange, Profile, Tiling};
 #[cfg(feature = "trtx")]
 pub use parse::{ParserError, accepts};
 pub use plan::{Plan, PlanError};
 #[cfg(feature = "trtx")]
 pub use progress::Progress;
+#[cfg(feature = "trtx")]
+pub use refit::refit;
 #[cfg(feature = "trtx")]
 pub use runtime::TensorRt;
 pub use version::Version;

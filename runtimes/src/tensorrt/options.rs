@@ -139,6 +139,43 @@ impl FromStr for Tiling {
     }
 }
 
+/// The GPUs that an engine of TensorRT runs on beside the one that builds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HardwareCompatibility {
+    /// None.
+    None,
+    /// All from Ampere on.
+    AmperePlus,
+    /// Those of the same compute capability.
+    Same,
+}
+
+impl HardwareCompatibility {
+    const ALL: [(&str, Self); 3] = [("none", Self::None), ("ampere+", Self::AmperePlus), ("same", Self::Same)];
+
+    /// As trtexec's `--hardwareCompatibilityLevel` has it.
+    #[must_use]
+    pub fn trtexec(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::AmperePlus => "ampere+",
+            Self::Same => "sameComputeCapability",
+        }
+    }
+}
+
+impl FromStr for HardwareCompatibility {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, level)| *level).ok_or_else(|| {
+            let names = Self::ALL.map(|(name, _)| name).join(", ");
+            format!("there is no level `{text}`; there are {names}")
+        })
+    }
+}
+
 /// Options of the builder. Each has the builder's own default where it is absent.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)]
@@ -166,6 +203,8 @@ pub struct BuildOptions {
     pub strip: bool,
     /// Whether weights may stay in the host's memory while the engine runs.
     pub weight_streaming: bool,
+    /// The other GPUs that the engine runs on, for TensorRT. Engines of TensorRT-RTX run on those of `capabilities`.
+    pub hardware_compatibility: Option<HardwareCompatibility>,
     /// More options by the names of [`FLAGS`].
     pub flags: Vec<&'static str>,
     /// What an earlier build measured, for TensorRT.
@@ -186,5 +225,13 @@ mod tests {
             "sm90".parse::<Capability>().unwrap_err(),
             "TensorRT-RTX builds no engines for `sm90`; it builds them for sm75, sm80, sm86, sm89, sm120, sm121"
         );
+    }
+
+    #[test]
+    fn levels_of_compatibility_are_read_by_name() {
+        let level = |text: &str| text.parse::<HardwareCompatibility>();
+        assert_eq!(level("ampere+"), Ok(HardwareCompatibility::AmperePlus));
+        assert_eq!(level("same").map(HardwareCompatibility::trtexec), Ok("sameComputeCapability"));
+        assert_eq!(level("hopper").unwrap_err(), "there is no level `hopper`; there are none, ampere+, same");
     }
 }

@@ -161,7 +161,7 @@ impl ParserError {
 
     /// # Safety
     /// `error` is null or an `IParserError*`.
-    unsafe fn read(error: *const c_void) -> Option<Self> {
+    pub(super) unsafe fn read(error: *const c_void) -> Option<Self> {
         let error: *const Error = error.cast();
         // SAFETY: an object with virtual methods begins with the address of their table.
         let methods = unsafe { &*error.as_ref()?.methods };

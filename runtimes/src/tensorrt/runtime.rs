@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use planish_ir::DType;
 
 use super::library::Library;
+use super::load_options::LoadOptions;
 use super::session::EngineSession;
 use super::{RUNTIME, driver};
 use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
@@ -12,13 +13,20 @@ use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Sessi
 /// TensorRT on the first GPU.
 pub struct TensorRt {
     library: Option<PathBuf>,
+    options: LoadOptions,
 }
 
 impl TensorRt {
     /// TensorRT from this file or folder or, with none, from the places that [`check`](Runtime::check) names.
     #[must_use]
     pub fn new(library: Option<PathBuf>) -> Self {
-        Self { library }
+        Self { library, options: LoadOptions::default() }
+    }
+
+    /// The same with other options.
+    #[must_use]
+    pub fn options(self, options: LoadOptions) -> Self {
+        Self { options, ..self }
     }
 }
 
@@ -46,6 +54,6 @@ impl Runtime for TensorRt {
             return Err(model.not_taken(self.name(), "engines"));
         };
         let library = Library::open(self.library.clone())?;
-        Ok(Box::new(EngineSession::load(library, path)?))
+        Ok(Box::new(EngineSession::load(library, path, &self.options)?))
     }
 }

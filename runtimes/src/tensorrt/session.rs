@@ -1,37 +1,50 @@
 //! An engine that is loaded and runs on a GPU.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::path::Path;
 use std::pin::Pin;
 
 use cudarc::driver::{CudaGraph, sys};
 use cxx::UniquePtr;
 use planish_eval::Tensor;
-use planish_ir::{DType, Dim, Shape, TensorType};
 use trtx_sys::Dims64;
-use trtx_sys::nvinfer1::{
-    DataType, ExecutionContextAllocationStrategy, ICudaEngine, IExecutionContext, IRuntime, OptProfileSelector,
-    TensorIOMode,
-};
+use trtx_sys::nvinfer1::{ExecutionContextAllocationStrategy, ICudaEngine, IExecutionContext};
 
 use super::device::{DeviceTensor, Gpu};
-use super::library::{Library, header_version};
-use super::log::Logger;
-use super::options::{InputRange, Profile};
-use super::{ENTERPRISE, Plan, RUNTIME, driver, shapes};
+use super::engine::{self, Engine};
+#[cfg(not(feature = "tensorrt"))]
+use super::kernels::KernelCache;
+use super::library::Library;
+use super::load_options::{LoadOptions, WeightStreamingBudget};
+use super::measure::HostCopies;
+use super::options::Profile;
+use super::ports::{ports, profiles, sizes};
+#[cfg(not(feature = "tensorrt"))]
+use super::{CacheFile, CacheKind, PRODUCT};
+use super::{RUNTIME, shapes};
 use crate::api::in_order;
 use crate::value::Kept;
-use crate::{Port, RuntimeError, RuntimeValue, Session};
+use crate::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
+
+/// TensorRT keeps no kernels: it compiles none when it loads an engine.
+#[cfg(feature = "tensorrt")]
+struct KernelCache;
+
+#[cfg(feature = "tensorrt")]
+impl KernelCache {
+    fn keep(&self) {}
+}
 
 /// A loaded engine. The members are dropped in their order: TensorRT's objects point to those behind them.
 pub(super) struct EngineSession {
     /// What `run_bound` runs.
     bound: Option<Bound>,
     context: UniquePtr<IExecutionContext>,
-    _engine: UniquePtr<ICudaEngine>,
-    _runtime: UniquePtr<IRuntime>,
-    logger: Logger,
-    gpu: Gpu,
+    kernels: Option<KernelCache>,
+    engine: Engine,
+    pub(super) gpu: Gpu,
+    /// Whether `run_bound` launches a recorded CUDA graph.
+    cuda_graph: bool,
     /// The file, for errors.
     model: String,
     inputs: Vec<Port>,
@@ -41,54 +54,80 @@ pub(super) struct EngineSession {
     profile: usize,
 }
 
-struct Bound {
-    inputs: Vec<DeviceTensor>,
-    outputs: Vec<DeviceTensor>,
-    /// The launches of a run as one; absent where CUDA cannot record them.
-    graph: Option<CudaGraph>,
+pub(super) struct Bound {
+    pub(super) inputs: Vec<DeviceTensor>,
+    pub(super) outputs: Vec<DeviceTensor>,
+    /// The launches of a run as one; absent where CUDA cannot record them, or nobody wants that.
+    pub(super) graph: Option<CudaGraph>,
+    /// Copies of the inputs and room for the outputs in the host's memory, once runs with transfers are measured.
+    pub(super) host: Option<HostCopies>,
+}
+
+impl Drop for EngineSession {
+    fn drop(&mut self) {
+        if let Some(kernels) = &self.kernels {
+            kernels.keep();
+        }
+    }
+}
+
+/// A context of an engine, with the kernels that are kept where that is asked for and TensorRT has them.
+fn context(
+    library: &Library,
+    engine: &mut Engine,
+    options: &LoadOptions,
+) -> (UniquePtr<IExecutionContext>, Option<KernelCache>) {
+    #[cfg(not(feature = "tensorrt"))]
+    if options.keep_kernels
+        && let Some(file) = CacheFile::find(CacheKind::Kernels, PRODUCT, library.version, &engine.device.name)
+        && let Some((context, kernels)) = KernelCache::context(engine.engine.pin_mut(), file, options.warn)
+    {
+        return (context, Some(kernels));
+    }
+    #[cfg(feature = "tensorrt")]
+    let _ = (library, options);
+    let strategy = ExecutionContextAllocationStrategy::kSTATIC;
+    // SAFETY: the caller owns the context; null is allowed.
+    (unsafe { UniquePtr::from_raw(engine.engine.pin_mut().createExecutionContext(strategy)) }, None)
+}
+
+/// Sets how many bytes of weights are in the GPU's memory, for an engine that was built to stream them.
+fn stream_weights(mut engine: Pin<&mut ICudaEngine>, budget: WeightStreamingBudget) -> Result<(), String> {
+    let streamable = engine.getStreamableWeightsSize();
+    if streamable <= 0 {
+        return match budget {
+            WeightStreamingBudget::Off => Ok(()),
+            _ => Err("the engine streams no weights; build it with --weight-streaming".to_owned()),
+        };
+    }
+    let bytes = budget.bytes(streamable, engine.getWeightStreamingAutomaticBudget());
+    match engine.as_mut().setWeightStreamingBudgetV2(bytes) {
+        true => Ok(()),
+        false => Err(format!("a budget of {bytes} of {streamable} bytes of weights was not taken")),
+    }
 }
 
 impl EngineSession {
-    pub(super) fn load(library: &'static Library, path: &Path) -> Result<Self, RuntimeError> {
-        let devices = driver::devices()?;
-        let model = path.display().to_string();
-        let failed =
-            |reason: String| RuntimeError::Failed { runtime: RUNTIME, action: "load", model: model.clone(), reason };
-        if !ENTERPRISE {
-            let plan = Plan::read(path).map_err(|e| failed(e.to_string()))?;
-            plan.runs_on(library.version, devices.first()).map_err(|e| failed(e.to_string()))?;
-        }
-        let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+    pub(super) fn load(library: &'static Library, path: &Path, options: &LoadOptions) -> Result<Self, RuntimeError> {
+        let failed = |reason: String| engine::failed(path, reason);
+        let mut engine = Engine::load(library, path)?;
         let gpu = Gpu::first().map_err(|e| failed(e.to_string()))?;
-        let logger = Logger::new();
-        // SAFETY: the function of the library, called with an `ILogger*` that lives longer than the runtime, behind the check
-        // that there is a GPU.
-        let mut runtime = unsafe {
-            let runtime = (library.create_runtime)(logger.interface(), header_version().cast_signed());
-            UniquePtr::<IRuntime>::from_raw(runtime.cast())
-        };
-        let said = |logger: &Logger| failed(logger.errors("TensorRT gave no reason"));
-        let Some(made) = runtime.as_mut() else { return Err(said(&logger)) };
-        // SAFETY: TensorRT reads the bytes during the call; the caller owns the engine.
-        let mut engine = unsafe { UniquePtr::from_raw(made.deserializeCudaEngine(bytes.as_ptr().cast(), bytes.len())) };
-        let Some(made) = engine.as_mut() else { return Err(said(&logger)) };
-        let strategy = ExecutionContextAllocationStrategy::kSTATIC;
-        // SAFETY: the caller owns the context.
-        let context = unsafe { UniquePtr::from_raw(made.createExecutionContext(strategy)) };
+        // Before there is a context, which takes the memory.
+        stream_weights(engine.engine.pin_mut(), options.weight_streaming_budget).map_err(failed)?;
+        let (context, kernels) = context(library, &mut engine, options);
         if context.is_null() {
-            return Err(said(&logger));
+            return Err(failed(engine.logger.errors("TensorRT gave no reason")));
         }
-        let [inputs, outputs] = ports(&engine).map_err(failed)?;
-        let profiles = profiles(&engine, &inputs);
-        let bound = None;
+        let [inputs, outputs] = ports(&engine.engine).map_err(failed)?;
+        let profiles = profiles(&engine.engine, &inputs);
         Ok(Self {
-            bound,
+            bound: None,
             context,
-            _engine: engine,
-            _runtime: runtime,
-            logger,
+            kernels,
+            engine,
             gpu,
-            model,
+            cuda_graph: options.cuda_graph,
+            model: path.display().to_string(),
             inputs,
             outputs,
             profiles,
@@ -119,7 +158,7 @@ impl EngineSession {
             let index = i32::try_from(profile).map_err(|e| e.to_string())?;
             // SAFETY: the stream lives as long as the session.
             if !unsafe { self.context().setOptimizationProfileAsync(index, stream.cast()) } {
-                return Err(self.logger.errors("the profile was not taken"));
+                return Err(self.engine.logger.errors("the profile was not taken"));
             }
             self.profile = profile;
         }
@@ -135,7 +174,10 @@ impl EngineSession {
                     && self.context().setTensorAddress(name.as_ptr(), tensor.address().cast())
             };
             if !taken {
-                return Err(self.logger.errors(&format!("the input `{}` was not taken", name.to_string_lossy())));
+                return Err(self
+                    .engine
+                    .logger
+                    .errors(&format!("the input `{}` was not taken", name.to_string_lossy())));
             }
         }
         let output_names = names(&self.outputs).map_err(|e| e.to_string())?;
@@ -149,7 +191,10 @@ impl EngineSession {
             let output = self.gpu.allocate(port.ty.dtype, shape)?;
             // SAFETY: as above.
             if !unsafe { self.context().setTensorAddress(name.as_ptr(), output.address().cast()) } {
-                return Err(self.logger.errors(&format!("the output `{}` was not taken", name.to_string_lossy())));
+                return Err(self
+                    .engine
+                    .logger
+                    .errors(&format!("the output `{}` was not taken", name.to_string_lossy())));
             }
             outputs.push(output);
         }
@@ -162,7 +207,16 @@ impl EngineSession {
         // SAFETY: the stream and what the context points to live until the run is done.
         match unsafe { self.context().enqueueV3(stream) } {
             true => Ok(()),
-            false => Err(self.logger.errors("the run was not started")),
+            false => Err(self.engine.logger.errors("the run was not started")),
+        }
+    }
+
+    /// Starts a run on what is bound.
+    pub(super) fn launch(&mut self, bound: &Bound) -> Result<(), String> {
+        debug_assert_eq!((bound.inputs.len(), bound.outputs.len()), (self.inputs.len(), self.outputs.len()));
+        match &bound.graph {
+            Some(graph) => graph.launch().map_err(|e| e.to_string()),
+            None => self.enqueue(),
         }
     }
 
@@ -252,79 +306,22 @@ impl Session for EngineSession {
         let views: Vec<&DeviceTensor> = inputs.iter().collect();
         let profile = self.covering(&views)?;
         let outputs = self.set(profile, &views).map_err(|reason| self.failed("bind inputs of", reason))?;
-        let graph = self.record().map_err(|reason| self.failed("run", reason))?;
-        self.bound = Some(Bound { inputs, outputs, graph });
+        let graph = if self.cuda_graph { self.record().map_err(|reason| self.failed("run", reason))? } else { None };
+        self.bound = Some(Bound { inputs, outputs, graph, host: None });
         Ok(())
     }
 
     fn run_bound(&mut self) -> Result<(), RuntimeError> {
-        let Some(Bound { inputs, outputs, graph }) = &self.bound else {
-            return Err(self.failed("run", "no inputs are bound"));
-        };
-        debug_assert_eq!((inputs.len(), outputs.len()), (self.inputs.len(), self.outputs.len()));
-        let launched = match graph {
-            Some(graph) => graph.launch().map_err(|e| e.to_string()),
-            None => self.enqueue(),
-        };
-        launched.and_then(|()| self.gpu.wait()).map_err(|reason| self.failed("run", reason))
+        let bound = self.bound.take().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
+        let ran = self.launch(&bound).and_then(|()| self.gpu.wait());
+        self.bound = Some(bound);
+        ran.map_err(|reason| self.failed("run", reason))
     }
-}
 
-fn sizes(dims: &Dims64) -> &[i64] {
-    &dims.d[..usize::try_from(dims.nbDims).unwrap_or(0).min(dims.d.len())]
-}
-
-/// The inputs and the outputs of an engine.
-fn ports(engine: &ICudaEngine) -> Result<[Vec<Port>; 2], String> {
-    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-    for index in 0..engine.getNbIOTensors() {
-        let name = engine.getIOTensorName(index);
-        // SAFETY: the engine has this many names; each ends in zero and lives as long as the engine.
-        let (dims, dtype, mode, text) = unsafe {
-            let text = CStr::from_ptr(name).to_string_lossy().into_owned();
-            (engine.getTensorShape(name), engine.getTensorDataType(name), engine.getTensorIOMode(name), text)
-        };
-        let dtype =
-            element(dtype).ok_or_else(|| format!("`{text}` has an element type that planish does not handle"))?;
-        let dim = |(axis, &size): (usize, &i64)| match size >= 0 {
-            true => Dim::constant(size),
-            false => Dim::symbol(&format!("{text}_dim_{axis}")),
-        };
-        let shape = Shape::new(sizes(&dims).iter().enumerate().map(dim));
-        let port = Port { name: text.clone(), ty: TensorType::new(dtype, shape) };
-        match mode {
-            TensorIOMode::kINPUT => inputs.push(port),
-            _ => outputs.push(port),
-        }
+    fn time_bound(&mut self, transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {
+        let mut bound = self.bound.take().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
+        let times = self.measure(&mut bound, transfers);
+        self.bound = Some(bound);
+        times.map(Some).map_err(|reason| self.failed("run", reason))
     }
-    Ok([inputs, outputs])
-}
-
-/// The sizes that an engine takes.
-fn profiles(engine: &ICudaEngine, inputs: &[Port]) -> Vec<Profile> {
-    let range = |port: &Port, profile: i32| {
-        let name = CString::new(port.name.as_str()).ok()?;
-        let shape = |selector| {
-            // SAFETY: the name is that of an input and ends in zero; the engine has the profile.
-            sizes(&unsafe { engine.getProfileShape(name.as_ptr(), profile, selector) }).to_vec()
-        };
-        let (min, opt) = (shape(OptProfileSelector::kMIN), shape(OptProfileSelector::kOPT));
-        Some(InputRange { name: port.name.clone(), min, opt, max: shape(OptProfileSelector::kMAX) })
-    };
-    let profile = |index| Profile { inputs: inputs.iter().filter_map(|port| range(port, index)).collect() };
-    (0..engine.getNbOptimizationProfiles()).map(profile).collect()
-}
-
-fn element(dtype: DataType) -> Option<DType> {
-    Some(match dtype {
-        DataType::kFLOAT => DType::F32,
-        DataType::kHALF => DType::F16,
-        DataType::kBF16 => DType::Bf16,
-        DataType::kINT8 => DType::I8,
-        DataType::kINT32 => DType::I32,
-        DataType::kINT64 => DType::I64,
-        DataType::kUINT8 => DType::U8,
-        DataType::kBOOL => DType::Bool,
-        _ => return None,
-    })
 }

@@ -1,5 +1,6 @@
 //! What TensorRT's parser of ONNX files takes.
 
+mod attention;
 mod operators;
 
 use planish_ir::ops::{Foreign, Setting};
@@ -94,7 +95,6 @@ fn absent(operator: &str) -> String {
         "NonMaxSuppression" | "NonZero" | "RoiAlign" | "DeformConv" | "DFT" => {
             format!("{operator} is a plugin of TensorRT, and graphs are compiled without plugins")
         }
-        "Attention" => "TensorRT has no kernel for every shape of Attention".to_owned(),
         _ => format!("TensorRT has no {operator}"),
     }
 }
@@ -167,6 +167,7 @@ impl Operator<'_> {
     /// What TensorRT does not take of an operator that it has.
     fn limit(&self) -> Option<&'static str> {
         let (limited, reason) = match self.foreign.op.0.as_str() {
+            "Attention" => (!attention::has_kernel(self), attention::TAKEN),
             "AveragePool" | "LpPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),
             "LpPool" if self.rank() < 4 => (true, "TensorRT has LpPool of two and three dimensions"),
             "MaxPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),

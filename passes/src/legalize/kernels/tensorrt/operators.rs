@@ -63,7 +63,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group { operators: "Shrink", types: &[I32, I64, F16, F32] },
     Group { operators: "BlackmanWindow HammingWindow HannWindow Range", types: INTEGERS },
-    Group { operators: "LSTM", types: FLOATS },
+    Group { operators: "Attention LSTM", types: FLOATS },
     Group { operators: "Relu", types: &[I64, F16, Bf16, F32] },
     Group { operators: "And Not Or Xor", types: &[Bool] },
     Group { operators: "ConstantOfShape Equal Pad", types: COMPUTED },
