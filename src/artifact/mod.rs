@@ -180,6 +180,23 @@ impl Artifact {
 }
 
 impl Manifest {
+    /// Whether inputs of linear layers are quantized to codes of this type.
+    #[must_use]
+    pub fn is_quantized_to(&self, codes: DType) -> bool {
+        let inputs = self.parts.iter().filter_map(|part| part.quantization.as_ref()).flat_map(|plan| &plan.inputs);
+        inputs.filter_map(|input| input.activation.codes()).any(|own| own == codes)
+    }
+
+    /// The precision as tables name it: that of quantized layers, where there are any.
+    #[must_use]
+    pub fn precision_name(&self) -> String {
+        match self.is_quantized_to(DType::F8E4M3FN) {
+            true => "fp8".to_owned(),
+            false if [DType::U8, DType::I8].iter().any(|codes| self.is_quantized_to(*codes)) => "int8".to_owned(),
+            false => self.precision.to_string(),
+        }
+    }
+
     /// The names of all files of the artifact.
     pub(crate) fn file_names(&self) -> impl Iterator<Item = &str> {
         let model = self.files.iter().map(|file| file.name.as_str());

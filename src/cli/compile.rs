@@ -277,7 +277,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     let target = compiled.draft.target().to_owned();
     arguments.engine.print_trtexec(&target, &compiled.artifact.manifest, &profiles, false)?;
-    let options = arguments.engine.options(&settings);
+    let options = arguments.engine.options(&settings, &compiled.artifact.manifest);
     match build_engines(&mut compiled.artifact, &profiles, &options, &EngineConsole::new()) {
         Ok(reports) => finish(compiled, &reports, arguments.json, start.elapsed()),
         // The artifact lacks what this machine cannot make of it.

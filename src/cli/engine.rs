@@ -106,9 +106,9 @@ impl EngineArguments {
     }
 
     /// What these say.
-    pub(super) fn options(&self, settings: &RuntimeSettings) -> EngineOptions {
+    pub(super) fn options(&self, settings: &RuntimeSettings, manifest: &Manifest) -> EngineOptions {
         let build = BuildOptions {
-            capabilities: if self.gpu.is_empty() { default_capabilities() } else { self.gpu.clone() },
+            capabilities: if self.gpu.is_empty() { default_capabilities(manifest) } else { self.gpu.clone() },
             workspace: self.workspace,
             optimization_level: self.builder_optimization_level,
             aux_streams: self.max_aux_streams,
@@ -138,7 +138,7 @@ impl EngineArguments {
         if !self.print_trtexec {
             return Ok(());
         }
-        let build = self.options(&RuntimeSettings::default()).build;
+        let build = self.options(&RuntimeSettings::default(), manifest).build;
         let mut text = String::new();
         if !self.keep_onnx && !kept {
             text += "# planish keeps the ONNX files only with --keep-onnx\n";

@@ -7,10 +7,11 @@ use planish_runtimes::tensorrt::{Capability, built_without};
 
 use super::{EngineObserver, EngineOptions, EngineReport, Profiles};
 use crate::artifact::Artifact;
+use crate::artifact::manifest::Manifest;
 
 /// The GPUs that engines are built for where the user names none.
 #[must_use]
-pub fn default_capabilities() -> Vec<Capability> {
+pub fn default_capabilities(_: &Manifest) -> Vec<Capability> {
     Capability::DEFAULT.to_vec()
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use planish_ir::DType;
 use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{
     self, BuildError, BuildOptions, Built, CacheFile, CacheKind, Capability, ENTERPRISE, Library, PRODUCT, Plan,
@@ -15,21 +16,27 @@ use super::record::peak_memory;
 use super::{BuildRecord, EngineObserver, EngineOptions, EngineReport, PartProfile, Profiles};
 use crate::artifact::Artifact;
 use crate::artifact::engine::{EngineManifest, LayerCounts};
+use crate::artifact::manifest::Manifest;
 use crate::files;
 
 /// What the parser warns of for each input of 64-bit integers, which the manifest and the engine declare as such.
 const BINDING: &str = "has Int64 binding";
 
+/// The least compute capability of GPUs with products of float8.
+const FLOAT8_CAPABILITY: u32 = 89;
+
 /// The GPUs that engines are built for where the user names none: the present one, if TensorRT-RTX builds for it, or those
-/// of its usual choice. TensorRT takes none: it builds for the present GPU.
+/// of its usual choice that have the element types of the model. TensorRT takes none: it builds for the present GPU.
 #[must_use]
-pub fn default_capabilities() -> Vec<Capability> {
+pub fn default_capabilities(manifest: &Manifest) -> Vec<Capability> {
     if ENTERPRISE {
         return Vec::new();
     }
     let present = devices().ok().and_then(|devices| Some(devices.first()?.capability));
     let known = Capability::ALL.iter().find(|capability| Some(capability.number()) == present);
-    known.map_or_else(|| Capability::DEFAULT.to_vec(), |known| vec![*known])
+    let least = if manifest.is_quantized_to(DType::F8E4M3FN) { FLOAT8_CAPABILITY } else { 0 };
+    let usual = Capability::DEFAULT.iter().copied().filter(|capability| capability.number() >= least);
+    known.map_or_else(|| usual.collect(), |known| vec![*known])
 }
 
 /// Builds the engine of each part of an artifact in the making from its ONNX file, and records it in the manifest. The ONNX
@@ -46,7 +53,7 @@ pub fn build_engines(
     let library = Library::open(options.library.clone()).map_err(Unavailable::of_builder)?;
     let device = devices().ok().and_then(|devices| devices.into_iter().next());
     let wanted_capabilities = match options.build.capabilities.is_empty() {
-        true => default_capabilities(),
+        true => default_capabilities(&artifact.manifest),
         false => options.build.capabilities.clone(),
     };
     let timing = device
