@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_ir::Graph;
-use planish_passes::CalibrationTable;
-use planish_passes::quantize::{Plan, Quantization, Settings, WeightScales};
+use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization, Settings, WeightScales, quantize_rows};
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::manifest::Manifest;
-use crate::calibrate::Calibration;
+use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, InputName, ProductOptions, products};
 use crate::files;
+use crate::source::SourceModel;
 
 /// How a model is quantized.
 #[derive(Clone, Debug)]
@@ -21,36 +21,99 @@ pub struct QuantizeOptions {
     pub settings: Settings,
     /// How the scales of weights are chosen.
     pub weight_scales: WeightScales,
+    /// How weights are rounded.
+    pub rounding: Rounding,
+    /// Whether the mean errors of layers are added to their biases.
+    pub correct_biases: bool,
     /// The plans of the parts, by their names; planned by the settings where absent.
     pub plans: Option<BTreeMap<String, Plan>>,
+}
+
+/// How weights are rounded to codes.
+#[derive(Clone, Debug)]
+pub enum Rounding {
+    /// To the nearest code.
+    Nearest,
+    /// With GPTQ, on this data.
+    Gptq(PathBuf, CalibrateOptions),
+}
+
+/// Says nothing: the data was run before.
+struct Quiet;
+
+impl CalibrationObserver for Quiet {
+    fn warning(&self, _: &str) {}
+    fn progress(&self, _: usize, _: usize) {}
 }
 
 impl QuantizeOptions {
     /// With the defaults beside the settings.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, weight_scales: WeightScales::default(), plans: None }
+        Self {
+            settings,
+            weight_scales: WeightScales::default(),
+            rounding: Rounding::Nearest,
+            correct_biases: true,
+            plans: None,
+        }
     }
 
     /// What is done to a part whose graph has been raised. Scales are those of each run without a calibration.
     ///
     /// # Errors
-    /// When a weight cannot be read.
-    pub fn quantization(&self, part: &str, graph: &Graph, calibration: Option<&Calibration>) -> Result<Quantization> {
+    /// When a weight cannot be read or, with GPTQ, the model cannot be run on the data.
+    pub fn quantization(
+        &self,
+        model: &SourceModel,
+        part: &str,
+        graph: &Graph,
+        calibration: Option<&Calibration>,
+    ) -> Result<Quantization> {
+        let inputs = calibration.map(|calibration| {
+            let inputs = calibration.table().inputs().find(|(name, _)| *name == part);
+            inputs.map(|(_, inputs)| inputs.clone()).unwrap_or_default()
+        });
+
         let given = self.plans.as_ref().map(|plans| plans.get(part).cloned().unwrap_or_default());
         let plan = match given {
             Some(plan) => plan,
-            None => {
-                let of_part = |table: &CalibrationTable| {
-                    let inputs = table.inputs().find(|(name, _)| *name == part);
-                    inputs.map(|(_, inputs)| inputs.clone()).unwrap_or_default()
-                };
-                let inputs = calibration.map(|calibration| of_part(calibration.table()));
-                Plan::new(graph, &self.settings, inputs.as_ref())?
-            }
+            None => Plan::new(graph, &self.settings, inputs.as_ref())?,
         };
-        Ok(Quantization { plan, weight_scales: self.weight_scales, ..Quantization::default() })
+        let mut quantization = Quantization { plan, weight_scales: self.weight_scales, ..Quantization::default() };
+        if let Rounding::Gptq(data, options) = &self.rounding {
+            round(&mut quantization, model, part, graph, (data, options))?;
+        }
+        if let Some(inputs) = inputs.filter(|_| self.correct_biases) {
+            quantization.correct_biases(graph, &inputs)?;
+        }
+        Ok(quantization)
     }
+}
+
+/// Rounds the weights of a part with GPTQ.
+fn round(
+    quantization: &mut Quantization,
+    model: &SourceModel,
+    part: &str,
+    graph: &Graph,
+    (data, options): (&Path, &CalibrateOptions),
+) -> Result<()> {
+    let plan = quantization.plan.clone();
+    let planned: BTreeMap<&str, &Activation> =
+        plan.inputs.iter().map(|input| (input.value.as_str(), &input.activation)).collect();
+    let is_static = |input: &&PlannedInput| matches!(input.activation, Activation::Static { .. });
+    let inputs: Vec<InputName> =
+        plan.inputs.iter().filter(is_static).map(|input| (part.to_owned(), input.value.clone())).collect();
+    let transform = |_: &str, value: &str, rows: &mut [f32], columns: usize| {
+        if let Some(activation) = planned.get(value) {
+            quantize_rows(activation, rows, columns);
+        }
+    };
+    let wanted = ProductOptions { inputs: &inputs, transform: &transform };
+    products(model, data, options, &wanted, &Quiet, &mut |_, value, gram| {
+        Ok(quantization.round_weights(graph, value, &gram)?)
+    })
 }
 
 /// What a file of plans says it is.

@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::DType;
+use planish_models::Loaded;
 use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
 use crate::artifact::layout::base_name;
 use crate::artifact::manifest::{File, Manifest, PartManifest};
 use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
+use crate::verify::Tolerances;
 
 pub use run::RunOptions;
 
@@ -155,6 +157,15 @@ impl Artifact {
     #[must_use]
     pub fn computes(&self) -> DType {
         if self.backend.target.computes_in_float32 { DType::F32 } else { self.manifest.precision.dtype() }
+    }
+
+    /// How far its results may be from those of its model.
+    #[must_use]
+    pub fn tolerances(&self, model: &Loaded) -> Tolerances {
+        match self.manifest.parts.iter().any(|part| part.quantization.is_some()) {
+            true => Tolerances::CODES,
+            false => (self.backend.tolerances)(model, self.manifest.precision),
+        }
     }
 
     /// Whether it computes in half precision, and does not only store weights in it.

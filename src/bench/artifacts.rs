@@ -140,7 +140,7 @@ impl Contest {
             for (index, part) in reference.parts.iter().enumerate() {
                 let part = artifact.part(&part.name)?;
                 let (label, precision) = (artifact.label(), artifact.manifest.precision);
-                let tolerances = (artifact.backend.tolerances)(loaded, precision);
+                let tolerances = artifact.tolerances(loaded);
                 for runtime in self.runtimes_of(artifact) {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
                     let (format, file) = artifact.file_for(part, runtime)?;

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
     let kept = keeps_onnx(&artifact);
     arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles, kept)?;
-    let options = arguments.engine.options(&arguments.runtime.settings(), &manifest);
+    let options = arguments.engine.options(&arguments.runtime.settings(), &artifact.manifest);
     let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new())?;
     let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
     let folder = rebuilt.publish()?;

@@ -171,7 +171,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let backend = arguments.target;
     let precision = arguments.precision.precision(backend.target)?;
-    let quantize = arguments.quantization.options(backend.target, arguments.calibrate.is_some())?;
+    let calibrate = calibrate_options(&arguments, precision.as_ref().map(|precision| precision.half));
+    let data = arguments.calibrate.as_deref().map(|data| (data, &calibrate));
+    let quantize = arguments.quantization.options(backend.target, data)?;
     let settings = arguments.runtime.settings();
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
@@ -225,7 +227,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         verify_passes: arguments.verify_passes,
         force: arguments.force,
         profiles,
-        calibration: calibration(&arguments, half, quantize.is_some(), &source)?,
+        calibration: calibration(&arguments, half, &calibrate, &source)?,
         quantize,
     };
     let console = Console::new(arguments.print_ir_after.clone());
@@ -241,6 +243,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
     console.note_missing_pass();
+    arguments.quantization.report(&compiled.artifact.manifest)?;
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
@@ -289,19 +292,33 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// The ranges that decide which operators stay in float32, if `--calibrate` is given.
+/// How the data of `--calibrate` is run.
+fn calibrate_options(arguments: &Arguments, half: Option<Half>) -> CalibrateOptions {
+    let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
+    let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
+    let (task, threads) = (arguments.task, arguments.threads);
+    let halves = half.is_some() && !arguments.target.target.computes_in_float32;
+    let measure = match (halves, arguments.quantization.is_given()) {
+        (true, true) => Measure::All,
+        (_, true) => Measure::Inputs,
+        (_, false) => Measure::Ranges,
+    };
+    CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() }
+}
+
+/// What was measured of the activations, if `--calibrate` is given.
 fn calibration(
     arguments: &Arguments,
     half: Option<Half>,
-    quantized: bool,
+    options: &CalibrateOptions,
     source: &SourceModel,
 ) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target.target;
-    if !quantized && (half.is_none() || target.computes_in_float32) {
+    if !arguments.quantization.is_given() && (half.is_none() || target.computes_in_float32) {
         let message = format!(
-            "--calibrate keeps operators in float32 whose activations are too large for half precision: it needs --fp16 or \
-             --bf16, and a target that computes in half precision; {}",
+            "--calibrate is for --int8 and --fp8, and keeps operators in float32 whose activations are too large for half \
+             precision: it needs --int8, --fp8, or --fp16 or --bf16 for a target that computes in half precision; {}",
             match half {
                 None => "add one of them".to_owned(),
                 Some(_) => format!("target {target} only stores weights in half precision, choose --target onnx"),
@@ -309,16 +326,7 @@ fn calibration(
         );
         return Err(Usage(message).into());
     }
-    let data = DataOptions { field: arguments.field.clone(), ..DataOptions::default() };
-    let on = CalibrateOn::Backend(&ONNX_RUNTIME, arguments.runtime.settings());
-    let (task, threads) = (arguments.task, arguments.threads);
-    let measure = match (half.is_some() && !target.computes_in_float32, quantized) {
-        (true, true) => Measure::All,
-        (_, true) => Measure::Inputs,
-        (_, false) => Measure::Ranges,
-    };
-    let options = CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() };
-    super::calibrate::ranges(source, path, &options).map(Some)
+    super::calibrate::ranges(source, path, options).map(Some)
 }
 
 /// Warnings and progress for a person; nothing of the progress in a pipe.

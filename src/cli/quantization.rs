@@ -1,14 +1,17 @@
 //! The arguments that say how a model is quantized.
 
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use planish_passes::quantize::{SPLIT_COLUMNS, Settings, Smooth, WeightScales};
+use planish_passes::quantize::{Activation, Plan, SPLIT_COLUMNS, Settings, Smooth, WeightScales};
 use planish_passes::{RangeMethod, Target};
 use regex::Regex;
 
 use super::Usage;
-use crate::quantize::{PlanDocument, QuantizeOptions};
+use crate::artifact::manifest::Manifest;
+use crate::calibrate::{CalibrateOptions, is_table};
+use crate::quantize::{PlanDocument, QuantizeOptions, Rounding};
 
 /// How a model is quantized.
 #[derive(clap::Args)]
@@ -43,6 +46,13 @@ pub(super) struct QuantizationArguments {
     /// How the scale of each output feature of a weight is chosen: minmax, or mse (the least mean square error)
     #[arg(long, value_name = "METHOD", requires = "quantize", default_value = "minmax")]
     weight_scales: WeightScalesName,
+    /// How weights are rounded to codes: nearest, or gptq, which makes up for the error of each column in the columns behind
+    /// and runs the calibration data once more. GPTQ needs data for --calibrate, not a table
+    #[arg(long, value_name = "METHOD", requires = "int8", requires = "calibrate", default_value = "nearest")]
+    rounding: RoundingName,
+    /// Do not add the mean error that quantization makes in a layer to the bias of the layer
+    #[arg(long, requires = "int8")]
+    no_bias_correction: bool,
     /// Print how each input of linear layers is quantized
     #[arg(long, requires = "quantize")]
     pub(super) explain_quantization: bool,
@@ -66,6 +76,12 @@ fn smooth(text: &str) -> Result<Smooth, String> {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum RoundingName {
+    Nearest,
+    Gptq,
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum WeightScalesName {
     Minmax,
@@ -74,13 +90,17 @@ enum WeightScalesName {
 
 impl QuantizationArguments {
     /// The quantization that the options request, for a model that is compiled for `target`.
-    pub(super) fn options(&self, target: &Target, calibrated: bool) -> Result<Option<QuantizeOptions>> {
+    pub(super) fn options(
+        &self,
+        target: &Target,
+        calibrate: Option<(&Path, &CalibrateOptions)>,
+    ) -> Result<Option<QuantizeOptions>> {
         let mut settings = match (self.int8, self.fp8) {
             (false, false) => return Ok(None),
             (true, _) => Settings::int8(target),
             (false, true) => Settings::fp8(),
         };
-        if !calibrated && self.apply_quantization_plan.is_none() && !target.computes_in_float32 {
+        if calibrate.is_none() && self.apply_quantization_plan.is_none() && !target.computes_in_float32 {
             let message =
                 format!("--int8 for target {target} needs data: add --calibrate FILE, or choose --target ort");
             return Err(Usage(message).into());
@@ -99,6 +119,71 @@ impl QuantizationArguments {
             Some(path) => Some(PlanDocument::read(path)?.parts),
             None => None,
         };
-        Ok(Some(QuantizeOptions { weight_scales, plans, ..QuantizeOptions::new(settings) }))
+        let mut options = QuantizeOptions { weight_scales, plans, ..QuantizeOptions::new(settings) };
+        options.correct_biases = self.int8 && !self.no_bias_correction;
+        if self.rounding == RoundingName::Gptq {
+            options.rounding = match calibrate {
+                Some((data, _)) if is_table(data) => {
+                    let why = format!("--rounding gptq runs the calibration data, and {} is a table", data.display());
+                    return Err(Usage(why).into());
+                }
+                Some((data, run)) => Rounding::Gptq(data.to_owned(), run.clone()),
+                None => Rounding::Nearest,
+            };
+        }
+        Ok(Some(options))
     }
+}
+
+impl QuantizationArguments {
+    /// Whether quantization is asked for.
+    pub(super) fn is_given(&self) -> bool {
+        self.int8 || self.fp8
+    }
+}
+
+impl QuantizationArguments {
+    /// Prints and writes how the parts of an artifact are quantized, where that is asked for.
+    pub(super) fn report(&self, manifest: &Manifest) -> Result<()> {
+        let plans = || manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.quantization.as_ref()?)));
+        if self.explain_quantization {
+            // Beside the command's own output. Standard error may be closed.
+            let _ = io::stderr()
+                .write_all(plans().map(|(part, plan)| explained(part, plan)).collect::<String>().as_bytes());
+        }
+        if let Some(path) = &self.quantization_plan {
+            let parts = plans().map(|(part, plan)| (part.to_owned(), plan.clone())).collect();
+            PlanDocument::new(parts).write(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// A table of the inputs of a part.
+fn explained(part: &str, plan: &Plan) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["input", "layers", "quantized"]);
+    for input in &plan.inputs {
+        table.add_row([input.value.clone(), input.layers.len().to_string(), input.activation.to_string()]);
+    }
+    format!("{part}: {}\n{table}\n", summary(plan))
+}
+
+/// How many inputs are quantized, and how.
+pub(super) fn summary(plan: &Plan) -> String {
+    let quantized = || plan.inputs.iter().filter(|input| input.activation.codes().is_some());
+    let count = |what: &dyn Fn(&Activation) -> bool| quantized().filter(|input| what(&input.activation)).count();
+    let dynamic = count(&|activation| matches!(activation, Activation::Dynamic { .. }));
+    let mut parts = vec![format!("{} of {} inputs of linear layers quantized", quantized().count(), plan.inputs.len())];
+    for (count, what) in [
+        (dynamic, "with the scale of each run"),
+        (count(&|activation| !activation.smooth().is_empty()), "smoothed"),
+        (count(&|activation| !activation.split().is_empty()), "with columns split"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    parts.join(", ")
 }

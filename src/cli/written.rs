@@ -73,6 +73,10 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], json: boo
         let lines = precision.lines(in_half);
         text += &format!("  {}{of}: {}\n", manifest.precision, lines.join("\n  "));
     }
+    for (part, plan) in manifest.parts.iter().filter_map(|part| Some((part, part.quantization.as_ref()?))) {
+        let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
+        text += &format!("  {}{of}: {}\n", manifest.precision_name(), super::quantization::summary(plan));
+    }
     if let Some(calibration) = &manifest.calibration {
         text += &format!("  calibrated on {} samples of {}\n", calibration.samples, calibration.data.name);
     }

@@ -197,7 +197,9 @@ pub fn lower(
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
         let quantization = match &options.quantize {
-            Some(quantize) => Some(Arc::new(quantize.quantization(part.name, &graph, options.calibration.as_ref())?)),
+            Some(quantize) => {
+                Some(Arc::new(quantize.quantization(model, part.name, &graph, options.calibration.as_ref())?))
+            }
             None => None,
         };
         let pipeline = pipeline(Options { quantization: quantization.clone(), ..passes });

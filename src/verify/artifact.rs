@@ -139,7 +139,7 @@ impl Verification<'_> {
     fn on(&mut self, runtime: &dyn Runtime) -> Result<Report> {
         let VerifyOptions { seed, max_length, .. } = *self.options;
         let longest = self.source.max_positions.into_iter().chain(max_length).min();
-        let tolerances: Tolerances = (self.artifact.backend.tolerances)(self.source, self.artifact.manifest.precision);
+        let tolerances: Tolerances = self.artifact.tolerances(self.source);
         let parts = &self.source.parts;
         let mut pairs = parts.iter().map(|part| self.pair(part, runtime)).collect::<Result<Vec<_>>>()?;
         match (pairs.as_mut_slice(), parts.as_slice()) {

@@ -35,6 +35,8 @@ pub enum Basis {
     Bfloat16,
     /// It has operators that round to integers of 8 bits or fewer.
     Quantized,
+    /// Its linear layers were quantized to 8 bits, and it is compared with the model before.
+    Codes,
 }
 
 impl Basis {
@@ -46,6 +48,7 @@ impl Basis {
             Self::Float16 => "float16",
             Self::Bfloat16 => "bfloat16",
             Self::Quantized => "quantized operators",
+            Self::Codes => "layers quantized to 8 bits",
         }
     }
 }
@@ -69,6 +72,12 @@ impl Tolerances {
     /// layers carry on. Six steps are allowed for the largest error, as much as deep models were seen to
     /// collect; a weight or a scale that is wrong shows in the cosine.
     pub const QUANTIZED: Self = Self { basis: Basis::Quantized, max_relative: 5e-2, cosine: 0.999, top1: 1.0 };
+
+    /// For artifacts whose linear layers were quantized, compared with the model in float.
+    ///
+    /// How much that costs depends on the model and its data: `planish evaluate` measures it. These find wrong graphs: wrong
+    /// scales, codes or columns turn the direction of the outputs.
+    pub const CODES: Self = Self { basis: Basis::Codes, max_relative: 5e-1, cosine: 0.98, top1: 0.9 };
 
     /// What the coarsest rounding allows that a model, or an artifact of it in a precision, has.
     #[must_use]

@@ -1,8 +1,10 @@
 //! Quantization: the inputs and weights of linear layers as codes of 8 bits.
 
 mod apply;
+mod gptq;
 mod plan;
 mod planner;
+mod round;
 mod sites;
 mod smooth;
 mod split;
@@ -14,6 +16,7 @@ use std::collections::BTreeMap;
 use planish_ir::{DType, Weight};
 
 pub use apply::QUANTIZE;
+pub use gptq::gptq;
 pub use plan::{Activation, Plan, PlannedInput};
 pub use planner::{SPLIT_COLUMNS, Settings, Smooth};
 pub use sites::{MIN_FEATURES, Site, sites};
