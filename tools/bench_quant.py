@@ -144,6 +144,10 @@ class Bench:
                 sys.exit(f"--artifact {artifact}: expected NAME=DIR with a model.onnx in it")
             self.add(name, Path(folder) / "model.onnx")
 
+    def add_entropy(self) -> None:
+        """The contestant that measuring calibration leaves."""
+        self.add("ONNX Runtime static, entropy", self.scratch / "entropy.onnx")
+
     def measure_calibration(self) -> Dict[str, Cost]:
         """Time and memory of calibrating on 100 samples of one length."""
         data, costs = "calibration-64", {}
@@ -154,7 +158,7 @@ class Bench:
         }
         for name, (kind, file) in kinds.items():
             costs[name] = self.peer(kind, self.scratch / file, data, CALIBRATION_LENGTH)
-        self.add("ONNX Runtime static, entropy", self.scratch / "entropy.onnx")
+        self.add_entropy()
         words = ["--data", str(self.data(data)), "--max-length", str(CALIBRATION_LENGTH)]
         table = str(self.scratch / "table.json")
         costs["planish calibrate"] = self.planish("calibrate", str(self.args.model), *words, "-o", table)
@@ -175,8 +179,11 @@ class Bench:
         }
         path = self.scratch / "job.json"
         path.write_text(json.dumps(job, indent=2))
-        command = [sys.executable, str(PARTS / "measure.py"), str(path)]
-        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        figures = {}
+        for what in ("accuracy", "latency"):
+            command = [sys.executable, str(PARTS / "measure.py"), what, str(path)]
+            figures |= json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        return figures
 
 
 def main() -> int:
@@ -188,6 +195,7 @@ def main() -> int:
     parser.add_argument("--optimum", type=Path, default=Path(".deps/compat-optimum/bin/python"), help="Python with Optimum")
     parser.add_argument("--rounds", type=int, default=31, help="rounds of latency")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--skip-calibration", action="store_true", help="keep the figures of calibration of the page")
     parser.add_argument("--realtime", action="store_true", help="measure at real-time priority: nothing else gets to run")
     parser.add_argument("--scratch", type=Path, default=Path(".bench/quant"), help="where models of peers are kept")
     parser.add_argument("--document", type=Path, metavar="FILE.md", help="the page to write the tables into")
@@ -202,11 +210,16 @@ def main() -> int:
     bench.scratch.mkdir(parents=True, exist_ok=True)
     made = texts.write(bench.texts)
     bench.make_peers()
-    costs = bench.measure_calibration() if bench.tokenizer else {}
+    costs = {}
+    if bench.tokenizer and args.skip_calibration:
+        bench.add_entropy()
+        costs = report.kept(args.document, args.model.name)["calibration"] if args.document else {}
+    elif bench.tokenizer:
+        costs = {name: cost._asdict() for name, cost in bench.measure_calibration().items()}
     bench.make_ours()
     figures = bench.measure()
     figures["model"], figures["texts"], figures["rounds"] = args.model.name, made, args.rounds
-    figures["threads"], figures["calibration"] = args.threads, {name: cost._asdict() for name, cost in costs.items()}
+    figures["threads"], figures["calibration"] = args.threads, costs
     print(report.tables(figures))
     if args.document:
         report.write(args.document, figures)

@@ -15,17 +15,20 @@ use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, Re
 /// Measure on data how close an artifact is to its source in float32
 ///
 /// The artifact runs on its runtime, as for `verify`. The source runs in float32 on ONNX Runtime, compiled into temporary
-/// files. Both take the same batches. Padding has no part in any figure. The report depends on the task:
+/// files. Both take the same batches. Padding has no part in any figure. The report depends on the task.
 ///
-/// - feature extraction: the cosine of a text's two embeddings, mean and least, and the share of texts whose nearest other
-///   text stays the same. The embedding is the mean of last_hidden_state over the tokens, or what 1_Pooling/config.json
-///   beside the source says, scaled to length 1.
-/// - classification of texts, tokens or images, masked tokens, answers: the share of predictions that have the same label on
-///   top, the mean divergence (Kullback-Leibler, of the artifact from the source, in nats), and the cosine of the logits.
-/// - text generation: the perplexity of both on the texts, and the same figures for each token that is predicted. Each text
-///   stands alone. A text that is longer than a window is read in windows that overlap, and each token is predicted once.
-/// - encoder-decoders: the same figures without perplexity. Each side takes what its own parts gave before. decoder_model
-///   takes the first half of the decoder's tokens, and decoder_with_past_model the rest.
+/// Feature extraction: the cosine of a text's two embeddings, mean and least, and the share of texts whose nearest other
+/// text stays the same. The embedding is the mean of last_hidden_state over the tokens, or what 1_Pooling/config.json
+/// beside the source says, scaled to length 1.
+///
+/// Classification of texts, tokens or images, masked tokens, answers: the share of predictions that have the same label on
+/// top, the mean divergence (Kullback-Leibler, of the artifact from the source, in nats), and the cosine of the logits.
+///
+/// Text generation: the perplexity of both on the texts, and the same figures for each token that is predicted. Each text
+/// stands alone. A text that is longer than a window is read in windows that overlap, and each token is predicted once.
+///
+/// Encoder-decoders: the same figures without perplexity. Each side takes what its own parts gave before. decoder_model
+/// takes the first half of the decoder's tokens, and decoder_with_past_model the rest.
 ///
 /// For every model the report has the relative error (Euclidean norm of the error over the norm of the source's output) and
 /// the cosine of each output.

@@ -24,9 +24,12 @@ pub(super) struct Windows {
     pub(super) stride: usize,
 }
 
+/// Names and tensors.
+type Named = Vec<(String, Tensor)>;
+
 /// A run of a language model.
 pub(super) struct Run {
-    pub(super) inputs: Vec<(String, Tensor)>,
+    pub(super) inputs: Named,
     /// For each row the place of the first token that is predicted, among the tokens of the row; earlier ones are context.
     pub(super) first: Vec<usize>,
 }
@@ -59,9 +62,9 @@ impl Windows {
     /// padded on the left. `complete` adds the inputs that follow from ids and a mask.
     pub(super) fn runs(
         self,
-        inputs: Vec<(String, Tensor)>,
+        inputs: Named,
         rows: NonZeroUsize,
-        complete: &dyn Fn(&mut Vec<(String, Tensor)>) -> Result<()>,
+        complete: &dyn Fn(&mut Named) -> Result<()>,
     ) -> Result<Vec<Run>> {
         let (_, ids) = inputs.iter().find(|(name, _)| name == IDS).with_context(|| format!("there are no {IDS}"))?;
         let &[batch, width] = ids.shape() else { anyhow::bail!("{IDS} are {:?}, not [batch, tokens]", ids.shape()) };

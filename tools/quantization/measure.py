@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs contestants of one bench in one process: measure.py JOB.json prints a JSON document.
+"""Runs contestants of one bench in one process: measure.py accuracy|latency JOB.json prints a JSON document.
 
 The job has `contestants` (name -> {`file`, `settings` of the session}), `reference` and `base` (names), `tokenizer` (a tokenizer.json, or null), `texts`
 (domain -> .jsonl), `length` (the most tokens of a text), `shapes` ([batch, sequence]), `rounds` and `threads`.
@@ -108,8 +108,10 @@ def load(job):
 
 
 def main():
-    job = json.loads(Path(sys.argv[1]).read_text())
-    found = accuracy(job, load(job))
+    what, job = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
+    if what == "accuracy":
+        return json.dump({"accuracy": accuracy(job, load(job))}, sys.stdout)
+    # Before the first thread of a runtime starts: threads have the priority of the one that starts them.
     busy, priority = os.getloadavg(), prefer(job["realtime"])
     loaded = load(job)
     document = {
@@ -119,7 +121,6 @@ def main():
         "load": list(busy),
         "priority": priority,
         "precision": {name: session.precision for name, session in loaded.items()},
-        "accuracy": found,
         "latency": latency(job, loaded),
     }
     json.dump(document, sys.stdout)

@@ -84,6 +84,11 @@ def replaced(page: str, model: str, text: str) -> str:
     return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
 
 
+def kept(page: Path, model: str) -> Dict:
+    """The figures that an earlier run left beside the page."""
+    return json.loads(page.with_name(f"{page.stem}-{model}.json").read_text())
+
+
 def write(page: Path, figures: Dict) -> None:
     """Writes the tables into the page, and beside it NAME-MODEL.json and, with accuracy, NAME-MODEL.svg."""
     page.write_text(replaced(page.read_text(), figures["model"], tables(figures)))
