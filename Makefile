@@ -38,6 +38,7 @@ OPTIMUM := .deps/compat-optimum
 EXPORTERS := .deps/compat-exporters
 QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
+RAY := .deps/ray
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
 
@@ -132,11 +133,19 @@ compat-exporters: deps build $(EXPORTERS)/.installed $(OPTIMUM)/.installed ## ho
 	$(EXPORTERS)/bin/python tests/compat/export_models.py dynamo $(EXPORTED)
 	$(EXPORTERS)/bin/python tests/compat/check_exporters.py $(PLANISH) $(EXPORTED) $(TABLE:%=--table %)
 
+.PHONY: test-ray
+test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray with two workers; Slurm's without Slurm), and compare with one run
+	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
+
 $(COMPAT)/.installed: tests/compat/requirements.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
+<<<<<<< HEAD
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt
+=======
+$(RAY)/.installed: tests/compat/requirements-ray.txt
+>>>>>>> h-calib
 %/.installed:
 	rm -rf $*
 	python3 -m venv $*

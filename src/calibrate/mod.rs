@@ -108,7 +108,7 @@ pub fn calibrate(
 ) -> Result<Calibration> {
     let prepared = Prepared::new(model, data, options, observer)?;
     let wanted = Wanted { ranges: options.measure.ranges(), inputs: &|_, _| options.measure.inputs() };
-    let mut statistics = Statistics::default();
+    let mut statistics = Statistics::new(options.threads)?;
     let mut samples = 0;
     let skipped = prepared.run(model, options, wanted, observer, &mut statistics, &mut |count| samples += count)?;
     statistics.add_samples(samples);

@@ -6,12 +6,14 @@ use anyhow::{Context, Result, anyhow};
 use planish_passes::calibration::{StatisticsError, TokenRows};
 use planish_passes::{CalibrationTable, InputStatistics};
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::run::{Captured, Seen, Sink};
 
 /// What was seen so far.
-#[derive(Default)]
 pub(super) struct Statistics {
+    /// Threads that fold; those of the process where absent.
+    pool: Option<ThreadPool>,
     table: CalibrationTable,
     inputs: BTreeMap<String, BTreeMap<String, InputStatistics>>,
 }
@@ -56,7 +58,11 @@ impl Sink for Statistics {
         let fold = |((at, input), statistics): ((usize, &Captured), &mut InputStatistics)| -> Result<_> {
             Ok(statistics.add(input.rows()?).err().map(|error| (at, error)))
         };
-        let failed = of_run.into_par_iter().map(fold).collect::<Result<Vec<_>>>()?;
+        let folded = || of_run.into_par_iter().map(fold).collect::<Result<Vec<_>>>();
+        let failed = match &self.pool {
+            Some(pool) => pool.install(folded),
+            None => folded(),
+        }?;
         // That which is computed first may be the cause of others.
         match failed.into_iter().flatten().min_by_key(|(at, _)| *at) {
             None => Ok(()),
@@ -66,6 +72,13 @@ impl Sink for Statistics {
 }
 
 impl Statistics {
+    /// Nothing yet, to be folded by so many threads.
+    pub(super) fn new(threads: Option<u16>) -> Result<Self> {
+        let pool = |threads: u16| ThreadPoolBuilder::new().num_threads(threads.into()).build();
+        let pool = threads.map(pool).transpose().context("cannot start threads")?;
+        Ok(Self { pool, table: CalibrationTable::default(), inputs: BTreeMap::new() })
+    }
+
     pub(super) fn add_samples(&mut self, count: usize) {
         self.table.add_samples(count);
     }

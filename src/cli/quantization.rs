@@ -50,9 +50,10 @@ pub(super) struct QuantizationArguments {
     /// and runs the calibration data once more. GPTQ needs data for --calibrate, not a table
     #[arg(long, value_name = "METHOD", requires = "int8", requires = "calibrate", default_value = "nearest")]
     rounding: RoundingName,
-    /// Do not add the mean error that quantization makes in a layer to the bias of the layer
-    #[arg(long, requires = "int8")]
-    no_bias_correction: bool,
+    /// Subtract the mean error of each quantized layer, measured on rows that calibration sampled, from the bias of the
+    /// layer
+    #[arg(long, requires = "int8", requires = "calibrate")]
+    bias_correction: bool,
     /// Print how each input of linear layers is quantized
     #[arg(long, requires = "quantize")]
     pub(super) explain_quantization: bool,
@@ -120,7 +121,7 @@ impl QuantizationArguments {
             None => None,
         };
         let mut options = QuantizeOptions { weight_scales, plans, ..QuantizeOptions::new(settings) };
-        options.correct_biases = self.int8 && !self.no_bias_correction;
+        options.correct_biases = self.bias_correction;
         if self.rounding == RoundingName::Gptq {
             options.rounding = match calibrate {
                 Some((data, _)) if is_table(data) => {
@@ -162,7 +163,7 @@ impl QuantizationArguments {
 /// A table of the inputs of a part.
 fn explained(part: &str, plan: &Plan) -> String {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["input", "layers", "quantized"]);
     for input in &plan.inputs {
         table.add_row([input.value.clone(), input.layers.len().to_string(), input.activation.to_string()]);

@@ -15,22 +15,33 @@ fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-fn open(name: &str, bytes: &[u8], options: &DataOptions) -> Result<Dataset, String> {
+/// A data set that was read to its end, with its texts.
+fn read(name: &str, bytes: &[u8], options: &DataOptions) -> Result<(Dataset, Vec<String>, usize), String> {
     let (_folder, path) = file(name, bytes);
-    Dataset::open(&path, options).map_err(|e| format!("{e:#}"))
+    let read = || {
+        let dataset = Dataset::open(&path, options)?;
+        let Content::Texts(file) = &dataset.content else { return Ok((dataset, Vec::new(), 0)) };
+        let mut all = file.texts()?;
+        let texts = all.by_ref().collect::<Result<Vec<_>>>()?;
+        let skipped = all.skipped();
+        Ok((dataset, texts, skipped))
+    };
+    read().map_err(|e: anyhow::Error| format!("{e:#}"))
+}
+
+fn open(name: &str, bytes: &[u8], options: &DataOptions) -> Result<Dataset, String> {
+    read(name, bytes, options).map(|(dataset, ..)| dataset)
+}
+
+#[track_caller]
+fn texts(name: &str, bytes: &[u8], options: &DataOptions) -> Vec<String> {
+    read(name, bytes, options).unwrap().1
 }
 
 #[track_caller]
 fn fails(name: &str, bytes: &[u8], options: &DataOptions, parts: &[&str]) {
     let Err(message) = open(name, bytes, options) else { panic!("{name} is read") };
     parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
-}
-
-fn texts(dataset: &Dataset) -> &[String] {
-    match &dataset.content {
-        Content::Texts(texts) => texts,
-        Content::Arrays(_) => panic!("texts"),
-    }
 }
 
 fn rows(dataset: &Dataset, samples: Range<usize>) -> Vec<(String, Tensor)> {
@@ -46,18 +57,17 @@ fn most(samples: usize) -> DataOptions {
 
 #[test]
 fn lines_are_texts() {
-    let all = open("a.txt", "one\r\n\n  \ntwo  words\nthree".as_bytes(), &DataOptions::default()).unwrap();
-    assert_eq!(texts(&all), ["one", "two  words", "three"]);
-    let some = open("a.txt", b"one\n\ntwo\nthree\n", &most(2)).unwrap();
-    assert_eq!((texts(&some), some.samples()), (&["one".to_owned(), "two".to_owned()][..], 2));
+    let lines = "one\r\n\n  \ntwo  words\nthree".as_bytes();
+    assert_eq!(texts("a.txt", lines, &DataOptions::default()), ["one", "two  words", "three"]);
+    assert_eq!(texts("a.txt", b"one\n\ntwo\nthree\n", &most(2)), ["one", "two"]);
 }
 
 #[test]
 fn members_of_objects_are_texts() {
     let lines = b"{\"text\": \"one\\n\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"text\": \"two\"}\n";
-    assert_eq!(texts(&open("a.jsonl", lines, &DataOptions::default()).unwrap()), ["one\n", "two"]);
+    assert_eq!(texts("a.jsonl", lines, &DataOptions::default()), ["one\n", "two"]);
     let body = DataOptions { field: Some("body".to_owned()), ..DataOptions::default() };
-    assert_eq!(texts(&open("a.jsonl", b"{\"body\": \"x\"}", &body).unwrap()), ["x"]);
+    assert_eq!(texts("a.jsonl", b"{\"body\": \"x\"}", &body), ["x"]);
     fails("a.jsonl", lines, &body, &["a.jsonl, line 1", "there is no `body`, but `text`, `id`", "--field"]);
     let plain = DataOptions::default();
     fails("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}", &plain, &["line 2", "`text` is not a string"]);
@@ -71,15 +81,115 @@ fn files_without_texts_are_errors() {
     fails("a.txt", b"", &plain, &["a.txt contains no text"]);
     fails("a.txt", b" \n\t\n", &plain, &["a.txt contains no text"]);
     fails("a.txt", b"ok\n\xff\xfe\n", &plain, &["a.txt, line 2", "UTF-8"]);
-    fails("a.csv", b"x", &plain, &["a.csv is not a data set", ".jsonl (an object a line)"]);
+    fails("a.tsv", b"x", &plain, &["a.tsv is not a data set", ".jsonl (an object a line)"]);
     let field = DataOptions { field: Some("x".to_owned()), ..DataOptions::default() };
-    fails("a.txt", b"x", &field, &["--field is for .jsonl files"]);
+    fails("a.txt", b"x", &field, &["--field is for .jsonl, .csv and .parquet files"]);
     let length = DataOptions { max_length: NonZeroUsize::new(4), ..DataOptions::default() };
     fails("a.npz", b"x", &length, &["--max-length is for texts"]);
     let folder = tempfile::tempdir().unwrap();
-    for name in ["a.txt", "a.jsonl", "a.npz", "a.safetensors"] {
+    for name in ["a.txt", "a.jsonl", "a.csv", "a.npz", "a.safetensors"] {
         let message = Dataset::open(&folder.path().join(name), &plain).err().map(|e| format!("{e:#}")).unwrap();
         assert!(message.contains("cannot read") && message.contains(name), "{message}");
+    }
+}
+
+fn skipping() -> DataOptions {
+    DataOptions { skip_bad: true, ..DataOptions::default() }
+}
+
+#[test]
+fn one_bad_line_in_many_is_named_or_left_out() {
+    let mut lines: Vec<u8> = Vec::new();
+    for number in 1..=100_000 {
+        match number {
+            73_512 => lines.extend(b"{\"text\": \"cut o\n"),
+            _ => lines.extend(format!("{{\"text\": \"{number}\"}}\n").as_bytes()),
+        }
+    }
+    let all = DataOptions { samples: NonZeroUsize::MAX, ..DataOptions::default() };
+    fails("a.jsonl", &lines, &all, &["a.jsonl, line 73512", "this is not JSON", "--skip-bad leaves such records out"]);
+    let (_, texts, skipped) = read("a.jsonl", &lines, &DataOptions { skip_bad: true, ..all }).unwrap();
+    assert_eq!((texts.len(), skipped, texts[73_511].as_str()), (99_999, 1, "73513"));
+    assert_eq!(read("a.txt", b"a\n\xff\nb\n", &skipping()).unwrap().1, ["a", "b"]);
+    fails("a.jsonl", b"{\n[\n", &skipping(), &["a.jsonl contains no text", "all of its 2 records are bad"]);
+    fails("a.npz", b"x", &skipping(), &["--skip-bad is for texts"]);
+}
+
+#[test]
+fn columns_of_tables_are_texts() {
+    let table = "id,text,note\r\n1,\"two\nlines, and a \"\"quote\"\"\",x\r\n2,,y\r\n3,plain,\r\n".as_bytes();
+    let plain = DataOptions::default();
+    assert_eq!(texts("a.csv", table, &plain), ["two\nlines, and a \"quote\"", "plain"]);
+    let note = DataOptions { field: Some("note".to_owned()), ..DataOptions::default() };
+    assert_eq!(texts("a.csv", table, &note), ["x", "y"]);
+    let body = DataOptions { field: Some("body".to_owned()), ..DataOptions::default() };
+    fails("a.csv", table, &body, &["a.csv has no column `body`, but `id`, `text`, `note`", "--field"]);
+    fails("a.csv", b"", &plain, &["a.csv contains no text"]);
+    fails("a.csv", b"text\n", &plain, &["a.csv contains no text"]);
+    let bad = b"id,text\n1,a\n2,\"b\nb\"\n3\n4,d\n5,\xff\n";
+    fails("a.csv", bad, &plain, &["a.csv, line 5: it has 1 columns, and the header has 2"]);
+    let (_, texts, skipped) = read("a.csv", bad, &skipping()).unwrap();
+    assert_eq!((texts, skipped), (vec!["a".to_owned(), "b\nb".to_owned(), "d".to_owned()], 2));
+    fails("a.csv", b"id,text\n1,\xff\n", &plain, &["a.csv, line 2: it is not UTF-8"]);
+}
+
+#[cfg(feature = "parquet")]
+mod parquet {
+    use std::sync::Arc;
+
+    use ::parquet::basic::{Compression, ZstdLevel};
+    use ::parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use ::parquet::file::properties::WriterProperties;
+    use ::parquet::file::writer::SerializedFileWriter;
+    use ::parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    /// A file with a column of numbers and one of texts, in row groups of three.
+    fn table(texts: &[Option<&str>], compression: Compression) -> Vec<u8> {
+        let schema = "message rows { required int64 id; optional binary text (UTF8); }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
+        let mut bytes = Vec::new();
+        let mut writer = SerializedFileWriter::new(&mut bytes, schema, properties).unwrap();
+        for group in texts.chunks(3) {
+            let mut rows = writer.next_row_group().unwrap();
+            let mut column = rows.next_column().unwrap().unwrap();
+            let ids: Vec<i64> = (0..group.len() as i64).collect();
+            column.typed::<Int64Type>().write_batch(&ids, None, None).unwrap();
+            column.close().unwrap();
+            let mut column = rows.next_column().unwrap().unwrap();
+            let present: Vec<ByteArray> = group.iter().flatten().map(|text| ByteArray::from(*text)).collect();
+            let levels: Vec<i16> = group.iter().map(|text| i16::from(text.is_some())).collect();
+            column.typed::<ByteArrayType>().write_batch(&present, Some(&levels), None).unwrap();
+            column.close().unwrap();
+            rows.close().unwrap();
+        }
+        writer.close().unwrap();
+        bytes
+    }
+
+    #[test]
+    fn columns_are_texts() {
+        let plain = DataOptions::default();
+        let all = [Some("one"), Some("two"), Some(""), Some("three"), Some("v\u{ef}er")];
+        let zstd = Compression::ZSTD(ZstdLevel::default());
+        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd, Compression::LZ4_RAW] {
+            let bytes = table(&all, compression);
+            assert_eq!(texts("a.parquet", &bytes, &plain), ["one", "two", "three", "v\u{ef}er"]);
+        }
+        let bytes = table(&[Some("a"), None, Some("b"), Some("c"), None], Compression::SNAPPY);
+        fails("a.parquet", &bytes, &plain, &["a.parquet, row 2: `text` is null", "--skip-bad"]);
+        let (_, texts, skipped) = read("a.parquet", &bytes, &skipping()).unwrap();
+        assert_eq!((texts.len(), skipped), (3, 2));
+        let id = DataOptions { field: Some("id".to_owned()), ..DataOptions::default() };
+        fails("a.parquet", &bytes, &id, &["a.parquet, row 1: `id` is not a string"]);
+        let body = DataOptions { field: Some("body".to_owned()), ..DataOptions::default() };
+        fails("a.parquet", &bytes, &body, &["a.parquet has no column `body`, but `id`, `text`"]);
+        fails("a.parquet", &table(&[], Compression::SNAPPY), &plain, &["a.parquet contains no text"]);
+        fails("a.parquet", b"PAR1 and no more", &plain, &["a.parquet is not a Parquet file"]);
+        fails("a.parquet", b"", &plain, &["a.parquet is not a Parquet file"]);
+        fails("a.parquet", &bytes[..bytes.len() / 2], &plain, &["a.parquet is not a Parquet file"]);
     }
 }
 
@@ -115,7 +225,7 @@ fn arrays_are_samples_of_inputs() {
         ("mask.npy", npy("|b1", "False", "(3,)", &[1, 0, 1])),
     ]);
     let all = open("a.npz", &bytes, &DataOptions::default()).unwrap();
-    assert_eq!(all.samples(), 3);
+    assert_eq!(all.most(), 3);
     let rows = |range| rows(&all, range).into_iter().collect::<std::collections::BTreeMap<_, _>>();
     let last = rows(1..3);
     assert_eq!(last["ids"], Tensor::new(vec![2, 2], vec![2i64, 3, 4, 5]).unwrap());
@@ -123,7 +233,7 @@ fn arrays_are_samples_of_inputs() {
     assert_eq!((last["half"].to_f64(), last["small"].to_f64()), (vec![2.0, 3.0], vec![1.0, 2.0]));
     assert_eq!(last["mask"], Tensor::new(vec![2], vec![false, true]).unwrap());
     let one = open("a.npz", &bytes, &most(1)).unwrap();
-    assert_eq!((one.samples(), super::tests::rows(&one, 0..1)[0].1.shape()), (1, &[1, 2][..]));
+    assert_eq!((one.most(), super::tests::rows(&one, 0..1)[0].1.shape()), (1, &[1, 2][..]));
 }
 
 #[test]

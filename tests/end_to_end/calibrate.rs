@@ -16,7 +16,7 @@ use crate::support::{
     Done, Draft, golden, numbered, planish, repository, scratch, tensors, text, write_tensors, write_tokenizer,
 };
 
-struct Silent;
+pub(crate) struct Silent;
 
 impl CalibrationObserver for Silent {
     fn warning(&self, text: &str) {
@@ -26,7 +26,7 @@ impl CalibrationObserver for Silent {
 }
 
 /// The inputs of a golden that are stored, as a data set.
-fn stored_inputs(name: &str, names: &[&str], folder: &Path) -> PathBuf {
+pub(crate) fn stored_inputs(name: &str, names: &[&str], folder: &Path) -> PathBuf {
     let mut all = tensors(&golden(name).join("io.safetensors"));
     let inputs = names.iter().map(|input| ((*input).to_owned(), all.remove(&format!("in.{input}")).unwrap())).collect();
     let path = folder.join(format!("{name}.safetensors"));
@@ -37,7 +37,7 @@ fn stored_inputs(name: &str, names: &[&str], folder: &Path) -> PathBuf {
 fn calibrated(name: &str, data: &Path, on: CalibrateOn) -> CalibrationTable {
     let model = SourceModel::open(&golden(name)).unwrap();
     let options = CalibrateOptions { on, strict: true, ..CalibrateOptions::default() };
-    calibrate(&model, data, &options, &Silent).unwrap().table()
+    calibrate(&model, data, &options, &Silent).unwrap().table().clone()
 }
 
 #[track_caller]
@@ -124,14 +124,14 @@ fn each_part_of_an_encoder_decoder_is_observed() {
 }
 
 /// `planish calibrate MODEL --data DATA`, with more arguments; the table goes beside the data.
-fn planish_calibrate(model: &Path, data: &Path, more: &[&str]) -> (Done, PathBuf) {
+pub(crate) fn planish_calibrate(model: &Path, data: &Path, more: &[&str]) -> (Done, PathBuf) {
     let table = data.with_extension("table.json");
     let fixed = ["calibrate", text(model), "--data", text(data), "-o", text(&table)];
     (planish(fixed.into_iter().chain(more.iter().copied())), table)
 }
 
 /// A golden with a tokenizer whose tokens are words.
-fn with_tokenizer(name: &str, tokens: i64, folder: &Path) -> PathBuf {
+pub(crate) fn with_tokenizer(name: &str, tokens: i64, folder: &Path) -> PathBuf {
     let model = Draft::of(name).write(folder.join(name));
     write_tokenizer(&model, tokens);
     model
@@ -173,8 +173,8 @@ fn texts_are_what_their_token_ids_are() {
         assert_eq!(table(&path("lines.jsonl"), &["--field", "body"]).table(), expected.table());
         assert_eq!((of_lines.samples, of_lines.data.name.as_str()), (3, "lines.txt"));
         assert_eq!(table(&path("lines.txt"), &["--samples", "2"]).samples, 2);
-        let merged = table(&path("lines.txt"), &["--batch", "1"]).table();
-        assert_eq!(merged.samples(), 3, "batches of one have no padding");
+        let alone = table(&path("lines.txt"), &["--batch", "1"]);
+        assert_eq!(alone.table().samples(), 3, "batches of one have no padding");
     }
 }
 
@@ -260,12 +260,17 @@ fn what_cannot_be_run_says_why() {
     fails(&golden("bert"), &lines, &[], &["has no tokenizer.json", ".npz or .safetensors"]);
     fails(&golden("vit"), &lines, &[], &["the model takes no text: its inputs are pixel_values"]);
     fails(&bert, &path("nowhere.txt"), &[], &["cannot read", "nowhere.txt"]);
-    fails(&bert, &lines, &["--field", "text"], &["--field is for .jsonl files"]);
+    fails(&bert, &lines, &["--field", "text"], &["--field is for .jsonl, .csv and .parquet files"]);
     fails(&bert, &lines, &["--max-length", "33"], &["--max-length 33 is more than the 32 tokens of the model"]);
     fails(&bert, &lines, &["--max-length", "1"], &["1 tokens leave no room for a text beside the 1 special"]);
     write_tokenizer(&bert, 140);
     fs::write(&lines, "w5 w139\n").unwrap();
-    fails(&bert, &lines, &[], &["samples 1 to 1", "`input_ids` is 139", "the model takes 0 to 130"]);
+    fails(
+        &bert,
+        &lines,
+        &[],
+        &["samples 1 to 1", "the tokenizer does not fit the model", "the token id 139 in sample 1", "has 131 tokens"],
+    );
     let ids = stored_inputs("bert", &["attention_mask"], folder.path());
     fails(&bert, &ids, &[], &["the input `input_ids` is missing"]);
     fails(&golden("gpt2"), &ids, &["--runtime", "reference"], &["the inputs `input_ids`, `position_ids` are missing"]);

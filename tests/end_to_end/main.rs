@@ -22,6 +22,7 @@ mod goldens;
 mod graphs;
 mod half_graphs;
 mod import_options;
+mod input_statistics;
 mod inspect;
 mod manifest;
 mod manual;

@@ -146,7 +146,7 @@ impl Calibration {
     /// When it cannot be read, is a table of another model, or misses shards.
     pub fn of(model: &SourceModel, path: &Path, task: Option<Task>) -> Result<Self> {
         let calibration = Self::read(path)?;
-        let checked = calibration.check_complete().and_then(|()| calibration.check(model, task));
+        let checked = calibration.check(model, task).and_then(|()| calibration.check_complete());
         checked.with_context(|| format!("{} does not fit", path.display()))?;
         Ok(calibration)
     }
