@@ -141,11 +141,8 @@ $(COMPAT)/.installed: tests/compat/requirements.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
-<<<<<<< HEAD
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt
-=======
 $(RAY)/.installed: tests/compat/requirements-ray.txt
->>>>>>> h-calib
 %/.installed:
 	rm -rf $*
 	python3 -m venv $*
