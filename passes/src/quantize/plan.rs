@@ -16,7 +16,6 @@ pub struct Plan {
 
 /// A value that linear layers take: they share what it becomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PlannedInput {
     /// The name of the value in the canonical graph.
     pub value: String,
