@@ -72,6 +72,8 @@ pub enum QuantizedForm {
     /// Products of floats between DequantizeLinear and QuantizeLinear, which the target fuses: i8 times i8, or float8
     /// times float8, with zero points of 0.
     Pairs,
+    /// The same where the target takes signed codes and zero points of 0 only: u8 with a zero point of 128 becomes i8.
+    SignedPairs,
 }
 
 /// Where the extremes of observed values are computed.
@@ -154,7 +156,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
-    quantized: QuantizedForm::Pairs,
+    quantized: QuantizedForm::SignedPairs,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,
