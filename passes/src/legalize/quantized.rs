@@ -69,6 +69,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         codes: HashMap::new(),
         wide: HashMap::new(),
         tables: HashMap::new(),
+        moved: HashMap::new(),
     };
     let changed = graph.rewrite(|graph, node| lowering.step(graph, node))?;
     graph.compact();
@@ -115,6 +116,8 @@ struct Lowering {
     wide: HashMap<FakeQuantize, ValueId>,
     /// The numbers of weights of codes.
     tables: HashMap<ValueId, ValueId>,
+    /// The codes of values that were given another shape or order.
+    moved: HashMap<ValueId, Coded>,
 }
 
 impl Lowering {
@@ -151,14 +154,11 @@ impl Lowering {
         linear: &Linear,
         like: ValueId,
     ) -> Result<Option<ValueId>, PassError> {
-        let input = match graph.producer(linear.x).map(|node| &node.op) {
-            Some(Op::FakeQuantize(quantize)) => Some(self.signed(quantize.clone())),
-            _ => self.numbers.get(&linear.x).cloned(),
-        };
+        let input = self.input(graph, linear.x);
         let weight = graph.weight(linear.weight).and_then(Weight::as_dequantized);
         let Some(weight) = weight else {
             // The input is quantized, and the weight is not.
-            let Some(input) = input.filter(|_| !self.numbers.contains_key(&linear.x)) else { return Ok(None) };
+            let Some(input) = input.filter(|_| is_quantized(graph, linear.x)) else { return Ok(None) };
             let x = self.pair(graph, &input, linear.x)?;
             return Ok(Some(graph.emit(Linear { x, ..linear.clone() }, like)?));
         };
@@ -168,9 +168,18 @@ impl Lowering {
             Some(input) if integers && matrix.is_of_integers(input.to) => {
                 Ok(Some(self.integer_product(graph, &input, &matrix, linear, like)?))
             }
-            input => Ok(Some(self.product_of_numbers(graph, input.as_ref(), &matrix, linear, like)?)),
+            input => {
+                // What is moved is numbers already.
+                let input = input.filter(|_| is_quantized(graph, linear.x));
+                Ok(Some(self.product_of_numbers(graph, input.as_ref(), &matrix, linear, like)?))
+            }
         }
     }
+}
+
+/// Whether a value is what an operator quantizes.
+fn is_quantized(graph: &Graph, value: ValueId) -> bool {
+    matches!(graph.producer(value).map(|node| &node.op), Some(Op::FakeQuantize(_)))
 }
 
 /// A quantized weight as a product takes it.

@@ -80,7 +80,12 @@ impl Lowering {
     }
 
     /// The codes of a value, with those of the columns behind.
-    fn coded(&mut self, graph: &mut Rewriter<'_>, quantize: &FakeQuantize, like: ValueId) -> Result<Coded, BuildError> {
+    pub(super) fn coded(
+        &mut self,
+        graph: &mut Rewriter<'_>,
+        quantize: &FakeQuantize,
+        like: ValueId,
+    ) -> Result<Coded, BuildError> {
         if let Some(coded) = self.codes.get(quantize) {
             return Ok(*coded);
         }
@@ -132,7 +137,7 @@ impl Lowering {
             let inputs = vec![Some(x), Some(codes), Some(scales), zeros, linear.bias];
             return Ok(foreign(l, (MICROSOFT, "DynamicQuantizeMatMul", 1), inputs, Vec::new(), vec![result])?[0]);
         }
-        let coded = self.coded(graph, input, linear.x)?;
+        let coded = self.codes_at(graph, linear.x, input)?;
         let l = &mut Builder::at(graph, like);
         let (codes, scales, zeros) = weights(l, matrix, linear.weight);
         let inputs = vec![

@@ -5,13 +5,13 @@ mod integers;
 mod operators;
 mod scheme;
 
-use planish_ir::ops::{FakeQuantize, Foreign};
+use planish_ir::ops::{FakeQuantize, Foreign, Reshape};
 use planish_ir::weight::code_range;
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, ValueId};
 
 use self::codes::{codes_of, moved, numbers};
 use self::scheme::{Scheme, input};
-use super::pattern::op;
+use super::pattern::{op, reshaped};
 use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
@@ -66,6 +66,7 @@ pub(super) const RULES: &[&Rule] = &[
     &CODES,
     &NUMBERS,
     &AGAIN,
+    &ROWS,
 ];
 
 /// An operator of ONNX or of ONNX Runtime on tensors of known ranks, at a node.
@@ -146,4 +147,23 @@ fn again(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
         _ => false,
     };
     if same { Ok(vec![quantize.x]) } else { Err(NoMatch::Other) }
+}
+
+/// `reshape(fake_quantize(linear(reshape(x))))` with the shape first, so that the layer takes the tokens in their own
+/// shape.
+const ROWS: Rule = Rule { name: "quantized value", find: rows };
+
+fn rows(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Reshape(reshape) = graph.node(node).op.clone() else { return Err(NoMatch::Other) };
+    let Some(Op::FakeQuantize(quantize)) = op(graph, reshape.x).cloned() else { return Err(NoMatch::Other) };
+    let flat = match op(graph, quantize.x) {
+        Some(Op::Linear(linear)) => reshaped(graph, linear.x),
+        _ => None,
+    };
+    if flat.is_none() || quantize.scale.is_none() || !quantize.split.0.is_empty() {
+        return Err(NoMatch::Other);
+    }
+    let output = graph.node(node).outputs[0];
+    let x = graph.part(Reshape { x: quantize.x, shape: reshape.shape }, output)?;
+    Ok(vec![graph.emit(FakeQuantize { x, ..quantize }, output)?])
 }
