@@ -12,7 +12,9 @@ use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, STORE_HALF, WIDEN};
 use crate::quantize::QUANTIZE;
-use crate::raise::{RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_ROTARY};
+use crate::raise::{
+    RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_QUANTIZED, RAISE_ROTARY,
+};
 use crate::rounds::{Run, Stage};
 use crate::{Options, Pass, PassError};
 
@@ -22,6 +24,7 @@ pub const PASSES: &[Pass] = &[
     FOLD,
     SHARE_WEIGHTS,
     COMMON_SUBEXPRESSIONS,
+    RAISE_QUANTIZED,
     RAISE_EMBEDDINGS,
     RAISE_LINEAR,
     RAISE_ACTIVATIONS,
@@ -58,6 +61,8 @@ pub const RAISING: &[&Pass] = &[
     &SHARE_WEIGHTS,
     &COMMON_SUBEXPRESSIONS,
     // Constants that exporters compute are folded, and what they compute twice is one value.
+    &RAISE_QUANTIZED,
+    // Weights that are codes are weights as others.
     &RAISE_EMBEDDINGS,
     &RAISE_LINEAR,
     &RAISE_ACTIVATIONS,

@@ -76,6 +76,8 @@ pub enum QuantizedForm {
     /// Products of floats between DequantizeLinear and QuantizeLinear, which the target fuses: i8 times i8, or float8
     /// times float8, with zero points of 0.
     Pairs,
+    /// The same where the target takes signed codes and zero points of 0 only: u8 with a zero point of 128 becomes i8.
+    SignedPairs,
 }
 
 /// The form of attention of a half type whose operands are cast to float32.
@@ -185,7 +187,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
-    quantized: QuantizedForm::Pairs,
+    quantized: QuantizedForm::SignedPairs,
     // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
     attention_between_casts: CastAttention::Operator { sizes: 9..=256 },
     absorbs_biases: false,

@@ -1,6 +1,8 @@
 //! Lowering of quantized values and of the linear layers that take them.
 
 mod emit;
+mod shared;
+mod weights;
 
 use std::collections::HashMap;
 
@@ -20,7 +22,10 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               MatMulIntegerToFloat, or one DynamicQuantizeMatMul where one layer takes the input. For the other targets \
               the input goes through QuantizeLinear and DequantizeLinear, and the codes of the weight through \
               DequantizeLinear, which TensorRT fuses with the product. Columns that are split are put behind the \
-              input: what they exceed the range by, limited to the range. Rows of the weight are repeated for them.",
+              input: what they exceed the range by, limited to the range. Rows of the weight are repeated for them. \
+              Weights of codes that other operators take go through DequantizeLinear too, except vectors, which are \
+              computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. For target \
+              trt, u8 with a zero point of 128 becomes i8.",
     numerics: "Products of integers are exact, and are multiplied by the scales once: relative differences of 1e-7.",
     example: Example {
         target: &ORT,
@@ -57,11 +62,14 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     graph.compact();
     let mut lowering = Lowering {
         form: options.target.quantized,
+        opset: options.opset,
         layers: layers(graph),
         uses: graph.use_counts(),
         numbers: HashMap::new(),
         codes: HashMap::new(),
         wide: HashMap::new(),
+        tables: HashMap::new(),
+        moved: HashMap::new(),
     };
     let changed = graph.rewrite(|graph, node| lowering.step(graph, node))?;
     graph.compact();
@@ -94,6 +102,8 @@ struct Coded {
 
 struct Lowering {
     form: QuantizedForm,
+    /// The opset that the graph is written for.
+    opset: u32,
     /// By quantized value, how many layers with a quantized weight take it.
     layers: HashMap<ValueId, usize>,
     /// By quantized value, how many operators and outputs take it.
@@ -104,6 +114,10 @@ struct Lowering {
     codes: HashMap<FakeQuantize, Coded>,
     /// The numbers of values, with those of the columns behind.
     wide: HashMap<FakeQuantize, ValueId>,
+    /// The numbers of weights of codes.
+    tables: HashMap<ValueId, ValueId>,
+    /// The codes of values that were given another shape or order.
+    moved: HashMap<ValueId, Coded>,
 }
 
 impl Lowering {
@@ -116,15 +130,20 @@ impl Lowering {
                 if of_layers == self.uses[like.index()] || !quantize.split.0.is_empty() {
                     return Ok(Step::Keep);
                 }
+                let quantize = self.signed(quantize);
                 let numbers = self.pair(graph, &quantize, like)?;
                 self.numbers.insert(numbers, quantize);
                 Ok(Step::Replace(vec![numbers]))
             }
-            Op::Linear(linear) => {
-                let lowered = self.layer(graph, &linear, like)?;
-                Ok(lowered.map_or(Step::Keep, |result| Step::Replace(vec![result])))
-            }
-            _ => Ok(Step::Keep),
+            Op::Linear(linear) => match self.layer(graph, &linear, like)? {
+                Some(result) => Ok(Step::Replace(vec![result])),
+                None => self.other(graph, node),
+            },
+            Op::Foreign(foreign) => match self.share(graph, &foreign, like) {
+                Some(codes) => Ok(Step::Replace(vec![codes])),
+                None => self.other(graph, node),
+            },
+            _ => self.other(graph, node),
         }
     }
 
@@ -135,24 +154,32 @@ impl Lowering {
         linear: &Linear,
         like: ValueId,
     ) -> Result<Option<ValueId>, PassError> {
-        let input = match graph.producer(linear.x).map(|node| &node.op) {
-            Some(Op::FakeQuantize(quantize)) => Some(quantize.clone()),
-            _ => self.numbers.get(&linear.x).cloned(),
-        };
+        let input = self.input(graph, linear.x);
         let weight = graph.weight(linear.weight).and_then(Weight::as_dequantized);
         let Some(weight) = weight else {
             // The input is quantized, and the weight is not.
-            let Some(input) = input.filter(|_| !self.numbers.contains_key(&linear.x)) else { return Ok(None) };
+            let Some(input) = input.filter(|_| is_quantized(graph, linear.x)) else { return Ok(None) };
             let x = self.pair(graph, &input, linear.x)?;
             return Ok(Some(graph.emit(Linear { x, ..linear.clone() }, like)?));
         };
-        let Some(matrix) = Matrix::new(weight, linear, input.as_ref()) else { return Ok(None) };
-        let integers = self.form == QuantizedForm::IntegerProducts && matrix.is_of_integers();
+        let Some(matrix) = Matrix::new(self.signed_codes(weight), linear, input.as_ref()) else { return Ok(None) };
+        let integers = self.form == QuantizedForm::IntegerProducts && graph.ty(like).dtype == DType::F32;
         match input {
-            Some(input) if integers => Ok(Some(self.integer_product(graph, &input, &matrix, linear, like)?)),
-            input => Ok(Some(self.product_of_numbers(graph, input.as_ref(), &matrix, linear, like)?)),
+            Some(input) if integers && matrix.is_of_integers(input.to) => {
+                Ok(Some(self.integer_product(graph, &input, &matrix, linear, like)?))
+            }
+            input => {
+                // What is moved is numbers already.
+                let input = input.filter(|_| is_quantized(graph, linear.x));
+                Ok(Some(self.product_of_numbers(graph, input.as_ref(), &matrix, linear, like)?))
+            }
         }
     }
+}
+
+/// Whether a value is what an operator quantizes.
+fn is_quantized(graph: &Graph, value: ValueId) -> bool {
+    matches!(graph.producer(value).map(|node| &node.op), Some(Op::FakeQuantize(_)))
 }
 
 /// A quantized weight as a product takes it.
@@ -179,9 +206,12 @@ impl Matrix {
         Some(Self { codes: codes.gather(0, &rows)?, scales, zero_points })
     }
 
-    /// Whether the operators of ONNX Runtime for products of integers take the codes.
-    fn is_of_integers(&self) -> bool {
-        matches!(self.codes.dtype(), DType::I8 | DType::U8) && self.scales.dtype() == DType::F32
+    /// Whether the operators of ONNX Runtime for products of integers take the codes, with codes of this type. They have
+    /// no product of signed codes with unsigned ones.
+    fn is_of_integers(&self, input: DType) -> bool {
+        let codes = self.codes.dtype();
+        let pair = matches!((input, codes), (DType::U8, DType::U8 | DType::I8) | (DType::I8, DType::I8));
+        pair && self.scales.dtype() == DType::F32
     }
 }
 

@@ -13,6 +13,7 @@ mod narrow;
 mod norm;
 mod pattern;
 mod product;
+mod quantized;
 mod rotary;
 
 use std::collections::HashSet;
@@ -26,6 +27,7 @@ pub use count::{Match, matches, raised};
 pub use embedding::RAISE_EMBEDDINGS;
 pub use linear::RAISE_LINEAR;
 pub use norm::RAISE_NORMS;
+pub use quantized::RAISE_QUANTIZED;
 pub use rotary::RAISE_ROTARY;
 
 use crate::{Note, ONNX, Options, Outcome, Pass, PassError, Stage, last_notes};
@@ -142,8 +144,15 @@ pub(crate) fn run(graph: &mut Graph, rules: &[&Rule], options: &Options) -> Outc
 }
 
 /// The passes that raise, each once, in the order of the pipeline.
-const RAISERS: [&Pass; 6] =
-    [&RAISE_EMBEDDINGS, &RAISE_LINEAR, &RAISE_ACTIVATIONS, &RAISE_NORMS, &RAISE_ROTARY, &RAISE_ATTENTION];
+const RAISERS: [&Pass; 7] = [
+    &RAISE_QUANTIZED,
+    &RAISE_EMBEDDINGS,
+    &RAISE_LINEAR,
+    &RAISE_ACTIVATIONS,
+    &RAISE_NORMS,
+    &RAISE_ROTARY,
+    &RAISE_ATTENTION,
+];
 
 /// Where rules nearly match in a graph that has been raised.
 ///

@@ -17,8 +17,12 @@ const MICROSOFT: &str = "com.microsoft";
 /// The opset whose QuantizeLinear and DequantizeLinear are emitted; their forms of later opsets take the same.
 const QUANTIZE_OPSET: usize = 19;
 
+/// The opset whose QuantizeLinear and DequantizeLinear take codes of 4 and of 16 bits. Those of ONNX Runtime take them at
+/// any opset.
+const WIDER_OPSET: usize = 21;
+
 /// An operator of ONNX with results of these types.
-fn foreign(
+pub(super) fn foreign(
     l: &mut Builder<'_, '_>,
     (domain, op, version): (&str, &str, usize),
     inputs: Vec<Option<ValueId>>,
@@ -43,6 +47,17 @@ fn standard(op: &str, version: usize) -> (&str, &str, usize) {
 }
 
 impl Lowering {
+    /// `QuantizeLinear` or `DequantizeLinear` for codes of a type, in the form of the opset that the graph is written for.
+    pub(super) fn operator<'a>(&self, op: &'a str, codes: DType, numbers: DType) -> (&'a str, &'a str, usize) {
+        let opset = usize::try_from(self.opset).unwrap_or(QUANTIZE_OPSET);
+        match codes {
+            DType::U16 | DType::I16 | DType::U4 | DType::I4 if opset < WIDER_OPSET => (MICROSOFT, op, 1),
+            DType::U16 | DType::I16 | DType::U4 | DType::I4 => standard(op, WIDER_OPSET),
+            DType::U8 | DType::I8 if numbers == DType::F32 => standard(op, QUANTIZE_OPSET.min(opset)),
+            _ => standard(op, QUANTIZE_OPSET),
+        }
+    }
+
     /// The numbers that the codes of a value stand for, through QuantizeLinear and DequantizeLinear, with those of the
     /// columns behind.
     pub(super) fn pair(
@@ -58,23 +73,51 @@ impl Lowering {
         let mut l = Builder::at(graph, like);
         let ty = TensorType::new(l.graph.ty(coded.scale).dtype, l.graph.ty(coded.codes).shape.clone());
         let inputs = vec![Some(coded.codes), Some(coded.scale), Some(coded.zero_point)];
-        let numbers = foreign(&mut l, standard("DequantizeLinear", QUANTIZE_OPSET), inputs, Vec::new(), vec![ty])?[0];
+        let operator = self.operator("DequantizeLinear", quantize.to, ty.dtype);
+        let numbers = foreign(&mut l, operator, inputs, Vec::new(), vec![ty])?[0];
         self.wide.insert(quantize.clone(), numbers);
         Ok(numbers)
     }
 
     /// The codes of a value, with those of the columns behind.
-    fn coded(&mut self, graph: &mut Rewriter<'_>, quantize: &FakeQuantize, like: ValueId) -> Result<Coded, BuildError> {
+    pub(super) fn coded(
+        &mut self,
+        graph: &mut Rewriter<'_>,
+        quantize: &FakeQuantize,
+        like: ValueId,
+    ) -> Result<Coded, BuildError> {
         if let Some(coded) = self.codes.get(quantize) {
             return Ok(*coded);
         }
         let l = &mut Builder::at(graph, like);
         let coded = match quantize.scale {
-            Some(scale) => fixed(l, quantize, scale.0)?,
+            Some(scale) => self.fixed(l, quantize, scale.0)?,
             None => dynamic(l, quantize)?,
         };
         self.codes.insert(quantize.clone(), coded);
         Ok(coded)
+    }
+
+    /// Codes with a scale that is known.
+    fn fixed(&self, l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result<Coded, BuildError> {
+        let dtype = l.graph.ty(quantize.x).dtype;
+        let scale_value = l.graph.weight_part(Weight::scalar(dtype, scale), l.like);
+        let zero = quantize.zero_point.unwrap_or(0);
+        let zero_point = l.graph.weight_part(Weight::scalar(quantize.to, zero as f64), l.like);
+        let codes_of = |l: &mut Builder<'_, '_>, x: ValueId| -> Result<ValueId, BuildError> {
+            let ty = TensorType::new(quantize.to, l.graph.ty(x).shape.clone());
+            let inputs = vec![Some(x), Some(scale_value), Some(zero_point)];
+            Ok(foreign(l, self.operator("QuantizeLinear", quantize.to, dtype), inputs, Vec::new(), vec![ty])?[0])
+        };
+        let mut codes = codes_of(l, quantize.x)?;
+        let (least, largest) = code_range(quantize.to).unwrap_or((0, 0));
+        let range = ((least - zero) as f64 * scale, (largest - zero) as f64 * scale);
+        if let Some(rest) = beyond(l, quantize, range)? {
+            let rest = codes_of(l, rest)?;
+            let axis = l.graph.ty(codes).shape.rank() - 1;
+            codes = l.emit(Concat { parts: vec![codes, rest], axis })?;
+        }
+        Ok(Coded { codes, scale: scale_value, zero_point })
     }
 
     /// A product of integers, with the bias.
@@ -94,7 +137,7 @@ impl Lowering {
             let inputs = vec![Some(x), Some(codes), Some(scales), zeros, linear.bias];
             return Ok(foreign(l, (MICROSOFT, "DynamicQuantizeMatMul", 1), inputs, Vec::new(), vec![result])?[0]);
         }
-        let coded = self.coded(graph, input, linear.x)?;
+        let coded = self.codes_at(graph, linear.x, input)?;
         let l = &mut Builder::at(graph, like);
         let (codes, scales, zeros) = weights(l, matrix, linear.weight);
         let inputs = vec![
@@ -138,7 +181,8 @@ impl Lowering {
         };
         let axis = ("axis".to_owned(), Setting::Int(1));
         let inputs = vec![Some(codes), Some(scales), Some(zeros)];
-        let b = foreign(l, standard("DequantizeLinear", QUANTIZE_OPSET), inputs, vec![axis], vec![numbers])?[0];
+        let operator = self.operator("DequantizeLinear", matrix.codes.dtype(), ty.dtype);
+        let b = foreign(l, operator, inputs, vec![axis], vec![numbers])?[0];
         let one_row = l.graph.ty(a).shape.rank() == 1;
         if one_row {
             let linear = Linear { x: a, weight: b, bias: linear.bias, transposed: Flag(true) };
@@ -171,28 +215,6 @@ fn zero_points(l: &mut Builder<'_, '_>, matrix: &Matrix, weight: ValueId) -> Val
     let shape = matrix.scales.shape().to_vec();
     let zeros = Weight::numbers(matrix.codes.dtype(), shape, &zeros);
     l.graph.weight_part(zeros.unwrap_or_else(|| Weight::scalar(matrix.codes.dtype(), 0.0)), weight)
-}
-
-/// Codes with a scale that is known.
-fn fixed(l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result<Coded, BuildError> {
-    let dtype = l.graph.ty(quantize.x).dtype;
-    let scale_value = l.graph.weight_part(Weight::scalar(dtype, scale), l.like);
-    let zero = quantize.zero_point.unwrap_or(0);
-    let zero_point = l.graph.weight_part(Weight::scalar(quantize.to, zero as f64), l.like);
-    let codes_of = |l: &mut Builder<'_, '_>, x: ValueId| -> Result<ValueId, BuildError> {
-        let ty = TensorType::new(quantize.to, l.graph.ty(x).shape.clone());
-        let inputs = vec![Some(x), Some(scale_value), Some(zero_point)];
-        Ok(foreign(l, standard("QuantizeLinear", QUANTIZE_OPSET), inputs, Vec::new(), vec![ty])?[0])
-    };
-    let mut codes = codes_of(l, quantize.x)?;
-    let (least, largest) = code_range(quantize.to).unwrap_or((0, 0));
-    let range = ((least - zero) as f64 * scale, (largest - zero) as f64 * scale);
-    if let Some(rest) = beyond(l, quantize, range)? {
-        let rest = codes_of(l, rest)?;
-        let axis = l.graph.ty(codes).shape.rank() - 1;
-        codes = l.emit(Concat { parts: vec![codes, rest], axis })?;
-    }
-    Ok(Coded { codes, scale: scale_value, zero_point })
 }
 
 /// Codes with the scale of the elements.
