@@ -67,10 +67,17 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let first = |i: usize| -> Result<f64, String> {
                 node.operand(i)?.to_f64().first().copied().ok_or_else(|| format!("operand {i} is empty"))
             };
-            let (factor, zero) = (first(1)? * first(4)? / first(6)?, first(7)?);
+            // One scale for all columns of the second operand, or one for each.
+            let (columns, scales) = (shape.last().copied().unwrap_or(1), node.operand(4)?.to_f64());
+            if ![1, columns].contains(&scales.len()) {
+                return Err(format!("{} scales do not fit {columns} columns", scales.len()).into());
+            }
+            let (factor, zero) = (first(1)? / first(6)?, first(7)?);
+            let of_column = |i: usize| scales[if scales.len() == 1 { 0 } else { i % columns }];
             let dtype = node.operand(7)?.dtype();
             let (low, high) = bounds(dtype)?;
-            let values = sums.iter().map(|v| ((*v as f64 * factor).round_ties_even() + zero) as i128);
+            let scaled = |(i, sum): (usize, &i128)| (*sum as f64 * factor * of_column(i)).round_ties_even() + zero;
+            let values = sums.iter().enumerate().map(|sum| scaled(sum) as i128);
             one(of_integers(dtype, shape, &values.map(|v| v.clamp(low, high)).collect::<Vec<_>>())?)
         }
         "QLinearConv" => one(convolution(node)?),
