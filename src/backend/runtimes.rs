@@ -21,6 +21,8 @@ pub struct RuntimeSettings {
     pub runtime: Option<MakeRuntime>,
     /// Whether idle worker threads of ONNX Runtime sleep instead of polling for work.
     pub sleeping: bool,
+    /// Whether the shapes of inputs differ from run to run.
+    pub varied_shapes: bool,
 }
 
 /// ONNX Runtime's CPU provider.
@@ -34,7 +36,8 @@ pub(super) fn cuda(settings: &RuntimeSettings) -> Box<dyn Runtime> {
 }
 
 fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runtime> {
-    let options = OrtOptions { spin: !settings.sleeping, ..OrtOptions::compiled() };
+    let (spin, varied_shapes) = (!settings.sleeping, settings.varied_shapes);
+    let options = OrtOptions { spin, varied_shapes, ..OrtOptions::compiled() };
     Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
 }
 
