@@ -23,6 +23,8 @@ pub struct RuntimeSettings {
     pub sleeping: bool,
     /// How engines of TensorRT are loaded and run.
     pub engines: LoadOptions,
+    /// Whether the shapes of inputs differ from run to run.
+    pub varied_shapes: bool,
 }
 
 /// ONNX Runtime's CPU provider.
@@ -36,7 +38,8 @@ pub(super) fn cuda(settings: &RuntimeSettings) -> Box<dyn Runtime> {
 }
 
 fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runtime> {
-    let options = OrtOptions { spin: !settings.sleeping, ..OrtOptions::compiled() };
+    let (spin, varied_shapes) = (!settings.sleeping, settings.varied_shapes);
+    let options = OrtOptions { spin, varied_shapes, ..OrtOptions::compiled() };
     Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
 }
 

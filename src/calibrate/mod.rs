@@ -24,7 +24,7 @@ use crate::data::{DataOptions, Dataset, Shard};
 use crate::source::SourceModel;
 
 pub use document::{Calibration, Shards, is_table};
-pub use products::{InputName, ProductOptions, products};
+pub use products::{InputName, ProductOptions, Transform, products};
 use run::{Runner, Sink};
 use sessions::{Sessions, Wanted};
 use statistics::Statistics;
@@ -91,7 +91,7 @@ impl Default for CalibrateOn {
 pub trait CalibrationObserver {
     /// Something was ignored or assumed.
     fn warning(&self, text: &str);
-    /// So many samples were run; there are so many at most, and `total` is that of `done` at the end.
+    /// So many samples were run, of so many at most.
     fn progress(&self, done: usize, total: usize);
 }
 

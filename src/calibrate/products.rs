@@ -17,13 +17,16 @@ const GROUP_BYTES: usize = 256 << 20;
 /// An input of linear layers: the part, and the value in its canonical graph.
 pub type InputName = (String, String);
 
+/// Changes the rows of an input before they are summed: the part, the value, and the rows that count, [rows, columns],
+/// row-major, with the number of columns. It sees a run of a part at a time.
+pub type Transform<'a> = &'a dyn Fn(&str, &str, &mut [f32], usize);
+
 /// What products are summed of.
 pub struct ProductOptions<'a> {
     /// The inputs.
     pub inputs: &'a [InputName],
-    /// Changes rows before they are summed: the part, the value, and the rows that count, [rows, columns], row-major,
-    /// with the number of columns. It sees a run of a part at a time.
-    pub transform: &'a dyn Fn(&str, &str, &mut [f32], usize),
+    /// What is done to rows before they are summed.
+    pub transform: Transform<'a>,
 }
 
 /// Runs a model on data as [`calibrate`](super::calibrate) does, and hands over H = sum of x x' over the rows x of
@@ -79,7 +82,7 @@ impl Prepared<'_> {
 /// The sums of a group.
 struct Sums<'a> {
     sums: Vec<(String, String, Gram)>,
-    transform: &'a dyn Fn(&str, &str, &mut [f32], usize),
+    transform: Transform<'a>,
 }
 
 impl Sink for Sums<'_> {

@@ -11,7 +11,7 @@ use planish_runtimes::{Model, ReferenceRuntime, Runtime, Session, SessionOptions
 
 use super::layout::Layout;
 use super::{CalibrateOn, CalibrateOptions};
-use crate::backend::TemporaryFiles;
+use crate::backend::{RuntimeSettings, TemporaryFiles};
 use crate::chain::ENCODER;
 
 /// The parts, by their names.
@@ -53,7 +53,7 @@ impl Sessions {
             }
             return Ok(sessions);
         };
-        let runtime = backend.runtime(settings);
+        let runtime = backend.runtime(&RuntimeSettings { varied_shapes: true, ..settings.clone() });
         runtime.check()?;
         let files = TemporaryFiles::create("planish-calibration")?;
         for part in &source.parts {

@@ -18,7 +18,7 @@ use crate::source::SourceModel;
 
 /// Run a model on data and write what its activations are to a table for `planish compile --calibrate`
 ///
-/// The table has two kinds of statistics, of which --measure chooses one. `ranges` are for half precision: the minimum
+/// The table has two kinds of statistics, and --measure can choose one of them. `ranges` are for half precision: the minimum
 /// and the maximum of each floating-point value that the model computes, and of the scaled scores of each attention.
 /// Padded positions count there, because the values that the model computes from them must be finite. `inputs` are for
 /// INT8: of each value that linear layers take, over real tokens only, the minimum, the maximum and the mean of each

@@ -155,7 +155,7 @@ mod parquet {
         for group in texts.chunks(3) {
             let mut rows = writer.next_row_group().unwrap();
             let mut column = rows.next_column().unwrap().unwrap();
-            let ids: Vec<i64> = (0..group.len() as i64).collect();
+            let ids: Vec<i64> = (0i64..).take(group.len()).collect();
             column.typed::<Int64Type>().write_batch(&ids, None, None).unwrap();
             column.close().unwrap();
             let mut column = rows.next_column().unwrap().unwrap();

@@ -71,7 +71,7 @@ pub(super) fn add(columns: &mut [ColumnStatistics], rows: &mut dyn Iterator<Item
         }
         // Adding and subtracting this number rounds to the resolution; the integers differ as the numbers do.
         for (sum, x) in sums.iter_mut().zip(row) {
-            *sum += ((f64::from(*x) + ROUNDING).to_bits() as i64).wrapping_sub(ROUNDING.to_bits() as i64);
+            *sum += (f64::from(*x) + ROUNDING).to_bits().wrapping_sub(ROUNDING.to_bits()).cast_signed();
         }
         count += 1;
         if count == ROWS_OF_A_SUM {

@@ -83,7 +83,7 @@ impl Gram {
 /// Adds the product A' B of two panels [rows, BLOCK].
 fn multiply(block: &mut [f64], a: &[f64], b: &[f64], rows: usize) {
     assert!(block.len() == BLOCK * BLOCK && a.len() == rows * BLOCK && b.len() == rows * BLOCK);
-    let (one, size) = (1, BLOCK as isize);
+    let (one, size) = (1, BLOCK.cast_signed());
     // SAFETY: all elements that the strides lead to lie within the slices, whose lengths were checked.
     unsafe {
         gemm(

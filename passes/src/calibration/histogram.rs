@@ -101,13 +101,14 @@ impl Histogram {
     /// Counts elements that are below T in magnitude.
     pub(super) fn add(&mut self, elements: &[f32]) {
         const LANES: usize = 64;
+        const LAST_NEGATIVE: u32 = SIDE as u32 - 1;
         // Products with powers of two are exact, or are below 1 and stay so.
         let scale = (1.0 / self.width()) as f32;
         let mut bins = [0u32; LANES];
         for chunk in elements.chunks(LANES) {
             for (bin, x) in bins.iter_mut().zip(chunk) {
-                let k = (x.abs() * scale) as i32;
-                *bin = (SIDE as i32 + if *x < 0.0 { -1 - k } else { k }) as u32;
+                let k = (x.abs() * scale) as u32;
+                *bin = if *x < 0.0 { LAST_NEGATIVE - k } else { LAST_NEGATIVE + 1 + k };
             }
             for bin in &bins[..chunk.len()] {
                 self.counts[*bin as usize] += 1;

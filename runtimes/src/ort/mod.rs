@@ -80,12 +80,14 @@ pub struct OrtOptions {
     pub optimization: OptimizationLevel,
     /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
     pub compiled: bool,
+    /// Whether shapes differ from run to run. Memory is then not planned for each shape that was seen.
+    pub varied_shapes: bool,
 }
 
 impl Default for OrtOptions {
     /// What ONNX Runtime does when it is asked for nothing.
     fn default() -> Self {
-        Self { spin: true, optimization: OptimizationLevel::All, compiled: false }
+        Self { spin: true, optimization: OptimizationLevel::All, compiled: false, varied_shapes: false }
     }
 }
 

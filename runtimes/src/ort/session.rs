@@ -99,7 +99,8 @@ fn configured(
         .with_optimization_level(level)?
         .with_intra_threads(threads)?
         .with_inter_threads(1)?
-        .with_intra_op_spinning(options.spin)?;
+        .with_intra_op_spinning(options.spin)?
+        .with_memory_pattern(!options.varied_shapes)?;
     if provider == Provider::Cuda {
         builder = placement::recorded(cuda::registered(builder)?)?;
     }

@@ -132,11 +132,11 @@ impl Encoded {
 
 /// A signed integer as one that is small where its magnitude is.
 fn zigzag(x: i128) -> u128 {
-    ((x << 1) ^ (x >> 127)) as u128
+    ((x << 1) ^ (x >> 127)).cast_unsigned()
 }
 
 fn unzigzag(x: u128) -> i128 {
-    (x >> 1) as i128 ^ -((x & 1) as i128)
+    (x >> 1).cast_signed() ^ -(x & 1).cast_signed()
 }
 
 /// Appends an integer in LEB128: seven bits a byte, the lowest first; the highest bit says that more follow.

@@ -67,11 +67,11 @@ fn percentiles_are_those_of_sorted_elements() {
 }
 
 /// The divergence as the description of the search has it, from the elements.
-fn brute_entropy(elements: &[f32], width: f64, sides: usize) -> f64 {
+fn brute_entropy(elements: &[f32], width: f64, sides: i64) -> f64 {
     let index = |x: f32| (f64::from(x.abs()) / width).floor() as i64;
     let signed = |x: f32| if x < 0.0 { -1 - index(x) } else { index(x) };
     let mut best = (f64::INFINITY, 0);
-    for side in 64..=sides as i64 {
+    for side in 64..=sides {
         let (mut p, mut s) = (vec![0f64; 2 * side as usize], vec![0f64; 2 * side as usize]);
         for x in elements {
             let bin = signed(*x) + side;
@@ -120,7 +120,7 @@ fn entropy_is_the_least_divergence_of_all_windows() {
         let statistics = column(&elements);
         let width = statistics.histogram.width();
         let largest = elements.iter().fold(0f32, |a, x| a.max(x.abs()));
-        let used = (f64::from(largest) / width).floor() as usize + 1;
+        let used = (f64::from(largest) / width).floor() as i64 + 1;
         let expected = brute_entropy(&elements, width, used.min(220));
         let got = statistics.range(RangeMethod::Entropy, Grid::S8);
         assert_eq!(got, Range { min: -expected, max: expected }, "{count} elements");
