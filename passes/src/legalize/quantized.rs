@@ -57,6 +57,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     graph.compact();
     let mut lowering = Lowering {
         form: options.target.quantized,
+        opset: options.opset,
         layers: layers(graph),
         uses: graph.use_counts(),
         numbers: HashMap::new(),
@@ -94,6 +95,8 @@ struct Coded {
 
 struct Lowering {
     form: QuantizedForm,
+    /// The opset that is written.
+    opset: u32,
     /// By quantized value, how many layers with a quantized weight take it.
     layers: HashMap<ValueId, usize>,
     /// By quantized value, how many operators and outputs take it.
@@ -147,9 +150,12 @@ impl Lowering {
             return Ok(Some(graph.emit(Linear { x, ..linear.clone() }, like)?));
         };
         let Some(matrix) = Matrix::new(weight, linear, input.as_ref()) else { return Ok(None) };
-        let integers = self.form == QuantizedForm::IntegerProducts && matrix.is_of_integers();
+        let is_matrix = graph.ty(linear.x).shape.rank() > 1;
+        let integers = self.form == QuantizedForm::IntegerProducts && is_matrix && matrix.is_of_integers();
         match input {
-            Some(input) if integers => Ok(Some(self.integer_product(graph, &input, &matrix, linear, like)?)),
+            Some(input) if integers && is_byte(input.to) => {
+                Ok(Some(self.integer_product(graph, &input, &matrix, linear, like)?))
+            }
             input => Ok(Some(self.product_of_numbers(graph, input.as_ref(), &matrix, linear, like)?)),
         }
     }
@@ -181,7 +187,23 @@ impl Matrix {
 
     /// Whether the operators of ONNX Runtime for products of integers take the codes.
     fn is_of_integers(&self) -> bool {
-        matches!(self.codes.dtype(), DType::I8 | DType::U8) && self.scales.dtype() == DType::F32
+        is_byte(self.codes.dtype()) && self.scales.dtype() == DType::F32
+    }
+}
+
+/// Whether codes are integers of 8 bits.
+fn is_byte(codes: DType) -> bool {
+    matches!(codes, DType::I8 | DType::U8)
+}
+
+/// The first opset whose QuantizeLinear and DequantizeLinear have codes of a type for floats of a type.
+fn first_opset(floats: DType, codes: DType) -> u32 {
+    match codes {
+        DType::I2 | DType::U2 => 25,
+        DType::F4E2M1 => 23,
+        DType::I16 | DType::U16 | DType::I4 | DType::U4 => 21,
+        DType::I8 | DType::U8 | DType::I32 if floats == DType::F32 => 13,
+        _ => 19,
     }
 }
 

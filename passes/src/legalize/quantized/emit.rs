@@ -5,17 +5,15 @@ use planish_ir::ops::{
     Settings, Slice, Text,
 };
 use planish_ir::weight::code_range;
-use planish_ir::{BuildError, DType, Dim, Rewriter, TensorType, ValueId, Weight};
+use planish_ir::{BuildError, DType, Dim, Graph, Rewriter, TensorType, Value, ValueId, Weight};
 
-use super::{Coded, Lowering, Matrix, behind};
+use super::{Coded, Lowering, Matrix, behind, first_opset};
+use crate::PassError;
 use crate::build::Builder;
 use crate::legalize::dim;
 
 /// The domain of ONNX Runtime's own operators.
 const MICROSOFT: &str = "com.microsoft";
-
-/// The opset whose QuantizeLinear and DequantizeLinear are emitted; their forms of later opsets take the same.
-const QUANTIZE_OPSET: usize = 19;
 
 /// An operator of ONNX with results of these types.
 fn foreign(
@@ -43,6 +41,19 @@ fn standard(op: &str, version: usize) -> (&str, &str, usize) {
 }
 
 impl Lowering {
+    /// The opset whose QuantizeLinear and DequantizeLinear are emitted for codes of a type; their forms of later opsets
+    /// take the same.
+    fn version(&self, graph: &Graph, like: ValueId, floats: DType, codes: DType) -> Result<usize, PassError> {
+        let needed = first_opset(floats, codes);
+        if needed <= self.opset {
+            // Those of opset 19 take all that most graphs have.
+            return Ok(needed.max(self.opset.min(19)) as usize);
+        }
+        let Value { name, origin, .. } = graph.value(like);
+        let (name, origin, opset) = (name.clone(), origin.clone(), self.opset);
+        Err(PassError::QuantizedOpset { name, origin, floats, codes, needed, opset })
+    }
+
     /// The numbers that the codes of a value stand for, through QuantizeLinear and DequantizeLinear, with those of the
     /// columns behind.
     pub(super) fn pair(
@@ -50,27 +61,29 @@ impl Lowering {
         graph: &mut Rewriter<'_>,
         quantize: &FakeQuantize,
         like: ValueId,
-    ) -> Result<ValueId, BuildError> {
+    ) -> Result<ValueId, PassError> {
         if let Some(numbers) = self.wide.get(quantize) {
             return Ok(*numbers);
         }
         let coded = self.coded(graph, quantize, like)?;
+        let ty = TensorType::new(graph.ty(coded.scale).dtype, graph.ty(coded.codes).shape.clone());
+        let version = self.version(graph, like, ty.dtype, quantize.to)?;
         let mut l = Builder::at(graph, like);
-        let ty = TensorType::new(l.graph.ty(coded.scale).dtype, l.graph.ty(coded.codes).shape.clone());
         let inputs = vec![Some(coded.codes), Some(coded.scale), Some(coded.zero_point)];
-        let numbers = foreign(&mut l, standard("DequantizeLinear", QUANTIZE_OPSET), inputs, Vec::new(), vec![ty])?[0];
+        let numbers = foreign(&mut l, standard("DequantizeLinear", version), inputs, Vec::new(), vec![ty])?[0];
         self.wide.insert(quantize.clone(), numbers);
         Ok(numbers)
     }
 
     /// The codes of a value, with those of the columns behind.
-    fn coded(&mut self, graph: &mut Rewriter<'_>, quantize: &FakeQuantize, like: ValueId) -> Result<Coded, BuildError> {
+    fn coded(&mut self, graph: &mut Rewriter<'_>, quantize: &FakeQuantize, like: ValueId) -> Result<Coded, PassError> {
         if let Some(coded) = self.codes.get(quantize) {
             return Ok(*coded);
         }
+        let version = self.version(graph, like, graph.ty(quantize.x).dtype, quantize.to)?;
         let l = &mut Builder::at(graph, like);
         let coded = match quantize.scale {
-            Some(scale) => fixed(l, quantize, scale.0)?,
+            Some(scale) => fixed(l, quantize, scale.0, version)?,
             None => dynamic(l, quantize)?,
         };
         self.codes.insert(quantize.clone(), coded);
@@ -85,7 +98,7 @@ impl Lowering {
         matrix: &Matrix,
         linear: &Linear,
         like: ValueId,
-    ) -> Result<ValueId, BuildError> {
+    ) -> Result<ValueId, PassError> {
         let result = graph.ty(like).clone();
         if input.scale.is_none() && self.is_alone(linear.x) {
             let x = with_parts(&mut Builder::at(graph, like), input)?;
@@ -122,15 +135,15 @@ impl Lowering {
         matrix: &Matrix,
         linear: &Linear,
         like: ValueId,
-    ) -> Result<ValueId, BuildError> {
+    ) -> Result<ValueId, PassError> {
         let a = match input {
             Some(input) => self.pair(graph, input, linear.x)?,
             None => linear.x,
         };
+        let version = self.version(graph, linear.weight, matrix.scales.dtype(), matrix.codes.dtype())?;
         let l = &mut Builder::at(graph, like);
-        let ty = TensorType::new(matrix.scales.dtype(), l.graph.ty(like).shape.clone());
         let shape = matrix.codes.shape().iter().map(|size| dim(*size));
-        let numbers = TensorType::new(ty.dtype, planish_ir::Shape::new(shape));
+        let numbers = TensorType::new(matrix.scales.dtype(), planish_ir::Shape::new(shape));
         let (codes, scales, zeros) = weights(l, matrix, linear.weight);
         let zeros = match zeros {
             Some(zeros) => zeros,
@@ -138,22 +151,22 @@ impl Lowering {
         };
         let axis = ("axis".to_owned(), Setting::Int(1));
         let inputs = vec![Some(codes), Some(scales), Some(zeros)];
-        let b = foreign(l, standard("DequantizeLinear", QUANTIZE_OPSET), inputs, vec![axis], vec![numbers])?[0];
+        let b = foreign(l, standard("DequantizeLinear", version), inputs, vec![axis], vec![numbers])?[0];
         let one_row = l.graph.ty(a).shape.rank() == 1;
         if one_row {
             let linear = Linear { x: a, weight: b, bias: linear.bias, transposed: Flag(true) };
-            return l.emit(linear);
+            return Ok(l.emit(linear)?);
         }
         let product = l.emit(MatMul { a, b })?;
-        match linear.bias {
+        Ok(match linear.bias {
             Some(bias) if l.graph.ty(product).shape.rank() == 2 => {
                 // ONNX Runtime joins a product and a vector to one Gemm, whose weight it quantizes. It leaves a row.
                 let row = l.reshape(bias, [Dim::constant(1), l.graph.ty(bias).shape[0].clone()])?;
-                l.binary(BinaryKind::Add, product, row)
+                l.binary(BinaryKind::Add, product, row)?
             }
-            Some(bias) => l.binary(BinaryKind::Add, product, bias),
-            None => Ok(product),
-        }
+            Some(bias) => l.binary(BinaryKind::Add, product, bias)?,
+            None => product,
+        })
     }
 }
 
@@ -174,7 +187,7 @@ fn zero_points(l: &mut Builder<'_, '_>, matrix: &Matrix, weight: ValueId) -> Val
 }
 
 /// Codes with a scale that is known.
-fn fixed(l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result<Coded, BuildError> {
+fn fixed(l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64, version: usize) -> Result<Coded, BuildError> {
     let dtype = l.graph.ty(quantize.x).dtype;
     let scale_value = l.graph.weight_part(Weight::scalar(dtype, scale), l.like);
     let zero = quantize.zero_point.unwrap_or(0);
@@ -182,7 +195,7 @@ fn fixed(l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result
     let codes_of = |l: &mut Builder<'_, '_>, x: ValueId| -> Result<ValueId, BuildError> {
         let ty = TensorType::new(quantize.to, l.graph.ty(x).shape.clone());
         let inputs = vec![Some(x), Some(scale_value), Some(zero_point)];
-        Ok(foreign(l, standard("QuantizeLinear", QUANTIZE_OPSET), inputs, Vec::new(), vec![ty])?[0])
+        Ok(foreign(l, standard("QuantizeLinear", version), inputs, Vec::new(), vec![ty])?[0])
     };
     let mut codes = codes_of(l, quantize.x)?;
     let (least, largest) = code_range(quantize.to).unwrap_or((0, 0));
