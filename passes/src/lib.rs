@@ -32,7 +32,7 @@ pub use target::{
 use std::sync::Arc;
 
 use planish_ir::weight::WeightError;
-use planish_ir::{BuildError, Graph, Origin, VerifyError};
+use planish_ir::{BuildError, DType, Graph, Origin, VerifyError};
 
 /// What passes may depend on besides the graph.
 #[derive(Clone, Debug)]
@@ -160,6 +160,24 @@ pub enum PassError {
         opset: u32,
         /// A line for each.
         operators: Vec<String>,
+    },
+    /// A quantized value has codes that the opset has no operators for.
+    #[error(
+        "`{name}` ({origin}): quantization of {floats} to {codes} needs opset {needed} or a later one, and the graph is written in opset {opset}; --opset chooses another"
+    )]
+    QuantizedOpset {
+        /// The value.
+        name: String,
+        /// Where it came from.
+        origin: Origin,
+        /// The type of its elements.
+        floats: DType,
+        /// The type of the codes.
+        codes: DType,
+        /// The first opset that has them.
+        needed: u32,
+        /// The opset.
+        opset: u32,
     },
     /// Passes that are repeated until nothing changes do not come to an end: a bug in those that are named.
     #[error("passes still change the graph after {rounds} rounds; please report it with the model:{}", .passes.concat())]

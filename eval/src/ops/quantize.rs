@@ -83,7 +83,10 @@ impl<'a> Codes<'a> {
         // As ONNX's DynamicQuantizeLinear.
         let scale = if largest == least { 1.0 } else { (largest - least) / 255.0 };
         let zero = (-least / scale).round_ties_even().clamp(0.0, 255.0);
-        let round = |x: f32| ((x / scale).round_ties_even() + zero).clamp(0.0, 255.0) - zero;
+        let round = |x: f32| {
+            let code = (x / scale).round_ties_even();
+            if code.is_nan() { 0.0 } else { (code + zero).clamp(0.0, 255.0) - zero }
+        };
         for row in values.chunks_mut(self.columns.max(1)) {
             for (x, copies) in row.iter_mut().zip(&self.copies) {
                 *x = self.parts(*x, *copies).map(round).sum::<f32>() * scale;

@@ -16,6 +16,7 @@ mod inputs;
 mod linear;
 mod movement;
 mod normalize;
+mod quantize;
 mod recurrent;
 mod reduce;
 mod rotary;

@@ -80,7 +80,7 @@ impl TypeRule for FakeQuantize {
         ensure(self.split.0.is_sorted(), || "`split` is not in ascending order".to_owned())?;
         if let Some(last) = self.split.0.last() {
             let columns = infer::last("x", x)?;
-            let inside = columns.as_constant().is_none_or(|n| usize::try_from(n).is_ok_and(|n| *last < n));
+            let inside = columns.as_constant().is_some_and(|n| usize::try_from(n).is_ok_and(|n| *last < n));
             ensure(inside, || format!("`split` has column {last}, and `x` is {x}"))?;
         }
         Ok(vec![x.clone()])

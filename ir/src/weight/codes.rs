@@ -122,8 +122,11 @@ impl Weight {
             }
             WeightExpr::Transpose(of, perm) => {
                 let of = of.as_dequantized()?;
-                let axis = perm.iter().position(|p| *p == of.axis)?;
-                Some(Dequantized { codes: of.codes.transpose(perm)?, axis, ..of })
+                let codes = of.codes.transpose(perm)?;
+                Some(match of.scales.shape() {
+                    [] => Dequantized { codes, ..of },
+                    _ => Dequantized { codes, axis: perm.iter().position(|p| *p == of.axis)?, ..of },
+                })
             }
             WeightExpr::Gather(of, axis, indices) => {
                 let of = of.as_dequantized()?;
@@ -137,10 +140,9 @@ impl Weight {
             WeightExpr::Pad(of, value) if value.0 == 0.0 => {
                 let of = of.as_dequantized().filter(|of| of.zero_points.is_none())?;
                 let codes = of.codes.pad(self.shape(), 0.0)?;
-                let channels = self.shape()[of.axis];
                 Some(match of.scales.shape() {
                     [] => Dequantized { codes, ..of },
-                    _ => Dequantized { codes, scales: of.scales.pad(&[channels], 1.0)?, ..of },
+                    _ => Dequantized { codes, scales: of.scales.pad(&[self.shape()[of.axis]], 1.0)?, ..of },
                 })
             }
             WeightExpr::Concat(parts, axis) => {
@@ -244,7 +246,8 @@ pub(super) fn quantize(parts: &[Weight], axis: usize, to: DType, sink: Sink<'_>)
 /// Appends the codes of elements; those of a packed type take a byte each.
 fn encode(elements: &[f32], scale: f32, zero: f64, to: DType, out: &mut Vec<u8>) {
     let Some((least, largest)) = code_range(to) else {
-        out.extend(elements.iter().map(|x| small::code(to, f64::from(x / scale))));
+        let encoder = small::Encoder::new(to);
+        out.extend(elements.iter().map(|x| encoder.code(f64::from(x / scale))));
         return;
     };
     let (low, high, zero) = ((least as f64 - zero) as f32, (largest as f64 - zero) as f32, zero as f32);

@@ -95,7 +95,8 @@ pub(super) fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
         return text::pack(&digits).unwrap_or_default();
     }
     if !dtype.is_computed() {
-        let codes: Vec<u8> = values.iter().map(|&v| small::code(dtype, v)).collect();
+        let encoder = small::Encoder::new(dtype);
+        let codes: Vec<u8> = values.iter().map(|&v| encoder.code(v)).collect();
         return small::pack(dtype.bits(), &codes);
     }
     let mut out = Vec::with_capacity(values.len() * dtype.size());

@@ -76,30 +76,105 @@ pub(super) fn number(dtype: DType, code: u8) -> Option<f64> {
     Some(special.unwrap_or_else(|| sign * f64::from(whole | part) * 2f64.powi(power - bias - fraction)))
 }
 
-/// The bits of a type that is not computed with that stand for a number: integers are truncated and saturate;
+/// Gives the bits of a type that is not computed with that stand for numbers: integers are truncated and saturate;
 /// floating-point numbers round to the nearest, of two that are as near to the one whose last bit is 0, and saturate.
-pub(super) fn code(dtype: DType, value: f64) -> u8 {
-    let bits = dtype.bits();
-    // The cast saturates.
-    let clamped = |low: f64, high: f64| (value.clamp(low, high) as i8).cast_unsigned();
-    match dtype {
-        DType::I2 => return clamped(-2.0, 1.0),
-        DType::I4 => return clamped(-8.0, 7.0),
-        DType::U2 => return clamped(0.0, 3.0),
-        DType::U4 => return clamped(0.0, 15.0),
-        _ => {}
+pub(super) struct Encoder {
+    dtype: DType,
+    /// The finite numbers whose sign bit is 0, by their bits; empty for integers.
+    numbers: Vec<f64>,
+    /// The bit of the sign; absent for types without one.
+    sign: Option<u8>,
+    /// Whether there is a zero with a sign.
+    has_negative_zero: bool,
+    /// The first pattern that is not a number, or 0.
+    nan: u8,
+}
+
+impl Encoder {
+    /// For a type.
+    pub(super) fn new(dtype: DType) -> Self {
+        let codes = || 0..=u8::MAX >> (8 - dtype.bits());
+        let integer = matches!(dtype, DType::I2 | DType::I4 | DType::U2 | DType::U4);
+        let sign = format(dtype).map(|format| 1 << (format.exponent + format.fraction));
+        let positive = codes().take_while(|code| sign.is_none_or(|sign| *code < sign));
+        let finite = positive.map_while(|code| number(dtype, code).filter(|n| n.is_finite()));
+        let nan = codes().find(|code| number(dtype, *code).is_some_and(f64::is_nan));
+        Self {
+            dtype,
+            numbers: if integer { Vec::new() } else { finite.collect() },
+            sign,
+            has_negative_zero: sign.is_some_and(|sign| number(dtype, sign) == Some(0.0)),
+            nan: nan.unwrap_or(0),
+        }
     }
-    let codes = 0..=u8::MAX >> (8 - bits);
-    let numbers = codes.filter_map(|code| Some((code, number(dtype, code)?)));
-    if value.is_nan() {
-        return numbers.filter(|(_, n)| n.is_nan()).map(|(code, _)| code).next().unwrap_or(0);
+
+    /// The bits of a number.
+    pub(super) fn code(&self, value: f64) -> u8 {
+        // The cast saturates.
+        let clamped = |low: f64, high: f64| (value.clamp(low, high) as i8).cast_unsigned();
+        match self.dtype {
+            DType::I2 => return clamped(-2.0, 1.0),
+            DType::I4 => return clamped(-8.0, 7.0),
+            DType::U2 => return clamped(0.0, 3.0),
+            DType::U4 => return clamped(0.0, 15.0),
+            _ => {}
+        }
+        if value.is_nan() {
+            return self.nan;
+        }
+        // Without a sign, what is below 0 saturates.
+        let magnitude = if self.sign.is_some() { value.abs() } else { value };
+        let above = self.numbers.partition_point(|n| *n < magnitude).min(self.numbers.len().saturating_sub(1));
+        let below = above.saturating_sub(1);
+        let distance = |at: usize| self.numbers.get(at).map_or(f64::INFINITY, |n| (n - magnitude).abs());
+        let nearest = match distance(below).total_cmp(&distance(above)) {
+            std::cmp::Ordering::Less => below,
+            std::cmp::Ordering::Greater => above,
+            std::cmp::Ordering::Equal => below + below % 2 * (above - below),
+        };
+        let code = u8::try_from(nearest).unwrap_or(u8::MAX);
+        match self.sign {
+            Some(sign) if value.is_sign_negative() && (code > 0 || self.has_negative_zero) => code | sign,
+            _ => code,
+        }
     }
-    let finite = numbers.filter(|(_, n)| n.is_finite());
-    let (low, high) = finite.clone().fold((f64::MAX, f64::MIN), |(low, high), (_, n)| (low.min(n), high.max(n)));
-    let value = value.clamp(low, high);
-    // A zero of the other sign is as near, and as even: the sign decides last, since not all types have both.
-    let rank = |code: u8, n: f64| ((n - value).abs(), code & 1, n.is_sign_negative() != value.is_sign_negative());
-    let nearest = finite.map(|(code, n)| (rank(code, n), code));
-    let nearest = nearest.min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
-    nearest.map_or(0, |(_, code)| code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against a search of all patterns: of the nearest the one whose last bit is 0, then the one of the same sign.
+    #[test]
+    fn the_nearest_of_all_patterns() {
+        let types =
+            [DType::F4E2M1, DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0];
+        for dtype in types {
+            let codes = 0..=u8::MAX >> (8 - dtype.bits());
+            let all: Vec<(u8, f64)> = codes.filter_map(|code| Some((code, number(dtype, code)?))).collect();
+            let finite: Vec<(u8, f64)> = all.iter().copied().filter(|(_, n)| n.is_finite()).collect();
+            let largest = finite.iter().fold(0.0, |a: f64, (_, n)| a.max(*n));
+            let mut values: Vec<f64> = finite.iter().map(|(_, n)| *n).collect();
+            values.sort_by(f64::total_cmp);
+            let middles: Vec<f64> = values.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).collect();
+            let beside: Vec<f64> = middles.iter().flat_map(|m| [m.next_up(), m.next_down()]).collect();
+            let ends = [0.0, -0.0, 1e-300, -1e-300, largest * 1.5, -largest * 1.5, f64::INFINITY, f64::NEG_INFINITY];
+            let encoder = Encoder::new(dtype);
+            for value in values.into_iter().chain(middles).chain(beside).chain(ends) {
+                let least = finite.iter().fold(f64::INFINITY, |a, (_, n)| a.min(*n));
+                let near = value.clamp(least, largest);
+                let rank = |(code, n): &(u8, f64)| {
+                    ((n - near).abs(), code & 1, n.is_sign_negative() != near.is_sign_negative())
+                };
+                let order = |a: &(u8, f64), b: &(u8, f64)| {
+                    let (a, b) = (rank(a), rank(b));
+                    a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2)))
+                };
+                let expected = finite.iter().copied().min_by(|a, b| order(a, b)).unwrap();
+                assert_eq!(encoder.code(value), expected.0, "{dtype} {value:e}");
+            }
+            let nan = all.iter().find(|(_, n)| n.is_nan()).map_or(0, |(code, _)| *code);
+            assert_eq!(encoder.code(f64::NAN), nan, "{dtype}");
+        }
+    }
 }

@@ -25,13 +25,13 @@ impl WeightSource for Buffer {
     }
 }
 
-fn stored(dtype: DType, shape: &[usize], bytes: Vec<u8>, offset: u64) -> Weight {
+pub(crate) fn stored(dtype: DType, shape: &[usize], bytes: Vec<u8>, offset: u64) -> Weight {
     let source: Arc<dyn WeightSource> = Arc::new(Buffer(bytes));
     Weight::stored(dtype, shape.to_vec(), StoredRange { source, offset }).unwrap()
 }
 
 /// The pieces that a weight is streamed in.
-fn pieces(weight: &Weight) -> Vec<Vec<u8>> {
+pub(crate) fn pieces(weight: &Weight) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let keep = &mut |bytes: &[u8]| {
         pieces.push(bytes.to_vec());

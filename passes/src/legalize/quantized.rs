@@ -163,7 +163,9 @@ impl Lowering {
             return Ok(Some(graph.emit(Linear { x, ..linear.clone() }, like)?));
         };
         let Some(matrix) = Matrix::new(self.signed_codes(weight), linear, input.as_ref()) else { return Ok(None) };
-        let integers = self.form == QuantizedForm::IntegerProducts && graph.ty(like).dtype == DType::F32;
+        let integers = self.form == QuantizedForm::IntegerProducts
+            && graph.ty(like).dtype == DType::F32
+            && graph.ty(linear.x).shape.rank() > 1;
         match input {
             Some(input) if integers && matrix.is_of_integers(input.to) => {
                 Ok(Some(self.integer_product(graph, &input, &matrix, linear, like)?))
@@ -212,6 +214,17 @@ impl Matrix {
         let codes = self.codes.dtype();
         let pair = matches!((input, codes), (DType::U8, DType::U8 | DType::I8) | (DType::I8, DType::I8));
         pair && self.scales.dtype() == DType::F32
+    }
+}
+
+/// The first opset whose QuantizeLinear and DequantizeLinear have codes of a type for floats of a type.
+fn first_opset(floats: DType, codes: DType) -> u32 {
+    match codes {
+        DType::I2 | DType::U2 => 25,
+        DType::F4E2M1 => 23,
+        DType::I16 | DType::U16 | DType::I4 | DType::U4 => 21,
+        DType::I8 | DType::U8 | DType::I32 if floats == DType::F32 => 13,
+        _ => 19,
     }
 }
 

@@ -15,6 +15,7 @@ pub struct Plan {
 }
 
 /// A value that linear layers take: they share what it becomes.
+// `Activation` refuses the members that neither has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedInput {
     /// The name of the value in the canonical graph.
@@ -28,7 +29,7 @@ pub struct PlannedInput {
 
 /// What becomes of an input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "activation", rename_all = "lowercase")]
+#[serde(tag = "activation", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Activation {
     /// It stays a float, and so do the weights of the layers.
     Float {

@@ -25,8 +25,7 @@ pub struct Settings {
     pub split_columns: usize,
     /// How the inputs that norms give are smoothed.
     pub smooth: Smooth,
-    /// The error of the results of its layers, as a ratio of sums of squares, within which an input needs no smoothing and
-    /// no more columns.
+    /// The error of the results of its layers, as a ratio of sums of squares, within which an input is not split.
     pub max_loss: f64,
     /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
     pub keep_float: Vec<Regex>,
@@ -79,8 +78,8 @@ pub enum Smooth {
 /// How many columns of codes an input has more than columns, unless asked for another number.
 pub const SPLIT_COLUMNS: usize = 32;
 
-/// The error of the results of layers within which an input is quantized plainly, unless asked for another one.
-const MAX_LOSS: f64 = 5e-4;
+/// The error of the results of layers within which an input is not split, unless asked for another one.
+const MAX_LOSS: f64 = 1e-3;
 
 impl Plan {
     /// A plan for a graph that has been raised. With the statistics of its inputs, by their names, scales are fixed;
@@ -130,8 +129,8 @@ fn kept(graph: &Graph, site: &Site, settings: &Settings) -> Option<String> {
     None
 }
 
-/// The codes of an input whose elements were measured: the cheapest form with an error of the results within the
-/// limit, else the one with the least error.
+/// The codes of an input whose elements were measured: smoothed where a norm gives it and that lowers the error, and split
+/// into as few columns more as bring the error within the limit; where none does, the form with the least error.
 fn calibrated(
     graph: &Graph,
     site: &Site,
@@ -151,24 +150,32 @@ fn calibrated(
         if loss < least {
             (best, least) = (activation, loss);
         }
-        least <= settings.max_loss
     };
-    if offer(plain) {
-        return Ok(best);
-    }
+    offer(plain);
+    // A factor for each column costs next to nothing.
     if smooths {
         let alpha = match settings.smooth {
             Smooth::Alpha(alpha) => alpha,
             Smooth::Auto | Smooth::Off => held_out_alpha(&trial, statistics, settings),
         };
         let factors = smooth_factors(&magnitudes(statistics), &trial.weight_magnitudes(), alpha);
-        if offer(fixed(statistics, settings, 0, Some(factors))) {
-            return Ok(best);
-        }
+        offer(fixed(statistics, settings, 0, Some(factors)));
+    }
+    if least <= settings.max_loss {
+        return Ok(best);
     }
     // Fewer columns are cheaper.
     let counts = [8, 4, 2, 1].map(|part| settings.split_columns / part);
-    counts.into_iter().filter(|count| *count > 0).find(|count| offer(fixed(statistics, settings, *count, None)));
+    for count in counts.into_iter().filter(|count| *count > 0) {
+        let split = fixed(statistics, settings, count, None);
+        let loss = trial.loss(&split);
+        if loss < least {
+            (best, least) = (split, loss);
+        }
+        if least <= settings.max_loss {
+            break;
+        }
+    }
     Ok(best)
 }
 

@@ -15,6 +15,9 @@
 //! ; logits: padded            sliced where absent
 //! ; pad-features: 8           what features of linear layers are padded to a multiple of; as the target
 //!                             wants them where absent
+//! ; quantize: {"inputs": [..]}  how linear layers are quantized, as a plan of the quantization in JSON; they stay
+//!                             where absent. With it:
+//! ; weight-scales: mse        minmax where absent
 //! ; error: no kernel for f16  the pass fails with this in its message, and no graph follows
 //! graph "before" { ... }
 //! ; ---
@@ -33,6 +36,7 @@ use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
+use planish_passes::quantize::{QUANTIZE, Quantization, WeightScales};
 use planish_passes::{
     Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
 };
@@ -134,6 +138,7 @@ fn read(content: &str) -> Result<Filetest, String> {
         logits: headers.remove("logits").unwrap_or("sliced").parse()?,
         features: headers.remove("pad-features").map(number).transpose()?,
     };
+    options.quantization = quantization(&mut headers)?.map(Into::into);
     let error = headers.remove("error").map(str::to_owned);
     match headers.keys().next() {
         Some(key) => Err(format!("unknown header `{key}`")),
@@ -168,6 +173,22 @@ fn precision(headers: &mut BTreeMap<&str, &str>) -> Result<Option<HalfPrecision>
     }
     Ok(Some(precision))
 }
+
+/// The headers that say how to quantize a graph.
+fn quantization(headers: &mut BTreeMap<&str, &str>) -> Result<Option<Quantization>, String> {
+    let Some(plan) = headers.remove("quantize") else { return Ok(None) };
+    let plan = serde_json::from_str(plan).map_err(|e| format!("quantize: {e}"))?;
+    let weight_scales = match headers.remove("weight-scales") {
+        None => WeightScales::MinMax,
+        Some("mse") => WeightScales::Mse,
+        Some(other) => return Err(format!("weight-scales is mse, not `{other}`")),
+    };
+    Ok(Some(Quantization { plan, weight_scales, ..Quantization::default() }))
+}
+
+/// What codes of 8 bits may change, relative to the largest number of a tensor. A wrong code, column or scale changes
+/// more.
+const QUANTIZED: f64 = 5e-2;
 
 fn parse(text: &str) -> Result<Graph, String> {
     let graph = text::parse(text, &text::no_files).map_err(|e| e.to_string())?;
@@ -204,9 +225,14 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
     if !same {
         return Err(format!("run again, it reports {changed} changes of\n{after}to\n{again}"));
     }
+    let expected_graph = match test.subject {
+        // What codes of 8 bits change is compared where the pass `quantize` is run alone.
+        Subject::Pipeline => quantized_before(&before, &test.options).map_err(|e| e.to_string())?,
+        Subject::Pass(_) => before.clone(),
+    };
     for seed in [0b1, 0b1000_0010, 0b1_0110_1101] {
         let inputs = inputs(&before, seed);
-        let expected = outputs(&before, &inputs)?;
+        let expected = outputs(&expected_graph, &inputs)?;
         let mut given = outputs(&after, &typed_as(&after, inputs))?;
         let precision = test.options.precision.as_deref().and_then(Precision::half);
         if precision.is_some_and(|precision| precision.half_io) {
@@ -216,7 +242,9 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
             given = of_tokens(&expected, given)?;
         }
         let shortest = precision.map(|p| p.half.dtype());
-        let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before));
+        let rounds = matches!(&test.subject, Subject::Pass(pass) if pass.name == QUANTIZE.name);
+        let quantized = if rounds && test.options.quantization.is_some() { QUANTIZED } else { 0.0 };
+        let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before)).max(quantized);
         if let Some(difference) = difference(tolerance, 0.0, &expected, &given) {
             return Err(format!("it changes the meaning: {difference}\n{after}"));
         }
@@ -232,6 +260,17 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
         Some(expected) => Err(format!("{}BLESS=1 takes over what was found", unified_diff(&expected, &found))),
         None => Err("the graph after is missing; BLESS=1 adds it".to_owned()),
     }
+}
+
+/// The graph raised and quantized, where that is asked for: what a pipeline then has to give but for the rounding of
+/// floats.
+fn quantized_before(graph: &Graph, options: &Options) -> Result<Graph, PassError> {
+    let mut graph = graph.clone();
+    if options.quantization.is_some() {
+        Pipeline::new(options.clone()).raise(&mut graph, &mut Vec::new(), &mut |_, _| {})?;
+        (QUANTIZE.run)(&mut graph, options)?;
+    }
+    Ok(graph)
 }
 
 /// Inputs in the types that a graph takes.

@@ -16,6 +16,7 @@ mod movement;
 mod norm;
 mod pool;
 mod quantize;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod resize;

@@ -1,6 +1,6 @@
 //! Quantization, and products of quantized tensors.
 
-use planish_ir::{DType, Type};
+use planish_ir::{DType, Type, Weight};
 
 use super::convolution::convolve;
 use super::{Maybe, Node, indices, integers, of_integers, of_numbers, one, position};
@@ -13,9 +13,17 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let (x, scale) = (node.operand(0)?, node.operand(1)?);
             let ty = node.op.results.0.first().and_then(Option::as_ref);
             let dtype = ty.and_then(Type::dtype).ok_or("it has no result")?;
-            let zero = node.optional(2).map(integers).transpose()?;
             let part = parts(node, x, scale)?;
             let scales = scale.to_f64();
+            if Data::of(dtype).is_some_and(DType::is_float) {
+                // Codes of floats are held as numbers, and have no zero point but 0.
+                let scaled =
+                    x.to_f64().into_iter().enumerate().map(|(i, v)| f64::from(v as f32 / scales[part[i]] as f32));
+                let codes = Weight::numbers(dtype, x.shape().to_vec(), &scaled.collect::<Vec<_>>());
+                let codes = codes.ok_or("it has too many elements")?;
+                return one(Tensor::from_weight(&codes).map_err(|error| error.to_string())?);
+            }
+            let zero = node.optional(2).map(integers).transpose()?;
             let (low, high) = bounds(dtype)?;
             let values = x.to_f64().into_iter().enumerate().map(|(i, v)| {
                 let zero = zero.as_ref().map_or(0, |z| z[part[i]]);
@@ -43,17 +51,11 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         }
         "DynamicQuantizeLinear" => {
             let x = node.operand(0)?;
-            let values = x.to_f64();
-            let low = values.iter().copied().fold(0.0, f64::min) as f32;
-            let high = values.iter().copied().fold(0.0, f64::max) as f32;
-            let scale = (high - low) / 255.0;
-            let zero = (-low / scale).round_ties_even().clamp(0.0, 255.0);
-            let quantized =
-                values.iter().map(|v| ((*v as f32 / scale).round_ties_even() + zero).clamp(0.0, 255.0) as i128);
+            let Dynamic { codes, scale, zero } = Dynamic::of(&x.to_f64());
             Ok(Some(vec![
-                of_integers(DType::U8, x.shape().to_vec(), &quantized.collect::<Vec<_>>())?,
+                of_integers(DType::U8, x.shape().to_vec(), &codes)?,
                 of_numbers(DType::F32, &[], &[scale.into()])?,
-                of_integers(DType::U8, Vec::new(), &[zero as i128])?,
+                of_integers(DType::U8, Vec::new(), &[zero])?,
             ]))
         }
         "MatMulInteger" => {
@@ -82,6 +84,29 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         }
         "QLinearConv" => one(convolution(node)?),
         _ => Ok(None),
+    }
+}
+
+/// Numbers as codes of u8, with the scale of their range, 0 included.
+pub(super) struct Dynamic {
+    pub(super) codes: Vec<i128>,
+    pub(super) scale: f32,
+    pub(super) zero: i128,
+}
+
+impl Dynamic {
+    /// In f32, as DynamicQuantizeLinear. The scale of zeros alone is 1, as ONNX Runtime has it. What is not a number takes
+    /// no part in the range and has the code of 0.
+    pub(super) fn of(values: &[f64]) -> Self {
+        let low = values.iter().copied().fold(0.0, f64::min) as f32;
+        let high = values.iter().copied().fold(0.0, f64::max) as f32;
+        let scale = if low == high { 1.0 } else { (high - low) / 255.0 };
+        let zero = (-low / scale).round_ties_even().clamp(0.0, 255.0);
+        let code = |v: &f64| {
+            let quotient = (*v as f32 / scale).round_ties_even();
+            if quotient.is_nan() { zero as i128 } else { (quotient + zero).clamp(0.0, 255.0) as i128 }
+        };
+        Self { codes: values.iter().map(code).collect(), scale, zero: zero as i128 }
     }
 }
 
@@ -149,7 +174,7 @@ fn parts(node: &Node<'_>, x: &Tensor, scale: &Tensor) -> Result<Vec<usize>, Stri
 }
 
 /// A product of matrices of integers, less their zero points.
-fn product(
+pub(super) fn product(
     node: &Node<'_>,
     a: &Tensor,
     zero_a: Option<&Tensor>,

@@ -5,21 +5,19 @@ use planish_ir::ops::{
     Settings, Slice, Text,
 };
 use planish_ir::weight::code_range;
-use planish_ir::{BuildError, DType, Dim, Rewriter, TensorType, ValueId, Weight};
+use planish_ir::{BuildError, DType, Dim, Graph, Rewriter, TensorType, Value, ValueId, Weight};
 
-use super::{Coded, Lowering, Matrix, behind};
+use super::{Coded, Lowering, Matrix, behind, first_opset};
+use crate::PassError;
 use crate::build::Builder;
 use crate::legalize::dim;
 
 /// The domain of ONNX Runtime's own operators.
 const MICROSOFT: &str = "com.microsoft";
 
-/// The opset whose QuantizeLinear and DequantizeLinear are emitted; their forms of later opsets take the same.
-const QUANTIZE_OPSET: usize = 19;
-
-/// The opset whose QuantizeLinear and DequantizeLinear take codes of 4 and of 16 bits. Those of ONNX Runtime take them at
-/// any opset.
-const WIDER_OPSET: usize = 21;
+/// The opset whose QuantizeLinear and DequantizeLinear are emitted where they have the types; their forms of later opsets
+/// take the same.
+const QUANTIZE_OPSET: u32 = 19;
 
 /// An operator of ONNX with results of these types.
 pub(super) fn foreign(
@@ -47,15 +45,27 @@ fn standard(op: &str, version: usize) -> (&str, &str, usize) {
 }
 
 impl Lowering {
-    /// `QuantizeLinear` or `DequantizeLinear` for codes of a type, in the form of the opset that the graph is written for.
-    pub(super) fn operator<'a>(&self, op: &'a str, codes: DType, numbers: DType) -> (&'a str, &'a str, usize) {
-        let opset = usize::try_from(self.opset).unwrap_or(QUANTIZE_OPSET);
-        match codes {
-            DType::U16 | DType::I16 | DType::U4 | DType::I4 if opset < WIDER_OPSET => (MICROSOFT, op, 1),
-            DType::U16 | DType::I16 | DType::U4 | DType::I4 => standard(op, WIDER_OPSET),
-            DType::U8 | DType::I8 if numbers == DType::F32 => standard(op, QUANTIZE_OPSET.min(opset)),
-            _ => standard(op, QUANTIZE_OPSET),
+    /// `QuantizeLinear` or `DequantizeLinear` for codes of a type, in the form of the opset that the graph is written for;
+    /// `like` is what is quantized.
+    pub(super) fn operator<'a>(
+        &self,
+        graph: &Graph,
+        like: ValueId,
+        op: &'a str,
+        [codes, floats]: [DType; 2],
+    ) -> Result<(&'a str, &'a str, usize), PassError> {
+        let needed = first_opset(floats, codes);
+        if needed <= self.opset {
+            let version = needed.max(self.opset.min(QUANTIZE_OPSET));
+            return Ok(standard(op, usize::try_from(version).unwrap_or(usize::MAX)));
         }
+        // Those of ONNX Runtime take them at any opset.
+        if matches!(codes, DType::U16 | DType::I16 | DType::U4 | DType::I4) {
+            return Ok((MICROSOFT, op, 1));
+        }
+        let Value { name, origin, .. } = graph.value(like);
+        let (name, origin, opset) = (name.clone(), origin.clone(), self.opset);
+        Err(PassError::QuantizedOpset { name, origin, floats, codes, needed, opset })
     }
 
     /// The numbers that the codes of a value stand for, through QuantizeLinear and DequantizeLinear, with those of the
@@ -65,7 +75,7 @@ impl Lowering {
         graph: &mut Rewriter<'_>,
         quantize: &FakeQuantize,
         like: ValueId,
-    ) -> Result<ValueId, BuildError> {
+    ) -> Result<ValueId, PassError> {
         if let Some(numbers) = self.wide.get(quantize) {
             return Ok(*numbers);
         }
@@ -73,7 +83,7 @@ impl Lowering {
         let mut l = Builder::at(graph, like);
         let ty = TensorType::new(l.graph.ty(coded.scale).dtype, l.graph.ty(coded.codes).shape.clone());
         let inputs = vec![Some(coded.codes), Some(coded.scale), Some(coded.zero_point)];
-        let operator = self.operator("DequantizeLinear", quantize.to, ty.dtype);
+        let operator = self.operator(l.graph, like, "DequantizeLinear", [quantize.to, ty.dtype])?;
         let numbers = foreign(&mut l, operator, inputs, Vec::new(), vec![ty])?[0];
         self.wide.insert(quantize.clone(), numbers);
         Ok(numbers)
@@ -85,7 +95,7 @@ impl Lowering {
         graph: &mut Rewriter<'_>,
         quantize: &FakeQuantize,
         like: ValueId,
-    ) -> Result<Coded, BuildError> {
+    ) -> Result<Coded, PassError> {
         if let Some(coded) = self.codes.get(quantize) {
             return Ok(*coded);
         }
@@ -99,15 +109,16 @@ impl Lowering {
     }
 
     /// Codes with a scale that is known.
-    fn fixed(&self, l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result<Coded, BuildError> {
+    fn fixed(&self, l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result<Coded, PassError> {
         let dtype = l.graph.ty(quantize.x).dtype;
         let scale_value = l.graph.weight_part(Weight::scalar(dtype, scale), l.like);
         let zero = quantize.zero_point.unwrap_or(0);
         let zero_point = l.graph.weight_part(Weight::scalar(quantize.to, zero as f64), l.like);
-        let codes_of = |l: &mut Builder<'_, '_>, x: ValueId| -> Result<ValueId, BuildError> {
+        let codes_of = |l: &mut Builder<'_, '_>, x: ValueId| -> Result<ValueId, PassError> {
             let ty = TensorType::new(quantize.to, l.graph.ty(x).shape.clone());
             let inputs = vec![Some(x), Some(scale_value), Some(zero_point)];
-            Ok(foreign(l, self.operator("QuantizeLinear", quantize.to, dtype), inputs, Vec::new(), vec![ty])?[0])
+            let operator = self.operator(l.graph, quantize.x, "QuantizeLinear", [quantize.to, dtype])?;
+            Ok(foreign(l, operator, inputs, Vec::new(), vec![ty])?[0])
         };
         let mut codes = codes_of(l, quantize.x)?;
         let (least, largest) = code_range(quantize.to).unwrap_or((0, 0));
@@ -128,7 +139,7 @@ impl Lowering {
         matrix: &Matrix,
         linear: &Linear,
         like: ValueId,
-    ) -> Result<ValueId, BuildError> {
+    ) -> Result<ValueId, PassError> {
         let result = graph.ty(like).clone();
         if input.scale.is_none() && self.is_alone(linear.x) {
             let x = with_parts(&mut Builder::at(graph, like), input)?;
@@ -165,7 +176,7 @@ impl Lowering {
         matrix: &Matrix,
         linear: &Linear,
         like: ValueId,
-    ) -> Result<ValueId, BuildError> {
+    ) -> Result<ValueId, PassError> {
         let a = match input {
             Some(input) => self.pair(graph, input, linear.x)?,
             None => linear.x,
@@ -181,23 +192,23 @@ impl Lowering {
         };
         let axis = ("axis".to_owned(), Setting::Int(1));
         let inputs = vec![Some(codes), Some(scales), Some(zeros)];
-        let operator = self.operator("DequantizeLinear", matrix.codes.dtype(), ty.dtype);
+        let operator = self.operator(l.graph, linear.weight, "DequantizeLinear", [matrix.codes.dtype(), ty.dtype])?;
         let b = foreign(l, operator, inputs, vec![axis], vec![numbers])?[0];
         let one_row = l.graph.ty(a).shape.rank() == 1;
         if one_row {
             let linear = Linear { x: a, weight: b, bias: linear.bias, transposed: Flag(true) };
-            return l.emit(linear);
+            return Ok(l.emit(linear)?);
         }
         let product = l.emit(MatMul { a, b })?;
-        match linear.bias {
+        Ok(match linear.bias {
             Some(bias) if l.graph.ty(product).shape.rank() == 2 => {
                 // ONNX Runtime joins a product and a vector to one Gemm, whose weight it quantizes. It leaves a row.
                 let row = l.reshape(bias, [Dim::constant(1), l.graph.ty(bias).shape[0].clone()])?;
-                l.binary(BinaryKind::Add, product, row)
+                l.binary(BinaryKind::Add, product, row)?
             }
-            Some(bias) => l.binary(BinaryKind::Add, product, bias),
-            None => Ok(product),
-        }
+            Some(bias) => l.binary(BinaryKind::Add, product, bias)?,
+            None => product,
+        })
     }
 }
 

@@ -2,10 +2,10 @@
 
 use planish_ir::ops::{FakeQuantize, Foreign, Reshape, Transpose};
 use planish_ir::weight::Dequantized;
-use planish_ir::{BuildError, DType, Op, Rewriter, ValueId, Weight};
+use planish_ir::{DType, Op, Rewriter, ValueId, Weight};
 
 use super::{Coded, Lowering};
-use crate::QuantizedForm;
+use crate::{PassError, QuantizedForm};
 
 /// The zero point of u8 that stands for the 0 of i8.
 const MIDDLE: i64 = 128;
@@ -48,7 +48,7 @@ impl Lowering {
         graph: &mut Rewriter<'_>,
         x: ValueId,
         quantize: &FakeQuantize,
-    ) -> Result<Coded, BuildError> {
+    ) -> Result<Coded, PassError> {
         if let Some(coded) = self.moved.get(&x) {
             return Ok(*coded);
         }

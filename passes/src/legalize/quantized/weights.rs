@@ -2,7 +2,7 @@
 
 use planish_ir::ops::{Embedding, Gather, Setting};
 use planish_ir::weight::Dequantized;
-use planish_ir::{BuildError, DType, NodeId, Op, Rewriter, Step, TensorType, ValueId, Weight};
+use planish_ir::{DType, NodeId, Op, Rewriter, Step, TensorType, ValueId, Weight};
 
 use super::Lowering;
 use super::emit::foreign;
@@ -32,7 +32,7 @@ impl Lowering {
     }
 
     /// The numbers of a weight of codes.
-    fn table(&mut self, graph: &mut Rewriter<'_>, value: ValueId) -> Result<Option<ValueId>, BuildError> {
+    fn table(&mut self, graph: &mut Rewriter<'_>, value: ValueId) -> Result<Option<ValueId>, PassError> {
         if let Some(numbers) = self.tables.get(&value) {
             return Ok(Some(*numbers));
         }
@@ -46,7 +46,7 @@ impl Lowering {
     }
 
     /// `DequantizeLinear` of codes with the scales of a weight.
-    fn numbers(&self, l: &mut Builder<'_, '_>, codes: ValueId, weight: &Dequantized) -> Result<ValueId, BuildError> {
+    fn numbers(&self, l: &mut Builder<'_, '_>, codes: ValueId, weight: &Dequantized) -> Result<ValueId, PassError> {
         let scales = l.graph.weight_part(weight.scales.clone(), l.like);
         let dtype = weight.codes.dtype();
         let zeros = weight.zero_points.clone().or_else(|| {
@@ -57,12 +57,12 @@ impl Lowering {
         let ty = TensorType::new(weight.scales.dtype(), l.graph.ty(codes).shape.clone());
         let axis = i64::try_from(weight.axis).ok().filter(|_| !weight.scales.shape().is_empty());
         let settings = axis.into_iter().map(|axis| ("axis".to_owned(), Setting::Int(axis))).collect();
-        let operator = self.operator("DequantizeLinear", dtype, weight.scales.dtype());
+        let operator = self.operator(l.graph, l.like, "DequantizeLinear", [dtype, weight.scales.dtype()])?;
         Ok(foreign(l, operator, vec![Some(codes), Some(scales), zeros], settings, vec![ty])?[0])
     }
 
     /// Rows of a table of codes with one scale, looked up before `DequantizeLinear`.
-    fn looked_up(&self, graph: &mut Rewriter<'_>, op: &Op, like: ValueId) -> Result<Option<ValueId>, BuildError> {
+    fn looked_up(&self, graph: &mut Rewriter<'_>, op: &Op, like: ValueId) -> Result<Option<ValueId>, PassError> {
         let (table, indices) = match op {
             Op::Embedding(Embedding { weight, ids }) => (*weight, *ids),
             Op::Gather(Gather { x, indices, axis: 0 }) => (*x, *indices),
