@@ -293,7 +293,7 @@ fn compile_takes_ranges_for_half_precision() {
         let fixed = ["compile", text(&bert), "-o", text(&out), "--calibrate", text(ranges)];
         planish(fixed.into_iter().chain(more.iter().copied()))
     };
-    compile(&table, &[]).exits(2, &["--calibrate", "it needs --fp16 or --bf16"]);
+    compile(&table, &[]).exits(2, &["--calibrate", "it needs --int8, --fp8, or --fp16 or --bf16"]);
     compile(&table, &["--fp16"]).exits(2, &["target ort only stores weights in half precision"]);
     assert!(!out.exists());
 
