@@ -70,8 +70,10 @@ struct Compiled(GraphProto);
 
 impl Compiled {
     fn of(source: &Path, target: &str, options: &[&str]) -> Self {
-        let out = source.with_extension(target);
-        planish_compile(source, &out, &[&["--target", target], options].concat()).succeeds();
+        let out = source.with_extension(format!("{target}-artifact"));
+        let done = planish_compile(source, &out, &[&["--target", target], options].concat());
+        // Without the library of TensorRT the ONNX graph is kept, and the engine is missing.
+        done.exits(if target == "trt" { 4 } else { 0 }, &[]);
         let model = ModelProto::decode(&fs::read(out.join("model.onnx")).unwrap()[..]).unwrap();
         Self(model.graph.unwrap())
     }

@@ -206,7 +206,5 @@ fn what_does_not_fit() {
     says(&op(DType::I8, 1.0, 0, &[4]), "`split` has column 4");
     let unknown = error(DType::F32, "[4, n]", &op(DType::I8, 1.0, 0, &[0]));
     assert!(unknown.contains("`split` has column 0"), "a number of columns that a run decides: {unknown}");
-    let one = tensor(&[2], vec![1f32, 2.0]);
-    let packed = fails(&[&one], |v| FakeQuantize::new(v[0], DType::F8E8M0, 1.0, 0));
-    assert!(packed.contains("not a type of codes"), "{packed}");
+    says(&op(DType::F8E8M0, 1.0, 0, &[]), "f8e8m0 is not a type of codes");
 }

@@ -235,7 +235,10 @@ pub(super) fn quantize(parts: &[Weight], axis: usize, to: DType, sink: Sink<'_>)
         let mut out = Vec::with_capacity(elements.len() * to.size().max(1));
         channels.pieces(&elements, |channel, piece| encode(piece, scales[channel], zeros[channel], to, &mut out));
         match to.is_packed() {
-            true => Ok(packed.extend_from_slice(&out)),
+            true => {
+                packed.extend_from_slice(&out);
+                Ok(())
+            }
             false => out.chunks(CHUNK_BYTES).try_for_each(&mut *sink),
         }
     })?;

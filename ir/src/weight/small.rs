@@ -124,6 +124,7 @@ impl Encoder {
         }
         // Without a sign, what is below 0 saturates.
         let magnitude = if self.sign.is_some() { value.abs() } else { value };
+        let magnitude = self.numbers.last().map_or(magnitude, |largest| magnitude.min(*largest));
         let above = self.numbers.partition_point(|n| *n < magnitude).min(self.numbers.len().saturating_sub(1));
         let below = above.saturating_sub(1);
         let distance = |at: usize| self.numbers.get(at).map_or(f64::INFINITY, |n| (n - magnitude).abs());

@@ -63,6 +63,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let mut lowering = Lowering {
         form: options.target.quantized,
         opset: options.opset,
+        microsoft: options.target.kernels.domains.contains(&emit::MICROSOFT),
         layers: layers(graph),
         uses: graph.use_counts(),
         numbers: HashMap::new(),
@@ -102,6 +103,8 @@ struct Coded {
 
 struct Lowering {
     form: QuantizedForm,
+    /// Whether the target runs ONNX Runtime's own operators.
+    microsoft: bool,
     /// The opset that the graph is written for.
     opset: u32,
     /// By quantized value, how many layers with a quantized weight take it.

@@ -162,12 +162,13 @@ mod tests {
         assert!((0..n).all(|i| (0..i).all(|j| upper[i * n + j] == 0.0)));
     }
 
-    /// Brute force over rounding each of a few columns up or down: GPTQ is near the best, and no worse than nearest.
+    /// Brute force over rounding each of a few columns up or down: GPTQ is between the best and rounding to nearest.
     #[test]
     fn the_error_is_near_the_least() {
         let n = 8;
         let h = products(n);
-        for seed in 0..20 {
+        let (mut sums, count) = ([0.0; 3], 20);
+        for seed in 0..count {
             let row: Vec<f32> = uniform(n, 100 + seed).iter().map(|w| *w as f32).collect();
             let scale = 0.25;
             let codes = gptq(&row, &[scale], &h, n);
@@ -177,8 +178,11 @@ mod tests {
             });
             let least = all.map(|codes| error(&row, &codes, scale, &h)).fold(f64::INFINITY, f64::min);
             let (found, plain) = (error(&row, &codes, scale, &h), error(&row, &nearest, scale, &h));
-            assert!(found <= plain * 1.0001 && found <= least * 20.0 + 1e-3, "{seed}: {found} {plain} {least}");
+            assert!(found >= least * 0.999_999, "{seed}: {found} {least}");
+            sums.iter_mut().zip([least, found, plain]).for_each(|(sum, error)| *sum += error);
         }
+        let [least, found, plain] = sums;
+        assert!(found < plain / 2.0 && found < least * 3.0, "{found} {plain} {least}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::build::Builder;
 use crate::legalize::dim;
 
 /// The domain of ONNX Runtime's own operators.
-const MICROSOFT: &str = "com.microsoft";
+pub(super) const MICROSOFT: &str = "com.microsoft";
 
 /// The opset whose QuantizeLinear and DequantizeLinear are emitted where they have the types; their forms of later opsets
 /// take the same.
@@ -60,7 +60,7 @@ impl Lowering {
             return Ok(standard(op, usize::try_from(version).unwrap_or(usize::MAX)));
         }
         // Those of ONNX Runtime take them at any opset.
-        if matches!(codes, DType::U16 | DType::I16 | DType::U4 | DType::I4) {
+        if self.microsoft && matches!(codes, DType::U16 | DType::I16 | DType::U4 | DType::I4) {
             return Ok((MICROSOFT, op, 1));
         }
         let Value { name, origin, .. } = graph.value(like);
