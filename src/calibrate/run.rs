@@ -22,7 +22,7 @@ const DECODER_IDS: &str = "decoder_input_ids";
 
 /// How many bytes the inputs of linear layers of one run may have. A batch that has more is run in several portions;
 /// a sample that has more is run alone.
-const PORTION_BYTES: u64 = 24 << 20;
+const PORTION_BYTES: u64 = 48 << 20;
 
 /// A model's parts, one after another.
 pub(super) struct Runner<'a> {

@@ -40,6 +40,8 @@ def main():
         environment = os.environ | {
             "PATH": f"{planish.parent}{os.pathsep}{os.environ['PATH']}",
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Ray writes the token of its cluster into the home.
+            "HOME": name,
             # A cluster of this machine, of two cores.
             "RAY_OVERRIDE_RESOURCES": '{"CPU": 2}',
         }

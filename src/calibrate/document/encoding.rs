@@ -208,6 +208,15 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_what_they_were() {
+        for max in [1.8740946054458618, 10.630678176879883, 30.293800354003906, 2.9351413249969482, 1e-45, 3e38] {
+            let text = serde_json::to_string(&Extremes { min: -max, max }).unwrap();
+            let read: Extremes = serde_json::from_str(&text).unwrap();
+            assert_eq!((read.min, read.max), (-max, max), "{text}");
+        }
+    }
+
+    #[test]
     fn integers_are_what_they_were() {
         for x in [0, 1, -1, 63, -64, 64, 1 << 40, -(1 << 70), i128::MAX, i128::MIN] {
             let mut bytes = Vec::new();
