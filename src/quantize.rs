@@ -35,7 +35,7 @@ pub enum Rounding {
     /// To the nearest code.
     Nearest,
     /// With GPTQ, on this data.
-    Gptq(PathBuf, CalibrateOptions),
+    Gptq(PathBuf, Box<CalibrateOptions>),
 }
 
 /// Says nothing: the data was run before.

@@ -54,7 +54,7 @@ const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 ver
 
 #[derive(Subcommand)]
 enum Command {
-    Compile(compile::Arguments),
+    Compile(Box<compile::Arguments>),
     BuildEngine(build_engine::Arguments),
     RefitEngine(refit_engine::Arguments),
     Calibrate(calibrate::Arguments),
@@ -150,7 +150,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     let done = match cli.command {
-        Command::Compile(arguments) => compile::run(arguments),
+        Command::Compile(arguments) => compile::run(*arguments),
         Command::BuildEngine(arguments) => build_engine::run(arguments),
         Command::RefitEngine(arguments) => refit_engine::run(arguments),
         Command::Calibrate(arguments) => calibrate::run(arguments),

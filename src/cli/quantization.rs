@@ -128,7 +128,7 @@ impl QuantizationArguments {
                     let why = format!("--rounding gptq runs the calibration data, and {} is a table", data.display());
                     return Err(Usage(why).into());
                 }
-                Some((data, run)) => Rounding::Gptq(data.to_owned(), run.clone()),
+                Some((data, run)) => Rounding::Gptq(data.to_owned(), Box::new(run.clone())),
                 None => Rounding::Nearest,
             };
         }

@@ -7,7 +7,7 @@ use planish_ir::{DType, Graph, Origin, Weight};
 use proptest::prelude::*;
 
 use crate::foreign::{open, try_run};
-use crate::{apply, fails, numbers, random, tensor};
+use crate::{apply, numbers, random, tensor};
 
 fn run(x: &Tensor, op: &FakeQuantize) -> Tensor {
     apply(&[x], |v| FakeQuantize { x: v[0], ..op.clone() })

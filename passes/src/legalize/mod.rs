@@ -32,7 +32,7 @@ use planish_ir::Dim;
 const SWAP_TOKENS: &[usize] = &[1, 0, 2];
 
 /// A size as a dimension.
-fn dim(size: usize) -> Dim {
+pub(crate) fn dim(size: usize) -> Dim {
     // Sizes of graphs fit: a typing rule has counted with them.
     Dim::constant(i64::try_from(size).unwrap_or(i64::MAX))
 }

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use planish_ir::ops::{Binary, BinaryKind, Linear};
 use planish_ir::weight::WeightError;
-use planish_ir::{DType, Dim, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
+use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 use rayon::prelude::*;
 
 use super::weights::{WeightScales, scales};
 use super::{Activation, PlannedInput, Quantization, sites, weight_codes};
 use crate::build::Builder;
+use crate::legalize::dim;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Quantizes the inputs and weights of linear layers.
@@ -107,7 +108,7 @@ fn corrected(
                 return Ok(Some(bias));
             };
             let mut l = Builder::at(graph, like);
-            let dims = [Dim::constant(numbers.len() as i64)];
+            let dims = [dim(numbers.len())];
             let b = l.graph.weight_part(weight, like);
             let b = l.reshape(b, dims)?;
             return Ok(Some(l.binary(BinaryKind::Add, bias, b)?));
