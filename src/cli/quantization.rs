@@ -32,8 +32,8 @@ pub(super) struct QuantizationArguments {
     /// number alpha from 0 to 1, or auto
     #[arg(long, value_name = "ALPHA", requires = "int8", requires = "calibrate", value_parser = smooth, default_value = "auto")]
     smooth: Smooth,
-    /// The error of the results of linear layers (the sum of squares, relative to that of the results) within which an
-    /// input is not split. 0 splits every input that it helps, for the best accuracy [default: 0.001]
+    /// The error of the results of linear layers within which an input is not split: the sum of squares, relative to that
+    /// of the results, in the mean over tokens. 0 splits every input that it helps, for the best accuracy [default: 0.003]
     #[arg(long, value_name = "X", requires = "int8", requires = "calibrate")]
     max_layer_loss: Option<f64>,
     /// How the range of an activation is chosen: minmax, percentile (or percentile:P), entropy, or mse

@@ -51,14 +51,21 @@ impl Trial {
         largest
     }
 
-    /// The error of the results, relative to them: the ratio of the sums of squares.
+    /// The error of the results, relative to them: the mean over the rows of the ratio of the sums of squares. A few tokens
+    /// have results many times as large as the rest, and would hide what becomes of the others in one ratio of all rows.
     pub(super) fn loss(&self, activation: &Activation) -> f64 {
         let weights = self.quantized_weights(activation.smooth());
         let given = product(&self.quantized_rows(activation), &weights, self.columns);
+        let features = (self.weights.len() / self.columns.max(1)).max(1);
         let square = |sum: f64, x: f64| sum + x * x;
-        let error = self.exact.iter().zip(&given).map(|(a, b)| f64::from(a - b)).fold(0.0, square);
-        let all = self.exact.iter().map(|x| f64::from(*x)).fold(0.0, square);
-        if all > 0.0 { error / all } else { 0.0 }
+        let ratios =
+            self.exact.chunks_exact(features).zip(given.chunks_exact(features)).filter_map(|(exact, given)| {
+                let error = exact.iter().zip(given).map(|(a, b)| f64::from(a - b)).fold(0.0, square);
+                let all = exact.iter().map(|x| f64::from(*x)).fold(0.0, square);
+                (all > 0.0).then(|| error / all)
+            });
+        let (sum, count) = ratios.fold((0.0, 0usize), |(sum, count), ratio| (sum + ratio, count + 1));
+        sum / count.max(1) as f64
     }
 
     /// The rows as their codes stand for them, smoothed.
