@@ -11,7 +11,7 @@ use crate::DType;
 pub struct Dequantized {
     /// The codes, of the shape of the weight.
     pub codes: Weight,
-    /// One scale for each channel, [channels], or one for all, [].
+    /// One scale for each channel, `[channels]`, or one for all, `[]`.
     pub scales: Weight,
     /// Zero points of the shape of the scales, in the type of the codes; 0 where absent.
     pub zero_points: Option<Weight>,

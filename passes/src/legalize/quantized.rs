@@ -191,7 +191,7 @@ fn is_quantized(graph: &Graph, value: ValueId) -> bool {
 struct Matrix {
     /// [in, out], with rows repeated for columns that are split.
     codes: Weight,
-    /// Floats, [out] or [].
+    /// Floats, `[out]` or `[]`.
     scales: Weight,
     /// As the scales.
     zero_points: Option<Weight>,

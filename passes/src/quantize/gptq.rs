@@ -7,7 +7,7 @@ use rayon::prelude::*;
 /// tokens, MiniLM was further from float32 on other texts.
 const DAMPING: f64 = 0.1;
 
-/// The codes of `weights`, f32 [features, columns], for `scales` [features] and the sum of outer products of inputs,
+/// The codes of `weights`, f32 [features, columns], for `scales` `[features]` and the sum of outer products of inputs,
 /// f64 [columns, columns]: i8 codes from -127 to 127, [features, columns]. Columns are rounded in the order of their
 /// diagonal, the largest first. The same arguments give the same codes on any number of threads.
 #[must_use]

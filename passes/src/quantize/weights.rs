@@ -27,7 +27,7 @@ fn largest_code(codes: DType) -> f32 {
 /// How many scales are tried for the least error.
 const CANDIDATES: usize = 50;
 
-/// The scales of a float32 matrix for its output features, which are indices of `axis`: f32, [features].
+/// The scales of a float32 matrix for its output features, which are indices of `axis`: f32, `[features]`.
 ///
 /// # Errors
 /// When the weight cannot be read.

@@ -9,7 +9,7 @@ use super::miss;
 /// What codes stand for: constant scales and zero points.
 #[derive(Clone, Debug)]
 pub(super) struct Scheme {
-    /// Floats, [channels] or [].
+    /// Floats, `[channels]` or `[]`.
     pub(super) scales: Weight,
     /// Of the type of the codes and the shape of the scales; absent where all are 0.
     pub(super) zero_points: Option<Weight>,
