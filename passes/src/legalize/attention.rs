@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, MatMul, Reshape, Softmax, Transpose, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
+use super::attention_codes::Codes;
 use super::{SWAP_TOKENS, cast_attention, dim, mask};
 use crate::build::Builder;
 use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
@@ -89,7 +90,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             return Ok(Step::Replace(vec![cast_attention::lower(&mut l, &attention, swap)?]));
         }
         let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
-        let form = Form { groups, swap, wide: options.attention_fp32 };
+        let codes = Codes::of(l.graph, &attention, options);
+        let form = Form { groups, swap, wide: options.attention_fp32, codes };
         Ok(Step::Replace(lower(&mut l, &attention, form)?))
     })?;
     graph.compact();
@@ -141,14 +143,22 @@ struct Form {
     swap: bool,
     /// Products are computed in float32.
     wide: bool,
+    /// Queries and keys that are multiplied as codes.
+    codes: Option<Codes>,
 }
 
 /// The results of an attention.
 fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<Vec<ValueId>, BuildError> {
-    let Form { groups, swap, wide } = form;
+    let Form { groups, swap, wide, codes } = form;
     let heads = Heads::split(l, attention, wide)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
-    let products = heads.products(l)?;
+    let products = match codes {
+        Some(codes) => codes.products(l, attention, |l, q| {
+            let size = l.graph.ty(q).shape[3].clone();
+            heads.grouped(l, q, size)
+        })?,
+        None => heads.products(l)?,
+    };
     let products = if groups { products } else { heads.apart(l, products, keys.clone())? };
     let dtype = l.graph.ty(products).dtype;
     let mut scores = l.widened(products)?;
