@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use planish_ir::ops::{
-    Attention, BinaryKind, Concat, Expand, Flag, MaskedSoftmax, MatMul, Reshape, Softmax, Transpose, UnaryKind,
+    Attention, BinaryKind, Concat, Expand, Flag, MaskedSoftmax, MatMul, Reshape, Select, Softmax, Transpose, UnaryKind,
 };
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
@@ -23,7 +23,8 @@ pub const LOWER_ATTENTION: Pass = Pass {
               float32, in which a row whose keys are all left out stays uniform. Keys that the attention returns stay \
               unscaled. Query heads that share a head of keys are multiplied with it as one matrix, so that the keys \
               are not repeated. Where the operands are transposed from [sequence, batch, features], heads are split \
-              from that order. For target ort, a mask is added only where it leaves out a key of the batch: an If chooses. From opset 23 on, \
+              from that order. For target ort, queries and keys that are the numbers of codes are multiplied as codes \
+              (MatMulIntegerToFloat), and a mask is added only where it leaves out a key of the batch: an If chooses. From opset 23 on, \
               attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
               mask and causality as an addend. Other targets take products. With --attention-fp32, queries, keys and values \
@@ -74,11 +75,17 @@ pub(crate) const ATTENTION_OPSET: u32 = 23;
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
     let keep_caches = options.fusion && whole_with_cache && options.opset >= ATTENTION_OPSET;
+    let skips_mask = options.fusion && options.target.skips_masks;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
-        let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
-        let mut l = Builder::at(graph, like);
+        let (attention, mut l) = match graph.node(node).op.clone() {
+            Op::Attention(attention) => (attention, Builder::at(graph, like)),
+            Op::MaskedSoftmax(op) if !skips_mask => {
+                return Ok(Step::Replace(vec![without_branch(&mut Builder::at(graph, like), op)?]));
+            }
+            _ => return Ok::<_, PassError>(Step::Keep),
+        };
         let kernel = l.graph.ty(like).dtype == DType::F32 && l.graph.ty(attention.k).shape.rank() == 3;
         // Where heads share keys, products of grouped queries are as fast.
         let apart = attention.kv_heads() == attention.heads;
@@ -94,12 +101,19 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         }
         let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
         let codes = Codes::of(l.graph, &attention, options);
-        let skips_mask = options.fusion && options.target.skips_masks;
         let form = Form { groups, swap, wide: options.attention_fp32, codes, skips_mask };
         Ok(Step::Replace(lower(&mut l, &attention, form)?))
     })?;
     graph.compact();
     Ok(lowered.into())
+}
+
+/// The softmax of scores and an addend, which is 0 where nothing is masked.
+fn without_branch(l: &mut Builder<'_, '_>, op: MaskedSoftmax) -> Result<ValueId, BuildError> {
+    let zero = l.scalar(op.x, 0.0);
+    let addend = l.emit(Select { condition: op.masked, a: op.addend, b: zero })?;
+    let x = l.binary(BinaryKind::Add, op.x, addend)?;
+    l.emit(Softmax { x })
 }
 
 /// Whether ONNX's Attention does this, once what is left out is a bias. A softcap is not the same there:

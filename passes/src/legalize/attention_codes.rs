@@ -47,7 +47,8 @@ impl Codes {
         let q = split_heads(l, q, attention.heads, [0, 2, 1, 3])?;
         let q = grouped(l, q)?;
         let k = split_heads(l, k, attention.kv_heads(), [0, 2, 3, 1])?;
-        let scale = |l: &mut Builder<'_, '_>, scale: f64| l.graph.weight_part(Weight::scalar(DType::F32, scale), l.like);
+        let scale =
+            |l: &mut Builder<'_, '_>, scale: f64| l.graph.weight_part(Weight::scalar(DType::F32, scale), l.like);
         let q_scale = scale(l, self.queries.scale * attention.scale.0);
         let k_scale = scale(l, self.keys.scale);
         let keys = l.graph.ty(k).shape[3].clone();

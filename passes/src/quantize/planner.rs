@@ -6,8 +6,8 @@ use planish_ir::{DType, Graph, Op};
 use rayon::prelude::*;
 use regex::Regex;
 
-use super::sites::{MIN_FEATURES, Site, layer, name, sites};
 use super::attention;
+use super::sites::{MIN_FEATURES, Site, layer, name, sites};
 use super::smooth::smooth_factors;
 use super::split::split_columns;
 use super::trial::Trial;

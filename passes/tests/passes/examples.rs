@@ -18,7 +18,7 @@ fn quantization() -> Quantization {
     let activation =
         Activation::Static { codes: DType::U8, scale: 0.25, zero_point: 128, split: vec![1], smooth: vec![] };
     let input = PlannedInput { value: "x".to_owned(), layers: vec!["y".to_owned()], activation };
-    Quantization { plan: Plan { inputs: vec![input] }, ..Quantization::default() }
+    Quantization { plan: Plan { inputs: vec![input], ..Plan::default() }, ..Quantization::default() }
 }
 
 #[test]

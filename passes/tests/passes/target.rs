@@ -21,6 +21,7 @@ static TOY: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     quantized: planish_passes::QuantizedForm::Pairs,
+    skips_masks: false,
     attention_between_casts: CastAttention::Products,
     absorbs_biases: false,
     substitutes_kernels: false,

@@ -1,8 +1,8 @@
 //! Products with weights, norms, and the layers that transformers are made of.
 
 use planish_ir::ops::{
-    BinaryKind, Embedding, Flag, Gelu, GeluForm, LayerNorm, Linear, MatMul, Real, RmsNorm, Softmax, Transpose,
-    UnaryKind,
+    BinaryKind, Embedding, Flag, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, Real, RmsNorm, Softmax,
+    Transpose, UnaryKind,
 };
 use planish_ir::{DType, Dim, ValueId};
 
@@ -51,7 +51,12 @@ impl Growing {
                 let weight = self.weight(b, &[self.features(x)?]);
                 self.emit(RmsNorm { x, weight, eps: Real(0.01) })
             }
-            0 => self.emit(Softmax { x }),
+            0 if b < 128 => self.emit(Softmax { x }),
+            0 => {
+                let addend = self.partner(x, b, false)?;
+                let masked = self.numbers(DType::Bool, &[f64::from(b % 2)]);
+                self.emit(MaskedSoftmax { x, addend, masked })
+            }
             1 => self.layer_norm(x, b),
             2 => self.emit(Gelu { x, form: GeluForm::Erf }),
             _ => self.emit(Gelu { x, form: GeluForm::Tanh }),

@@ -17,6 +17,7 @@ impl Growing {
             Op::Linear(_)
                 | Op::MatMul(_)
                 | Op::Softmax(_)
+                | Op::MaskedSoftmax(_)
                 | Op::LayerNorm(_)
                 | Op::RmsNorm(_)
                 | Op::Gelu(_)

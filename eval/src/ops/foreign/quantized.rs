@@ -1,6 +1,8 @@
 //! Products of quantized matrices that ONNX Runtime adds (its docs/ContribOperators.md), with results of floats.
 
 use planish_ir::DType;
+use planish_ir::ops::Setting;
+use planish_ir::weight::code_range;
 
 use super::norm::scale;
 use super::quantize::{Dynamic, product};
@@ -22,8 +24,33 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
             let factor = of_numbers(DType::F32, &[], &[scale.into()])?;
             one(floats(node, Codes { codes: &codes, zero: Some(&zero) }, &factor, [1, 2, 3, 4])?)
         }
+        "QGemm" => one(gemm(node)?),
         _ => Ok(None),
     }
+}
+
+/// The product of quantized matrices, plus a bias that counts in the product of both scales; quantized where a scale is
+/// given for that.
+fn gemm(node: &Node<'_>) -> Result<Tensor, String> {
+    let set = |name| matches!(node.op.setting(name), Some(Setting::Int(1)));
+    if set("transA") || set("transB") || node.float("alpha", 1.0) != 1.0 {
+        return Err("only a plain product is computed".to_owned());
+    }
+    let (shape, sums) = product(node, node.operand(0)?, Some(node.operand(2)?), node.operand(3)?, node.optional(5))?;
+    let mut values: Vec<f64> = sums.into_iter().map(|sum| sum as f64).collect();
+    if let Some(bias) = node.optional(6) {
+        scale(&mut values, &shape, bias, |v, b| v + b)?;
+    }
+    for by in [node.operand(1)?, node.operand(4)?] {
+        scale(&mut values, &shape, by, |v, s| v * s)?;
+    }
+    let Some(by) = node.optional(7) else { return of_numbers(DType::F32, &shape, &values) };
+    let zero = node.operand(8)?;
+    scale(&mut values, &shape, by, |v, s| (v / s).round_ties_even())?;
+    scale(&mut values, &shape, zero, |v, z| v + z)?;
+    let (least, largest) = code_range(zero.dtype()).ok_or("its zero point has no codes")?;
+    let codes: Vec<i128> = values.into_iter().map(|v| i128::from((v as i64).clamp(least, largest))).collect();
+    of_integers(zero.dtype(), shape, &codes)
 }
 
 /// A quantized matrix.

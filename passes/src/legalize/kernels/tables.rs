@@ -231,6 +231,8 @@ mod tests {
 
     /// The line of a table of kernels for a mnemonic.
     fn line<'a>(kernels: &'a str, mnemonic: &str) -> Vec<&'a str> {
+        // The tables have no operators with graphs of their own.
+        let mnemonic = if mnemonic == "masked_softmax" { "softmax" } else { mnemonic };
         let operator = operator(mnemonic).unwrap();
         let fields = kernels.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let mut lines = fields.filter(|fields| fields[0] == operator);

@@ -49,11 +49,7 @@ impl Lowering {
         Ok(found)
     }
 
-    fn columns_ahead(
-        &mut self,
-        graph: &mut Rewriter<'_>,
-        quantize: &FakeQuantize,
-    ) -> Result<Option<Ahead>, PassError> {
+    fn columns_ahead(&mut self, graph: &mut Rewriter<'_>, quantize: &FakeQuantize) -> Result<Option<Ahead>, PassError> {
         let (Some(scale), DType::U8, false) = (quantize.scale, quantize.to, quantize.split.0.is_empty()) else {
             return Ok(None);
         };
@@ -69,9 +65,10 @@ impl Lowering {
         let units: Vec<f64> = columns.iter().map(|column| product.input * product.scales[*column]).collect();
         // Codes behind have the range of u8, those before them what the zero point leaves of it.
         let start = |before: usize| (largest as f64 + 255.0 * (before - 1) as f64) * scale;
-        let offsets = parts.iter().zip(&units).map(|((column, before), unit)| {
-            ((product.bias[*column] - start(*before)) / unit).round_ties_even()
-        });
+        let offsets = parts
+            .iter()
+            .zip(&units)
+            .map(|((column, before), unit)| ((product.bias[*column] - start(*before)) / unit).round_ties_even());
         let offsets: Vec<f64> = offsets.collect();
         let held = |offset: &f64| (f64::from(i32::MIN / 2)..f64::from(i32::MAX / 2)).contains(offset);
         let Some(weight) = product.weight.gather(1, &columns).filter(|_| offsets.iter().all(held)) else {
@@ -83,21 +80,12 @@ impl Lowering {
         let zeros = vec![0.0; columns.len()];
         let parts = [vector(DType::F32, &scales), vector(DType::I8, &zeros), vector(DType::I32, &offsets)];
         let [Some(scales), Some(zeros), Some(offsets)] = parts else { return Ok(None) };
-        let mut coded = self.columns(&mut Builder::at(graph, at), quantize, at, scale)?;
+        let mut coded = self.columns(&mut Builder::at(graph, at), quantize, scale)?;
         let l = &mut Builder::at(graph, at);
         let [weight, scales, zeros, offsets] = [weight, scales, zeros, offsets].map(|w| l.graph.weight_part(w, at));
         let none = l.graph.weight_part(Weight::scalar(DType::U8, 0.0), at);
-        let inputs = [
-            product.codes,
-            product.scale,
-            product.zero_point,
-            weight,
-            scales,
-            zeros,
-            offsets,
-            coded.scale,
-            none,
-        ];
+        let inputs =
+            [product.codes, product.scale, product.zero_point, weight, scales, zeros, offsets, coded.scale, none];
         let width = l.graph.ty(coded.codes).shape.rank() - 1;
         let ty = TensorType::new(DType::U8, l.graph.ty(coded.codes).shape.with_dim(width, dim(columns.len())));
         let alpha = vec![("alpha".to_owned(), Setting::Float(planish_ir::ops::Real(1.0)))];
@@ -135,7 +123,8 @@ impl Ahead {
         let of = |numbers: &[f64], feature: usize| numbers[if numbers.len() == 1 { 0 } else { feature }];
         let biases: Vec<f64> = (0..shape[1])
             .map(|feature| {
-                let sum: f64 = codes.iter().skip(feature).step_by(shape[1]).map(|code| code - of(&zeros, feature)).sum();
+                let sum: f64 =
+                    codes.iter().skip(feature).step_by(shape[1]).map(|code| code - of(&zeros, feature)).sum();
                 own[feature] + self.shift * sum * of(&scales, feature)
             })
             .collect();

@@ -110,34 +110,44 @@ impl Lowering {
 
     /// Codes with a scale that is known.
     fn fixed(&self, l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result<Coded, PassError> {
-        let mut coded = self.columns(l, quantize, quantize.x, scale)?;
+        let mut coded = self.columns(l, quantize, scale)?;
         let zero = quantize.zero_point.unwrap_or(0);
         let (least, largest) = code_range(quantize.to).unwrap_or((0, 0));
         let range = ((least - zero) as f64 * scale, (largest - zero) as f64 * scale);
         if let Some(rest) = beyond(l, quantize, range)? {
-            let rest = self.columns(l, quantize, rest, scale)?;
-            let axis = l.graph.ty(rest.codes).shape.rank() - 1;
-            coded.codes = l.emit(Concat { parts: vec![coded.codes, rest.codes], axis })?;
+            let rest = self.quantized(l, quantize, rest, coded.scale, coded.zero_point)?;
+            let axis = l.graph.ty(rest).shape.rank() - 1;
+            coded.codes = l.emit(Concat { parts: vec![coded.codes, rest], axis })?;
         }
         Ok(coded)
     }
 
-    /// The codes of columns, with a scale that is known and nothing behind them.
+    /// The codes of the columns, with a scale that is known and nothing behind them.
     pub(super) fn columns(
         &self,
         l: &mut Builder<'_, '_>,
         quantize: &FakeQuantize,
-        x: ValueId,
         scale: f64,
     ) -> Result<Coded, PassError> {
-        let TensorType { dtype, shape } = l.graph.ty(x).clone();
+        let dtype = l.graph.ty(quantize.x).dtype;
         let scale = l.graph.weight_part(Weight::scalar(dtype, scale), l.like);
         let zero = quantize.zero_point.unwrap_or(0);
         let zero_point = l.graph.weight_part(Weight::scalar(quantize.to, zero as f64), l.like);
+        Ok(Coded { codes: self.quantized(l, quantize, quantize.x, scale, zero_point)?, scale, zero_point })
+    }
+
+    fn quantized(
+        &self,
+        l: &mut Builder<'_, '_>,
+        quantize: &FakeQuantize,
+        x: ValueId,
+        scale: ValueId,
+        zero_point: ValueId,
+    ) -> Result<ValueId, PassError> {
+        let TensorType { dtype, shape } = l.graph.ty(x).clone();
         let operator = self.operator(l.graph, quantize.x, "QuantizeLinear", [quantize.to, dtype])?;
         let inputs = vec![Some(x), Some(scale), Some(zero_point)];
-        let codes = foreign(l, operator, inputs, Vec::new(), vec![TensorType::new(quantize.to, shape)])?[0];
-        Ok(Coded { codes, scale, zero_point })
+        Ok(foreign(l, operator, inputs, Vec::new(), vec![TensorType::new(quantize.to, shape)])?[0])
     }
 
     /// A product of integers, with the bias.
@@ -167,15 +177,8 @@ impl Lowering {
         };
         let l = &mut Builder::at(graph, like);
         let (codes, scales, zeros) = weights(l, matrix, linear.weight);
-        let inputs = vec![
-            Some(coded.codes),
-            Some(codes),
-            Some(coded.scale),
-            Some(scales),
-            Some(coded.zero_point),
-            zeros,
-            bias,
-        ];
+        let inputs =
+            vec![Some(coded.codes), Some(codes), Some(coded.scale), Some(scales), Some(coded.zero_point), zeros, bias];
         Ok(foreign(l, (MICROSOFT, "MatMulIntegerToFloat", 1), inputs, Vec::new(), vec![result])?[0])
     }
 

@@ -1,6 +1,8 @@
 //! A softmax whose mask is added only where it leaves something out, as target `ort` writes it.
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, Expand, Reduce, ReduceKind, Reshape, Select, Softmax, Unary, UnaryKind};
+use planish_ir::ops::{
+    Binary, BinaryKind, Cast, Expand, Reduce, ReduceKind, Reshape, Select, Softmax, Unary, UnaryKind,
+};
 use planish_ir::{Graph, Op, ValueId};
 
 use super::super::super::is_default;
