@@ -251,7 +251,7 @@ fn a_build_may_end_at_every_step() {
     };
     let other = BuildOptions { hardware_compatibility: Some(HardwareCompatibility::Same), ..ada() };
     let small = BuildOptions { workspace: Some(1 << 20), ..ada() };
-    let turing = BuildOptions { capabilities: vec![Capability::Sm75], workspace: Some(1), ..BuildOptions::default() };
+    let turing = BuildOptions { capabilities: vec![Capability::Sm75], ..BuildOptions::default() };
     let cancelling = Count { cancel: true, ..Count::default() };
     let all = usize::MAX;
     for _ in 0..2 {
@@ -262,7 +262,9 @@ fn a_build_may_end_at_every_step() {
         assert!(matches!(step(&onnx, &profiles, &turing, &(), all), Err(BuildError::Failed { .. })));
         assert!(matches!(step(&onnx, &profiles, &ada(), &cancelling, all), Err(BuildError::Cancelled)));
         assert!(matches!(step(&onnx, &profiles, &ada(), &(), 0), Err(BuildError::Write(_))));
-        step(&onnx, &profiles, &small, &(), all).unwrap();
+        let Err(BuildError::Failed { reason, .. }) = step(&onnx, &profiles, &small, &(), all) else { panic!() };
+        assert!(reason.ends_with("--workspace 1MiB is too small for this model"), "{reason}");
+        step(&onnx, &profiles, &ada(), &(), all).unwrap();
     }
 }
 

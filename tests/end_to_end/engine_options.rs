@@ -162,11 +162,10 @@ mod built {
         let out = folder.path().join("out");
         compiled("bert", &out, &["--gpu", "sm89", "--fp16", "--keep-onnx"]).exits(0, &[]);
         edit(&out.join("planish.json"), |manifest| manifest["parts"][0]["engine"]["stripped"] = true.into());
-        let refused = ["engine of model without its weights", "planish refit-engine"];
-        planish(["verify", text(&out)]).exits(1, &refused);
         let inputs = folder.path().join("inputs.safetensors");
         fs::write(&inputs, b"\x02\0\0\0\0\0\0\0{}").unwrap();
-        planish(["run", text(&out), "--inputs", text(&inputs)]).exits(1, &refused);
+        planish(["run", text(&out), "--inputs", text(&inputs)])
+            .exits(1, &["engine of model without its weights", "planish refit-engine"]);
         planish(["verify", text(&out), "--runtime", "ort"]).exits(0, &[]);
     }
 
