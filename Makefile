@@ -239,9 +239,9 @@ gpu-check: build ## compile goldens for GPU_TARGETS, verify them on the GPU, and
 
 # Needs valgrind. The suppressions are for a read past a string in glibc's own loader.
 .PHONY: valgrind-tensorrt
-valgrind-tensorrt: deps ## run the tests of TensorRT-RTX's builder in valgrind: building, refusals, cancelling
+valgrind-tensorrt: deps ## run the tests of TensorRT-RTX's builder in valgrind: building, refusals, cancelling, leaks
 	cargo test -p planish-runtimes --features tensorrt-rtx --test tensorrt --no-run $(CARGO_FLAGS)
-	cd runtimes && valgrind --error-exitcode=9 --leak-check=no --suppressions=../tools/valgrind.supp \
+	cd runtimes && valgrind --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --suppressions=../tools/valgrind.supp \
 	  $$(ls -t $(abspath $(TARGET_DIR))/debug/deps/tensorrt-* | grep -v '\.d$$' | head -1) --test-threads 1
 
 .PHONY: fuzz

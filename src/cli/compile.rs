@@ -25,7 +25,6 @@ use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
 use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
-use crate::quantize::QuantizeOptions;
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, verify_compiled};
 
@@ -198,7 +197,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
-    arguments.engine.check(&products(quantize.as_ref(), half, &source))?;
+    arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;
     let folder =
         arguments.output.clone().unwrap_or_else(|| default_folder(&source, backend, half, arguments.runtime_package));
     if arguments.stop_after.is_none() {
@@ -290,14 +289,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         &arguments.engine,
         &engine::FinishContext { settings: &settings, force, json, start },
     )
-}
-
-/// The element types of the products that a compiled model has in any case.
-fn products(quantize: Option<&QuantizeOptions>, half: Option<Half>, source: &SourceModel) -> Vec<DType> {
-    let codes = quantize.map(|quantize| quantize.settings.codes);
-    // Products of an ONNX graph are in the types of that graph.
-    let whole = source.opset().is_none().then_some(DType::F32);
-    codes.into_iter().chain(half.map(Half::dtype).or(whole)).collect()
 }
 
 /// How the data of `--calibrate` is run.

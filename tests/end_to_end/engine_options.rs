@@ -45,7 +45,7 @@ fn the_command_that_builds_the_engines_has_their_options() {
     );
     assert!(done.stderr.contains(&command), "{}", done.stderr);
     let lines: Vec<&str> = done.stderr.lines().collect();
-    assert!(lines[0].starts_with("warning: no TensorRT") && lines[0].ends_with("and no engine"), "{lines:?}");
+    assert!(lines[0].starts_with("warning: ") && lines[0].ends_with("and no engine"), "{lines:?}");
     let error = lines.iter().position(|line| line.starts_with("error: the builder of engines is unavailable")).unwrap();
     assert!(lines.last().unwrap().contains(&command) && error + 1 < lines.len(), "the cause comes first: {lines:?}");
 }
@@ -102,7 +102,8 @@ mod built {
             compiled("bert", &out, options).exits(2, &[reason]);
         }
         assert_eq!(names(folder.path()), [""; 0]);
-        compiled("bert", &out, &[&NOWHERE[..], &["--bf16"]].concat()).exits(4, &[]);
+        let done = compiled("bert", &out, &[&NOWHERE[..], &["--bf16"]].concat()).exits(4, &[]);
+        assert!(!done.stderr.contains("cannot load the artifact"), "{}", done.stderr);
         planish(["build-engine", text(&out), "--gpu", "sm75"]).exits(2, &["no products of bfloat16"]);
         compiled("bert", &out, &["--gpu", "sm75", "--fp16"]).exits(0, &[]);
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use planish_ir::DType;
+use planish_passes::Half;
 use planish_runtimes::tensorrt::{
     BuildOptions, Capability, ENTERPRISE, Flag, HardwareCompatibility, Tiling, bytes_of, bytes_text,
 };
@@ -17,6 +18,8 @@ use super::{Usage, print};
 use crate::artifact::manifest::Manifest;
 use crate::backend::RuntimeSettings;
 use crate::engine::{EngineOptions, Profiles, default_gpus, refused, shell_word, trtexec};
+use crate::quantize::QuantizeOptions;
+use crate::source::SourceModel;
 
 pub(super) use console::EngineConsole;
 pub(super) use finish::{FinishContext, check_builder, finish};
@@ -211,6 +214,14 @@ impl EngineArguments {
 fn size(text: &str) -> Result<usize, String> {
     let size = bytes_of(text).and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
     size.ok_or_else(|| "expected a size, e.g. 4GiB, 512M or a number of bytes".to_owned())
+}
+
+/// The element types of the products that a compiled model has in any case.
+pub(super) fn products(quantize: Option<&QuantizeOptions>, half: Option<Half>, source: &SourceModel) -> Vec<DType> {
+    let codes = quantize.map(|quantize| quantize.settings.codes);
+    // Products of an ONNX graph are in the types of that graph.
+    let whole = source.opset().is_none().then_some(DType::F32);
+    codes.into_iter().chain(half.map(Half::dtype).or(whole)).collect()
 }
 
 /// Says that options are for another target.
