@@ -10,6 +10,7 @@ use crate::support::{golden, names, planish, planish_compile, repository, scratc
 const PACKAGE: [&str; 2] = ["--runtime-package", "triton"];
 
 /// Says that this planish builds engines that the server does not load.
+#[cfg(feature = "tensorrt-rtx")]
 const OTHER_PRODUCT: &str = "loads engines of TensorRT, and this planish builds engines of TensorRT-RTX";
 
 fn manifest(out: &Path) -> Value {
