@@ -62,7 +62,7 @@ test: deps ## run all tests
 	then cargo nextest run --workspace $(CARGO_FLAGS) && cargo test --workspace --doc $(CARGO_FLAGS); \
 	else cargo test --workspace $(CARGO_FLAGS); fi
 
-# The library is NVIDIA's lean runtime, which loads engines; the whole of TensorRT is in no package index.
+# The library is NVIDIA's lean runtime, which loads engines; PyPI has no wheel of the whole of TensorRT that make deps could pin.
 .PHONY: test-tensorrt
 test-tensorrt: ## test the binding of TensorRT (the product for data centers) instead of TensorRT-RTX
 	@python3 tools/deps.py --with tensorrt-lean
@@ -231,7 +231,7 @@ gpu-check: build ## compile goldens for GPU_TARGETS, verify them on the GPU, and
 	  $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 --no-cuda-graph && \
 	  $(PLANISH) compile $$bert -o $$out-streaming --target trt --fp16 --weight-streaming && \
 	  $(PLANISH) verify $$out-streaming --weight-streaming-budget 50% && \
-	  $(PLANISH) compile $$bert -o $$out-stripped --target trt --fp16 --strip-weights --keep-onnx && \
+	  $(PLANISH) compile $$bert -o $$out-stripped --target trt --fp16 --strip-weights && \
 	  $(PLANISH) refit-engine $$out-stripped && $(PLANISH) verify $$out-stripped && \
 	  $(PLANISH) compile $$bert -o $$out-fp32 --target trt --fp16 --attention-fp32 && \
 	  $(PLANISH) verify $$out-fp32 && $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 $$out-fp32 ;; \
@@ -239,9 +239,9 @@ gpu-check: build ## compile goldens for GPU_TARGETS, verify them on the GPU, and
 
 # Needs valgrind. The suppressions are for a read past a string in glibc's own loader.
 .PHONY: valgrind-tensorrt
-valgrind-tensorrt: deps ## run the tests of TensorRT-RTX's builder in valgrind: building, refusals, cancelling
+valgrind-tensorrt: deps ## run the tests of TensorRT-RTX's builder in valgrind: building, refusals, cancelling, leaks
 	cargo test -p planish-runtimes --features tensorrt-rtx --test tensorrt --no-run $(CARGO_FLAGS)
-	cd runtimes && valgrind --error-exitcode=9 --leak-check=no --suppressions=../tools/valgrind.supp \
+	cd runtimes && valgrind --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --suppressions=../tools/valgrind.supp \
 	  $$(ls -t $(abspath $(TARGET_DIR))/debug/deps/tensorrt-* | grep -v '\.d$$' | head -1) --test-threads 1
 
 .PHONY: fuzz

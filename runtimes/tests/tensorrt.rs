@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, Placement};
 use planish_runtimes::tensorrt::{
-    BuildError, BuildOptions, Built, Capability, InputRange, Library, Plan, PlanError, Profile, Progress, accepts,
-    build, devices,
+    BuildError, BuildOptions, Built, Capability, FLAGS, Flag, HardwareCompatibility, InputRange, Library, Plan,
+    PlanError, Profile, Progress, accepts, build, devices,
 };
 use planish_testing::scratch;
 
@@ -79,7 +79,9 @@ fn an_engine_is_built_and_its_header_says_for_what() {
         std::fs::write(&path, bytes).unwrap();
         Plan::read(&path).unwrap_err().to_string()
     };
-    let again = "; copy it again, or build it again with `planish build-engine`";
+    let build =
+        "build it again: with `planish build-engine` if the artifact has its ONNX files, else with `planish compile`";
+    let again = format!("; copy it again, or {build}");
     let length = whole.len();
     assert_eq!(
         cut(&whole[..length - 1]),
@@ -94,10 +96,18 @@ fn an_engine_is_built_and_its_header_says_for_what() {
     older.version.minor -= 1;
     let PlanError::Version { built, present } = older.runs_on(library().version, None).unwrap_err() else { panic!() };
     assert_eq!((built.minor, present), (6, library().version));
-    let device = planish_runtimes::tensorrt::Device { name: "A GPU".to_owned(), capability: 120 };
+    let on = |capability| {
+        let device = planish_runtimes::tensorrt::Device { name: "A GPU".to_owned(), capability };
+        plan.runs_on(library().version, Some(&device)).unwrap_err().to_string()
+    };
     assert_eq!(
-        plan.runs_on(library().version, Some(&device)).unwrap_err().to_string(),
-        "the engine was built for sm89 and the GPU is A GPU (sm120); build it again with --gpu sm120"
+        on(120),
+        format!("the engine was built for sm89 and the GPU is A GPU (sm120); {build}, with --gpu sm120")
+    );
+    assert_eq!(
+        on(90),
+        "the engine was built for sm89 and the GPU is A GPU (sm90); TensorRT-RTX has no engines for sm90; this GPU needs \
+         TensorRT, and a planish that is built for it"
     );
 }
 
@@ -222,10 +232,40 @@ fn weights_that_can_be_replaced_need_a_driver() {
 
 #[test]
 fn flags_are_taken_by_name() {
-    let flagged = |flags| BuildOptions { flags, ..ada() };
-    build_layer(&rows(1, 8, 32), &flagged(vec!["STRICT_NANS", "DEBUG"]), &()).unwrap();
-    let unknown = build_layer(&rows(1, 8, 32), &flagged(vec!["FP16"]), &()).err().unwrap().to_string();
-    assert!(unknown.contains("does not take FP16: there is no such flag; there are DEBUG"), "{unknown}");
+    // Not those that need a GPU, a lean runtime or a timing cache.
+    let taken = |flag: &&Flag| !flag.refits() && !flag.name.contains("LEAN") && !flag.name.contains("MISS");
+    let flags: Vec<&'static Flag> = FLAGS.iter().filter(taken).collect();
+    assert!(flags.iter().any(|flag| flag.name == "DISTRIBUTIVE_INDEPENDENCE"));
+    build_layer(&rows(1, 8, 32), &BuildOptions { flags, ..ada() }, &()).unwrap();
+    let unknown = Flag::named("FP16").err().unwrap();
+    assert!(unknown.starts_with("there is no such flag; there are DEBUG"), "{unknown}");
+}
+
+/// Each way out of a build drops what there is by then, and the next build does not see it.
+#[test]
+fn a_build_may_end_at_every_step() {
+    let (folder, profiles) = (scratch(), rows(1, 8, 32));
+    let onnx = export(folder.path(), LAYER);
+    let step = |onnx: &Path, profiles: &[Profile], options: &BuildOptions, progress: &dyn Progress, room: usize| {
+        build(library(), onnx, profiles, options, progress, &mut Full(room)).map(drop)
+    };
+    let other = BuildOptions { hardware_compatibility: Some(HardwareCompatibility::Same), ..ada() };
+    let small = BuildOptions { workspace: Some(1 << 20), ..ada() };
+    let turing = BuildOptions { capabilities: vec![Capability::Sm75], ..BuildOptions::default() };
+    let cancelling = Count { cancel: true, ..Count::default() };
+    let all = usize::MAX;
+    for _ in 0..2 {
+        let parsed = step(&folder.path().join("none.onnx"), &profiles, &ada(), &(), all);
+        assert!(matches!(parsed, Err(BuildError::Refused { .. })));
+        assert!(matches!(step(&onnx, &profiles, &other, &(), all), Err(BuildError::Option { .. })));
+        assert!(matches!(step(&onnx, &rows(9, 8, 32), &ada(), &(), all), Err(BuildError::Profile { .. })));
+        assert!(matches!(step(&onnx, &profiles, &turing, &(), all), Err(BuildError::Failed { .. })));
+        assert!(matches!(step(&onnx, &profiles, &ada(), &cancelling, all), Err(BuildError::Cancelled)));
+        assert!(matches!(step(&onnx, &profiles, &ada(), &(), 0), Err(BuildError::Write(_))));
+        let Err(BuildError::Failed { reason, .. }) = step(&onnx, &profiles, &small, &(), all) else { panic!() };
+        assert!(reason.ends_with("--workspace 1MiB is too small for this model"), "{reason}");
+        step(&onnx, &profiles, &ada(), &(), all).unwrap();
+    }
 }
 
 /// TensorRT-RTX 1.7 orders some records by addresses: a few hundred bytes of two builds may differ.

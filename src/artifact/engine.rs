@@ -28,6 +28,12 @@ pub struct EngineManifest {
     pub profiles: usize,
     /// How many layers it has.
     pub layers: LayerCounts,
+    /// Whether it was built without the weights that can be replaced, and has none in their place yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub stripped: bool,
+    /// Whether its weights can be replaced by others.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub refittable: bool,
 }
 
 /// The layers of an engine, counted.
@@ -49,6 +55,12 @@ impl PartManifest {
 }
 
 impl Manifest {
+    /// Whether a part has an engine.
+    #[must_use]
+    pub fn has_engines(&self) -> bool {
+        self.parts.iter().any(|part| part.engine.is_some())
+    }
+
     /// Records the engine of a part, in place of an older one.
     #[cfg_attr(not(any(feature = "tensorrt-rtx", feature = "tensorrt")), allow(dead_code))]
     pub(crate) fn add_engine(&mut self, part: usize, engine: EngineManifest) {

@@ -123,6 +123,13 @@ impl Artifact {
                 part.name
             )
         })?;
+        if part.engine.as_ref().is_some_and(|engine| engine.stripped) {
+            let (folder, name) = (self.folder.display(), &part.name);
+            bail!(
+                "{folder} has the engine of {name} without its weights (--strip-weights); `planish refit-engine {folder}` \
+                 puts them in, on a machine with the GPU"
+            );
+        }
         Ok((Format::ENGINE, engine))
     }
 
@@ -130,7 +137,7 @@ impl Artifact {
     /// was compiled for.
     #[must_use]
     pub fn runtime(&self, settings: &RuntimeSettings) -> Box<dyn Runtime> {
-        let engines = self.backend.engines.filter(|_| self.manifest.parts.iter().any(|part| part.engine.is_some()));
+        let engines = self.backend.engines.filter(|_| self.manifest.has_engines());
         match settings.runtime.or(engines) {
             Some(make) => make(settings),
             None => self.backend.runtime(settings),

@@ -121,19 +121,22 @@ impl RuntimePackage {
             Self::Triton => {
                 let names = triton::write(artifact, profiles)?;
                 artifact.manifest.companions.extend(names);
-                Ok(None)
+                Ok(profiles.and_then(|profiles| triton::smaller_batch(&artifact.manifest.parts, profiles)))
             }
         }
     }
 
-    /// Writes the configuration of the library again for other profiles.
+    /// Writes the configuration of the library again for other profiles; returns what a user must know.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub(crate) fn configure_profiles(self, artifact: &Artifact, profiles: &Profiles) -> Result<()> {
+    pub(crate) fn configure_profiles(self, artifact: &Artifact, profiles: &Profiles) -> Result<Option<String>> {
         match self {
-            Self::Optimum | Self::Genai => Ok(()),
-            Self::Triton => triton::write(artifact, Some(profiles)).map(drop),
+            Self::Optimum | Self::Genai => Ok(None),
+            Self::Triton => {
+                triton::write(artifact, Some(profiles))?;
+                Ok(triton::smaller_batch(&artifact.manifest.parts, profiles))
+            }
         }
     }
 }

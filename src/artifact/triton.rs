@@ -110,10 +110,33 @@ pub(crate) fn write(artifact: &Artifact, profiles: Option<&Profiles>) -> Result<
 /// The largest batch that the server makes of requests: the largest one that every profile takes, or the usual one where
 /// the model has no limit. 0 where the part has no batch.
 fn largest_batch(part: &PartManifest, parts: &[PartManifest], profiles: Option<&Profiles>) -> i64 {
-    let Some(symbol) = batch(part) else { return 0 };
-    let profiles = profiles.map_or(&[][..], |profiles| profiles.part(&part.name));
-    let sizes = profiles.iter().filter_map(|profile| profile.symbols.0.get(&**symbol)).map(|range| range.max);
-    sizes.min().unwrap_or_else(|| usual_batch(parts))
+    if batch(part).is_none() {
+        return 0;
+    }
+    let batches = profiles.map_or_else(Vec::new, |profiles| batches(part, profiles));
+    batches.into_iter().min().unwrap_or_else(|| usual_batch(parts))
+}
+
+/// The largest batch of each profile of a part.
+fn batches(part: &PartManifest, profiles: &Profiles) -> Vec<i64> {
+    let Some(symbol) = batch(part) else { return Vec::new() };
+    let profiles = profiles.part(&part.name).iter();
+    profiles.filter_map(|profile| Some(profile.symbols.0.get(&**symbol)?.max)).collect()
+}
+
+/// That the server's batches are smaller than those of a profile, if they are.
+pub(crate) fn smaller_batch(parts: &[PartManifest], profiles: &Profiles) -> Option<String> {
+    parts.iter().find_map(|part| {
+        let batches = batches(part, profiles);
+        let (least, most) = (batches.iter().min()?, batches.iter().max()?);
+        (least < most).then(|| {
+            format!(
+                "max_batch_size of {} is {least}: Triton has one largest batch for all profiles, of which another one takes \
+                 {most} rows; give each --shapes the same largest batch",
+                part.name
+            )
+        })
+    })
 }
 
 /// The contents of the file of a part.

@@ -6,10 +6,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::engine::{EngineArguments, EngineConsole, files};
-use super::written::Written;
+use super::written::{Shown, Written};
 use super::{RuntimeArguments, print, print_json, short};
 use crate::artifact::Artifact;
-use crate::engine::{SymbolRanges, keeps_onnx, profiles_of, rebuild};
+use crate::engine::{SymbolRanges, keeps_onnx, products, profiles_of, rebuild};
 
 /// Build the engines of an artifact for target trt that has its ONNX files
 ///
@@ -36,19 +36,21 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
-    arguments.engine.check()?;
     let artifact = Artifact::open(&arguments.artifact)?;
+    arguments.engine.check(&products(&artifact.manifest))?;
     let profiles = profiles_of(&artifact, &arguments.shapes)?;
     // Before the commands are printed, which name the ONNX files.
     artifact.manifest.parts.iter().try_for_each(|part| artifact.file(part).map(drop))?;
     let kept = keeps_onnx(&artifact);
     arguments.engine.print_trtexec(&arguments.artifact, &artifact.manifest, &profiles, kept)?;
-    let options = arguments.engine.options(&arguments.runtime.settings(), &artifact.manifest);
+    let options = arguments.engine.options(&arguments.runtime.settings());
     let rebuilt = rebuild(&artifact, &profiles, &options, &EngineConsole::new())?;
     let (manifest, reports) = (rebuilt.artifact.manifest.clone(), rebuilt.reports.clone());
     let folder = rebuilt.publish()?;
-    if arguments.json {
-        return print_json(&Written::new(Some(&folder), &manifest, &[]).with_engines(&reports));
+    match arguments.engine.shown(arguments.json) {
+        Shown::Json => return print_json(&Written::new(Some(&folder), &manifest, &[]).with_engines(&reports)),
+        Shown::Nothing => return Ok(()),
+        Shown::Summary => {}
     }
     let seconds = start.elapsed().as_secs_f64();
     let head = format!("{}: {}, target {}\n", short(&folder).display(), manifest.architecture, manifest.target);

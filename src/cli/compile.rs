@@ -13,20 +13,18 @@ use planish_ir::{DType, Graph};
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Half, Logits, Options, PASSES, Padding};
-use planish_runtimes::Unavailable;
 
-use super::engine::{EngineArguments, EngineConsole, no_engines, unfinished};
-use super::written::{Written, finish};
+use super::engine::{self, EngineArguments, check_builder, no_engines};
+use super::written::{Shown, Written, finish};
 use super::{
     RuntimeArguments, Usage, VerificationFailed, backend, import::ImportArguments, note, precision::PrecisionArguments,
-    print, print_json, quantization::QuantizationArguments, short, warn,
+    print, print_json, quantization::QuantizationArguments, warn,
 };
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
 use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
-use crate::engine::build_engines;
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, verify_compiled};
 
@@ -180,7 +178,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if arguments.verify {
         // Before work that a missing runtime would make useless.
         backend.runtime_for(computes, &settings).check()?;
-    } else if lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
+    } else if backend.engines.is_none() && lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
         let name = backend.runtime(&settings).name();
         note(&format!("`{name}` cannot load the artifact: it has no kernels for {}", spelled(computes)));
     }
@@ -191,18 +189,24 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
         return Err(no_engines(option, backend.target.name));
     }
-    arguments.engine.check()?;
     if let Some(reason) = arguments.runtime_package.refuses(backend) {
         return Err(Usage(reason).into());
     }
+    if backend.engines.is_some() && !SourceModel::is_file_of_graph(&arguments.model) {
+        arguments.import.refuse_shapes()?;
+    }
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
+    arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;
     let folder =
         arguments.output.clone().unwrap_or_else(|| default_folder(&source, backend, half, arguments.runtime_package));
     if arguments.stop_after.is_none() {
         // Before the model is calibrated and lowered.
         check_output(&source, &folder, arguments.force)
             .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
+        if backend.engines.is_some() {
+            check_builder(&arguments.engine, &settings, &folder, arguments.force)?;
+        }
     }
     let attention_fp32 = arguments.precision.attention_fp32;
     let least = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
@@ -276,20 +280,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
     }
     let Some(profiles) = compiled.profiles.take() else {
-        return finish(compiled, &[], arguments.json, written);
+        return finish(compiled, &[], if arguments.json { Shown::Json } else { Shown::Summary }, written);
     };
-    let target = compiled.draft.target().to_owned();
-    arguments.engine.print_trtexec(&target, &compiled.artifact.manifest, &profiles, false)?;
-    let options = arguments.engine.options(&settings, &compiled.artifact.manifest);
-    match build_engines(&mut compiled.artifact, &profiles, &options, &EngineConsole::new()) {
-        Ok(reports) => finish(compiled, &reports, arguments.json, start.elapsed()),
-        // The artifact lacks what this machine cannot make of it.
-        Err(error) if error.chain().any(|cause| cause.is::<Unavailable>()) => {
-            finish(compiled, &[], arguments.json, written)?;
-            Err(error.context(unfinished(&short(&target))))
-        }
-        Err(error) => Err(error.context(context())),
-    }
+    let (force, json) = (arguments.force, arguments.json);
+    engine::finish(
+        compiled,
+        &profiles,
+        &arguments.engine,
+        &engine::FinishContext { settings: &settings, force, json, start },
+    )
 }
 
 /// How the data of `--calibrate` is run.

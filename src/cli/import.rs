@@ -62,6 +62,21 @@ impl ImportArguments {
         Ok((self.fixed(|size| size.shape.clone())?, profiles))
     }
 
+    /// Refuses shapes of inputs, which only ONNX graphs take.
+    ///
+    /// # Errors
+    /// When an input is given a shape.
+    pub(super) fn refuse_shapes(&self) -> Result<()> {
+        let shape = self.shapes.iter().flat_map(|sizes| &sizes.0).find(|size| size.shape.is_some());
+        shape.map_or(Ok(()), |Size { name, .. }| {
+            let message = format!(
+                "--shapes {name}: the shape of an input is for ONNX graphs; fix a size of a checkpoint with \
+                 batch_size=1,sequence_length=128"
+            );
+            Err(Usage(message).into())
+        })
+    }
+
     fn fixed(&self, shape: impl Fn(&Size) -> Option<Vec<i64>>) -> Result<ImportOptions> {
         let mut options =
             ImportOptions { inputs: self.inputs.clone(), outputs: self.outputs.clone(), ..ImportOptions::default() };
@@ -109,7 +124,11 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "the form is NAME=SIZExSIZE, e.g. input_ids=1x128, or 1x? to keep a size".to_owned();
+        let form = || {
+            "the form is NAME=SIZExSIZE for the shape of an input, e.g. input_ids=1x128 (1x? keeps a size), or \
+             SYMBOL=MIN:OPT:MAX for the sizes of an engine, e.g. batch_size=1:8:32"
+                .to_owned()
+        };
         let (name, sizes) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
         let name = name.to_owned();
         if sizes.contains(':') || sizes.parse::<u32>().is_ok() {

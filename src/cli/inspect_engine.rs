@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use planish_runtimes::tensorrt::Layer;
+use planish_runtimes::tensorrt::{Layer, Layers};
 use serde::Serialize;
 
 use super::{bytes_text, print, print_json};
@@ -47,13 +47,15 @@ fn one(engine: &EngineInspection) -> String {
     match build {
         None => line("layers", "not known: the record of the build is not beside the engine"),
         Some(BuildRecord { seconds, peak_memory, layers }) => {
-            let peak = peak_memory.map(|peak| format!(", {} peak memory", bytes_text(peak))).unwrap_or_default();
+            let peak = peak_memory
+                .map(|peak| format!("; peak memory of the process {}", bytes_text(peak)))
+                .unwrap_or_default();
             line("build", &format!("{seconds:.2} s{peak}"));
             let attentions = layers.attentions().count();
             let regions = layers.regions();
-            line("layers", &format!("{}; regions: {regions}; kernels of attention: {attentions}", layers.0.len()));
+            line("layers", &format!("{}; regions: {regions}; fused attentions: {attentions}", layers.0.len()));
             // A table has no errors to write with.
-            let _ = writeln!(text, "{}", table(&layers.0));
+            let _ = writeln!(text, "{}", table(layers, profiles.as_ref().map_or(0, Vec::len)));
         }
     }
     text
@@ -64,19 +66,27 @@ fn sizes(index: usize, profile: &PartProfile) -> String {
     format!("{index}: {}", profile.symbols.to_string().replace(',', ", "))
 }
 
-fn table(layers: &[Layer]) -> String {
+/// The layers of an engine with so many profiles, and of several the profile that each is for.
+fn table(layers: &Layers, profiles: usize) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
-    table.set_header(["layer", "kind", "types", "nodes of the ONNX graph"]);
-    for Layer { name, kind, inputs, outputs, nodes, .. } in layers {
-        let types = format!("{} -> {}", types(inputs), types(outputs));
+    let first = (profiles > 1).then_some("profile");
+    table.set_header(first.into_iter().chain(["layer", "kind", "types", "nodes of the ONNX graph"]));
+    for layer in &layers.0 {
+        let Layer { name, kind, inputs, outputs, nodes, .. } = layer;
+        let types = match inputs.is_empty() && outputs.is_empty() {
+            true => String::new(),
+            false => format!("{} -> {}", types(inputs), types(outputs)),
+        };
+        let profile = layers.profile(layer, profiles).map(|profile| profile.to_string()).unwrap_or_default();
         let name = shortened(name, NAME);
         let more = nodes.len().saturating_sub(NODES);
         let mut named = nodes.iter().take(NODES).map(|node| shortened(node, NODE)).collect::<Vec<_>>().join(", ");
         if more > 0 {
             named += &format!(" and {more} more");
         }
-        table.add_row([&name, kind, &types, &named]);
+        let profile = first.map(|_| profile.as_str());
+        table.add_row(profile.into_iter().chain([name.as_str(), kind, &types, &named]));
     }
     table.to_string()
 }

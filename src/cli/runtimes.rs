@@ -1,6 +1,8 @@
 //! `planish runtimes`.
 
 use anyhow::Result;
+use planish_runtimes::Description;
+use planish_runtimes::tensorrt::{RUNTIME, builder};
 use serde::Serialize;
 
 use super::{RuntimeArguments, print, print_json};
@@ -22,13 +24,27 @@ struct Entry {
     version: Option<String>,
     location: Option<String>,
     problem: Option<String>,
+    /// What builds engines for the runtime, where that is another thing than what runs them and it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    builder: Option<Builder>,
+}
+
+#[derive(Serialize)]
+struct Builder {
+    product: &'static str,
+    version: String,
+    location: String,
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let entries: Vec<Entry> = planish_runtimes::runtimes(arguments.runtime.ort_lib, arguments.runtime.trt_lib)
+    let RuntimeArguments { ort_lib, trt_lib } = arguments.runtime;
+    let entries: Vec<Entry> = planish_runtimes::runtimes(ort_lib, trt_lib.clone())
         .iter()
         .map(|runtime| {
             let name = runtime.name();
+            let builder = (name == RUNTIME).then(|| builder(trt_lib.clone()).ok()).flatten();
+            let builder =
+                builder.map(|Description { product, version, location }| Builder { product, version, location });
             match runtime.check() {
                 Ok(found) => Entry {
                     name,
@@ -36,19 +52,35 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
                     version: Some(found.version),
                     location: Some(found.location),
                     problem: None,
+                    builder,
                 },
-                Err(problem) => {
-                    Entry { name, available: false, version: None, location: None, problem: Some(problem.to_string()) }
-                }
+                Err(problem) => Entry {
+                    name,
+                    available: false,
+                    version: None,
+                    location: None,
+                    problem: Some(problem.to_string()),
+                    builder,
+                },
             }
         })
         .collect();
     if arguments.json {
         return print_json(&entries);
     }
-    let line = |e: &Entry| match (&e.version, &e.location, &e.problem) {
-        (Some(version), Some(location), _) => format!("{:10} {version:8} {location}\n", e.name),
-        (_, _, problem) => format!("{:10} {}\n", e.name, problem.as_deref().unwrap_or_default()),
+    print(&entries.iter().map(lines).collect::<String>())
+}
+
+/// What is said of a runtime: first what builds its engines, then whether it runs.
+fn lines(entry: &Entry) -> String {
+    let runs = match (&entry.version, &entry.location, &entry.problem) {
+        (Some(version), Some(location), _) => format!("{version:8} {location}"),
+        (_, _, problem) => problem.clone().unwrap_or_default(),
     };
-    print(&entries.iter().map(line).collect::<String>())
+    match &entry.builder {
+        None => format!("{:10} {runs}\n", entry.name),
+        Some(Builder { product, version, location }) => {
+            format!("{:10} builder: {product} {version}, {location}\n{:10} {runs}\n", entry.name, "")
+        }
+    }
 }

@@ -15,6 +15,14 @@ use crate::artifact::manifest::Manifest;
 use crate::compile::Compiled;
 use crate::engine::EngineReport;
 
+/// What a command prints on standard output when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    Summary,
+    Json,
+    Nothing,
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 pub(super) struct Written<'a> {
@@ -45,18 +53,21 @@ impl<'a> Written<'a> {
     }
 }
 
-pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], json: bool, took: Duration) -> Result<()> {
+pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Shown, took: Duration) -> Result<()> {
     let Artifact { manifest, .. } = compiled.artifact.clone();
     let in_half = compiled.artifact.computes_in_half();
     let explanations = std::mem::take(&mut compiled.explanations);
     let replaced = Manifest::read(compiled.draft.target()).ok();
     let folder = compiled.publish()?;
-    if json {
+    if shown == Shown::Json {
         return print_json(&Written::new(Some(&folder), &manifest, &explanations).with_engines(engines));
     }
     // Beside the command's own output. Standard error may be closed.
     let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
     let _ = io::stderr().write_all(explained.collect::<String>().as_bytes());
+    if shown == Shown::Nothing {
+        return Ok(());
+    }
     let size = manifest.files.iter().map(|f| f.bytes).sum();
     let mut text = format!(
         "{}: {}{}, {} parameters, target {}, opset {}\n",

@@ -3,16 +3,31 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use planish_runtimes::tensorrt::{Capability, built_without};
+use planish_runtimes::Unavailable;
+use planish_runtimes::tensorrt::built_without;
 
-use super::{EngineObserver, EngineOptions, EngineReport, Profiles};
+use super::{DefaultGpus, EngineObserver, EngineOptions, EngineReport, Profiles, gpus};
 use crate::artifact::Artifact;
 use crate::artifact::manifest::Manifest;
 
-/// The GPUs that engines are built for where the user names none.
+/// The GPUs that engines of an artifact are built for where the user names none.
 #[must_use]
-pub fn default_capabilities(_: &Manifest) -> Vec<Capability> {
-    Capability::DEFAULT.to_vec()
+pub fn default_gpus(manifest: &Manifest) -> DefaultGpus {
+    DefaultGpus::of(&gpus::products(manifest), None)
+}
+
+/// Whether engines can be built here.
+///
+/// # Errors
+/// Always: this program has no TensorRT.
+pub fn check_builder(_: &EngineOptions) -> Result<(), Unavailable> {
+    Err(built_without().of_builder())
+}
+
+/// Whether an artifact is of use without the engines that failed to be built.
+#[must_use]
+pub fn leaves_graph(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Unavailable>())
 }
 
 /// Builds no engine.

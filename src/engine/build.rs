@@ -5,15 +5,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use planish_ir::DType;
 use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{
-    self, BuildError, BuildOptions, Built, CacheFile, CacheKind, Capability, ENTERPRISE, Library, PRODUCT, Plan,
-    Profile, Progress, Severity, devices,
+    self, BuildError, BuildOptions, Built, CacheFile, CacheKind, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress,
+    Severity, devices,
 };
 
 use super::record::peak_memory;
-use super::{BuildRecord, EngineObserver, EngineOptions, EngineReport, PartProfile, Profiles};
+use super::{BuildRecord, DefaultGpus, EngineObserver, EngineOptions, EngineReport, PartProfile, Profiles, gpus};
 use crate::artifact::Artifact;
 use crate::artifact::engine::{EngineManifest, LayerCounts};
 use crate::artifact::manifest::Manifest;
@@ -22,29 +21,64 @@ use crate::files;
 /// What the parser warns of for each input of 64-bit integers, which the manifest and the engine declare as such.
 const BINDING: &str = "has Int64 binding";
 
-/// The least compute capability of GPUs with products of float8.
-const FLOAT8_CAPABILITY: u32 = 89;
-
-/// The GPUs that engines are built for where the user names none: the present one, if TensorRT-RTX builds for it, or those
-/// of its usual choice that have the element types of the model. TensorRT takes none: it builds for the present GPU.
+/// The GPUs that engines of an artifact are built for where the user names none.
 #[must_use]
-pub fn default_capabilities(manifest: &Manifest) -> Vec<Capability> {
-    if ENTERPRISE {
-        return Vec::new();
-    }
-    let present = devices().ok().and_then(|devices| Some(devices.first()?.capability));
-    let known = Capability::ALL.iter().find(|capability| Some(capability.number()) == present);
-    let least = if manifest.is_quantized_to(DType::F8E4M3FN) { FLOAT8_CAPABILITY } else { 0 };
-    let usual = Capability::DEFAULT.iter().copied().filter(|capability| capability.number() >= least);
-    known.map_or_else(|| usual.collect(), |known| vec![*known])
+pub fn default_gpus(manifest: &Manifest) -> DefaultGpus {
+    let present = devices().ok().and_then(|devices| devices.into_iter().next());
+    DefaultGpus::of(&gpus::products(manifest), present.as_ref())
+}
+
+/// Whether engines can be built here with these options, whatever the model is: to be asked before work that would be in vain.
+///
+/// # Errors
+/// When the library or a GPU that it needs is not there.
+pub fn check_builder(options: &EngineOptions) -> Result<(), Unavailable> {
+    let library = Library::open(options.library.clone());
+    library.and_then(|library| tensorrt::check(library, &options.build)).map_err(Unavailable::of_builder)
+}
+
+/// Whether an artifact is of use without the engines that failed to be built: this machine does not build them, or not with
+/// these options. A full disk is no such failure.
+#[must_use]
+pub fn leaves_graph(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| match cause.downcast_ref::<BuildError>() {
+        Some(error) => !matches!(error, BuildError::Write(_) | BuildError::Cancelled),
+        None => cause.is::<Unavailable>(),
+    })
 }
 
 /// Builds the engine of each part of an artifact in the making from its ONNX file, and records it in the manifest. The ONNX
 /// files go, unless the options keep them.
 ///
 /// # Errors
-/// When the library is unavailable, TensorRT refuses a part, or a file cannot be written.
+/// When the library is unavailable, TensorRT refuses a part, or a file cannot be written. The artifact has the engines then
+/// that it had before.
 pub fn build_engines(
+    artifact: &mut Artifact,
+    profiles: &Profiles,
+    options: &EngineOptions,
+    observer: &dyn EngineObserver,
+) -> Result<Vec<EngineReport>> {
+    let before = artifact.manifest.clone();
+    let built = build_parts(artifact, profiles, options, observer);
+    if built.is_err() {
+        let manifest = std::mem::replace(&mut artifact.manifest, before);
+        for part in &manifest.parts {
+            let layout = manifest.layout(&part.name);
+            for name in [layout.engine(), layout.layers()] {
+                // There may be none.
+                let _ = fs::remove_file(artifact.folder.join(name));
+            }
+        }
+        return built;
+    }
+    if !options.keeps_onnx() {
+        artifact.remove_onnx()?;
+    }
+    built
+}
+
+fn build_parts(
     artifact: &mut Artifact,
     profiles: &Profiles,
     options: &EngineOptions,
@@ -52,10 +86,12 @@ pub fn build_engines(
 ) -> Result<Vec<EngineReport>> {
     let library = Library::open(options.library.clone()).map_err(Unavailable::of_builder)?;
     let device = devices().ok().and_then(|devices| devices.into_iter().next());
-    let wanted_capabilities = match options.build.capabilities.is_empty() {
-        true => default_capabilities(&artifact.manifest),
-        false => options.build.capabilities.clone(),
-    };
+    let mut wanted_capabilities = options.build.capabilities.clone();
+    if wanted_capabilities.is_empty() {
+        let DefaultGpus { capabilities, warning } = default_gpus(&artifact.manifest);
+        warning.iter().for_each(|warning| observer.warning(warning));
+        wanted_capabilities = capabilities;
+    }
     let timing = device
         .as_ref()
         .filter(|_| ENTERPRISE)
@@ -111,13 +147,12 @@ pub fn build_engines(
                 regions: built.layers.regions(),
                 attentions: built.layers.attentions().count(),
             },
+            stripped: build.strip,
+            refittable: build.is_refittable(),
         };
         artifact.manifest.add_engine(index, engine);
         let BuildRecord { seconds, peak_memory, .. } = record;
         reports.push(EngineReport { part: part.name.clone(), seconds, peak_memory });
-    }
-    if !options.keep_onnx {
-        artifact.remove_onnx()?;
     }
     Ok(reports)
 }

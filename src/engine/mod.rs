@@ -9,6 +9,7 @@ mod build;
 #[cfg(not(any(feature = "tensorrt-rtx", feature = "tensorrt")))]
 #[path = "absent.rs"]
 mod build;
+mod gpus;
 mod options;
 mod profiles;
 mod rebuild;
@@ -22,7 +23,8 @@ mod trtexec;
 
 #[cfg(not(any(feature = "tensorrt-rtx", feature = "tensorrt")))]
 pub use build::refit_engines;
-pub use build::{build_engines, default_capabilities};
+pub use build::{build_engines, check_builder, default_gpus, leaves_graph};
+pub use gpus::{DefaultGpus, products, refused};
 pub use options::{EngineObserver, EngineOptions};
 pub use profiles::{InputSizes, PROFILES, PartProfile, PartProfiles, ProfileError, Profiles, SizeRange, SymbolRanges};
 pub use rebuild::{Rebuilt, keeps_onnx, profiles_of, rebuild};
@@ -30,4 +32,4 @@ pub use record::{BuildRecord, EngineReport};
 #[cfg(any(feature = "tensorrt-rtx", feature = "tensorrt"))]
 pub use refit::refit_engines;
 pub(crate) use symbols::usual_batch;
-pub use trtexec::{Trtexec, trtexec};
+pub use trtexec::{Trtexec, shell_word, trtexec};

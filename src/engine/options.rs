@@ -7,14 +7,20 @@ use planish_runtimes::tensorrt::BuildOptions;
 /// How the engines of an artifact are built.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
-    /// What the builder is told. Without capabilities engines are for those of [`default_capabilities`].
-    ///
-    /// [`default_capabilities`]: super::default_capabilities
+    /// What the builder is told. Without capabilities engines are for those of [`DefaultGpus`](super::DefaultGpus).
     pub build: BuildOptions,
     /// The file or folder of TensorRT's shared library, where the user named one.
     pub library: Option<PathBuf>,
-    /// Whether the ONNX files stay in the artifact.
+    /// Whether the ONNX files stay in the artifact. They stay in any case beside engines without weights.
     pub keep_onnx: bool,
+}
+
+impl EngineOptions {
+    /// Whether the ONNX files stay beside the engines.
+    #[must_use]
+    pub fn keeps_onnx(&self) -> bool {
+        self.keep_onnx || self.build.strip
+    }
 }
 
 /// What a caller sees while engines are built. TensorRT calls it from any of its threads.

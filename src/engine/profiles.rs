@@ -252,9 +252,43 @@ impl Profiles {
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(PROFILES);
         let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}; compile the model with --target trt", path.display()))?;
+            .with_context(|| format!("cannot read {}; give the sizes with --shapes", path.display()))?;
         serde_json::from_str(&text)
-            .with_context(|| format!("{} does not hold profiles; name them with --shapes", path.display()))
+            .with_context(|| format!("{} does not hold profiles; give the sizes with --shapes", path.display()))
+    }
+
+    /// Checks that profiles which were read from a file are those of a model: the ranges are ones that it takes, and the
+    /// shapes of inputs follow from them.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check(&self, parts: &[PartManifest], limit: Option<usize>) -> Result<(), String> {
+        let limit = limit.and_then(|limit| i64::try_from(limit).ok());
+        if let Some(other) = self.parts.iter().find(|own| !parts.iter().any(|part| part.name == own.name)) {
+            return Err(format!("it has profiles of `{}`, and the artifact has no such part", other.name));
+        }
+        for part in parts {
+            let symbols = [PartSymbols::of(part)];
+            let profiles = self.part(&part.name);
+            if profiles.is_empty() && symbols[0].has_any() {
+                return Err(format!("it has no profile of `{}`", part.name));
+            }
+            for (index, profile) in profiles.iter().enumerate() {
+                let at = |reason: String| format!("profile {index} of `{}`: {reason}", part.name);
+                check(&symbols, &profile.symbols, limit).map_err(|error| at(error.to_string()))?;
+                symbols[0].take(&profile.symbols, &symbols).map_err(|error| at(error.to_string()))?;
+                let expected = inputs(part, &profile.symbols).map_err(|error| at(error.to_string()))?;
+                if let Some(input) = expected.iter().find(|input| !profile.inputs.contains(input)) {
+                    let InputSizes { name, min, opt, max } = input;
+                    let shapes = format!("min {min:?}, opt {opt:?}, max {max:?}");
+                    return Err(at(format!("the shapes of `{name}` that follow from the symbols are {shapes}")));
+                }
+                if profile.inputs.len() != expected.len() {
+                    return Err(at("it names an input that has no symbol, or one twice".to_owned()));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes the file of an artifact.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::{EngineObserver, EngineOptions, EngineReport, PROFILES, Profiles, SymbolRanges, build_engines};
 use crate::artifact::{Artifact, MANIFEST};
@@ -42,7 +42,14 @@ pub fn profiles_of(artifact: &Artifact, asked: &[SymbolRanges]) -> Result<Profil
         );
     }
     match asked {
-        [] => Profiles::read(&artifact.folder),
+        [] => {
+            let profiles = Profiles::read(&artifact.folder)?;
+            profiles.check(&artifact.manifest.parts, artifact.manifest.max_sequence_length).map_err(|reason| {
+                let path = artifact.folder.join(PROFILES);
+                anyhow!("{} does not fit the model: {reason}; give the sizes with --shapes", path.display())
+            })?;
+            Ok(profiles)
+        }
         _ => Ok(Profiles::of(&artifact.manifest.parts, artifact.manifest.max_sequence_length, asked)?),
     }
 }
@@ -70,7 +77,8 @@ pub fn rebuild(
     share(artifact, draft.folder(), &built(artifact))?;
     profiles.write(draft.folder())?;
     let mut artifact = Artifact { folder: draft.folder().to_owned(), ..artifact.clone() };
-    artifact.manifest.runtime_package.configure_profiles(&artifact, profiles)?;
+    let warning = artifact.manifest.runtime_package.configure_profiles(&artifact, profiles)?;
+    warning.iter().for_each(|warning| observer.warning(warning));
     let reports = build_engines(&mut artifact, profiles, &options, observer)?;
     Ok(Rebuilt { draft, artifact, reports })
 }

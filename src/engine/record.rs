@@ -15,7 +15,7 @@ pub struct BuildRecord {
     /// The most memory that the process has had so far, in bytes; absent where the system does not say.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_memory: Option<u64>,
-    /// The kernels of the engine, in the order in which they run.
+    /// The layers of the engine, in the order in which they run.
     pub layers: Layers,
 }
 

@@ -35,7 +35,8 @@ pub fn refit_engines(artifact: &Artifact, library: Option<PathBuf>) -> Result<Pa
         let Some(mut entry) = manifest.parts[index].engine.clone() else { continue };
         let path = draft.folder().join(&entry.file);
         let mut output = files::create_within(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        entry.bytes = tensorrt::refit(library, engine, onnx, &mut output)?;
+        entry.bytes = tensorrt::refit(library, engine, onnx, entry.refittable, &mut output)?;
+        entry.stripped = false;
         manifest.add_engine(index, entry);
     }
     manifest.write(draft.folder())?;

@@ -79,6 +79,11 @@ impl<'a> PartSymbols<'a> {
         self.roles.get(symbol).copied()
     }
 
+    /// Whether the part has a symbol.
+    pub(super) fn has_any(&self) -> bool {
+        !self.roles.is_empty()
+    }
+
     fn has_past(&self) -> bool {
         self.roles.values().any(|role| *role == Role::Past)
     }

@@ -11,22 +11,12 @@ use super::{InputSizes, PartProfile};
 pub struct Trtexec {
     /// The words of the command.
     pub words: Vec<String>,
-    /// Options of the builder that the tool does not have.
+    /// Flags of the builder that the tool has no option for.
     pub without: Vec<&'static str>,
 }
 
 /// The tool of TensorRT-RTX, and that of TensorRT.
 const TOOL: &str = if ENTERPRISE { "trtexec" } else { "tensorrt_rtx" };
-
-/// The options of the tool for [`FLAGS`](planish_runtimes::tensorrt::FLAGS).
-const FLAGS: &[(&str, &str)] = &[
-    ("DISABLE_COMPILATION_CACHE", "--noCompilationCache"),
-    ("DISABLE_TIMING_CACHE", "--noBuilderCache"),
-    ("ERROR_ON_TIMING_CACHE_MISS", "--errorOnTimingCacheMiss"),
-    ("EXCLUDE_LEAN_RUNTIME", "--excludeLeanRuntime"),
-    ("GPU_FALLBACK", "--allowGPUFallback"),
-    ("MONITOR_MEMORY", "--monitorMemory"),
-];
 
 /// The command of NVIDIA's tool that builds an engine of an ONNX file as planish does, and runs nothing.
 #[must_use]
@@ -61,16 +51,15 @@ pub fn trtexec(onnx: &Path, engine: &Path, profiles: &[PartProfile], options: &B
         words.extend(given.then(|| option.to_owned()));
     }
     words.extend(options.aux_streams.map(|streams| format!("--maxAuxStreams={streams}")));
-    words.extend(options.tiling.map(|tiling| format!("--tilingOptimizationLevel={tiling}")));
+    words.extend(options.tiling.map(|tiling| format!("--tilingOptimizationLevel={}", tiling.trtexec())));
     words.extend(
         options.hardware_compatibility.map(|level| format!("--hardwareCompatibilityLevel={}", level.trtexec())),
     );
-    let option = |flag: &str| FLAGS.iter().find(|(name, _)| *name == flag).map(|(_, option)| (*option).to_owned());
-    words.extend(options.flags.iter().filter_map(|flag| option(flag)));
+    words.extend(options.flags.iter().filter_map(|flag| flag.trtexec.map(str::to_owned)));
     words.push("--profilingVerbosity=detailed".to_owned());
     words.push(format!("--saveEngine={}", engine.display()));
     words.push("--skipInference".to_owned());
-    let without = options.flags.iter().copied().filter(|flag| option(flag).is_none()).collect();
+    let without = options.flags.iter().filter(|flag| flag.trtexec.is_none()).map(|flag| flag.name).collect();
     Trtexec { words, without }
 }
 
@@ -78,7 +67,7 @@ impl Trtexec {
     /// The command as a line of a shell.
     #[must_use]
     pub fn line(&self) -> String {
-        self.words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+        self.words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -93,7 +82,8 @@ fn shapes(option: &str, profile: &PartProfile, sizes: fn(&InputSizes) -> &[i64])
 }
 
 /// A word as a shell reads it.
-fn quoted(word: &str) -> String {
+#[must_use]
+pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+@%".contains(c);
     match word.chars().all(plain) {
         true => word.to_owned(),

@@ -10,6 +10,7 @@ mod cuda;
 mod determinism;
 mod edge_inputs;
 mod engine;
+mod engine_options;
 mod errors;
 mod evaluate;
 mod export;

@@ -35,6 +35,14 @@ pub fn built_without() -> Unavailable {
     }
 }
 
+/// What builds engines.
+///
+/// # Errors
+/// Always: this program has no TensorRT.
+pub fn builder(_: Option<PathBuf>) -> Result<Description, Unavailable> {
+    Err(built_without().of_builder())
+}
+
 impl Runtime for TensorRt {
     fn name(&self) -> &'static str {
         RUNTIME

@@ -15,7 +15,7 @@ use trtx_sys::nvinfer1::{
 use super::layers::Layers;
 use super::library::Library;
 use super::log::Message;
-use super::options::{BuildOptions, FLAGS, Profile, Tiling};
+use super::options::{BuildOptions, Profile, Tiling, bytes_text};
 use super::parse::{Network, ParserError, Refused};
 use super::progress::{Monitor, Progress};
 use super::stream::Stream;
@@ -104,11 +104,7 @@ pub fn build(
     progress: &dyn Progress,
     output: &mut dyn Write,
 ) -> Result<Built, BuildError> {
-    if ENTERPRISE || options.refit || options.strip || options.flags.iter().any(|flag| flag.starts_with("REFIT")) {
-        // TensorRT measures kernels, and some versions end the process where there is no GPU. TensorRT-RTX needs the driver
-        // for weights that can be replaced.
-        driver::devices()?;
-    }
+    check(library, options)?;
     let failed = |reason| BuildError::Failed { file: onnx.to_owned(), reason };
     let network = Network::new(library).map_err(|refused| match refused {
         Refused::Unavailable(unavailable) => BuildError::Unavailable(unavailable),
@@ -127,20 +123,53 @@ pub fn build(
     let done = building.run(&mut stream);
     let written = stream.finish();
     let Network { logger, .. } = &building.network;
+    let reason = || {
+        let reason = logger.errors("the builder gave no reason");
+        match options.workspace.filter(|_| lacks_memory(&reason)) {
+            Some(bytes) => format!("{reason}; --workspace {} is too small for this model", bytes_text(bytes)),
+            None => reason,
+        }
+    };
     let bytes = match (done, written) {
         _ if building.monitor.cancelled() => return Err(BuildError::Cancelled),
         (_, Err(error)) => return Err(BuildError::Write(error)),
         (true, Ok(bytes)) if bytes > 0 => bytes,
-        _ => return Err(failed(logger.errors("the builder gave no reason"))),
+        _ => return Err(failed(reason())),
     };
     Ok(Built {
         bytes,
         layers: logger.layers().as_deref().map(Layers::parse).unwrap_or_default(),
-        warnings: logger.messages(),
+        warnings: logger.warnings(),
         timing_cache: building.cache.as_ref().and_then(TimingCache::serialize),
         parsing,
         building: start.elapsed(),
     })
+}
+
+/// Whether an error of the builder is that the workspace is too small.
+fn lacks_memory(reason: &str) -> bool {
+    ["OutOfMemory", "workspace"].iter().any(|word| reason.contains(word))
+}
+
+/// Whether a library and this machine build engines with these options.
+///
+/// # Errors
+/// When the library builds none, or there is no GPU and TensorRT needs one: TensorRT measures kernels, and some versions end
+/// the process without a GPU; TensorRT-RTX needs one for weights that can be replaced.
+pub fn check(library: &Library, options: &BuildOptions) -> Result<(), Unavailable> {
+    library.builder()?;
+    let option = options.needs_gpu();
+    let (what, remedy) = match &option {
+        _ if ENTERPRISE => ("the builder of TensorRT measures kernels on a GPU".to_owned(), String::new()),
+        None => return Ok(()),
+        Some(option) => (format!("the builder needs a GPU for {option}"), format!("leave out {option}, or ")),
+    };
+    let missing = |missing: Unavailable| Unavailable {
+        reason: format!("{what}, and {}", missing.reason),
+        remedy: format!("{remedy}build on a machine with an NVIDIA GPU and its driver"),
+        ..missing
+    };
+    driver::devices().map(drop).map_err(missing)
 }
 
 /// What a build consists of. The members are dropped in their order: the configuration knows the cache and the monitor,
@@ -221,13 +250,7 @@ impl Building<'_> {
                 false => config.as_mut().clearFlag(flag),
             }
         }
-        for name in &options.flags {
-            let Some(flag) = flag(name) else {
-                let reason = format!("there is no such flag; there are {}", FLAGS.join(", "));
-                return Err(BuildError::Option { option: (*name).to_owned(), reason });
-            };
-            config.as_mut().setFlag(flag);
-        }
+        options.flags.iter().for_each(|flag| config.as_mut().setFlag((flag.builder)()));
         if let Some(workspace) = options.workspace {
             config.as_mut().setMemoryPoolLimit(MemoryPoolType::kWORKSPACE, workspace);
         }
@@ -299,22 +322,6 @@ impl Building<'_> {
         let (network, config) = (network.pin_mut(), self.config.pin_mut());
         builder.pin_mut().buildSerializedNetworkToStream(network, config, stream.interface())
     }
-}
-
-fn flag(name: &str) -> Option<BuilderFlag> {
-    Some(match name {
-        "DEBUG" => BuilderFlag::kDEBUG,
-        "DISABLE_COMPILATION_CACHE" => BuilderFlag::kDISABLE_COMPILATION_CACHE,
-        "DISABLE_TIMING_CACHE" => BuilderFlag::kDISABLE_TIMING_CACHE,
-        "ERROR_ON_TIMING_CACHE_MISS" => BuilderFlag::kERROR_ON_TIMING_CACHE_MISS,
-        "EXCLUDE_LEAN_RUNTIME" => BuilderFlag::kEXCLUDE_LEAN_RUNTIME,
-        "GPU_FALLBACK" => BuilderFlag::kGPU_FALLBACK,
-        "MONITOR_MEMORY" => BuilderFlag::kMONITOR_MEMORY,
-        "REFIT_IDENTICAL" => BuilderFlag::kREFIT_IDENTICAL,
-        "REFIT_INDIVIDUAL" => BuilderFlag::kREFIT_INDIVIDUAL,
-        "STRICT_NANS" => BuilderFlag::kSTRICT_NANS,
-        _ => return None,
-    })
 }
 
 #[cfg(not(feature = "tensorrt"))]

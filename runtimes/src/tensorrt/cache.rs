@@ -1,7 +1,7 @@
 //! Files of what TensorRT measured or compiled, in the user's folder of caches: a later process takes them instead of
 //! measuring or compiling again.
 //!
-//! There is one for each kind, product, version and GPU. None is part of an artifact, and nothing fails without it.
+//! There is one for each kind, product, version and GPU, and of compiled kernels one for each engine. None is part of an artifact, and nothing fails without it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -41,7 +41,7 @@ impl CacheKind {
 /// The bytes of a digest.
 const DIGEST: usize = blake3::OUT_LEN;
 
-/// The file of a kind for a product, a version and a GPU.
+/// The file of a kind for a product, a version, a GPU and, for kernels, an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheFile {
     kind: CacheKind,
@@ -54,6 +54,12 @@ impl CacheFile {
     pub fn find(kind: CacheKind, product: &str, version: Version, device: &str) -> Option<Self> {
         let folder = cache_folder(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))?;
         Some(Self::within(&folder, kind, product, version, device))
+    }
+
+    /// The file of one engine, by its digest.
+    #[must_use]
+    pub fn of_engine(self, engine: &blake3::Hash) -> Self {
+        Self { path: self.path.with_extension(format!("{}.cache", &engine.to_hex()[..16])), ..self }
     }
 
     fn within(folder: &Path, kind: CacheKind, product: &str, version: Version, device: &str) -> Self {
@@ -182,6 +188,8 @@ mod tests {
             file(CacheKind::Kernels, 0, "H200"),
             file(CacheKind::Kernels, 1, "H200"),
             file(CacheKind::Kernels, 0, "A100"),
+            file(CacheKind::Kernels, 0, "H200").of_engine(&blake3::hash(b"one")),
+            file(CacheKind::Kernels, 0, "H200").of_engine(&blake3::hash(b"two")),
         ];
         for (number, file) in all.iter().enumerate() {
             file.write(&[number as u8]).unwrap();

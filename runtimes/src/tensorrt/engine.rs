@@ -19,6 +19,9 @@ pub(super) struct Engine {
     /// The GPU, by which TensorRT-RTX's kernels are kept.
     #[cfg_attr(feature = "tensorrt", allow(dead_code))]
     pub(super) device: Device,
+    /// The digest of the file, by which its kernels are kept.
+    #[cfg(not(feature = "tensorrt"))]
+    pub(super) digest: blake3::Hash,
 }
 
 impl Engine {
@@ -44,7 +47,14 @@ impl Engine {
         let engine = unsafe { UniquePtr::from_raw(made.deserializeCudaEngine(bytes.as_ptr().cast(), bytes.len())) };
         match engine.is_null() {
             true => Err(said(&logger)),
-            false => Ok(Self { engine, _runtime: runtime, logger, device }),
+            false => Ok(Self {
+                engine,
+                _runtime: runtime,
+                logger,
+                device,
+                #[cfg(not(feature = "tensorrt"))]
+                digest: blake3::hash(&bytes),
+            }),
         }
     }
 }

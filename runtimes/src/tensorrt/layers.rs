@@ -1,10 +1,10 @@
-//! The layers of an engine: the kernels that it consists of, and which nodes of the ONNX file each computes.
+//! The layers of an engine, as TensorRT calls the kernels that it consists of, and which nodes of the ONNX file each computes.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// A kernel of an engine.
+/// A layer of an engine: a kernel, or what is done between kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// Its name, which TensorRT made up.
@@ -44,6 +44,14 @@ impl Layers {
     pub fn regions(&self) -> usize {
         let numbers: BTreeSet<&str> = self.0.iter().filter_map(Layer::region).collect();
         numbers.len() + self.0.iter().filter(|layer| layer.region().is_none()).count()
+    }
+
+    /// The profile of an engine with so many profiles that a layer is for, where that is known: the compiler makes a region
+    /// for each profile of a graph that it takes as a whole.
+    #[must_use]
+    pub fn profile(&self, layer: &Layer, profiles: usize) -> Option<usize> {
+        let region = layer.region()?.parse().ok()?;
+        (self.regions() == profiles && region < profiles).then_some(region)
     }
 }
 
@@ -115,6 +123,10 @@ mod tests {
         assert_eq!(layers.0[2].outputs, ["Float"]);
         // Region 0, and the copy.
         assert_eq!(layers.regions(), 2);
+        assert_eq!(layers.profile(attention, 1), None);
+        let [first, second] = ["_myl0_3", "_myl1_0"].map(|end| Layer { name: end.to_owned(), ..attention.clone() });
+        let both = Layers(vec![first, second]);
+        assert_eq!(both.0.iter().map(|layer| both.profile(layer, 2)).collect::<Vec<_>>(), [Some(0), Some(1)]);
     }
 
     #[test]

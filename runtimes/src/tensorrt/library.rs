@@ -164,6 +164,15 @@ impl Library {
     }
 }
 
+/// What builds engines: the library at a path that the user named, or in the usual places.
+///
+/// # Errors
+/// Where the library was looked for, or what it lacks.
+pub fn builder(named: Option<PathBuf>) -> Result<Description, Unavailable> {
+    let found = Library::open(named).and_then(|library| library.builder().map(|_| library.description()));
+    found.map_err(Unavailable::of_builder)
+}
+
 /// Where users get it from.
 const WHERE: &str = if ENTERPRISE {
     "NVIDIA offers it at developer.nvidia.com/tensorrt"

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::bytes_of;
+
 /// How engines are loaded and run.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
@@ -72,7 +74,7 @@ impl fmt::Display for WeightStreamingBudget {
 impl FromStr for WeightStreamingBudget {
     type Err = String;
 
-    /// -2, -1, a share such as `25%`, or bytes with a unit of trtexec (B, K, M, G) or none.
+    /// -2, -1, a share such as `25%`, or bytes as [`bytes_of`] reads them.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             "expected -2 (nothing is streamed), -1 (TensorRT chooses), a share such as 25%, or bytes such as 512M"
@@ -87,11 +89,7 @@ impl FromStr for WeightStreamingBudget {
             "-1" => return Ok(Self::Automatic),
             _ => {}
         }
-        let unit = [("B", 0), ("K", 10), ("M", 20), ("G", 30)];
-        let (number, shift) =
-            unit.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
-        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-        bytes.map(Self::Bytes).ok_or_else(wrong)
+        bytes_of(text).map(Self::Bytes).ok_or_else(wrong)
     }
 }
 
@@ -107,7 +105,7 @@ mod tests {
         assert_eq!(budget("12.5%"), Ok(WeightStreamingBudget::Percent(12.5)));
         assert_eq!(budget("0"), Ok(WeightStreamingBudget::Bytes(0)));
         assert_eq!(budget("3M"), Ok(WeightStreamingBudget::Bytes(3 << 20)));
-        assert_eq!(budget("2G"), Ok(WeightStreamingBudget::Bytes(2 << 30)));
+        assert_eq!(budget("2GiB"), Ok(WeightStreamingBudget::Bytes(2 << 30)));
         for text in ["", "-3", "101%", "-1%", "%", "M", "1.5M", "1T", "99999999999999G", "NaN%"] {
             assert!(budget(text).unwrap_err().starts_with("expected -2"), "{text}");
         }

@@ -32,7 +32,7 @@ pub struct Message {
 /// What the messages have in common that follow other errors on a machine without a CUDA driver.
 const NO_DRIVER: &str = "(cudaError 35: ";
 
-/// How many messages are kept at most: a session may run for long.
+/// How many errors and how many warnings are kept at most: a session may run for long.
 const MOST: usize = 1000;
 
 /// What begins the message that lists the layers of an engine.
@@ -40,8 +40,10 @@ const LAYERS: &str = "Layers:\n";
 
 #[derive(Default)]
 struct Messages {
-    /// Errors and warnings, in order.
-    kept: Mutex<Vec<Message>>,
+    /// Errors since they were asked for last, in order.
+    errors: Mutex<Vec<Message>>,
+    /// Warnings, in order.
+    warnings: Mutex<Vec<Message>>,
     /// The list of layers, where one was written.
     layers: Mutex<Option<String>>,
 }
@@ -68,9 +70,9 @@ impl Logger {
         unsafe { get_logger_interface(self.bridge) }
     }
 
-    /// Errors and warnings so far.
-    pub(super) fn messages(&self) -> Vec<Message> {
-        lock(&self.messages.kept).clone()
+    /// The warnings so far.
+    pub(super) fn warnings(&self) -> Vec<Message> {
+        lock(&self.messages.warnings).clone()
     }
 
     /// The list of layers of the engine that was built last, if it was written.
@@ -80,8 +82,8 @@ impl Logger {
 
     /// The errors since this was asked last as one text, or what is said where there is none.
     pub(super) fn errors(&self, otherwise: &str) -> String {
-        let messages = std::mem::take(&mut *lock(&self.messages.kept));
-        let texts = messages.iter().filter(|m| m.severity <= Severity::Error).map(|m| m.text.trim());
+        let errors = std::mem::take(&mut *lock(&self.messages.errors));
+        let texts = errors.iter().map(|message| message.text.trim());
         let (driver, own): (Vec<&str>, Vec<&str>) = texts.partition(|text| text.contains(NO_DRIVER));
         match (own.is_empty(), driver.is_empty()) {
             (false, _) => own.join("; "),
@@ -120,11 +122,31 @@ unsafe extern "C" fn receive(data: *mut c_void, severity: i32, text: *const c_ch
     };
     if severity <= Severity::Warning {
         let text = text.to_string_lossy().into_owned();
-        let mut kept = lock(&messages.kept);
+        let mut kept = lock(if severity <= Severity::Error { &messages.errors } else { &messages.warnings });
         if kept.len() < MOST {
             kept.push(Message { severity, text });
         }
     } else if text.to_bytes().starts_with(LAYERS.as_bytes()) {
         *lock(&messages.layers) = Some(text.to_string_lossy().into_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_warnings_leave_room_for_an_error() {
+        let logger = Logger::new();
+        let data: *const Messages = &raw const *logger.messages;
+        let send = |severity, text: &CStr| {
+            // SAFETY: the messages of a logger that lives, and a text that ends in zero.
+            unsafe { receive(data.cast_mut().cast(), severity, text.as_ptr()) };
+        };
+        (0..2 * MOST).for_each(|_| send(2, c"something is assumed"));
+        send(1, c"something is wrong");
+        assert_eq!(logger.warnings().len(), MOST);
+        assert_eq!(logger.errors("nothing"), "something is wrong");
+        assert_eq!(logger.errors("nothing"), "nothing");
     }
 }

@@ -20,6 +20,7 @@ mod device;
 mod driver;
 #[cfg(feature = "trtx")]
 mod engine;
+mod flags;
 mod gpu;
 #[cfg(all(feature = "trtx", not(feature = "tensorrt")))]
 mod kernels;
@@ -54,20 +55,21 @@ mod timing;
 mod version;
 
 #[cfg(not(feature = "trtx"))]
-pub use absent::{TensorRt, built_without};
+pub use absent::{TensorRt, builder, built_without};
 #[cfg(feature = "trtx")]
-pub use build::{BuildError, Built, build};
+pub use build::{BuildError, Built, build, check};
 pub use cache::{CacheFile, CacheKind};
 #[cfg(feature = "trtx")]
 pub use driver::devices;
+pub use flags::{FLAGS, Flag};
 pub use gpu::Device;
 pub use layers::{Layer, Layers};
 #[cfg(feature = "trtx")]
-pub use library::Library;
+pub use library::{Library, builder};
 pub use load_options::{LoadOptions, WeightStreamingBudget};
 #[cfg(feature = "trtx")]
 pub use log::{Message, Severity};
-pub use options::{BuildOptions, Capability, FLAGS, HardwareCompatibility, InputRange, Profile, Tiling};
+pub use options::{BuildOptions, Capability, HardwareCompatibility, InputRange, Profile, Tiling, bytes_of, bytes_text};
 #[cfg(feature = "trtx")]
 pub use parse::{ParserError, accepts};
 pub use plan::{Plan, PlanError};

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use planish_ir::DType;
+
+use super::flags::Flag;
+
 /// The sizes that an engine takes: for each input with open dimensions the smallest, the usual and the largest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
@@ -48,6 +52,16 @@ impl Capability {
     /// float32 and bfloat16.
     pub const DEFAULT: &[Self] = &[Self::Sm80, Self::Sm86, Self::Sm89, Self::Sm120, Self::Sm121];
 
+    /// Whether TensorRT-RTX has products of an element type for such a GPU.
+    #[must_use]
+    pub fn multiplies(self, dtype: DType) -> bool {
+        match dtype {
+            DType::F8E4M3FN => self >= Self::Sm89,
+            DType::F32 | DType::Bf16 => self >= Self::Sm80,
+            _ => true,
+        }
+    }
+
     /// The number, e.g. 89.
     #[must_use]
     pub fn number(self) -> u32 {
@@ -82,20 +96,6 @@ impl FromStr for Capability {
     }
 }
 
-/// Options of the builder by NVIDIA's names, beside those that [`BuildOptions`] has by a name of their own.
-pub const FLAGS: &[&str] = &[
-    "DEBUG",
-    "DISABLE_COMPILATION_CACHE",
-    "DISABLE_TIMING_CACHE",
-    "ERROR_ON_TIMING_CACHE_MISS",
-    "EXCLUDE_LEAN_RUNTIME",
-    "GPU_FALLBACK",
-    "MONITOR_MEMORY",
-    "REFIT_IDENTICAL",
-    "REFIT_INDIVIDUAL",
-    "STRICT_NANS",
-];
-
 /// How far the builder goes in splitting layers into tiles that fit the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiling {
@@ -112,7 +112,20 @@ pub enum Tiling {
 impl Tiling {
     const ALL: [Self; 4] = [Self::None, Self::Fast, Self::Moderate, Self::Full];
 
-    fn name(self) -> &'static str {
+    /// As trtexec's `--tilingOptimizationLevel` has it.
+    #[must_use]
+    pub fn trtexec(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Fast => 1,
+            Self::Moderate => 2,
+            Self::Full => 3,
+        }
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Fast => "fast",
@@ -151,7 +164,17 @@ pub enum HardwareCompatibility {
 }
 
 impl HardwareCompatibility {
-    const ALL: [(&str, Self); 3] = [("none", Self::None), ("ampere+", Self::AmperePlus), ("same", Self::Same)];
+    const ALL: [Self; 3] = [Self::None, Self::AmperePlus, Self::Same];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::AmperePlus => "ampere+",
+            Self::Same => "same",
+        }
+    }
 
     /// As trtexec's `--hardwareCompatibilityLevel` has it.
     #[must_use]
@@ -168,11 +191,8 @@ impl FromStr for HardwareCompatibility {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, level)| *level).ok_or_else(|| {
-            let names = Self::ALL.map(|(name, _)| name).join(", ");
-            format!("there is no level `{text}`; there are {names}")
-        })
+        let found = Self::ALL.into_iter().find(|level| level.name() == text);
+        found.ok_or_else(|| format!("there is no level `{text}`; there are {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -205,10 +225,57 @@ pub struct BuildOptions {
     pub weight_streaming: bool,
     /// The other GPUs that the engine runs on, for TensorRT. Engines of TensorRT-RTX run on those of `capabilities`.
     pub hardware_compatibility: Option<HardwareCompatibility>,
-    /// More options by the names of [`FLAGS`].
-    pub flags: Vec<&'static str>,
+    /// Flags without a member of their own, of [`FLAGS`](super::FLAGS).
+    pub flags: Vec<&'static Flag>,
     /// What an earlier build measured, for TensorRT.
     pub timing_cache: Option<Vec<u8>>,
+}
+
+impl BuildOptions {
+    /// The option for which TensorRT-RTX's builder needs a GPU, as the command line spells it: weights that can be replaced.
+    #[must_use]
+    pub fn needs_gpu(&self) -> Option<String> {
+        if self.refit {
+            return Some("--refit".to_owned());
+        }
+        if self.strip {
+            return Some("--strip-weights".to_owned());
+        }
+        let flag = self.flags.iter().find(|flag| flag.refits());
+        flag.map(|flag| format!("--trt-flags {}", flag.name))
+    }
+
+    /// Whether the weights of the engine can be replaced by others.
+    #[must_use]
+    pub fn is_refittable(&self) -> bool {
+        self.refit || self.flags.iter().any(|flag| flag.refits())
+    }
+}
+
+/// A number of bytes: plain, with a unit of trtexec (B, and K, M, G for powers of 1024), or with KiB, MiB, GiB, kB, MB or GB.
+#[must_use]
+pub fn bytes_of(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 10] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("kB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("K", 1 << 10),
+        ("M", 1 << 20),
+        ("G", 1 << 30),
+        ("B", 1),
+    ];
+    let unit = UNITS.iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?, *bytes)));
+    let (number, bytes) = unit.unwrap_or((text, 1));
+    number.trim_end().parse::<u64>().ok()?.checked_mul(bytes)
+}
+
+/// A number of bytes as [`bytes_of`] reads it: in MiB where that is a whole number.
+#[must_use]
+pub fn bytes_text(bytes: usize) -> String {
+    if bytes.is_multiple_of(1 << 20) { format!("{}MiB", bytes >> 20) } else { bytes.to_string() }
 }
 
 #[cfg(test)]
@@ -225,6 +292,26 @@ mod tests {
             "sm90".parse::<Capability>().unwrap_err(),
             "TensorRT-RTX builds no engines for `sm90`; it builds them for sm75, sm80, sm86, sm89, sm120, sm121"
         );
+    }
+
+    #[test]
+    fn products_by_gpu() {
+        let of = |dtype| Capability::ALL.iter().filter(|c| c.multiplies(dtype)).map(|c| c.number()).collect::<Vec<_>>();
+        assert_eq!(of(DType::F8E4M3FN), [89, 120, 121]);
+        assert_eq!((of(DType::F32), of(DType::Bf16)), (vec![80, 86, 89, 120, 121], of(DType::F32)));
+        assert_eq!(of(DType::F16).len(), Capability::ALL.len());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let sizes = [("4GiB", 4 << 30), ("512 MiB", 512 << 20), ("512M", 512 << 20), ("1K", 1024), ("2G", 2 << 30)];
+        for (text, bytes) in sizes.into_iter().chain([("3GB", 3_000_000_000), ("7B", 7), ("65536", 65_536), ("0", 0)]) {
+            assert_eq!(bytes_of(text), Some(bytes), "{text}");
+        }
+        assert_eq!([1 << 30, 1000].map(bytes_text), ["1024MiB", "1000"]);
+        for text in ["", "GiB", "M", "-1GiB", "1.5GiB", "1T", "4 gigabytes", "99999999999999GiB"] {
+            assert_eq!(bytes_of(text), None, "{text}");
+        }
     }
 
     #[test]

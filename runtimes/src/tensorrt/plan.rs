@@ -23,8 +23,9 @@ pub struct Plan {
     pub weights: u64,
 }
 
-/// What to do about a file that is not as it was written.
-const AGAIN: &str = "copy it again, or build it again with `planish build-engine`";
+/// How another engine is built.
+const BUILD: &str =
+    "build it again: with `planish build-engine` if the artifact has its ONNX files, else with `planish compile`";
 
 /// Why a file is no plan that can be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,9 @@ pub enum PlanError {
     #[error("it is no engine of {PRODUCT}: it does not begin with the header of one")]
     NoPlan,
     /// The file is cut off, or something follows the plan.
-    #[error("the engine is not whole: its header says {expected} bytes, and the file has {actual}; {AGAIN}")]
+    #[error(
+        "the engine is not whole: its header says {expected} bytes, and the file has {actual}; copy it again, or {BUILD}"
+    )]
     Length {
         /// What the header says.
         expected: u64,
@@ -44,7 +47,9 @@ pub enum PlanError {
         actual: u64,
     },
     /// The file ends in the header.
-    #[error("the engine is cut off: the file has {actual} bytes, fewer than the header of an engine; {AGAIN}")]
+    #[error(
+        "the engine is cut off: the file has {actual} bytes, fewer than the header of an engine; copy it again, or {BUILD}"
+    )]
     Header {
         /// The length of the file.
         actual: u64,
@@ -52,7 +57,7 @@ pub enum PlanError {
     /// Another version of the library built it.
     #[error(
         "{PRODUCT} {built} built the engine and {PRODUCT} {present} is here; an engine runs on the version that built \
-         it: build it again with `planish build-engine`"
+         it; {BUILD}"
     )]
     Version {
         /// The version that built it.
@@ -62,8 +67,9 @@ pub enum PlanError {
     },
     /// It was built for other GPUs.
     #[error(
-        "the engine was built for {} and the GPU is {device} (sm{capability}); build it again with --gpu sm{capability}",
-        names(.built)
+        "the engine was built for {} and the GPU is {device} (sm{capability}); {}",
+        names(.built),
+        remedy(*.capability)
     )]
     Device {
         /// The GPUs that it was built for.
@@ -73,6 +79,18 @@ pub enum PlanError {
         /// Its compute capability.
         capability: u32,
     },
+}
+
+/// What runs on a GPU that an engine was not built for.
+fn remedy(capability: u32) -> String {
+    match Capability::ALL.iter().any(|known| known.number() == capability) {
+        true => format!("{BUILD}, with --gpu sm{capability}"),
+        false => {
+            format!(
+                "TensorRT-RTX has no engines for sm{capability}; this GPU needs TensorRT, and a planish that is built for it"
+            )
+        }
+    }
 }
 
 fn names(capabilities: &[Capability]) -> String {

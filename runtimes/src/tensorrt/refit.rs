@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use cxx::UniquePtr;
-use trtx_sys::nvinfer1::{IHostMemory, IRefitter};
+use trtx_sys::nvinfer1::{IHostMemory, IRefitter, SerializationFlag};
 
 use super::engine::{Engine, failed};
 use super::library::{Library, RefitterFunctions, header_version};
@@ -14,14 +14,20 @@ use super::parse::ParserError;
 use crate::RuntimeError;
 
 /// Puts the weights of an ONNX file, whose external data lies beside it, into an engine that was built for that file, and
-/// writes the engine with them. Returns its bytes.
+/// writes the engine with them. Returns its bytes. `again` says that its weights can be replaced once more.
 ///
 /// # Errors
 /// When the library or a GPU is unavailable, the engine is not loaded or takes no weights, the ONNX file has not those that
 /// it needs, or the engine cannot be written.
-pub fn refit(library: &Library, engine: &Path, onnx: &Path, output: &mut dyn Write) -> Result<u64, RuntimeError> {
+pub fn refit(
+    library: &Library,
+    engine: &Path,
+    onnx: &Path,
+    again: bool,
+    output: &mut dyn Write,
+) -> Result<u64, RuntimeError> {
     let RefitterFunctions { create_refitter, create_parser_refitter } = library.refitter()?;
-    let loaded = Engine::load(library, engine)?;
+    let mut loaded = Engine::load(library, engine)?;
     let failed = |reason: String| failed(engine, reason);
     if !loaded.engine.isRefittable() {
         return Err(failed("its weights cannot be replaced; build it with --strip-weights or --refit".to_owned()));
@@ -53,13 +59,29 @@ pub fn refit(library: &Library, engine: &Path, onnx: &Path, output: &mut dyn Wri
         return Err(said(&loaded));
     }
     drop(refitter);
-    // SAFETY: the caller of `serialize` owns what it returns; null is allowed.
-    let memory = unsafe { UniquePtr::<IHostMemory>::from_raw(loaded.engine.serialize()) };
+    let memory = with_weights(&mut loaded, again);
     let Some(memory) = memory.as_ref().filter(|memory| !memory.data().is_null()) else { return Err(said(&loaded)) };
     // SAFETY: the memory is owned by `memory`.
     let bytes = unsafe { std::slice::from_raw_parts(memory.data().cast::<u8>(), memory.size()) };
     output.write_all(bytes).and_then(|()| output.flush()).map_err(|e| failed(format!("it cannot be written: {e}")))?;
     Ok(bytes.len() as u64)
+}
+
+/// The bytes of an engine with its weights; null where TensorRT gives none. TensorRT may write an engine that was built
+/// without weights without them again, or as one whose weights cannot be replaced, unless it is told not to.
+fn with_weights(loaded: &mut Engine, again: bool) -> UniquePtr<IHostMemory> {
+    // SAFETY: the caller of `createSerializationConfig` owns the configuration; null is allowed.
+    let mut config = unsafe { UniquePtr::from_raw(loaded.engine.pin_mut().createSerializationConfig()) };
+    let Some(mut configured) = config.as_mut() else { return UniquePtr::null() };
+    if !configured.as_mut().clearFlag(SerializationFlag::kEXCLUDE_WEIGHTS) {
+        return UniquePtr::null();
+    }
+    if again {
+        // An engine that was built with its weights stays as it was, whatever this returns.
+        configured.as_mut().setFlag(SerializationFlag::kINCLUDE_REFIT);
+    }
+    // SAFETY: the caller of `serializeWithConfig` owns what it returns; null is allowed.
+    unsafe { UniquePtr::from_raw(loaded.engine.serializeWithConfig(configured)) }
 }
 
 /// `nvonnxparser::IParserRefitter`, which the binding does not have.

@@ -80,7 +80,8 @@ fn context(
     #[cfg(not(feature = "tensorrt"))]
     if options.keep_kernels
         && let Some(file) = CacheFile::find(CacheKind::Kernels, PRODUCT, library.version, &engine.device.name)
-        && let Some((context, kernels)) = KernelCache::context(engine.engine.pin_mut(), file, options.warn)
+        && let Some((context, kernels)) =
+            KernelCache::context(engine.engine.pin_mut(), file.of_engine(&engine.digest), options.warn)
     {
         return (context, Some(kernels));
     }
@@ -148,7 +149,7 @@ impl EngineSession {
         let shapes: Vec<(&str, &[usize])> =
             self.inputs.iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), tensor.shape())).collect();
         let uncovered = |reason| RuntimeError::Shapes { runtime: RUNTIME, model: self.model.clone(), reason };
-        shapes::covering(&self.profiles, self.profile, &shapes).map_err(uncovered)
+        shapes::covering(&self.profiles, &shapes).map_err(uncovered)
     }
 
     /// Points the context to inputs and to outputs that are made for them.

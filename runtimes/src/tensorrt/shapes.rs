@@ -2,26 +2,33 @@
 
 use super::options::Profile;
 
-/// The profile that covers these shapes: the present one if it does, since another one costs time; else the first one.
+/// The profile that covers these shapes. Of several it is the one whose usual sizes are nearest, for which its kernels were
+/// chosen; of equally near ones the first. It does not depend on earlier runs.
 ///
 /// # Errors
 /// The axis that is out of range, with the range of each profile.
-pub(super) fn covering(profiles: &[Profile], present: usize, shapes: &[(&str, &[usize])]) -> Result<usize, String> {
-    let mut order: Vec<usize> = (0..profiles.len()).collect();
-    order.sort_by_key(|index| *index != present);
-    let mut misses = Vec::new();
-    for index in order {
-        match outside(&profiles[index], shapes) {
-            None => return Ok(index),
-            Some(miss) => misses.push((index, miss)),
-        }
+pub(super) fn covering(profiles: &[Profile], shapes: &[(&str, &[usize])]) -> Result<usize, String> {
+    let misses: Vec<Option<String>> = profiles.iter().map(|profile| outside(profile, shapes)).collect();
+    let covering = misses.iter().zip(profiles).enumerate().filter(|(_, (miss, _))| miss.is_none());
+    let distances = covering.map(|(index, (_, profile))| (index, distance(profile, shapes)));
+    if let Some((nearest, _)) = distances.min_by(|(_, a), (_, b)| a.total_cmp(b)) {
+        return Ok(nearest);
     }
-    misses.sort_by_key(|(index, _)| *index);
-    let text: Vec<String> = misses.into_iter().map(|(index, miss)| format!("profile {index}: {miss}")).collect();
+    let misses = misses.into_iter().flatten().enumerate();
+    let text: Vec<String> = misses.map(|(index, miss)| format!("profile {index}: {miss}")).collect();
     Err(match text.as_slice() {
         [] => "the engine has no profile".to_owned(),
         [..] => format!("no profile of the engine covers the shapes: {}", text.join("; ")),
     })
+}
+
+/// How far shapes are from the usual ones of a profile: the sum of the ratios of their sizes, as logarithms.
+fn distance(profile: &Profile, shapes: &[(&str, &[usize])]) -> f64 {
+    let ratios = profile.inputs.iter().flat_map(|range| {
+        let shape = shapes.iter().find(|(name, _)| *name == range.name).map_or(&[][..], |(_, shape)| *shape);
+        shape.iter().zip(&range.opt).map(|(size, opt)| ((*size as f64 + 1.0) / (*opt as f64 + 1.0)).ln().abs())
+    });
+    ratios.sum()
 }
 
 /// The first axis of an input that a profile does not cover.
@@ -41,28 +48,28 @@ mod tests {
     use super::*;
     use crate::tensorrt::InputRange;
 
-    fn profile(min: i64, max: i64) -> Profile {
-        let range = InputRange { name: "ids".to_owned(), min: vec![1, min], opt: vec![1, min], max: vec![8, max] };
+    fn profile(min: i64, opt: i64, max: i64) -> Profile {
+        let range = InputRange { name: "ids".to_owned(), min: vec![1, min], opt: vec![1, opt], max: vec![8, max] };
         Profile { inputs: vec![range] }
     }
 
     #[test]
-    fn the_present_profile_is_kept_where_it_covers_the_shapes() {
-        let profiles = [profile(16, 512), profile(1, 128)];
-        assert_eq!(covering(&profiles, 0, &[("ids", &[1, 64])]), Ok(0));
-        assert_eq!(covering(&profiles, 1, &[("ids", &[1, 64])]), Ok(1));
-        assert_eq!(covering(&profiles, 1, &[("ids", &[1, 300])]), Ok(0));
-        assert_eq!(covering(&profiles, 0, &[("ids", &[1, 1])]), Ok(1));
+    fn the_nearest_profile_that_covers_the_shapes_is_taken() {
+        let profiles = [profile(16, 256, 512), profile(1, 32, 128), profile(1, 32, 128)];
+        let covering = |length: usize| covering(&profiles, &[("ids", &[1, length])]);
+        for (length, expected) in [(1, 1), (16, 1), (64, 1), (100, 0), (128, 0), (300, 0)] {
+            assert_eq!(covering(length), Ok(expected), "{length}");
+        }
     }
 
     #[test]
     fn shapes_that_no_profile_covers_are_named_with_their_ranges() {
-        let profiles = [profile(16, 512), profile(1, 1)];
+        let profiles = [profile(16, 16, 512), profile(1, 1, 1)];
         assert_eq!(
-            covering(&profiles, 0, &[("ids", &[1, 700])]).unwrap_err(),
+            covering(&profiles, &[("ids", &[1, 700])]).unwrap_err(),
             "no profile of the engine covers the shapes: profile 0: axis 1 of `ids` is 700, and the profile takes 16 to \
              512; profile 1: axis 1 of `ids` is 700, and the profile takes 1 to 1"
         );
-        assert_eq!(covering(&[], 0, &[]).unwrap_err(), "the engine has no profile");
+        assert_eq!(covering(&[], &[]).unwrap_err(), "the engine has no profile");
     }
 }

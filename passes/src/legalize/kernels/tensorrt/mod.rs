@@ -167,7 +167,7 @@ impl Operator<'_> {
     /// What TensorRT does not take of an operator that it has.
     fn limit(&self) -> Option<&'static str> {
         let (limited, reason) = match self.foreign.op.0.as_str() {
-            "Attention" => (!attention::has_kernel(self), attention::TAKEN),
+            "Attention" => return attention::missing(self),
             "AveragePool" | "LpPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),
             "LpPool" if self.rank() < 4 => (true, "TensorRT has LpPool of two and three dimensions"),
             "MaxPool" if !self.ones("dilations") => (true, "TensorRT has no dilated pools"),
