@@ -2,6 +2,7 @@
 
 mod apply;
 mod gptq;
+mod losses;
 mod plan;
 mod planner;
 mod round;

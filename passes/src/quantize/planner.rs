@@ -104,7 +104,7 @@ impl Plan {
                 },
             };
             let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
-            Ok(PlannedInput { value, layers, activation })
+            Ok(PlannedInput { value, layers, layer_loss: None, activation })
         };
         let inputs = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
         Ok(Self { inputs })
