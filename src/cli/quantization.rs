@@ -54,7 +54,8 @@ pub(super) struct QuantizationArguments {
     /// layer
     #[arg(long, requires = "int8", requires = "calibrate")]
     bias_correction: bool,
-    /// Print how each input of linear layers is quantized
+    /// Print how each input of linear layers is quantized, and its loss: the error of the results of its layers, as
+    /// --max-layer-loss counts it, on the rows that calibration sampled
     #[arg(long, requires = "quantize")]
     pub(super) explain_quantization: bool,
     /// Write how each input of linear layers is quantized to this JSON file, which --apply-quantization-plan takes
@@ -182,6 +183,8 @@ pub(super) fn floats(plan: &Plan) -> String {
             None => reasons.push((reason, vec![&input.value])),
         }
     }
+    // The figures of --max-loss come in their order.
+    reasons.sort_unstable();
     let line = |(reason, inputs): &(&str, Vec<&str>)| {
         let more = inputs.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -160,3 +160,126 @@ fn added<T: Trials>(
 fn role(name: &str) -> String {
     name.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::DType;
+    use planish_passes::quantize::{Plan, PlannedInput, Quantization};
+
+    use super::*;
+    use crate::artifact::manifest::File;
+    use crate::data::Split;
+    use crate::evaluate::OutputFigures;
+
+    /// A model whose error is the sum of what its quantized inputs add.
+    struct Additive {
+        adds: BTreeMap<String, f64>,
+        /// How many inputs each artifact had in float that was evaluated, and whether a rough figure was enough.
+        evaluated: Vec<(usize, bool)>,
+    }
+
+    fn evaluation(error: f64) -> Evaluation {
+        let (part, output) = ("model".to_owned(), "y".to_owned());
+        Evaluation {
+            data: File { name: "data".to_owned(), bytes: 1, blake3: None },
+            split: Split::All,
+            samples: 1,
+            tokens: None,
+            runtime: "none".to_owned(),
+            embeddings: None,
+            predictions: None,
+            perplexity: None,
+            outputs: vec![OutputFigures { part, output, relative_error: error, cosine: 1.0 - error }],
+        }
+    }
+
+    impl Trials for Additive {
+        type Made = Quantizations;
+
+        fn make(&mut self, quantizations: Quantizations) -> Result<Quantizations> {
+            Ok(quantizations)
+        }
+
+        fn evaluate(&mut self, made: &Quantizations, rough: bool) -> Result<Evaluation> {
+            let inputs = || made.values().flat_map(|quantization| &quantization.plan.inputs);
+            let is_float = |input: &&PlannedInput| input.activation.codes().is_none();
+            self.evaluated.push((inputs().filter(is_float).count(), rough));
+            Ok(evaluation(
+                inputs().filter(|input| !is_float(input)).fold(0.0, |sum, input| sum + self.adds[&input.value]),
+            ))
+        }
+    }
+
+    /// Inputs of two roles in 16 layers; in each role they add in proportion to their losses.
+    fn model() -> (Additive, Quantizations) {
+        let input = |name: &str, layer: usize| PlannedInput {
+            value: format!("layer.{layer}.{name}"),
+            layers: Vec::new(),
+            layer_loss: Some(layer as f64 * 1e-3),
+            activation: Activation::Static {
+                codes: DType::U8,
+                scale: 1.0,
+                zero_point: 0,
+                split: Vec::new(),
+                smooth: Vec::new(),
+            },
+        };
+        let inputs: Vec<PlannedInput> = (0..16).flat_map(|layer| [input("a", layer), input("b", layer)]).collect();
+        // Those of one role add ten times as much for the same loss.
+        let adds = |input: &PlannedInput| {
+            let factor = if input.value.ends_with('a') { 1e-1 } else { 1e-2 };
+            (input.value.clone(), factor * input.layer_loss.unwrap())
+        };
+        let adds = inputs.iter().map(adds).collect();
+        let quantization = Quantization { plan: Plan { inputs }, ..Quantization::default() };
+        (Additive { adds, evaluated: Vec::new() }, [("model".to_owned(), Arc::new(quantization))].into())
+    }
+
+    fn searched(limits: &str) -> (Result<Within<Quantizations>>, Vec<(usize, bool)>) {
+        let (mut model, quantizations) = model();
+        let first = evaluation(model.adds.values().sum());
+        let within = keep_within(&mut model, first, &quantizations, &limits.parse().unwrap());
+        (within, model.evaluated)
+    }
+
+    #[test]
+    fn the_inputs_that_add_most_stay_in_float() {
+        // All add 0.0132; the first five of role a leave 0.0132 - 0.0065.
+        let (within, evaluated) = searched("error=0.007");
+        let within = within.unwrap();
+        let inputs = &within.quantizations["model"].plan.inputs;
+        let floats: Vec<(&str, String)> = inputs
+            .iter()
+            .filter(|input| input.activation.codes().is_none())
+            .map(|input| (input.value.as_str(), input.activation.to_string()))
+            .collect();
+        let reason = |change: &str| format!("float: kept by --max-loss: error {change}");
+        let expected = [
+            ("layer.11.a", reason("0.007800 -> 0.006700")),
+            ("layer.12.a", reason("0.010300 -> 0.007800 by 2 inputs together")),
+            ("layer.13.a", reason("0.010300 -> 0.007800 by 2 inputs together")),
+            ("layer.14.a", reason("0.011700 -> 0.010300")),
+            ("layer.15.a", reason("0.013200 -> 0.011700")),
+        ];
+        assert_eq!(floats, expected);
+        assert!((within.evaluation.outputs[0].relative_error - 0.0067).abs() < 1e-9);
+        // Each role alone, then powers of two, then halves.
+        assert_eq!(
+            evaluated,
+            [(16, true), (16, true), (1, false), (2, false), (4, false), (8, false), (6, false), (5, false)]
+        );
+    }
+
+    #[test]
+    fn limits_that_no_set_meets_are_an_error() {
+        let (within, evaluated) = searched("error=-1");
+        let Err(error) = within else { panic!("no error is below 0") };
+        assert_eq!(
+            error.to_string(),
+            "no set of inputs in float meets --max-loss; with all 32 inputs in float error is 0.000000, at most -1 required"
+        );
+        assert!(evaluated.len() <= 8, "{evaluated:?}");
+        let (within, _) = searched("error=0");
+        assert!(within.unwrap().evaluation.outputs[0].relative_error == 0.0);
+    }
+}
