@@ -16,6 +16,8 @@ use crate::artifact::engine::EngineManifest;
 use crate::artifact::package::RuntimePackage;
 use crate::artifact::precision::{PartPrecision, PrecisionName};
 use crate::artifact::value::ValueInfo;
+use crate::data::Split;
+use crate::evaluate::Evaluation;
 use crate::verify::Report;
 use planish_passes::quantize::Plan;
 
@@ -79,6 +81,9 @@ pub struct Manifest {
     /// The comparison with the source; absent without `--verify`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verification: Option<Report>,
+    /// How close it is to the source on data; absent where it was not evaluated when it was compiled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub evaluation: Option<Evaluation>,
 }
 
 /// The data that the activations were measured on.
@@ -88,6 +93,9 @@ pub struct CalibratedOn {
     pub data: File,
     /// How many samples of it were run.
     pub samples: usize,
+    /// Which ones.
+    #[serde(skip_serializing_if = "Split::is_all", default)]
+    pub split: Split,
 }
 
 /// A graph of the model.

@@ -158,7 +158,8 @@ impl<'a> Prepared<'a> {
         let mut last = 0;
         while let Some(batch) = batches.next().transpose()? {
             let samples = batch.samples.clone();
-            let context = || format!("{}, samples {} to {}", self.data.display(), samples.start + 1, samples.end);
+            let (path, split) = (self.data.display(), options.data.split);
+            let context = || format!("{path}{split}, samples {} to {}", samples.start + 1, samples.end);
             runner.run(batch, sink).with_context(context)?;
             done(samples.len());
             last = samples.end;

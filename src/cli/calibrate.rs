@@ -170,6 +170,7 @@ fn options(arguments: &Arguments) -> CalibrateOptions {
             samples: arguments.samples,
             batch: arguments.batch,
             max_length: arguments.max_length,
+            ..DataOptions::default()
         },
         measure: arguments.measure.into(),
         shard: arguments.shard,

@@ -15,18 +15,19 @@ use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Half, Logits, Options, PASSES, Padding};
 
 use super::engine::{self, EngineArguments, check_builder, no_engines};
-use super::written::{Shown, Written, finish};
+use super::gate::{Gate, GateArguments};
+use super::written::{Shown, finish};
 use super::{
-    RuntimeArguments, Usage, VerificationFailed, backend, import::ImportArguments, note, precision::PrecisionArguments,
-    print, print_json, quantization::QuantizationArguments, warn,
+    RuntimeArguments, Usage, backend, import::ImportArguments, note, precision::PrecisionArguments, print,
+    quantization::QuantizationArguments, warn,
 };
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
 use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
-use crate::data::DataOptions;
+use crate::data::{DataOptions, Split};
+use crate::evaluate::EvaluateOptions;
 use crate::source::SourceModel;
-use crate::verify::{VerifyOptions, verify_compiled};
 
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
@@ -86,17 +87,11 @@ pub(super) struct Arguments {
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
-    /// Run the artifact and compare it with its source, as `planish verify` does; exit with 3 if an output is out
-    /// of tolerance
-    #[arg(long)]
-    verify: bool,
+    #[command(flatten)]
+    gate: GateArguments,
     /// Turn warnings into errors: ignored configuration keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
-    /// The longest sequence of --verify, in tokens [default: as many tokens as the model takes, but at most 512 for
-    /// a model with a cache or without a limit, and at most 64 for an encoder-decoder]
-    #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
-    max_length: Option<u32>,
     /// Replace the output folder with all its files, even if planish did not write it. planish never replaces the
     /// files of the current folder in this way
     #[arg(long)]
@@ -109,7 +104,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PASS")]
     print_ir_after: Option<String>,
     /// Run only the first N passes, print the graph in its text form, and write nothing
-    #[arg(long, value_name = "N", conflicts_with_all = ["output", "weights", "verify", "force", "json"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["output", "weights", "verify", "evaluate", "max_loss", "force", "json"])]
     stop_after: Option<usize>,
     /// Check the graph's invariants after each pass
     #[arg(long)]
@@ -169,13 +164,21 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let backend = arguments.target;
     let precision = arguments.precision.precision(backend.target)?;
-    let calibrate = calibrate_options(&arguments, precision.as_ref().map(|precision| precision.half));
+    let settings = arguments.runtime.settings();
+    let threads = arguments.threads.unwrap_or(0).into();
+    let gate = arguments.gate.gate(
+        arguments.quantization.is_given(),
+        arguments.calibrate.as_deref(),
+        arguments.field.as_deref(),
+        EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
+    )?;
+    let mut calibrate = calibrate_options(&arguments, precision.as_ref().map(|precision| precision.half));
+    calibrate.data.split = gate.as_ref().map_or(Split::All, Gate::calibrated_on);
     let data = arguments.calibrate.as_deref().map(|data| (data, &calibrate));
     let quantize = arguments.quantization.options(backend.target, data)?;
-    let settings = arguments.runtime.settings();
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
-    if arguments.verify {
+    if arguments.gate.verify || gate.is_some() {
         // Before work that a missing runtime would make useless.
         backend.runtime_for(computes, &settings).check()?;
     } else if backend.engines.is_none() && lacks(backend.runtime(&settings).as_ref(), computes).is_some() {
@@ -247,37 +250,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let mut compiled = compile(&source, &folder, &options, &console).with_context(context)?;
     console.note_missing_pass();
+    if let Some(gate) = &gate {
+        compiled = gate.pass(compiled, &source, options, arguments.json)?;
+    }
     arguments.quantization.report(&compiled.artifact.manifest)?;
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
         warn("nothing was padded, because planish found no input of token ids and no LM head");
     }
-    if arguments.verify {
-        let options = VerifyOptions {
-            max_length: arguments.max_length.map(usize::try_from).transpose()?,
-            threads: arguments.threads.unwrap_or(0).into(),
-            settings: settings.clone(),
-            ..VerifyOptions::default()
-        };
-        let report = verify_compiled(&compiled.artifact, &source, &compiled.source, &options, &mut note)?;
-        let remedy = match compiled.artifact.computes_in_half() {
-            true => {
-                "; --calibrate DATA and --keep-fp32 PATTERN keep operators in float32 whose values exceed the range of half precision"
-            }
-            false => "",
-        };
-        let checked = VerificationFailed::check(&report);
-        compiled.artifact.manifest.verification = Some(report);
-        if checked.is_err() && arguments.json {
-            print_json(&Written::new(None, &compiled.artifact.manifest, &compiled.explanations))?;
-        }
-        checked.with_context(|| format!("nothing was written{remedy}"))?;
-        if backend.engines.is_some() {
-            note(
-                "--verify compared the ONNX graph, of which the engine is built; `planish verify` runs the engine on a GPU",
-            );
-        }
+    arguments.gate.verify(&mut compiled, &source, (threads, &settings), arguments.json)?;
+    if backend.engines.is_some() && (arguments.gate.verify || gate.is_some()) {
+        note("the ONNX graph was run, of which the engine is built; `planish verify` runs the engine on a GPU");
     }
     let Some(profiles) = compiled.profiles.take() else {
         return finish(compiled, &[], if arguments.json { Shown::Json } else { Shown::Summary }, written);

@@ -91,18 +91,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             samples: arguments.samples,
             batch: arguments.batch,
             max_length: arguments.max_length,
+            ..DataOptions::default()
         },
         window: arguments.window,
         stride: arguments.stride,
         threads: arguments.threads.unwrap_or(0).into(),
         settings: arguments.run_on.settings(&arguments.runtime),
     };
-    let console = Console::new();
-    let evaluated = evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, &console);
-    console.bar.finish_and_clear();
-    let evaluated = evaluated.map_err(|error| match error.downcast_ref::<Broken>() {
-        Some(_) => VerificationFailed(vec![format!("{error:#}")]).into(),
-        None => error,
+    let evaluated = watched(false, |console| {
+        evaluate_artifact(&artifact, arguments.reference.as_slice(), &arguments.data, &options, console)
     });
     let context = || format!("cannot evaluate {}", arguments.artifact.display());
     let Evaluated { source, evaluation } = evaluated.with_context(context)?;
@@ -122,9 +119,22 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Evaluates before the eyes of a person. An artifact that gives what cannot be compared fails verification.
+pub(super) fn watched<T>(is_quiet: bool, evaluate: impl FnOnce(&Console) -> Result<T>) -> Result<T> {
+    let console = Console { is_quiet, ..Console::new() };
+    let evaluated = evaluate(&console);
+    console.bar.finish_and_clear();
+    evaluated.map_err(|error| match error.downcast_ref::<Broken>() {
+        Some(_) => VerificationFailed(vec![format!("{error:#}")]).into(),
+        None => error,
+    })
+}
+
 /// Messages and progress for a person; nothing of the progress in a pipe.
-struct Console {
+pub(super) struct Console {
     bar: ProgressBar,
+    /// Whether the messages were printed before.
+    is_quiet: bool,
 }
 
 impl Console {
@@ -135,17 +145,21 @@ impl Console {
         if let Ok(style) = ProgressStyle::with_template("evaluating {bar:30} {pos}/{len} samples, {eta}") {
             bar.set_style(style);
         }
-        Self { bar }
+        Self { bar, is_quiet: false }
     }
 }
 
 impl EvaluationObserver for Console {
     fn warning(&self, text: &str) {
-        warn(text);
+        if !self.is_quiet {
+            warn(text);
+        }
     }
 
     fn note(&self, text: &str) {
-        note(text);
+        if !self.is_quiet {
+            note(text);
+        }
     }
 
     fn progress(&self, done: usize, total: usize) {

@@ -8,6 +8,7 @@ mod completions;
 mod engine;
 mod evaluate;
 mod explain;
+mod gate;
 mod generate;
 mod import;
 mod inspect;

@@ -54,7 +54,8 @@ pub(super) struct QuantizationArguments {
     /// layer
     #[arg(long, requires = "int8", requires = "calibrate")]
     bias_correction: bool,
-    /// Print how each input of linear layers is quantized
+    /// Print how each input of linear layers is quantized, and its loss: the error of the results of its layers, as
+    /// --max-layer-loss counts it, on the rows that calibration sampled
     #[arg(long, requires = "quantize")]
     pub(super) explain_quantization: bool,
     /// Write how each input of linear layers is quantized to this JSON file, which --apply-quantization-plan takes
@@ -164,12 +165,36 @@ impl QuantizationArguments {
 fn explained(part: &str, plan: &Plan) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header(["input", "layers", "quantized"]);
+    table.set_header(["input", "layers", "loss", "quantized"]);
     for input in &plan.inputs {
-        table.add_row([input.value.clone(), input.layers.len().to_string(), input.activation.to_string()]);
+        let loss = input.layer_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
+        table.add_row([input.value.clone(), input.layers.len().to_string(), loss, input.activation.to_string()]);
     }
     format!("{part}: {}\n{table}\n", summary(plan))
 }
+
+/// The inputs that stay floats, by the reasons.
+pub(super) fn floats(plan: &Plan) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for input in &plan.inputs {
+        let Activation::Float { reason } = &input.activation else { continue };
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, inputs)) => inputs.push(&input.value),
+            None => reasons.push((reason, vec![&input.value])),
+        }
+    }
+    // The figures of --max-loss come in their order.
+    reasons.sort_unstable();
+    let line = |(reason, inputs): &(&str, Vec<&str>)| {
+        let more = inputs.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("    float: {}{more}: {reason}\n", inputs[..inputs.len().min(NAMED)].join(", "))
+    };
+    reasons.iter().map(line).collect()
+}
+
+/// How many inputs of one reason are named.
+const NAMED: usize = 4;
 
 /// How many inputs are quantized, and how.
 pub(super) fn summary(plan: &Plan) -> String {

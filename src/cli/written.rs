@@ -87,9 +87,13 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
     for (part, plan) in manifest.parts.iter().filter_map(|part| Some((part, part.quantization.as_ref()?))) {
         let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
         text += &format!("  {}{of}: {}\n", manifest.precision_name(), super::quantization::summary(plan));
+        text += &super::quantization::floats(plan);
     }
     if let Some(calibration) = &manifest.calibration {
-        text += &format!("  calibrated on {} samples of {}\n", calibration.samples, calibration.data.name);
+        text += &format!(
+            "  calibrated on {} samples of {}{}\n",
+            calibration.samples, calibration.data.name, calibration.split
+        );
     }
     let vocabulary = manifest.parts.iter().find_map(|part| part.vocabulary.as_ref());
     if let Some(vocabulary) = vocabulary.filter(|vocabulary| vocabulary.padded > vocabulary.size) {
@@ -111,6 +115,9 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
     }
     if let Some(report) = &manifest.verification {
         text += &format!("  verified: {}\n", report.summary());
+    }
+    if let Some(evaluation) = &manifest.evaluation {
+        text += &format!("evaluated on {evaluation}\n");
     }
     print(&text)
 }

@@ -7,10 +7,11 @@ use planish_models::{Loaded, Part};
 use planish_passes::{Half, pad};
 
 use super::{CompileOptions, LoweredPart};
-use crate::artifact::manifest::{AppliedPass, Input, PaddedVocabulary, PartManifest};
+use crate::artifact::manifest::{AppliedPass, CalibratedOn, Input, PaddedVocabulary, PartManifest};
 use crate::artifact::precision::PrecisionName;
 use crate::artifact::value::ValueInfo;
 use crate::backend::Emitted;
+use crate::calibrate::Calibration;
 
 /// The precision: the one that was asked for, or the one that an ONNX graph has.
 pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> PrecisionName {
@@ -23,6 +24,12 @@ pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> Prec
     };
     let halves = [Half::Bf16, Half::F16].into_iter().find(|half| computes(half.dtype()));
     halves.map_or(PrecisionName::F32, PrecisionName::from)
+}
+
+/// The data that the activations were measured on.
+pub(super) fn calibration(calibration: &Calibration) -> CalibratedOn {
+    let Calibration { data, samples, reading, .. } = calibration;
+    CalibratedOn { data: data.clone(), samples: *samples, split: reading.split }
 }
 
 /// The elements of the stored tensors that the parts use, each tensor counted once.
@@ -42,7 +49,7 @@ pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> Par
         files: emitted.files.iter().map(|(name, _)| name.clone()).collect(),
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         precision: lowered.precision.as_ref().map(Into::into),
-        quantization: lowered.plan.clone(),
+        quantization: lowered.quantization.as_ref().map(|quantization| quantization.plan.clone()),
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
         vocabulary: lowered.vocabulary.clone(),
         ..interface(part, &lowered.graph)

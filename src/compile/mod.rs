@@ -14,12 +14,12 @@ use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
-use planish_passes::quantize::Plan;
+use planish_passes::quantize::Quantization;
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, last_notes, precision};
 
 use crate::artifact::Artifact;
-use crate::artifact::manifest::{CalibratedOn, File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
+use crate::artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use crate::artifact::package::RuntimePackage;
 use crate::backend::Backend;
 use crate::calibrate::Calibration;
@@ -133,7 +133,7 @@ pub struct LoweredPart {
     /// The report on half precision; absent in float32.
     pub precision: Option<precision::HalfReport>,
     /// How its linear layers are quantized; absent where they are not.
-    pub plan: Option<Plan>,
+    pub quantization: Option<Arc<Quantization>>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
 }
@@ -148,6 +148,8 @@ pub struct Compiled {
     pub source: Loaded,
     /// The profiles of its engines, if its target has engines.
     pub profiles: Option<Profiles>,
+    /// How the linear layers of each part are quantized; empty where they are not.
+    pub quantizations: BTreeMap<String, Arc<Quantization>>,
     /// What raising found, by part; empty without `explain_fusion`.
     pub explanations: Vec<(&'static str, Explanation)>,
 }
@@ -197,9 +199,7 @@ pub fn lower(
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
         let quantization = match &options.quantize {
-            Some(quantize) => {
-                Some(Arc::new(quantize.quantization(model, part.name, &graph, options.calibration.as_ref())?))
-            }
+            Some(quantize) => Some(quantize.quantization(model, part.name, &graph, options.calibration.as_ref())?),
             None => None,
         };
         let pipeline = pipeline(Options { quantization: quantization.clone(), ..passes });
@@ -215,8 +215,7 @@ pub fn lower(
                 Note::Missed(_) | Note::Features(_) => {}
             }
         }
-        let plan = quantization.map(|quantization| quantization.plan.clone());
-        Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, plan, vocabulary })
+        Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, quantization, vocabulary })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     check::lowered(options, &parts, observer)?;
@@ -264,7 +263,7 @@ pub fn compile(
         target: options.backend.target.name.to_owned(),
         opset: options.passes.opset,
         precision: describe::precision(options, &lowered),
-        calibration: options.calibration.as_ref().map(|c| CalibratedOn { data: c.data.clone(), samples: c.samples }),
+        calibration: options.calibration.as_ref().map(describe::calibration),
         fusion: options.passes.fusion,
         attention_fp32: options.passes.attention_fp32,
         runtime_package: options.package,
@@ -277,6 +276,7 @@ pub fn compile(
         max_sequence_length: source.max_positions,
         recompute_at: source.recompute_at,
         verification: None,
+        evaluation: None,
     };
     let mut artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend };
     let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
@@ -286,6 +286,8 @@ pub fn compile(
         profiles.write(draft.folder())?;
         artifact.manifest.companions.push(PROFILES.to_owned());
     }
+    let quantized = |part: &LoweredPart| Some((part.name.to_owned(), part.quantization.clone()?));
+    let quantizations = lowered.iter().filter_map(quantized).collect();
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
-    Ok(Compiled { draft, artifact, source, profiles, explanations })
+    Ok(Compiled { draft, artifact, source, profiles, quantizations, explanations })
 }

@@ -10,6 +10,7 @@ use planish_eval::Tensor;
 use planish_ir::DType;
 use zip::ZipArchive;
 
+use super::Split;
 use super::npy::{self, Rows};
 use crate::inputs::tensor_file;
 
@@ -83,6 +84,20 @@ impl Arrays {
             Some(0) => bail!("{path} contains no samples: the first axis of its arrays is 0"),
             Some(samples) => Ok(Self { arrays, samples }),
         }
+    }
+
+    /// The samples of a split.
+    pub(super) fn of(mut self, split: Split) -> Self {
+        if split.is_all() {
+            return self;
+        }
+        let kept: Vec<usize> = (0..self.samples).filter(|sample| split.has(*sample)).collect();
+        for array in &mut self.arrays {
+            let size = array.bytes.len() / self.samples;
+            array.bytes = kept.iter().flat_map(|at| &array.bytes[at * size..(at + 1) * size]).copied().collect();
+        }
+        self.samples = kept.len();
+        self
     }
 
     pub(super) fn samples(&self) -> usize {

@@ -3,6 +3,7 @@
 
 mod arrays;
 mod npy;
+mod split;
 mod texts;
 mod tokens;
 
@@ -19,6 +20,7 @@ use planish_models::Loaded;
 use crate::artifact::manifest::Input;
 use crate::chain::Chain;
 use arrays::Arrays;
+pub use split::Split;
 use texts::{Kind, TextFile, Texts};
 use tokens::{Encoded, Tokens};
 
@@ -42,17 +44,34 @@ pub struct DataOptions {
     /// How many tokens a text is cut to, special ones included; where absent as many as the model
     /// takes, 512 at most.
     pub max_length: Option<NonZeroUsize>,
+    /// Which of these samples are taken.
+    pub split: Split,
 }
 
 impl Default for DataOptions {
     fn default() -> Self {
-        Self { field: None, skip_bad: false, samples: SAMPLES, batch: None, max_length: None }
+        Self { field: None, skip_bad: false, samples: SAMPLES, batch: None, max_length: None, split: Split::All }
     }
+}
+
+/// Whether texts of a file, by its ending, are members or columns with a name.
+pub(crate) fn has_fields(path: &Path) -> bool {
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    !matches!(Kind::of(&ending), None | Some(Kind::Lines))
+}
+
+/// Opens a data set and reads its first record.
+///
+/// # Errors
+/// When that is impossible, or the options are not for such data.
+pub(crate) fn check(path: &Path, options: &DataOptions) -> Result<()> {
+    Dataset::open(path, options).map(drop)
 }
 
 /// A data set, the samples that are taken of it.
 pub(crate) struct Dataset {
     path: PathBuf,
+    split: Split,
     content: Content,
 }
 
@@ -72,7 +91,7 @@ impl Dataset {
     pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
         let kind = Kind::of(&ending);
-        if matches!(kind, None | Some(Kind::Lines)) && options.field.is_some() {
+        if options.field.is_some() && !has_fields(path) {
             bail!("--field is for .jsonl, .csv and .parquet files; {} is not one", path.display());
         }
         let tensors = matches!(ending.as_str(), "npz" | "safetensors");
@@ -82,24 +101,34 @@ impl Dataset {
         if tensors && options.skip_bad {
             bail!("--skip-bad is for texts; {} contains tensors", path.display());
         }
-        let most = options.samples.get();
+        let (most, split) = (options.samples.get(), options.split);
+        let none = || {
+            format!(
+                "{} has fewer than 5 samples, of which every fifth is to be held out; take more data, or name other data \
+                 with --evaluate",
+                path.display()
+            )
+        };
         let content = match (kind, ending.as_str()) {
             (Some(kind), _) => {
                 let (field, skip_bad) = (options.field.clone(), options.skip_bad);
-                let file = TextFile { path: path.to_owned(), kind, field, skip_bad, most };
+                let file = TextFile { path: path.to_owned(), kind, field, skip_bad, most, split };
                 // Errors of the first record come before the model is loaded.
-                file.texts()?.next().transpose()?;
+                file.texts()?.next().transpose()?.with_context(none)?;
                 Content::Texts(file)
             }
-            (None, "npz") => Content::Arrays(Arrays::npz(path, most)?),
-            (None, "safetensors") => Content::Arrays(Arrays::safetensors(path, most)?),
+            (None, "npz") => Content::Arrays(Arrays::npz(path, most)?.of(split)),
+            (None, "safetensors") => Content::Arrays(Arrays::safetensors(path, most)?.of(split)),
             _ => bail!(
                 "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .csv or .parquet (texts \
                  in a column), .npz or .safetensors (tensors by the names of inputs, samples along the first axis)",
                 path.display()
             ),
         };
-        Ok(Self { path: path.to_owned(), content })
+        match &content {
+            Content::Arrays(arrays) if arrays.samples() == 0 => bail!(none()),
+            _ => Ok(Self { path: path.to_owned(), split, content }),
+        }
     }
 
     /// The number of samples, or the largest that it can be where the file was not read to its end.
@@ -139,7 +168,7 @@ impl Dataset {
     }
 
     fn unusable(&self) -> String {
-        format!("cannot run on {}", self.path.display())
+        format!("cannot run on {}{}", self.path.display(), self.split)
     }
 }
 

@@ -274,3 +274,30 @@ fn types_and_ranks_are_those_of_the_model() {
     assert_eq!(check(port("f32", &["batch_size", "3"])), wrong("f32[batch_size, 3]"));
     assert_eq!(check(port("f32", &["batch_size"])), wrong("f32[batch_size]"));
 }
+
+#[test]
+fn every_fifth_sample_is_held_out() {
+    let lines: String = (1..=12).map(|line| format!("{line}\n")).collect();
+    let split = |split: Split, samples: usize| {
+        texts("a.txt", lines.as_bytes(), &DataOptions { split, ..most(samples) }).join(" ")
+    };
+    assert_eq!(split(Split::HeldOut, 100), "5 10");
+    assert_eq!(split(Split::Rest, 100), "1 2 3 4 6 7 8 9 11 12");
+    assert_eq!((split(Split::HeldOut, 9), split(Split::Rest, 6)), ("5".to_owned(), "1 2 3 4 6".to_owned()));
+    let held_out = DataOptions { split: Split::HeldOut, ..most(4) };
+    fails("a.txt", lines.as_bytes(), &held_out, &["a.txt has fewer than 5 samples", "--evaluate"]);
+    assert_eq!(Split::HeldOut.samples(3).get(), 15);
+    assert_eq!((Split::All.samples(3).get(), Split::All.samples(0).get()), (3, 1));
+
+    let tensors = |split: Split, count: i64| {
+        let x = Tensor::new(vec![usize::try_from(count).unwrap(), 2], (0..2 * count).collect::<Vec<i64>>()).unwrap();
+        let bytes = x.to_bytes();
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::I64, x.shape().to_vec(), &bytes).unwrap();
+        let file = safetensors::serialize([("x", view)], None).unwrap();
+        open("a.safetensors", &file, &DataOptions { split, ..DataOptions::default() })
+    };
+    let dataset = tensors(Split::HeldOut, 11).unwrap();
+    assert_eq!(rows(&dataset, 0..2)[0].1.to_f64(), [8.0, 9.0, 18.0, 19.0]);
+    assert_eq!(tensors(Split::Rest, 11).unwrap().most(), 9);
+    assert!(tensors(Split::HeldOut, 4).is_err_and(|error| error.contains("fewer than 5 samples")));
+}

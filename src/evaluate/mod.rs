@@ -166,7 +166,8 @@ pub fn evaluate_compiled(
             Some(windows) => windows.runs(batch.inputs, rows, &complete)?,
             None => vec![Run { first: Vec::new(), inputs: batch.inputs }],
         };
-        let context = || format!("{}, samples {} to {}", data.display(), batch.samples.start + 1, batch.samples.end);
+        let (range, split) = (&batch.samples, options.data.split);
+        let context = || format!("{}{split}, samples {} to {}", data.display(), range.start + 1, range.end);
         for run in &runs {
             let expected =
                 wanted.run(&run.inputs, pad).with_context(|| format!("the reference fails on {}", context()))?;
@@ -177,7 +178,7 @@ pub fn evaluate_compiled(
         observer.progress(samples, most);
     }
     observer.progress(samples, samples);
-    Ok(tally.report(described(data)?, samples, tokens, runs_on.name()))
+    Ok(tally.report((described(data)?, options.data.split), samples, tokens, runs_on.name()))
 }
 
 /// The windows of a language model.

@@ -10,12 +10,16 @@ use super::Figure;
 use super::pooling::Pooling;
 use crate::artifact::manifest::File;
 use crate::chain::PRESENT;
+use crate::data::Split;
 
 /// How close an artifact is to its model in float32 on a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The data set.
     pub data: File,
+    /// Which samples of it were taken.
+    #[serde(skip_serializing_if = "Split::is_all", default)]
+    pub split: Split,
     /// How many samples of it were run.
     pub samples: usize,
     /// The real tokens of these samples, padding left out; absent where the model takes no tokens.
@@ -143,8 +147,8 @@ impl fmt::Display for Evaluation {
             self.data.blake3.as_ref().map_or_else(String::new, |d| format!(" (BLAKE3 {})", &d[..d.len().min(16)]));
         writeln!(
             f,
-            "{} samples of {}{digest}{tokens}; the artifact ran on `{}`",
-            self.samples, self.data.name, self.runtime
+            "{} samples of {}{}{digest}{tokens}; the artifact ran on `{}`",
+            self.samples, self.data.name, self.split, self.runtime
         )?;
         writeln!(f, "reference: the model in float32 on ONNX Runtime")?;
         if let Some(of) = &self.embeddings {

@@ -84,6 +84,16 @@ impl Requirements {
         }
         Ok(misses)
     }
+
+    /// The figures of two evaluations that limits are set for, in words.
+    #[must_use]
+    pub fn change(&self, before: &Evaluation, after: &Evaluation) -> String {
+        let change = |figure: Figure| {
+            let [before, after] = [before, after].map(|evaluation| evaluation.figure(figure));
+            Some(format!("{} {:.6} -> {:.6}", figure.name(), before?, after?))
+        };
+        self.0.iter().filter_map(|(figure, _)| change(*figure)).collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl FromStr for Requirements {

@@ -12,6 +12,7 @@ use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
 use super::{Broken, Evaluation};
 use crate::artifact::manifest::File;
+use crate::data::Split;
 use crate::verify::of_tokens;
 
 const LOGITS: &str = "logits";
@@ -200,8 +201,14 @@ impl Tally {
         }
     }
 
-    /// The report.
-    pub(super) fn report(self, data: File, samples: usize, tokens: Option<u64>, runtime: &str) -> Evaluation {
+    /// The report on so many samples of a split of the data.
+    pub(super) fn report(
+        self,
+        (data, split): (File, Split),
+        samples: usize,
+        tokens: Option<u64>,
+        runtime: &str,
+    ) -> Evaluation {
         let embeddings = (self.cosines.count > 0).then(|| Embeddings {
             pooling: self.measured.pooling,
             mean_cosine: self.cosines.mean(),
@@ -235,6 +242,7 @@ impl Tally {
             cosine: sums.cosine(),
         };
         let outputs = self.outputs.into_iter().map(figures).collect();
-        Evaluation { data, samples, tokens, runtime: runtime.to_owned(), embeddings, predictions, perplexity, outputs }
+        let runtime = runtime.to_owned();
+        Evaluation { data, split, samples, tokens, runtime, embeddings, predictions, perplexity, outputs }
     }
 }

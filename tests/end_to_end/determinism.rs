@@ -19,7 +19,7 @@ fn without_way(mut files: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>
 }
 
 /// Compiles into several places with 1, 2 and 8 threads and compares all files.
-fn same_bytes(model: &Path, more: &[&str]) {
+pub(crate) fn same_bytes(model: &Path, more: &[&str]) {
     let folder = scratch();
     let compile = |place: &str, threads: &str| {
         let to = folder.path().join(place);

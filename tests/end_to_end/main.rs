@@ -34,6 +34,7 @@ mod padding;
 mod parts;
 mod passing_through;
 mod precision;
+mod quantization;
 mod quantized_graphs;
 mod random_graphs;
 mod running;

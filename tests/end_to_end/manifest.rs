@@ -6,7 +6,8 @@ use std::path::Path;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::support::{golden, planish_compile, repository, scratch};
+use crate::calibrate::stored_inputs;
+use crate::support::{golden, planish_compile, repository, scratch, text};
 
 fn schema() -> Validator {
     let text = fs::read_to_string(repository().join("docs/manifest.schema.json")).unwrap();
@@ -28,6 +29,8 @@ fn compiled(model: &Path, more: &[&str]) -> Value {
 #[test]
 fn artifacts_have_the_manifest_that_the_schema_describes() {
     let schema = schema();
+    let folder = scratch();
+    let data = stored_inputs("vit", &["pixel_values"], folder.path());
     let graph = |name: &str| repository().join("fixtures/graphs").join(name).join("model.onnx");
     let cases: &[(&Path, &[&str])] = &[
         (&golden("bert"), &["--verify"]),
@@ -36,6 +39,7 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&golden("gpt2"), &["--target", "onnx", "--fp16", "--verify", "--pad-vocab", "64", "--logits", "padded"]),
         (&golden("gpt2"), &["--runtime-package", "genai", "--bf16"]),
         (&golden("llama"), &["--weights", "link"]),
+        (&golden("vit"), &["--int8", "--calibrate", text(&data), "--evaluate", text(&data), "--verify"]),
         (&golden("t5"), &["--runtime-package", "triton", "--weights", "link", "--verify"]),
         (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),
         (&graph("torch-bert"), &["--verify"]),

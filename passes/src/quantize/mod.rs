@@ -3,6 +3,7 @@
 mod apply;
 mod attention;
 mod gptq;
+mod losses;
 mod plan;
 mod planner;
 mod round;

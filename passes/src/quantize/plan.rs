@@ -37,6 +37,9 @@ pub struct PlannedInput {
     pub value: String,
     /// The names of the results of the linear layers that take it.
     pub layers: Vec<String>,
+    /// The error of the results of these layers, as [`Plan::measure`] measures it; nothing depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_loss: Option<f64>,
     /// What becomes of it.
     #[serde(flatten)]
     pub activation: Activation,

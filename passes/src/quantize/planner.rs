@@ -109,7 +109,7 @@ impl Plan {
                 },
             };
             let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
-            Ok(PlannedInput { value, layers, activation })
+            Ok(PlannedInput { value, layers, layer_loss: None, activation })
         };
         let inputs = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
         let attention = match statistics.filter(|_| settings.attention) {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use gemm::{Parallelism, gemm};
 use planish_eval::Codes;
 use planish_ir::handle::Handle;
-use planish_ir::{Graph, NodeId, Op, ValueId};
+use planish_ir::ops::FakeQuantize;
+use planish_ir::{DType, Graph, NodeId, Op, ValueId};
 
-use super::weights;
-use super::{Activation, sites::Site, sites::layer};
+use super::{Activation, sites::Site, sites::layer, weight_codes, weights};
 use crate::PassError;
 
 /// The weights of the layers that take an input, and rows of the input.
@@ -54,7 +54,7 @@ impl Trial {
     /// The error of the results, relative to them: the mean over the rows of the ratio of the sums of squares. A few tokens
     /// have results many times as large as the rest, and would hide what becomes of the others in one ratio of all rows.
     pub(super) fn loss(&self, activation: &Activation) -> f64 {
-        let weights = self.quantized_weights(activation.smooth());
+        let weights = self.quantized_weights(activation);
         let given = product(&self.quantized_rows(activation), &weights, self.columns);
         let features = (self.weights.len() / self.columns.max(1)).max(1);
         let square = |sum: f64, x: f64| sum + x * x;
@@ -76,13 +76,16 @@ impl Trial {
     }
 
     /// The weights as their codes stand for them, smoothed.
-    fn quantized_weights(&self, smooth: &[f32]) -> Vec<f32> {
+    fn quantized_weights(&self, activation: &Activation) -> Vec<f32> {
         let mut all = self.weights.to_vec();
+        let codes = weight_codes(activation.codes().unwrap_or(DType::I8));
         for row in all.chunks_exact_mut(self.columns.max(1)) {
-            row.iter_mut().zip(smooth).for_each(|(w, factor)| *w *= factor);
-            let scale = row.iter().fold(0f32, |a, w| a.max(w.abs())) / 127.0;
-            if scale > 0.0 {
+            row.iter_mut().zip(activation.smooth()).for_each(|(w, factor)| *w *= factor);
+            let scale = row.iter().fold(0f32, |a, w| a.max(w.abs())) / weights::largest_code(codes);
+            if scale > 0.0 && codes == DType::I8 {
                 row.iter_mut().for_each(|w| *w = (*w / scale).round_ties_even() * scale);
+            } else if scale > 0.0 {
+                round_to(&FakeQuantize::new(ValueId::from_index(0), codes, f64::from(scale), 0), row, self.columns);
             }
         }
         all
@@ -98,9 +101,14 @@ pub fn quantize_rows(activation: &Activation, rows: &mut [f32], columns: usize) 
         }
     }
     if let Some(operator) = activation.operator(ValueId::from_index(0)) {
-        // The types of codes that a plan has are known.
-        let _ = Codes::new(&operator, columns).round(rows);
+        round_to(&operator, rows, columns);
     }
+}
+
+/// Rounds rows to what the codes of an operator stand for.
+fn round_to(operator: &FakeQuantize, rows: &mut [f32], columns: usize) {
+    // The types of codes that a plan has are known.
+    let _ = Codes::new(operator, columns).round(rows);
 }
 
 /// The weight of a layer, [out, in].

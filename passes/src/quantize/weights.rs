@@ -16,7 +16,7 @@ pub enum WeightScales {
 }
 
 /// The largest code of a type of weights.
-fn largest_code(codes: DType) -> f32 {
+pub(super) fn largest_code(codes: DType) -> f32 {
     match codes {
         DType::F8E4M3FN => 448.0,
         // -128 is left out, so that codes are symmetric.

@@ -17,7 +17,7 @@ fn graph(statements: &str) -> Graph {
 fn quantization() -> Quantization {
     let activation =
         Activation::Static { codes: DType::U8, scale: 0.25, zero_point: 128, split: vec![1], smooth: vec![] };
-    let input = PlannedInput { value: "x".to_owned(), layers: vec!["y".to_owned()], activation };
+    let input = PlannedInput { value: "x".to_owned(), layers: vec!["y".to_owned()], layer_loss: None, activation };
     Quantization { plan: Plan { inputs: vec![input], ..Plan::default() }, ..Quantization::default() }
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CalibrateOptions, Measure, known};
 use crate::artifact::manifest::{File, Manifest, SourceManifest};
-use crate::data::Shard;
+use crate::data::{Shard, Split};
 use crate::files::{self, digest};
 use crate::source::SourceModel;
 use encoding::{Encoded, Extremes};
@@ -65,6 +65,9 @@ pub struct Reading {
     pub max_length: Option<usize>,
     /// Whether bad records were left out.
     pub skip_bad: bool,
+    /// Which of the samples were run.
+    #[serde(skip_serializing_if = "Split::is_all", default)]
+    pub split: Split,
 }
 
 /// The file.
@@ -128,6 +131,7 @@ impl Calibration {
                 batch: reading.batch.map(usize::from),
                 max_length: reading.max_length.map(usize::from),
                 skip_bad: reading.skip_bad,
+                split: reading.split,
             },
             measured: options.measure,
             shards: options

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, bail};
 
+use super::Split;
+
 /// The member or column that contains the text, unless told otherwise.
 const FIELD: &str = "text";
 
@@ -59,6 +61,8 @@ pub(super) struct TextFile {
     pub(super) skip_bad: bool,
     /// How many texts are taken at most.
     pub(super) most: usize,
+    /// Which of these are given.
+    pub(super) split: Split,
 }
 
 impl TextFile {
@@ -84,7 +88,7 @@ impl TextFile {
     }
 }
 
-/// The texts of a file that are not blank, as many as are taken.
+/// The texts of a file that are not blank, as many as are taken, without those that the split leaves out.
 pub(super) struct Texts<'a> {
     file: &'a TextFile,
     records: Records,
@@ -110,7 +114,9 @@ impl Texts<'_> {
                 Some(Record::Text(text)) if text.trim().is_empty() => {}
                 Some(Record::Text(text)) => {
                     self.taken += 1;
-                    return Ok(Some(text));
+                    if self.file.split.has(self.taken - 1) {
+                        return Ok(Some(text));
+                    }
                 }
                 Some(Record::Bad(_)) if self.file.skip_bad => self.skipped += 1,
                 Some(Record::Bad(error)) => {

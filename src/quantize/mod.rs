@@ -1,18 +1,24 @@
 //! How a model is quantized: from options and a calibration to what passes apply to each part.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+mod document;
+mod within;
 
-use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
 use planish_ir::Graph;
 use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization, Settings, WeightScales, quantize_rows};
-use serde::{Deserialize, Serialize};
 
-use crate::artifact::manifest::Manifest;
 use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, InputName, ProductOptions, products};
-use crate::files;
 use crate::source::SourceModel;
+
+pub use document::PlanDocument;
+pub use within::{Trials, Unreached, Within, keep_within};
+
+/// How the linear layers of parts are quantized, by the names of the parts.
+pub type Quantizations = BTreeMap<String, Arc<Quantization>>;
 
 /// How a model is quantized.
 #[derive(Clone, Debug)]
@@ -27,6 +33,8 @@ pub struct QuantizeOptions {
     pub correct_biases: bool,
     /// The plans of the parts, by their names; planned by the settings where absent.
     pub plans: Option<BTreeMap<String, Plan>>,
+    /// The parts whose quantization is known, by their names: nothing else decides then.
+    pub known: Quantizations,
 }
 
 /// How weights are rounded to codes.
@@ -56,6 +64,7 @@ impl QuantizeOptions {
             rounding: Rounding::Nearest,
             correct_biases: false,
             plans: None,
+            known: Quantizations::new(),
         }
     }
 
@@ -69,17 +78,21 @@ impl QuantizeOptions {
         part: &str,
         graph: &Graph,
         calibration: Option<&Calibration>,
-    ) -> Result<Quantization> {
+    ) -> Result<Arc<Quantization>> {
+        if let Some(known) = self.known.get(part) {
+            return Ok(known.clone());
+        }
         let inputs = calibration.map(|calibration| {
             let inputs = calibration.table().inputs().find(|(name, _)| *name == part);
             inputs.map(|(_, inputs)| inputs.clone()).unwrap_or_default()
         });
 
         let given = self.plans.as_ref().map(|plans| plans.get(part).cloned().unwrap_or_default());
-        let plan = match given {
+        let mut plan = match given {
             Some(plan) => plan,
             None => Plan::new(graph, &self.settings, inputs.as_ref())?,
         };
+        plan.measure(graph, inputs.as_ref().unwrap_or(&BTreeMap::new()))?;
         let mut quantization = Quantization { plan, weight_scales: self.weight_scales, ..Quantization::default() };
         if let Rounding::Gptq(data, options) = &self.rounding {
             round(&mut quantization, model, part, graph, (data, options))?;
@@ -87,7 +100,7 @@ impl QuantizeOptions {
         if let Some(inputs) = inputs.filter(|_| self.correct_biases) {
             quantization.correct_biases(graph, &inputs)?;
         }
-        Ok(quantization)
+        Ok(Arc::new(quantization))
     }
 }
 
@@ -114,52 +127,4 @@ fn round(
     products(model, data, options, &wanted, &Quiet, &mut |_, value, gram| {
         Ok(quantization.round_weights(graph, value, &gram)?)
     })
-}
-
-/// What a file of plans says it is.
-const FORMAT: &str = "planish-quantization-plan";
-
-/// The version of this format.
-const SCHEMA: u32 = 1;
-
-/// The plans of a model's parts as a file. It may be edited.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PlanDocument {
-    format: String,
-    schema: u32,
-    producer: String,
-    /// By the names of the parts.
-    pub parts: BTreeMap<String, Plan>,
-}
-
-impl PlanDocument {
-    /// The plans of parts.
-    #[must_use]
-    pub fn new(parts: BTreeMap<String, Plan>) -> Self {
-        Self { format: FORMAT.to_owned(), schema: SCHEMA, producer: Manifest::producer(), parts }
-    }
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// When the file cannot be read or has another format.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let wrong =
-            || format!("{} is not a quantization plan of this version; --quantization-plan writes one", path.display());
-        let document: Self = serde_json::from_str(&text).with_context(wrong)?;
-        if (document.format.as_str(), document.schema) != (FORMAT, SCHEMA) {
-            bail!("{}: it is of format {}, schema {}", wrong(), document.format, document.schema);
-        }
-        Ok(document)
-    }
-
-    /// Writes it.
-    ///
-    /// # Errors
-    /// When that is impossible.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        files::write(path, (serde_json::to_string_pretty(self)? + "\n").as_bytes())
-    }
 }

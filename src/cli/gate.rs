@@ -1,0 +1,244 @@
+//! What an artifact has to pass before it is written.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result};
+use planish_ir::Graph;
+
+use super::evaluate::watched;
+use super::written::Written;
+use super::{Usage, VerificationFailed, note, print, print_json};
+use crate::backend::RuntimeSettings;
+use crate::calibrate::is_table;
+use crate::compile::{CompileOptions, Compiled, Observer, compile};
+use crate::data::{self, DataOptions, Split};
+use crate::evaluate::{EvaluateOptions, Evaluation, Requirements, evaluate_compiled};
+use crate::quantize::{Quantizations, Trials, Unreached, Within, keep_within};
+use crate::source::SourceModel;
+use crate::verify::{VerifyOptions, verify_compiled};
+
+/// What an artifact has to pass.
+#[derive(clap::Args)]
+pub(super) struct GateArguments {
+    /// Run the artifact and compare it with its source, as `planish verify` does; exit with 3 if an output is out
+    /// of tolerance. With --int8 or --fp8 the tolerances only find wrong graphs, so the artifact is also evaluated on
+    /// data that was held out: --evaluate, else every fifth sample of the data of --calibrate, which calibration then
+    /// leaves out. It has to reach --max-loss, else cos=0.99
+    #[arg(long)]
+    pub(super) verify: bool,
+    /// The longest sequence of --verify, in tokens [default: as many tokens as the model takes, but at most 512 for
+    /// a model with a cache or without a limit, and at most 64 for an encoder-decoder]
+    #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..))]
+    max_length: Option<u32>,
+    /// Evaluate the artifact on this data, as `planish evaluate` does, and print the report. Take other data than for
+    /// --calibrate
+    #[arg(long, value_name = "FILE")]
+    evaluate: Option<PathBuf>,
+    /// Keep the inputs of linear layers in float that harm most, until the artifact meets these limits; exit with 3 if no
+    /// set of inputs does. The limits are those of `planish evaluate --require`. Say: cos=0.999. The data is that of
+    /// --evaluate, else every fifth sample of the data of --calibrate, which calibration then leaves out
+    #[arg(long, value_name = "LIMITS", requires = "quantize")]
+    max_loss: Option<Requirements>,
+}
+
+/// What a quantized artifact has to reach unless told otherwise. Far less than planish's defaults reach, and more than
+/// harmful quantization does.
+const LIMITS: &str = "cos=0.99";
+
+/// The data that an artifact is evaluated on, and what it has to reach.
+pub(super) struct Gate {
+    data: PathBuf,
+    options: EvaluateOptions,
+    limits: Option<Requirements>,
+    /// Whether inputs are kept in float where the limits are missed.
+    keeps: bool,
+}
+
+impl GateArguments {
+    /// The evaluation that the options request, of an artifact that is calibrated on `calibrate`.
+    pub(super) fn gate(
+        &self,
+        is_quantized: bool,
+        calibrate: Option<&Path>,
+        field: Option<&str>,
+        options: EvaluateOptions,
+    ) -> Result<Option<Gate>> {
+        let asks = self.max_loss.is_some() || self.verify && is_quantized;
+        let (data, split) = match (&self.evaluate, calibrate) {
+            (Some(data), _) => (data.as_path(), Split::All),
+            (None, Some(data)) if asks && !is_table(data) => (data, Split::HeldOut),
+            (None, _) if self.max_loss.is_some() => {
+                let message =
+                    "--max-loss needs data that was held out: add --evaluate FILE, or name data with --calibrate";
+                return Err(Usage(message.to_owned()).into());
+            }
+            (None, _) => {
+                if asks {
+                    note(
+                        "--verify finds wrong graphs, and not what quantization costs, because no data is held out; add \
+                         --evaluate FILE",
+                    );
+                }
+                return Ok(None);
+            }
+        };
+        let field = field.filter(|_| data::has_fields(data)).map(str::to_owned);
+        let options = EvaluateOptions { data: DataOptions { field, split, ..options.data }, ..options };
+        // Before work that bad data would make useless.
+        data::check(data, &options.data)?;
+        let limits = match &self.max_loss {
+            None if asks => Some(LIMITS.parse().map_err(Usage)?),
+            limits => limits.clone(),
+        };
+        Ok(Some(Gate { data: data.to_owned(), options, limits, keeps: self.max_loss.is_some() }))
+    }
+
+    /// Compares what was compiled with its source, if that is asked for.
+    pub(super) fn verify(
+        &self,
+        compiled: &mut Compiled,
+        model: &SourceModel,
+        (threads, settings): (usize, &RuntimeSettings),
+        json: bool,
+    ) -> Result<()> {
+        if !self.verify {
+            return Ok(());
+        }
+        let options = VerifyOptions {
+            max_length: self.max_length.map(usize::try_from).transpose()?,
+            threads,
+            settings: settings.clone(),
+            ..VerifyOptions::default()
+        };
+        let report = verify_compiled(&compiled.artifact, model, &compiled.source, &options, &mut note)?;
+        let remedy = match compiled.artifact.computes_in_half() {
+            true => {
+                "; --calibrate DATA and --keep-fp32 PATTERN keep operators in float32 whose values exceed the range of half precision"
+            }
+            false => "",
+        };
+        let checked = VerificationFailed::check(&report);
+        compiled.artifact.manifest.verification = Some(report);
+        refuse(checked, compiled, json).with_context(|| format!("nothing was written{remedy}"))
+    }
+}
+
+/// Prints the manifest of what is not written, for programs.
+fn refuse(checked: Result<(), VerificationFailed>, compiled: &Compiled, json: bool) -> Result<()> {
+    if checked.is_err() && json {
+        print_json(&Written::new(None, &compiled.artifact.manifest, &compiled.explanations))?;
+    }
+    Ok(checked?)
+}
+
+impl Gate {
+    /// The split of the data of `--calibrate` that calibration takes.
+    pub(super) fn calibrated_on(&self) -> Split {
+        if self.options.data.split == Split::HeldOut { Split::Rest } else { Split::All }
+    }
+
+    /// Evaluates what was compiled, and compiles it with inputs in float where that is asked for and needed.
+    pub(super) fn pass(
+        &self,
+        mut compiled: Compiled,
+        model: &SourceModel,
+        options: CompileOptions,
+        json: bool,
+    ) -> Result<Compiled> {
+        let mut evaluation = self.evaluated(&compiled, model, &self.options, false)?;
+        let limits = self.limits.clone().unwrap_or_default();
+        let mut misses = limits.misses(&evaluation).map_err(|reason| Usage(format!("--max-loss: {reason}")))?;
+        if self.keeps && !misses.is_empty() {
+            let Compiled { draft, quantizations, .. } = compiled;
+            let folder = draft.target().to_owned();
+            // Its folder goes before those of others are made.
+            drop(draft);
+            let mut search = Search { gate: self, model, folder, options };
+            let within = keep_within(&mut search, evaluation, &quantizations, &limits);
+            (compiled, evaluation) = described(within.map_err(unreached)?);
+            misses.clear();
+        }
+        compiled.artifact.manifest.evaluation = Some(evaluation);
+        if misses.is_empty() {
+            return Ok(compiled);
+        }
+        if let Some(evaluation) = compiled.artifact.manifest.evaluation.as_ref().filter(|_| !json) {
+            print(&format!("{evaluation}\n"))?;
+        }
+        let remedy = "nothing was written; --max-loss keeps inputs in float until the limits are met";
+        refuse(Err(VerificationFailed(misses)), &compiled, json).context(remedy)?;
+        Ok(compiled)
+    }
+
+    fn evaluated(
+        &self,
+        compiled: &Compiled,
+        model: &SourceModel,
+        options: &EvaluateOptions,
+        is_quiet: bool,
+    ) -> Result<Evaluation> {
+        let (artifact, source) = (&compiled.artifact, &compiled.source);
+        let evaluation =
+            watched(is_quiet, |console| evaluate_compiled(artifact, model, source, &self.data, options, console));
+        evaluation.context("cannot evaluate what was compiled")
+    }
+}
+
+/// A failure to reach the limits is one of verification.
+fn unreached(error: Error) -> Error {
+    match error.downcast::<Unreached>() {
+        Ok(unreached) => Error::from(VerificationFailed(vec![unreached.to_string()])).context("nothing was written"),
+        Err(error) => error,
+    }
+}
+
+/// The artifact, whose manifest says what is kept in float and why.
+fn described(within: Within<Compiled>) -> (Compiled, Evaluation) {
+    let Within { mut made, evaluation, quantizations } = within;
+    for part in &mut made.artifact.manifest.parts {
+        part.quantization = quantizations.get(&part.name).map(|quantization| quantization.plan.clone());
+    }
+    (made, evaluation)
+}
+
+/// How many samples give a rough figure.
+const FEW: usize = 16;
+
+/// Compiles a model again, with other quantizations.
+struct Search<'a> {
+    gate: &'a Gate,
+    model: &'a SourceModel,
+    folder: PathBuf,
+    options: CompileOptions,
+}
+
+impl Trials for Search<'_> {
+    type Made = Compiled;
+
+    fn make(&mut self, quantizations: Quantizations) -> Result<Compiled> {
+        if let Some(quantize) = &mut self.options.quantize {
+            quantize.known = quantizations;
+        }
+        compile(self.model, &self.folder, &self.options, &Again)
+    }
+
+    fn evaluate(&mut self, made: &Compiled, is_rough: bool) -> Result<Evaluation> {
+        let mut options = self.gate.options.clone();
+        if is_rough {
+            options.data.samples = options.data.split.samples(FEW);
+        }
+        self.gate.evaluated(made, self.model, &options, true)
+    }
+}
+
+/// Says nothing: the model was compiled before.
+struct Again;
+
+impl Observer for Again {
+    fn warning(&self, _: &str) {}
+    fn note(&self, _: &str) {}
+    fn graph(&self, _: &str, _: &Graph) {}
+    fn begin_writing(&self, _: u64) {}
+    fn written(&self, _: u64) {}
+    fn end_writing(&self) {}
+}
