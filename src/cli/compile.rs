@@ -15,7 +15,7 @@ use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Half, Logits, Options, PASSES, Padding};
 
 use super::engine::{self, EngineArguments, check_builder, no_engines};
-use super::gate::{Gate, GateArguments};
+use super::gate::GateArguments;
 use super::written::{Shown, finish};
 use super::{
     RuntimeArguments, Usage, backend, import::ImportArguments, note, precision::PrecisionArguments, print,
@@ -25,7 +25,7 @@ use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
 use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
-use crate::data::{DataOptions, Split};
+use crate::data::DataOptions;
 use crate::evaluate::EvaluateOptions;
 use crate::source::SourceModel;
 
@@ -55,9 +55,9 @@ pub(super) struct Arguments {
     /// --bf16, operators whose activations exceed --max-abs stay in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
-    /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, for --calibrate that is
-    /// the text [default: text]
-    #[arg(long, value_name = "NAME", requires = "calibrate")]
+    /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, for --calibrate and
+    /// --evaluate that is the text [default: text]
+    #[arg(long, value_name = "NAME")]
     field: Option<String>,
     /// The ONNX opset of the artifact, 17 to 26 [default: 20, or 23 for target trt with --attention-fp32; for an ONNX graph with operators that planish passes
     /// through, the opset of that graph]
@@ -173,7 +173,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
     )?;
     let mut calibrate = calibrate_options(&arguments, precision.as_ref().map(|precision| precision.half));
-    calibrate.data.split = gate.as_ref().map_or(Split::All, Gate::calibrated_on);
+    if let Some(gate) = &gate {
+        gate.divide(arguments.calibrate.as_deref(), &mut calibrate.data);
+    }
     let data = arguments.calibrate.as_deref().map(|data| (data, &calibrate));
     let quantize = arguments.quantization.options(backend.target, data)?;
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());

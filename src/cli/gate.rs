@@ -12,7 +12,7 @@ use crate::backend::RuntimeSettings;
 use crate::calibrate::is_table;
 use crate::compile::{CompileOptions, Compiled, Observer, compile};
 use crate::data::{self, DataOptions, Split};
-use crate::evaluate::{EvaluateOptions, Evaluation, Requirements, evaluate_compiled};
+use crate::evaluate::{EvaluateOptions, Evaluation, Reference, Requirements, evaluate_compiled};
 use crate::quantize::{Quantizations, Trials, Unreached, Within, keep_within};
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, verify_compiled};
@@ -63,6 +63,9 @@ impl GateArguments {
         field: Option<&str>,
         options: EvaluateOptions,
     ) -> Result<Option<Gate>> {
+        if let (Some(field), None, None) = (field, calibrate, &self.evaluate) {
+            return Err(Usage(format!("--field {field} is for data: add --calibrate or --evaluate")).into());
+        }
         let asks = self.max_loss.is_some() || self.verify && is_quantized;
         let (data, split) = match (&self.evaluate, calibrate) {
             (Some(data), _) => (data.as_path(), Split::All),
@@ -132,9 +135,14 @@ fn refuse(checked: Result<(), VerificationFailed>, compiled: &Compiled, json: bo
 }
 
 impl Gate {
-    /// The split of the data of `--calibrate` that calibration takes.
-    pub(super) fn calibrated_on(&self) -> Split {
-        if self.options.data.split == Split::HeldOut { Split::Rest } else { Split::All }
+    /// Leaves to calibration what is not held out. `--field` is for data alone: a table takes none.
+    pub(super) fn divide(&self, calibrate: Option<&Path>, data: &mut DataOptions) {
+        if self.options.data.split == Split::HeldOut {
+            data.split = Split::Rest;
+        }
+        if calibrate.is_some_and(is_table) && self.options.data.field.is_some() {
+            data.field = None;
+        }
     }
 
     /// Evaluates what was compiled, and compiles it with inputs in float where that is asked for and needed.
@@ -145,7 +153,8 @@ impl Gate {
         options: CompileOptions,
         json: bool,
     ) -> Result<Compiled> {
-        let mut evaluation = self.evaluated(&compiled, model, &self.options, false)?;
+        let mut reference = if self.keeps { Reference::of_several() } else { Reference::default() };
+        let mut evaluation = self.evaluated(&compiled, model, &mut reference, &self.options, false)?;
         let limits = self.limits.clone().unwrap_or_default();
         let mut misses = limits.misses(&evaluation).map_err(|reason| Usage(format!("--max-loss: {reason}")))?;
         if self.keeps && !misses.is_empty() {
@@ -153,7 +162,7 @@ impl Gate {
             let folder = draft.target().to_owned();
             // Its folder goes before those of others are made.
             drop(draft);
-            let mut search = Search { gate: self, model, folder, options };
+            let mut search = Search { gate: self, model, folder, options, reference };
             let within = keep_within(&mut search, evaluation, &quantizations, &limits);
             (compiled, evaluation) = described(within.map_err(unreached)?);
             misses.clear();
@@ -174,12 +183,14 @@ impl Gate {
         &self,
         compiled: &Compiled,
         model: &SourceModel,
+        reference: &mut Reference,
         options: &EvaluateOptions,
         is_quiet: bool,
     ) -> Result<Evaluation> {
         let (artifact, source) = (&compiled.artifact, &compiled.source);
-        let evaluation =
-            watched(is_quiet, |console| evaluate_compiled(artifact, model, source, &self.data, options, console));
+        let evaluation = watched(is_quiet, |console| {
+            evaluate_compiled(artifact, (model, source), reference, &self.data, options, console)
+        });
         evaluation.context("cannot evaluate what was compiled")
     }
 }
@@ -210,6 +221,7 @@ struct Search<'a> {
     model: &'a SourceModel,
     folder: PathBuf,
     options: CompileOptions,
+    reference: Reference,
 }
 
 impl Trials for Search<'_> {
@@ -227,7 +239,7 @@ impl Trials for Search<'_> {
         if is_rough {
             options.data.samples = options.data.split.samples(FEW);
         }
-        self.gate.evaluated(made, self.model, &options, true)
+        self.gate.evaluated(made, self.model, &mut self.reference, &options, true)
     }
 }
 

@@ -7,6 +7,7 @@
 mod metrics;
 mod pooling;
 mod positions;
+mod reference;
 mod report;
 mod require;
 mod sides;
@@ -31,6 +32,7 @@ use crate::source::{self, SourceModel};
 use crate::verify::runtime;
 
 pub use pooling::Pooling;
+pub use reference::Reference;
 pub use report::{Embeddings, Evaluation, OutputFigures, Perplexity, Predictions};
 pub use require::{Figure, Requirements};
 
@@ -106,18 +108,20 @@ pub fn evaluate_artifact(
 ) -> Result<Evaluated> {
     let found = source::find(named, artifact)?;
     let loaded = found.load(artifact)?;
-    let evaluation = evaluate_compiled(artifact, &found.model, &loaded, data, options, observer)?;
+    let mut reference = Reference::default();
+    let evaluation = evaluate_compiled(artifact, (&found.model, &loaded), &mut reference, data, options, observer)?;
     Ok(Evaluated { source: found.path, evaluation })
 }
 
-/// The same for an artifact in the making, with the model that it is made of.
+/// The same for an artifact in the making, with the model that it is made of. Artifacts that have `reference` in common are
+/// those of one model, and run on the same data.
 ///
 /// # Errors
 /// As [`evaluate_artifact`].
 pub fn evaluate_compiled(
     artifact: &Artifact,
-    model: &SourceModel,
-    loaded: &Loaded,
+    (model, loaded): (&SourceModel, &Loaded),
+    reference: &mut Reference,
     data: &Path,
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
@@ -144,7 +148,7 @@ pub fn evaluate_compiled(
     let runs_on = runtime(artifact, &options.settings, &mut |text| observer.note(text));
     runs_on.check()?;
     let mut given = Side::artifact(artifact, runs_on.as_ref(), session, &mut |text| observer.note(text))?;
-    let mut wanted = Side::reference(loaded, model.default_opset(), &options.settings, session)?;
+    let open = || Side::reference(loaded, model.default_opset(), &options.settings, session);
 
     let names = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.name.as_str()));
     let mut tally = Tally::new(measured, &names.collect::<Vec<_>>());
@@ -168,9 +172,9 @@ pub fn evaluate_compiled(
         };
         let (range, split) = (&batch.samples, options.data.split);
         let context = || format!("{}{split}, samples {} to {}", data.display(), range.start + 1, range.end);
-        for run in &runs {
-            let expected =
-                wanted.run(&run.inputs, pad).with_context(|| format!("the reference fails on {}", context()))?;
+        for (index, run) in runs.iter().enumerate() {
+            let expected = reference.run((range.clone(), index), &run.inputs, pad, &open);
+            let expected = expected.with_context(|| format!("the reference fails on {}", context()))?;
             let actual = given.run(&run.inputs, pad).with_context(context)?;
             tally.add(run, &expected, &actual).with_context(context)?;
         }

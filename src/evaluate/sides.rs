@@ -42,6 +42,14 @@ pub(super) struct PartOutputs {
     pub(super) tokens: Vec<(String, usize, Positions)>,
 }
 
+impl PartOutputs {
+    /// The bytes of the outputs.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |tensor: &Tensor| tensor.shape().iter().product::<usize>() * tensor.dtype().bits().div_ceil(8);
+        self.outputs.iter().map(|(_, tensor)| bytes(tensor)).sum()
+    }
+}
+
 impl Side {
     /// The artifact on a runtime. `note` is told what that leaves to another device.
     pub(super) fn artifact(

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use planish::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Figure, evaluate_compiled};
+use planish::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Figure, Reference, evaluate_compiled};
 use planish::source::SourceModel;
 use planish_eval::{Tensor, evaluate};
 use planish_ir::{DType, Graph};
@@ -243,7 +243,9 @@ fn an_artifact_in_the_making_is_evaluated_before_it_is_published() {
     let made = compiled(&golden("bert"), &folder.path().join("out"), &options(&ONNX));
     let data = stored_inputs("bert", folder.path());
     let options = EvaluateOptions { threads: 1, ..EvaluateOptions::default() };
-    let report = evaluate_compiled(&made.artifact, &model, &made.source, &data, &options, &Quiet).unwrap();
+    let mut reference = Reference::of_several();
+    let report =
+        evaluate_compiled(&made.artifact, (&model, &made.source), &mut reference, &data, &options, &Quiet).unwrap();
     assert!(report.figure(Figure::Cosine).unwrap() > 0.999_999);
     assert_eq!(report.figure(Figure::Top1), None);
 }

@@ -92,6 +92,7 @@ fn options_that_do_not_go_together_are_refused() {
     refused_too(&["--max-loss", "kl=1", "--evaluate", text(&ten)], &["this evaluation has no `kl`; it has cos"]);
     refused(&["--int8", "--max-loss", "cos=0.9"], &["--max-loss needs data"]);
     refused(&["--max-loss", "cos=0.9"], &["--int8|--fp8"]);
+    refused(&["--int8", "--field", "body"], &["--field body is for data"]);
 }
 
 #[test]
@@ -115,6 +116,11 @@ fn a_report_comes_with_the_artifact() {
     assert!(cosine(&bert.manifest("float").evaluation.unwrap()) > 0.999_999);
     bert.int8("plain", &[]).succeeds();
     assert!(bert.manifest("plain").evaluation.is_none());
+    fs::write(bert.path("named.jsonl"), "{\"body\": \"w4 w5\"}\n").unwrap();
+    let jsonl = bert.path("named.jsonl");
+    let named = ["--int8", "--evaluate", text(&jsonl), "--field", "body"];
+    bert.compile("named", &named).succeeds();
+    bert.int8("named", &named[1..]).exits(1, &["--field is for .jsonl, .csv and .parquet files; "]);
     bert.int8("none", &["--evaluate", "/nowhere.txt"]).exits(1, &["cannot read /nowhere.txt"]);
     assert!(!bert.path("none").exists());
 }
