@@ -22,6 +22,7 @@ static TOY: Target = Target {
     attention: AttentionForm::Products,
     quantized: planish_passes::QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
+    selects_parts: false,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
