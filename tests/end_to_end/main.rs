@@ -35,6 +35,7 @@ mod padding;
 mod parts;
 mod passing_through;
 mod precision;
+mod quantized_decoders;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod quantized_engines;
 mod quantized_graphs;

@@ -12,29 +12,11 @@ use prost::Message;
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 
+use crate::calibrate::{integers, numbers};
 use crate::goldens::seen;
 use crate::support::{
     ONE_THREAD, Stored, golden, numbered, planish, planish_compile, repository, scratch, text, write_tensors,
 };
-
-/// Numbers that repeat after a long while.
-fn numbers() -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(1u64), |x| Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)))
-        .map(|x| x >> 33)
-}
-
-/// Rows of integers for each of some inputs, below its limit.
-fn ids(inputs: &[(&str, u64)], folder: &Path) -> PathBuf {
-    let shape = vec![32, 12];
-    let input = |(at, (input, end)): (usize, &(&str, u64))| {
-        let row = numbers().skip(at).map(|x| x % end).take(shape.iter().product());
-        let bytes = row.flat_map(u64::to_le_bytes).collect();
-        ((*input).to_owned(), Stored { dtype: Dtype::I64, shape: shape.clone(), bytes })
-    };
-    let path = folder.join("ids.safetensors");
-    write_tensors(&path, &inputs.iter().enumerate().map(input).collect());
-    path
-}
 
 /// Images of noise.
 fn images(folder: &Path) -> PathBuf {
@@ -141,7 +123,7 @@ fn on_the_interpreter(file: &Path, name: &str, output: &str, named: &str) {
 /// of codes the graphs have.
 #[track_caller]
 fn golden_built(name: &str, inputs: &[(&str, u64)], folder: &Path) -> [(usize, usize); 2] {
-    built(&golden(name), &ids(inputs, folder), folder, &[])
+    built(&golden(name), &integers(inputs, folder), folder, &[])
 }
 
 /// Queries, keys and values of a layer are one kernel.
