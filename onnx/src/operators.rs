@@ -53,6 +53,7 @@ const OPERATORS: &[(&str, &str)] = &[
     ("linear", "Gemm"),
     ("matmul", "MatMul"),
     ("softmax", "Softmax"),
+    ("masked_softmax", "If"),
     ("layer_norm", "LayerNormalization"),
     ("rms_norm", "RMSNormalization"),
     ("gelu", "Gelu"),

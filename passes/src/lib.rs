@@ -32,7 +32,7 @@ pub use target::{
 use std::sync::Arc;
 
 use planish_ir::weight::WeightError;
-use planish_ir::{BuildError, DType, Graph, Origin, VerifyError};
+use planish_ir::{BuildError, DType, Graph, Origin, ValueId, VerifyError};
 
 /// What passes may depend on besides the graph.
 #[derive(Clone, Debug)]
@@ -195,4 +195,12 @@ pub enum PassError {
         /// The invariant.
         source: VerifyError,
     },
+}
+
+impl PassError {
+    /// That a weight could not be read.
+    pub(crate) fn of_weight(graph: &Graph, weight: ValueId, source: WeightError) -> Self {
+        let value = graph.value(weight);
+        Self::Weight { name: value.name.clone(), origin: value.origin.clone(), source }
+    }
 }

@@ -23,6 +23,8 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// Whether a mask that leaves out no key is skipped at run time. A branch chooses.
+    pub skips_masks: bool,
     /// What quantized layers are lowered to.
     pub quantized: QuantizedForm,
     /// What attention of a half type is lowered to where its operands are cast to float32
@@ -124,6 +126,7 @@ pub static ONNX: Target = Target {
     kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,
@@ -147,6 +150,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    skips_masks: true,
     quantized: QuantizedForm::IntegerProducts,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,
@@ -170,6 +174,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,
@@ -193,6 +198,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    skips_masks: false,
     quantized: QuantizedForm::SignedPairs,
     // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
     attention_between_casts: CastAttention::Operator { sizes: 9..=256 },

@@ -138,6 +138,7 @@ fn kernel(op: &Op) -> Result<&dyn Kernel, String> {
         Op::Linear(p) => p,
         Op::MatMul(p) => p,
         Op::Softmax(p) => p,
+        Op::MaskedSoftmax(p) => p,
         Op::LayerNorm(p) => p,
         Op::Gelu(p) => p,
         Op::Embedding(p) => p,
@@ -172,6 +173,7 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         | Op::Linear(_)
         | Op::MatMul(_)
         | Op::Softmax(_)
+        | Op::MaskedSoftmax(_)
         | Op::LayerNorm(_)
         | Op::Gelu(_)
         | Op::Embedding(_)

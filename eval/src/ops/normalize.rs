@@ -1,6 +1,6 @@
 //! Operators along the last axis, computed in `f64` and rounded once.
 
-use planish_ir::ops::{LayerNorm, RmsNorm, Softmax};
+use planish_ir::ops::{Binary, BinaryKind, LayerNorm, MaskedSoftmax, RmsNorm, Softmax};
 use rayon::prelude::*;
 
 use super::{Call, Kernel};
@@ -12,6 +12,18 @@ impl Kernel for Softmax {
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
         let x = call.operand(self.x);
         with_type!(x.dtype(), float T => rows::<T>(x, softmax))
+    }
+}
+
+impl Kernel for MaskedSoftmax {
+    fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
+        if call.operand(self.masked).as_bool() == Some(&[false]) {
+            return Softmax { x: self.x }.run(call);
+        }
+        let sums = Binary { kind: BinaryKind::Add, a: self.x, b: self.addend }.run(call)?;
+        let sums = sums.into_iter().next().and_then(|sums| Tensor::new(call.results[0].clone(), sums));
+        let sums = sums.ok_or("has too few sums")?;
+        with_type!(sums.dtype(), float T => rows::<T>(&sums, softmax))
     }
 }
 

@@ -19,7 +19,7 @@ pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
 pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, Settings, Text};
 pub use infer::{Types, broadcast};
-pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MatMul, RmsNorm, Softmax};
+pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};
 pub use quantize::{Columns, FakeQuantize};
 pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
@@ -152,6 +152,8 @@ operators! {
     MatMul,
     /// Softmax along the last axis.
     Softmax,
+    /// Softmax of a sum with a mask, or without it.
+    MaskedSoftmax,
     /// Layer normalization over the last axis.
     LayerNorm,
     /// Root mean square normalization over the last axis.

@@ -105,6 +105,34 @@ impl TypeRule for Softmax {
 }
 
 payload! {
+    /// The softmax of `x + addend` where `masked` holds, and of `x` where it does not: scores that a mask need not be added
+    /// to if it leaves nothing out.
+    MaskedSoftmax = "masked_softmax" {
+        operands {
+            /// Floats, at least one dimension.
+            x: ValueId,
+            /// Of the type of `x`, and broadcasts to it.
+            addend: ValueId,
+            /// A boolean, [].
+            masked: ValueId,
+        }
+        attributes {}
+    }
+}
+
+impl TypeRule for MaskedSoftmax {
+    fn infer(&self, types: &Types<'_>) -> Result<Vec<TensorType>, String> {
+        let (x, addend) = (types.of(self.x), types.of(self.addend));
+        infer::float("x", x)?;
+        infer::last("x", x)?;
+        let fits = addend.dtype == x.dtype && broadcast(&addend.shape, &x.shape)? == x.shape;
+        ensure(fits, || format!("`addend` is {addend}, expected what broadcasts to {x}"))?;
+        infer::same("masked", types.of(self.masked), DType::Bool, &[])?;
+        Ok(vec![x.clone()])
+    }
+}
+
+payload! {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last axis (Ba et al. 2016,
     /// arXiv:1607.06450), with the biased variance. Of half types too, mean, variance and all up to the
     /// result are computed in float32.

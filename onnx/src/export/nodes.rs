@@ -1,14 +1,14 @@
 //! The ONNX form of each operator (onnx/docs/Operators.md).
 
 use bytes::Bytes;
-use planish_ir::ops::{Attention, Foreign, GeluForm, ReduceKind};
+use planish_ir::ops::{Attention, Foreign, GeluForm, MaskedSoftmax, ReduceKind};
 use planish_ir::{DType, Node, Op, ValueId};
 
 use super::dims::indices;
 use super::reshape::reshape;
 use super::{Emitter, NoForm, data_type, foreign};
 use crate::operators::operator;
-use crate::proto::{AttributeProto, AttributeType, NodeProto};
+use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, ValueInfoProto};
 
 /// An integer attribute.
 pub(super) fn int(name: &str, i: i64) -> AttributeProto {
@@ -147,6 +147,7 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
         Op::Linear(_) => return not_legal("one of a matrix"),
         Op::MatMul(p) => form(vec![name(e, p.a), name(e, p.b)], Vec::new()),
         Op::Softmax(p) => form(vec![name(e, p.x)], vec![int("axis", -1)]),
+        Op::MaskedSoftmax(p) => form(vec![name(e, p.masked)], branches(e, p, result)),
         Op::LayerNorm(p) => {
             let inputs = [Some(p.x), Some(p.weight), p.bias].into_iter().flatten().map(|v| name(e, v)).collect();
             form(inputs, vec![int("axis", -1), float("epsilon", p.eps.0)])
@@ -183,4 +184,34 @@ fn attention(e: &Emitter<'_>, p: &Attention) -> Result<(Vec<String>, Vec<Attribu
     let inputs = operands.into_iter().map(|v| v.map_or_else(String::new, |v| e.name(v).to_owned())).collect();
     let heads = [int("q_num_heads", size(p.heads)), int("kv_num_heads", size(p.kv_heads()))];
     Ok((inputs, [float("scale", p.scale.0)].into_iter().chain(heads).collect()))
+}
+
+/// The graphs of an `If` that adds a mask only where it leaves something out.
+fn branches(e: &mut Emitter<'_>, op: &MaskedSoftmax, result: ValueId) -> Vec<AttributeProto> {
+    let [x, addend, result] = [op.x, op.addend, result].map(|v| e.name(v).to_owned());
+    let node = |op_type: &str, input: &[&String], output: &String, attribute| NodeProto {
+        name: output.clone(),
+        input: input.iter().copied().cloned().collect(),
+        output: vec![output.clone()],
+        op_type: op_type.to_owned(),
+        attribute,
+        ..NodeProto::default()
+    };
+    let softmax = |x: &String, output: &String| node("Softmax", &[x], output, vec![int("axis", -1)]);
+    let branch = |name: &str, nodes: Vec<NodeProto>, output: String| AttributeProto {
+        name: name.to_owned(),
+        kind: AttributeType::Graph.into(),
+        g: Some(GraphProto {
+            node: nodes,
+            name: output.clone(),
+            output: vec![ValueInfoProto { name: output, ..ValueInfoProto::default() }],
+            ..GraphProto::default()
+        }),
+        ..AttributeProto::default()
+    };
+    // Names in these graphs and around them are different ones.
+    let [sum, masked, plain] = ["sum", "masked", "plain"].map(|part| e.fresh(&format!("{result}/{part}")));
+    let then = vec![node("Add", &[&x, &addend], &sum, Vec::new()), softmax(&sum, &masked)];
+    let otherwise = vec![softmax(&x, &plain)];
+    vec![branch("then_branch", then, masked), branch("else_branch", otherwise, plain)]
 }

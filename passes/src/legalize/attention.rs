@@ -2,9 +2,12 @@
 
 use std::collections::HashSet;
 
-use planish_ir::ops::{Attention, BinaryKind, Concat, Expand, Flag, MatMul, Reshape, Softmax, Transpose, UnaryKind};
+use planish_ir::ops::{
+    Attention, BinaryKind, Concat, Expand, Flag, MaskedSoftmax, MatMul, Reshape, Softmax, Transpose, UnaryKind,
+};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
+use super::attention_codes::Codes;
 use super::{SWAP_TOKENS, cast_attention, dim, mask};
 use crate::build::Builder;
 use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
@@ -20,7 +23,8 @@ pub const LOWER_ATTENTION: Pass = Pass {
               float32, in which a row whose keys are all left out stays uniform. Keys that the attention returns stay \
               unscaled. Query heads that share a head of keys are multiplied with it as one matrix, so that the keys \
               are not repeated. Where the operands are transposed from [sequence, batch, features], heads are split \
-              from that order. For target ort, from opset 23 on, attention with a cache stays one operator if it \
+              from that order. For target ort, a mask is added only where it leaves out a key of the batch: an If chooses. From opset 23 on, \
+              attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
               mask and causality as an addend. Other targets take products. With --attention-fp32, queries, keys and values \
               of half types are cast to float32 in front of the products and the result is cast back. For target trt, from \
@@ -89,7 +93,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             return Ok(Step::Replace(vec![cast_attention::lower(&mut l, &attention, swap)?]));
         }
         let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
-        let form = Form { groups, swap, wide: options.attention_fp32 };
+        let codes = Codes::of(l.graph, &attention, options);
+        let skips_mask = options.fusion && options.target.skips_masks;
+        let form = Form { groups, swap, wide: options.attention_fp32, codes, skips_mask };
         Ok(Step::Replace(lower(&mut l, &attention, form)?))
     })?;
     graph.compact();
@@ -141,14 +147,24 @@ struct Form {
     swap: bool,
     /// Products are computed in float32.
     wide: bool,
+    /// Queries and keys that are multiplied as codes.
+    codes: Option<Codes>,
+    /// A mask that leaves no key out is not added.
+    skips_mask: bool,
 }
 
 /// The results of an attention.
 fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<Vec<ValueId>, BuildError> {
-    let Form { groups, swap, wide } = form;
+    let Form { groups, swap, wide, codes, skips_mask } = form;
     let heads = Heads::split(l, attention, wide)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
-    let products = heads.products(l)?;
+    let products = match codes {
+        Some(codes) => codes.products(l, attention, |l, q| {
+            let size = l.graph.ty(q).shape[3].clone();
+            heads.grouped(l, q, size)
+        })?,
+        None => heads.products(l)?,
+    };
     let products = if groups { products } else { heads.apart(l, products, keys.clone())? };
     let dtype = l.graph.ty(products).dtype;
     let mut scores = l.widened(products)?;
@@ -157,12 +173,22 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<V
         let capped = l.unary(UnaryKind::Tanh, part)?;
         scores = l.with_scalar(BinaryKind::Mul, capped, cap.0)?;
     }
-    let bias = attention.bias.map(|bias| l.widened(bias)).transpose()?;
-    for addend in [bias, mask::added(l, attention, scores)?].into_iter().flatten() {
-        let addend = if groups { heads.addend_of_groups(l, addend)? } else { addend };
-        scores = l.binary(BinaryKind::Add, scores, addend)?;
+    let of_rows = |l: &mut Builder<'_, '_>, addend| if groups { heads.addend_of_groups(l, addend) } else { Ok(addend) };
+    if let Some(bias) = attention.bias {
+        let bias = l.widened(bias)?;
+        let bias = of_rows(l, bias)?;
+        scores = l.binary(BinaryKind::Add, scores, bias)?;
     }
-    let weights = l.emit(Softmax { x: scores })?;
+    let addend = mask::added(l, attention, scores)?.map(|addend| of_rows(l, addend)).transpose()?;
+    let masked = if skips_mask { mask::leaves_out(l, attention)? } else { None };
+    let weights = match (addend, masked) {
+        (Some(addend), Some(masked)) => l.emit(MaskedSoftmax { x: scores, addend, masked })?,
+        (Some(addend), None) => {
+            let x = l.binary(BinaryKind::Add, scores, addend)?;
+            l.emit(Softmax { x })?
+        }
+        (None, _) => l.emit(Softmax { x: scores })?,
+    };
     let weights = l.cast(weights, dtype)?;
     let weights = if groups { weights } else { heads.grouped(l, weights, keys)? };
     let mixed = l.emit(MatMul { a: weights, b: heads.v })?;

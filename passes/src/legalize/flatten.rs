@@ -118,10 +118,14 @@ impl Tokens {
             Op::Gelu(p) if flat(&p.x) => Gelu { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::Unary(p) if flat(&p.x) => Unary { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::Binary(p) if flat(&p.a) || flat(&p.b) => {
-                if graph.ty(p.a).shape != graph.ty(p.b).shape {
+                let [wide_a, wide_b] = [p.a, p.b].map(|v| graph.ty(v).shape == graph.ty(output).shape);
+                // One number for all tokens, or for each feature.
+                let [same_a, same_b] = [p.a, p.b].map(|v| graph.ty(v).shape.rank() <= 1);
+                if !((wide_a || same_a) && (wide_b || same_b)) {
                     return Ok(Step::Keep);
                 }
-                let (a, b) = (self.matrix(graph, p.a, order, output)?, self.matrix(graph, p.b, order, output)?);
+                let mut matrix = |v, wide| if wide { self.matrix(graph, v, order, output) } else { Ok(v) };
+                let (a, b) = (matrix(p.a, wide_a)?, matrix(p.b, wide_b)?);
                 Binary { kind: p.kind, a, b }.into()
             }
             _ => return Ok(Step::Keep),

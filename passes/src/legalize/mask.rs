@@ -1,7 +1,7 @@
 //! The keys that take part in an attention, as an addend of the scores.
 
 use crate::build::Builder;
-use planish_ir::ops::{Attention, BinaryKind, Iota, Select, Slice, UnaryKind};
+use planish_ir::ops::{Attention, BinaryKind, Iota, Reduce, ReduceKind, Select, Slice, UnaryKind};
 use planish_ir::{BuildError, DType, Dim, ValueId, Weight};
 
 /// Whether an attention leaves keys out.
@@ -46,6 +46,17 @@ pub(super) fn added_of(
     let minimum = dtype.finite_min().unwrap_or(f64::from(f32::MIN)) * part;
     let [a, b] = [0.0, minimum].map(|number| l.graph.weight_part(Weight::scalar(dtype, number), l.like));
     l.emit(Select { condition, a, b }).map(Some)
+}
+
+/// Whether the mask of an attention leaves out any key of the batch, a scalar. `None` where keys are left out by position,
+/// or there is no mask.
+pub(super) fn leaves_out(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Option<ValueId>, BuildError> {
+    let Some(mask) = attention.mask.filter(|_| !attention.causal.0) else { return Ok(None) };
+    let left_out = l.unary(UnaryKind::Not, mask)?;
+    let counted = l.cast(left_out, DType::I32)?;
+    // The sum of no elements is defined, and the largest of them is not.
+    let x = l.emit(Reduce { kind: ReduceKind::Sum, x: counted, axes: vec![0, 1], keep: false })?;
+    l.cast(x, DType::Bool).map(Some)
 }
 
 /// Which keys a query sees by their positions: [queries, keys].

@@ -3,6 +3,7 @@
 mod absorb;
 mod activation;
 mod attention;
+mod attention_codes;
 mod cast_attention;
 mod flatten;
 mod kernels;

@@ -1,10 +1,13 @@
 //! Lowering of quantized values and of the linear layers that take them.
 
+mod ahead;
 mod emit;
 mod shared;
 mod weights;
 
 use std::collections::HashMap;
+
+pub(super) use emit::{MICROSOFT, foreign};
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{FakeQuantize, Linear};
@@ -69,6 +72,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         numbers: HashMap::new(),
         codes: HashMap::new(),
         wide: HashMap::new(),
+        ahead: HashMap::new(),
         tables: HashMap::new(),
         moved: HashMap::new(),
     };
@@ -115,6 +119,8 @@ struct Lowering {
     numbers: HashMap<ValueId, FakeQuantize>,
     /// The codes of values.
     codes: HashMap<FakeQuantize, Coded>,
+    /// The codes of activations whose columns behind the layer before computes.
+    ahead: HashMap<FakeQuantize, Option<ahead::Ahead>>,
     /// The numbers of values, with those of the columns behind.
     wide: HashMap<FakeQuantize, ValueId>,
     /// The numbers of weights of codes.

@@ -80,7 +80,7 @@ pub(super) fn by_kind(graph: &Graph, node: &Node, source: Source, max_abs: f64) 
     }
     let single = match &node.op {
         _ if source == Source::Integers => true,
-        Op::Foreign(_) | Op::Iota(_) | Op::Softmax(_) | Op::CumSum(_) => true,
+        Op::Foreign(_) | Op::Iota(_) | Op::Softmax(_) | Op::MaskedSoftmax(_) | Op::CumSum(_) => true,
         // Of another floating-point type, which was chosen for a reason.
         Op::Cast(_) => true,
         Op::Reduce(p) => matches!(p.kind, ReduceKind::Sum | ReduceKind::Mean),
@@ -151,7 +151,8 @@ pub(super) fn looks_up(graph: &Graph, op: &Op) -> bool {
 /// that normalize or bound them, and products, whose weights are small as a rule.
 pub(super) fn is_bounded(op: &Op) -> bool {
     match op {
-        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Softmax(_) | Op::Linear(_) | Op::MatMul(_) => true,
+        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::Softmax(_) | Op::MaskedSoftmax(_) => true,
+        Op::Linear(_) | Op::MatMul(_) => true,
         Op::Unary(p) => {
             matches!(p.kind, UnaryKind::Tanh | UnaryKind::Sigmoid | UnaryKind::Erf | UnaryKind::Cos | UnaryKind::Sin)
         }

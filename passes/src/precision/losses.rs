@@ -74,9 +74,8 @@ pub(super) fn losses(graph: &Graph, half: Half) -> Result<Vec<(ValueId, Loss)>, 
         .map(|(id, _, weight)| (id, weight))
         .collect();
     let one = |(id, weight): (ValueId, &Weight)| {
-        let value = graph.value(id);
-        let failed = |source| PassError::Weight { name: value.name.clone(), origin: value.origin.clone(), source };
-        let loss = loss(&value.name, weight, half).map_err(failed)?;
+        let failed = |source| PassError::of_weight(graph, id, source);
+        let loss = loss(&graph.value(id).name, weight, half).map_err(failed)?;
         Ok((loss.overflows > 0 || loss.underflows > 0 || loss.is_unfit(half)).then_some((id, loss)))
     };
     weights.into_par_iter().filter_map(|weight| one(weight).transpose()).collect()

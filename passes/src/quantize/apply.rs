@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use planish_ir::ops::{Binary, BinaryKind, Linear};
+use planish_ir::ops::{Attention, Binary, BinaryKind, Linear};
 use planish_ir::weight::WeightError;
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 use rayon::prelude::*;
 
 use super::weights::{WeightScales, scales};
-use super::{Activation, PlannedInput, Quantization, sites, weight_codes};
+use super::{Activation, PlannedAttention, PlannedInput, Quantization, sites, weight_codes};
 use crate::build::Builder;
 use crate::legalize::dim;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
@@ -17,7 +17,8 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 pub const QUANTIZE: Pass = Pass {
     name: "quantize",
     summary: "Quantizes linear layers as the plan of the quantization says. The pass runs where a quantization is asked \
-              for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. Each weight \
+              for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. So do queries and keys \
+              of an attention that the plan names. Each weight \
               becomes codes with a scale for each output feature, and stays lazy: dequantize(quantize(W)). Columns of \
               the input that the plan smooths are divided by a factor, and the weight is multiplied by it (SmoothQuant, \
               Xiao et al. 2022, arXiv:2211.10438). The bias takes the mean error of the layer where the plan has it. \
@@ -51,9 +52,18 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let Some(input) = input.filter(|input| !matches!(input.activation, Activation::Float { .. })) else { continue };
         layers.extend(site.layers.iter().map(|layer| (*layer, *input)));
     }
+    let attention: HashMap<&str, &PlannedAttention> =
+        quantization.plan.attention.iter().map(|planned| (planned.attention.as_str(), planned)).collect();
     let weights = quantized_weights(graph, quantization, &layers)?;
     let mut inputs: HashMap<ValueId, ValueId> = HashMap::new();
     let changed = graph.rewrite(|graph, node| {
+        if let Op::Attention(op) = graph.node(node).op.clone() {
+            let like = graph.node(node).outputs[0];
+            let Some(planned) = attention.get(graph.value(like).name.as_str()) else { return Ok(Step::Keep) };
+            let q = quantized_input(graph, op.q, &planned.queries)?;
+            let k = quantized_input(graph, op.k, &planned.keys)?;
+            return Ok(Step::Replace(graph.emit_all(Attention { q, k, ..op }, like)?));
+        }
         let (Some(input), Some(weight)) = (layers.get(&node), weights.get(&node)) else {
             return Ok::<_, PassError>(Step::Keep);
         };
@@ -99,7 +109,7 @@ fn corrected(
     let own = match linear.bias.map(|bias| (bias, graph.weight(bias).cloned())) {
         None => vec![0.0; correction.len()],
         Some((_, Some(weight))) if weight.elements() == correction.len() => {
-            weight.read_numbers().map_err(|source| failed(graph, like, source))?
+            weight.read_numbers().map_err(|source| PassError::of_weight(graph, like, source))?
         }
         // A bias that is computed.
         Some((bias, _)) => {
@@ -138,15 +148,10 @@ fn quantized_weights(
         let given = quantization.rounded.get(name).map(|rounded| (rounded.codes.clone(), rounded.scales.clone()));
         let codes = weight_codes(input.activation.codes().unwrap_or(DType::I8));
         let quantized = quantized_weight(weight, linear.transposed.0, input, codes, quantization.weight_scales, given);
-        let quantized = quantized.map_err(|source| failed(graph, linear.weight, source))?;
+        let quantized = quantized.map_err(|source| PassError::of_weight(graph, linear.weight, source))?;
         Ok(quantized.map(|weight| (id, weight)))
     };
     nodes.into_par_iter().filter_map(|layer| one(layer).transpose()).collect()
-}
-
-fn failed(graph: &Graph, value: ValueId, source: WeightError) -> PassError {
-    let value = graph.value(value);
-    PassError::Weight { name: value.name.clone(), origin: value.origin.clone(), source }
 }
 
 /// A weight as codes with scales; `None` where the plan does not fit it.

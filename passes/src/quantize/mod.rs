@@ -1,6 +1,7 @@
 //! Quantization: the inputs and weights of linear layers as codes of 8 bits.
 
 mod apply;
+mod attention;
 mod gptq;
 mod plan;
 mod planner;
@@ -17,7 +18,7 @@ use planish_ir::{DType, Weight};
 
 pub use apply::QUANTIZE;
 pub use gptq::gptq;
-pub use plan::{Activation, Plan, PlannedInput};
+pub use plan::{Activation, Plan, PlannedAttention, PlannedInput};
 pub use planner::{SPLIT_COLUMNS, Settings, Smooth};
 pub use sites::{MIN_FEATURES, Site, sites};
 pub use smooth::smooth_factors;

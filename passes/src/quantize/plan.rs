@@ -12,6 +12,21 @@ use serde::{Deserialize, Serialize};
 pub struct Plan {
     /// The inputs, in the order in which the graph computes them.
     pub inputs: Vec<PlannedInput>,
+    /// The attentions whose queries and keys may be multiplied as codes, in the order of the graph.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<PlannedAttention>,
+}
+
+/// The product of the queries and the keys of an attention.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedAttention {
+    /// The name of the result in the canonical graph.
+    pub attention: String,
+    /// What becomes of the queries.
+    pub queries: Activation,
+    /// What becomes of the keys.
+    pub keys: Activation,
 }
 
 /// A value that linear layers take: they share what it becomes.

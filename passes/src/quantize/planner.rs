@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use regex::Regex;
 
 use super::sites::{MIN_FEATURES, Site, layer, name, sites};
+use super::attention;
 use super::smooth::smooth_factors;
 use super::split::split_columns;
 use super::trial::Trial;
@@ -28,6 +29,8 @@ pub struct Settings {
     /// The error of the results of its layers, the mean over tokens of the ratio of sums of squares, within which an input
     /// is not split.
     pub max_loss: f64,
+    /// Whether queries and keys are multiplied as codes.
+    pub attention: bool,
     /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
     pub keep_float: Vec<Regex>,
 }
@@ -46,6 +49,7 @@ impl Settings {
             split_columns: SPLIT_COLUMNS,
             smooth: Smooth::Auto,
             max_loss: MAX_LOSS,
+            attention: target.quantized == QuantizedForm::IntegerProducts,
             keep_float: Vec::new(),
         }
     }
@@ -59,6 +63,7 @@ impl Settings {
             split_columns: 0,
             smooth: Smooth::Off,
             max_loss: MAX_LOSS,
+            attention: false,
             keep_float: Vec::new(),
         }
     }
@@ -107,7 +112,11 @@ impl Plan {
             Ok(PlannedInput { value, layers, activation })
         };
         let inputs = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
-        Ok(Self { inputs })
+        let attention = match statistics.filter(|_| settings.attention) {
+            Some(statistics) => attention::planned(graph, settings, statistics)?,
+            None => Vec::new(),
+        };
+        Ok(Self { inputs, attention })
     }
 }
 

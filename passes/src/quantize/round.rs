@@ -32,8 +32,7 @@ impl Smoothed {
         for row in rows.chunks_exact_mut(columns.max(1)) {
             row.iter_mut().zip(factors).for_each(|(w, factor)| *w *= factor);
         }
-        let value = graph.value(graph.node(layer).outputs[0]);
-        let failed = |source| PassError::Weight { name: value.name.clone(), origin: value.origin.clone(), source };
+        let failed = |source| PassError::of_weight(graph, graph.node(layer).outputs[0], source);
         let numbers: Vec<f64> = rows.iter().copied().map(f64::from).collect();
         let features = rows.len() / columns.max(1);
         let Some(weight) = Weight::numbers(DType::F32, vec![features, columns], &numbers) else {

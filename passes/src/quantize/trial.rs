@@ -108,9 +108,8 @@ pub(super) fn matrix(graph: &Graph, id: NodeId) -> Result<Vec<f32>, PassError> {
     let node = graph.node(id);
     let (Some((linear, _)), Op::Linear(_)) = (layer(graph, node), &node.op) else { return Ok(Vec::new()) };
     let Some(weight) = graph.weight(linear.weight) else { return Ok(Vec::new()) };
-    let value = graph.value(linear.weight);
-    let failed = |source| PassError::Weight { name: value.name.clone(), origin: value.origin.clone(), source };
-    weights::rows(weight, usize::from(linear.transposed.0)).map_err(failed)
+    weights::rows(weight, usize::from(linear.transposed.0))
+        .map_err(|source| PassError::of_weight(graph, linear.weight, source))
 }
 
 /// `rows * weights^T`: [rows, columns] times [features, columns].

@@ -181,6 +181,7 @@ const ROWS: &[Row] = &[
     Row { mnemonics: &["iota", "sizes"], standard: &[I64], ort: &[I64], cuda: &[I64] },
     Row { mnemonics: &["is_nan"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
     Row { mnemonics: &["linear", "matmul", "softmax"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
+    Row { mnemonics: &["masked_softmax"], standard: FLOATS, ort: &[F32, F64], cuda: FLOATS },
     Row { mnemonics: &["layer_norm"], standard: FLOATS, ort: FLOATS, cuda: FLOATS },
     Row { mnemonics: &["attention"], standard: FLOATS, ort: &[F16, F32], cuda: &[F16, Bf16, F32] },
     Row { mnemonics: &["rms_norm"], standard: FLOATS, ort: &[F16, F32, F64], cuda: FLOATS },
@@ -192,7 +193,12 @@ const RESULT: &str = "result";
 /// Operands and results whose element types are not the one that the operator works on: `MNEMONIC.OPERAND`. Operands
 /// that are not here have that type, and results have the type that the operator gives them.
 const OWN: &[Row] = &[
-    Row { mnemonics: &["select.condition", "attention.mask"], standard: &[Bool], ort: &[Bool], cuda: &[Bool] },
+    Row {
+        mnemonics: &["select.condition", "attention.mask", "masked_softmax.masked"],
+        standard: &[Bool],
+        ort: &[Bool],
+        cuda: &[Bool],
+    },
     Row { mnemonics: &["gather.indices", "embedding.ids"], standard: INDICES, ort: INDICES, cuda: INDICES },
     Row { mnemonics: &["cast.result"], standard: ANY, ort: ANY, cuda: ANY },
 ];
@@ -200,6 +206,7 @@ const OWN: &[Row] = &[
 /// The ONNX operators of the mnemonics that are not their names.
 const ONNX_NAMES: &[(&str, &str)] = &[
     ("select", "Where"),
+    ("masked_softmax", "If"),
     ("embedding", "Gather"),
     ("reduce_sum", "ReduceSum"),
     ("reduce_mean", "ReduceMean"),

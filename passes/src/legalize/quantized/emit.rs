@@ -13,14 +13,14 @@ use crate::build::Builder;
 use crate::legalize::dim;
 
 /// The domain of ONNX Runtime's own operators.
-pub(super) const MICROSOFT: &str = "com.microsoft";
+pub(in crate::legalize) const MICROSOFT: &str = "com.microsoft";
 
 /// The opset whose QuantizeLinear and DequantizeLinear are emitted where they have the types; their forms of later opsets
 /// take the same.
 const QUANTIZE_OPSET: u32 = 19;
 
 /// An operator of ONNX with results of these types.
-pub(super) fn foreign(
+pub(in crate::legalize) fn foreign(
     l: &mut Builder<'_, '_>,
     (domain, op, version): (&str, &str, usize),
     inputs: Vec<Option<ValueId>>,
@@ -110,25 +110,34 @@ impl Lowering {
 
     /// Codes with a scale that is known.
     fn fixed(&self, l: &mut Builder<'_, '_>, quantize: &FakeQuantize, scale: f64) -> Result<Coded, PassError> {
-        let dtype = l.graph.ty(quantize.x).dtype;
-        let scale_value = l.graph.weight_part(Weight::scalar(dtype, scale), l.like);
+        let mut coded = self.columns(l, quantize, quantize.x, scale)?;
         let zero = quantize.zero_point.unwrap_or(0);
-        let zero_point = l.graph.weight_part(Weight::scalar(quantize.to, zero as f64), l.like);
-        let codes_of = |l: &mut Builder<'_, '_>, x: ValueId| -> Result<ValueId, PassError> {
-            let ty = TensorType::new(quantize.to, l.graph.ty(x).shape.clone());
-            let inputs = vec![Some(x), Some(scale_value), Some(zero_point)];
-            let operator = self.operator(l.graph, quantize.x, "QuantizeLinear", [quantize.to, dtype])?;
-            Ok(foreign(l, operator, inputs, Vec::new(), vec![ty])?[0])
-        };
-        let mut codes = codes_of(l, quantize.x)?;
         let (least, largest) = code_range(quantize.to).unwrap_or((0, 0));
         let range = ((least - zero) as f64 * scale, (largest - zero) as f64 * scale);
         if let Some(rest) = beyond(l, quantize, range)? {
-            let rest = codes_of(l, rest)?;
-            let axis = l.graph.ty(codes).shape.rank() - 1;
-            codes = l.emit(Concat { parts: vec![codes, rest], axis })?;
+            let rest = self.columns(l, quantize, rest, scale)?;
+            let axis = l.graph.ty(rest.codes).shape.rank() - 1;
+            coded.codes = l.emit(Concat { parts: vec![coded.codes, rest.codes], axis })?;
         }
-        Ok(Coded { codes, scale: scale_value, zero_point })
+        Ok(coded)
+    }
+
+    /// The codes of columns, with a scale that is known and nothing behind them.
+    pub(super) fn columns(
+        &self,
+        l: &mut Builder<'_, '_>,
+        quantize: &FakeQuantize,
+        x: ValueId,
+        scale: f64,
+    ) -> Result<Coded, PassError> {
+        let TensorType { dtype, shape } = l.graph.ty(x).clone();
+        let scale = l.graph.weight_part(Weight::scalar(dtype, scale), l.like);
+        let zero = quantize.zero_point.unwrap_or(0);
+        let zero_point = l.graph.weight_part(Weight::scalar(quantize.to, zero as f64), l.like);
+        let operator = self.operator(l.graph, quantize.x, "QuantizeLinear", [quantize.to, dtype])?;
+        let inputs = vec![Some(x), Some(scale), Some(zero_point)];
+        let codes = foreign(l, operator, inputs, Vec::new(), vec![TensorType::new(quantize.to, shape)])?[0];
+        Ok(Coded { codes, scale, zero_point })
     }
 
     /// A product of integers, with the bias.
@@ -148,7 +157,14 @@ impl Lowering {
             let inputs = vec![Some(x), Some(codes), Some(scales), zeros, linear.bias];
             return Ok(foreign(l, (MICROSOFT, "DynamicQuantizeMatMul", 1), inputs, Vec::new(), vec![result])?[0]);
         }
-        let coded = self.codes_at(graph, linear.x, input)?;
+        let ahead = match self.ahead(graph, input)? {
+            Some(ahead) => ahead.bias(graph, input, matrix, linear, like)?.map(|bias| (ahead.coded, Some(bias))),
+            None => None,
+        };
+        let (coded, bias) = match ahead {
+            Some(found) => found,
+            None => (self.codes_at(graph, linear.x, input)?, linear.bias),
+        };
         let l = &mut Builder::at(graph, like);
         let (codes, scales, zeros) = weights(l, matrix, linear.weight);
         let inputs = vec![
@@ -158,7 +174,7 @@ impl Lowering {
             Some(scales),
             Some(coded.zero_point),
             zeros,
-            linear.bias,
+            bias,
         ];
         Ok(foreign(l, (MICROSOFT, "MatMulIntegerToFloat", 1), inputs, Vec::new(), vec![result])?[0])
     }

@@ -2,6 +2,7 @@
 //! Where that fails, or comes to too much, the operator stays one.
 
 mod body;
+mod masked;
 mod scan;
 mod stack;
 mod unroll;
@@ -19,9 +20,11 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     }
 }
 
-/// The branch that is taken, where that is known.
+/// The branch that is taken, where that is known, and the one that computes the same in any case.
 fn branch(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
-    let Some(condition) = scope.known(node.input(0)?).and_then(|k| k.scalar()?.as_constant()) else { return Ok(false) };
+    let Some(condition) = scope.known(node.input(0)?).and_then(|k| k.scalar()?.as_constant()) else {
+        return masked::rule(scope, node);
+    };
     let name = if condition == 0 { "else_branch" } else { "then_branch" };
     let body = Body::new(scope, node, name)?;
     body.expect(0, node.proto.output.len())?;

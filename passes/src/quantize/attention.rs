@@ -1,0 +1,127 @@
+//! The products of queries and keys.
+
+use std::collections::BTreeMap;
+
+use planish_ir::ops::Attention;
+use planish_ir::{DType, Graph, Op, ValueId};
+
+use super::sites::layer;
+use super::trial::{matrix, product};
+use super::{Activation, PlannedAttention, Settings, quantize_rows, sites};
+use crate::PassError;
+use crate::calibration::InputStatistics;
+
+/// Queries and keys are computed of the rows that calibration sampled. What other rows have may be larger by this factor.
+const MARGIN: f32 = 1.25;
+
+/// What becomes of the product of queries and keys of each attention without a cache.
+pub(super) fn planned(
+    graph: &Graph,
+    settings: &Settings,
+    statistics: &BTreeMap<String, InputStatistics>,
+) -> Result<Vec<PlannedAttention>, PassError> {
+    let mut all = Vec::new();
+    for (id, node) in graph.nodes() {
+        let Op::Attention(attention) = &node.op else { continue };
+        if attention.past_key.is_some() || attention.present.0 {
+            continue;
+        }
+        let rows = |value| Rows::of(graph, value, statistics);
+        let (Some(q), Some(k)) = (rows(attention.q)?, rows(attention.k)?) else { continue };
+        let name = sites::name(graph, id).to_owned();
+        let kept = settings.keep_float.iter().find(|pattern| pattern.is_match(&name));
+        let [queries, keys] = match kept {
+            Some(pattern) => {
+                [(); 2].map(|()| Activation::Float { reason: format!("`{pattern}` of --keep-float matches") })
+            }
+            None => codes(attention, &q, &k, settings),
+        };
+        all.push(PlannedAttention { attention: name, queries, keys });
+    }
+    Ok(all)
+}
+
+/// What a layer gives for the rows of its input that calibration sampled.
+struct Rows {
+    /// [rows, features].
+    values: Vec<f32>,
+    features: usize,
+}
+
+impl Rows {
+    /// `None` where the value is not the result of a layer whose input was measured.
+    fn of(
+        graph: &Graph,
+        value: ValueId,
+        statistics: &BTreeMap<String, InputStatistics>,
+    ) -> Result<Option<Self>, PassError> {
+        let Some((id, node)) = graph.nodes().find(|(_, node)| node.outputs.contains(&value)) else { return Ok(None) };
+        let Some((linear, [columns, features])) = layer(graph, node) else { return Ok(None) };
+        let measured = statistics.get(&graph.value(linear.x).name).filter(|s| s.columns.len() == columns);
+        let Some(measured) = measured.filter(|measured| !measured.rows.is_empty()) else { return Ok(None) };
+        let mut values = product(&measured.rows.matrix(), &matrix(graph, id)?, columns);
+        let Some(bias) = linear.bias else { return Ok(Some(Self { values, features })) };
+        let Some(weight) = graph.weight(bias) else { return Ok(None) };
+        let numbers = weight.read_numbers().map_err(|source| PassError::of_weight(graph, bias, source))?;
+        for row in values.chunks_exact_mut(features.max(1)) {
+            row.iter_mut().zip(&numbers).for_each(|(x, b)| *x += *b as f32);
+        }
+        Ok(Some(Self { values, features }))
+    }
+
+    /// The least and the largest element that are expected, and 0 in any case.
+    fn range(&self) -> [f32; 2] {
+        self.values.iter().fold([0.0; 2], |[low, high], x| [low.min(x * MARGIN), high.max(x * MARGIN)])
+    }
+
+    /// As codes stand for them.
+    fn quantized(&self, activation: &Activation) -> Self {
+        let mut values = self.values.clone();
+        quantize_rows(activation, &mut values, self.features);
+        Self { values, ..*self }
+    }
+
+    /// The rows of a head, of so many heads.
+    fn head(&self, head: usize, heads: usize) -> Vec<f32> {
+        let size = self.features / heads.max(1);
+        let rows = self.values.chunks_exact(self.features.max(1));
+        rows.flat_map(|row| &row[head * size..][..size]).copied().collect()
+    }
+}
+
+/// Unsigned codes of queries and signed codes of keys, unless the scores would differ by too much.
+fn codes(attention: &Attention, q: &Rows, k: &Rows, settings: &Settings) -> [Activation; 2] {
+    let positive = |scale: f32| if scale > 0.0 { scale } else { 1.0 };
+    let [low, high] = q.range();
+    let scale = positive((high - low) / 255.0);
+    let queries = fixed(DType::U8, scale, (-low / scale).round_ties_even() as i64);
+    let [low, high] = k.range();
+    let keys = fixed(DType::I8, positive(high.max(-low) / 127.0), 0);
+    let error = error_of_scores(attention, [q, k], [&q.quantized(&queries), &k.quantized(&keys)]);
+    if error <= settings.max_loss {
+        return [queries, keys];
+    }
+    [(); 2].map(|()| Activation::Float { reason: format!("the mean square error of the scores would be {error:.1e}") })
+}
+
+fn fixed(codes: DType, scale: f32, zero_point: i64) -> Activation {
+    Activation::Static { codes, scale, zero_point, split: Vec::new(), smooth: Vec::new() }
+}
+
+/// The mean square error of scaled scores between all rows. It is that of what the softmax takes, and so the mean square of
+/// the relative errors of probabilities.
+fn error_of_scores(attention: &Attention, exact: [&Rows; 2], given: [&Rows; 2]) -> f64 {
+    let (heads, kv_heads) = (attention.heads, attention.kv_heads());
+    let scores = |[q, k]: [&Rows; 2], head: usize| {
+        let size = q.features / heads.max(1);
+        product(&q.head(head, heads), &k.head(head * kv_heads / heads, kv_heads), size)
+    };
+    let (mut sum, mut count) = (0.0, 0usize);
+    for head in 0..heads {
+        let pairs = scores(exact, head).into_iter().zip(scores(given, head));
+        let errors: Vec<f64> = pairs.map(|(a, b)| f64::from(a - b) * attention.scale.0).collect();
+        sum += errors.iter().map(|error| error * error).sum::<f64>();
+        count += errors.len();
+    }
+    sum / count.max(1) as f64
+}
