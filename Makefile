@@ -203,6 +203,14 @@ bench-quant: build $(QUANTIZATION)/.installed $(OPTIMUM)/.installed ## INT8 of Q
 	HF_HUB_OFFLINE=1 $(QUANTIZATION)/bin/python tools/bench_quant.py $(PLANISH) $(QUANT_MODEL) --optimum $(OPTIMUM)/bin/python \
 	  $(QUANT_FLAGS) $(QUANT_ARTIFACTS:%=--artifact %) $(QUANT_PAGE:%=--document %)
 
+# A language model and text that it was not trained on.
+LANGUAGE_MODEL ?= ../shared/models/pylm
+HELD_BACK ?= $(LANGUAGE_MODEL)/heldback.txt
+
+.PHONY: bench-perplexity
+bench-perplexity: deps build ## perplexity of LANGUAGE_MODEL in INT8 and FP8 next to float32, on the text HELD_BACK; at most 1 % more
+	python3 tools/bench_perplexity.py $(PLANISH) $(LANGUAGE_MODEL) $(HELD_BACK)
+
 .PHONY: bench-generate
 bench-generate: deps build ## generation with the cache against without it, by DECODER, an artifact that takes 1003 tokens
 	@test -f "$(DECODER)/planish.json" || { echo 'name an artifact, say: make bench-generate DECODER=gpt2-ort' >&2; exit 2; }

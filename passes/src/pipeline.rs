@@ -6,7 +6,7 @@ use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES, SHARE_WEIGHTS};
 use crate::fold::FOLD;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
-    LOWER_QUANTIZED, LOWER_ROTARY, SUBSTITUTE_KERNELS,
+    LOWER_QUANTIZED, LOWER_ROTARY, SELECT_PARTS, SUBSTITUTE_KERNELS,
 };
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
@@ -41,6 +41,7 @@ pub const PASSES: &[Pass] = &[
     WIDEN,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
+    SELECT_PARTS,
     FLATTEN_TOKENS,
     LOWER_NORMS,
     LOWER_QUANTIZED,
@@ -96,6 +97,8 @@ const LOWERING: &[&Pass] = &[
     // Computes the biases that were absorbed.
     &FOLD,
     &LOWER_ACTIVATIONS,
+    // Sees linear layers and what takes their results.
+    &SELECT_PARTS,
     // What is still linear after this is a matrix product; `lower-linear` takes the rest.
     &FLATTEN_TOKENS,
     // Whole norms are flattened, their parts would not be.

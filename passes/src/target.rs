@@ -30,6 +30,9 @@ pub struct Target {
     /// What attention of a half type is lowered to where its operands are cast to float32
     /// ([`Options::attention_fp32`](crate::Options::attention_fp32)).
     pub attention_between_casts: CastAttention,
+    /// Whether `select-parts` has equal parts of a linear layer's result selected along a dimension of their own, in place
+    /// of slices.
+    pub selects_parts: bool,
     /// Whether `absorb-biases` moves the biases of linear layers into norms.
     pub absorbs_biases: bool,
     /// Whether `substitute-kernels` replaces operators that have no kernel by others that have one.
@@ -126,6 +129,7 @@ pub static ONNX: Target = Target {
     skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
+    selects_parts: false,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
@@ -149,6 +153,7 @@ pub static ORT: Target = Target {
     skips_masks: true,
     quantized: QuantizedForm::IntegerProducts,
     attention_between_casts: CastAttention::Products,
+    selects_parts: false,
     absorbs_biases: true,
     substitutes_kernels: false,
     observation: Observation::AtEnd,
@@ -172,6 +177,7 @@ pub static ORT_CUDA: Target = Target {
     skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
+    selects_parts: false,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,
@@ -196,6 +202,8 @@ pub static TRT: Target = Target {
     quantized: QuantizedForm::SignedPairs,
     // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
     attention_between_casts: CastAttention::Operator { sizes: 9..=256 },
+    // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
+    selects_parts: true,
     absorbs_biases: false,
     substitutes_kernels: true,
     observation: Observation::Interleaved,

@@ -138,10 +138,16 @@ impl Artifact {
     #[must_use]
     pub fn runtime(&self, settings: &RuntimeSettings) -> Box<dyn Runtime> {
         let engines = self.backend.engines.filter(|_| self.manifest.has_engines());
+        let settings = self.settings(settings);
         match settings.runtime.or(engines) {
-            Some(make) => make(settings),
-            None => self.backend.runtime(settings),
+            Some(make) => make(&settings),
+            None => self.backend.runtime(&settings),
         }
+    }
+
+    /// The settings with what its graphs ask of runtimes.
+    pub(crate) fn settings(&self, settings: &RuntimeSettings) -> RuntimeSettings {
+        RuntimeSettings { float8: self.manifest.is_quantized_to(DType::F8E4M3FN), ..settings.clone() }
     }
 
     /// Loads a part.

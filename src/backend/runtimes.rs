@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use planish_eval::Limits;
 use planish_ir::DType;
-use planish_runtimes::ort::{OnnxRuntime, OrtOptions, Provider};
+use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions, Provider};
 use planish_runtimes::tensorrt::{LoadOptions, TensorRt};
 use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
 
@@ -25,6 +25,8 @@ pub struct RuntimeSettings {
     pub engines: LoadOptions,
     /// Whether the shapes of inputs differ from run to run.
     pub varied_shapes: bool,
+    /// Whether graphs quantize to float8.
+    pub float8: bool,
 }
 
 /// ONNX Runtime's CPU provider.
@@ -38,8 +40,10 @@ pub(super) fn cuda(settings: &RuntimeSettings) -> Box<dyn Runtime> {
 }
 
 fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runtime> {
-    let (spin, varied_shapes) = (!settings.sleeping, settings.varied_shapes);
-    let options = OrtOptions { spin, varied_shapes, ..OrtOptions::compiled() };
+    let RuntimeSettings { sleeping, varied_shapes, float8, .. } = *settings;
+    // Beyond that, 1.31 makes operators on float8 that have no such form, and drops a Relu in front of a QuantizeLinear.
+    let optimization = if float8 { OptimizationLevel::Basic } else { OptimizationLevel::All };
+    let options = OrtOptions { spin: !sleeping, varied_shapes, optimization, ..OrtOptions::compiled() };
     Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
 }
 

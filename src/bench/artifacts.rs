@@ -87,7 +87,10 @@ impl Contest {
     fn runtimes_of(&self, artifact: &Artifact) -> Vec<Box<dyn Runtime>> {
         match self.runtimes.as_slice() {
             [] => vec![artifact.runtime(&self.settings)],
-            named => named.iter().map(|make| make(&self.settings)).collect(),
+            named => {
+                let settings = artifact.settings(&self.settings);
+                named.iter().map(|make| make(&settings)).collect()
+            }
         }
     }
 
@@ -139,13 +142,13 @@ impl Contest {
         for artifact in artifacts {
             for (index, part) in reference.parts.iter().enumerate() {
                 let part = artifact.part(&part.name)?;
-                let (label, precision) = (artifact.label(), artifact.manifest.precision);
+                let (label, precision) = (artifact.label(), artifact.manifest.precision_name());
                 let tolerances = artifact.tolerances(loaded);
                 for runtime in self.runtimes_of(artifact) {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
                     let (format, file) = artifact.file_for(part, runtime)?;
                     let model = Model::File(format, &file);
-                    let mut loaded = Contestant::load(&label, precision, runtime, model, session, bytes, tolerances)?;
+                    let mut loaded = Contestant::load(&label, &precision, runtime, model, session, bytes, tolerances)?;
                     loaded.session.name_dimensions(&part.ports());
                     note_elsewhere(loaded.session.as_ref(), &mut |text| observer.note(text));
                     contestants.push(loaded.of_part(index, part.padded_logits().cloned()));

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::environment::memory;
 use crate::artifact::manifest::PaddedVocabulary;
-use crate::artifact::precision::PrecisionName;
 use crate::verify::Tolerances;
 
 /// A loaded artifact, or a part of one.
@@ -18,8 +17,8 @@ pub struct Contestant {
     pub part: usize,
     /// The runtime it is loaded in.
     pub runtime: &'static str,
-    /// The precision of its weights.
-    pub precision: PrecisionName,
+    /// Its precision, as tables name it.
+    pub precision: String,
     /// The size of its weights in files, in bytes.
     pub weights: u64,
     /// How far its outputs may be from the reference's.
@@ -48,7 +47,7 @@ impl Contestant {
     /// When the runtime does not load it.
     pub fn load(
         label: &str,
-        precision: PrecisionName,
+        precision: &str,
         runtime: &dyn Runtime,
         model: Model<'_>,
         options: SessionOptions,
@@ -66,7 +65,7 @@ impl Contestant {
             label: label.to_owned(),
             part: 0,
             runtime: runtime.name(),
-            precision,
+            precision: precision.to_owned(),
             weights,
             tolerances,
             vocabulary: None,

@@ -140,7 +140,7 @@ impl Job {
         Cell {
             model: ModelId { id: contestant.label.clone() },
             backend: contestant.runtime.to_owned(),
-            precision: contestant.precision.to_string(),
+            precision: contestant.precision.clone(),
             shape,
             options: CellOptions { threads: options.threads, spin: options.spin },
             warmup: self.warmup,

@@ -190,7 +190,6 @@ mod tests {
     use planish_runtimes::{Model, Runtime, SessionOptions};
 
     use super::*;
-    use crate::artifact::precision::PrecisionName;
     use crate::bench::{Document, Environment, ReferencePart};
     use crate::inputs::{Values, specs};
     use crate::verify::Tolerances;
@@ -202,8 +201,8 @@ mod tests {
     fn contestant(label: &str, name: &str) -> Contestant {
         let ort = OrtOptions { spin: options().spin, ..OrtOptions::default() };
         let (runtime, path) = (OnnxRuntime::new(None).options(ort), file(name));
-        let (options, precision) = (SessionOptions { threads: options().threads }, PrecisionName::F32);
-        Contestant::load(label, precision, &runtime, Model::onnx(&path), options, 128, Tolerances::F32).unwrap()
+        let options = SessionOptions { threads: options().threads };
+        Contestant::load(label, "f32", &runtime, Model::onnx(&path), options, 128, Tolerances::F32).unwrap()
     }
 
     fn options() -> BenchOptions {

@@ -81,7 +81,7 @@ pub(crate) fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mu
     if settings.runtime.is_some() || lacks(first.as_ref(), computes).is_none() {
         return first;
     }
-    let taken = artifact.backend.runtime_for(computes, settings);
+    let taken = artifact.backend.runtime_for(computes, &artifact.settings(settings));
     if taken.name() != first.name() {
         let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
         note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));

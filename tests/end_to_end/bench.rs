@@ -41,6 +41,18 @@ fn artifacts_of_a_model_are_measured_together() {
     assert_eq!(names(folder.path()), ["a", "a2", "b", "bert", "bert-classify", "figures.json"]);
 }
 
+/// An artifact is named by the precision of its quantized layers.
+#[test]
+fn the_precision_of_quantized_artifacts_is_named() {
+    let folder = scratch();
+    let (out, json) = (folder.path().join("out"), folder.path().join("figures.json"));
+    planish_compile(&golden("bert"), &out, &["--int8"]).succeeds();
+    let quick = ["--time", "0", "--iterations", "1", "--threads", "1", "--seq", "4", "--json", text(&json)];
+    planish([&["bench", text(&out)], &quick[..]].concat()).exits(0, &[]);
+    let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(document["cells"][0]["precision"], "int8", "{document}");
+}
+
 /// What is wrong with the arguments is said before anything is opened.
 #[test]
 fn arguments_are_checked_first() {

@@ -10,10 +10,11 @@ use planish::source::SourceModel;
 use planish_eval::{Tensor, evaluate};
 use planish_models::LoadOptions;
 use planish_passes::{CalibrationTable, ORT, Options, Pipeline, Range};
+use safetensors::tensor::Dtype;
 use serde_json::Value;
 
 use crate::support::{
-    Done, Draft, golden, numbered, planish, repository, scratch, tensors, text, write_tensors, write_tokenizer,
+    Done, Draft, Stored, golden, numbered, planish, repository, scratch, tensors, text, write_tensors, write_tokenizer,
 };
 
 pub(crate) struct Silent;
@@ -31,6 +32,25 @@ pub(crate) fn stored_inputs(name: &str, names: &[&str], folder: &Path) -> PathBu
     let inputs = names.iter().map(|input| ((*input).to_owned(), all.remove(&format!("in.{input}")).unwrap())).collect();
     let path = folder.join(format!("{name}.safetensors"));
     write_tensors(&path, &inputs);
+    path
+}
+
+/// Numbers that repeat after a long while.
+pub(crate) fn numbers() -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(1u64), |x| Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)))
+        .map(|x| x >> 33)
+}
+
+/// Rows of integers for each of some inputs, below its limit.
+pub(crate) fn integers(inputs: &[(&str, u64)], folder: &Path) -> PathBuf {
+    let shape = vec![32, 12];
+    let input = |(at, (input, end)): (usize, &(&str, u64))| {
+        let row = numbers().skip(at).map(|x| x % end).take(shape.iter().product());
+        let bytes = row.flat_map(u64::to_le_bytes).collect();
+        ((*input).to_owned(), Stored { dtype: Dtype::I64, shape: shape.clone(), bytes })
+    };
+    let path = folder.join("integers.safetensors");
+    write_tensors(&path, &inputs.iter().enumerate().map(input).collect());
     path
 }
 

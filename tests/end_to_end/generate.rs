@@ -39,7 +39,7 @@ fn generators() -> impl Iterator<Item = &'static str> {
 }
 
 /// A model compiled into a folder of its own.
-fn artifact(model: &Path, more: &[&str]) -> (TempDir, PathBuf) {
+pub(crate) fn artifact(model: &Path, more: &[&str]) -> (TempDir, PathBuf) {
     let folder = scratch();
     let out = folder.path().join("out");
     planish_compile(model, &out, more).succeeds();
@@ -59,18 +59,19 @@ fn json(artifact: &Path, more: &[&str]) -> Value {
 
 /// `ids` of the document that `--json` prints.
 #[track_caller]
-fn ids(artifact: &Path, more: &[&str]) -> Value {
+pub(crate) fn ids(artifact: &Path, more: &[&str]) -> Value {
     json(artifact, more)["ids"].take()
 }
 
 /// Ids of a golden: the prompt, or one that begins with it.
-fn stored(name: &str, tensor: &str) -> Vec<i64> {
+pub(crate) fn stored(name: &str, tensor: &str) -> Vec<i64> {
     let all = numbered(&golden(name).join("io.safetensors"), "");
     let (_, found) = all.iter().find(|(name, _)| name == tensor).unwrap();
     found.as_i64().unwrap().to_vec()
 }
 
-fn list(ids: &[i64]) -> String {
+/// Ids as an argument.
+pub(crate) fn list(ids: &[i64]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 

@@ -4,6 +4,8 @@
 
 mod bad_models;
 mod bench;
+#[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
+mod built_engines;
 mod calibrate;
 mod command_line;
 mod cuda;
@@ -35,6 +37,9 @@ mod parts;
 mod passing_through;
 mod precision;
 mod quantization;
+mod quantized_decoders;
+#[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
+mod quantized_engines;
 mod quantized_graphs;
 mod random_graphs;
 mod running;

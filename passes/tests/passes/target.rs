@@ -23,6 +23,7 @@ static TOY: Target = Target {
     quantized: planish_passes::QuantizedForm::Pairs,
     skips_masks: false,
     attention_between_casts: CastAttention::Products,
+    selects_parts: false,
     absorbs_biases: false,
     substitutes_kernels: false,
     observation: Observation::Interleaved,
