@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use planish_ir::ops::Attention;
 use planish_ir::{DType, Graph, Op, ValueId};
 
+use super::losses::rounded;
 use super::sites::layer;
 use super::trial::{matrix, product};
 use super::{Activation, PlannedAttention, Settings, quantize_rows, sites};
@@ -30,13 +31,17 @@ pub(super) fn planned(
         let (Some(q), Some(k)) = (rows(attention.q)?, rows(attention.k)?) else { continue };
         let name = sites::name(graph, id).to_owned();
         let kept = settings.keep_float.iter().find(|pattern| pattern.is_match(&name));
-        let [queries, keys] = match kept {
-            Some(pattern) => {
-                [(); 2].map(|()| Activation::Float { reason: format!("`{pattern}` of --keep-float matches") })
+        let floats = |reason: String| [(); 2].map(|()| Activation::Float { reason: reason.clone() });
+        let codes = codes(&q, &k);
+        let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);
+        let ([queries, keys], score_loss) = match kept {
+            Some(pattern) => (floats(format!("`{pattern}` of --keep-float matches")), None),
+            None if loss > settings.max_loss => {
+                (floats(format!("the mean square error of its scores would be {loss:.1e}")), None)
             }
-            None => codes(attention, &q, &k, settings),
+            None => (codes, Some(rounded(loss))),
         };
-        all.push(PlannedAttention { attention: name, queries, keys });
+        all.push(PlannedAttention { attention: name, score_loss, queries, keys });
     }
     Ok(all)
 }
@@ -89,19 +94,14 @@ impl Rows {
     }
 }
 
-/// Unsigned codes of queries and signed codes of keys, unless the scores would differ by too much.
-fn codes(attention: &Attention, q: &Rows, k: &Rows, settings: &Settings) -> [Activation; 2] {
+/// Unsigned codes of queries and signed codes of keys.
+fn codes(q: &Rows, k: &Rows) -> [Activation; 2] {
     let positive = |scale: f32| if scale > 0.0 { scale } else { 1.0 };
     let [low, high] = q.range();
     let scale = positive((high - low) / 255.0);
     let queries = fixed(DType::U8, scale, (-low / scale).round_ties_even() as i64);
     let [low, high] = k.range();
-    let keys = fixed(DType::I8, positive(high.max(-low) / 127.0), 0);
-    let error = error_of_scores(attention, [q, k], [&q.quantized(&queries), &k.quantized(&keys)]);
-    if error <= settings.max_loss {
-        return [queries, keys];
-    }
-    [(); 2].map(|()| Activation::Float { reason: format!("the mean square error of the scores would be {error:.1e}") })
+    [queries, fixed(DType::I8, positive(high.max(-low) / 127.0), 0)]
 }
 
 fn fixed(codes: DType, scale: f32, zero_point: i64) -> Activation {
@@ -110,7 +110,7 @@ fn fixed(codes: DType, scale: f32, zero_point: i64) -> Activation {
 
 /// The mean square error of scaled scores between all rows. It is that of what the softmax takes, and so the mean square of
 /// the relative errors of probabilities.
-fn error_of_scores(attention: &Attention, exact: [&Rows; 2], given: [&Rows; 2]) -> f64 {
+fn loss_of_scores(attention: &Attention, exact: [&Rows; 2], given: [&Rows; 2]) -> f64 {
     let (heads, kv_heads) = (attention.heads, attention.kv_heads());
     let scores = |[q, k]: [&Rows; 2], head: usize| {
         let size = q.features / heads.max(1);
