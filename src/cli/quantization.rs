@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use planish_passes::quantize::{Activation, Plan, SPLIT_COLUMNS, Settings, Smooth, WeightScales};
-use planish_passes::{RangeMethod, Target};
+use planish_passes::quantize::{Activation, Plan, PlannedAttention, SPLIT_COLUMNS, Settings, Smooth, WeightScales};
+use planish_passes::{QuantizedForm, RangeMethod, Target};
 use regex::Regex;
 
 use super::Usage;
@@ -54,6 +54,11 @@ pub(super) struct QuantizationArguments {
     /// layer
     #[arg(long, requires = "int8", requires = "calibrate")]
     bias_correction: bool,
+    /// Quantize the products of attention too, where queries, keys and values are results of linear layers and there is no
+    /// cache. TensorRT then computes attention on integers in one kernel. Probabilities below 1/254 become 0, which long
+    /// texts have: measure with `planish evaluate`. Not for target ort, which always quantizes the product of queries and keys
+    #[arg(long, requires = "int8", requires = "calibrate", conflicts_with_all = ["attention_fp32", "apply_quantization_plan"])]
+    quantize_attention: bool,
     /// Print how each input of linear layers is quantized, and its loss: the error of the results of its layers, as
     /// --max-layer-loss counts it, on the rows that calibration sampled
     #[arg(long, requires = "quantize")]
@@ -107,6 +112,12 @@ impl QuantizationArguments {
                 format!("--int8 for target {target} needs data: add --calibrate FILE, or choose --target ort");
             return Err(Usage(message).into());
         }
+        if self.quantize_attention && target.quantized == QuantizedForm::IntegerProducts {
+            let message =
+                format!("--quantize-attention is not for target {target}, which has its own form of attention");
+            return Err(Usage(message).into());
+        }
+        settings.attention |= self.quantize_attention;
         settings.range = self.range;
         settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
         settings.smooth = if self.fp8 { Smooth::Off } else { self.smooth };
@@ -169,6 +180,14 @@ fn explained(part: &str, plan: &Plan) -> String {
     for input in &plan.inputs {
         let loss = input.layer_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
         table.add_row([input.value.clone(), input.layers.len().to_string(), loss, input.activation.to_string()]);
+    }
+    for PlannedAttention { attention, queries, keys, values } in &plan.attention {
+        let operands = [("queries", Some(queries)), ("keys", Some(keys)), ("values", values.as_ref())];
+        for (name, activation) in operands {
+            let Some(activation) = activation else { continue };
+            let (layers, loss) = ("-".to_owned(), "-".to_owned());
+            table.add_row([format!("{name} of {attention}"), layers, loss, activation.to_string()]);
+        }
     }
     format!("{part}: {}\n{table}\n", summary(plan))
 }

@@ -89,7 +89,7 @@ mod tests {
             ),
             input("c", None, Activation::Dynamic { split: vec![2], limit: Some(0.7) }),
         ];
-        PlanDocument::new([("model".to_owned(), Plan { inputs })].into())
+        PlanDocument::new([("model".to_owned(), Plan { inputs, ..Plan::default() })].into())
     }
 
     /// What is read of a document after a change.

@@ -231,7 +231,7 @@ mod tests {
             (input.value.clone(), factor * input.layer_loss.unwrap())
         };
         let adds = inputs.iter().map(adds).collect();
-        let quantization = Quantization { plan: Plan { inputs }, ..Quantization::default() };
+        let quantization = Quantization { plan: Plan { inputs, ..Plan::default() }, ..Quantization::default() };
         (Additive { adds, evaluated: Vec::new() }, [("model".to_owned(), Arc::new(quantization))].into())
     }
 

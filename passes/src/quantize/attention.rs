@@ -1,4 +1,4 @@
-//! The products of queries and keys.
+//! The products of attention.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,11 @@ use crate::calibration::InputStatistics;
 /// Queries and keys are computed of the rows that calibration sampled. What other rows have may be larger by this factor.
 const MARGIN: f32 = 1.25;
 
-/// What becomes of the product of queries and keys of each attention without a cache.
+/// The sizes of heads for which TensorRT computes attention on signed codes in one kernel. With others it takes more
+/// kernels than for floats.
+const FUSED_SIZES: [usize; 3] = [16, 32, 64];
+
+/// What becomes of the products of each attention without a cache.
 pub(super) fn planned(
     graph: &Graph,
     settings: &Settings,
@@ -28,15 +32,26 @@ pub(super) fn planned(
         }
         let rows = |value| Rows::of(graph, value, statistics);
         let (Some(q), Some(k)) = (rows(attention.q)?, rows(attention.k)?) else { continue };
+        // Targets that multiply signed codes fuse both products, or none.
+        let values = match settings.codes {
+            DType::I8 => match rows(attention.v)? {
+                Some(values) => Some(signed(&values)),
+                None => continue,
+            },
+            _ => None,
+        };
         let name = sites::name(graph, id).to_owned();
         let kept = settings.keep_float.iter().find(|pattern| pattern.is_match(&name));
+        let size = q.features / attention.heads.max(1);
         let [queries, keys] = match kept {
-            Some(pattern) => {
-                [(); 2].map(|()| Activation::Float { reason: format!("`{pattern}` of --keep-float matches") })
+            Some(pattern) => floats(format!("`{pattern}` of --keep-float matches")),
+            None if values.is_some() && !FUSED_SIZES.contains(&size) => {
+                floats(format!("TensorRT has no kernel for attention on codes with heads of {size} features"))
             }
             None => codes(attention, &q, &k, settings),
         };
-        all.push(PlannedAttention { attention: name, queries, keys });
+        let values = values.filter(|_| queries.codes().is_some());
+        all.push(PlannedAttention { attention: name, queries, keys, values });
     }
     Ok(all)
 }
@@ -89,19 +104,36 @@ impl Rows {
     }
 }
 
-/// Unsigned codes of queries and signed codes of keys, unless the scores would differ by too much.
+/// Codes of queries, which are those of the settings, and signed codes of keys, unless the scores would differ by too much.
 fn codes(attention: &Attention, q: &Rows, k: &Rows, settings: &Settings) -> [Activation; 2] {
-    let positive = |scale: f32| if scale > 0.0 { scale } else { 1.0 };
-    let [low, high] = q.range();
-    let scale = positive((high - low) / 255.0);
-    let queries = fixed(DType::U8, scale, (-low / scale).round_ties_even() as i64);
-    let [low, high] = k.range();
-    let keys = fixed(DType::I8, positive(high.max(-low) / 127.0), 0);
+    let queries = if settings.codes == DType::I8 { signed(q) } else { unsigned(q) };
+    let keys = signed(k);
     let error = error_of_scores(attention, [q, k], [&q.quantized(&queries), &k.quantized(&keys)]);
     if error <= settings.max_loss {
         return [queries, keys];
     }
-    [(); 2].map(|()| Activation::Float { reason: format!("the mean square error of the scores would be {error:.1e}") })
+    floats(format!("the mean square error of the scores would be {error:.1e}"))
+}
+
+/// Queries and keys that stay floats.
+fn floats(reason: String) -> [Activation; 2] {
+    [Activation::Float { reason: reason.clone() }, Activation::Float { reason }]
+}
+
+fn unsigned(rows: &Rows) -> Activation {
+    let [low, high] = rows.range();
+    let scale = positive((high - low) / 255.0);
+    fixed(DType::U8, scale, (-low / scale).round_ties_even() as i64)
+}
+
+fn signed(rows: &Rows) -> Activation {
+    let [low, high] = rows.range();
+    fixed(DType::I8, positive(high.max(-low) / 127.0), 0)
+}
+
+/// A scale of zeros is any.
+fn positive(scale: f32) -> f32 {
+    if scale > 0.0 { scale } else { 1.0 }
 }
 
 fn fixed(codes: DType, scale: f32, zero_point: i64) -> Activation {

@@ -76,7 +76,7 @@ mod tests {
             layer_loss: Some(9.0),
             activation: activation.clone(),
         };
-        let mut plan = Plan { inputs: vec![input("x", &activation), input("unknown", &activation)] };
+        let mut plan = Plan { inputs: vec![input("x", &activation), input("unknown", &activation)], ..Plan::default() };
         let known = BTreeMap::from(["x", "unknown"].map(|name| (name.to_owned(), statistics(rows))));
         plan.measure(&graph.unwrap(), &known).unwrap();
         assert_eq!(plan.inputs[1].layer_loss, None, "the graph has no such input");

@@ -29,7 +29,8 @@ pub struct Settings {
     /// The error of the results of its layers, the mean over tokens of the ratio of sums of squares, within which an input
     /// is not split.
     pub max_loss: f64,
-    /// Whether queries and keys are multiplied as codes.
+    /// Whether the products of attention are of codes: that of queries and keys, and with signed codes that of probabilities
+    /// and values.
     pub attention: bool,
     /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
     pub keep_float: Vec<Regex>,
