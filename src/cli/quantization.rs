@@ -20,6 +20,10 @@ pub(super) struct QuantizationArguments {
     /// run computes them (dynamic quantization, target ort only)
     #[arg(long, group = "quantize")]
     int8: bool,
+    /// Compute the scales of activations in each run although there is data, which then says which columns are smoothed and
+    /// split; for target ort
+    #[arg(long, requires = "int8", requires = "calibrate", conflicts_with = "rounding")]
+    dynamic: bool,
     /// Quantize linear layers to floating-point numbers of 8 bits (E4M3), for targets onnx and trt; needs --calibrate
     #[arg(long, group = "quantize", requires = "calibrate")]
     fp8: bool,
@@ -29,8 +33,8 @@ pub(super) struct QuantizationArguments {
     #[arg(long, value_name = "N", requires = "quantize")]
     split_columns: Option<usize>,
     /// How the inputs that norms give are smoothed, which moves the range of columns into the weights (SmoothQuant): off, a
-    /// number alpha from 0 to 1, or auto
-    #[arg(long, value_name = "ALPHA", requires = "int8", requires = "calibrate", value_parser = smooth, default_value = "auto")]
+    /// number alpha from 0 to 1, or auto. Without --calibrate, off or auto: the weights of the norms stand for data
+    #[arg(long, value_name = "ALPHA", requires = "int8", value_parser = smooth, default_value = "auto")]
     smooth: Smooth,
     /// The error of the results of linear layers within which an input is not split: the sum of squares, relative to that
     /// of the results, in the mean over tokens. 0 splits every input that it helps, for the best accuracy [default: 0.003]
@@ -113,11 +117,14 @@ impl QuantizationArguments {
             return Err(Usage(message).into());
         }
         if self.quantize_attention && target.quantized == QuantizedForm::IntegerProducts {
-            let message =
-                format!("--quantize-attention is not for target {target}, which has its own form of attention");
-            return Err(Usage(message).into());
+            let why = format!("--quantize-attention is not for target {target}, which has its own form of attention");
+            return Err(Usage(why).into());
         }
         settings.attention |= self.quantize_attention;
+        if self.dynamic && target.quantized != QuantizedForm::IntegerProducts {
+            return Err(Usage(format!("--dynamic is for target ort; target {target} needs fixed scales")).into());
+        }
+        settings.dynamic = self.dynamic;
         settings.range = self.range;
         settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
         settings.smooth = if self.fp8 { Smooth::Off } else { self.smooth };
@@ -181,12 +188,12 @@ fn explained(part: &str, plan: &Plan) -> String {
         let loss = input.layer_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
         table.add_row([input.value.clone(), input.layers.len().to_string(), loss, input.activation.to_string()]);
     }
-    for PlannedAttention { attention, queries, keys, values } in &plan.attention {
-        let operands = [("queries", Some(queries)), ("keys", Some(keys)), ("values", values.as_ref())];
-        for (name, activation) in operands {
-            let Some(activation) = activation else { continue };
-            let (layers, loss) = ("-".to_owned(), "-".to_owned());
-            table.add_row([format!("{name} of {attention}"), layers, loss, activation.to_string()]);
+    for PlannedAttention { attention, score_loss, queries, keys, values } in &plan.attention {
+        let loss = score_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
+        table.add_row([format!("{attention}: queries"), String::new(), loss, queries.to_string()]);
+        table.add_row([format!("{attention}: keys"), String::new(), String::new(), keys.to_string()]);
+        if let Some(values) = values {
+            table.add_row([format!("{attention}: values"), String::new(), String::new(), values.to_string()]);
         }
     }
     format!("{part}: {}\n{table}\n", summary(plan))
@@ -194,17 +201,19 @@ fn explained(part: &str, plan: &Plan) -> String {
 
 /// The inputs that stay floats, by the reasons.
 pub(super) fn floats(plan: &Plan) -> String {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for input in &plan.inputs {
-        let Activation::Float { reason } = &input.activation else { continue };
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    let inputs = plan.inputs.iter().map(|input| (input.value.clone(), &input.activation));
+    let scores = plan.attention.iter().map(|a| (format!("scores of {}", a.attention), &a.queries));
+    for (name, activation) in inputs.chain(scores) {
+        let Activation::Float { reason } = activation else { continue };
         match reasons.iter_mut().find(|(known, _)| known == reason) {
-            Some((_, inputs)) => inputs.push(&input.value),
-            None => reasons.push((reason, vec![&input.value])),
+            Some((_, inputs)) => inputs.push(name),
+            None => reasons.push((reason, vec![name])),
         }
     }
     // The figures of --max-loss come in their order.
     reasons.sort_unstable();
-    let line = |(reason, inputs): &(&str, Vec<&str>)| {
+    let line = |(reason, inputs): &(&str, Vec<String>)| {
         let more = inputs.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!("    float: {}{more}: {reason}\n", inputs[..inputs.len().min(NAMED)].join(", "))
@@ -229,6 +238,10 @@ pub(super) fn summary(plan: &Plan) -> String {
         if count > 0 {
             parts.push(format!("{count} {what}"));
         }
+    }
+    let attentions = plan.attention.iter().filter(|attention| attention.queries.codes().is_some()).count();
+    if attentions > 0 {
+        parts.push(format!("scores of {attentions} attentions from codes"));
     }
     parts.join(", ")
 }

@@ -87,7 +87,7 @@ mod tests {
                     smooth: vec![0.3, 1.7],
                 },
             ),
-            input("c", None, Activation::Dynamic { split: vec![2], limit: Some(0.7) }),
+            input("c", None, Activation::Dynamic { split: vec![2], limit: Some(0.7), smooth: vec![] }),
         ];
         PlanDocument::new([("model".to_owned(), Plan { inputs, ..Plan::default() })].into())
     }

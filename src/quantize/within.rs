@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use planish_passes::quantize::Activation;
+use planish_passes::quantize::{Activation, Plan};
 
 use super::Quantizations;
 use crate::evaluate::{Evaluation, Figure, Requirements};
@@ -55,7 +55,8 @@ pub struct Unreached {
     pub misses: Vec<String>,
 }
 
-/// A quantized input: the part, and its place in the plan.
+/// A quantized input: the part, and its place in the plan. Attentions, whose queries and keys are quantized, come behind the
+/// inputs of layers.
 type Input = (String, usize);
 
 /// Keeps as few inputs in float as the limits allow, of an artifact that misses them. The first artifact and its figures are
@@ -111,8 +112,14 @@ fn kept(quantizations: &Quantizations, inputs: &[Input], reason: impl Fn(usize) 
     let mut kept = quantizations.clone();
     for (rank, (part, place)) in inputs.iter().enumerate() {
         let plan = kept.get_mut(part).map(|quantization| &mut Arc::make_mut(quantization).plan);
-        if let Some(input) = plan.and_then(|plan| plan.inputs.get_mut(*place)) {
-            (input.activation, input.layer_loss) = (Activation::Float { reason: reason(rank) }, None);
+        let Some(plan) = plan else { continue };
+        let float = Activation::Float { reason: reason(rank) };
+        let inputs = plan.inputs.len();
+        if let Some(input) = plan.inputs.get_mut(*place) {
+            (input.activation, input.layer_loss) = (float, None);
+        } else if let Some(attention) = plan.attention.get_mut(place - inputs) {
+            (attention.queries, attention.keys) = (float.clone(), float);
+            (attention.values, attention.score_loss) = (None, None);
         }
     }
     kept
@@ -122,10 +129,13 @@ fn kept(quantizations: &Quantizations, inputs: &[Input], reason: impl Fn(usize) 
 fn ordered<T: Trials>(trials: &mut T, quantizations: &Quantizations) -> Result<Vec<Input>> {
     let mut roles: BTreeMap<String, Vec<(Input, f64)>> = BTreeMap::new();
     for (part, quantization) in quantizations {
-        for (place, input) in quantization.plan.inputs.iter().enumerate() {
-            if input.activation.codes().is_some() {
-                let of_role = roles.entry(role(&input.value)).or_default();
-                of_role.push(((part.clone(), place), input.layer_loss.unwrap_or_default()));
+        let Plan { inputs, attention } = &quantization.plan;
+        let inputs = inputs.iter().map(|input| (role(&input.value), &input.activation, input.layer_loss));
+        // The result of an attention is an input, too.
+        let attention = attention.iter().map(|a| (role(&a.attention) + " scores", &a.queries, a.score_loss));
+        for (place, (role, activation, loss)) in inputs.chain(attention).enumerate() {
+            if activation.codes().is_some() {
+                roles.entry(role).or_default().push(((part.clone(), place), loss.unwrap_or_default()));
             }
         }
     }
@@ -164,7 +174,7 @@ fn role(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use planish_ir::DType;
-    use planish_passes::quantize::{Plan, PlannedInput, Quantization};
+    use planish_passes::quantize::{PlannedInput, Quantization};
 
     use super::*;
     use crate::artifact::manifest::File;

@@ -22,7 +22,9 @@ pub(super) struct Codes {
 pub(super) fn rounds_probabilities(name: &str, options: &Options) -> bool {
     let Some(quantization) = &options.quantization else { return false };
     let planned = quantization.plan.attention.iter().find(|planned| planned.attention == name);
-    planned.and_then(|planned| planned.values.as_ref()).and_then(Activation::codes) == Some(DType::I8)
+    let values =
+        planned.filter(|planned| planned.queries.codes().is_some()).and_then(|planned| planned.values.as_ref());
+    values.and_then(Activation::codes) == Some(DType::I8)
 }
 
 /// Probabilities, float32, through QuantizeLinear and DequantizeLinear of signed codes, of which the largest stands for 1.

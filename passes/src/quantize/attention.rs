@@ -1,10 +1,11 @@
-//! The products of attention.
+//! The products of queries and keys.
 
 use std::collections::BTreeMap;
 
 use planish_ir::ops::Attention;
 use planish_ir::{DType, Graph, Op, ValueId};
 
+use super::losses::rounded;
 use super::sites::layer;
 use super::trial::{matrix, product};
 use super::{Activation, PlannedAttention, Settings, quantize_rows, sites};
@@ -40,18 +41,25 @@ pub(super) fn planned(
             },
             _ => None,
         };
+        let size = q.features / attention.heads.max(1);
         let name = sites::name(graph, id).to_owned();
         let kept = settings.keep_float.iter().find(|pattern| pattern.is_match(&name));
-        let size = q.features / attention.heads.max(1);
-        let [queries, keys] = match kept {
-            Some(pattern) => floats(format!("`{pattern}` of --keep-float matches")),
+        let floats = |reason: String| [(); 2].map(|()| Activation::Float { reason: reason.clone() });
+        let codes = [if values.is_some() { signed(&q) } else { unsigned(&q) }, signed(&k)];
+        let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);
+        let ([queries, keys], score_loss) = match kept {
+            Some(pattern) => (floats(format!("`{pattern}` of --keep-float matches")), None),
             None if values.is_some() && !FUSED_SIZES.contains(&size) => {
-                floats(format!("TensorRT has no kernel for attention on codes with heads of {size} features"))
+                let why = format!("TensorRT has no kernel for attention on codes with heads of {size} features");
+                (floats(why), None)
             }
-            None => codes(attention, &q, &k, settings),
+            None if loss > settings.max_loss => {
+                (floats(format!("the mean square error of its scores would be {loss:.1e}")), None)
+            }
+            None => (codes, Some(rounded(loss))),
         };
         let values = values.filter(|_| queries.codes().is_some());
-        all.push(PlannedAttention { attention: name, queries, keys, values });
+        all.push(PlannedAttention { attention: name, score_loss, queries, keys, values });
     }
     Ok(all)
 }
@@ -104,34 +112,20 @@ impl Rows {
     }
 }
 
-/// Codes of queries, which are those of the settings, and signed codes of keys, unless the scores would differ by too much.
-fn codes(attention: &Attention, q: &Rows, k: &Rows, settings: &Settings) -> [Activation; 2] {
-    let queries = if settings.codes == DType::I8 { signed(q) } else { unsigned(q) };
-    let keys = signed(k);
-    let error = error_of_scores(attention, [q, k], [&q.quantized(&queries), &k.quantized(&keys)]);
-    if error <= settings.max_loss {
-        return [queries, keys];
-    }
-    floats(format!("the mean square error of the scores would be {error:.1e}"))
-}
-
-/// Queries and keys that stay floats.
-fn floats(reason: String) -> [Activation; 2] {
-    [Activation::Float { reason: reason.clone() }, Activation::Float { reason }]
-}
-
+/// Unsigned codes of all elements that are expected.
 fn unsigned(rows: &Rows) -> Activation {
     let [low, high] = rows.range();
     let scale = positive((high - low) / 255.0);
     fixed(DType::U8, scale, (-low / scale).round_ties_even() as i64)
 }
 
+/// Signed codes of them, with a zero point of 0.
 fn signed(rows: &Rows) -> Activation {
     let [low, high] = rows.range();
     fixed(DType::I8, positive(high.max(-low) / 127.0), 0)
 }
 
-/// A scale of zeros is any.
+/// Zeros have any scale.
 fn positive(scale: f32) -> f32 {
     if scale > 0.0 { scale } else { 1.0 }
 }
@@ -142,7 +136,7 @@ fn fixed(codes: DType, scale: f32, zero_point: i64) -> Activation {
 
 /// The mean square error of scaled scores between all rows. It is that of what the softmax takes, and so the mean square of
 /// the relative errors of probabilities.
-fn error_of_scores(attention: &Attention, exact: [&Rows; 2], given: [&Rows; 2]) -> f64 {
+fn loss_of_scores(attention: &Attention, exact: [&Rows; 2], given: [&Rows; 2]) -> f64 {
     let (heads, kv_heads) = (attention.heads, attention.kv_heads());
     let scores = |[q, k]: [&Rows; 2], head: usize| {
         let size = q.features / heads.max(1);

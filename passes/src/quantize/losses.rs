@@ -39,7 +39,7 @@ impl Plan {
 }
 
 /// Three digits: the next ones differ between processors.
-fn rounded(loss: f64) -> f64 {
+pub(super) fn rounded(loss: f64) -> f64 {
     format!("{loss:.2e}").parse().unwrap_or(loss)
 }
 

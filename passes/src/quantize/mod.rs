@@ -4,6 +4,7 @@ mod apply;
 mod attention;
 mod gptq;
 mod losses;
+mod norms;
 mod plan;
 mod planner;
 mod round;

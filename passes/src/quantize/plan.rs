@@ -23,6 +23,9 @@ pub struct Plan {
 pub struct PlannedAttention {
     /// The name of the result in the canonical graph.
     pub attention: String,
+    /// The mean square error of scaled scores on the rows that calibration sampled; nothing depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score_loss: Option<f64>,
     /// What becomes of the queries.
     pub queries: Activation,
     /// What becomes of the keys.
@@ -84,6 +87,9 @@ pub enum Activation {
         /// Where these columns are cut.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<f32>,
+        /// As of a scale that was calibrated.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        smooth: Vec<f32>,
     },
 }
 
@@ -117,7 +123,7 @@ impl Activation {
                 split: Columns(split.clone()),
                 ..FakeQuantize::new(x, *codes, f64::from(*scale), *zero_point)
             }),
-            Self::Dynamic { split, limit } => Some(FakeQuantize {
+            Self::Dynamic { split, limit, .. } => Some(FakeQuantize {
                 split: Columns(split.clone()),
                 limit: limit.map(|limit| Real(limit.into())),
                 ..FakeQuantize::dynamic(x)
@@ -129,8 +135,8 @@ impl Activation {
     #[must_use]
     pub fn smooth(&self) -> &[f32] {
         match self {
-            Self::Static { smooth, .. } => smooth,
-            Self::Float { .. } | Self::Dynamic { .. } => &[],
+            Self::Static { smooth, .. } | Self::Dynamic { smooth, .. } => smooth,
+            Self::Float { .. } => &[],
         }
     }
 
@@ -161,22 +167,21 @@ impl fmt::Display for Activation {
             Self::Float { reason } => write!(f, "float: {reason}"),
             Self::Static { codes, scale, zero_point, split, smooth } => {
                 write!(f, "{codes}, scale {scale:.4e}, zero point {zero_point}")?;
-                columns(f, split)?;
-                if smooth.is_empty() { Ok(()) } else { f.write_str(", smoothed") }
+                columns(f, split, smooth)
             }
-            Self::Dynamic { split, .. } => {
+            Self::Dynamic { split, smooth, .. } => {
                 f.write_str("u8, scale of each run")?;
-                columns(f, split)
+                columns(f, split, smooth)
             }
         }
     }
 }
 
-fn columns(f: &mut fmt::Formatter<'_>, split: &[usize]) -> fmt::Result {
-    if split.is_empty() {
-        return Ok(());
+fn columns(f: &mut fmt::Formatter<'_>, split: &[usize], smooth: &[f32]) -> fmt::Result {
+    if !split.is_empty() {
+        let mut distinct = split.to_vec();
+        distinct.dedup();
+        write!(f, ", {} columns split into {} more", distinct.len(), split.len())?;
     }
-    let mut distinct = split.to_vec();
-    distinct.dedup();
-    write!(f, ", {} columns split into {} more", distinct.len(), split.len())
+    if smooth.is_empty() { Ok(()) } else { f.write_str(", smoothed") }
 }

@@ -6,12 +6,12 @@ use planish_ir::{DType, Graph, Op};
 use rayon::prelude::*;
 use regex::Regex;
 
-use super::attention;
 use super::sites::{MIN_FEATURES, Site, layer, name, sites};
 use super::smooth::smooth_factors;
 use super::split::split_columns;
 use super::trial::Trial;
 use super::{Activation, Plan, PlannedInput};
+use super::{attention, norms};
 use crate::calibration::{ColumnStatistics, Grid, InputStatistics, RangeMethod, SampledRow};
 use crate::{PassError, QuantizedForm, Range, Target};
 
@@ -29,6 +29,8 @@ pub struct Settings {
     /// The error of the results of its layers, the mean over tokens of the ratio of sums of squares, within which an input
     /// is not split.
     pub max_loss: f64,
+    /// Whether the scales of inputs are those of each run. With a calibration, it says what is smoothed and split.
+    pub dynamic: bool,
     /// Whether the products of attention are of codes: that of queries and keys, and with signed codes that of probabilities
     /// and values.
     pub attention: bool,
@@ -50,6 +52,7 @@ impl Settings {
             split_columns: SPLIT_COLUMNS,
             smooth: Smooth::Auto,
             max_loss: MAX_LOSS,
+            dynamic: false,
             attention: target.quantized == QuantizedForm::IntegerProducts,
             keep_float: Vec::new(),
         }
@@ -64,6 +67,7 @@ impl Settings {
             split_columns: 0,
             smooth: Smooth::Off,
             max_loss: MAX_LOSS,
+            dynamic: false,
             attention: false,
             keep_float: Vec::new(),
         }
@@ -89,8 +93,8 @@ pub const SPLIT_COLUMNS: usize = 32;
 const MAX_LOSS: f64 = 3e-3;
 
 impl Plan {
-    /// A plan for a graph that has been raised. With the statistics of its inputs, by their names, scales are fixed;
-    /// without, they are those of each run.
+    /// A plan for a graph that has been raised. With the statistics of its inputs, by their names, scales are fixed unless
+    /// they are to be dynamic; without, they are those of each run, and the weights of norms say what is smoothed.
     ///
     /// # Errors
     /// When a weight cannot be read.
@@ -103,7 +107,10 @@ impl Plan {
             let value = graph.value(site.value).name.clone();
             let activation = match (kept(graph, site, settings), statistics) {
                 (Some(reason), _) => Activation::Float { reason },
-                (None, None) => Activation::Dynamic { split: Vec::new(), limit: None },
+                (None, None) => {
+                    let smooth = if settings.smooth == Smooth::Off { Vec::new() } else { norms::factors(graph, site)? };
+                    Activation::Dynamic { split: Vec::new(), limit: None, smooth }
+                }
                 (None, Some(statistics)) => match statistics.get(&value).filter(|s| s.columns.len() == site.columns) {
                     Some(statistics) => calibrated(graph, site, statistics, settings)?,
                     None => Activation::Float { reason: "the calibration does not have it".to_owned() },
@@ -236,6 +243,10 @@ fn fixed(statistics: &InputStatistics, settings: &Settings, most: usize, factors
             split_columns(&magnitudes, most)
         }
     };
+    if settings.dynamic {
+        let limit = Some(limit).filter(|_| !split.is_empty());
+        return Activation::Dynamic { split, limit, smooth: factors.unwrap_or_default() };
+    }
     // An input of zeros has codes of 0, whatever the scale is.
     let positive = |scale: f64| if scale > 0.0 { (scale as f32).max(f32::MIN_POSITIVE) } else { 1.0 };
     let (scale, zero_point) = match settings.codes {
