@@ -58,6 +58,11 @@ pub(super) struct QuantizationArguments {
     /// layer
     #[arg(long, requires = "int8", requires = "calibrate")]
     bias_correction: bool,
+    /// Quantize the products of attention too, where queries, keys and values are results of linear layers and there is no
+    /// cache. TensorRT then computes attention on integers in one kernel. Probabilities below 1/254 become 0, which long
+    /// texts have: measure with `planish evaluate`. Not for target ort, which always quantizes the product of queries and keys
+    #[arg(long, requires = "int8", requires = "calibrate", conflicts_with_all = ["attention_fp32", "apply_quantization_plan"])]
+    quantize_attention: bool,
     /// Print how each input of linear layers is quantized, and its loss: the error of the results of its layers, as
     /// --max-layer-loss counts it, on the rows that calibration sampled
     #[arg(long, requires = "quantize")]
@@ -111,6 +116,11 @@ impl QuantizationArguments {
                 format!("--int8 for target {target} needs data: add --calibrate FILE, or choose --target ort");
             return Err(Usage(message).into());
         }
+        if self.quantize_attention && target.quantized == QuantizedForm::IntegerProducts {
+            let why = format!("--quantize-attention is not for target {target}, which has its own form of attention");
+            return Err(Usage(why).into());
+        }
+        settings.attention |= self.quantize_attention;
         if self.dynamic && target.quantized != QuantizedForm::IntegerProducts {
             return Err(Usage(format!("--dynamic is for target ort; target {target} needs fixed scales")).into());
         }
@@ -178,10 +188,13 @@ fn explained(part: &str, plan: &Plan) -> String {
         let loss = input.layer_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
         table.add_row([input.value.clone(), input.layers.len().to_string(), loss, input.activation.to_string()]);
     }
-    for PlannedAttention { attention, score_loss, queries, keys } in &plan.attention {
+    for PlannedAttention { attention, score_loss, queries, keys, values } in &plan.attention {
         let loss = score_loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.2e}"));
         table.add_row([format!("{attention}: queries"), String::new(), loss, queries.to_string()]);
         table.add_row([format!("{attention}: keys"), String::new(), String::new(), keys.to_string()]);
+        if let Some(values) = values {
+            table.add_row([format!("{attention}: values"), String::new(), String::new(), values.to_string()]);
+        }
     }
     format!("{part}: {}\n{table}\n", summary(plan))
 }

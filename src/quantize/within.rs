@@ -118,7 +118,8 @@ fn kept(quantizations: &Quantizations, inputs: &[Input], reason: impl Fn(usize) 
         if let Some(input) = plan.inputs.get_mut(*place) {
             (input.activation, input.layer_loss) = (float, None);
         } else if let Some(attention) = plan.attention.get_mut(place - inputs) {
-            (attention.queries, attention.keys, attention.score_loss) = (float.clone(), float, None);
+            (attention.queries, attention.keys) = (float.clone(), float);
+            (attention.values, attention.score_loss) = (None, None);
         }
     }
     kept

@@ -7,7 +7,7 @@ use planish_ir::ops::{
 };
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
-use super::attention_codes::Codes;
+use super::attention_codes::{Codes, rounded_probabilities, rounds_probabilities};
 use super::{SWAP_TOKENS, cast_attention, dim, mask};
 use crate::build::Builder;
 use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
@@ -27,7 +27,8 @@ pub const LOWER_ATTENTION: Pass = Pass {
               (MatMulIntegerToFloat), and a mask is added only where it leaves out a key of the batch: an If chooses. From opset 23 on, \
               attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
-              mask and causality as an addend. Other targets take products. With --attention-fp32, queries, keys and values \
+              mask and causality as an addend. Other targets take products. Where the plan of the \
+              quantization says so, probabilities go through QuantizeLinear and DequantizeLinear. With --attention-fp32, queries, keys and values \
               of half types are cast to float32 in front of the products and the result is cast back. For target trt, from \
               opset 23 on, ONNX's Attention stands between these casts, with a mask of the half type, if there are two \
               heads or more of 9 to 256 features, no cache, no bias and no softcap: TensorRT computes it as one kernel.",
@@ -101,7 +102,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         }
         let groups = options.target.attention == AttentionForm::ProductsOfGroups && !apart;
         let codes = Codes::of(l.graph, &attention, options);
-        let form = Form { groups, swap, wide: options.attention_fp32, codes, skips_mask };
+        let rounds = rounds_probabilities(&l.graph.value(like).name, options).then_some(options.opset);
+        let form = Form { groups, swap, wide: options.attention_fp32, codes, rounds, skips_mask };
         Ok(Step::Replace(lower(&mut l, &attention, form)?))
     })?;
     graph.compact();
@@ -163,13 +165,15 @@ struct Form {
     wide: bool,
     /// Queries and keys that are multiplied as codes.
     codes: Option<Codes>,
+    /// Probabilities go through codes, at this opset.
+    rounds: Option<u32>,
     /// A mask that leaves no key out is not added.
     skips_mask: bool,
 }
 
 /// The results of an attention.
 fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<Vec<ValueId>, BuildError> {
-    let Form { groups, swap, wide, codes, skips_mask } = form;
+    let Form { groups, swap, wide, codes, rounds, skips_mask } = form;
     let heads = Heads::split(l, attention, wide)?;
     let (keys, value_size) = (l.graph.ty(heads.k).shape[3].clone(), l.graph.ty(heads.v).shape[3].clone());
     let products = match codes {
@@ -202,6 +206,10 @@ fn lower(l: &mut Builder<'_, '_>, attention: &Attention, form: Form) -> Result<V
             l.emit(Softmax { x })?
         }
         (None, _) => l.emit(Softmax { x: scores })?,
+    };
+    let weights = match rounds {
+        Some(opset) => rounded_probabilities(l, weights, opset)?,
+        None => weights,
     };
     let weights = l.cast(weights, dtype)?;
     let weights = if groups { weights } else { heads.grouped(l, weights, keys)? };

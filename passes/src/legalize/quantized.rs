@@ -7,7 +7,7 @@ mod weights;
 
 use std::collections::HashMap;
 
-pub(super) use emit::{MICROSOFT, foreign};
+pub(super) use emit::{MICROSOFT, QUANTIZE_OPSET, foreign, standard};
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{FakeQuantize, Linear};

@@ -18,8 +18,8 @@ use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 pub const QUANTIZE: Pass = Pass {
     name: "quantize",
     summary: "Quantizes linear layers as the plan of the quantization says. The pass runs where a quantization is asked \
-              for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. So do queries and keys \
-              of an attention that the plan names. Each weight \
+              for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. So do queries, keys \
+              and values of an attention as the plan says. Each weight \
               becomes codes with a scale for each output feature, and stays lazy: dequantize(quantize(W)). Columns of \
               the input that the plan smooths are divided by a factor, by the weights of the norm that gives the input where \
               nothing else takes it, and the weight is multiplied by it (SmoothQuant, \
@@ -67,10 +67,18 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let changed = graph.rewrite(|graph, node| {
         if let Op::Attention(op) = graph.node(node).op.clone() {
             let like = graph.node(node).outputs[0];
-            let Some(planned) = attention.get(graph.value(like).name.as_str()) else { return Ok(Step::Keep) };
+            let planned = attention.get(graph.value(like).name.as_str());
+            let done = matches!(graph.producer(op.q).map(|node| &node.op), Some(Op::FakeQuantize(_)));
+            let Some(planned) = planned.filter(|planned| planned.queries.codes().is_some() && !done) else {
+                return Ok(Step::Keep);
+            };
             let q = quantized_input(graph, op.q, &planned.queries, false)?;
             let k = quantized_input(graph, op.k, &planned.keys, false)?;
-            return Ok(Step::Replace(graph.emit_all(Attention { q, k, ..op }, like)?));
+            let v = match &planned.values {
+                Some(values) => quantized_input(graph, op.v, values, false)?,
+                None => op.v,
+            };
+            return Ok(Step::Replace(graph.emit_all(Attention { q, k, v, ..op }, like)?));
         }
         let (Some(input), Some(weight)) = (layers.get(&node), weights.get(&node)) else {
             return Ok::<_, PassError>(Step::Keep);

@@ -15,7 +15,11 @@ use crate::calibration::InputStatistics;
 /// Queries and keys are computed of the rows that calibration sampled. What other rows have may be larger by this factor.
 const MARGIN: f32 = 1.25;
 
-/// What becomes of the product of queries and keys of each attention without a cache.
+/// The sizes of heads for which TensorRT computes attention on signed codes in one kernel. With others it takes more
+/// kernels than for floats.
+const FUSED_SIZES: [usize; 3] = [16, 32, 64];
+
+/// What becomes of the products of each attention without a cache.
 pub(super) fn planned(
     graph: &Graph,
     settings: &Settings,
@@ -29,19 +33,33 @@ pub(super) fn planned(
         }
         let rows = |value| Rows::of(graph, value, statistics);
         let (Some(q), Some(k)) = (rows(attention.q)?, rows(attention.k)?) else { continue };
+        // Targets that multiply signed codes fuse both products, or none.
+        let values = match settings.codes {
+            DType::I8 => match rows(attention.v)? {
+                Some(values) => Some(signed(&values)),
+                None => continue,
+            },
+            _ => None,
+        };
+        let size = q.features / attention.heads.max(1);
         let name = sites::name(graph, id).to_owned();
         let kept = settings.keep_float.iter().find(|pattern| pattern.is_match(&name));
         let floats = |reason: String| [(); 2].map(|()| Activation::Float { reason: reason.clone() });
-        let codes = codes(&q, &k);
+        let codes = [if values.is_some() { signed(&q) } else { unsigned(&q) }, signed(&k)];
         let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);
         let ([queries, keys], score_loss) = match kept {
             Some(pattern) => (floats(format!("`{pattern}` of --keep-float matches")), None),
+            None if values.is_some() && !FUSED_SIZES.contains(&size) => {
+                let why = format!("TensorRT has no kernel for attention on codes with heads of {size} features");
+                (floats(why), None)
+            }
             None if loss > settings.max_loss => {
                 (floats(format!("the mean square error of its scores would be {loss:.1e}")), None)
             }
             None => (codes, Some(rounded(loss))),
         };
-        all.push(PlannedAttention { attention: name, score_loss, queries, keys });
+        let values = values.filter(|_| queries.codes().is_some());
+        all.push(PlannedAttention { attention: name, score_loss, queries, keys, values });
     }
     Ok(all)
 }
@@ -94,14 +112,22 @@ impl Rows {
     }
 }
 
-/// Unsigned codes of queries and signed codes of keys.
-fn codes(q: &Rows, k: &Rows) -> [Activation; 2] {
-    let positive = |scale: f32| if scale > 0.0 { scale } else { 1.0 };
-    let [low, high] = q.range();
+/// Unsigned codes of all elements that are expected.
+fn unsigned(rows: &Rows) -> Activation {
+    let [low, high] = rows.range();
     let scale = positive((high - low) / 255.0);
-    let queries = fixed(DType::U8, scale, (-low / scale).round_ties_even() as i64);
-    let [low, high] = k.range();
-    [queries, fixed(DType::I8, positive(high.max(-low) / 127.0), 0)]
+    fixed(DType::U8, scale, (-low / scale).round_ties_even() as i64)
+}
+
+/// Signed codes of them, with a zero point of 0.
+fn signed(rows: &Rows) -> Activation {
+    let [low, high] = rows.range();
+    fixed(DType::I8, positive(high.max(-low) / 127.0), 0)
+}
+
+/// Zeros have any scale.
+fn positive(scale: f32) -> f32 {
+    if scale > 0.0 { scale } else { 1.0 }
 }
 
 fn fixed(codes: DType, scale: f32, zero_point: i64) -> Activation {

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 pub struct Plan {
     /// The inputs, in the order in which the graph computes them.
     pub inputs: Vec<PlannedInput>,
-    /// The attentions whose queries and keys may be multiplied as codes, in the order of the graph.
+    /// The attentions whose products may be of codes, in the order of the graph.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<PlannedAttention>,
 }
 
-/// The product of the queries and the keys of an attention.
+/// The products of an attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedAttention {
@@ -30,6 +30,10 @@ pub struct PlannedAttention {
     pub queries: Activation,
     /// What becomes of the keys.
     pub keys: Activation,
+    /// What becomes of the values; absent where their product stays a float. The probabilities that they are multiplied with
+    /// are then codes of the same type, of which the largest stands for 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Activation>,
 }
 
 /// A value that linear layers take: they share what it becomes.

@@ -31,7 +31,8 @@ pub struct Settings {
     pub max_loss: f64,
     /// Whether the scales of inputs are those of each run. With a calibration, it says what is smoothed and split.
     pub dynamic: bool,
-    /// Whether queries and keys are multiplied as codes.
+    /// Whether the products of attention are of codes: that of queries and keys, and with signed codes that of probabilities
+    /// and values.
     pub attention: bool,
     /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
     pub keep_float: Vec<Regex>,

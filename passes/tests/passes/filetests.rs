@@ -36,6 +36,7 @@ use std::path::{Path, PathBuf};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
+use planish_passes::legalize::LOWER_ATTENTION;
 use planish_passes::quantize::{QUANTIZE, Quantization, WeightScales};
 use planish_passes::{
     Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
@@ -242,7 +243,9 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
             given = of_tokens(&expected, given)?;
         }
         let shortest = precision.map(|p| p.half.dtype());
-        let rounds = matches!(&test.subject, Subject::Pass(pass) if pass.name == QUANTIZE.name);
+        // The probabilities of attention become codes where it is lowered.
+        let rounds =
+            matches!(&test.subject, Subject::Pass(pass) if [QUANTIZE.name, LOWER_ATTENTION.name].contains(&pass.name));
         let quantized = if rounds && test.options.quantization.is_some() { QUANTIZED } else { 0.0 };
         let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before)).max(quantized);
         if let Some(difference) = difference(tolerance, 0.0, &expected, &given) {

@@ -17,7 +17,7 @@ pub(in crate::legalize) const MICROSOFT: &str = "com.microsoft";
 
 /// The opset whose QuantizeLinear and DequantizeLinear are emitted where they have the types; their forms of later opsets
 /// take the same.
-const QUANTIZE_OPSET: u32 = 19;
+pub(in crate::legalize) const QUANTIZE_OPSET: u32 = 19;
 
 /// An operator of ONNX with results of these types.
 pub(in crate::legalize) fn foreign(
@@ -40,7 +40,8 @@ pub(in crate::legalize) fn foreign(
     })
 }
 
-fn standard(op: &str, version: usize) -> (&str, &str, usize) {
+/// An operator of ONNX itself.
+pub(in crate::legalize) fn standard(op: &str, version: usize) -> (&str, &str, usize) {
     (Foreign::STANDARD, op, version)
 }
 
