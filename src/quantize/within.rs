@@ -47,9 +47,9 @@ pub struct Within<M> {
 
 /// The limits cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no set of inputs in float meets --max-loss; with all {inputs} inputs in float {}", .misses.join(", "))]
+#[error("no set of inputs in float meets --max-loss; with all {inputs} in float {}", .misses.join(", "))]
 pub struct Unreached {
-    /// How many inputs are quantized otherwise.
+    /// How many inputs and attentions are quantized otherwise.
     pub inputs: usize,
     /// What misses its limit even then.
     pub misses: Vec<String>,
@@ -286,7 +286,7 @@ mod tests {
         let Err(error) = within else { panic!("no error is below 0") };
         assert_eq!(
             error.to_string(),
-            "no set of inputs in float meets --max-loss; with all 32 inputs in float error is 0.000000, at most -1 required"
+            "no set of inputs in float meets --max-loss; with all 32 in float error is 0.000000, at most -1 required"
         );
         assert!(evaluated.len() <= 8, "{evaluated:?}");
         let (within, _) = searched("error=0");

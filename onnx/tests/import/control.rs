@@ -104,3 +104,39 @@ fn functions() {
     let nodes: Vec<&str> = text.lines().map(str::trim).filter(|l| l.starts_with('%')).collect();
     assert_eq!(nodes, ["%f/1/h = neg(%x) : f32[n, 2]", "%y = softmax(%f/1/h) : f32[n, 2]"]);
 }
+
+/// A mask that is added only where it leaves something out, as planish writes it for ONNX Runtime, is added in any case. An
+/// addend of another mask stays in its branch.
+#[test]
+fn a_mask_that_is_added_where_it_is_needed() {
+    let branch = |nodes: Vec<NodeProto>| graph(vec![], vec![], nodes, &["r"]);
+    let axis = || vec![int("axis", -1)];
+    let nodes = |mask: &str| {
+        vec![
+            node("m = Cast(p)", vec![int("to", 9)]),
+            node("o = Cast(x)", vec![int("to", 9)]),
+            node(&format!("l = Not({mask})"), vec![]),
+            node("i = Cast(l)", vec![int("to", 6)]),
+            node("t = ReduceSum(i, axes)", vec![int("keepdims", 0)]),
+            node("c = Cast(t)", vec![int("to", 9)]),
+            node("a = Where(m, zero, least)", vec![]),
+            node(
+                "y = If(c)",
+                vec![
+                    graph_attribute(
+                        "then_branch",
+                        branch(vec![node("s = Add(x, a)", vec![]), node("r = Softmax(s)", axis())]),
+                    ),
+                    graph_attribute("else_branch", branch(vec![node("r = Softmax(x)", axis())])),
+                ],
+            ),
+        ]
+    };
+    let weights = || vec![integers("axes", &[2], &[0, 1]), floats("zero", &[], &[0.0]), floats("least", &[], &[-1e30])];
+    let last = |mask| {
+        let inputs = vec![f32("x", "n, s"), f32("p", "n, s")];
+        lines(17, graph(inputs, weights(), nodes(mask), &["y"])).pop().unwrap()
+    };
+    assert_eq!(last("m"), "%y = softmax(%y/add) : f32[n, s]");
+    assert!(last("o").starts_with("%y = foreign([%c]"), "{}", last("o"));
+}

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use planish_ir::ops::UnaryKind;
+use planish_ir::ops::{ReduceKind, UnaryKind};
 use planish_ir::{Graph, Op, TensorType, ValueId, verify};
 use planish_passes::observe::is_observer;
 use planish_passes::precision::HALVE;
@@ -112,6 +112,8 @@ fn jumps(graph: &Graph) -> bool {
         Op::Cast(cast) => is_float(cast.x) && !cast.to.is_float(),
         Op::Unary(unary) => matches!(unary.kind, UnaryKind::Floor | UnaryKind::Ceil),
         Op::Binary(binary) => binary.kind.is_predicate() && is_float(binary.a),
+        // The terms of a long sum may cancel, and their errors need not.
+        Op::Reduce(reduce) => reduce.kind == ReduceKind::Sum && reduce.axes.len() > 1,
         _ => false,
     })
 }
