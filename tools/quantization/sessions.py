@@ -4,15 +4,15 @@ from pathlib import Path
 
 
 class OnnxSession:
-    """A model on ONNX Runtime with default options; idle threads sleep, so that sessions can take turns."""
+    """A model on ONNX Runtime with default options, except that idle threads sleep unless they are to spin."""
 
-    def __init__(self, path: Path, threads: int):
+    def __init__(self, path: Path, threads: int, spin=False):
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.names = [port.name for port in self.session.get_inputs()]
         outputs = [port.name for port in self.session.get_outputs()]

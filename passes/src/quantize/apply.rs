@@ -1,8 +1,9 @@
 //! The pass that applies a plan.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use planish_ir::ops::{Attention, Binary, BinaryKind, Linear};
+use planish_ir::handle::Handle;
+use planish_ir::ops::{Attention, Binary, BinaryKind, LayerNorm, Linear, RmsNorm};
 use planish_ir::weight::WeightError;
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 use rayon::prelude::*;
@@ -20,7 +21,8 @@ pub const QUANTIZE: Pass = Pass {
               for. Each input of linear layers becomes a fake_quantize of it, which all its layers share. So do queries, keys \
               and values of an attention as the plan says. Each weight \
               becomes codes with a scale for each output feature, and stays lazy: dequantize(quantize(W)). Columns of \
-              the input that the plan smooths are divided by a factor, and the weight is multiplied by it (SmoothQuant, \
+              the input that the plan smooths are divided by a factor, by the weights of the norm that gives the input where \
+              nothing else takes it, and the weight is multiplied by it (SmoothQuant, \
               Xiao et al. 2022, arXiv:2211.10438). The bias takes the mean error of the layer where the plan has it. \
               All later passes see linear layers, and lower-quantized emits what the target computes with codes.",
     numerics: "Inputs and weights round to codes of 8 bits. planish evaluate measures what that does to a model.",
@@ -46,10 +48,16 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let Some(quantization) = &options.quantization else { return Ok(Outcome::default()) };
     let planned: HashMap<&str, &PlannedInput> =
         quantization.plan.inputs.iter().map(|input| (input.value.as_str(), input)).collect();
+    let uses = graph.use_counts();
+    // What only the layers take.
+    let mut alone: HashSet<ValueId> = HashSet::new();
     let mut layers: HashMap<NodeId, &PlannedInput> = HashMap::new();
     for site in sites(graph) {
         let input = planned.get(graph.value(site.value).name.as_str());
         let Some(input) = input.filter(|input| !matches!(input.activation, Activation::Float { .. })) else { continue };
+        if uses[site.value.index()] == site.layers.len() {
+            alone.insert(site.value);
+        }
         layers.extend(site.layers.iter().map(|layer| (*layer, *input)));
     }
     let attention: HashMap<&str, &PlannedAttention> =
@@ -64,10 +72,10 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             let Some(planned) = planned.filter(|planned| planned.queries.codes().is_some() && !done) else {
                 return Ok(Step::Keep);
             };
-            let q = quantized_input(graph, op.q, &planned.queries)?;
-            let k = quantized_input(graph, op.k, &planned.keys)?;
+            let q = quantized_input(graph, op.q, &planned.queries, false)?;
+            let k = quantized_input(graph, op.k, &planned.keys, false)?;
             let v = match &planned.values {
-                Some(values) => quantized_input(graph, op.v, values)?,
+                Some(values) => quantized_input(graph, op.v, values, false)?,
                 None => op.v,
             };
             return Ok(Step::Replace(graph.emit_all(Attention { q, k, v, ..op }, like)?));
@@ -79,7 +87,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let like = graph.node(node).outputs[0];
         let x = match inputs.get(&linear.x) {
             Some(x) => *x,
-            None => quantized_input(graph, linear.x, &input.activation)?,
+            None => quantized_input(graph, linear.x, &input.activation, alone.contains(&linear.x))?,
         };
         inputs.insert(linear.x, x);
         let bias = corrected(graph, &linear, like, quantization)?;
@@ -90,19 +98,48 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     Ok(changed.into())
 }
 
-/// The input divided by its smoothing factors, and quantized.
-fn quantized_input(graph: &mut Rewriter<'_>, x: ValueId, activation: &Activation) -> Result<ValueId, PassError> {
+/// The input divided by its smoothing factors, and quantized; `alone` says that nothing else takes it.
+fn quantized_input(
+    graph: &mut Rewriter<'_>,
+    x: ValueId,
+    activation: &Activation,
+    alone: bool,
+) -> Result<ValueId, PassError> {
     let factors: Vec<f64> = activation.smooth().iter().map(|factor| 1.0 / f64::from(*factor)).collect();
     let smoothed = match Weight::numbers(DType::F32, vec![factors.len()], &factors).filter(|_| !factors.is_empty()) {
-        Some(factors) => {
-            let b = graph.weight_part(factors, x);
-            graph.part(Binary { kind: BinaryKind::Mul, a: x, b }, x)?
-        }
+        Some(factors) => match scaled_norm(graph, x, &factors).filter(|_| alone) {
+            Some(norm) => graph.part(norm, x)?,
+            None => {
+                let b = graph.weight_part(factors, x);
+                graph.part(Binary { kind: BinaryKind::Mul, a: x, b }, x)?
+            }
+        },
         None => x,
     };
     match activation.operator(smoothed) {
         Some(operator) => Ok(graph.part(operator, x)?),
         None => Ok(x),
+    }
+}
+
+/// The norm with stored weights that gives a value, with results multiplied by factors.
+fn scaled_norm(graph: &mut Rewriter<'_>, x: ValueId, factors: &Weight) -> Option<Op> {
+    let op = graph.producer(x)?.op.clone();
+    let mut scaled = |value: ValueId| {
+        let weight = graph.weight(value)?.scale(0, factors)?;
+        Some(graph.weight_like(weight, value))
+    };
+    match op {
+        Op::LayerNorm(norm) => {
+            let weight = scaled(norm.weight)?;
+            let bias = match norm.bias {
+                Some(bias) => Some(scaled(bias)?),
+                None => None,
+            };
+            Some(LayerNorm { weight, bias, ..norm }.into())
+        }
+        Op::RmsNorm(norm) => Some(RmsNorm { weight: scaled(norm.weight)?, ..norm }.into()),
+        _ => None,
     }
 }
 
