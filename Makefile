@@ -4,7 +4,7 @@
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
 # bench-compile takes), TRT (no: leave TensorRT out), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
 # GPU_TARGETS (what gpu-check runs), QUANT_MODEL, QUANT_ARTIFACTS and QUANT_PAGE (what bench-quant compares and where it
-# writes), PLANISH_ORT_LIB.
+# writes), LANGUAGE_MODEL and HELD_BACK (what bench-perplexity takes), PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
 TRT ?=
