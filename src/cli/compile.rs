@@ -203,8 +203,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
     arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;
-    let folder =
-        arguments.output.clone().unwrap_or_else(|| default_folder(&source, backend, half, arguments.runtime_package));
+    let folder = arguments
+        .output
+        .clone()
+        .unwrap_or_else(|| default_folder(&source, backend, half, quantize.as_ref(), arguments.runtime_package));
     if arguments.stop_after.is_none() {
         // Before the model is calibrated and lowered.
         check_output(&source, &folder, arguments.force)

@@ -4,11 +4,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use planish_passes::quantize::{Activation, Plan, PlannedAttention, SPLIT_COLUMNS, Settings, Smooth, WeightScales};
+use planish_passes::quantize::{
+    Activation, Plan, PlannedAttention, PlannedInput, SPLIT_COLUMNS, Settings, Smooth, WeightScales,
+};
 use planish_passes::{QuantizedForm, RangeMethod, Target};
 use regex::Regex;
 
-use super::Usage;
+use super::{Usage, warn};
 use crate::artifact::manifest::Manifest;
 use crate::calibrate::{CalibrateOptions, is_table};
 use crate::quantize::{PlanDocument, QuantizeOptions, Rounding};
@@ -20,16 +22,16 @@ pub(super) struct QuantizationArguments {
     /// run computes them (dynamic quantization, target ort only)
     #[arg(long, group = "quantize")]
     int8: bool,
-    /// Compute the scales of activations in each run although there is data, which then says which columns are smoothed and
-    /// split; for target ort
+    /// Compute the scales of the inputs of linear layers in each run although there is data, which then says which columns are
+    /// smoothed and split; for target ort. Queries and keys keep scales from the data
     #[arg(long, requires = "int8", requires = "calibrate", conflicts_with = "rounding")]
     dynamic: bool,
     /// Quantize linear layers to floating-point numbers of 8 bits (E4M3), for targets onnx and trt; needs --calibrate
     #[arg(long, group = "quantize", requires = "calibrate")]
     fp8: bool,
     /// The number of columns that an input of linear layers gets in addition, so that columns with large values are split
-    /// over several columns and do not set the scale of all. 0 turns splitting off [default: 32; 0 with --fp8 and without
-    /// --calibrate]
+    /// over several columns and do not set the scale of all. 0 turns splitting off. It is for --int8 with --calibrate
+    /// [default: 32]
     #[arg(long, value_name = "N", requires = "quantize")]
     split_columns: Option<usize>,
     /// How the inputs that norms give are smoothed, which moves the range of columns into the weights (SmoothQuant): off, a
@@ -37,7 +39,8 @@ pub(super) struct QuantizationArguments {
     #[arg(long, value_name = "ALPHA", requires = "int8", value_parser = smooth, default_value = "auto")]
     smooth: Smooth,
     /// The error of the results of linear layers within which an input is not split: the sum of squares, relative to that
-    /// of the results, in the mean over tokens. 0 splits every input that it helps, for the best accuracy [default: 0.003]
+    /// of the results, in the mean over tokens. 0 splits every input that it helps, for the best accuracy. For target ort it is
+    /// also the mean square error of the scores of an attention within which queries and keys are quantized [default: 0.003]
     #[arg(long, value_name = "X", requires = "int8", requires = "calibrate")]
     max_layer_loss: Option<f64>,
     /// How the range of an activation is chosen: minmax, percentile (or percentile:P), entropy, or mse
@@ -71,7 +74,7 @@ pub(super) struct QuantizationArguments {
     #[arg(long, value_name = "FILE", requires = "quantize")]
     pub(super) quantization_plan: Option<PathBuf>,
     /// Quantize as this file says, which --quantization-plan wrote
-    #[arg(long, value_name = "FILE", requires = "quantize", conflicts_with_all = ["split_columns", "keep_float"])]
+    #[arg(long, value_name = "FILE", requires = "quantize", conflicts_with_all = ["split_columns", "keep_float", "smooth", "dynamic", "range", "max_layer_loss"])]
     pub(super) apply_quantization_plan: Option<PathBuf>,
 }
 
@@ -106,6 +109,22 @@ impl QuantizationArguments {
         target: &Target,
         calibrate: Option<(&Path, &CalibrateOptions)>,
     ) -> Result<Option<QuantizeOptions>> {
+        if self.fp8 && target.quantized == QuantizedForm::IntegerProducts {
+            return Err(Usage(format!("--fp8 is not for target {target}; add --target trt or --target onnx")).into());
+        }
+        if calibrate.is_none() && self.apply_quantization_plan.is_none() {
+            let smooth = matches!(self.smooth, Smooth::Alpha(_)).then_some("--smooth with a number");
+            let split = self.split_columns.is_some_and(|n| n > 0).then_some("--split-columns");
+            if let Some(option) = smooth.or(split) {
+                return Err(Usage(format!("{option} needs data: add --calibrate FILE")).into());
+            }
+        }
+        if self.fp8 && self.split_columns.is_some_and(|n| n > 0) {
+            return Err(Usage("columns of --fp8 cannot be split: leave --split-columns out".to_owned()).into());
+        }
+        if self.dynamic && self.bias_correction {
+            return Err(Usage("--bias-correction is for fixed scales: leave --dynamic out".to_owned()).into());
+        }
         let mut settings = match (self.int8, self.fp8) {
             (false, false) => return Ok(None),
             (true, _) => Settings::int8(target),
@@ -166,6 +185,20 @@ impl QuantizationArguments {
     /// Prints and writes how the parts of an artifact are quantized, where that is asked for.
     pub(super) fn report(&self, manifest: &Manifest) -> Result<()> {
         let plans = || manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.quantization.as_ref()?)));
+        for pattern in &self.keep_float {
+            let reason = format!("`{pattern}`");
+            let regex = Regex::new(pattern)?;
+            let kept = |input: &PlannedInput| {
+                let named = regex.is_match(&input.value) || input.layers.iter().any(|layer| regex.is_match(layer));
+                named || input.activation.to_string().contains(&reason)
+            };
+            let scores = |planned: &PlannedAttention| regex.is_match(&planned.attention);
+            if !plans().any(|(_, plan)| plan.inputs.iter().any(kept) || plan.attention.iter().any(scores)) {
+                warn(&format!(
+                    "no linear layer is named as --keep-float {reason} says; --explain-quantization prints the names of inputs"
+                ));
+            }
+        }
         if self.explain_quantization {
             // Beside the command's own output. Standard error may be closed.
             let _ = io::stderr()
@@ -231,7 +264,7 @@ pub(super) fn summary(plan: &Plan) -> String {
     let dynamic = count(&|activation| matches!(activation, Activation::Dynamic { .. }));
     let mut parts = vec![format!("{} of {} inputs of linear layers quantized", quantized().count(), plan.inputs.len())];
     for (count, what) in [
-        (dynamic, "with the scale of each run"),
+        (dynamic, "with scales that each run computes"),
         (count(&|activation| !activation.smooth().is_empty()), "smoothed"),
         (count(&|activation| !activation.split().is_empty()), "with columns split"),
     ] {

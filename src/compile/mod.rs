@@ -168,8 +168,17 @@ impl Compiled {
 /// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, the precision where it is not
 /// float32, and the package where it is not the usual one.
 #[must_use]
-pub fn default_folder(model: &SourceModel, backend: &Backend, half: Option<Half>, package: RuntimePackage) -> PathBuf {
-    let precision = half.map(|half| format!("-{half}")).unwrap_or_default();
+pub fn default_folder(
+    model: &SourceModel,
+    backend: &Backend,
+    half: Option<Half>,
+    quantize: Option<&QuantizeOptions>,
+    package: RuntimePackage,
+) -> PathBuf {
+    let mut precision = half.map(|half| format!("-{half}")).unwrap_or_default();
+    if let Some(options) = quantize {
+        precision += if options.settings.codes == planish_ir::DType::F8E4M3FN { "-fp8" } else { "-int8" };
+    }
     format!("{}-{}{precision}{}", model.name(), backend.target.name, package.folder_suffix()).into()
 }
 

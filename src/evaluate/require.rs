@@ -50,6 +50,20 @@ impl Figure {
         }
     }
 
+    /// Refuses limits that every artifact reaches or none: shares are in percent, and a cosine is at most 1.
+    fn check(self, limit: f64) -> Result<(), String> {
+        let name = self.name();
+        match self {
+            Self::Cosine | Self::LeastCosine if limit > 1.0 => {
+                Err(format!("`{name}` is at most 1, such as {name}=0.999"))
+            }
+            Self::Neighbours | Self::Top1 if !(1.0..=100.0).contains(&limit) => {
+                Err(format!("`{name}` is in percent, such as {name}=93"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether larger is better.
     fn is_least(self) -> bool {
         matches!(self, Self::Cosine | Self::LeastCosine | Self::Neighbours | Self::Top1)
@@ -102,12 +116,14 @@ impl FromStr for Requirements {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut limits: Vec<(Figure, f64)> = Vec::new();
         for part in text.split(',') {
-            let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}`: expected NAME=VALUE"))?;
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| format!("`{part}`: expected NAME=VALUE, such as cos=0.999"))?;
             let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name.trim()).ok_or_else(|| {
                 format!("there is no figure `{name}`; there are {}", Figure::ALL.map(Figure::name).join(", "))
             })?;
             let value = value.trim().parse().ok().filter(|value: &f64| value.is_finite());
             let value = value.ok_or_else(|| format!("`{part}`: expected a number after the ="))?;
+            figure.check(value)?;
             if limits.iter().any(|(other, _)| *other == figure) {
                 return Err(format!("`{name}` stands twice"));
             }
@@ -135,7 +151,9 @@ mod tests {
         assert_eq!(limits, Requirements(expected.to_vec()));
         assert_eq!(limits.to_string().parse(), Ok(limits));
         let error = |text: &str| text.parse::<Requirements>().unwrap_err();
-        assert_eq!(error("cos"), "`cos`: expected NAME=VALUE");
+        assert_eq!(error("cos"), "`cos`: expected NAME=VALUE, such as cos=0.999");
+        assert_eq!(error("cos=1.5"), "`cos` is at most 1, such as cos=0.999");
+        assert_eq!(error("neighbours=0.93"), "`neighbours` is in percent, such as neighbours=93");
         assert_eq!(error("cos=high"), "`cos=high`: expected a number after the =");
         assert_eq!(error("cos=nan"), "`cos=nan`: expected a number after the =");
         assert_eq!(error("kl=1,kl=2"), "`kl` stands twice");

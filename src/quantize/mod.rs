@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use planish_ir::Graph;
 use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization, Settings, WeightScales, quantize_rows};
 
@@ -87,9 +87,16 @@ impl QuantizeOptions {
             inputs.map(|(_, inputs)| inputs.clone()).unwrap_or_default()
         });
 
-        let given = self.plans.as_ref().map(|plans| plans.get(part).cloned().unwrap_or_default());
-        let mut plan = match given {
-            Some(plan) => plan,
+        let mut plan = match &self.plans {
+            Some(plans) => {
+                let parts = || plans.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let plan = plans.get(part).cloned();
+                let mut plan = plan.ok_or_else(|| anyhow!("the plan has no part `{part}`; it has {}", parts()))?;
+                plan.check(graph, self.settings.codes).context(
+                    "the quantization plan does not fit; --quantization-plan writes one for this model, target and options",
+                )?;
+                plan
+            }
             None => Plan::new(graph, &self.settings, inputs.as_ref())?,
         };
         plan.measure(graph, inputs.as_ref().unwrap_or(&BTreeMap::new()))?;

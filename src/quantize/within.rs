@@ -163,7 +163,10 @@ fn added<T: Trials>(
     let others: Vec<Input> = all.iter().filter(|input| !alone.contains(input)).cloned().collect();
     let made = trials.make(kept(quantizations, &others, |_| String::new()))?;
     let evaluation = trials.evaluate(&made, true)?;
-    Ok(evaluation.figure(Figure::Cosine).map_or(0.0, |cosine| (1.0 - cosine).max(0.0)))
+    Ok(evaluation.figure(Figure::Cosine).map_or(0.0, |cosine| {
+        // A result that is no number is the worst.
+        if cosine.is_nan() { f64::INFINITY } else { (1.0 - cosine).max(0.0) }
+    }))
 }
 
 /// The role of an input: its name without the numbers in it.

@@ -48,7 +48,7 @@ impl Basis {
             Self::Float16 => "float16",
             Self::Bfloat16 => "bfloat16",
             Self::Quantized => "quantized operators",
-            Self::Codes => "layers quantized to 8 bits",
+            Self::Codes => "an artifact with layers of 8 bits",
         }
     }
 }

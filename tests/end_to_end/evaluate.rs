@@ -120,8 +120,8 @@ fn a_gate_ends_with_three_where_it_is_missed() {
     assert!(done.stdout.contains("embeddings (mean over tokens): cosine 1.000000"), "{}", done.stdout);
     assert!(done.stdout.contains("nearest neighbours kept: 100.0 %"), "{}", done.stdout);
     assert!(done.stdout.ends_with("cos=0.999,neighbours=100,error=0.0001 reached\n"), "{}", done.stdout);
-    let missed = run(&out, &data, &["--require", "cos=1.5,error=1"]);
-    missed.exits(3, &["verification failed", "cos is 1.000000, at least 1.5 required"]);
+    let missed = run(&out, &data, &["--require", "cos=0.5,error=-1"]);
+    missed.exits(3, &["verification failed", "error is ", "at most -1 required"]);
     run(&out, &data, &["--require", "kl=1"])
         .exits(2, &["--require: this evaluation has no `kl`; it has cos, least-cos, neighbours, error"]);
     run(&out, &data, &["--require", "cosine=1"]).exits(2, &["there is no figure `cosine`"]);

@@ -183,11 +183,11 @@ fn inputs_stay_in_float_until_the_limit_is_met() {
     // What is met at once changes nothing, and what cannot be met writes nothing.
     bert.int8("loose", &[&evaluate[..], &["--max-loss", "cos=0.5"]].concat()).succeeds();
     assert_eq!(inputs(&bert.manifest("loose")), inputs(&all));
-    let done = bert.int8("never", &[&evaluate[..], &["--max-loss", "cos=1.5"]].concat());
+    let done = bert.int8("never", &[&evaluate[..], &["--max-loss", "error=-1"]].concat());
     // The scores of an attention count as one input.
     let scores = all.parts[0].quantization.as_ref().unwrap().attention.len();
     let count = inputs(&all).len() + scores;
-    let best = format!("with all {count} in float cos is 1.000000, at least 1.5 required");
+    let best = format!("with all {count} in float error is 0.000000, at most -1 required");
     done.exits(3, &["nothing was written", "no set of inputs in float meets --max-loss", &best]);
     assert!(!bert.path("never").exists());
 
@@ -240,4 +240,37 @@ fn quantized_files_are_the_same_on_any_number_of_threads() {
     let vit: &Path = &golden("vit");
     same_bytes(vit, &["--int8", "--target", "onnx", "--calibrate", text(&pixels), "--max-layer-loss", "0"]);
     same_bytes(vit, &["--fp8", "--target", "onnx", "--calibrate", text(&pixels)]);
+}
+
+#[test]
+fn a_plan_that_does_not_fit_is_refused() {
+    let bert = Bert::new();
+    let (plan, other) = (bert.path("plan.json"), bert.path("other.json"));
+    bert.int8("out", &["--quantization-plan", text(&plan)]).succeeds();
+    let apply = |change: &dyn Fn(&mut Value), more: &[&str]| {
+        let mut document: Value = serde_json::from_slice(&fs::read(&plan).unwrap()).unwrap();
+        change(&mut document);
+        fs::write(&other, document.to_string()).unwrap();
+        bert.compile("other", &[&["--int8", "--apply-quantization-plan", text(&other)], more].concat())
+    };
+    let first = "/parts/model/inputs/0";
+    let renamed = |plan: &mut Value| plan.pointer_mut(first).unwrap()["value"] = json!("elsewhere");
+    apply(&renamed, &[]).exits(1, &["does not fit", "no input of linear layers `elsewhere`"]);
+    let split = |plan: &mut Value| plan.pointer_mut(first).unwrap()["split"] = json!([99_999]);
+    apply(&split, &[]).exits(1, &["does not fit", "`split` has columns"]);
+    apply(&|_| (), &["--target", "onnx"]).exits(1, &["does not fit", "codes of u8", "take i8"]);
+    let part = |plan: &mut Value| {
+        let parts = plan["parts"].as_object_mut().unwrap();
+        let model = parts.remove("model").unwrap();
+        parts.insert("decoder".to_owned(), model);
+    };
+    apply(&part, &[]).exits(1, &["no part `model`; it has decoder"]);
+    let shorter = |plan: &mut Value| {
+        plan["parts"]["model"]["inputs"].as_array_mut().unwrap().pop();
+    };
+    apply(&shorter, &[]).succeeds();
+    let last = inputs(&bert.manifest("other")).last().unwrap().activation.to_string();
+    assert_eq!(last, "float: the plan does not have it");
+    bert.int8("kept", &["--keep-float", "nowhere"])
+        .exits(0, &["no linear layer is named as --keep-float `nowhere` says"]);
 }

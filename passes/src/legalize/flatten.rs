@@ -112,7 +112,10 @@ impl Tokens {
         let flat = |v: &ValueId| self.is_flat(*v);
         let op: Op = match op {
             Op::Linear(p) => Linear { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
-            Op::FakeQuantize(p) => FakeQuantize { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
+            // Quantized images have no linear layer next to them.
+            Op::FakeQuantize(p) if flat(&p.x) || rank == 3 => {
+                FakeQuantize { x: self.matrix(graph, p.x, order, output)?, ..p }.into()
+            }
             Op::LayerNorm(p) if flat(&p.x) => LayerNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::RmsNorm(p) if flat(&p.x) => RmsNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::Gelu(p) if flat(&p.x) => Gelu { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),

@@ -107,7 +107,7 @@ fn quantized_input(
 ) -> Result<ValueId, PassError> {
     let factors: Vec<f64> = activation.smooth().iter().map(|factor| 1.0 / f64::from(*factor)).collect();
     let smoothed = match Weight::numbers(DType::F32, vec![factors.len()], &factors).filter(|_| !factors.is_empty()) {
-        Some(factors) => match scaled_norm(graph, x, &factors).filter(|_| alone) {
+        Some(factors) => match if alone { scaled_norm(graph, x, &factors) } else { None } {
             Some(norm) => graph.part(norm, x)?,
             None => {
                 let b = graph.weight_part(factors, x);

@@ -43,7 +43,11 @@ pub(super) fn planned(
         };
         let size = q.features / attention.heads.max(1);
         let name = sites::name(graph, id).to_owned();
-        let kept = settings.keep_float.iter().find(|pattern| pattern.is_match(&name));
+        let named = [node.outputs[0], attention.q, attention.k].map(|value| graph.value(value));
+        let kept = settings
+            .keep_float
+            .iter()
+            .find(|pattern| named.iter().any(|v| pattern.is_match(&v.name) || pattern.is_match(&v.origin.to_string())));
         let floats = |reason: String| [(); 2].map(|()| Activation::Float { reason: reason.clone() });
         let codes = [if values.is_some() { signed(&q) } else { unsigned(&q) }, signed(&k)];
         let loss = loss_of_scores(attention, [&q, &k], [&q.quantized(&codes[0]), &k.quantized(&codes[1])]);

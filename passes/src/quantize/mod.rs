@@ -2,6 +2,7 @@
 
 mod apply;
 mod attention;
+mod check;
 mod gptq;
 mod losses;
 mod norms;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use planish_ir::{DType, Weight};
 
 pub use apply::QUANTIZE;
+pub use check::PlanError;
 pub use gptq::gptq;
 pub use plan::{Activation, Plan, PlannedAttention, PlannedInput};
 pub use planner::{SPLIT_COLUMNS, Settings, Smooth};

@@ -1,0 +1,220 @@
+//! Whether a plan that is given fits a graph and what its target computes with.
+
+use std::collections::{HashMap, HashSet};
+
+use planish_ir::weight::code_range;
+use planish_ir::{DType, Graph, Op};
+
+use super::sites::{Site, name, sites};
+use super::{Activation, Plan, PlannedAttention, PlannedInput};
+
+/// A plan does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The plan names a value twice.
+    #[error("it has `{0}` twice")]
+    Twice(String),
+    /// The model has no such input of linear layers.
+    #[error("the model has no input of linear layers `{0}`: the plan was made for another model, or edited")]
+    Input(String),
+    /// The model has no such attention.
+    #[error("the model has no attention `{0}`: the plan was made for another model, or edited")]
+    Attention(String),
+    /// What an entry says is not possible.
+    #[error("`{value}`: {reason}")]
+    Entry {
+        /// The entry.
+        value: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Plan {
+    /// Checks that a plan fits a graph that has been raised and, for activations, codes of a type: u8, i8 or f8e4m3fn.
+    /// Inputs that the plan does not have become entries that stay floats.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub fn check(&mut self, graph: &Graph, codes: DType) -> Result<(), PlanError> {
+        let sites = sites(graph);
+        let mut unplanned: HashMap<&str, &Site> =
+            sites.iter().map(|site| (graph.value(site.value).name.as_str(), site)).collect();
+        let mut seen = HashSet::new();
+        for PlannedInput { value, activation, .. } in &self.inputs {
+            if !seen.insert(value.clone()) {
+                return Err(PlanError::Twice(value.clone()));
+            }
+            let site = unplanned.remove(value.as_str()).ok_or_else(|| PlanError::Input(value.clone()))?;
+            let entry = |reason| PlanError::Entry { value: value.clone(), reason };
+            possible(activation, codes, site.columns).map_err(entry)?;
+        }
+        let is_attention = |name: &str| {
+            let mut nodes = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Attention(_)));
+            nodes.any(|(_, node)| graph.value(node.outputs[0]).name == name)
+        };
+        let mut seen = HashSet::new();
+        for planned in &self.attention {
+            let name = &planned.attention;
+            if !seen.insert(name) {
+                return Err(PlanError::Twice(name.clone()));
+            }
+            if !is_attention(name) {
+                return Err(PlanError::Attention(name.clone()));
+            }
+            let entry = |reason| PlanError::Entry { value: name.clone(), reason };
+            possible_attention(planned, codes).map_err(entry)?;
+        }
+        for site in sites.iter().filter(|site| unplanned.contains_key(graph.value(site.value).name.as_str())) {
+            let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
+            let activation = Activation::Float { reason: "the plan does not have it".to_owned() };
+            let value = graph.value(site.value).name.clone();
+            self.inputs.push(PlannedInput { value, layers, layer_loss: None, activation });
+        }
+        Ok(())
+    }
+}
+
+/// Whether an input of so many columns can be quantized like this, to codes of a type.
+fn possible(activation: &Activation, codes: DType, columns: usize) -> Result<(), String> {
+    let split = activation.split();
+    if !split.is_sorted() || split.last().is_some_and(|column| *column >= columns) {
+        return Err(format!("`split` has columns in ascending order, below {columns}"));
+    }
+    let smooth = activation.smooth();
+    let positive = |factor: &f32| *factor > 0.0 && factor.is_finite();
+    if !(smooth.is_empty() || smooth.len() == columns && smooth.iter().all(positive)) {
+        return Err(format!("`smooth` has {columns} factors that are more than 0, or none"));
+    }
+    match activation {
+        Activation::Float { .. } => Ok(()),
+        Activation::Static { codes: own, scale, zero_point, .. } => {
+            let (least, largest) = code_range(codes).filter(|_| codes == DType::U8).unwrap_or((0, 0));
+            if *own != codes {
+                return Err(format!("it has codes of {own}, and this target and these options take {codes}"));
+            }
+            if !positive(scale) {
+                return Err("`scale` is more than 0".to_owned());
+            }
+            if !(least..=largest).contains(zero_point) {
+                return Err(format!("`zero_point` of {codes} is from {least} to {largest}"));
+            }
+            if codes == DType::F8E4M3FN && !split.is_empty() {
+                return Err(format!("columns of {codes} cannot be split"));
+            }
+            Ok(())
+        }
+        Activation::Dynamic { limit, .. } => {
+            if codes != DType::U8 {
+                return Err(format!("its scale is that of each run, and this target takes fixed scales of {codes}"));
+            }
+            if limit.is_some() == split.is_empty() || limit.is_some_and(|limit| !positive(&limit)) {
+                return Err("`limit` is for columns of `split`, and more than 0".to_owned());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Whether the products of an attention can be quantized like this: queries and keys both or neither, with fixed scales.
+fn possible_attention(planned: &PlannedAttention, codes: DType) -> Result<(), String> {
+    let PlannedAttention { queries, keys, values, .. } = planned;
+    let is_float = |activation: &Activation| activation.codes().is_none();
+    if is_float(queries) && is_float(keys) && values.is_none() {
+        return Ok(());
+    }
+    if is_float(queries) || is_float(keys) || values.as_ref().is_some_and(is_float) {
+        return Err(
+            "`queries` and `keys` are both static or both float, with `values` only if they are static".to_owned()
+        );
+    }
+    if values.is_some() == (codes == DType::U8) || codes == DType::F8E4M3FN {
+        return Err("this target and these options take other products of attention as codes".to_owned());
+    }
+    for (activation, codes) in [(Some(queries), codes), (Some(keys), DType::I8), (values.as_ref(), codes)] {
+        let Some(activation) = activation else { continue };
+        if matches!(activation, Activation::Dynamic { .. }) || !activation.smooth().is_empty() {
+            return Err("queries, keys and values have fixed scales and no `smooth`".to_owned());
+        }
+        possible(activation, codes, 0)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::text::{no_files, parse};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn graph() -> Graph {
+        let text = "graph \"g\" {
+            input %x: f32[b, s, 16]
+            weight @w = uniform(1) : f32[16, 16]
+            weight @v = uniform(2) : f32[16, 16]
+            %q = linear(%x, @w) : f32[b, s, 16]
+            %a = attention(%q, %q, %q) {heads = 2, scale = 0.5} : f32[b, s, 16]
+            %y = linear(%a, @v) : f32[b, s, 16]
+            output y = %y
+        }";
+        parse(text, &no_files).unwrap()
+    }
+
+    fn checked(change: impl FnOnce(&mut Value), codes: DType) -> Result<Plan, String> {
+        let mut plan = json!({
+            "inputs": [
+                {"value": "x", "layers": ["q"], "activation": "static", "codes": "u8", "scale": 0.1, "zero_point": 3},
+                {"value": "a", "layers": ["y"], "activation": "dynamic"},
+            ],
+            "attention": [{
+                "attention": "a",
+                "queries": {"activation": "static", "codes": "u8", "scale": 0.1, "zero_point": 3},
+                "keys": {"activation": "static", "codes": "i8", "scale": 0.1},
+            }],
+        });
+        change(&mut plan);
+        let mut plan: Plan = serde_json::from_value(plan).unwrap();
+        plan.check(&graph(), codes).map_err(|error| error.to_string())?;
+        Ok(plan)
+    }
+
+    #[test]
+    fn a_plan_of_the_model_fits() {
+        let plan = checked(|_| (), DType::U8).unwrap();
+        assert_eq!(plan.inputs.len(), 2);
+        let shorter = checked(|plan| drop(plan["inputs"].as_array_mut().unwrap().pop()), DType::U8).unwrap();
+        assert_eq!(shorter.inputs[1].value, "a");
+        assert_eq!(shorter.inputs[1].activation.to_string(), "float: the plan does not have it");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let cases: [(&str, Value, &str); 14] = [
+            ("/inputs/0/value", json!("z"), "no input of linear layers `z`"),
+            ("/inputs/0/value", json!("a"), "`a` twice"),
+            ("/inputs/0/codes", json!("i8"), "`x`: it has codes of i8, and this target and these options take u8"),
+            ("/inputs/0/scale", json!(0.0), "`scale` is more than 0"),
+            ("/inputs/0/zero_point", json!(256), "`zero_point` of u8 is from 0 to 255"),
+            ("/inputs/0/split", json!([16]), "`split` has columns in ascending order, below 16"),
+            ("/inputs/0/split", json!([2, 1]), "ascending"),
+            ("/inputs/0/smooth", json!([1.0]), "`smooth` has 16 factors"),
+            ("/inputs/0/smooth", json!(vec![0.0; 16]), "more than 0"),
+            ("/inputs/1/limit", json!(1.0), "`limit` is for columns of `split`"),
+            ("/attention/0/attention", json!("z"), "no attention `z`"),
+            ("/attention/0/keys", json!({"activation": "float", "reason": "r"}), "both static or both float"),
+            ("/attention/0/keys/codes", json!("u8"), "it has codes of u8"),
+            ("/attention/0/queries/smooth", json!([1.0]), "no `smooth`"),
+        ];
+        for (at, value, message) in cases {
+            let set = |plan: &mut Value| {
+                let (parent, member) = at.rsplit_once('/').unwrap();
+                plan.pointer_mut(parent).unwrap()[member] = value;
+            };
+            let error = checked(set, DType::U8).unwrap_err();
+            assert!(error.contains(message), "{at}: {error}");
+        }
+        let error = checked(|_| (), DType::I8).unwrap_err();
+        assert!(error.contains("codes of u8, and this target and these options take i8"), "{error}");
+    }
+}
