@@ -110,7 +110,10 @@ fn remove(path: &Path) {
     for _ in 0..REMOVALS {
         let Ok(metadata) = fs::symlink_metadata(path) else { return };
         let removed = if metadata.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        if !removed.is_err_and(|error| error.kind() == io::ErrorKind::DirectoryNotEmpty) {
+        // Another thread may write into a folder, or remove it too.
+        let again =
+            |error: io::Error| matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound);
+        if !removed.is_err_and(again) {
             return;
         }
     }
