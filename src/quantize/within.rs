@@ -131,7 +131,7 @@ fn ordered<T: Trials>(trials: &mut T, quantizations: &Quantizations) -> Result<V
     for (part, quantization) in quantizations {
         let Plan { inputs, attention } = &quantization.plan;
         let inputs = inputs.iter().map(|input| (role(&input.value), &input.activation, input.layer_loss));
-        // The result of an attention is an input, too.
+        // The result of an attention is an input too, so the role of its scores needs another name.
         let attention = attention.iter().map(|a| (role(&a.attention) + " scores", &a.queries, a.score_loss));
         for (place, (role, activation, loss)) in inputs.chain(attention).enumerate() {
             if activation.codes().is_some() {

@@ -27,7 +27,7 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               DequantizeLinear, which TensorRT fuses with the product. Columns that are split are put behind the \
               input: what they exceed the range by, limited to the range. Rows of the weight are repeated for them. \
               For target ort, where the input is Gelu or ReLU of a product of integers, a QGemm with results of codes \
-              computes these columns from the input of that product, and the bias takes what the zero point is off. \
+              computes these columns from the input of that product, and the bias makes up for the zero point. \
               Weights of codes that other operators take go through DequantizeLinear too, except vectors, which are \
               computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. For target \
               trt, u8 with a zero point of 128 becomes i8.",

@@ -16,8 +16,8 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     let branch = |name| node.attribute(name, AttributeType::Graph).map(|a| a.and_then(|a| a.g.as_ref()));
     let (Some(added), Some(plain)) = (branch("then_branch")?, branch("else_branch")?) else { return Ok(false) };
     let (Some([x, addend]), Some([scores])) = (sum(added), alone(plain)) else { return Ok(false) };
-    let is_rank = |scope: &Scope| scope.ty(x).is_ok_and(|ty| scope.ty(addend).is_ok_and(|a| a.dtype == ty.dtype));
-    if x != scores || !is_rank(scope) {
+    let same_type = scope.ty(x).is_ok_and(|ty| scope.ty(addend).is_ok_and(|a| a.dtype == ty.dtype));
+    if x != scores || !same_type {
         return Ok(false);
     }
     let condition = scope.value(node.input(0)?)?;
@@ -26,8 +26,11 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
         return Ok(false);
     }
     let name = node.proto.output.first().ok_or("it has no result")?.clone();
-    let x = scope.emit(Binary { kind: BinaryKind::Add, a: x, b: addend }, &format!("{name}/add"))?;
-    let result = scope.emit(Softmax { x }, &name)?;
+    let sum = scope.emit(Binary { kind: BinaryKind::Add, a: x, b: addend }, &format!("{name}/add"))?;
+    if scope.graph.ty(sum) != scope.graph.ty(x) {
+        return Ok(false);
+    }
+    let result = scope.emit(Softmax { x: sum }, &name)?;
     scope.set(&name, result);
     Ok(true)
 }
