@@ -11,6 +11,7 @@ mod misses;
 mod notes;
 mod observe;
 mod padded;
+mod quantize;
 mod share;
 mod support;
 mod target;
