@@ -21,6 +21,7 @@ mod fixed_folders;
 mod fixed_point;
 mod genai;
 mod generate;
+mod generate_refusals;
 mod goldens;
 mod graphs;
 mod half_graphs;
