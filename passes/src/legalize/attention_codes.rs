@@ -1,16 +1,13 @@
 //! Products of attention as products of codes.
 
-use planish_ir::ops::{Attention, Foreign, Reshape, Transpose};
+use planish_ir::ops::{Attention, Foreign};
 use planish_ir::{BuildError, DType, Graph, Op, TensorType, ValueId, Weight};
 
 use super::attention::split_heads;
-use super::quantized::{MICROSOFT, QUANTIZE_OPSET, foreign, standard};
+use super::quantized::{DEPTH, MICROSOFT, QUANTIZE_OPSET, foreign, moved, standard};
 use crate::build::Builder;
 use crate::quantize::Activation;
 use crate::{Options, QuantizedForm};
-
-/// How many operators that move elements are looked through.
-const DEPTH: usize = 4;
 
 /// Queries and keys that are the numbers of codes.
 pub(super) struct Codes {
@@ -72,7 +69,8 @@ impl Codes {
         attention: &Attention,
         grouped: impl Fn(&mut Builder<'_, '_>, ValueId) -> Result<ValueId, BuildError>,
     ) -> Result<ValueId, BuildError> {
-        let (q, k) = (moved(l, attention.q, self.queries.codes)?, moved(l, attention.k, self.keys.codes)?);
+        let q = as_numbers(l, attention.q, self.queries.codes)?;
+        let k = as_numbers(l, attention.k, self.keys.codes)?;
         let q = split_heads(l, q, attention.heads, [0, 2, 1, 3])?;
         let q = grouped(l, q)?;
         let k = split_heads(l, k, attention.kv_heads(), [0, 2, 3, 1])?;
@@ -93,24 +91,24 @@ impl Numbers {
     fn of(graph: &Graph, value: ValueId) -> Option<Self> {
         let mut value = value;
         for _ in 0..DEPTH {
-            match &graph.producer(value)?.op {
-                Op::Reshape(Reshape { x, .. }) | Op::Transpose(Transpose { x, .. }) => value = *x,
-                Op::Foreign(foreign @ Foreign { inputs, .. }) if foreign.is("DequantizeLinear") => {
-                    let [Some(codes), Some(scale), Some(zero_point)] = inputs[..] else { return None };
-                    return Some(Self { codes, scale: graph.number(scale)?, zero_point });
-                }
-                _ => return None,
-            }
+            let Some(before) = moved(graph, value) else { break };
+            value = before;
         }
-        None
+        match &graph.producer(value)?.op {
+            Op::Foreign(foreign @ Foreign { inputs, .. }) if foreign.is("DequantizeLinear") => {
+                let [Some(codes), Some(scale), Some(zero_point)] = inputs[..] else { return None };
+                Some(Self { codes, scale: graph.number(scale)?, zero_point })
+            }
+            _ => None,
+        }
     }
 }
 
 /// The codes in the shape and the order of their numbers.
-fn moved(l: &mut Builder<'_, '_>, numbers: ValueId, codes: ValueId) -> Result<ValueId, BuildError> {
-    let Some(mut op) = l.graph.producer(numbers).map(|node| node.op.clone()) else { return Ok(codes) };
-    let (Op::Reshape(Reshape { x, .. }) | Op::Transpose(Transpose { x, .. })) = op else { return Ok(codes) };
-    let inner = moved(l, x, codes)?;
+fn as_numbers(l: &mut Builder<'_, '_>, numbers: ValueId, codes: ValueId) -> Result<ValueId, BuildError> {
+    let op = l.graph.producer(numbers).map(|node| node.op.clone());
+    let (Some(before), Some(mut op)) = (moved(l.graph, numbers), op) else { return Ok(codes) };
+    let inner = as_numbers(l, before, codes)?;
     op.visit_operands_mut(&mut |v| *v = inner);
     l.emit(op)
 }

@@ -8,6 +8,7 @@ mod weights;
 use std::collections::HashMap;
 
 pub(super) use emit::{MICROSOFT, QUANTIZE_OPSET, foreign, standard};
+pub(super) use shared::{DEPTH, moved};
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{FakeQuantize, Linear};

@@ -128,13 +128,17 @@ fn possible_attention(planned: &PlannedAttention, codes: DType) -> Result<(), St
             "`queries` and `keys` are both static or both float, with `values` only if they are static".to_owned()
         );
     }
-    if values.is_some() == (codes == DType::U8) || codes == DType::F8E4M3FN {
-        return Err("this target and these options take other products of attention as codes".to_owned());
+    match (codes, values.is_some()) {
+        (DType::U8, true) => return Err("target ort multiplies values as floats: leave `values` out".to_owned()),
+        (DType::I8, false) => return Err("it needs `values`: this target takes codes of all three or none".to_owned()),
+        (DType::F8E4M3FN, _) => return Err("attention stays float with --fp8".to_owned()),
+        _ => {}
     }
     for (activation, codes) in [(Some(queries), codes), (Some(keys), DType::I8), (values.as_ref(), codes)] {
         let Some(activation) = activation else { continue };
-        if matches!(activation, Activation::Dynamic { .. }) || !activation.smooth().is_empty() {
-            return Err("queries, keys and values have fixed scales and no `smooth`".to_owned());
+        let plain = activation.smooth().is_empty() && activation.split().is_empty();
+        if matches!(activation, Activation::Dynamic { .. }) || !plain {
+            return Err("queries, keys and values have fixed scales, no `smooth` and no `split`".to_owned());
         }
         possible(activation, codes, 0)?;
     }
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let cases: [(&str, Value, &str); 14] = [
+        let cases: [(&str, Value, &str); 16] = [
             ("/inputs/0/value", json!("z"), "no input of linear layers `z`"),
             ("/inputs/0/value", json!("a"), "`a` twice"),
             ("/inputs/0/codes", json!("i8"), "`x`: it has codes of i8, and this target and these options take u8"),
@@ -204,7 +208,9 @@ mod tests {
             ("/attention/0/attention", json!("z"), "no attention `z`"),
             ("/attention/0/keys", json!({"activation": "float", "reason": "r"}), "both static or both float"),
             ("/attention/0/keys/codes", json!("u8"), "it has codes of u8"),
-            ("/attention/0/queries/smooth", json!([1.0]), "no `smooth`"),
+            ("/attention/0/queries/smooth", json!([1.0]), "no `smooth` and no `split`"),
+            ("/attention/0/keys/split", json!([0]), "no `smooth` and no `split`"),
+            ("/attention/0/values", json!({"activation": "static", "codes": "u8", "scale": 0.1}), "leave `values` out"),
         ];
         for (at, value, message) in cases {
             let set = |plan: &mut Value| {

@@ -56,7 +56,7 @@ impl Lowering {
         let (scale, zero) = (scale.0, quantize.zero_point.unwrap_or(0));
         let largest = 255 - zero;
         let at = quantize.x;
-        let operand = graph.producer(at).and_then(|node| operand(&node.op, largest as f64 * scale, scale));
+        let operand = graph.producer(at).and_then(|node| operand(&node.op, [zero, largest], scale));
         let Some(before) = operand.filter(|_| self.form == QuantizedForm::IntegerProducts) else { return Ok(None) };
         let read = |source| PassError::of_weight(graph, at, source);
         let Some(product) = Product::of(graph, before).map_err(read)? else { return Ok(None) };
@@ -136,14 +136,20 @@ impl Ahead {
     }
 }
 
-/// The operand of an activation that returns it where it is `start` or more, to within a quarter of `unit`.
-fn operand(op: &Op, start: f64, unit: f64) -> Option<ValueId> {
+/// The least result of Gelu, with either formula.
+const LEAST_OF_GELU: f64 = -0.1701;
+
+/// The operand of an activation whose results have codes of at least `-below`, and which returns its operand where that
+/// has a code of `above` or more, to within a quarter of a code of 1, which stands for `unit`.
+fn operand(op: &Op, [below, above]: [i64; 2], unit: f64) -> Option<ValueId> {
+    let start = above as f64 * unit;
     match op {
         Op::Unary(Unary { kind: UnaryKind::Relu, x }) => Some(*x),
         // What is missing is less than the density of the normal distribution, with either formula.
         Op::Gelu(Gelu { x, .. }) => {
             let missing = (-start * start / 2.0).exp() / std::f64::consts::TAU.sqrt();
-            (start > 0.0 && missing <= unit / 4.0).then_some(*x)
+            let held = (LEAST_OF_GELU / unit).round_ties_even() >= -(below as f64);
+            (held && start > 0.0 && missing <= unit / 4.0).then_some(*x)
         }
         _ => None,
     }

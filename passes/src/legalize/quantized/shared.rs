@@ -2,7 +2,7 @@
 
 use planish_ir::ops::{FakeQuantize, Foreign, Reshape, Transpose};
 use planish_ir::weight::Dequantized;
-use planish_ir::{DType, Op, Rewriter, ValueId, Weight};
+use planish_ir::{DType, Graph, Op, Rewriter, ValueId, Weight};
 
 use super::{Coded, Lowering};
 use crate::{PassError, QuantizedForm};
@@ -11,10 +11,10 @@ use crate::{PassError, QuantizedForm};
 const MIDDLE: i64 = 128;
 
 /// How many operators that move elements are looked through.
-const DEPTH: usize = 4;
+pub(in crate::legalize) const DEPTH: usize = 4;
 
 /// The operand, where a value is its elements in another shape or order.
-fn moved(graph: &Rewriter<'_>, value: ValueId) -> Option<ValueId> {
+pub(in crate::legalize) fn moved(graph: &Graph, value: ValueId) -> Option<ValueId> {
     match &graph.producer(value)?.op {
         Op::Reshape(Reshape { x, .. }) | Op::Transpose(Transpose { x, .. }) => Some(*x),
         _ => None,
