@@ -19,14 +19,14 @@ pub fn bind(graph: &Graph, inputs: &[(&str, Tensor)]) -> Result<Bindings, EvalEr
         let input = graph.inputs().iter().find(|v| graph.value(**v).name == *name)?;
         Some((*name, graph.ty(*input), tensor.ty()))
     });
-    fit(graph, &given.collect::<Vec<_>>())
+    bind_types(graph, &given.collect::<Vec<_>>())
 }
 
 /// What each symbol stands for, from inputs by name, each with the type that the graph says and the one that it has.
 ///
 /// # Errors
 /// When an input has another type than the graph says, or two inputs disagree on a symbol.
-pub(crate) fn fit(graph: &Graph, given: &[(&str, &TensorType, TensorType)]) -> Result<Bindings, EvalError> {
+pub fn bind_types(graph: &Graph, given: &[(&str, &TensorType, TensorType)]) -> Result<Bindings, EvalError> {
     let mut bound: BTreeMap<&Symbol, (i64, &str)> = BTreeMap::new();
     let mismatch = |name: &str, ty: &TensorType, actual: &TensorType, why: String| EvalError::InputType {
         name: name.to_owned(),

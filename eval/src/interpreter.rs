@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use planish_ir::handle::Handle;
 use planish_ir::{Bindings, Graph, Node, TensorType, ValueId};
 
-use crate::bind::fit;
+use crate::bind::bind_types;
 use crate::error::Failure;
 use crate::limits::{Limits, Loops, Memory};
 use crate::ops::{Context, apply};
@@ -85,7 +85,7 @@ impl Interpreter<'_> {
 pub(crate) fn run_inner(graph: &Graph, inputs: &[&Tensor], context: Context<'_>) -> Result<Vec<Tensor>, EvalError> {
     let given = graph.inputs().iter().zip(inputs);
     let given = given.map(|(id, tensor)| (graph.value(*id).name.as_str(), graph.ty(*id), tensor.ty()));
-    let bindings = fit(graph, &given.collect::<Vec<_>>())?;
+    let bindings = bind_types(graph, &given.collect::<Vec<_>>())?;
     compute(graph, inputs, bindings, context, &mut |_, _| {})
 }
 

@@ -50,7 +50,7 @@ mod streamed;
 mod strided;
 mod tensor;
 
-pub use bind::bind;
+pub use bind::{bind, bind_types};
 pub use error::EvalError;
 pub use interpreter::{Interpreter, evaluate, evaluate_with};
 pub use limits::Limits;

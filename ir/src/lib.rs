@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attention;
 mod compact;
 mod dim;
 mod dtype;
@@ -32,6 +33,7 @@ mod ty;
 mod verify;
 pub mod weight;
 
+pub use attention::{AttentionChoice, AttentionForm, AttentionKernels, AttentionSizes, choose_attention};
 pub use dim::{Bindings, Dim, Shape, Symbol, TensorType};
 pub use dtype::DType;
 pub use graph::{BuildError, Def, Graph, Node, Output, Value};

@@ -20,6 +20,9 @@
 //! ```
 
 mod api;
+mod cache_folder;
+pub mod cuda;
+mod driver;
 mod find;
 pub mod ort;
 mod reference;

@@ -3,6 +3,7 @@
 use planish_eval::{Data, Tensor};
 use planish_ir::DType;
 
+use crate::cuda::DeviceTensor as CudaTensor;
 use crate::ort::OrtValue;
 #[cfg(feature = "trtx")]
 use crate::tensorrt::DeviceTensor;
@@ -17,6 +18,7 @@ pub struct RuntimeValue(pub(crate) Kept);
 pub(crate) enum Kept {
     Tensor(Tensor),
     Ort(OrtValue),
+    Cuda(CudaTensor),
     #[cfg(feature = "trtx")]
     Device(DeviceTensor),
 }
@@ -34,6 +36,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.dtype(),
             Kept::Ort(value) => value.dtype(),
+            Kept::Cuda(value) => value.dtype(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.dtype(),
         }
@@ -45,6 +48,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.shape(),
             Kept::Ort(value) => value.shape(),
+            Kept::Cuda(value) => value.shape(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.shape(),
         }
@@ -56,6 +60,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.as_f32(),
             Kept::Ort(value) => value.elements(),
+            Kept::Cuda(_) => None,
             #[cfg(feature = "trtx")]
             Kept::Device(_) => None,
         }
@@ -67,6 +72,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => Some(tensor.clone()),
             Kept::Ort(value) => value.to_tensor(),
+            Kept::Cuda(value) => value.to_tensor(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.to_tensor(),
         }
@@ -84,6 +90,7 @@ impl RuntimeValue {
                 Tensor::new(shape, taken).map(Self::from)
             }
             Kept::Ort(value) => value.take_rows(rows).map(|value| Self(Kept::Ort(value))),
+            Kept::Cuda(value) => value.take_rows(rows).map(|value| Self(Kept::Cuda(value))),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.take_rows(rows).map(|value| Self(Kept::Device(value))),
         }

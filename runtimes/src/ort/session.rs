@@ -139,6 +139,7 @@ impl Session for OrtSession {
         let copied = self.inputs.iter().zip(&ordered).map(|(port, value)| match &value.0 {
             Kept::Ort(_) => Ok(None),
             Kept::Tensor(tensor) => self.value(port, tensor).map(Some),
+            Kept::Cuda(_) => Err(self.failed("bind inputs of", "a value of another runtime was given")),
             #[cfg(feature = "trtx")]
             Kept::Device(_) => Err(self.failed("bind inputs of", "a value of another runtime was given")),
         });

@@ -20,7 +20,7 @@ use super::parse::{Network, ParserError, Refused};
 use super::progress::{Monitor, Progress};
 use super::stream::Stream;
 use super::timing::TimingCache;
-use super::{ENTERPRISE, PRODUCT, driver};
+use super::{ENTERPRISE, PRODUCT, gpu};
 use crate::Unavailable;
 
 /// An engine that was built and written.
@@ -169,7 +169,7 @@ pub fn check(library: &Library, options: &BuildOptions) -> Result<(), Unavailabl
         remedy: format!("{remedy}build on a machine with an NVIDIA GPU and its driver"),
         ..missing
     };
-    driver::devices().map(drop).map_err(missing)
+    gpu::devices().map(drop).map_err(missing)
 }
 
 /// What a build consists of. The members are dropped in their order: the configuration knows the cache and the monitor,

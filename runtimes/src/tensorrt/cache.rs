@@ -3,13 +3,13 @@
 //!
 //! There is one for each kind, product, version and GPU, and of compiled kernels one for each engine. None is part of an artifact, and nothing fails without it.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::version::Version;
+use crate::cache_folder;
 
 /// What a file contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl CacheFile {
     /// The file in the user's folder of caches; `None` where the user has none.
     #[must_use]
     pub fn find(kind: CacheKind, product: &str, version: Version, device: &str) -> Option<Self> {
-        let folder = cache_folder(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))?;
+        let folder = cache_folder::of_user()?;
         Some(Self::within(&folder, kind, product, version, device))
     }
 
@@ -117,13 +117,6 @@ impl CacheFile {
         }
         written.map_err(failed)
     }
-}
-
-/// The folder of caches of planish, by two variables of the environment.
-fn cache_folder(caches: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
-    let caches = caches.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")));
-    Some(caches?.join("planish"))
 }
 
 #[cfg(test)]
@@ -224,7 +217,7 @@ mod tests {
     #[test]
     fn the_folder_of_caches() {
         let folder =
-            |caches: Option<&str>, home: Option<&str>| cache_folder(caches.map(Into::into), home.map(Into::into));
+            |caches: Option<&str>, home: Option<&str>| cache_folder::of(caches.map(Into::into), home.map(Into::into));
         assert_eq!(folder(Some("/caches"), Some("/home")), Some("/caches/planish".into()));
         assert_eq!(folder(Some("relative"), Some("/home")), Some("/home/.cache/planish".into()));
         assert_eq!(folder(None, Some("/home")), Some("/home/.cache/planish".into()));

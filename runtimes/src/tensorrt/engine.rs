@@ -8,7 +8,7 @@ use trtx_sys::nvinfer1::{ICudaEngine, IRuntime};
 use super::gpu::Device;
 use super::library::{Library, header_version};
 use super::log::Logger;
-use super::{ENTERPRISE, Plan, RUNTIME, driver};
+use super::{ENTERPRISE, Plan, RUNTIME, gpu};
 use crate::RuntimeError;
 
 /// An engine in the GPU's memory. The members are dropped in their order: TensorRT's objects point to those behind them.
@@ -27,7 +27,7 @@ pub(super) struct Engine {
 impl Engine {
     /// Reads an engine from a file, behind the check that it fits the library and the first GPU.
     pub(super) fn load(library: &Library, path: &Path) -> Result<Self, RuntimeError> {
-        let device = driver::devices()?.swap_remove(0);
+        let device = gpu::devices()?.swap_remove(0);
         let failed = |reason: String| failed(path, reason);
         if !ENTERPRISE {
             let plan = Plan::read(path).map_err(|e| failed(e.to_string()))?;

@@ -17,8 +17,6 @@ mod cache;
 #[cfg(feature = "trtx")]
 mod device;
 #[cfg(feature = "trtx")]
-mod driver;
-#[cfg(feature = "trtx")]
 mod engine;
 mod flags;
 mod gpu;
@@ -59,10 +57,10 @@ pub use absent::{TensorRt, builder, built_without};
 #[cfg(feature = "trtx")]
 pub use build::{BuildError, Built, build, check};
 pub use cache::{CacheFile, CacheKind};
-#[cfg(feature = "trtx")]
-pub use driver::devices;
 pub use flags::{FLAGS, Flag};
 pub use gpu::Device;
+#[cfg(feature = "trtx")]
+pub use gpu::devices;
 pub use layers::{Layer, Layers};
 #[cfg(feature = "trtx")]
 pub use library::{Library, builder};

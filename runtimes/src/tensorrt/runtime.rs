@@ -7,7 +7,7 @@ use planish_ir::DType;
 use super::library::Library;
 use super::load_options::LoadOptions;
 use super::session::EngineSession;
-use super::{RUNTIME, driver};
+use super::{RUNTIME, gpu};
 use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
 
 /// TensorRT on the first GPU.
@@ -37,7 +37,7 @@ impl Runtime for TensorRt {
 
     fn check(&self) -> Result<Description, Unavailable> {
         let library = Library::open(self.library.clone())?;
-        driver::devices()?;
+        gpu::devices()?;
         Ok(library.description())
     }
 

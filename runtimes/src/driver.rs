@@ -3,18 +3,24 @@
 use cudarc::driver::sys::{self, CUdevice_attribute};
 use cudarc::driver::{DriverError, result};
 
-use super::RUNTIME;
-use super::gpu::Device;
 use crate::Unavailable;
 
-/// The GPUs of this machine, at least one. TensorRT is called only behind this where it needs one: without a driver some
-/// of its libraries return objects that end the process when they are used.
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its name, e.g. `NVIDIA GeForce RTX 4090`.
+    pub name: String,
+    /// Its compute capability, e.g. 89.
+    pub capability: u32,
+}
+
+/// The GPUs of this machine, at least one. `otherwise` says what else the user of the runtime can do without one.
 ///
 /// # Errors
 /// When there is no driver or no device.
-pub fn devices() -> Result<Vec<Device>, Unavailable> {
+pub(crate) fn devices(runtime: &'static str, otherwise: &str) -> Result<Vec<Gpu>, Unavailable> {
     let unavailable = |reason: String, remedy: &str| Unavailable {
-        runtime: RUNTIME,
+        runtime,
         reason,
         looked: Vec::new(),
         remedy: remedy.to_owned(),
@@ -22,10 +28,8 @@ pub fn devices() -> Result<Vec<Device>, Unavailable> {
     // SAFETY: loading libcuda runs its constructors; it is the driver of this machine.
     if !unsafe { sys::is_culib_present() } {
         let reason = "there is no CUDA driver: libcuda.so is not there".to_owned();
-        return Err(unavailable(
-            reason,
-            "run it on a machine with an NVIDIA GPU and its driver; --runtime ort runs the ONNX graph of an artifact that has one",
-        ));
+        let remedy = format!("run it on a machine with an NVIDIA GPU and its driver; {otherwise}");
+        return Err(unavailable(reason, &remedy));
     }
     let failed = |e: DriverError| {
         let reason = format!("the CUDA driver does not work: {e}");
@@ -40,7 +44,7 @@ pub fn devices() -> Result<Vec<Device>, Unavailable> {
     }
 }
 
-fn device(index: i32) -> Result<Device, DriverError> {
+fn device(index: i32) -> Result<Gpu, DriverError> {
     let device = result::device::get(index)?;
     let attribute = |attribute| {
         // SAFETY: the device is one that the driver has just named.
@@ -48,5 +52,5 @@ fn device(index: i32) -> Result<Device, DriverError> {
     };
     let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-    Ok(Device { name: result::device::get_name(device)?, capability: (major * 10 + minor).try_into().unwrap_or(0) })
+    Ok(Gpu { name: result::device::get_name(device)?, capability: (major * 10 + minor).try_into().unwrap_or(0) })
 }

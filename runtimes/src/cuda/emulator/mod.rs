@@ -1,0 +1,171 @@
+//! A device that runs the CUDA kernels on the processor: the same sources, compiled as C++ with a header that emulates
+//! blocks, warps and shared memory. It is slow. It shows wrong indices, missing barriers and reads of memory that nothing
+//! wrote on machines without a GPU.
+
+mod compile;
+mod product;
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libloading::Library;
+
+use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
+use super::source::Source;
+
+pub(crate) use compile::{Compiler, compiler};
+
+/// The alignment of memory, that of CUDA.
+const ALIGNMENT: usize = 256;
+
+/// The function that runs a kernel: blocks, threads, bytes of dynamic shared memory, and the parameters.
+type Launch = unsafe extern "C" fn(*const u32, *const u32, u32, *const *const c_void);
+
+/// The processor.
+pub(crate) struct Emulator {
+    compiler: Compiler,
+    kernels: Mutex<Kernels>,
+}
+
+#[derive(Default)]
+struct Kernels {
+    by_source: HashMap<Source, usize>,
+    all: Vec<Kernel>,
+}
+
+#[derive(Clone)]
+struct Kernel {
+    launch: Launch,
+    _library: Arc<Library>,
+}
+
+impl Emulator {
+    pub(crate) fn new(compiler: Compiler) -> Self {
+        Self { compiler, kernels: Mutex::default() }
+    }
+}
+
+/// Memory of the processor, with bytes that are no numbers until something writes them.
+struct HostMemory {
+    start: *mut u8,
+    layout: Layout,
+    bytes: usize,
+}
+
+// SAFETY: it is plain memory, which only the device's work accesses.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above.
+unsafe impl Sync for HostMemory {}
+
+impl Memory for HostMemory {
+    fn address(&self) -> u64 {
+        self.start.expose_provenance() as u64
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout.
+        unsafe { dealloc(self.start, self.layout) };
+    }
+}
+
+/// The memory at an address that the device gave.
+fn at<T>(address: u64) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+}
+
+impl Device for Emulator {
+    fn name(&self) -> &str {
+        "the processor"
+    }
+
+    fn multiprocessors(&self) -> usize {
+        // As few as make kernels divide their work.
+        4
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|e| e.to_string())?;
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc(layout) };
+        if start.is_null() {
+            return Err(format!("there are no {bytes} bytes of memory"));
+        }
+        // SAFETY: the memory has this size.
+        unsafe { start.write_bytes(0xFF, layout.size()) };
+        Ok(Arc::new(HostMemory { start, layout, bytes }))
+    }
+
+    fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
+        // SAFETY: callers name memory of this device with room for the bytes.
+        unsafe { at::<u8>(to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String> {
+        // SAFETY: callers name memory of this device with these bytes.
+        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(at::<u8>(from), to.len()) };
+        Ok(())
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {
+        // SAFETY: callers name memory of this device with these bytes.
+        unsafe { at::<u8>(to).copy_from(at::<u8>(from), bytes) };
+        Ok(())
+    }
+
+    fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = Vec::new();
+        for source in sources {
+            if let Some(&id) = kernels.by_source.get(source) {
+                ids.push(KernelId(id));
+                continue;
+            }
+            let library = self.compiler.library(source)?;
+            let name = format!("launch_{}\0", source.kernel);
+            // SAFETY: the macro EXPORT of the header gives the function this type.
+            let launch = unsafe { library.get::<Launch>(name.as_bytes()) }.map_err(|e| e.to_string())?;
+            let kernel = Kernel { launch: *launch, _library: Arc::new(library) };
+            let id = kernels.all.len();
+            kernels.all.push(kernel);
+            kernels.by_source.insert(source.clone(), id);
+            ids.push(KernelId(id));
+        }
+        Ok(ids)
+    }
+
+    fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {
+        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernel = kernels.all.get(kernel.0).cloned().ok_or("there is no such kernel")?;
+        drop(kernels);
+        let pointers: Vec<*const c_void> = arguments.iter().map(|argument| argument.as_ptr().cast()).collect();
+        let threads = [grid.threads, 1, 1];
+        // SAFETY: the arguments are those of the kernel, and addresses among them are of this device.
+        unsafe { (kernel.launch)(grid.blocks.as_ptr(), threads.as_ptr(), grid.shared, pointers.as_ptr()) };
+        Ok(())
+    }
+
+    fn multiply(&self, product: &Product) -> Result<(), String> {
+        product::multiply(product)
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn record(&self, _: &mut dyn FnMut() -> Result<(), String>) -> Result<Option<Box<dyn Recording>>, String> {
+        Ok(None)
+    }
+
+    fn event(&self) -> Result<Option<Box<dyn Event>>, String> {
+        Ok(None)
+    }
+}

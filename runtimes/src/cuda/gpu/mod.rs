@@ -1,0 +1,279 @@
+//! GPUs of NVIDIA, through the driver, NVRTC and cublasLt, which are loaded when they are first needed.
+
+mod libraries;
+mod nvrtc;
+mod product;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute_enum};
+use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaGraph, CudaSlice, CudaStream, DevicePtr, DriverError, result};
+use rayon::prelude::*;
+
+use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
+use super::source::Source;
+use crate::{Description, Unavailable, driver};
+
+/// What a user without a GPU can do.
+const OTHERWISE: &str = "--runtime cuda-emulator runs the same kernels on the processor, and --runtime reference the graph";
+
+/// Dynamic shared memory that a kernel may have without asking.
+const SHARED: u32 = 48 << 10;
+
+/// The GPU that the runtime uses.
+///
+/// # Errors
+/// When a library or a GPU is missing.
+pub(super) fn device(runtime: &'static str) -> Result<Arc<dyn Device>, Unavailable> {
+    check(runtime)?;
+    let gpu = Gpu::new().map_err(|reason| Unavailable {
+        runtime,
+        reason,
+        looked: Vec::new(),
+        remedy: "see whether `nvidia-smi` lists the GPU, and whether it has free memory".to_owned(),
+    })?;
+    Ok(Arc::new(gpu))
+}
+
+/// Whether the driver, a GPU, NVRTC and cublasLt are here.
+///
+/// # Errors
+/// What is missing.
+pub(super) fn check(runtime: &'static str) -> Result<Description, Unavailable> {
+    let gpu = driver::devices(runtime, OTHERWISE)?.swap_remove(0);
+    if gpu.capability < 80 {
+        return Err(Unavailable {
+            runtime,
+            reason: format!("{} has compute capability {}.{}", gpu.name, gpu.capability / 10, gpu.capability % 10),
+            looked: Vec::new(),
+            remedy: format!("the kernels need a GPU of compute capability 8.0 (Ampere) or newer; {OTHERWISE}"),
+        });
+    }
+    let location = libraries::load(runtime)?;
+    let (major, minor) = nvrtc::version();
+    Ok(Description { product: "planish", version: format!("CUDA {major}.{minor} on {}", gpu.name), location })
+}
+
+/// A GPU, with a stream in whose order everything runs.
+struct Gpu {
+    name: String,
+    /// Its architecture for NVRTC, e.g. `sm_90`.
+    architecture: String,
+    multiprocessors: usize,
+    stream: Arc<CudaStream>,
+    kernels: Mutex<Kernels>,
+    products: Mutex<product::Products>,
+}
+
+#[derive(Default)]
+struct Kernels {
+    by_source: HashMap<Source, usize>,
+    all: Vec<Kernel>,
+}
+
+struct Kernel {
+    function: CudaFunction,
+    /// The dynamic shared memory that it may have.
+    shared: u32,
+}
+
+/// What the driver said.
+fn message(error: DriverError) -> String {
+    error.to_string()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Gpu {
+    fn new() -> Result<Self, String> {
+        let context = CudaContext::new(0).map_err(message)?;
+        // SAFETY: everything runs in the order of one stream; copies to the host wait for it.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().map_err(message)?;
+        let (major, minor) = context.compute_capability().map_err(message)?;
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let multiprocessors = context.attribute(attribute).map_err(message)?;
+        Ok(Self {
+            name: context.name().map_err(message)?,
+            architecture: format!("sm_{major}{minor}"),
+            multiprocessors: usize::try_from(multiprocessors).unwrap_or(1).max(1),
+            products: Mutex::new(product::Products::new(&stream)?),
+            stream,
+            kernels: Mutex::default(),
+        })
+    }
+
+    /// Makes the calls that follow in this thread those of the GPU.
+    fn bind(&self) -> Result<(), String> {
+        self.stream.context().bind_to_thread().map_err(message)
+    }
+}
+
+/// Memory of a GPU. It is freed in the order of the stream.
+struct GpuMemory {
+    memory: CudaSlice<u8>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Memory for GpuMemory {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn bytes(&self) -> usize {
+        // The slice owns the memory.
+        debug_assert!(self.memory.len() >= self.bytes);
+        self.bytes
+    }
+}
+
+impl Device for Gpu {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn multiprocessors(&self) -> usize {
+        self.multiprocessors
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
+        // SAFETY: the elements are bytes, of which each is valid. CUDA has no memory of 0 bytes.
+        let memory = unsafe { self.stream.alloc::<u8>(bytes.max(1)) };
+        let memory = memory.map_err(|e| format!("{bytes} bytes of memory of {} are not to be had: {e}", self.name))?;
+        let (address, in_order) = memory.device_ptr(&self.stream);
+        drop(in_order);
+        Ok(Arc::new(GpuMemory { memory, address, bytes }))
+    }
+
+    fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: callers name memory of this device with room for the bytes. The driver copies bytes of pageable memory
+        // before it returns.
+        unsafe { result::memcpy_htod_async(to, bytes, self.stream.cu_stream()) }.map_err(message)
+    }
+
+    fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: callers name memory of this device with these bytes; `to` lives until the copy is done.
+        unsafe { result::memcpy_dtoh_async(to, from, self.stream.cu_stream()) }.map_err(message)?;
+        self.wait()
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: callers name memory of this device with these bytes.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream.cu_stream()) }.map_err(message)
+    }
+
+    fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
+        let mut kernels = locked(&self.kernels);
+        let mut new: Vec<&Source> = sources.iter().filter(|source| !kernels.by_source.contains_key(source)).collect();
+        new.sort_by_key(|source| source.kernel);
+        new.dedup();
+        let compiled: Vec<_> = new.par_iter().map(|source| nvrtc::compiled(source, &self.architecture)).collect();
+        for (source, cubin) in new.into_iter().zip(compiled) {
+            let module = cudarc::nvrtc::Ptx::from_binary(cubin?);
+            let module = self.stream.context().load_module(module);
+            let function = module.and_then(|module| module.load_function(source.kernel));
+            let function = function.map_err(|e| format!("the kernel {} cannot be loaded: {e}", source.kernel))?;
+            let id = kernels.all.len();
+            kernels.all.push(Kernel { function, shared: SHARED });
+            kernels.by_source.insert(source.clone(), id);
+        }
+        Ok(sources.iter().filter_map(|source| kernels.by_source.get(source)).map(|id| KernelId(*id)).collect())
+    }
+
+    fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {
+        let mut kernels = locked(&self.kernels);
+        let kernel = kernels.all.get_mut(kernel.0).ok_or("there is no such kernel")?;
+        if grid.shared > kernel.shared {
+            let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(grid.shared).map_err(|e| e.to_string())?;
+            kernel.function.set_attribute(attribute, bytes).map_err(message)?;
+            kernel.shared = grid.shared;
+        }
+        let mut parameters: Vec<*mut c_void> =
+            arguments.iter().map(|argument| argument.as_ptr().cast_mut().cast()).collect();
+        self.bind()?;
+        // SAFETY: the arguments are those of the kernel, which reads them before the call returns; addresses among them are of
+        // this device.
+        let launched = unsafe {
+            result::launch_kernel(
+                kernel.function.cu_function(),
+                grid.blocks.into(),
+                (grid.threads, 1, 1),
+                grid.shared,
+                self.stream.cu_stream(),
+                &mut parameters,
+            )
+        };
+        launched.map_err(message)
+    }
+
+    fn multiply(&self, product: &Product) -> Result<(), String> {
+        self.bind()?;
+        locked(&self.products).multiply(product, &self.stream)
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        self.stream.synchronize().map_err(message)
+    }
+
+    fn record(&self, give: &mut dyn FnMut() -> Result<(), String>) -> Result<Option<Box<dyn Recording>>, String> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        if self.stream.begin_capture(mode).is_err() {
+            return Ok(None);
+        }
+        let given = give();
+        let graph = self.stream.end_capture(sys::CUgraphInstantiate_flags(0));
+        given?;
+        let graph = graph.map_err(message)?.map(|graph| Box::new(Recorded(graph)) as Box<dyn Recording>);
+        Ok(graph)
+    }
+
+    fn event(&self) -> Result<Option<Box<dyn Event>>, String> {
+        let event = self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)).map_err(message)?;
+        Ok(Some(Box::new(Point(event))))
+    }
+}
+
+/// A CUDA graph.
+struct Recorded(CudaGraph);
+
+impl Recording for Recorded {
+    fn replay(&self) -> Result<(), String> {
+        self.0.launch().map_err(message)
+    }
+}
+
+/// A point in the order of the stream.
+struct Point(CudaEvent);
+
+impl Event for Point {
+    fn since(&self, earlier: &dyn Event) -> Result<Duration, String> {
+        let earlier = earlier.as_any().downcast_ref::<Self>().ok_or("the event is of another device")?;
+        self.0.synchronize().map_err(message)?;
+        let ms = earlier.0.elapsed_ms(&self.0).map_err(message)?;
+        Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

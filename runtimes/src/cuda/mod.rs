@@ -1,0 +1,115 @@
+//! The native CUDA runtime: executes graphs of planish on a GPU, with kernels of its own and matrix products of cublasLt.
+//!
+//! There are three runtimes. `cuda` has fused kernels, `cuda-baseline` one kernel for each operator and attention with its
+//! scores in memory: what `cuda` is compared with. `cuda-emulator` runs the kernels of `cuda` on the processor: it is slow,
+//! and verifies artifacts where there is no GPU.
+//!
+//! A graph becomes a [program](program) for each combination of sizes: a list of launches, products and copies on buffers of
+//! one arena, whose addresses are planned from lifetimes ([`memory`]). A [device](device) runs it. Kernels are the files of
+//! the folder `kernels`, compiled when they are first used and specialised by macros ([`source`]).
+
+mod device;
+mod emulator;
+mod gpu;
+pub mod memory;
+mod program;
+mod session;
+mod source;
+mod tensor;
+mod weights;
+
+use std::sync::Arc;
+
+use planish_ir::{DType, Graph};
+
+use self::device::Device;
+use self::program::{Style, Target};
+use self::session::GraphSession;
+use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+
+pub(crate) use tensor::DeviceTensor;
+
+/// A native CUDA runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cuda {
+    /// Fused kernels.
+    Fused,
+    /// One kernel for each operator.
+    Baseline,
+    /// Fused kernels, on the processor.
+    Emulator,
+}
+
+impl Cuda {
+    fn style(self) -> Style {
+        match self {
+            Self::Fused | Self::Emulator => Style::Fused,
+            Self::Baseline => Style::Unfused,
+        }
+    }
+
+    /// The device that it runs on.
+    fn device(self) -> Result<Arc<dyn Device>, Unavailable> {
+        match self {
+            Self::Fused | Self::Baseline => gpu::device(self.name()),
+            Self::Emulator => Ok(Arc::new(emulator::Emulator::new(self.compiler()?))),
+        }
+    }
+
+    fn compiler(self) -> Result<emulator::Compiler, Unavailable> {
+        emulator::compiler().map_err(|reason| Unavailable {
+            runtime: self.name(),
+            reason,
+            looked: Vec::new(),
+            remedy: "install a C++ compiler (g++ or clang++), or name one with the variable CXX".to_owned(),
+        })
+    }
+
+    /// Loads a graph on a device.
+    fn load_on(self, device: Arc<dyn Device>, graph: &Graph, model: String) -> Result<GraphSession, RuntimeError> {
+        let target = Target::new(self.style(), device.multiprocessors());
+        GraphSession::load(self.name(), model, graph.clone(), device, target, self == Self::Fused)
+    }
+}
+
+impl Runtime for Cuda {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Fused => "cuda",
+            Self::Baseline => "cuda-baseline",
+            Self::Emulator => "cuda-emulator",
+        }
+    }
+
+    fn check(&self) -> Result<Description, Unavailable> {
+        match self {
+            Self::Fused | Self::Baseline => gpu::check(self.name()),
+            Self::Emulator => {
+                let version = self.compiler()?.version;
+                Ok(Description { product: "planish", version, location: "built in".to_owned() })
+            }
+        }
+    }
+
+    fn formats(&self) -> &'static [Format] {
+        &[]
+    }
+
+    fn arithmetic(&self, dtype: DType) -> Arithmetic {
+        match dtype {
+            DType::F32 | DType::F16 | DType::Bf16 => Arithmetic::Wider,
+            _ => Arithmetic::Missing,
+        }
+    }
+
+    fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+        let device = self.device()?;
+        match model {
+            Model::Graph(graph) => Ok(Box::new(self.load_on(device, graph, model.to_string())?)),
+            Model::File(..) => Err(model.not_taken(self.name(), "graphs in memory")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,423 @@
+//! Attention, and the keys and values of caches.
+
+use planish_ir::ops::{Attention, Rotary};
+use planish_ir::{AttentionForm, AttentionSizes, DType, ValueId, choose_attention};
+
+use super::build::Builder;
+use super::elementwise::{elements, grid_of, named};
+use super::view::row_major;
+use super::{Argument, Base, Continued, Place, Style, View};
+use crate::cuda::device::Grid;
+use crate::cuda::source::{DECODE, FLASH, FLASH_FLOAT, ROTARY, SCORES, Source};
+
+/// The tile of the kernels that never store scores: the queries of a block, and the keys that it takes at once.
+#[derive(Clone, Copy)]
+struct Tile {
+    rows: usize,
+    keys: usize,
+}
+
+impl Tile {
+    fn of(single: bool, size: usize) -> Self {
+        match (single, size) {
+            (true, _) => Self { rows: 32, keys: 32 },
+            (false, ..=128) => Self { rows: 64, keys: 64 },
+            (false, _) => Self { rows: 64, keys: 32 },
+        }
+    }
+
+    /// The bytes of dynamic shared memory.
+    fn shared(self, single: bool, head: usize, value_head: usize) -> usize {
+        let _ = (single, head, value_head);
+        0
+    }
+}
+
+/// An attention whose operands are views [batch, heads, length, size].
+struct Call<'a> {
+    op: &'a Attention,
+    q: View,
+    keys: View,
+    values: View,
+    mask: Option<View>,
+    bias: Option<View>,
+    /// [batch, heads, queries, size of values], in the memory of the result.
+    out: View,
+    /// The position of the first query among the keys.
+    offset: usize,
+}
+
+impl Call<'_> {
+    fn sizes(&self) -> AttentionSizes {
+        AttentionSizes {
+            batch: self.q.shape[0],
+            heads: self.q.shape[1],
+            kv_heads: self.keys.shape[1],
+            queries: self.q.shape[2],
+            keys: self.keys.shape[2],
+            size: self.q.shape[3],
+            value_size: self.values.shape[3],
+        }
+    }
+
+    /// The macros that all kernels of attention take.
+    fn macros(&self, source: Source) -> Result<Source, String> {
+        let flag = |there: bool| u8::from(there);
+        let bias = self.bias.as_ref().map_or(self.q.dtype, |bias| bias.dtype);
+        Ok(source
+            .with("T", named(self.q.dtype)?)
+            .with("CAUSAL", flag(self.op.causal.0))
+            .with("WINDOW", flag(self.op.window.is_some()))
+            .with("MASK", flag(self.mask.is_some()))
+            .with("BIAS", flag(self.bias.is_some()))
+            .with("SOFTCAP", flag(self.op.softcap.is_some()))
+            .with("BIAS_T", named(bias)?))
+    }
+
+    /// The structure `Attention` of kernels.
+    fn parameters(&self, splits: usize) -> Result<Argument, String> {
+        let sizes = self.sizes();
+        let int = |n: usize| i32::try_from(n).map(i32::cast_unsigned).map_err(|_| super::too_large(n));
+        #[allow(clippy::cast_possible_truncation, reason = "kernels take float32")]
+        let float = |x: f64| (x as f32).to_bits();
+        let words = [
+            int(sizes.batch)?,
+            int(sizes.heads)?,
+            int(sizes.kv_heads)?,
+            int(sizes.queries)?,
+            int(sizes.keys)?,
+            int(sizes.size)?,
+            int(sizes.value_size)?,
+            int(self.offset)?,
+            int(self.op.window.unwrap_or(0))?,
+            int(splits)?,
+            float(self.op.scale.0),
+            float(self.op.softcap.map_or(0.0, |cap| cap.0)),
+        ];
+        let mut values: Vec<u64> =
+            words.chunks_exact(2).map(|pair| u64::from(pair[0]) | u64::from(pair[1]) << 32).collect();
+        for tensor in [&self.q, &self.keys, &self.values, &self.out] {
+            values.extend([0, 2, 1].map(|axis| tensor.strides[axis] as u64));
+        }
+        let strides = |view: &Option<View>, axes: usize| match view {
+            Some(view) => view.strides[..axes].iter().map(|s| *s as u64).collect(),
+            None => vec![0; axes],
+        };
+        values.extend(strides(&self.bias, 4));
+        values.extend(strides(&self.mask, 1));
+        Ok(Argument::Value(values))
+    }
+
+    fn place(view: &Option<View>) -> Argument {
+        Argument::optional(view.as_ref().map(|view| view.place))
+    }
+}
+
+impl Builder<'_> {
+    pub(super) fn attention(&mut self, results: &[ValueId], op: &Attention) -> Result<(), String> {
+        let [result, present @ ..] = results else { return Ok(()) };
+        let q = self.view(op.q)?;
+        let q = self.split_heads(q, op.heads)?;
+        let past = op.past_key.map(|past| self.view(past)).transpose()?.map_or(0, |past| past.shape[2]);
+        let keys = self.cached(op.k, op.past_key, present.first().copied(), op.kv_heads())?;
+        let values = self.cached(op.v, op.past_value, present.get(1).copied(), op.kv_heads())?;
+        let [queries, total] = [q.shape[2], keys.shape[2]];
+        // Keys as caches hold them, without a past, end with those of the queries.
+        let offset = match op.past_key {
+            Some(_) => past,
+            None if op.causal.0 => total.checked_sub(queries).ok_or("there are fewer keys than queries")?,
+            None => 0,
+        };
+        let mask = op.mask.map(|mask| self.view(mask)).transpose()?;
+        let mask = mask.map(|mask| if mask.strides[1] == 1 { Ok(mask) } else { self.without_gaps(mask) }).transpose()?;
+        let scores = [q.shape[0], op.heads, queries, total];
+        let bias = op.bias.map(|bias| self.view(bias)).transpose()?.map(|bias| bias.expand(&scores));
+        let out = self.result(*result)?;
+        let out = self.split_heads(out, op.heads)?;
+        let call = Call { op, q, keys, values, mask, bias, out, offset };
+        let sizes = call.sizes();
+        if sizes.keys == 0 {
+            let place = call.out.place;
+            let out = View::contiguous(place, call.out.dtype, vec![call.out.elements()]);
+            return self.pointwise(&out, "0 * i", &[]);
+        }
+        if self.target.style == Style::Unfused {
+            return self.materialized(&call);
+        }
+        let choice = choose_attention(&sizes, call.q.dtype, &self.target.attention);
+        let name = self.graph.value(*result).name.clone();
+        self.attentions.push(format!("`{name}`: {choice}"));
+        match choice.form {
+            AttentionForm::Math => self.math(&call, sizes.queries),
+            AttentionForm::Chunked { queries } => self.math(&call, queries),
+            AttentionForm::Flash => self.flash(&call),
+            AttentionForm::Split { parts } => self.split_keys(&call, parts),
+        }
+    }
+
+    /// [batch, length, heads * size] as [batch, heads, length, size].
+    fn split_heads(&mut self, x: View, heads: usize) -> Result<View, String> {
+        let [batch, length, features] = x.shape[..] else { return Err("it has other axes than 3".to_owned()) };
+        let shape = [batch, length, heads, features / heads];
+        let x = match x.reshape(&shape).filter(|x| x.strides[3] == 1 || x.shape[3] == 1) {
+            Some(x) => x,
+            None => {
+                let dtype = x.dtype;
+                View::contiguous(self.without_gaps(x)?.place, dtype, shape.to_vec())
+            }
+        };
+        Ok(x.transpose(&[0, 2, 1, 3]))
+    }
+
+    /// All keys or values, [batch, kv heads, keys, size]: the past followed by the new ones. Where a result of the node
+    /// has them, they are in its memory.
+    fn cached(
+        &mut self,
+        new: ValueId,
+        past: Option<ValueId>,
+        present: Option<ValueId>,
+        heads: usize,
+    ) -> Result<View, String> {
+        let new = self.view(new)?;
+        let whole = new.shape.len() == 4;
+        let new = if whole { new } else { self.split_heads(new, heads)? };
+        if past.is_none() && present.is_none() {
+            return Ok(new);
+        }
+        let cache = self.cache(past, present, &new)?;
+        let before = cache.shape[2] - new.shape[2];
+        if whole || new.strides[1] != new.shape[3] {
+            self.copy(&cache.slice(2, before, cache.shape[2]), &new)?;
+        } else {
+            let source = Source::new(ROTARY, "append").with("T", named(new.dtype)?).with("ROTATE", 0).with("INTERLEAVED", 0);
+            let [batch, _, length, size] = [0, 1, 2, 3].map(|axis| new.shape[axis]);
+            let arguments = vec![
+                Argument::At(cache.place),
+                Argument::At(new.place),
+                Argument::Null,
+                Argument::Null,
+                Argument::int(batch)?,
+                Argument::int(length)?,
+                Argument::int(heads)?,
+                Argument::int(size)?,
+                Argument::int(0)?,
+                Argument::long(new.strides[2]),
+                Argument::int(1)?,
+                Argument::int(before)?,
+                Argument::int(cache.strides[1] / size.max(1))?,
+            ];
+            self.launch(source, elements(batch * length * heads * size)?, arguments);
+        }
+        Ok(cache)
+    }
+
+    /// Memory for the past followed by new keys or values, with the past in it.
+    pub(super) fn cache(
+        &mut self,
+        past: Option<ValueId>,
+        present: Option<ValueId>,
+        new: &View,
+    ) -> Result<View, String> {
+        let past = past.map(|past| self.view(past)).transpose()?;
+        let mut shape = new.shape.clone();
+        shape[2] += past.as_ref().map_or(0, |past| past.shape[2]);
+        let output = present.and_then(|present| self.output(present));
+        let input = past.as_ref().and_then(|past| match past.place {
+            Place { base: Base::Input(input), offset: 0 } => Some(input),
+            _ => None,
+        });
+        let room = input.and_then(|input| self.caches.room.get(input).copied().flatten());
+        let cache = match (output, input, present) {
+            (Some(output), Some(input), Some(present)) => {
+                let room = room.filter(|room| room.free && room.capacity >= shape[2]);
+                let capacity = room.map_or(shape[2] + self.caches.reserve, |room| room.capacity);
+                let place = Place { base: Base::Output(output), offset: 0 };
+                let all = [shape[0], shape[1], capacity, shape[3]];
+                let cache = View::contiguous(place, new.dtype, all.to_vec()).slice(2, 0, shape[2]);
+                self.define(present, cache.clone());
+                self.continues(output, Continued { input: room.map(|_| input), capacity });
+                // The new keys go behind those of the past, in its memory.
+                if room.is_some() {
+                    return Ok(cache);
+                }
+                cache
+            }
+            (_, _, Some(present)) => self.result(present)?,
+            _ => self.temporary(new.dtype, shape)?,
+        };
+        if let Some(past) = past {
+            self.copy(&cache.slice(2, 0, past.shape[2]), &past)?;
+        }
+        Ok(cache)
+    }
+
+    /// Attention that never stores its scores.
+    fn flash(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let sizes = call.sizes();
+        let single = call.q.dtype == DType::F32;
+        let tile = Tile::of(single, sizes.size.max(sizes.value_size));
+        let [head, value_head] = [sizes.size, sizes.value_size].map(|size| size.next_multiple_of(16));
+        let source = if single { Source::new(FLASH_FLOAT, "flash_float") } else { Source::new(FLASH, "flash") };
+        let source = call
+            .macros(source)?
+            .with("HEAD", head)
+            .with("VALUE_HEAD", value_head)
+            .with("ROWS", tile.rows)
+            .with("KEYS", tile.keys)
+            .with("RAGGED", 0);
+        let blocks = [sizes.queries.div_ceil(tile.rows), sizes.heads, sizes.batch];
+        let shared = tile.shared(single, head, value_head);
+        let grid = Grid { shared: u32::try_from(shared).map_err(|_| super::too_large(shared))?, ..grid_of(blocks, 128)? };
+        let arguments = vec![
+            Argument::At(call.out.place),
+            Argument::At(call.q.place),
+            Argument::At(call.keys.place),
+            Argument::At(call.values.place),
+            Call::place(&call.mask),
+            Call::place(&call.bias),
+            call.parameters(1)?,
+        ];
+        self.launch(source, grid, arguments);
+        Ok(())
+    }
+
+    /// Attention of few queries, whose keys are divided among blocks.
+    fn split_keys(&mut self, call: &Call<'_>, parts: usize) -> Result<(), String> {
+        let sizes = call.sizes();
+        let rows = (sizes.queries * (sizes.heads / sizes.kv_heads)).next_power_of_two();
+        let [head, value_head] = [sizes.size, sizes.value_size].map(|size| size.next_multiple_of(16));
+        let partial = [sizes.batch, sizes.heads, sizes.queries, parts, sizes.value_size + 2];
+        let partial = self.temporary(DType::F32, partial.to_vec())?;
+        let source = |kernel| {
+            let source = call.macros(Source::new(DECODE, kernel))?;
+            Ok::<_, String>(source.with("HEAD", head).with("VALUE_HEAD", value_head).with("ROWS", rows))
+        };
+        let parameters = call.parameters(parts)?;
+        let arguments = vec![
+            Argument::At(partial.place),
+            Argument::At(call.q.place),
+            Argument::At(call.keys.place),
+            Argument::At(call.values.place),
+            Call::place(&call.mask),
+            Call::place(&call.bias),
+            parameters.clone(),
+        ];
+        self.launch(source("decode")?, grid_of([parts, sizes.kv_heads, sizes.batch], 128)?, arguments);
+        let arguments = vec![
+            Argument::At(call.out.place),
+            Argument::At(partial.place),
+            Argument::At(call.values.place),
+            parameters,
+        ];
+        self.launch(source("decode_combine")?, grid_of([sizes.queries, sizes.heads, sizes.batch], 128)?, arguments);
+        Ok(())
+    }
+
+    /// Attention with the scores of some queries at a time in memory: two products, and a softmax in one kernel.
+    fn math(&mut self, call: &Call<'_>, chunk: usize) -> Result<(), String> {
+        let sizes = call.sizes();
+        let heads = sizes.kv_heads;
+        for first in (0..sizes.queries).step_by(chunk.max(1)) {
+            let last = sizes.queries.min(first + chunk);
+            let shape = vec![sizes.batch, sizes.heads, last - first, sizes.keys];
+            let scores = self.temporary(DType::F32, shape.clone())?;
+            #[allow(clippy::cast_possible_truncation, reason = "products scale in float32")]
+            let scale = call.op.scale.0 as f32;
+            let q = self.grouped(call.q.slice(2, first, last), heads)?;
+            let grouped_scores = self.grouped(scores.clone(), heads)?;
+            self.product(&grouped_scores, q, call.keys.transpose(&[0, 1, 3, 2]), scale)?;
+            let weights = self.temporary(call.q.dtype, shape)?;
+            let source = call.macros(Source::new(SCORES, "scores_softmax"))?.with("S", "float");
+            let arguments = vec![
+                Argument::At(weights.place),
+                Argument::At(scores.place),
+                Call::place(&call.mask),
+                Call::place(&call.bias),
+                call.parameters(1)?,
+                Argument::int(first)?,
+                Argument::int(last - first)?,
+            ];
+            let rows = sizes.batch * sizes.heads * (last - first);
+            self.launch(source, grid_of([rows, 1, 1], 128)?, arguments);
+            let out = call.out.slice(2, first, last);
+            let mixed = self.temporary(call.q.dtype, out.shape.clone())?;
+            let (grouped, weights) = (self.grouped(mixed.clone(), heads)?, self.grouped(weights, heads)?);
+            self.product(&grouped, weights, call.values.clone(), 1.0)?;
+            self.copy(&out, &mixed)?;
+        }
+        Ok(())
+    }
+
+    /// Attention as a list of operators: heads apart, a product, the mask, the softmax, a product, heads together.
+    fn materialized(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let sizes = call.sizes();
+        let (heads, dtype) = (sizes.kv_heads, call.q.dtype);
+        let q = self.without_gaps(call.q.clone())?;
+        // Caches have heads apart; rows of a head have no gaps, whatever room is behind them.
+        let keys = self.apart(&call.keys)?;
+        let values = self.apart(&call.values)?;
+        let scores = self.temporary(dtype, vec![sizes.batch, sizes.heads, sizes.queries, sizes.keys])?;
+        #[allow(clippy::cast_possible_truncation, reason = "products scale in float32")]
+        let scale = call.op.scale.0 as f32;
+        let (q, grouped) = (self.grouped(q, heads)?, self.grouped(scores.clone(), heads)?);
+        self.product(&grouped, q, keys.transpose(&[0, 1, 3, 2]), scale)?;
+        if call.op.causal.0 || call.mask.is_some() || call.bias.is_some() || call.op.softcap.is_some() {
+            let source = call.macros(Source::new(SCORES, "attention_scores"))?.with("S", named(dtype)?);
+            let arguments = vec![
+                Argument::At(scores.place),
+                Call::place(&call.mask),
+                Call::place(&call.bias),
+                call.parameters(1)?,
+            ];
+            self.launch(source, elements(scores.elements())?, arguments);
+        }
+        let weights = self.temporary(dtype, scores.shape.clone())?;
+        self.softmax_rows(weights.place, scores.place, scores.elements() / sizes.keys, sizes.keys, named(dtype)?)?;
+        let mixed = self.temporary(dtype, call.out.shape.clone())?;
+        let (grouped, weights) = (self.grouped(mixed.clone(), heads)?, self.grouped(weights, heads)?);
+        self.product(&grouped, weights, values, 1.0)?;
+        self.copy(&call.out, &mixed)
+    }
+
+    /// [batch, heads, length, size] as [batch, kv heads, rows, size]: the rows that share keys are one matrix.
+    fn grouped(&mut self, x: View, kv_heads: usize) -> Result<View, String> {
+        let [batch, heads, length, size] = [0, 1, 2, 3].map(|axis| x.shape[axis]);
+        let shape = [batch, kv_heads, heads / kv_heads * length, size];
+        match x.reshape(&shape) {
+            Some(grouped) => Ok(grouped),
+            None => Ok(View { shape: shape.to_vec(), strides: row_major(&shape), ..self.without_gaps(x)? }),
+        }
+    }
+
+    /// [batch, heads, length, size] whose heads are apart from each other.
+    fn apart(&mut self, x: &View) -> Result<View, String> {
+        if x.strides[2] == x.shape[3] { Ok(x.clone()) } else { self.without_gaps(x.clone()) }
+    }
+
+    pub(super) fn rotary(&mut self, result: ValueId, op: &Rotary) -> Result<(), String> {
+        let x = self.view(op.x)?;
+        let x = if x.rows().is_some() { x } else { self.without_gaps(x)? };
+        let (cos, sin) = (self.whole(op.cos)?, self.whole(op.sin)?);
+        let result = self.result(result)?;
+        let [batch, length, features] = [0, 1, 2].map(|axis| x.shape[axis]);
+        let source = Source::new(ROTARY, "rotary")
+            .with("T", named(x.dtype)?)
+            .with("INTERLEAVED", u8::from(op.interleaved.0));
+        let arguments = vec![
+            Argument::At(result.place),
+            Argument::At(x.place),
+            Argument::At(cos.place),
+            Argument::At(sin.place),
+            Argument::int(batch)?,
+            Argument::int(length)?,
+            Argument::int(op.heads)?,
+            Argument::int(features / op.heads)?,
+            Argument::int(cos.shape[2])?,
+            Argument::long(x.rows().unwrap_or(features)),
+            Argument::long(features),
+            Argument::int(cos.shape[0])?,
+        ];
+        self.launch(source, elements(batch * length * features)?, arguments);
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! A graph for fixed sizes as a list of steps: launches of kernels, matrix products and copies, on buffers of one arena.
+//!
+//! A value is a [`View`] of memory. Reshapes, transposes, slices and splits are views of other values and cost nothing; an
+//! operator that needs its operand without gaps has it copied.
+
+mod attention;
+mod build;
+mod elementwise;
+mod linear;
+mod movement;
+mod norms;
+mod view;
+
+use planish_ir::{AttentionKernels, Bindings, Graph, ValueId};
+
+use super::device::{Grid, Product};
+use super::memory::{self, Interval, MemoryPlan};
+use super::source::Source;
+
+pub(crate) use view::View;
+
+/// How operators become kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Few kernels: epilogues, norms in one pass, attention that never stores its scores.
+    Fused,
+    /// One kernel for each operator, and attention with its scores in memory.
+    Unfused,
+}
+
+/// What programs are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) style: Style,
+    /// What the device has for attention.
+    pub(crate) attention: AttentionKernels,
+}
+
+impl Target {
+    /// For a device of so many multiprocessors.
+    pub(crate) fn new(style: Style, multiprocessors: usize) -> Self {
+        let attention = AttentionKernels {
+            largest_head: 256,
+            split_rows: 16,
+            blocks: 2 * multiprocessors,
+            scores: 256 << 20,
+            float_scores: 64 << 20,
+        };
+        Self { style, attention }
+    }
+}
+
+/// Memory that a step works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Base {
+    /// A buffer of the arena.
+    Buffer(usize),
+    /// A weight.
+    Weight(ValueId),
+    /// An input of the graph, by its place.
+    Input(usize),
+    /// An output of the graph, by its place.
+    Output(usize),
+    /// The constants of the program.
+    Constants,
+}
+
+/// A place in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) base: Base,
+    /// Bytes behind the begin of the memory.
+    pub(crate) offset: usize,
+}
+
+/// The value of a kernel's parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// An address.
+    At(Place),
+    /// No address.
+    Null,
+    /// A number or a structure as it lies in memory.
+    Value(Vec<u64>),
+}
+
+impl Argument {
+    pub(crate) fn int(value: usize) -> Result<Self, String> {
+        i32::try_from(value).map(|v| Self::Value(vec![u64::from(v.cast_unsigned())])).map_err(|_| too_large(value))
+    }
+
+    pub(crate) fn long(value: usize) -> Self {
+        Self::Value(vec![value as u64])
+    }
+
+    pub(crate) fn float(value: f64) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "kernels take float32")]
+        Self::Value(vec![u64::from((value as f32).to_bits())])
+    }
+
+    pub(crate) fn optional(place: Option<Place>) -> Self {
+        place.map_or(Self::Null, Self::At)
+    }
+}
+
+pub(crate) fn too_large(size: usize) -> String {
+    format!("a size of {size} does not fit the kernels' 32 bits")
+}
+
+/// What a device is given.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    Launch(Launch),
+    Multiply(Product<Place>),
+    Copy { to: Place, from: Place, bytes: usize },
+}
+
+/// The launch of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Launch {
+    /// The place of the kernel in [`Program::kernels`].
+    pub(crate) kernel: usize,
+    pub(crate) grid: Grid,
+    pub(crate) arguments: Vec<Argument>,
+}
+
+/// A result of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) name: String,
+    pub(crate) dtype: planish_ir::DType,
+    pub(crate) shape: Vec<usize>,
+    /// For keys or values of a cache: where they are.
+    pub(crate) cache: Option<Continued>,
+}
+
+/// The memory of an output with the keys or values of a cache, [batch, heads, keys, size].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Continued {
+    /// The input whose memory it is, by its place; memory of its own where absent.
+    pub(crate) input: Option<usize>,
+    /// The keys that the memory has room for.
+    pub(crate) capacity: usize,
+}
+
+/// A graph for fixed sizes.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) kernels: Vec<Source>,
+    pub(crate) steps: Vec<Step>,
+    /// What each step computes: the place of the node in the graph's order of needed nodes.
+    pub(crate) nodes: Vec<usize>,
+    /// The sizes of the buffers, in bytes, and when they are needed.
+    pub(crate) intervals: Vec<Interval>,
+    pub(crate) memory: MemoryPlan,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) constants: Vec<u8>,
+    /// What the picker said of each attention.
+    pub(crate) attentions: Vec<String>,
+}
+
+/// How caches lie in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Caches {
+    /// For each input, by its place, the room of its memory, where it has more than its keys.
+    pub(crate) room: Vec<Option<Room>>,
+    /// The keys that the memory of a cache that is copied has room for beyond its own.
+    pub(crate) reserve: usize,
+}
+
+/// The room of the memory of keys or values, [batch, heads, keys, size].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Room {
+    /// The keys that there is room for.
+    pub(crate) capacity: usize,
+    /// Whether the room behind the keys is free, so that new keys may go there.
+    pub(crate) free: bool,
+}
+
+impl Program {
+    /// The steps for a graph whose symbols stand for `bindings`.
+    ///
+    /// # Errors
+    /// When there is no kernel for an operator, or a size is too large.
+    pub(crate) fn new(graph: &Graph, bindings: &Bindings, target: Target, caches: &Caches) -> Result<Self, String> {
+        build::build(graph, bindings, target, caches)
+    }
+}
+
+/// When the steps need each buffer.
+fn intervals(steps: &[Step], sizes: &[usize]) -> Vec<Interval> {
+    let mut intervals: Vec<Interval> =
+        sizes.iter().map(|&bytes| Interval { bytes, first: usize::MAX, last: 0 }).collect();
+    for (at, step) in steps.iter().enumerate() {
+        visit(step, &mut |place| {
+            if let Base::Buffer(buffer) = place.base {
+                let interval = &mut intervals[buffer];
+                interval.first = interval.first.min(at);
+                interval.last = at;
+            }
+        });
+    }
+    for interval in &mut intervals {
+        // No step needs it.
+        if interval.first == usize::MAX {
+            *interval = Interval { bytes: 0, first: 0, last: 0 };
+        }
+    }
+    intervals
+}
+
+/// Calls `f` on each place that a step works on.
+fn visit(step: &Step, f: &mut dyn FnMut(Place)) {
+    match step {
+        Step::Launch(launch) => launch.arguments.iter().for_each(|argument| {
+            if let Argument::At(place) = argument {
+                f(*place);
+            }
+        }),
+        Step::Multiply(product) => {
+            [product.a.at, product.b.at, product.d.at].into_iter().chain(product.c).chain(product.bias).for_each(f);
+        }
+        Step::Copy { to, from, .. } => [*to, *from].into_iter().for_each(f),
+    }
+}
+
+/// Plans the arena of steps.
+fn planned(steps: &[Step], sizes: &[usize]) -> (Vec<Interval>, MemoryPlan) {
+    let intervals = intervals(steps, sizes);
+    let memory = memory::plan(&intervals);
+    (intervals, memory)
+}

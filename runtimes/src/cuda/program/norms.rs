@@ -1,0 +1,123 @@
+//! Softmax and norms.
+
+use planish_ir::ops::{LayerNorm, RmsNorm};
+use planish_ir::ValueId;
+
+use super::build::Builder;
+use super::elementwise::{grid_of, named};
+use super::{Argument, Place};
+use crate::cuda::source::{NORM, SOFTMAX, Source};
+
+/// Rows that a block of warps works on.
+const ROWS: usize = 4;
+/// The most elements of a row that a thread keeps in registers.
+const VALUES: usize = 32;
+
+/// A norm and what is computed in front of it.
+pub(super) struct Norm {
+    pub(super) rms: bool,
+    pub(super) x: Place,
+    pub(super) residual: Option<Place>,
+    pub(super) bias: Option<Place>,
+    pub(super) weight: Place,
+    pub(super) norm_bias: Option<Place>,
+    pub(super) eps: f64,
+    /// Where the sum of `x`, the bias and the residual goes, if it is needed.
+    pub(super) sum: Option<Place>,
+}
+
+/// How threads share the rows of a norm: whether a warp has a row, and the elements that a thread keeps.
+pub(super) fn norm_shape(columns: usize) -> (bool, usize) {
+    let by_warp = columns <= 32 * VALUES;
+    let values = columns.div_ceil(if by_warp { 32 } else { 256 }).next_power_of_two();
+    (by_warp, if values <= VALUES { values } else { 0 })
+}
+
+impl Builder<'_> {
+    pub(super) fn softmax(&mut self, result: ValueId, x: ValueId) -> Result<(), String> {
+        let x = self.whole(x)?;
+        let result = self.result(result)?;
+        let columns = x.shape.last().copied().unwrap_or(1);
+        self.softmax_rows(result.place, x.place, x.elements().checked_div(columns).unwrap_or(0), columns, named(x.dtype)?)
+    }
+
+    pub(super) fn softmax_rows(
+        &mut self,
+        to: Place,
+        from: Place,
+        rows: usize,
+        columns: usize,
+        dtype: &str,
+    ) -> Result<(), String> {
+        let lane = columns.div_ceil(32).next_power_of_two();
+        let lane = if lane <= VALUES { lane } else { 0 };
+        let source = Source::new(SOFTMAX, "softmax").with("T", dtype).with("COLUMNS_PER_LANE", lane);
+        let arguments = vec![Argument::At(to), Argument::At(from), Argument::long(rows), Argument::int(columns)?];
+        let grid = if lane > 0 { grid_of([rows.div_ceil(ROWS), 1, 1], 128)? } else { grid_of([rows, 1, 1], 256)? };
+        self.launch(source, grid, arguments);
+        Ok(())
+    }
+
+    pub(super) fn layer_norm(&mut self, result: ValueId, op: &LayerNorm) -> Result<(), String> {
+        let norm_bias = op.bias.map(|bias| self.whole(bias)).transpose()?.map(|bias| bias.place);
+        self.plain_norm(result, op.x, op.weight, norm_bias, op.eps.0, false)
+    }
+
+    pub(super) fn rms_norm(&mut self, result: ValueId, op: &RmsNorm) -> Result<(), String> {
+        self.plain_norm(result, op.x, op.weight, None, op.eps.0, true)
+    }
+
+    fn plain_norm(
+        &mut self,
+        result: ValueId,
+        x: ValueId,
+        weight: ValueId,
+        norm_bias: Option<Place>,
+        eps: f64,
+        rms: bool,
+    ) -> Result<(), String> {
+        let (x, weight) = (self.whole(x)?, self.whole(weight)?);
+        let result = self.result(result)?;
+        let columns = weight.elements();
+        let norm = Norm { rms, x: x.place, residual: None, bias: None, weight: weight.place, norm_bias, eps, sum: None };
+        let rows = x.elements().checked_div(columns).unwrap_or(0);
+        self.norm(result.place, &norm, rows, columns, named(x.dtype)?)
+    }
+
+    /// A norm of rows, with what is added in front of it.
+    pub(super) fn norm(
+        &mut self,
+        to: Place,
+        norm: &Norm,
+        rows: usize,
+        columns: usize,
+        dtype: &str,
+    ) -> Result<(), String> {
+        let (by_warp, values) = norm_shape(columns);
+        let flag = |there: bool| u8::from(there);
+        let source = Source::new(NORM, "norm")
+            .with("T", dtype)
+            .with("RMS", flag(norm.rms))
+            .with("RESIDUAL", flag(norm.residual.is_some()))
+            .with("BIAS", flag(norm.bias.is_some()))
+            .with("NORM_BIAS", flag(norm.norm_bias.is_some()))
+            .with("SUM", flag(norm.sum.is_some()))
+            .with("VALUES", values)
+            .with("WARP", flag(by_warp));
+        let arguments = vec![
+            Argument::At(to),
+            Argument::optional(norm.sum),
+            Argument::At(norm.x),
+            Argument::optional(norm.residual),
+            Argument::optional(norm.bias),
+            Argument::At(norm.weight),
+            Argument::optional(norm.norm_bias),
+            Argument::long(rows),
+            Argument::int(columns)?,
+            Argument::float(norm.eps),
+        ];
+        let grid = if by_warp { grid_of([rows.div_ceil(ROWS), 1, 1], 128)? } else { grid_of([rows, 1, 1], 256)? };
+        self.launch(source, grid, arguments);
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! A graph that is loaded on a device.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use planish_eval::{Tensor, bind_types};
+use planish_ir::{Graph, TensorType};
+
+use super::device::{Buffer, Device, KernelId, Recording};
+use super::program::{Argument, Base, Caches, Place, Program, Room, Step, Target};
+use super::tensor::{Cache, DeviceTensor};
+use super::weights::Weights;
+use crate::api::in_order;
+use crate::value::Kept;
+use crate::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
+
+/// The programs that are kept: those of the last shapes.
+const PROGRAMS: usize = 32;
+/// The fewest keys that a cache gets room for when it is copied.
+const RESERVE: usize = 64;
+
+/// A loaded graph.
+pub(super) struct GraphSession {
+    pub(super) runtime: &'static str,
+    model: String,
+    graph: Graph,
+    target: Target,
+    device: Arc<dyn Device>,
+    weights: Weights,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    programs: VecDeque<(Shapes, Rc<Prepared>)>,
+    /// The memory of the buffers of all programs that are not bound.
+    arena: Option<Buffer>,
+    bound: Option<Bound>,
+    /// Whether bound runs are recorded.
+    record: bool,
+}
+
+/// What a program is made for.
+type Shapes = (Vec<Vec<usize>>, Caches);
+
+/// A program whose kernels are compiled.
+struct Prepared {
+    program: Program,
+    kernels: Vec<KernelId>,
+    constants: Option<Buffer>,
+}
+
+/// What `run_bound` runs.
+struct Bound {
+    prepared: Rc<Prepared>,
+    inputs: Vec<DeviceTensor>,
+    outputs: Vec<DeviceTensor>,
+    arena: Buffer,
+    recording: Option<Box<dyn Recording>>,
+}
+
+/// The addresses of a run.
+struct Addresses<'a> {
+    prepared: &'a Prepared,
+    weights: &'a Weights,
+    inputs: &'a [&'a DeviceTensor],
+    outputs: &'a [DeviceTensor],
+    arena: u64,
+}
+
+impl Addresses<'_> {
+    fn of(&self, place: Place) -> u64 {
+        let start = match place.base {
+            Base::Buffer(buffer) => self.arena + self.prepared.program.memory.offsets[buffer] as u64,
+            Base::Weight(value) => self.weights.address(value),
+            Base::Input(input) => self.inputs[input].memory.address(),
+            Base::Output(output) => self.outputs[output].memory.address(),
+            Base::Constants => self.prepared.constants.as_ref().map_or(0, |memory| memory.address()),
+        };
+        start + place.offset as u64
+    }
+
+    /// Gives all steps to the device.
+    fn run(&self, device: &dyn Device) -> Result<(), String> {
+        for step in &self.prepared.program.steps {
+            match step {
+                Step::Launch(launch) => {
+                    let addresses: Vec<u64> = launch
+                        .arguments
+                        .iter()
+                        .map(|argument| match argument {
+                            Argument::At(place) => self.of(*place),
+                            Argument::Null | Argument::Value(_) => 0,
+                        })
+                        .collect();
+                    let arguments: Vec<&[u64]> = launch
+                        .arguments
+                        .iter()
+                        .zip(&addresses)
+                        .map(|(argument, address)| match argument {
+                            Argument::Value(words) => words.as_slice(),
+                            _ => std::slice::from_ref(address),
+                        })
+                        .collect();
+                    device.launch(self.prepared.kernels[launch.kernel], launch.grid, &arguments)?;
+                }
+                Step::Multiply(product) => device.multiply(&product.map(|place| self.of(place)))?,
+                Step::Copy { to, from, bytes } => device.copy(self.of(*to), self.of(*from), *bytes)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GraphSession {
+    /// Loads a graph.
+    ///
+    /// # Errors
+    /// When a weight cannot be read, or the device fails.
+    pub(super) fn load(
+        runtime: &'static str,
+        model: String,
+        graph: Graph,
+        device: Arc<dyn Device>,
+        target: Target,
+        record: bool,
+    ) -> Result<Self, RuntimeError> {
+        let failed = |reason| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
+        let weights = Weights::load(device.as_ref(), &graph).map_err(failed)?;
+        let port = |name: &str, ty: &TensorType| Port { name: name.to_owned(), ty: ty.clone() };
+        let inputs = graph.inputs().iter().map(|&id| port(&graph.value(id).name, graph.ty(id))).collect();
+        let outputs = graph.outputs().iter().map(|output| port(&output.name, graph.ty(output.value))).collect();
+        Ok(Self {
+            runtime,
+            model,
+            graph,
+            target,
+            device,
+            weights,
+            inputs,
+            outputs,
+            programs: VecDeque::new(),
+            arena: None,
+            bound: None,
+            record,
+        })
+    }
+
+    fn failed(&self, action: &'static str, reason: impl ToString) -> RuntimeError {
+        RuntimeError::Failed { runtime: self.runtime, action, model: self.model.clone(), reason: reason.to_string() }
+    }
+
+    /// The program for inputs, whose caches get room for more keys with a `reserve`.
+    fn prepared(&mut self, inputs: &[&DeviceTensor], reserve: bool) -> Result<Rc<Prepared>, String> {
+        let room = |tensor: &&DeviceTensor| {
+            let cache = tensor.cache.as_ref()?;
+            Some(Room { capacity: cache.capacity, free: cache.is_free_behind(tensor.shape[2]) })
+        };
+        let longest = inputs.iter().flat_map(|tensor| &tensor.shape).max().copied().unwrap_or(0);
+        let reserve = if reserve { RESERVE.max(longest / 2) } else { 0 };
+        let caches = Caches { room: inputs.iter().map(room).collect(), reserve };
+        let shapes = (inputs.iter().map(|tensor| tensor.shape.clone()).collect(), caches);
+        if let Some((_, prepared)) = self.programs.iter().find(|(other, _)| *other == shapes) {
+            return Ok(prepared.clone());
+        }
+        let of = |tensor: &DeviceTensor| {
+            let dims = tensor.shape.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX));
+            TensorType::new(tensor.dtype, planish_ir::Shape::of(&dims.collect::<Vec<_>>()))
+        };
+        let given = self.inputs.iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), &port.ty, of(tensor)));
+        let bindings = bind_types(&self.graph, &given.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+        let program = Program::new(&self.graph, &bindings, self.target, &shapes.1)?;
+        let kernels = self.device.prepare(&program.kernels)?;
+        let constants = match program.constants.as_slice() {
+            [] => None,
+            bytes => {
+                let memory = self.device.allocate(bytes.len())?;
+                self.device.upload(memory.address(), bytes)?;
+                Some(memory)
+            }
+        };
+        let prepared = Rc::new(Prepared { program, kernels, constants });
+        self.programs.push_front((shapes, prepared.clone()));
+        self.programs.truncate(PROGRAMS);
+        Ok(prepared)
+    }
+
+    /// Memory for the buffers of a program.
+    fn arena(&mut self, bytes: usize) -> Result<Buffer, String> {
+        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.bytes() >= bytes) {
+            return Ok(arena.clone());
+        }
+        // The device frees memory in the order of its work.
+        self.arena = None;
+        let arena = self.device.allocate(bytes)?;
+        self.arena = Some(arena.clone());
+        Ok(arena)
+    }
+
+    /// Memory for the outputs of a program.
+    fn outputs_for(&self, prepared: &Prepared, inputs: &[&DeviceTensor]) -> Result<Vec<DeviceTensor>, String> {
+        let outputs = prepared.program.outputs.iter().map(|output| {
+            let shared = output.cache.as_ref().and_then(|cache| cache.input);
+            if let Some(input) = shared {
+                let input = inputs[input];
+                let cache = input.cache.clone();
+                if let Some(cache) = &cache {
+                    cache.filled.store(output.shape[2], Ordering::Relaxed);
+                }
+                return Ok(DeviceTensor { shape: output.shape.clone(), cache, ..input.clone() });
+            }
+            let cache = output.cache.as_ref().map(|cache| Cache::new(cache.capacity, output.shape[2]));
+            let keys = |at: usize, size: usize| match &cache {
+                Some(cache) if at == 2 => cache.capacity,
+                _ => size,
+            };
+            let elements: usize = output.shape.iter().enumerate().map(|(at, size)| keys(at, *size)).product();
+            let memory = self.device.allocate(elements * output.dtype.size())?;
+            let (dtype, shape) = (output.dtype, output.shape.clone());
+            Ok(DeviceTensor { device: self.device.clone(), dtype, shape, memory, cache })
+        });
+        outputs.collect()
+    }
+
+    /// Runs the graph.
+    fn outputs_of(&mut self, inputs: &[&DeviceTensor], reserve: bool) -> Result<Vec<(String, DeviceTensor)>, String> {
+        let prepared = self.prepared(inputs, reserve)?;
+        let arena = self.arena(prepared.program.memory.peak)?;
+        let outputs = self.outputs_for(&prepared, inputs)?;
+        let addresses =
+            Addresses { prepared: &prepared, weights: &self.weights, inputs, outputs: &outputs, arena: arena.address() };
+        addresses.run(self.device.as_ref())?;
+        self.device.wait()?;
+        Ok(prepared.program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect())
+    }
+
+    fn copies(&self, inputs: &[&Tensor]) -> Result<Vec<DeviceTensor>, RuntimeError> {
+        let copies = inputs.iter().map(|tensor| DeviceTensor::upload(&self.device, tensor)).collect::<Result<_, _>>();
+        copies.map_err(|reason| self.failed("bind inputs of", reason))
+    }
+
+    /// Gives the bound run to the device.
+    fn launch(&self, bound: &Bound) -> Result<(), String> {
+        if let Some(recording) = &bound.recording {
+            return recording.replay();
+        }
+        let inputs: Vec<&DeviceTensor> = bound.inputs.iter().collect();
+        Addresses {
+            prepared: &bound.prepared,
+            weights: &self.weights,
+            inputs: &inputs,
+            outputs: &bound.outputs,
+            arena: bound.arena.address(),
+        }
+        .run(self.device.as_ref())
+    }
+
+    fn bound(&mut self, inputs: Vec<DeviceTensor>) -> Result<Bound, String> {
+        let views: Vec<&DeviceTensor> = inputs.iter().collect();
+        let prepared = self.prepared(&views, false)?;
+        let arena = self.arena(prepared.program.memory.peak)?;
+        let outputs = self.outputs_for(&prepared, &views)?;
+        let mut bound = Bound { prepared, inputs, outputs, arena, recording: None };
+        // A run before the recording chooses the algorithms of products.
+        self.launch(&bound)?;
+        self.device.wait()?;
+        if self.record {
+            let recording = self.device.record(&mut || self.launch(&bound))?;
+            bound.recording = recording;
+        }
+        Ok(bound)
+    }
+
+    /// Runs once on what is bound, and takes the times.
+    fn measure(&self, bound: &Bound, transfers: bool) -> Result<Option<DeviceTimes>, String> {
+        let Some(begin) = self.device.event()? else {
+            self.launch(bound)?;
+            self.device.wait()?;
+            return Ok(None);
+        };
+        let event = || self.device.event()?.ok_or_else(|| "the device has no clock".to_owned());
+        let copied = |from: &[DeviceTensor]| from.iter().map(DeviceTensor::to_bytes).collect::<Result<Vec<_>, _>>();
+        let host = if transfers { copied(&bound.inputs)? } else { Vec::new() };
+        let begin = if transfers { event()? } else { begin };
+        for (tensor, bytes) in bound.inputs.iter().zip(&host) {
+            self.device.upload(tensor.memory.address(), bytes)?;
+        }
+        let taken = event()?;
+        let start = Instant::now();
+        self.launch(bound)?;
+        let enqueue = start.elapsed();
+        let computed = event()?;
+        if transfers {
+            copied(&bound.outputs)?;
+        }
+        let end = event()?;
+        let between = |a: &dyn super::device::Event, b: &dyn super::device::Event| b.since(a);
+        let compute = between(taken.as_ref(), computed.as_ref())?;
+        let transfer = |time: Result<Duration, String>| if transfers { time.map(Some) } else { Ok(None) };
+        Ok(Some(DeviceTimes {
+            enqueue,
+            compute,
+            to_device: transfer(between(begin.as_ref(), taken.as_ref()))?,
+            to_host: transfer(between(computed.as_ref(), end.as_ref()))?,
+            graph: bound.recording.is_some(),
+        }))
+    }
+}
+
+impl Session for GraphSession {
+    fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        let copies = self.copies(&ordered)?;
+        let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>(), false);
+        let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
+        let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
+            Some(tensor) => Ok((name, tensor)),
+            None => Err(self.failed("run", format!("the output `{name}` cannot be read"))),
+        };
+        outputs.into_iter().map(tensor).collect()
+    }
+
+    fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
+        let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        let mut values = Vec::with_capacity(ordered.len());
+        for value in ordered {
+            values.push(match &value.0 {
+                Kept::Cuda(kept) => kept.clone(),
+                Kept::Tensor(tensor) => self.copies(&[tensor])?.remove(0),
+                _ => return Err(self.failed("bind inputs of", "a value of another runtime was given")),
+            });
+        }
+        let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>(), true);
+        let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
+        Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Cuda(value)))).collect())
+    }
+
+    fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
+        self.bound = None;
+        let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        let copies = self.copies(&ordered)?;
+        let bound = self.bound(copies).map_err(|reason| self.failed("run", reason))?;
+        self.bound = Some(bound);
+        Ok(())
+    }
+
+    fn run_bound(&mut self) -> Result<(), RuntimeError> {
+        let bound = self.bound.as_ref().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
+        self.launch(bound).and_then(|()| self.device.wait()).map_err(|reason| self.failed("run", reason))
+    }
+
+    fn time_bound(&mut self, transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {
+        let bound = self.bound.as_ref().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
+        self.measure(bound, transfers).map_err(|reason| self.failed("run", reason))
+    }
+}

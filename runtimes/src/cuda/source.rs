@@ -1,0 +1,86 @@
+//! The sources of kernels: files of this folder, specialised by macros.
+
+use std::fmt;
+
+use planish_ir::DType;
+
+/// The text in front of every file.
+const COMMON: &str = include_str!("kernels/common.cuh");
+
+/// A file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct File {
+    /// Its name without `.cu`.
+    pub(crate) name: &'static str,
+    text: &'static str,
+}
+
+macro_rules! files {
+    ($($constant:ident = $name:literal;)*) => {
+        $(pub(crate) const $constant: File = File { name: $name, text: include_str!(concat!("kernels/", $name, ".cu")) };)*
+        #[cfg(test)]
+        const FILES: &[File] = &[$($constant),*];
+    };
+}
+
+files! {
+    DECODE = "decode";
+    ELEMENTWISE = "elementwise";
+    FLASH = "flash";
+    FLASH_FLOAT = "flash_float";
+    GATHER = "gather";
+    NORM = "norm";
+    REDUCE = "reduce";
+    ROTARY = "rotary";
+    SCAN = "scan";
+    SCORES = "scores";
+    SOFTMAX = "softmax";
+}
+
+/// A kernel: a function of a file with its macros.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Source {
+    pub(crate) file: File,
+    /// The name of the function.
+    pub(crate) kernel: &'static str,
+    /// The macros and what they stand for.
+    pub(crate) macros: Vec<(&'static str, String)>,
+}
+
+impl Source {
+    pub(crate) fn new(file: File, kernel: &'static str) -> Self {
+        Self { file, kernel, macros: Vec::new() }
+    }
+
+    /// With a macro.
+    pub(crate) fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.macros.push((name, value.to_string()));
+        self
+    }
+
+    /// The whole text. The macros are part of it, so that it alone says what is compiled.
+    pub(crate) fn text(&self) -> String {
+        let macros: String = self.macros.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
+        format!("{macros}{COMMON}\n#line 1 \"{}.cu\"\n{}", self.file.name, self.file.text)
+    }
+}
+
+/// What kernels call an element type; `None` where they do not have it.
+pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::F32 => "float",
+        DType::F16 => "half_t",
+        DType::Bf16 => "bf16_t",
+        DType::F64 => "double",
+        DType::Bool => "bool",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::I16 => "short",
+        DType::U16 => "unsigned short",
+        DType::I32 => "int",
+        DType::U32 => "unsigned",
+        DType::I64 => "long long",
+        DType::U64 => "unsigned long long",
+        _ => return None,
+    })
+}

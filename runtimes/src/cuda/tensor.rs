@@ -1,0 +1,107 @@
+//! Tensors in the memory of a device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use planish_eval::Tensor;
+use planish_ir::DType;
+
+use super::device::{Buffer, Device};
+
+/// A tensor in the memory of a device, without gaps but for the room behind the keys of a cache.
+#[derive(Clone)]
+pub(crate) struct DeviceTensor {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<usize>,
+    pub(super) memory: Buffer,
+    pub(super) cache: Option<Cache>,
+}
+
+/// The memory of keys or values, [batch, heads, keys, size], with room for more.
+#[derive(Clone)]
+pub(super) struct Cache {
+    /// The keys that there is room for.
+    pub(super) capacity: usize,
+    /// The keys that are in the memory. Tensors that share it have fewer or as many; only one with as many can be
+    /// continued in place.
+    pub(super) filled: Arc<AtomicUsize>,
+}
+
+impl Cache {
+    pub(super) fn new(capacity: usize, keys: usize) -> Self {
+        Self { capacity, filled: Arc::new(AtomicUsize::new(keys)) }
+    }
+
+    /// Whether no tensor has keys behind these.
+    pub(super) fn is_free_behind(&self, keys: usize) -> bool {
+        self.filled.load(Ordering::Relaxed) == keys
+    }
+}
+
+impl DeviceTensor {
+    /// A copy of a tensor.
+    pub(super) fn upload(device: &Arc<dyn Device>, tensor: &Tensor) -> Result<Self, String> {
+        let bytes = tensor.to_bytes();
+        let memory = device.allocate(bytes.len())?;
+        device.upload(memory.address(), &bytes)?;
+        let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
+        Ok(Self { device: device.clone(), dtype, shape, memory, cache: None })
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The bytes of each piece that has no gaps, and from one to the next.
+    fn pieces(&self) -> (usize, usize, usize) {
+        let all = self.shape.iter().product::<usize>() * self.dtype.size();
+        match (&self.cache, &self.shape[..]) {
+            (Some(cache), [batch, heads, keys, size]) if all > 0 => {
+                let row = size * self.dtype.size();
+                (batch * heads, keys * row, cache.capacity * row)
+            }
+            _ => (1, all, all),
+        }
+    }
+
+    /// A copy in the host's memory, when all work that was given is done.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, String> {
+        let (count, bytes, step) = self.pieces();
+        let mut out = vec![0; count * bytes];
+        if bytes > 0 {
+            for (at, piece) in out.chunks_exact_mut(bytes).enumerate() {
+                self.device.download(self.memory.address() + (at * step) as u64, piece)?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// As [`Self::to_bytes`], as a tensor.
+    pub(crate) fn to_tensor(&self) -> Option<Tensor> {
+        Tensor::from_bytes(self.dtype, self.shape.clone(), &self.to_bytes().ok()?)
+    }
+
+    /// Some of the outermost slices; `None` where there is no such slice or no memory.
+    pub(crate) fn take_rows(&self, rows: &[usize]) -> Option<Self> {
+        let (count, sizes) = self.shape.split_first()?;
+        if rows.iter().any(|row| row >= count) {
+            return None;
+        }
+        let (pieces, bytes, step) = self.pieces();
+        // The room behind keys is taken along.
+        let slice = if self.cache.is_some() { pieces * step } else { bytes }.checked_div(*count)?;
+        let memory = self.device.allocate(slice * rows.len()).ok()?;
+        for (to, from) in rows.iter().enumerate() {
+            let [to, from] = [(memory.address(), to), (self.memory.address(), *from)].map(|(a, row)| a + (row * slice) as u64);
+            self.device.copy(to, from, slice).ok()?;
+        }
+        let shape = [&[rows.len()], sizes].concat();
+        let cache = self.cache.as_ref().map(|cache| Cache::new(cache.capacity, self.shape[2]));
+        Some(Self { device: self.device.clone(), dtype: self.dtype, shape, memory, cache })
+    }
+}
