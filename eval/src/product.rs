@@ -93,18 +93,38 @@ pub(crate) enum Stored {
 pub(crate) fn multiply_rounded<T: Float>(
     [n, k]: [usize; 2],
     a: &[T],
-    (b, stored): (&[T], Stored),
+    b: (&[T], Stored),
     bias: Option<&[T]>,
     out: &mut [T],
+) {
+    multiply_finished([n, k], a, b, out, |_, column, sums| {
+        if let Some(bias) = bias {
+            sums.iter_mut().zip(&bias[column..]).for_each(|(sum, b)| *sum += b.widen());
+        }
+    });
+}
+
+/// `finish(a * b)`, row-major [m, n]. `finish` changes sums of a row, given the row and the first column; after it, each
+/// element is rounded once.
+pub(crate) fn multiply_finished<T: Float>(
+    [n, k]: [usize; 2],
+    a: &[T],
+    (b, stored): (&[T], Stored),
+    out: &mut [T],
+    finish: impl Fn(usize, usize, &mut [f64]) + Sync,
 ) {
     if out.is_empty() {
         return;
     }
     if k == 0 {
-        let zeros = vec![T::default(); n];
-        return out.chunks_mut(n).for_each(|row| row.copy_from_slice(bias.unwrap_or(&zeros)));
+        for (row, out) in out.chunks_mut(n).enumerate() {
+            let mut sums = vec![0.0; n];
+            finish(row, 0, &mut sums);
+            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::narrow(sum));
+        }
+        return;
     }
-    for (a, out) in a.chunks(ROWS * k).zip(out.chunks_mut(ROWS * n)) {
+    for (block, (a, out)) in a.chunks(ROWS * k).zip(out.chunks_mut(ROWS * n)).enumerate() {
         let rows = widen(a);
         let panels: Vec<Vec<T>> = (0..n.div_ceil(COLUMNS))
             .into_par_iter()
@@ -122,10 +142,8 @@ pub(crate) fn multiply_rounded<T: Float>(
                     Stored::RowMajor => Matrix::new(&columns, k, width),
                 };
                 let mut product = multiply(Matrix::new(&rows, a.len() / k, k), right);
-                if let Some(bias) = bias {
-                    for row in product.chunks_mut(width) {
-                        row.iter_mut().zip(&bias[first..]).for_each(|(sum, b)| *sum += b.widen());
-                    }
+                for (row, sums) in product.chunks_mut(width).enumerate() {
+                    finish(block * ROWS + row, first, sums);
                 }
                 product.into_iter().map(T::narrow).collect()
             })

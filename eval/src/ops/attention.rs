@@ -70,15 +70,26 @@ impl<T: Float> Heads<T> {
 /// The past followed by what is new, split into heads.
 fn heads<T: Float>(call: &Call<'_>, new: ValueId, past: Option<ValueId>, heads: usize) -> Result<Heads<T>, String> {
     let new = call.operand(new);
+    let past = past.map(|past| call.operand(past));
+    let (elements, [length, size]) = appended(past, new, T::of(new)?, heads)?;
+    Ok(Heads { elements, length, size })
+}
+
+/// The past followed by what is new, of these elements, as caches hold them; and the length and the size of a head.
+pub(super) fn appended<T: Float>(
+    past: Option<&Tensor>,
+    new: &Tensor,
+    elements: &[T],
+    heads: usize,
+) -> Result<(Vec<T>, [usize; 2]), String> {
     let split = new.shape().len() == 4;
     let (length, size) = match *new.shape() {
         [_, _, length, size] => (length, size),
         _ => (new.shape()[1], new.shape()[2] / heads),
     };
-    let past = past.map(|past| call.operand(past));
     let before = past.map_or(0, |past| past.shape()[2]);
     let (rows, past) = (new.shape()[0], past.map(T::of).transpose()?.unwrap_or_default());
-    let new = T::of(new)?;
+    let new = elements;
     let mut elements = Vec::with_capacity(past.len() + new.len());
     for at in 0..rows * heads {
         elements.extend_from_slice(&past[at * before * size..][..before * size]);
@@ -91,7 +102,7 @@ fn heads<T: Float>(call: &Call<'_>, new: ValueId, past: Option<ValueId>, heads: 
             elements.extend_from_slice(&new[((row * length + token) * heads + head) * size..][..size]);
         }
     }
-    Ok(Heads { elements, length: before + length, size })
+    Ok((elements, [before + length, size]))
 }
 
 /// What is added to scores, by its strides over [batch, heads, queries, keys].

@@ -19,6 +19,11 @@ impl Kernel for Embedding {
     }
 }
 
+/// Rows of a table.
+pub(super) fn embedding(table: &Tensor, ids: &Tensor) -> Result<Data, String> {
+    gather(table, ids, "ids", 0, false)?.pop().ok_or_else(|| "gave nothing".to_owned())
+}
+
 /// Slices of `x` along an axis; `name` is the operand that `indices` are, which count from the end where they are
 /// negative and may be.
 fn gather(x: &Tensor, indices: &Tensor, name: &str, axis: usize, from_end: bool) -> Result<Vec<Data>, String> {

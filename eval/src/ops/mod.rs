@@ -7,6 +7,7 @@
 mod attention;
 mod elementwise;
 mod foreign;
+mod fused;
 mod gather;
 mod linear;
 mod movement;
@@ -146,6 +147,11 @@ fn kernel(op: &Op) -> Result<&dyn Kernel, String> {
         Op::Rotary(p) => p,
         Op::RmsNorm(p) => p,
         Op::FakeQuantize(p) => p,
+        Op::FusedLinear(p) => p,
+        Op::Gated(p) => p,
+        Op::AddNorm(p) => p,
+        Op::EmbeddingNorm(p) => p,
+        Op::RotaryAppend(p) => p,
         Op::Foreign(_) => return Err("it passes through".to_owned()),
     })
 }
@@ -181,6 +187,11 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         | Op::Rotary(_)
         | Op::RmsNorm(_)
         | Op::FakeQuantize(_)
+        | Op::FusedLinear(_)
+        | Op::Gated(_)
+        | Op::AddNorm(_)
+        | Op::EmbeddingNorm(_)
+        | Op::RotaryAppend(_)
         | Op::Foreign(_) => return Ok(Cow::Borrowed(op)),
     }))
 }

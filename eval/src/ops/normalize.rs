@@ -43,17 +43,20 @@ impl Kernel for LayerNorm {
             let weight = widen(T::of(call.operand(self.weight))?);
             let bias = self.bias.map(|bias| T::of(call.operand(bias)).map(widen)).transpose()?;
             let bias = bias.unwrap_or_else(|| vec![0.0; weight.len()]);
-            rows::<T>(x, |row| {
-                let n = row.len() as f64;
-                let mean = row.iter().sum::<f64>() / n;
-                row.iter_mut().for_each(|v| *v -= mean);
-                let variance = row.iter().map(|v| v * v).sum::<f64>() / n;
-                let deviation = (variance + eps).sqrt();
-                for ((v, w), b) in row.iter_mut().zip(&weight).zip(&bias) {
-                    *v = *v / deviation * w + b;
-                }
-            })
+            rows::<T>(x, |row| layer_norm(row, &weight, &bias, eps))
         })
+    }
+}
+
+/// `(x - mean) / sqrt(variance + eps) * weight + bias`, in place.
+pub(super) fn layer_norm(row: &mut [f64], weight: &[f64], bias: &[f64], eps: f64) {
+    let n = row.len() as f64;
+    let mean = row.iter().sum::<f64>() / n;
+    row.iter_mut().for_each(|v| *v -= mean);
+    let variance = row.iter().map(|v| v * v).sum::<f64>() / n;
+    let deviation = (variance + eps).sqrt();
+    for ((v, w), b) in row.iter_mut().zip(weight).zip(bias) {
+        *v = *v / deviation * w + b;
     }
 }
 
@@ -63,13 +66,16 @@ impl Kernel for RmsNorm {
         let eps = self.eps.0;
         with_type!(x.dtype(), float T => {
             let weight = widen(T::of(call.operand(self.weight))?);
-            rows::<T>(x, |row| {
-                let mean = row.iter().map(|v| v * v).sum::<f64>() / row.len() as f64;
-                let root = (mean + eps).sqrt();
-                row.iter_mut().zip(&weight).for_each(|(v, w)| *v = *v / root * w);
-            })
+            rows::<T>(x, |row| rms_norm(row, &weight, eps))
         })
     }
+}
+
+/// `x / sqrt(mean(x^2) + eps) * weight`, in place.
+pub(super) fn rms_norm(row: &mut [f64], weight: &[f64], eps: f64) {
+    let mean = row.iter().map(|v| v * v).sum::<f64>() / row.len() as f64;
+    let root = (mean + eps).sqrt();
+    row.iter_mut().zip(weight).for_each(|(v, w)| *v = *v / root * w);
 }
 
 /// A function of each row along the last axis.

@@ -1,6 +1,6 @@
 //! Elementwise functions of one tensor. Floats compute in `f64` and round once.
 
-use planish_ir::ops::{Cast, Gelu, GeluForm, Unary, UnaryKind};
+use planish_ir::ops::{Activation, Cast, Gelu, GeluForm, Unary, UnaryKind};
 use rayon::prelude::*;
 
 use super::{Call, Kernel};
@@ -26,7 +26,7 @@ impl Kernel for Unary {
             UnaryKind::Erf => floats(x, libm::erf),
             UnaryKind::Tanh => floats(x, libm::tanh),
             UnaryKind::Sigmoid => floats(x, |v| v_over_one_plus_exp(1.0, v)),
-            UnaryKind::Relu => floats(x, |v| if v < 0.0 { 0.0 } else { v }),
+            UnaryKind::Relu => floats(x, relu),
             UnaryKind::Silu => floats(x, |v| v_over_one_plus_exp(v, v)),
             UnaryKind::IsNan => Ok(x.to_f64().iter().map(|v| v.is_nan()).collect::<Vec<_>>().into()),
             UnaryKind::Not => bool::of(x).map(|v| v.iter().map(|b| !b).collect::<Vec<_>>().into()),
@@ -36,19 +36,41 @@ impl Kernel for Unary {
 }
 
 impl Kernel for Gelu {
-    /// Both formulas without the cancellation of `1 + erf` and `1 + tanh` at large negative `x`:
-    /// `1 + erf(t)` is `erfc(-t)`, and `1 + tanh(t)` is `2 / (1 + e^-2t)`.
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
         let x = call.operand(self.x);
         let data = match self.form {
-            GeluForm::Erf => floats(x, |v| v / 2.0 * libm::erfc(-v * std::f64::consts::FRAC_1_SQRT_2)),
-            GeluForm::Tanh => {
-                let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
-                floats(x, |v| v_over_one_plus_exp(v, twice * (v + 0.044715 * v * v * v)))
-            }
+            GeluForm::Erf => floats(x, gelu_erf),
+            GeluForm::Tanh => floats(x, gelu_tanh),
         };
         Ok(vec![data?])
     }
+}
+
+/// GELU without the cancellation of `1 + erf` at large negative `x`: `1 + erf(t)` is `erfc(-t)`.
+fn gelu_erf(v: f64) -> f64 {
+    v / 2.0 * libm::erfc(-v * std::f64::consts::FRAC_1_SQRT_2)
+}
+
+/// The same of `1 + tanh`: `1 + tanh(t)` is `2 / (1 + e^-2t)`.
+fn gelu_tanh(v: f64) -> f64 {
+    let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
+    v_over_one_plus_exp(v, twice * (v + 0.044715 * v * v * v))
+}
+
+/// The function of an activation.
+pub(super) fn activated(activation: Activation, v: f64) -> f64 {
+    match activation {
+        Activation::None => v,
+        Activation::GeluErf => gelu_erf(v),
+        Activation::GeluTanh => gelu_tanh(v),
+        Activation::Silu => v_over_one_plus_exp(v, v),
+        Activation::Relu => relu(v),
+    }
+}
+
+/// Not-a-number stays.
+fn relu(v: f64) -> f64 {
+    if v < 0.0 { 0.0 } else { v }
 }
 
 /// `v / (1 + e^-t)`.

@@ -10,6 +10,7 @@ mod control;
 mod einsum;
 mod elementwise;
 mod foreign;
+mod fused;
 mod gather;
 mod graph;
 mod inputs;

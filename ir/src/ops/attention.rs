@@ -13,7 +13,7 @@ payload! {
     /// al. 2023, arXiv:2305.13245). Of half types too, the softmax is computed in float32.
     ///
     /// The keys are those of the past followed by the new ones, and queries are at the positions
-    /// of the new ones. A key that the mask or causality
+    /// of the last ones. A key that the mask or causality
     /// leaves out takes no part, unless that leaves out every key of a query: such a query attends
     /// to all keys alike.
     Attention = "attention" {
@@ -41,8 +41,9 @@ payload! {
             kv_heads: Option<usize>,
             /// What scores are multiplied with before the softmax.
             scale: Real,
-            /// Whether a query leaves out the keys behind its own position; there are then as many new
-            /// keys as queries.
+            /// Whether a query leaves out the keys behind its own position. There are then as many new
+            /// keys as queries; or no fewer, where `k` has all keys as caches hold them: queries are at the
+            /// positions of the last keys.
             causal: Flag,
             /// Of the keys up to its own position, a query leaves out all but this many.
             window: Option<usize>,
@@ -80,6 +81,12 @@ impl Attention {
     #[must_use]
     pub fn kv_heads(&self) -> usize {
         self.kv_heads.unwrap_or(self.heads)
+    }
+
+    /// Whether `k` is all keys, as a cache holds them: there are no fewer than queries, as far as that is known.
+    fn keys_of_cache(&self, types: &Types<'_>, keys: &Dim) -> bool {
+        let known = keys.as_constant().zip(types.of(self.q).shape[1].as_constant());
+        types.of(self.k).shape.rank() == 4 && self.past_key.is_none() && known.is_none_or(|(keys, q)| keys >= q)
     }
 }
 
@@ -119,7 +126,7 @@ impl TypeRule for Attention {
             let fits = [q.dtype, DType::F32].contains(&bias.dtype) && broadcast(&bias.shape, &scores)? == scores;
             ensure(fits, || format!("`bias` is {bias}, expected what broadcasts to {}{scores}", q.dtype))?;
         }
-        ensure(!self.causal.0 || keys == q.shape[1], || {
+        ensure(!self.causal.0 || keys == q.shape[1] || self.keys_of_cache(types, &keys), || {
             format!("there are {} queries and {keys} new keys; causal attention has as many", q.shape[1])
         })?;
         ensure(self.softcap.is_none_or(|cap| cap.0 > 0.0), || "a softcap is positive".to_owned())?;
@@ -138,12 +145,12 @@ impl TypeRule for Attention {
     }
 }
 
-fn count(heads: usize) -> Result<Dim, String> {
+pub(super) fn count(heads: usize) -> Result<Dim, String> {
     ensure(heads > 0, || "there are no heads".to_owned())?;
     i64::try_from(heads).map(Dim::constant).map_err(|_| OVERFLOW.to_owned())
 }
 
-fn divide(features: &Dim, heads: &Dim) -> Result<Dim, String> {
+pub(super) fn divide(features: &Dim, heads: &Dim) -> Result<Dim, String> {
     let size = features.as_constant().and_then(|_| features.exact_div(heads));
     size.ok_or_else(|| format!("{heads} heads do not divide {features} features"))
 }
@@ -187,17 +194,22 @@ impl TypeRule for Rotary {
         let (x, cos, sin) = (types.of(self.x), types.of(self.cos), types.of(self.sin));
         infer::float("x", x)?;
         infer::rank("x", x, 3)?;
-        let size = divide(&x.shape[2], &count(self.heads)?)?;
-        infer::rank("cos", cos, 3)?;
-        ensure(cos == sin, || format!("`cos` is {cos} and `sin` is {sin}, expected one type"))?;
-        let fits = cos.dtype == x.dtype
-            && (cos.shape[0] == x.shape[0] || cos.shape[0] == Dim::constant(1))
-            && cos.shape[1] == x.shape[1]
-            && cos.shape[2]
-                .as_constant()
-                .zip(size.as_constant())
-                .is_some_and(|(pairs, size)| 0 < pairs && pairs <= size / 2);
-        ensure(fits, || format!("`cos` is {cos}, which does not fit `x`, {x}, in {} heads", self.heads))?;
+        rotates(x, cos, sin, self.heads)?;
         Ok(vec![x.clone()])
     }
+}
+
+/// Checks that cosines and sines are those of the positions of `x`, [batch, length, heads * size].
+pub(super) fn rotates(x: &TensorType, cos: &TensorType, sin: &TensorType, heads: usize) -> Result<(), String> {
+    let size = divide(&x.shape[2], &count(heads)?)?;
+    infer::rank("cos", cos, 3)?;
+    ensure(cos == sin, || format!("`cos` is {cos} and `sin` is {sin}, expected one type"))?;
+    let fits = cos.dtype == x.dtype
+        && (cos.shape[0] == x.shape[0] || cos.shape[0] == Dim::constant(1))
+        && cos.shape[1] == x.shape[1]
+        && cos.shape[2]
+            .as_constant()
+            .zip(size.as_constant())
+            .is_some_and(|(pairs, size)| 0 < pairs && pairs <= size / 2);
+    ensure(fits, || format!("`cos` is {cos}, which does not fit `x`, {x}, in {heads} heads"))
 }

@@ -8,6 +8,7 @@ mod arith;
 mod attention;
 mod attribute;
 mod foreign;
+mod fused;
 mod infer;
 mod nn;
 mod payload;
@@ -18,6 +19,7 @@ pub use arith::{Binary, BinaryKind, Cast, CumSum, Reduce, ReduceKind, Select, Un
 pub use attention::{Attention, Rotary};
 pub use attribute::{Attribute, Flag, Real};
 pub use foreign::{Foreign, Inner, InnerOperators, Results, Setting, Settings, Text};
+pub use fused::{Activation, AddNorm, EmbeddingNorm, FusedLinear, Gated, MAX_TABLES, NormKind, RotaryAppend};
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};
@@ -168,6 +170,16 @@ operators! {
     Rotary,
     /// Elements rounded to what codes of a quantized type stand for.
     FakeQuantize,
+    /// A linear layer with an activation and a residual.
+    FusedLinear,
+    /// The product of an activation and a tensor.
+    Gated,
+    /// The norm of a sum, and the sum.
+    AddNorm,
+    /// The norm of a sum of embeddings, and the sum.
+    EmbeddingNorm,
+    /// Rotary position embedding of queries and keys, behind what a cache holds.
+    RotaryAppend,
     /// An operator of ONNX that none of these is.
     Foreign,
 }
@@ -179,6 +191,12 @@ impl Op {
         let mut out = Vec::new();
         self.visit_operands(&mut |v| out.push(v));
         out
+    }
+
+    /// Whether it is several operators in one, which only targets with kernels of their own run.
+    #[must_use]
+    pub fn is_fused(&self) -> bool {
+        matches!(self, Op::FusedLinear(_) | Op::Gated(_) | Op::AddNorm(_) | Op::EmbeddingNorm(_) | Op::RotaryAppend(_))
     }
 
     /// Checks that operands are tensors of a known number of dimensions, but those of operators that pass through.

@@ -49,6 +49,27 @@ fn operands_and_attributes_must_fit() {
 }
 
 #[test]
+fn causal_attention_to_all_keys_of_a_cache_has_no_fewer_keys_than_queries() {
+    let attention = |queries: &str, keys: &str, more: &str| {
+        parse(&format!(
+            "input %fq: f32[b, {queries}, 8]\n  input %fk: f32[b, 4, {keys}, 2]\n  \
+             %y = attention(%fq, %fk, %fk{more}) {{heads = 4, scale = 0.5, causal = true}} : f32[b, {queries}, 8]"
+        ))
+    };
+    assert_eq!(attention("s", "p + s", ""), Ok(()));
+    assert_eq!(attention("s", "t", ""), Ok(()));
+    assert_eq!(attention("3", "t", ""), Ok(()));
+    assert_eq!(attention("3", "7", ""), Ok(()));
+    assert!(attention("3", "2", "").unwrap_err().contains("there are 3 queries and 2 new keys"));
+    let past = "\n  input %fp: f32[b, 4, p, 2]";
+    let error = parse(&format!(
+        "input %fk: f32[b, 4, t, 2]{past}\n  %y = attention(%q, %fk, %fk, past_key: %fp, past_value: %fp) \
+         {{heads = 4, scale = 0.5, causal = true}} : f32[b, s, 8]"
+    ));
+    assert!(error.unwrap_err().contains("there are s queries and t new keys"));
+}
+
+#[test]
 fn rotary_angles_fit_heads() {
     let rotary =
         |operands: &str, heads: usize| parse(&format!("%y = rotary({operands}) {{heads = {heads}}} : f32[b, s, 8]"));

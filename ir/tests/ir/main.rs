@@ -6,6 +6,7 @@
 mod attention;
 mod codes;
 mod dim;
+mod fused;
 mod graph;
 mod text;
 mod weight;

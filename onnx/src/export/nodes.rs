@@ -89,6 +89,9 @@ fn pass_through(emitter: &mut Emitter<'_>, node: &Node, op: &Foreign) -> Result<
 fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> {
     let name = |e: &Emitter<'_>, v: ValueId| e.name(v).to_owned();
     let not_legal = |instead: &str| Err(format!("legalization turns it into {instead}"));
+    if op.is_fused() {
+        return Err("only targets with kernels of their own run it".to_owned());
+    }
     let Some(operator) = operator(op.mnemonic()) else { return not_legal("other operators") };
     let form = |inputs, attributes| form(operator, inputs, attributes);
     Ok(match op {
@@ -169,7 +172,14 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
             let (inputs, attributes) = attention(e, p)?;
             form(inputs, attributes)
         }
-        Op::Rotary(_) | Op::FakeQuantize(_) | Op::Foreign(_) => return not_legal("other operators"),
+        Op::Rotary(_)
+        | Op::FakeQuantize(_)
+        | Op::FusedLinear(_)
+        | Op::Gated(_)
+        | Op::AddNorm(_)
+        | Op::EmbeddingNorm(_)
+        | Op::RotaryAppend(_)
+        | Op::Foreign(_) => return not_legal("other operators"),
     })
 }
 

@@ -61,10 +61,12 @@ pub(super) fn leaves_out(l: &mut Builder<'_, '_>, attention: &Attention) -> Resu
 
 /// Which keys a query sees by their positions: [queries, keys].
 fn seen(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<ValueId, BuildError> {
-    // The typing rule of attention has as many new keys as queries, and sizes in range.
+    // The typing rule of attention has no fewer keys than queries, and sizes in range.
     let queries = l.graph.ty(attention.q).shape[1].clone();
-    let start = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());
-    let keys = start.checked_add(&queries).unwrap_or_default();
+    let past = attention.past_key.map_or_else(Dim::default, |past| l.graph.ty(past).shape[2].clone());
+    let k = &l.graph.ty(attention.k).shape;
+    let keys = past.checked_add(&k[k.rank() - 2]).unwrap_or_default();
+    let start = keys.checked_sub(&queries).unwrap_or_default();
     let key = l.emit(Iota { dtype: DType::I64, length: keys.clone() })?;
     // Queries are at the last positions.
     let query = l.emit(Slice { x: key, axis: 0, start, end: keys })?;
