@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetches what cargo cannot bring into .deps/: shared libraries of runtimes, libclang, and a trained model.
+"""Fetches what cargo cannot bring into .deps/: shared libraries of runtimes, libclang, NVRTC, and a trained model.
 
     tools/deps.py [--dir .deps] [--lock tools/deps.lock] [--without tensorrt] [--with tensorrt-lean]
 
@@ -71,6 +71,15 @@ COMPONENTS = [
             "libclang-18.1.1.dist-info/LICENSE.TXT": "LICENSE.TXT",
         },
         "tensorrt",
+    ),
+    Component(
+        "nvidia-cuda-nvrtc",
+        "nvrtc",
+        {
+            "nvidia/cu13/lib/libnvrtc.so.13": "libnvrtc.so.13",
+            "nvidia/cu13/lib/libnvrtc-builtins.so.13.0": "libnvrtc-builtins.so.13.0",
+            "nvidia_cuda_nvrtc-13.0.88.dist-info/licenses/License.txt": "License.txt",
+        },
     ),
     Component(
         "tensorrt_lean_cu13_libs",

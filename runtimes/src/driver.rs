@@ -19,12 +19,8 @@ pub struct Gpu {
 /// # Errors
 /// When there is no driver or no device.
 pub(crate) fn devices(runtime: &'static str, otherwise: &str) -> Result<Vec<Gpu>, Unavailable> {
-    let unavailable = |reason: String, remedy: &str| Unavailable {
-        runtime,
-        reason,
-        looked: Vec::new(),
-        remedy: remedy.to_owned(),
-    };
+    let unavailable =
+        |reason: String, remedy: &str| Unavailable { runtime, reason, looked: Vec::new(), remedy: remedy.to_owned() };
     // SAFETY: loading libcuda runs its constructors; it is the driver of this machine.
     if !unsafe { sys::is_culib_present() } {
         let reason = "there is no CUDA driver: libcuda.so is not there".to_owned();

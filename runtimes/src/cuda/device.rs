@@ -95,10 +95,7 @@ pub(crate) trait Device: Send + Sync {
     ///
     /// # Errors
     /// When `give` fails.
-    fn record(
-        &self,
-        give: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Option<Box<dyn Recording>>, String>;
+    fn record(&self, give: &mut dyn FnMut() -> Result<(), String>) -> Result<Option<Box<dyn Recording>>, String>;
 
     /// A point in the order of the work; `None` where the device has no clock of its own.
     ///

@@ -8,6 +8,7 @@
 //! one arena, whose addresses are planned from lifetimes ([`memory`]). A [device](device) runs it. Kernels are the files of
 //! the folder `kernels`, compiled when they are first used and specialised by macros ([`source`]).
 
+mod catalog;
 mod device;
 mod emulator;
 mod gpu;
@@ -27,6 +28,7 @@ use self::program::{Style, Target};
 use self::session::GraphSession;
 use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
 
+pub use catalog::{CompileError, KernelReport, compile_kernels};
 pub(crate) use tensor::DeviceTensor;
 
 /// A native CUDA runtime.

@@ -227,8 +227,13 @@ impl GraphSession {
         let prepared = self.prepared(inputs, reserve)?;
         let arena = self.arena(prepared.program.memory.peak)?;
         let outputs = self.outputs_for(&prepared, inputs)?;
-        let addresses =
-            Addresses { prepared: &prepared, weights: &self.weights, inputs, outputs: &outputs, arena: arena.address() };
+        let addresses = Addresses {
+            prepared: &prepared,
+            weights: &self.weights,
+            inputs,
+            outputs: &outputs,
+            arena: arena.address(),
+        };
         addresses.run(self.device.as_ref())?;
         self.device.wait()?;
         Ok(prepared.program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect())

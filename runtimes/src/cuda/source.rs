@@ -19,7 +19,7 @@ macro_rules! files {
     ($($constant:ident = $name:literal;)*) => {
         $(pub(crate) const $constant: File = File { name: $name, text: include_str!(concat!("kernels/", $name, ".cu")) };)*
         #[cfg(test)]
-        const FILES: &[File] = &[$($constant),*];
+        pub(crate) const FILES: &[File] = &[$($constant),*];
     };
 }
 
@@ -83,4 +83,10 @@ pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
         DType::U64 => "unsigned long long",
         _ => return None,
     })
+}
+
+/// Whether a model spends its time in a kernel.
+pub(crate) fn is_hot(source: &Source) -> bool {
+    [DECODE, FLASH, NORM, SOFTMAX, SCORES, ROTARY].contains(&source.file)
+        || source.file == ELEMENTWISE && source.kernel != "elementwise_strided"
 }

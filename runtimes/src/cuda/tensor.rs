@@ -97,7 +97,8 @@ impl DeviceTensor {
         let slice = if self.cache.is_some() { pieces * step } else { bytes }.checked_div(*count)?;
         let memory = self.device.allocate(slice * rows.len()).ok()?;
         for (to, from) in rows.iter().enumerate() {
-            let [to, from] = [(memory.address(), to), (self.memory.address(), *from)].map(|(a, row)| a + (row * slice) as u64);
+            let [to, from] =
+                [(memory.address(), to), (self.memory.address(), *from)].map(|(a, row)| a + (row * slice) as u64);
             self.device.copy(to, from, slice).ok()?;
         }
         let shape = [&[rows.len()], sizes].concat();

@@ -60,7 +60,7 @@ planish_switch:
 
 namespace emulator {
 
-constexpr int WARP = 32;
+constexpr int WARP_LANES = 32;
 constexpr int MAX_THREADS = 1024;
 constexpr size_t STACK_BYTES = 256 * 1024;
 constexpr int STACKS_PER_CHUNK = 32;
@@ -103,7 +103,7 @@ using Collective = void (*)(void** lanes);
 struct Warp {
     int arrived;
     Collective collective;
-    void* lanes[WARP];
+    void* lanes[WARP_LANES];
 };
 
 enum class Order { Forward, Reverse, Random };
@@ -120,7 +120,7 @@ struct State {
     Fiber main;
     Fiber* free_fibers;
     Thread thread[MAX_THREADS];
-    Warp warp[MAX_THREADS / WARP];
+    Warp warp[MAX_THREADS / WARP_LANES];
     int start_order[MAX_THREADS];
     int ready[MAX_THREADS]; // A ring.
     int ready_head, ready_count;
@@ -313,26 +313,26 @@ inline int block_barrier(const char* name, int vote) {
     return state.block_result;
 }
 
-inline int lane() { return state.current % WARP; }
+inline int lane() { return state.current % WARP_LANES; }
 
 // Every lane hands in an argument; the last one to arrive runs the collective for all of them.
 inline void warp_collective(const char* name, unsigned mask, void* argument, Collective collective) {
-    if (mask != ~0u || state.threads % WARP != 0) fail("an operation of a warp without all of its lanes");
-    Warp& warp = state.warp[state.current / WARP];
+    if (mask != ~0u || state.threads % WARP_LANES != 0) fail("an operation of a warp without all of its lanes");
+    Warp& warp = state.warp[state.current / WARP_LANES];
     if (warp.arrived != 0 && warp.collective != collective) {
         state.thread[state.current].barrier = name;
         fail_stuck();
     }
     warp.collective = collective;
     warp.lanes[lane()] = argument;
-    if (++warp.arrived < WARP) {
+    if (++warp.arrived < WARP_LANES) {
         wait(Status::AtWarpBarrier, name);
         return;
     }
     warp.arrived = 0;
     if (collective != nullptr) collective(warp.lanes);
     const int first = state.current - lane();
-    for (int i = first; i < first + WARP; i++) {
+    for (int i = first; i < first + WARP_LANES; i++) {
         if (i != state.current) make_ready(i);
     }
 }

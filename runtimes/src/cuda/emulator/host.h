@@ -42,7 +42,7 @@ template <typename Value> struct Exchange {
 template <typename Value> inline Value exchange(const char* name, unsigned mask, Value value, int source) {
     Exchange<Value> own{value, source, Value()};
     warp_collective(name, mask, &own, [](void** lanes) {
-        for (int i = 0; i < WARP; i++) {
+        for (int i = 0; i < WARP_LANES; i++) {
             Exchange<Value>* to = static_cast<Exchange<Value>*>(lanes[i]);
             to->result = static_cast<Exchange<Value>*>(lanes[to->source])->value;
         }
@@ -59,8 +59,8 @@ inline unsigned ballot(const char* name, unsigned mask, bool value) {
     Vote own{value, 0};
     warp_collective(name, mask, &own, [](void** lanes) {
         unsigned all = 0;
-        for (int i = 0; i < WARP; i++) all |= static_cast<unsigned>(static_cast<Vote*>(lanes[i])->value) << i;
-        for (int i = 0; i < WARP; i++) static_cast<Vote*>(lanes[i])->result = all;
+        for (int i = 0; i < WARP_LANES; i++) all |= static_cast<unsigned>(static_cast<Vote*>(lanes[i])->value) << i;
+        for (int i = 0; i < WARP_LANES; i++) static_cast<Vote*>(lanes[i])->result = all;
     });
     return own.result;
 }
@@ -126,6 +126,8 @@ inline void launch(const char* name, void (*kernel)(Parameters...), const unsign
                                     void** args) {                                                                  \
         emulator::launch(#kernel, kernel, grid, block, shared_bytes, args);                                         \
     }
+
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
 inline void __syncthreads() { emulator::block_barrier("__syncthreads", 0); }
 inline int __syncthreads_or(int vote) { return emulator::block_barrier("__syncthreads_or", vote != 0); }

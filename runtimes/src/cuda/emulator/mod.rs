@@ -11,6 +11,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
+use rayon::prelude::*;
 
 use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
 use super::source::Source;
@@ -123,13 +124,12 @@ impl Device for Emulator {
 
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut ids = Vec::new();
-        for source in sources {
-            if let Some(&id) = kernels.by_source.get(source) {
-                ids.push(KernelId(id));
-                continue;
-            }
-            let library = self.compiler.library(source)?;
+        let mut new: Vec<&Source> = sources.iter().filter(|source| !kernels.by_source.contains_key(source)).collect();
+        new.sort_by_key(|source| source.text());
+        new.dedup();
+        let libraries: Vec<_> = new.par_iter().map(|source| self.compiler.library(source)).collect();
+        for (source, library) in new.into_iter().zip(libraries) {
+            let library = library?;
             let name = format!("launch_{}\0", source.kernel);
             // SAFETY: the macro EXPORT of the header gives the function this type.
             let launch = unsafe { library.get::<Launch>(name.as_bytes()) }.map_err(|e| e.to_string())?;
@@ -137,9 +137,8 @@ impl Device for Emulator {
             let id = kernels.all.len();
             kernels.all.push(kernel);
             kernels.by_source.insert(source.clone(), id);
-            ids.push(KernelId(id));
         }
-        Ok(ids)
+        Ok(sources.iter().filter_map(|source| kernels.by_source.get(source)).map(|id| KernelId(*id)).collect())
     }
 
     fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute_enum};
-use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaGraph, CudaSlice, CudaStream, DevicePtr, DriverError, result};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaFunction, CudaGraph, CudaSlice, CudaStream, DevicePtr, DriverError, result,
+};
 use rayon::prelude::*;
 
 use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
@@ -19,7 +21,8 @@ use super::source::Source;
 use crate::{Description, Unavailable, driver};
 
 /// What a user without a GPU can do.
-const OTHERWISE: &str = "--runtime cuda-emulator runs the same kernels on the processor, and --runtime reference the graph";
+const OTHERWISE: &str =
+    "--runtime cuda-emulator runs the same kernels on the processor, and --runtime reference the graph";
 
 /// Dynamic shared memory that a kernel may have without asking.
 const SHARED: u32 = 48 << 10;
@@ -56,6 +59,22 @@ pub(super) fn check(runtime: &'static str) -> Result<Description, Unavailable> {
     let location = libraries::load(runtime)?;
     let (major, minor) = nvrtc::version();
     Ok(Description { product: "planish", version: format!("CUDA {major}.{minor} on {}", gpu.name), location })
+}
+
+/// Loads NVRTC, which needs no GPU.
+///
+/// # Errors
+/// When it is missing.
+pub(super) fn nvrtc_alone() -> Result<(), Unavailable> {
+    libraries::nvrtc("cuda").map(drop)
+}
+
+/// Compiles a kernel, and returns what the compiler says of its registers and its memory.
+///
+/// # Errors
+/// What the compiler said, if it failed.
+pub(super) fn compile_log(source: &Source, architecture: &str) -> Result<String, String> {
+    nvrtc::compile(source, architecture).map(|compiled| compiled.log)
 }
 
 /// A GPU, with a stream in whose order everything runs.
@@ -184,7 +203,7 @@ impl Device for Gpu {
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
         let mut kernels = locked(&self.kernels);
         let mut new: Vec<&Source> = sources.iter().filter(|source| !kernels.by_source.contains_key(source)).collect();
-        new.sort_by_key(|source| source.kernel);
+        new.sort_by_key(|source| source.text());
         new.dedup();
         let compiled: Vec<_> = new.par_iter().map(|source| nvrtc::compiled(source, &self.architecture)).collect();
         for (source, cubin) in new.into_iter().zip(compiled) {

@@ -67,7 +67,9 @@ pub(super) fn compile(source: &Source, architecture: &str) -> Result<Compiled, S
         let mut bytes = 0;
         // SAFETY: as above; the size is that of what is written.
         unsafe {
-            sys::nvrtcGetCUBINSize(program, &raw mut bytes).result().map_err(|e| named("has no code", &e.to_string()))?;
+            sys::nvrtcGetCUBINSize(program, &raw mut bytes)
+                .result()
+                .map_err(|e| named("has no code", &e.to_string()))?;
             let mut cubin = vec![0u8; bytes];
             sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast())
                 .result()

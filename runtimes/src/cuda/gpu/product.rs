@@ -135,7 +135,9 @@ impl Products {
         stream: &Arc<CudaStream>,
     ) -> Result<(), String> {
         let (alpha, beta) = (product.alpha, if product.c.is_some() { 1f32 } else { 0.0 });
-        let at = |address: u64| -> *mut c_void { std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0)) };
+        let at = |address: u64| -> *mut c_void {
+            std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+        };
         // SAFETY: the descriptions are those of the product, whose operands are in memory of the GPU.
         let done = unsafe {
             result::matmul(
@@ -283,7 +285,8 @@ impl Products {
             Ok(()) | Err(CublasError(lt::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)) => {}
             Err(error) => return Err(said(error)),
         }
-        found.retain(|one: &lt::cublasLtMatmulHeuristicResult_t| one.state == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        found
+            .retain(|one: &lt::cublasLtMatmulHeuristicResult_t| one.state == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         Ok(found)
     }
 }
@@ -325,8 +328,7 @@ fn describe(
         // Row-major rows are column-major columns.
         let (rows, columns) = if matrix.transposed { (rows, columns) } else { (columns, rows) };
         let row = i64::try_from(matrix.row).map_err(|e| e.to_string())?;
-        let layout =
-            result::create_matrix_layout(data_type(dtype)?, rows as u64, columns as u64, row).map_err(said)?;
+        let layout = result::create_matrix_layout(data_type(dtype)?, rows as u64, columns as u64, row).map_err(said)?;
         made.push(layout);
         if product.batch > 1 {
             use lt::cublasLtMatrixLayoutAttribute_t as Layout;

@@ -65,7 +65,7 @@ impl Call<'_> {
         let flag = |there: bool| u8::from(there);
         let bias = self.bias.as_ref().map_or(self.q.dtype, |bias| bias.dtype);
         Ok(source
-            .with("T", named(self.q.dtype)?)
+            .with("ELEMENT", named(self.q.dtype)?)
             .with("CAUSAL", flag(self.op.causal.0))
             .with("WINDOW", flag(self.op.window.is_some()))
             .with("MASK", flag(self.mask.is_some()))
@@ -129,7 +129,8 @@ impl Builder<'_> {
             None => 0,
         };
         let mask = op.mask.map(|mask| self.view(mask)).transpose()?;
-        let mask = mask.map(|mask| if mask.strides[1] == 1 { Ok(mask) } else { self.without_gaps(mask) }).transpose()?;
+        let mask =
+            mask.map(|mask| if mask.strides[1] == 1 { Ok(mask) } else { self.without_gaps(mask) }).transpose()?;
         let scores = [q.shape[0], op.heads, queries, total];
         let bias = op.bias.map(|bias| self.view(bias)).transpose()?.map(|bias| bias.expand(&scores));
         let out = self.result(*result)?;
@@ -156,7 +157,7 @@ impl Builder<'_> {
     }
 
     /// [batch, length, heads * size] as [batch, heads, length, size].
-    fn split_heads(&mut self, x: View, heads: usize) -> Result<View, String> {
+    pub(super) fn split_heads(&mut self, x: View, heads: usize) -> Result<View, String> {
         let [batch, length, features] = x.shape[..] else { return Err("it has other axes than 3".to_owned()) };
         let shape = [batch, length, heads, features / heads];
         let x = match x.reshape(&shape).filter(|x| x.strides[3] == 1 || x.shape[3] == 1) {
@@ -189,7 +190,10 @@ impl Builder<'_> {
         if whole || new.strides[1] != new.shape[3] {
             self.copy(&cache.slice(2, before, cache.shape[2]), &new)?;
         } else {
-            let source = Source::new(ROTARY, "append").with("T", named(new.dtype)?).with("ROTATE", 0).with("INTERLEAVED", 0);
+            let source = Source::new(ROTARY, "append")
+                .with("ELEMENT", named(new.dtype)?)
+                .with("ROTATE", 0)
+                .with("INTERLEAVED", 0);
             let [batch, _, length, size] = [0, 1, 2, 3].map(|axis| new.shape[axis]);
             let arguments = vec![
                 Argument::At(cache.place),
@@ -267,7 +271,8 @@ impl Builder<'_> {
             .with("RAGGED", 0);
         let blocks = [sizes.queries.div_ceil(tile.rows), sizes.heads, sizes.batch];
         let shared = tile.shared(single, head, value_head);
-        let grid = Grid { shared: u32::try_from(shared).map_err(|_| super::too_large(shared))?, ..grid_of(blocks, 128)? };
+        let grid =
+            Grid { shared: u32::try_from(shared).map_err(|_| super::too_large(shared))?, ..grid_of(blocks, 128)? };
         let arguments = vec![
             Argument::At(call.out.place),
             Argument::At(call.q.place),
@@ -363,12 +368,8 @@ impl Builder<'_> {
         self.product(&grouped, q, keys.transpose(&[0, 1, 3, 2]), scale)?;
         if call.op.causal.0 || call.mask.is_some() || call.bias.is_some() || call.op.softcap.is_some() {
             let source = call.macros(Source::new(SCORES, "attention_scores"))?.with("S", named(dtype)?);
-            let arguments = vec![
-                Argument::At(scores.place),
-                Call::place(&call.mask),
-                Call::place(&call.bias),
-                call.parameters(1)?,
-            ];
+            let arguments =
+                vec![Argument::At(scores.place), Call::place(&call.mask), Call::place(&call.bias), call.parameters(1)?];
             self.launch(source, elements(scores.elements())?, arguments);
         }
         let weights = self.temporary(dtype, scores.shape.clone())?;
@@ -399,19 +400,33 @@ impl Builder<'_> {
         let x = if x.rows().is_some() { x } else { self.without_gaps(x)? };
         let (cos, sin) = (self.whole(op.cos)?, self.whole(op.sin)?);
         let result = self.result(result)?;
+        self.turn(&result, &x, &cos, &sin, op.heads, op.interleaved.0)
+    }
+
+    /// Rotates the heads of `x`, whose rows have no gaps.
+    pub(super) fn turn(
+        &mut self,
+        to: &View,
+        x: &View,
+        cos: &View,
+        sin: &View,
+        heads: usize,
+        interleaved: bool,
+    ) -> Result<(), String> {
         let [batch, length, features] = [0, 1, 2].map(|axis| x.shape[axis]);
         let source = Source::new(ROTARY, "rotary")
-            .with("T", named(x.dtype)?)
-            .with("INTERLEAVED", u8::from(op.interleaved.0));
+            .with("ELEMENT", named(x.dtype)?)
+            .with("ROTATE", 1)
+            .with("INTERLEAVED", u8::from(interleaved));
         let arguments = vec![
-            Argument::At(result.place),
+            Argument::At(to.place),
             Argument::At(x.place),
             Argument::At(cos.place),
             Argument::At(sin.place),
             Argument::int(batch)?,
             Argument::int(length)?,
-            Argument::int(op.heads)?,
-            Argument::int(features / op.heads)?,
+            Argument::int(heads)?,
+            Argument::int(features / heads)?,
             Argument::int(cos.shape[2])?,
             Argument::long(x.rows().unwrap_or(features)),
             Argument::long(features),

@@ -258,6 +258,11 @@ impl<'a> Builder<'a> {
             Op::RmsNorm(p) => self.rms_norm(result, p),
             Op::Attention(p) => self.attention(results, p),
             Op::Rotary(p) => self.rotary(result, p),
+            Op::FusedLinear(p) => self.fused_linear(result, p),
+            Op::Gated(p) => self.gated(result, p),
+            Op::AddNorm(p) => self.add_norm(results, p),
+            Op::EmbeddingNorm(p) => self.embedding_norm(results, p),
+            Op::RotaryAppend(p) => self.rotary_append(results, p),
             Op::MaskedSoftmax(_) | Op::FakeQuantize(_) | Op::Foreign(_) => {
                 Err("the CUDA runtime has no kernel for it".to_owned())
             }
@@ -294,28 +299,24 @@ impl<'a> Builder<'a> {
 
 impl Builder<'_> {
     fn unary(&mut self, result: ValueId, op: &planish_ir::ops::Unary) -> Result<(), String> {
-        let double = self.graph.ty(op.x).dtype == DType::F64;
-        // A function of float32, and that of float64.
-        let call = |name: &str| if double { format!("{name}(x)") } else { format!("{name}f(x)") };
         let expression = match op.kind {
-            UnaryKind::Neg => "-x".to_owned(),
-            UnaryKind::Abs if self.graph.ty(op.x).dtype.is_float() => call("fabs"),
-            UnaryKind::Abs => "x < 0 ? -x : x".to_owned(),
-            UnaryKind::Floor => call("floor"),
-            UnaryKind::Ceil => call("ceil"),
-            UnaryKind::Exp => call("exp"),
-            UnaryKind::Log => call("log"),
-            UnaryKind::Sqrt => call("sqrt"),
-            UnaryKind::Cos => call("cos"),
-            UnaryKind::Sin => call("sin"),
-            UnaryKind::Erf => call("erf"),
-            UnaryKind::Tanh => call("tanh"),
-            UnaryKind::Sigmoid => "sigmoid(x)".to_owned(),
-            UnaryKind::Relu => "relu(x)".to_owned(),
-            UnaryKind::Silu => "silu(x)".to_owned(),
-            UnaryKind::Not => "!x".to_owned(),
-            UnaryKind::IsNan => "x != x".to_owned(),
+            UnaryKind::Neg => "-x",
+            UnaryKind::Abs => "absolute(x)",
+            UnaryKind::Floor => "floor(x)",
+            UnaryKind::Ceil => "ceil(x)",
+            UnaryKind::Exp => "exp(x)",
+            UnaryKind::Log => "log(x)",
+            UnaryKind::Sqrt => "sqrt(x)",
+            UnaryKind::Cos => "cos(x)",
+            UnaryKind::Sin => "sin(x)",
+            UnaryKind::Erf => "erf(x)",
+            UnaryKind::Tanh => "tanh(x)",
+            UnaryKind::Sigmoid => "sigmoid(x)",
+            UnaryKind::Relu => "relu(x)",
+            UnaryKind::Silu => "silu(x)",
+            UnaryKind::Not => "!x",
+            UnaryKind::IsNan => "is_nan(x)",
         };
-        self.elementwise(result, &expression, &[op.x])
+        self.elementwise(result, expression, &[op.x])
     }
 }

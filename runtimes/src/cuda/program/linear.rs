@@ -1,7 +1,7 @@
 //! Matrix products: linear layers, and products of two tensors.
 
-use planish_ir::ops::{Linear, MatMul};
 use planish_ir::ValueId;
+use planish_ir::ops::{Linear, MatMul};
 
 use super::build::Builder;
 use super::{Style, View};
@@ -77,7 +77,9 @@ impl Builder<'_> {
             }
             Style::Fused => {
                 let whole = residual.as_ref().is_none_or(View::is_contiguous);
-                if let Some(epilogue) = behind.epilogue.filter(|e| whole && (*e == Epilogue::None || residual.is_none())) {
+                if let Some(epilogue) =
+                    behind.epilogue.filter(|e| whole && (*e == Epilogue::None || residual.is_none()))
+                {
                     product.bias = bias.map(|bias| bias.place);
                     product.epilogue = epilogue;
                     product.c = residual.map(|residual| residual.place);

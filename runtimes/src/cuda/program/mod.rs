@@ -6,6 +6,7 @@
 mod attention;
 mod build;
 mod elementwise;
+mod fused;
 mod linear;
 mod movement;
 mod norms;

@@ -38,8 +38,18 @@ impl Builder<'_> {
 
     /// Rows of `x` along an axis, picked by indices.
     pub(super) fn gather(&mut self, result: ValueId, x: ValueId, indices: ValueId, axis: usize) -> Result<(), String> {
-        let (x, indices) = (self.whole(x)?, self.whole(indices)?);
         let result = self.result(result)?;
+        self.gather_into(&result, x, indices, axis)
+    }
+
+    pub(super) fn gather_into(
+        &mut self,
+        result: &View,
+        x: ValueId,
+        indices: ValueId,
+        axis: usize,
+    ) -> Result<(), String> {
+        let (x, indices) = (self.whole(x)?, self.whole(indices)?);
         let element = match x.dtype.size() {
             1 => "unsigned char",
             2 => "unsigned short",

@@ -1,7 +1,7 @@
 //! Softmax and norms.
 
-use planish_ir::ops::{LayerNorm, RmsNorm};
 use planish_ir::ValueId;
+use planish_ir::ops::{LayerNorm, RmsNorm};
 
 use super::build::Builder;
 use super::elementwise::{grid_of, named};
@@ -38,7 +38,13 @@ impl Builder<'_> {
         let x = self.whole(x)?;
         let result = self.result(result)?;
         let columns = x.shape.last().copied().unwrap_or(1);
-        self.softmax_rows(result.place, x.place, x.elements().checked_div(columns).unwrap_or(0), columns, named(x.dtype)?)
+        self.softmax_rows(
+            result.place,
+            x.place,
+            x.elements().checked_div(columns).unwrap_or(0),
+            columns,
+            named(x.dtype)?,
+        )
     }
 
     pub(super) fn softmax_rows(
@@ -51,7 +57,7 @@ impl Builder<'_> {
     ) -> Result<(), String> {
         let lane = columns.div_ceil(32).next_power_of_two();
         let lane = if lane <= VALUES { lane } else { 0 };
-        let source = Source::new(SOFTMAX, "softmax").with("T", dtype).with("COLUMNS_PER_LANE", lane);
+        let source = Source::new(SOFTMAX, "softmax").with("ELEMENT", dtype).with("COLUMNS_PER_LANE", lane);
         let arguments = vec![Argument::At(to), Argument::At(from), Argument::long(rows), Argument::int(columns)?];
         let grid = if lane > 0 { grid_of([rows.div_ceil(ROWS), 1, 1], 128)? } else { grid_of([rows, 1, 1], 256)? };
         self.launch(source, grid, arguments);
@@ -79,7 +85,8 @@ impl Builder<'_> {
         let (x, weight) = (self.whole(x)?, self.whole(weight)?);
         let result = self.result(result)?;
         let columns = weight.elements();
-        let norm = Norm { rms, x: x.place, residual: None, bias: None, weight: weight.place, norm_bias, eps, sum: None };
+        let norm =
+            Norm { rms, x: x.place, residual: None, bias: None, weight: weight.place, norm_bias, eps, sum: None };
         let rows = x.elements().checked_div(columns).unwrap_or(0);
         self.norm(result.place, &norm, rows, columns, named(x.dtype)?)
     }
@@ -95,8 +102,8 @@ impl Builder<'_> {
     ) -> Result<(), String> {
         let (by_warp, values) = norm_shape(columns);
         let flag = |there: bool| u8::from(there);
-        let source = Source::new(NORM, "norm")
-            .with("T", dtype)
+        let source = Source::new(NORM, "row_norm")
+            .with("ELEMENT", dtype)
             .with("RMS", flag(norm.rms))
             .with("RESIDUAL", flag(norm.residual.is_some()))
             .with("BIAS", flag(norm.bias.is_some()))

@@ -4,7 +4,9 @@ use super::*;
 
 #[test]
 fn elements_of_operands_that_broadcast() {
-    for (a, b) in [("[n, 5]", "[n, 5]"), ("[n, 5]", "[5]"), ("[n, 5]", "[n, 1]"), ("[n, 5]", "[]"), ("[2, 1, 5]", "[n, 1]")] {
+    for (a, b) in
+        [("[n, 5]", "[n, 5]"), ("[n, 5]", "[5]"), ("[n, 5]", "[n, 1]"), ("[n, 5]", "[]"), ("[2, 1, 5]", "[n, 1]")]
+    {
         for dtype in ["f32", "f16", "bf16"] {
             let result = match a {
                 "[2, 1, 5]" => "[2, n, 5]",

@@ -1,6 +1,8 @@
 //! Kernels on the emulated device against the reference interpreter, one operator in a graph.
 
 mod elements;
+mod memory;
+mod norms;
 
 use std::sync::Arc;
 
@@ -26,7 +28,8 @@ fn session(graph: &Graph, style: Style) -> GraphSession {
 
 /// Random elements for the inputs of a graph, with sizes for its symbols: floats about 1, small integers, booleans.
 fn inputs(graph: &Graph, sizes: &[(&str, i64)], seed: u64) -> Vec<(String, Tensor)> {
-    let bindings: Bindings = sizes.iter().map(|(name, size)| (planish_ir::Dim::symbol(name).as_symbol().unwrap().clone(), *size)).collect();
+    let bindings: Bindings =
+        sizes.iter().map(|(name, size)| (planish_ir::Dim::symbol(name).as_symbol().unwrap().clone(), *size)).collect();
     let one = |(at, input): (usize, &planish_ir::ValueId)| {
         let ty = graph.ty(*input);
         let shape = ty.shape.evaluate(&bindings).unwrap();
