@@ -21,6 +21,7 @@
 
 mod api;
 mod find;
+pub mod graph_file;
 pub mod ort;
 mod reference;
 pub mod tensorrt;
