@@ -1,12 +1,16 @@
 //! ONNX graphs into the IR and out of it.
 
 pub mod export;
+pub mod files;
 pub mod import;
 mod operators;
 pub mod proto;
 
 pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export};
-pub use import::{ImportError, ImportOptions, Imported, KnownOperand, import, import_with, read_body, read_operator};
+pub use import::{
+    ImportError, ImportOptions, Imported, KnownOperand, Places, WeightFile, import, import_with, read_body,
+    read_operator,
+};
 pub use operators::operator;
 
 /// The opsets of the default domain that graphs can be written for.

@@ -25,8 +25,8 @@ pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
-    AttentionForm, CastAttention, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT, Target, TokenOrder,
-    UnknownTarget,
+    AttentionForm, CUDA, CastAttention, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT, Target,
+    TokenOrder, UnknownTarget,
 };
 
 use std::sync::Arc;
@@ -75,6 +75,11 @@ impl Options {
 }
 
 impl Options {
+    /// Whether the operators of the graph stay as they are, to be fused.
+    pub(crate) fn keeps_operators(&self) -> bool {
+        self.fusion && self.target.fuses
+    }
+
     /// How float32 is brought to a half type, where that is asked for.
     pub(crate) fn half(&self) -> Option<&HalfPrecision> {
         self.precision.as_deref().and_then(Precision::half)

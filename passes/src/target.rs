@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use planish_ir::DType;
 use planish_ir::ops::Foreign;
 
+use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
 use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
 use crate::legalize::{ATTENTION_OPSET, Kernels};
@@ -23,6 +24,9 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// Whether it runs the operators of the graph itself: with fusion they stay as they are, and the passes that fuse join
+    /// them to larger ones.
+    pub fuses: bool,
     /// Whether a mask that leaves out no key is skipped at run time. A branch chooses.
     pub skips_masks: bool,
     /// What quantized layers are lowered to.
@@ -71,6 +75,8 @@ pub enum AttentionForm {
     /// One operator for an attention with a cache, from opset 23 on, where ONNX's Attention can express it. Products
     /// elsewhere.
     WholeWithCache,
+    /// The operator of the graph, whatever it has: a mask, a window, a cache.
+    Whole,
 }
 
 /// The form of quantized layers.
@@ -83,6 +89,8 @@ pub enum QuantizedForm {
     Pairs,
     /// The same where the target takes signed codes and zero points of 0 only: u8 with a zero point of 128 becomes i8.
     SignedPairs,
+    /// None: the target has no quantized layers. Weights of codes are computed as numbers.
+    None,
 }
 
 /// The form of attention of a half type whose operands are cast to float32.
@@ -126,6 +134,7 @@ pub static ONNX: Target = Target {
     kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    fuses: false,
     skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
@@ -150,6 +159,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    fuses: false,
     skips_masks: true,
     quantized: QuantizedForm::IntegerProducts,
     attention_between_casts: CastAttention::Products,
@@ -174,6 +184,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    fuses: false,
     skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
@@ -198,6 +209,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    fuses: false,
     skips_masks: false,
     quantized: QuantizedForm::SignedPairs,
     // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
@@ -206,6 +218,26 @@ pub static TRT: Target = Target {
     selects_parts: true,
     absorbs_biases: false,
     substitutes_kernels: true,
+    observation: Observation::Interleaved,
+    computes_in_float32: false,
+    vocabulary_multiple: Some(64),
+    alignment: tensor_cores,
+};
+
+/// planish's own runtime for GPUs of NVIDIA.
+pub static CUDA: Target = Target {
+    name: "cuda",
+    summary: "planish's graph itself for NVIDIA GPUs: its operators stay whole and are fused",
+    kernels: Kernels { missing: native, domains: &[], foreign: |_, _| None, value: native_value },
+    order: TokenOrder::BatchMajor,
+    attention: AttentionForm::Whole,
+    fuses: true,
+    skips_masks: false,
+    quantized: QuantizedForm::None,
+    attention_between_casts: CastAttention::Products,
+    selects_parts: false,
+    absorbs_biases: false,
+    substitutes_kernels: false,
     observation: Observation::Interleaved,
     computes_in_float32: false,
     vocabulary_multiple: Some(64),
@@ -222,14 +254,11 @@ fn tensor_cores(dtype: DType) -> usize {
 }
 
 /// Every target of this crate, in the order in which they are listed.
-pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &ORT_CUDA, &TRT];
-
-/// Targets to come.
-const PLANNED: &[&str] = &["cuda"];
+pub static TARGETS: &[&Target] = &[&ONNX, &ORT, &ORT_CUDA, &TRT, &CUDA];
 
 /// A name is not a target.
 #[derive(Debug, thiserror::Error)]
-#[error("`{name}` is {}; there are {}", if PLANNED.contains(&name.as_str()) { "not implemented yet" } else { "not a target" }, names().join(", "))]
+#[error("`{name}` is not a target; there are {}", names().join(", "))]
 pub struct UnknownTarget {
     /// The name.
     name: String,
@@ -281,7 +310,6 @@ mod tests {
             assert_eq!(Target::find(target.name).unwrap(), *target);
         }
         let message = |name: &str| Target::find(name).unwrap_err().to_string();
-        assert_eq!(message("cuda"), "`cuda` is not implemented yet; there are onnx, ort, ort-cuda, trt");
-        assert_eq!(message("ORT"), "`ORT` is not a target; there are onnx, ort, ort-cuda, trt");
+        assert_eq!(message("ORT"), "`ORT` is not a target; there are onnx, ort, ort-cuda, trt, cuda");
     }
 }

@@ -128,6 +128,8 @@ pub struct Format {
 impl Format {
     /// An ONNX file; external data lies beside it.
     pub const ONNX: Self = Self { name: "ONNX" };
+    /// A graph in its text form ([`graph_file`](crate::graph_file)); weights lie beside it.
+    pub const GRAPH: Self = Self { name: "graph of planish" };
     /// An engine of TensorRT.
     pub const ENGINE: Self = Self { name: "TensorRT engine" };
 }

@@ -24,6 +24,7 @@ mod cache_folder;
 pub mod cuda;
 mod driver;
 mod find;
+pub mod graph_file;
 pub mod ort;
 mod reference;
 pub mod tensorrt;

@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use planish_models::{Loaded, Task};
+use planish_runtimes::Format;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::manifest::PartManifest;
@@ -45,10 +46,23 @@ impl RuntimePackage {
 
     /// Why the library loads no artifact of a target.
     pub(crate) fn refuses(self, backend: &Backend) -> Option<String> {
+        let format = backend.emitter.format();
+        if self != Self::Optimum && format == Format::GRAPH {
+            let (option, library) = match self {
+                Self::Triton => ("triton", "Triton Inference Server"),
+                _ => ("genai", "onnxruntime-genai"),
+            };
+            return Some(format!(
+                "--runtime-package {option}: {library} does not load a file of format {}, which target {} has; choose \
+                 another target, or leave out --runtime-package",
+                format.name, backend.target
+            ));
+        }
         if self != Self::Genai || backend.engines.is_none() {
             return None;
         }
-        let targets = BACKENDS.iter().filter(|backend| backend.engines.is_none());
+        let onnx = |backend: &&&Backend| backend.engines.is_none() && backend.emitter.format() == Format::ONNX;
+        let targets = BACKENDS.iter().filter(onnx);
         let targets: Vec<&str> = targets.map(|backend| backend.target.name).collect();
         Some(format!(
             "--runtime-package genai: onnxruntime-genai loads ONNX files, and target {} has engines in their place; choose \

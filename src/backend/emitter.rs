@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use planish_ir::Graph;
+use planish_ir::{Graph, Weight};
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, ImportOptions, Placement};
 use planish_runtimes::Format;
 
@@ -23,6 +23,9 @@ pub trait Emitter: Sync {
     /// # Errors
     /// When the file cannot be read, or does not have what the options name.
     fn read(&self, file: &Path, options: &ImportOptions) -> Result<Graph>;
+
+    /// Whether a weight is copied, because of the form that the graph needs it in, where weights are linked.
+    fn copies(&self, weight: &Weight) -> bool;
 }
 
 /// How a part of a model is written.
@@ -81,5 +84,9 @@ impl Emitter for OnnxEmitter {
 
     fn read(&self, file: &Path, options: &ImportOptions) -> Result<Graph> {
         Ok(planish_onnx::import_with(file, options)?.graph)
+    }
+
+    fn copies(&self, weight: &Weight) -> bool {
+        weight.as_stored().is_none()
     }
 }

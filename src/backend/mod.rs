@@ -4,6 +4,7 @@
 //! runtimes that load them, and give it a line in [`BACKENDS`].
 
 mod emitter;
+mod graph;
 mod runtimes;
 mod temporary;
 
@@ -17,6 +18,7 @@ use crate::artifact::precision::PrecisionName;
 use crate::verify::Tolerances;
 
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
+pub use graph::GraphEmitter;
 pub(crate) use runtimes::spelled;
 pub use runtimes::{RuntimeSettings, lacks, runtime_named};
 pub(crate) use temporary::TemporaryFiles;
@@ -60,7 +62,7 @@ pub enum Device {
 pub type MakeRuntime = fn(&RuntimeSettings) -> Box<dyn Runtime>;
 
 /// Every backend, in the order of messages.
-pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &TENSORRT];
+pub static BACKENDS: &[&Backend] = &[&ANY_ONNX, &ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &TENSORRT, &CUDA];
 
 /// Any ONNX runtime. Artifacts for it are verified and measured on ONNX Runtime.
 pub static ANY_ONNX: Backend = Backend {
@@ -98,6 +100,16 @@ pub static TENSORRT: Backend = Backend {
     emitter: &OnnxEmitter::MAPPED,
     runtimes: &[cpu, interpreter],
     engines: Some(tensorrt),
+    device: Some(Device::Gpu),
+    tolerances: Tolerances::of,
+};
+
+/// planish's own runtime for GPUs of NVIDIA, which executes the graph itself.
+pub static CUDA: Backend = Backend {
+    target: &planish_passes::CUDA,
+    emitter: &GraphEmitter,
+    runtimes: &[interpreter],
+    engines: None,
     device: Some(Device::Gpu),
     tolerances: Tolerances::of,
 };

@@ -87,8 +87,9 @@ impl Backend {
 pub fn runtime_named(name: &str) -> Result<MakeRuntime, String> {
     let settings = RuntimeSettings::default();
     let named = |make: MakeRuntime| (make(&settings).name(), make);
-    // The runtimes that graphs are compiled for, and those of engines.
+    // The runtimes that graphs are compiled for, those of engines, and the one that runs every artifact but engines.
     let own = BACKENDS.iter().flat_map(|b| b.runtimes.first().copied().into_iter().chain(b.engines));
+    let own = own.chain([interpreter as MakeRuntime]);
     let mut all: Vec<(&str, MakeRuntime)> = Vec::new();
     for (name, make) in own.map(named) {
         if !all.iter().any(|(other, _)| *other == name) {

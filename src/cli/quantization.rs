@@ -109,6 +109,13 @@ impl QuantizationArguments {
         target: &Target,
         calibrate: Option<(&Path, &CalibrateOptions)>,
     ) -> Result<Option<QuantizeOptions>> {
+        if self.is_given() && target.quantized == QuantizedForm::None {
+            let option = if self.fp8 { "--fp8" } else { "--int8" };
+            let why = format!(
+                "{option} is not for target {target}, which has no quantized layers; choose --fp16 or --bf16, or another target"
+            );
+            return Err(Usage(why).into());
+        }
         if self.fp8 && target.quantized == QuantizedForm::IntegerProducts {
             return Err(Usage(format!("--fp8 is not for target {target}; add --target trt or --target onnx")).into());
         }

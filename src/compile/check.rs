@@ -113,8 +113,9 @@ pub(super) fn artifact(
     if let Some(note) = sentence_note(model, source) {
         observer.note(&note);
     }
+    let weights = || parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, weight)| weight);
     if options.placement == Placement::Link
-        && let Some(warning) = links::warning(parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w))
+        && let Some(warning) = links::warning(weights(), |weight| options.backend.emitter.copies(weight))
     {
         if options.strict {
             bail!("{warning}; leave out --weights link, or --strict");

@@ -6,8 +6,11 @@ use planish_ir::{DType, Weight};
 use planish_onnx::INLINE_BYTES;
 
 /// Why some weights of a model will be copied, though links were asked for; `None` where all are
-/// linked but those so small that they are in the model file.
-pub(crate) fn warning<'a>(weights: impl Iterator<Item = &'a Weight>) -> Option<String> {
+/// linked but those so small that they are in the model file. `is_copied` says whether one is.
+pub(crate) fn warning<'a>(
+    weights: impl Iterator<Item = &'a Weight>,
+    is_copied: impl Fn(&Weight) -> bool,
+) -> Option<String> {
     let (mut all, mut copied, mut widened) = (0, 0, BTreeSet::new());
     for weight in weights.filter(|weight| weight.bytes() >= INLINE_BYTES) {
         let mut stored = BTreeSet::new();
@@ -15,7 +18,7 @@ pub(crate) fn warning<'a>(weights: impl Iterator<Item = &'a Weight>) -> Option<S
         // What has no type in a file was computed.
         if !stored.is_empty() {
             all += weight.bytes();
-            if weight.as_stored().is_none() {
+            if is_copied(weight) {
                 copied += weight.bytes();
                 widened.extend(stored.into_iter().filter(|dtype| *dtype != weight.dtype()));
             }
@@ -65,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_is_copied_is_named_with_its_reason() {
-        let warned = |weights: &[Weight]| warning(weights.iter());
+        let warned = |weights: &[Weight]| warning(weights.iter(), |weight| weight.as_stored().is_none());
         let plain = stored(DType::F32, 30);
         let half = stored(DType::Bf16, 10).cast(DType::F32).unwrap();
         assert_eq!(warned(std::slice::from_ref(&plain)), None);

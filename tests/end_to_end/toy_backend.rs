@@ -9,7 +9,7 @@ use planish::bench::{BenchObserver, BenchOptions, Contest, Measured};
 use planish::compile::{CompileOptions, compile};
 use planish::source::SourceModel;
 use planish::verify::{ReferenceKind, Tolerances, VerifyOptions, verify_artifact, verify_compiled};
-use planish_ir::{DType, Graph};
+use planish_ir::{DType, Graph, Weight};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{AttentionForm, CastAttention, Kernels, Observation, Target, TokenOrder};
 use planish_runtimes::{
@@ -25,6 +25,7 @@ static TOY: Target = Target {
     kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    fuses: false,
     quantized: planish_passes::QuantizedForm::Pairs,
     skips_masks: false,
     attention_between_casts: CastAttention::Products,
@@ -68,6 +69,10 @@ impl Emitter for ToyEmitter {
 
     fn read(&self, file: &Path, options: &ImportOptions) -> anyhow::Result<Graph> {
         OnnxEmitter::WHOLE.read(file, options)
+    }
+
+    fn copies(&self, weight: &Weight) -> bool {
+        OnnxEmitter::WHOLE.copies(weight)
     }
 }
 

@@ -6,11 +6,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use planish_ir::weight::StoredRange;
-use planish_ir::{DType, Origin, Weight};
+use planish_ir::{DType, Weight};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-use super::{ExportError, ExportOptions, Exported, Placement, data_type, types, write};
+use super::{ExportError, ExportOptions, Exported, Placement, data_type, types};
+use crate::files::{self, File, NamedWeight, Segment, hard_link};
 use crate::proto::{
     GRAPH_INITIALIZER, GraphProto, MODEL_GRAPH, ModelProto, StringStringEntryProto, TENSOR_RAW_DATA, TensorProto,
 };
@@ -24,44 +25,11 @@ const ALIGNMENT: u64 = 4096;
 /// What protobuf can hold.
 const PROTOBUF_BYTES: u64 = (1 << 31) - 1;
 
-/// A weight and what it is called in the model.
-pub(super) struct Initializer<'g> {
-    pub(super) name: String,
-    pub(super) weight: &'g Weight,
-    pub(super) origin: &'g Origin,
-}
-
-/// A part of a file.
-pub(super) enum Segment<'g> {
-    /// These bytes.
-    Bytes(Vec<u8>),
-    /// A weight's value.
-    Weight(&'g Initializer<'g>),
-}
-
-/// A file to be written: its length and its parts in order of their offsets.
-#[derive(Default)]
-pub(super) struct File<'g> {
-    pub(super) length: u64,
-    pub(super) segments: Vec<(u64, Segment<'g>)>,
-}
-
-impl<'g> File<'g> {
-    fn push(&mut self, segment: Segment<'g>) {
-        let length = match &segment {
-            Segment::Bytes(bytes) => bytes.len() as u64,
-            Segment::Weight(initializer) => initializer.weight.bytes(),
-        };
-        self.segments.push((self.length, segment));
-        self.length += length;
-    }
-}
-
 /// Lays out the model and writes it.
 pub(super) fn write(
     model: &ModelProto,
     graph: GraphProto,
-    weights: &[Initializer<'_>],
+    weights: &[NamedWeight<'_>],
     name: &str,
     folder: &Path,
     options: &ExportOptions<'_>,
@@ -109,10 +77,7 @@ pub(super) fn write(
 
     let mut exported = Exported { files: vec![(model_name.clone(), file.length)], linked: Vec::new() };
     for (link, path) in links {
-        // A symbolic link, as in the cache of Hugging Face, would be linked itself.
-        let file = path.canonicalize();
-        let linked = file.and_then(|file| std::fs::hard_link(file, folder.join(&link)));
-        match linked {
+        match hard_link(&path, &folder.join(&link)) {
             // By the export of another graph of the same weights.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             linked => {
@@ -121,9 +86,9 @@ pub(super) fn write(
         }
         exported.linked.push(link);
     }
-    write::file(&folder.join(model_name), &file, options.progress)?;
+    files::write(&folder.join(model_name), &file, options.progress)?;
     if data.length > 0 {
-        write::file(&folder.join(&data_name), &data, options.progress)?;
+        files::write(&folder.join(&data_name), &data, options.progress)?;
         exported.files.push((data_name, data.length));
     }
     Ok(exported)
@@ -155,7 +120,7 @@ impl<'g> Body<'g> {
     }
 
     /// A tensor of text, which is in fields of its own.
-    fn text(&mut self, initializer: &Initializer<'_>) -> Result<(), ExportError> {
+    fn text(&mut self, initializer: &NamedWeight<'_>) -> Result<(), ExportError> {
         let weight = initializer.weight;
         let failed =
             |source| ExportError::Weight { name: initializer.name.clone(), origin: initializer.origin.clone(), source };
@@ -168,7 +133,7 @@ impl<'g> Body<'g> {
     }
 
     /// A tensor whose bytes are here.
-    fn inline(&mut self, initializer: &'g Initializer<'g>) {
+    fn inline(&mut self, initializer: &'g NamedWeight<'g>) {
         let tensor = tensor(initializer);
         let bytes = initializer.weight.bytes();
         let raw = key_len(TENSOR_RAW_DATA) as u64 + encoded_len_varint(bytes) as u64 + bytes;
@@ -184,7 +149,7 @@ impl<'g> Body<'g> {
     }
 
     /// A tensor whose bytes are in another file.
-    fn external(&mut self, initializer: &'g Initializer<'g>, location: &str, offset: u64) {
+    fn external(&mut self, initializer: &'g NamedWeight<'g>, location: &str, offset: u64) {
         let entry = |key: &str, value: String| StringStringEntryProto { key: key.to_owned(), value };
         let tensor = TensorProto {
             external_data: vec![
@@ -203,7 +168,7 @@ impl<'g> Body<'g> {
     }
 }
 
-fn tensor(initializer: &Initializer<'_>) -> TensorProto {
+fn tensor(initializer: &NamedWeight<'_>) -> TensorProto {
     TensorProto {
         dims: initializer.weight.shape().iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect(),
         data_type: data_type(initializer.weight.dtype()),

@@ -8,7 +8,6 @@ mod nodes;
 mod reshape;
 mod types;
 mod update;
-mod write;
 
 pub use layout::INLINE_BYTES;
 
@@ -21,6 +20,7 @@ use planish_ir::weight::WeightError;
 use planish_ir::{DType, Def, Graph, Op, Origin, ValueId};
 
 use crate::OPSETS;
+use crate::files::NamedWeight;
 use crate::proto::{DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto};
 
 pub(crate) use foreign::attribute;
@@ -163,9 +163,9 @@ pub fn export(graph: &Graph, name: &str, folder: &Path, options: &ExportOptions<
             .collect(),
         functions: Vec::new(),
     };
-    let weights: Vec<layout::Initializer<'_>> = graph
+    let weights: Vec<NamedWeight<'_>> = graph
         .weights()
-        .map(|(id, value, weight)| layout::Initializer {
+        .map(|(id, value, weight)| NamedWeight {
             name: emitter.names[id.index()].clone(),
             weight,
             origin: &value.origin,

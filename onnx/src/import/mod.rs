@@ -32,7 +32,9 @@ use planish_ir::Graph;
 
 pub use error::ImportError;
 pub use part::{KnownOperand, read_body, read_operator};
+pub use places::Places;
 use serde::{Deserialize, Serialize};
+pub use skeleton::WeightFile;
 
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 

@@ -20,15 +20,16 @@ const BLOBS: &str = "blobs";
 const GIT: &str = ".git";
 
 /// Where the data of a model is looked for.
-#[derive(Default)]
-pub(super) struct Places {
+#[derive(Debug, Default)]
+pub struct Places {
     /// The folder of the model, and where the model is a link that of what it leads to.
     folders: Vec<PathBuf>,
 }
 
 impl Places {
     /// Of the model at a path.
-    pub(super) fn of(model: &Path) -> Self {
+    #[must_use]
+    pub fn of(model: &Path) -> Self {
         let parent = |path: &Path| match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
@@ -46,7 +47,7 @@ impl Places {
     ///
     /// # Errors
     /// When the location leads elsewhere, or there is no such file.
-    pub(super) fn find(&self, location: &str) -> Result<PathBuf, String> {
+    pub fn find(&self, location: &str) -> Result<PathBuf, String> {
         let inside = !location.is_empty()
             && Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         let outside = || format!("its external data `{location}` is outside of the model's folder");

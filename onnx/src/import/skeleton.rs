@@ -31,17 +31,20 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// A file that weights are ranges of: the model itself, or external data.
 #[derive(Debug)]
-pub(super) struct WeightFile {
+pub struct WeightFile {
     path: PathBuf,
     name: String,
     file: File,
     /// The size of the file.
-    pub(super) bytes: u64,
+    pub bytes: u64,
 }
 
 impl WeightFile {
     /// Opens a regular file.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is something else.
+    pub fn open(path: &Path) -> io::Result<Self> {
         // Asked before opening: a named pipe would block.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not a regular file"));

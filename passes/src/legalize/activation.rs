@@ -32,6 +32,9 @@ pub const LOWER_ACTIVATIONS: Pass = Pass {
 const GELU_OPSET: u32 = 20;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    if options.keeps_operators() {
+        return Ok(Outcome::default());
+    }
     let keep_gelu = options.fusion && options.opset >= GELU_OPSET;
     let lowered = graph.rewrite(|graph, node| step(graph, node, keep_gelu))?;
     graph.compact();

@@ -31,7 +31,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
               quantization says so, probabilities go through QuantizeLinear and DequantizeLinear. With --attention-fp32, queries, keys and values \
               of half types are cast to float32 in front of the products and the result is cast back. For target trt, from \
               opset 23 on, ONNX's Attention stands between these casts, with a mask of the half type, if there are two \
-              heads or more of 9 to 256 features, no cache, no bias and no softcap: TensorRT computes it as one kernel.",
+              heads or more of 9 to 256 features, no cache, no bias and no softcap: TensorRT computes it as one kernel. For target cuda, attention stays one operator in every form, between such casts.",
     numerics: "Scores round once more for scale and mask: relative differences of 1e-7. In float16 and bfloat16 both \
                roots and both scaled operands round: differences of up to 2e-3 and 1.6e-2 of the terms that a score \
                sums. Where the mask leaves out every key of a query, ONNX Runtime's operator returns zeros. Such \
@@ -95,6 +95,12 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
                 true => Ok(Step::Replace(with_bias(&mut l, attention)?)),
                 false => Ok(Step::Keep),
             };
+        }
+        if options.fusion && options.target.attention == AttentionForm::Whole {
+            return Ok(match options.attention_fp32 && l.graph.ty(like).dtype != DType::F32 {
+                true => Step::Replace(cast_attention::whole(&mut l, &attention)?),
+                false => Step::Keep,
+            });
         }
         let swap = swapped.contains(&like);
         if options.attention_fp32 && cast_attention::fits(&l, &attention, options) {

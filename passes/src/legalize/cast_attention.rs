@@ -59,6 +59,18 @@ pub(super) fn lower(l: &mut Builder<'_, '_>, attention: &Attention, swap: bool) 
     merged(l, mixed, swap)
 }
 
+/// The results of an attention of a half type, as the same operator on float32.
+pub(super) fn whole(l: &mut Builder<'_, '_>, attention: &Attention) -> Result<Vec<ValueId>, BuildError> {
+    let half = l.graph.ty(attention.q).dtype;
+    let mut wide = attention.clone();
+    let [q, k, v] = [attention.q, attention.k, attention.v].map(|x| l.cast(x, DType::F32));
+    (wide.q, wide.k, wide.v) = (q?, k?, v?);
+    let [bias, past_key, past_value] = [attention.bias, attention.past_key, attention.past_value]
+        .map(|x| x.map(|x| l.cast(x, DType::F32)).transpose());
+    (wide.bias, wide.past_key, wide.past_value) = (bias?, past_key?, past_value?);
+    l.emit_all(wide)?.into_iter().map(|result| l.cast(result, half)).collect()
+}
+
 /// TensorRT takes masks of four dimensions.
 fn in_four_dimensions(l: &mut Builder<'_, '_>, mask: ValueId) -> Result<ValueId, BuildError> {
     let shape = l.graph.ty(mask).shape.clone();

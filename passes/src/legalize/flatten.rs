@@ -43,7 +43,7 @@ pub const FLATTEN_TOKENS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.fusion {
+    if !options.fusion || options.keeps_operators() {
         return Ok(Outcome::default());
     }
     let sequence_major = match options.target.order {

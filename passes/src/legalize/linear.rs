@@ -37,6 +37,9 @@ pub const LOWER_LINEAR: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    if options.keeps_operators() {
+        return Ok(Outcome::default());
+    }
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let linear = match &graph.node(node).op {

@@ -21,7 +21,7 @@ pub use attention::LOWER_ATTENTION;
 pub(crate) use attention::{ATTENTION_OPSET, scores};
 pub use flatten::FLATTEN_TOKENS;
 pub use kernels::{CHECK_KERNELS, Kernels, Signature};
-pub(crate) use kernels::{tables, tensorrt};
+pub(crate) use kernels::{native, tables, tensorrt};
 pub use linear::LOWER_LINEAR;
 pub use norm::LOWER_NORMS;
 pub use parts::SELECT_PARTS;

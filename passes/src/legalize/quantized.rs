@@ -64,6 +64,9 @@ pub const LOWER_QUANTIZED: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    if options.target.quantized == QuantizedForm::None {
+        return Ok(Outcome::default());
+    }
     // Dead users of a value would count.
     graph.compact();
     let mut lowering = Lowering {

@@ -43,7 +43,10 @@ pub const LOWER_ROTARY: Pass = Pass {
     run,
 };
 
-fn run(graph: &mut Graph, _: &Options) -> Result<Outcome, PassError> {
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    if options.keeps_operators() {
+        return Ok(Outcome::default());
+    }
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Rotary(rotary) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };

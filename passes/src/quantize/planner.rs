@@ -44,7 +44,7 @@ impl Settings {
     pub fn int8(target: &Target) -> Self {
         let codes = match target.quantized {
             QuantizedForm::IntegerProducts => DType::U8,
-            QuantizedForm::Pairs | QuantizedForm::SignedPairs => DType::I8,
+            QuantizedForm::Pairs | QuantizedForm::SignedPairs | QuantizedForm::None => DType::I8,
         };
         Self {
             codes,

@@ -9,7 +9,7 @@ use planish_ir::{Graph, Op, TensorType, ValueId, verify};
 use planish_passes::observe::is_observer;
 use planish_passes::precision::HALVE;
 use planish_passes::{
-    Half, HalfPrecision, ONNX, ORT, ORT_CUDA, Options, PASSES, Padding, PassError, Pipeline, TARGETS, TRT, Target,
+    CUDA, Half, HalfPrecision, ONNX, ORT, ORT_CUDA, Options, PASSES, Padding, PassError, Pipeline, TARGETS, TRT, Target,
 };
 use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::random_graph::{build, choices};
@@ -19,9 +19,9 @@ use crate::support::outputs;
 
 const OPSETS: [u32; 3] = [17, 20, 24];
 
-// The graphs differ from seed to seed: the shares were 0.64, 0.27, 0.57 and 0.21, and these bounds hold for each seed.
-const SHARE_REFUSED: RangeInclusive<f64> = 0.55..=0.73;
-const SHARES_WITHOUT_KERNELS: [RangeInclusive<f64>; 2] = [0.2..=0.35, 0.0..=0.35];
+// The graphs differ from seed to seed: the shares were 0.52, 0.27, 0.57 and 0.21, and these bounds hold for each seed.
+const SHARE_REFUSED: RangeInclusive<f64> = 0.43..=0.61;
+const SHARES_WITHOUT_KERNELS: [RangeInclusive<f64>; 3] = [0.2..=0.35, 0.0..=0.35, 0.0..=0.35];
 const SHARE_CHANGED: RangeInclusive<f64> = 0.48..=0.66;
 const SHARE_LEFT_OUT: RangeInclusive<f64> = 0.14..=0.29;
 
@@ -34,8 +34,8 @@ fn options() -> impl Iterator<Item = Options> {
     })
 }
 
-/// The targets that have no kernels for some graphs: the first for the forms of later opsets, the second for float64.
-static LACKING: [&Target; 2] = [&ORT_CUDA, &TRT];
+/// The targets that have no kernels for some graphs: the first for the forms of later opsets, the others for float64.
+static LACKING: [&Target; 3] = [&ORT_CUDA, &TRT, &CUDA];
 
 /// Checks that a graph still has its interface, its invariants and its meaning.
 fn check(before: &Graph, after: &Graph, seed: u64) -> Result<(), String> {
@@ -195,7 +195,7 @@ fn each_pass_keeps_the_meaning() {
 
 #[test]
 fn each_pipeline_keeps_the_meaning() {
-    let without = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let without = LACKING.map(|_| AtomicUsize::new(0));
     proptest!(config(), |(choices in choices(), seed in any::<u64>())| {
         let graph = build(&choices);
         for options in options() {

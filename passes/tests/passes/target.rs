@@ -20,6 +20,7 @@ static TOY: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    fuses: false,
     quantized: planish_passes::QuantizedForm::Pairs,
     skips_masks: false,
     attention_between_casts: CastAttention::Products,

@@ -7,6 +7,7 @@ use planish_ir::{DType, Graph};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::api::in_order;
+use crate::graph_file;
 use crate::{
     Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, RuntimeValue, Session, SessionOptions,
     Unavailable,
@@ -16,8 +17,8 @@ pub use reader::OnnxReader;
 
 const NAME: &str = "reference";
 
-/// The reference interpreter. An ONNX file is imported, and its operators computed in the types that
-/// it gives.
+/// The reference interpreter. An ONNX file is imported, the file of a graph is read, and the operators are computed in the
+/// types that it gives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReferenceRuntime {
     /// Where a run ends with an error.
@@ -35,7 +36,7 @@ impl Runtime for ReferenceRuntime {
     }
 
     fn formats(&self) -> &'static [Format] {
-        &[Format::ONNX]
+        &[Format::ONNX, Format::GRAPH]
     }
 
     fn arithmetic(&self, _: DType) -> Arithmetic {
@@ -48,7 +49,8 @@ impl Runtime for ReferenceRuntime {
         let graph = match model {
             Model::Graph(graph) => graph.clone(),
             Model::File(Format::ONNX, path) => planish_onnx::import(path).map_err(|e| failed(with_causes(&e)))?.graph,
-            Model::File(..) => return Err(model.not_taken(NAME, "ONNX files and graphs in memory")),
+            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| failed(with_causes(&e)))?,
+            Model::File(..) => return Err(model.not_taken(NAME, "ONNX files, graphs of planish and graphs in memory")),
         };
         let pool = match options.threads {
             0 => None,

@@ -1,5 +1,6 @@
 //! The check that the target has a kernel for every operator.
 
+pub(crate) mod native;
 pub(crate) mod tables;
 pub(crate) mod tensorrt;
 
@@ -7,7 +8,7 @@ use planish_ir::ops::Foreign;
 use planish_ir::{DType, Graph, Node, Op, ValueId};
 
 use super::{attention, mask};
-use crate::{Example, ONNX, Options, Outcome, Pass, PassError, Target};
+use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError, Target};
 
 /// Checks that the target has a kernel for every operator and its element type.
 pub const CHECK_KERNELS: Pass = Pass {
@@ -110,7 +111,12 @@ impl Signature<'_> {
 fn missing(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
     match &node.op {
         Op::Foreign(foreign) => missing_foreign(graph, foreign, options.target),
-        Op::Attention(p) if mask::is_needed(p) || !attention::has_operator(p) => Some("no kernel".to_owned()),
+        Op::Attention(p)
+            if options.target.attention != AttentionForm::Whole
+                && (mask::is_needed(p) || !attention::has_operator(p)) =>
+        {
+            Some("no kernel".to_owned())
+        }
         _ => (options.target.kernels.missing)(&Signature::of(graph, node), options.opset),
     }
 }
@@ -118,6 +124,11 @@ fn missing(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
 /// Why the target cannot run an operator that passes through, or one in its graphs.
 fn missing_foreign(graph: &Graph, foreign: &Foreign, target: &Target) -> Option<String> {
     let domains = target.kernels.domains;
+    if domains.is_empty() {
+        let why = format!("target {target} runs the operators of planish's graph only");
+        let quantizes = ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"].iter().any(|op| foreign.is(op));
+        return Some(if quantizes { format!("{why}, without quantization") } else { why });
+    }
     let inner = foreign.inner.0.iter().map(|inner| (&inner.op, &inner.domain));
     let unknown = std::iter::once((&foreign.op.0, &foreign.domain.0))
         .chain(inner)

@@ -1,0 +1,133 @@
+//! Reading graphs from files: the text form, with weights in files beside it.
+//!
+//! A graph file may come from anyone. It names files by the rules for external data of ONNX models ([`Places`]), the
+//! ranges of weights must lie inside of these files, and the graph is verified before anything is run. Nothing of the
+//! weights is read but by what runs or writes the graph.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use planish_ir::text::{ParseError, parse};
+use planish_ir::{Graph, VerifyError, Weight, WeightSource, verify};
+use planish_onnx::{Places, WeightFile};
+
+/// The most bytes of a text: that of a model with thousands of layers has a few millions.
+pub const MAX_TEXT_BYTES: u64 = 256 << 20;
+
+/// A file is not a graph.
+#[derive(Debug, thiserror::Error)]
+pub enum GraphFileError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is too large for a text.
+    #[error("{} has {bytes} bytes, and the text of a graph has {MAX_TEXT_BYTES} at most", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The text is not a graph, or it refers to a file that cannot be opened.
+    #[error("{} is not a graph of planish", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// The line and what is wrong with it.
+        source: ParseError,
+    },
+    /// A weight is not in its file.
+    #[error(
+        "{}: the weight `{weight}` takes bytes {offset} to {end} of {file}, which has {bytes}: it was changed or cut off",
+        path.display()
+    )]
+    Range {
+        /// The graph's file.
+        path: PathBuf,
+        /// The name of the weight.
+        weight: String,
+        /// The file of weights.
+        file: String,
+        /// The first byte.
+        offset: u64,
+        /// The one behind the last.
+        end: u64,
+        /// The size of the file.
+        bytes: u64,
+    },
+    /// The graph breaks an invariant.
+    #[error("{} is not a valid graph", path.display())]
+    Invariant {
+        /// The file.
+        path: PathBuf,
+        /// The invariant.
+        source: VerifyError,
+    },
+}
+
+/// The graph in a file.
+///
+/// # Errors
+/// When the file cannot be read, is not a graph, or does not fit the files of weights beside it.
+pub fn load(path: &Path) -> Result<Graph, GraphFileError> {
+    let text = read(path)?;
+    let places = Places::of(path);
+    let opened: RefCell<HashMap<String, Arc<WeightFile>>> = RefCell::default();
+    let open = |name: &str| -> Result<Arc<dyn WeightSource>, String> {
+        if let Some(file) = opened.borrow().get(name) {
+            return Ok(Arc::clone(file) as Arc<dyn WeightSource>);
+        }
+        let found = places.find(name)?;
+        let file = WeightFile::open(&found).map_err(|e| format!("its external data `{name}` cannot be read: {e}"))?;
+        let file = Arc::new(file);
+        opened.borrow_mut().insert(name.to_owned(), Arc::clone(&file));
+        Ok(file)
+    };
+    let graph = parse(&text, &open).map_err(|source| GraphFileError::Text { path: path.to_owned(), source })?;
+    drop(text);
+    verify(&graph).map_err(|source| GraphFileError::Invariant { path: path.to_owned(), source })?;
+    let sizes: HashMap<*const (), u64> =
+        opened.borrow().values().map(|file| (Arc::as_ptr(file).cast(), file.bytes)).collect();
+    for (_, value, weight) in graph.weights() {
+        let mut beyond = None;
+        weight.visit_leaves(&mut |leaf| beyond = beyond.take().or_else(|| outside(leaf, &sizes)));
+        if let Some((file, [offset, end, bytes])) = beyond {
+            let (path, weight) = (path.to_owned(), value.name.clone());
+            return Err(GraphFileError::Range { path, weight, file, offset, end, bytes });
+        }
+    }
+    Ok(graph)
+}
+
+/// The file of a range that is not inside of it, with first byte, end, and size of the file.
+fn outside(leaf: &Weight, sizes: &HashMap<*const (), u64>) -> Option<(String, [u64; 3])> {
+    let range = leaf.as_stored()?;
+    let bytes = sizes.get(&Arc::as_ptr(&range.source).cast()).copied().unwrap_or(0);
+    // The end fits: it was checked when the weight was made.
+    let end = range.offset.saturating_add(leaf.bytes());
+    (end > bytes).then(|| (range.source.name().to_owned(), [range.offset, end, bytes]))
+}
+
+fn read(path: &Path) -> Result<String, GraphFileError> {
+    let failed = |source| GraphFileError::Read { path: path.to_owned(), source };
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    // Asked before opening: a named pipe would block.
+    if !metadata.is_file() {
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "this is not a regular file")));
+    }
+    if metadata.len() > MAX_TEXT_BYTES {
+        return Err(GraphFileError::TooLarge { path: path.to_owned(), bytes: metadata.len() });
+    }
+    let mut text = String::new();
+    File::open(path).map_err(failed)?.take(MAX_TEXT_BYTES).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
