@@ -49,5 +49,8 @@ pub fn runtimes(ort_library: Option<PathBuf>, trt_library: Option<PathBuf>) -> V
         Box::new(ort(ort::Provider::Cpu)),
         Box::new(ort(ort::Provider::Cuda)),
         Box::new(tensorrt::TensorRt::new(trt_library)),
+        Box::new(cuda::Cuda::Fused),
+        Box::new(cuda::Cuda::Baseline),
+        Box::new(cuda::Cuda::Emulator),
     ]
 }

@@ -23,7 +23,7 @@ pub(crate) use runtimes::spelled;
 pub use runtimes::{RuntimeSettings, lacks, runtime_named};
 pub(crate) use temporary::TemporaryFiles;
 
-use runtimes::{cpu, cuda, interpreter, tensorrt};
+use runtimes::{cpu, cuda, interpreter, native, native_baseline, native_emulator, tensorrt};
 
 /// What graphs are compiled for, and what is done with them.
 pub struct Backend {
@@ -108,7 +108,7 @@ pub static TENSORRT: Backend = Backend {
 pub static CUDA: Backend = Backend {
     target: &planish_passes::CUDA,
     emitter: &GraphEmitter,
-    runtimes: &[interpreter],
+    runtimes: &[native, native_baseline, native_emulator, interpreter],
     engines: None,
     device: Some(Device::Gpu),
     tolerances: Tolerances::of,

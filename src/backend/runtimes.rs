@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use planish_eval::Limits;
 use planish_ir::DType;
+use planish_runtimes::cuda::Cuda;
 use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions, Provider};
 use planish_runtimes::tensorrt::{LoadOptions, TensorRt};
 use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
@@ -47,6 +48,21 @@ fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runti
     Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
 }
 
+/// planish's own runtime, with fused kernels.
+pub(super) fn native(_: &RuntimeSettings) -> Box<dyn Runtime> {
+    Box::new(Cuda::Fused)
+}
+
+/// planish's own runtime, with a kernel for each operator.
+pub(super) fn native_baseline(_: &RuntimeSettings) -> Box<dyn Runtime> {
+    Box::new(Cuda::Baseline)
+}
+
+/// The kernels of planish's own runtime on the processor.
+pub(super) fn native_emulator(_: &RuntimeSettings) -> Box<dyn Runtime> {
+    Box::new(Cuda::Emulator)
+}
+
 /// TensorRT.
 pub(super) fn tensorrt(settings: &RuntimeSettings) -> Box<dyn Runtime> {
     Box::new(TensorRt::new(settings.trt_library.clone()).options(settings.engines))
@@ -87,9 +103,7 @@ impl Backend {
 pub fn runtime_named(name: &str) -> Result<MakeRuntime, String> {
     let settings = RuntimeSettings::default();
     let named = |make: MakeRuntime| (make(&settings).name(), make);
-    // The runtimes that graphs are compiled for, those of engines, and the one that runs every artifact but engines.
-    let own = BACKENDS.iter().flat_map(|b| b.runtimes.first().copied().into_iter().chain(b.engines));
-    let own = own.chain([interpreter as MakeRuntime]);
+    let own = BACKENDS.iter().flat_map(|b| b.runtimes.iter().copied().chain(b.engines));
     let mut all: Vec<(&str, MakeRuntime)> = Vec::new();
     for (name, make) in own.map(named) {
         if !all.iter().any(|(other, _)| *other == name) {

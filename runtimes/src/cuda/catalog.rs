@@ -65,6 +65,9 @@ pub fn compile_kernels(architectures: &[&str]) -> Result<Vec<KernelReport>, Comp
 
 fn report(source: &Source, architecture: &str) -> Result<KernelReport, String> {
     let log = gpu::compile_log(source, architecture)?;
+    // A file may have several kernels, of which each has a part of the log.
+    let own = format!("Compiling entry function '{}'", source.kernel);
+    let log = log.split_once(&own).map_or("", |(_, rest)| rest.split("Compiling entry function").next().unwrap_or(rest));
     let number = |before: &str| {
         let at = log.find(before)?;
         log[..at].rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

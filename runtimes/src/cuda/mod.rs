@@ -21,12 +21,13 @@ mod weights;
 
 use std::sync::Arc;
 
-use planish_ir::{DType, Graph};
+use planish_ir::DType;
 
 use self::device::Device;
 use self::program::{Style, Target};
 use self::session::GraphSession;
-use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+use crate::reference::with_causes;
+use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable, graph_file};
 
 pub use catalog::{CompileError, KernelReport, compile_kernels};
 pub(crate) use tensor::DeviceTensor;
@@ -66,12 +67,6 @@ impl Cuda {
             remedy: "install a C++ compiler (g++ or clang++), or name one with the variable CXX".to_owned(),
         })
     }
-
-    /// Loads a graph on a device.
-    fn load_on(self, device: Arc<dyn Device>, graph: &Graph, model: String) -> Result<GraphSession, RuntimeError> {
-        let target = Target::new(self.style(), device.multiprocessors());
-        GraphSession::load(self.name(), model, graph.clone(), device, target, self == Self::Fused)
-    }
 }
 
 impl Runtime for Cuda {
@@ -94,7 +89,7 @@ impl Runtime for Cuda {
     }
 
     fn formats(&self) -> &'static [Format] {
-        &[]
+        &[Format::GRAPH]
     }
 
     fn arithmetic(&self, dtype: DType) -> Arithmetic {
@@ -106,10 +101,19 @@ impl Runtime for Cuda {
 
     fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
         let device = self.device()?;
-        match model {
-            Model::Graph(graph) => Ok(Box::new(self.load_on(device, graph, model.to_string())?)),
-            Model::File(..) => Err(model.not_taken(self.name(), "graphs in memory")),
-        }
+        let graph = match model {
+            Model::Graph(graph) => graph.clone(),
+            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| RuntimeError::Failed {
+                runtime: self.name(),
+                action: "load",
+                model: model.to_string(),
+                reason: with_causes(&e),
+            })?,
+            Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
+        };
+        let target = Target::new(self.style(), device.multiprocessors());
+        let recorded = *self == Self::Fused;
+        Ok(Box::new(GraphSession::load(self.name(), model.to_string(), graph, device, target, recorded)?))
     }
 }
 

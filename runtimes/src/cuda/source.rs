@@ -6,35 +6,45 @@ use planish_ir::DType;
 
 /// The text in front of every file.
 const COMMON: &str = include_str!("kernels/common.cuh");
+/// Reductions of rows.
+const ROWS: &str = include_str!("kernels/rows.cuh");
+/// What kernels of attention share.
+const SHARED: &str = include_str!("kernels/attention.cuh");
 
 /// A file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct File {
     /// Its name without `.cu`.
     pub(crate) name: &'static str,
+    /// The texts in front of its own.
+    headers: &'static [&'static str],
     text: &'static str,
 }
 
 macro_rules! files {
-    ($($constant:ident = $name:literal;)*) => {
-        $(pub(crate) const $constant: File = File { name: $name, text: include_str!(concat!("kernels/", $name, ".cu")) };)*
+    ($($constant:ident = $name:literal, [$($header:ident),*];)*) => {
+        $(pub(crate) const $constant: File = File {
+            name: $name,
+            headers: &[COMMON, $($header),*],
+            text: include_str!(concat!("kernels/", $name, ".cu")),
+        };)*
         #[cfg(test)]
         pub(crate) const FILES: &[File] = &[$($constant),*];
     };
 }
 
 files! {
-    DECODE = "decode";
-    ELEMENTWISE = "elementwise";
-    FLASH = "flash";
-    FLASH_FLOAT = "flash_float";
-    GATHER = "gather";
-    NORM = "norm";
-    REDUCE = "reduce";
-    ROTARY = "rotary";
-    SCAN = "scan";
-    SCORES = "scores";
-    SOFTMAX = "softmax";
+    DECODE = "decode", [ROWS, SHARED];
+    ELEMENTWISE = "elementwise", [];
+    FLASH = "flash", [ROWS, SHARED];
+    FLASH_FLOAT = "flash_float", [ROWS, SHARED];
+    GATHER = "gather", [];
+    NORM = "norm", [ROWS];
+    REDUCE = "reduce", [ROWS];
+    ROTARY = "rotary", [];
+    SCAN = "scan", [];
+    SCORES = "scores", [ROWS, SHARED];
+    SOFTMAX = "softmax", [ROWS];
 }
 
 /// A kernel: a function of a file with its macros.
@@ -61,7 +71,7 @@ impl Source {
     /// The whole text. The macros are part of it, so that it alone says what is compiled.
     pub(crate) fn text(&self) -> String {
         let macros: String = self.macros.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
-        format!("{macros}{COMMON}\n#line 1 \"{}.cu\"\n{}", self.file.name, self.file.text)
+format!("{macros}{}\n#line 1 \"{}.cu\"\n{}", self.file.headers.join("\n"), self.file.name, self.file.text)
     }
 }
 

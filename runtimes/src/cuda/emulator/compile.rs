@@ -75,6 +75,11 @@ impl Compiler {
             .map_err(failed)?;
         let made = fs::rename(folder.join("kernel.so"), to);
         fs::remove_dir_all(&folder).map_err(failed)?;
-        made.map_err(|_| format!("the kernel {name} does not compile:\n{}", String::from_utf8_lossy(&output.stderr)))
+        made.map_err(|_| format!("the kernel {name} does not compile:\n{}", first_lines(&output.stderr)))
     }
+}
+
+/// The first lines of what a compiler said.
+fn first_lines(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).lines().take(8).collect::<Vec<_>>().join("\n")
 }

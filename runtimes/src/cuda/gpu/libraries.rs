@@ -3,6 +3,7 @@
 //! The binding panics when it is used without them, so they are loaded by hand first, from the places where planish looks
 //! for libraries. The binding then finds what is loaded by its name.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -86,8 +87,20 @@ fn find(
     })
 }
 
-/// Opens a library for good.
+/// Opens a library for good, behind those of its folder that it asks the loader for by their names.
 fn open(file: &Path) -> Result<(), String> {
+    if let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(OsStr::to_str))
+        && let Some((stem, _)) = name.split_once(".so")
+    {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let builtins = format!("{stem}-builtins.so");
+        let files = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&builtins));
+        files.map(|entry| entry.path()).try_for_each(|file| global(&file))?;
+    }
+    global(file)
+}
+
+fn global(file: &Path) -> Result<(), String> {
     // SAFETY: loading a library runs its constructors; that it is the user's is what the search order is for.
     let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| e.to_string())?;
     std::mem::forget(library);

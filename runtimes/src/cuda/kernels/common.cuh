@@ -1,8 +1,8 @@
-// What all kernels share: element types and their conversions, vectors of elements, reductions of a warp and of a
-// block, functions of elements, and the structures that describe strided tensors and attention.
+// What all kernels share: element types and their conversions, vectors of elements, indices, functions of elements.
 //
-// A module is this text followed by that of one .cu file, specialised by macros. NVRTC compiles it without any header;
-// a host compiler does so with -DPLANISH_HOST, which emulates the execution model (emulator/host.h).
+// A module is the text of common.cuh, rows.cuh, attention.cuh and one .cu file in this order, specialised by macros.
+// NVRTC compiles it without any header; a host compiler does so with -DPLANISH_HOST, which emulates the execution model
+// (emulator/host.h).
 #ifdef PLANISH_HOST
 #include "host.h"
 #define UNROLL
@@ -26,21 +26,6 @@ struct Strided {
     int rank, pad;
     long long sizes[8];      // Outermost first.
     long long strides[4][8]; // In elements; 0 broadcasts.
-};
-
-// Attention of [batch, queries, heads, size] to keys and values of `kv_heads` heads. Rust has the same structure.
-struct Attention {
-    int batch, heads, kv_heads, queries, keys, size, value_size;
-    int offset; // The position of query 0 among the keys: with causality, key j takes part iff j <= offset + i.
-    int window; // Key j takes part iff j > offset + i - window.
-    int splits; // Parts of the keys (decode.cu).
-    float scale, softcap;
-    long long q_batch, q_row, q_head; // Strides in elements.
-    long long k_batch, k_row, k_head;
-    long long v_batch, v_row, v_head;
-    long long o_batch, o_row, o_head;
-    long long bias[4]; // Over [batch, heads, queries, keys]; 0 broadcasts.
-    long long mask_batch;
 };
 
 // binary16 and bfloat16, as bits.
@@ -323,92 +308,3 @@ template <typename Number> DEVICE Number power(Number x, Number y) {
         return static_cast<Number>(result);
     }
 }
-
-DEVICE int lane_index() { return static_cast<int>(threadIdx.x) % LANES; }
-DEVICE int warp_index() { return static_cast<int>(threadIdx.x) / LANES; }
-
-struct Sum {
-    template <typename Number> DEVICE Number of(Number x, Number y) { return x + y; }
-};
-struct Maximum {
-    template <typename Number> DEVICE Number of(Number x, Number y) { return maximum(x, y); }
-};
-struct Minimum {
-    template <typename Number> DEVICE Number of(Number x, Number y) { return minimum(x, y); }
-};
-
-// The sum, or another operation, over the lanes of a warp, in every lane.
-template <typename Operation, typename Number> DEVICE Number over_warp(Number x) {
-    UNROLL
-    for (int bits = LANES / 2; bits > 0; bits /= 2) x = Operation::of(x, __shfl_xor_sync(ALL_LANES, x, bits));
-    return x;
-}
-
-// The same over a block of `WARPS` warps. `scratch` is shared memory of `WARPS` numbers, which no thread may write
-// again before the next barrier.
-template <typename Operation, int WARPS, typename Number> DEVICE Number over_block(Number x, Number* scratch) {
-    x = over_warp<Operation>(x);
-    if (lane_index() == 0) scratch[warp_index()] = x;
-    __syncthreads();
-    Number all = scratch[0];
-    UNROLL
-    for (int i = 1; i < WARPS; i++) all = Operation::of(all, scratch[i]);
-    return all;
-}
-
-// A row of up to Values * THREADS columns in registers of `THREADS` threads, converted to float. With vectors, each
-// thread has several that are side by side, and neighbours have the next ones; else each has every THREADS-th column.
-template <int VALUES_EACH, int THREADS, typename Item> struct Row {
-    static constexpr int WIDTH = VALUES_EACH < PER_ACCESS<Item> ? VALUES_EACH : PER_ACCESS<Item>;
-
-    // Whether rows of so many columns from such an address on can be accessed in vectors.
-    static __device__ __forceinline__ bool fits(const Item* rows, int columns) {
-        return columns % WIDTH == 0 && is_aligned(rows, WIDTH * sizeof(Item));
-    }
-
-    // Columns behind the last one become `rest`.
-    static __device__ __forceinline__ void read(float (&values)[VALUES_EACH], const Item* row, int thread, int columns,
-                                                bool vectors, float rest) {
-        if (vectors) {
-            UNROLL
-            for (int k = 0; k < VALUES_EACH; k += WIDTH) {
-                const int column = k * THREADS + thread * WIDTH;
-                Pack<Item, WIDTH> pack;
-                if (column < columns) pack = load<WIDTH>(row + column);
-                UNROLL
-                for (int e = 0; e < WIDTH; e++) values[k + e] = column < columns ? to_float(pack.items[e]) : rest;
-            }
-        } else {
-            UNROLL
-            for (int k = 0; k < VALUES_EACH; k++) {
-                const int column = k * THREADS + thread;
-                values[k] = column < columns ? to_float(row[column]) : rest;
-            }
-        }
-    }
-
-    static __device__ __forceinline__ void write(Item* row, const float (&values)[VALUES_EACH], int thread, int columns,
-                                                 bool vectors) {
-        if (vectors) {
-            UNROLL
-            for (int k = 0; k < VALUES_EACH; k += WIDTH) {
-                const int column = k * THREADS + thread * WIDTH;
-                Pack<Item, WIDTH> pack;
-                UNROLL
-                for (int e = 0; e < WIDTH; e++) pack.items[e] = to<Item>(values[k + e]);
-                if (column < columns) store(row + column, pack);
-            }
-        } else {
-            UNROLL
-            for (int k = 0; k < VALUES_EACH; k++) {
-                const int column = k * THREADS + thread;
-                if (column < columns) row[column] = to<Item>(values[k]);
-            }
-        }
-    }
-
-    // Whether value k is of a column of the row.
-    static __device__ __forceinline__ bool has(int k, int thread, int columns, bool vectors) {
-        return (vectors ? k / WIDTH * WIDTH * THREADS + thread * WIDTH + k % WIDTH : k * THREADS + thread) < columns;
-    }
-};

@@ -24,12 +24,13 @@
 template <typename Item> struct Heads {
     Item* start;
     long long batch, token, head; // Strides.
-
-    DEVICE bool fits(const Heads& heads, int width) {
-        return ((heads.batch | heads.token | heads.head) & (width - 1)) == 0 &&
-               is_aligned(heads.start, width * static_cast<int>(sizeof(Item)));
-    }
 };
+
+// Whether features can be accessed `width` at a time.
+template <typename Item> DEVICE bool fits(const Heads<Item>& heads, int width) {
+    return ((heads.batch | heads.token | heads.head) & (width - 1)) == 0 &&
+           is_aligned(heads.start, width * static_cast<int>(sizeof(Item)));
+}
 
 struct Angles {
     const ELEMENT* cos;
@@ -95,8 +96,8 @@ DEVICE void move_heads(Heads<ELEMENT> to, Heads<const ELEMENT> from, Angles angl
 DEVICE void move_heads(Heads<ELEMENT> to, Heads<const ELEMENT> from, Angles angles, int batch, int length, int heads,
                        int size, long long thread, long long threads) {
     constexpr int WIDTH = PER_ACCESS<ELEMENT>;
-    const bool vectors = size % WIDTH == 0 && angles.pairs % WIDTH == 0 && to.fits(to, WIDTH) &&
-                         from.fits(from, WIDTH) && is_aligned(angles.cos, 16) && is_aligned(angles.sin, 16);
+    const bool vectors = size % WIDTH == 0 && angles.pairs % WIDTH == 0 && fits(to, WIDTH) &&
+                         fits(from, WIDTH) && is_aligned(angles.cos, 16) && is_aligned(angles.sin, 16);
     if (vectors) {
         move_heads<WIDTH>(to, from, angles, batch, length, heads, size, thread, threads);
     } else {

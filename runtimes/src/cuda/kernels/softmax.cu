@@ -31,20 +31,6 @@ KERNEL __launch_bounds__(128) softmax(ELEMENT* r, const ELEMENT* x, long long ro
     }
 }
 #else
-// The largest number so far, and the sum of exp(x - largest).
-struct Online {
-    float largest, sum;
-};
-
-DEVICE void take(Online& online, float x) {
-    if (x > online.largest || is_nan(x)) {
-        online.sum = online.sum * exp(online.largest - x) + 1.0f;
-        online.largest = x;
-    } else if (x > -infinity()) {
-        online.sum += exp(x - online.largest);
-    }
-}
-
 KERNEL __launch_bounds__(256) softmax(ELEMENT* r, const ELEMENT* x, long long rows, int columns) {
     constexpr int THREADS = 256, WARPS = THREADS / LANES, WIDTH = PER_ACCESS<ELEMENT>;
     __shared__ float scratch[2][WARPS];
@@ -59,11 +45,10 @@ KERNEL __launch_bounds__(256) softmax(ELEMENT* r, const ELEMENT* x, long long ro
             float values[WIDTH];
             Columns::read(values, from + first, thread, columns - first, vectors, -infinity());
             UNROLL
-            for (int e = 0; e < WIDTH; e++) take(online, values[e]);
+            for (int e = 0; e < WIDTH; e++) online.take(values[e]);
         }
         const float largest = over_block<Maximum, WARPS>(online.largest, scratch[0]);
-        const float own = online.largest == -infinity() ? 0.0f : online.sum * exp(online.largest - largest);
-        const float factor = 1.0f / over_block<Sum, WARPS>(own, scratch[1]);
+        const float factor = 1.0f / over_block<Sum, WARPS>(online.sum_for(largest), scratch[1]);
         for (int first = 0; first < columns; first += WIDTH * THREADS) {
             float values[WIDTH];
             Columns::read(values, from + first, thread, columns - first, vectors, 0.0f);

@@ -74,8 +74,8 @@ impl Call<'_> {
             .with("BIAS_T", named(bias)?))
     }
 
-    /// The structure `Attention` of kernels.
-    fn parameters(&self, splits: usize) -> Result<Argument, String> {
+    /// The structure `Attention` of kernels, for a part of the queries.
+    fn parameters(&self, splits: usize, queries: usize) -> Result<Argument, String> {
         let sizes = self.sizes();
         let int = |n: usize| i32::try_from(n).map(i32::cast_unsigned).map_err(|_| super::too_large(n));
         #[allow(clippy::cast_possible_truncation, reason = "kernels take float32")]
@@ -84,7 +84,7 @@ impl Call<'_> {
             int(sizes.batch)?,
             int(sizes.heads)?,
             int(sizes.kv_heads)?,
-            int(sizes.queries)?,
+            int(queries)?,
             int(sizes.keys)?,
             int(sizes.size)?,
             int(sizes.value_size)?,
@@ -280,7 +280,7 @@ impl Builder<'_> {
             Argument::At(call.values.place),
             Call::place(&call.mask),
             Call::place(&call.bias),
-            call.parameters(1)?,
+            call.parameters(1, sizes.queries)?,
         ];
         self.launch(source, grid, arguments);
         Ok(())
@@ -297,7 +297,7 @@ impl Builder<'_> {
             let source = call.macros(Source::new(DECODE, kernel))?;
             Ok::<_, String>(source.with("HEAD", head).with("VALUE_HEAD", value_head).with("ROWS", rows))
         };
-        let parameters = call.parameters(parts)?;
+        let parameters = call.parameters(parts, sizes.queries)?;
         let arguments = vec![
             Argument::At(partial.place),
             Argument::At(call.q.place),
@@ -338,9 +338,8 @@ impl Builder<'_> {
                 Argument::At(scores.place),
                 Call::place(&call.mask),
                 Call::place(&call.bias),
-                call.parameters(1)?,
+                call.parameters(1, last - first)?,
                 Argument::int(first)?,
-                Argument::int(last - first)?,
             ];
             let rows = sizes.batch * sizes.heads * (last - first);
             self.launch(source, grid_of([rows, 1, 1], 128)?, arguments);
@@ -368,8 +367,13 @@ impl Builder<'_> {
         self.product(&grouped, q, keys.transpose(&[0, 1, 3, 2]), scale)?;
         if call.op.causal.0 || call.mask.is_some() || call.bias.is_some() || call.op.softcap.is_some() {
             let source = call.macros(Source::new(SCORES, "attention_scores"))?.with("S", named(dtype)?);
-            let arguments =
-                vec![Argument::At(scores.place), Call::place(&call.mask), Call::place(&call.bias), call.parameters(1)?];
+            let arguments = vec![
+                Argument::At(scores.place),
+                Call::place(&call.mask),
+                Call::place(&call.bias),
+                call.parameters(1, sizes.queries)?,
+                Argument::int(0)?,
+            ];
             self.launch(source, elements(scores.elements())?, arguments);
         }
         let weights = self.temporary(dtype, scores.shape.clone())?;
@@ -416,7 +420,6 @@ impl Builder<'_> {
         let [batch, length, features] = [0, 1, 2].map(|axis| x.shape[axis]);
         let source = Source::new(ROTARY, "rotary")
             .with("ELEMENT", named(x.dtype)?)
-            .with("ROTATE", 1)
             .with("INTERLEAVED", u8::from(interleaved));
         let arguments = vec![
             Argument::At(to.place),

@@ -8,7 +8,7 @@ use super::elementwise::{elements, grid_of, named, strided};
 use super::linear::Behind;
 use super::norms::{Norm, norm_shape};
 use super::{Argument, Style, View};
-use crate::cuda::device::Epilogue;
+use crate::cuda::device::{Epilogue, Grid};
 use crate::cuda::source::{NORM, ROTARY, Source};
 
 /// An activation as a function of kernels.
@@ -197,7 +197,7 @@ impl Builder<'_> {
         let turn = |source: Source| Ok::<_, String>(source.with("ELEMENT", named(q.dtype)?));
         let interleaved = u8::from(op.interleaved.0);
         if self.target.style == Style::Fused && capacity(&key_cache, size) == capacity(&value_cache, value_size) {
-            let source = turn(Source::new(ROTARY, "rotary_append"))?.with("INTERLEAVED", interleaved).with("ROTATE", 1);
+            let source = turn(Source::new(ROTARY, "rotary_append"))?.with("INTERLEAVED", interleaved);
             let places = [&turned, &key_cache, &value_cache, &q, &k, &v, &cos, &sin];
             let mut arguments: Vec<Argument> = places.iter().map(|x| Argument::At(x.place)).collect();
             for n in [batch, length, op.heads, op.kv_heads, size, value_size, cos.shape[2]] {
@@ -207,8 +207,9 @@ impl Builder<'_> {
             for n in [cos.shape[0], past, capacity(&key_cache, size)] {
                 arguments.push(Argument::int(n)?);
             }
-            let count = batch * length * (op.heads * size + op.kv_heads * (size + value_size));
-            self.launch(source, elements(count)?, arguments);
+            // Queries, keys and values by blocks of their own.
+            let Grid { blocks: [x, ..], .. } = elements(batch * length * op.heads * size.max(value_size))?;
+            self.launch(source, grid_of([x as usize, 3, 1], 256)?, arguments);
             return Ok(());
         }
         self.turn(&turned, &q, &cos, &sin, op.heads, op.interleaved.0)?;

@@ -28,7 +28,7 @@ pub(super) struct Norm {
 
 /// How threads share the rows of a norm: whether a warp has a row, and the elements that a thread keeps.
 pub(super) fn norm_shape(columns: usize) -> (bool, usize) {
-    let by_warp = columns <= 32 * VALUES;
+    let by_warp = columns <= 256;
     let values = columns.div_ceil(if by_warp { 32 } else { 256 }).next_power_of_two();
     (by_warp, if values <= VALUES { values } else { 0 })
 }

@@ -1,5 +1,6 @@
 //! Kernels on the emulated device against the reference interpreter, one operator in a graph.
 
+mod attention;
 mod elements;
 mod memory;
 mod norms;
