@@ -6,6 +6,7 @@ mod build;
 pub mod calibration;
 pub mod clean;
 pub mod fold;
+pub mod fuse;
 pub mod legalize;
 pub mod observe;
 mod outcome;

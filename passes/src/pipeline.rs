@@ -4,6 +4,7 @@ use planish_ir::Graph;
 
 use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES, SHARE_WEIGHTS};
 use crate::fold::FOLD;
+use crate::fuse::{FUSE_EMBEDDINGS, FUSE_GATED, FUSE_LINEAR, FUSE_NORMS, FUSE_ROTARY, FUSING, PACK_PROJECTIONS};
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR, LOWER_NORMS,
     LOWER_QUANTIZED, LOWER_ROTARY, SELECT_PARTS, SUBSTITUTE_KERNELS,
@@ -38,6 +39,12 @@ pub const PASSES: &[Pass] = &[
     HALVE,
     PAD_VOCAB,
     PAD_LINEAR,
+    PACK_PROJECTIONS,
+    FUSE_EMBEDDINGS,
+    FUSE_NORMS,
+    FUSE_ROTARY,
+    FUSE_GATED,
+    FUSE_LINEAR,
     WIDEN,
     ABSORB_BIASES,
     LOWER_ACTIVATIONS,
@@ -180,8 +187,8 @@ impl Pipeline {
         run.once(PADDING)
     }
 
-    /// Lowers a graph that has been raised to what the target has kernels for. The passes that run are put
-    /// behind `stages`.
+    /// Lowers a graph that has been raised to what the target has kernels for: fused operators, where it runs those. The
+    /// passes that run are put behind `stages`.
     ///
     /// # Errors
     /// Those of [`Pipeline::raise`], and when the target has no kernel for an operator.
@@ -192,6 +199,11 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
+        if self.options.keeps_operators() {
+            // Layers of one operand are known by it.
+            run.until_nothing_changes(CLEANING)?;
+            run.once(FUSING)?;
+        }
         run.once(LOWERING)?;
         run.until_nothing_changes(CLEANING)?;
         // Behind all folding, which would undo it.

@@ -16,7 +16,9 @@ use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::quantize::Quantization;
 use planish_passes::raise::{Explanation, explain, raised};
-use planish_passes::{Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, last_notes, precision};
+use planish_passes::{
+    Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
+};
 
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
@@ -212,10 +214,13 @@ pub fn lower(
             None => None,
         };
         let pipeline = pipeline(Options { quantization: quantization.clone(), ..passes });
-        let explanation = options.explain_fusion.then(|| explain(&graph, &stages));
+        let mut explanation = options.explain_fusion.then(|| explain(&graph, &stages));
         let raised = raised(&graph);
         pipeline.prepare(&mut graph, &mut stages, &mut after)?;
         pipeline.lower(&mut graph, &mut stages, &mut after)?;
+        if let Some(explanation) = &mut explanation {
+            fuse::explain(&graph, &stages, explanation);
+        }
         let (mut precision, mut vocabulary) = (None, None);
         for note in last_notes(&stages) {
             match note {

@@ -79,7 +79,7 @@ pub struct Miss {
 
 impl Miss {
     /// A miss at the node of this result.
-    fn at(graph: &Graph, result: ValueId, rule: &'static str, reason: String) -> Self {
+    pub(crate) fn at(graph: &Graph, result: ValueId, rule: &'static str, reason: String) -> Self {
         let Value { name, origin, .. } = graph.value(result);
         Self { rule, at: name.clone(), origin: origin.clone(), reason }
     }
@@ -118,13 +118,13 @@ fn apply(graph: &mut Graph, rule: &Rule) -> (usize, Vec<Miss>) {
     (matched, misses)
 }
 
-fn same_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> bool {
+pub(crate) fn same_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> bool {
     graph.node(node).outputs.iter().map(|v| graph.ty(*v)).eq(values.iter().map(|v| graph.ty(*v)))
 }
 
 /// What is said of results that would have other types than those that they take the place of: an operand with more
 /// dimensions than it needs gave them to the result.
-fn other_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> String {
+pub(crate) fn other_types(graph: &Graph, node: NodeId, values: &[ValueId]) -> String {
     let types =
         |values: &[ValueId]| values.iter().map(|v| graph.ty(*v).to_string()).collect::<Vec<String>>().join(", ");
     format!("the result would be {}, and it is {}", types(values), types(&graph.node(node).outputs))
@@ -167,7 +167,7 @@ pub fn misses(graph: &Graph) -> Result<Vec<Miss>, PassError> {
 }
 
 /// The misses among notes. Of a chain, such as a product of several factors, its end stands for all.
-fn ends<'a>(notes: impl Iterator<Item = &'a Note>) -> Vec<Miss> {
+pub(crate) fn ends<'a>(notes: impl Iterator<Item = &'a Note>) -> Vec<Miss> {
     let misses = notes.filter_map(|note| match note {
         Note::Missed(miss) => Some(miss),
         _ => None,
