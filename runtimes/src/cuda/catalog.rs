@@ -56,8 +56,10 @@ pub enum CompileError {
 pub fn compile_kernels(architectures: &[&str]) -> Result<Vec<KernelReport>, CompileError> {
     gpu::nvrtc_alone()?;
     let sources = sources().map_err(CompileError::Kernel)?;
-    let pairs: Vec<(&Source, &str)> =
-        sources.iter().flat_map(|source| architectures.iter().map(move |architecture| (source, *architecture))).collect();
+    let pairs: Vec<(&Source, &str)> = sources
+        .iter()
+        .flat_map(|source| architectures.iter().map(move |architecture| (source, *architecture)))
+        .collect();
     let reports: Result<Vec<_>, String> =
         pairs.into_par_iter().map(|(source, architecture)| report(source, architecture)).collect();
     reports.map_err(CompileError::Kernel)
@@ -67,7 +69,8 @@ fn report(source: &Source, architecture: &str) -> Result<KernelReport, String> {
     let log = gpu::compile_log(source, architecture)?;
     // A file may have several kernels, of which each has a part of the log.
     let own = format!("Compiling entry function '{}'", source.kernel);
-    let log = log.split_once(&own).map_or("", |(_, rest)| rest.split("Compiling entry function").next().unwrap_or(rest));
+    let log =
+        log.split_once(&own).map_or("", |(_, rest)| rest.split("Compiling entry function").next().unwrap_or(rest));
     let number = |before: &str| {
         let at = log.find(before)?;
         log[..at].rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -96,8 +99,7 @@ fn sources() -> Result<Vec<Source>, String> {
             let graph = graph.map_err(|e| format!("{name}: {e}"))?;
             for sizes in *sizes {
                 let symbol = |name: &str| planish_ir::Dim::symbol(name).as_symbol().cloned();
-                let bindings: Bindings =
-                    sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
+                let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
                 for style in [Style::Fused, Style::Unfused] {
                     let program = Program::new(&graph, &bindings, Target::new(style, 132), &Caches::default());
                     all.extend(program.map_err(|e| format!("{name}: {e}"))?.kernels);

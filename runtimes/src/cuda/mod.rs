@@ -9,6 +9,7 @@
 //! the folder `kernels`, compiled when they are first used and specialised by macros ([`source`]).
 
 mod catalog;
+mod check;
 mod device;
 mod emulator;
 mod gpu;
@@ -27,9 +28,12 @@ use self::device::Device;
 use self::program::{Style, Target};
 use self::session::GraphSession;
 use crate::reference::with_causes;
-use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable, graph_file};
+use crate::{
+    Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable, graph_file,
+};
 
 pub use catalog::{CompileError, KernelReport, compile_kernels};
+pub use check::{KernelCheck, check_kernels};
 pub(crate) use tensor::DeviceTensor;
 
 /// A native CUDA runtime.

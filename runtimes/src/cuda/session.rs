@@ -38,6 +38,8 @@ pub(super) struct GraphSession {
     bound: Option<Bound>,
     /// Whether bound runs are recorded.
     record: bool,
+    /// Whether memory is filled with bytes that are no numbers before runs, so that reads of what nothing wrote show.
+    pub(super) fill: bool,
 }
 
 /// What a program is made for.
@@ -143,6 +145,7 @@ impl GraphSession {
             arena: None,
             bound: None,
             record,
+            fill: false,
         })
     }
 
@@ -227,6 +230,12 @@ impl GraphSession {
         let prepared = self.prepared(inputs, reserve)?;
         let arena = self.arena(prepared.program.memory.peak)?;
         let outputs = self.outputs_for(&prepared, inputs)?;
+        if self.fill {
+            let own = outputs.iter().zip(&prepared.program.outputs);
+            let own = own.filter(|(_, output)| output.cache.is_none()).map(|(tensor, _)| &tensor.memory);
+            own.chain([&arena])
+                .try_for_each(|memory| self.device.upload(memory.address(), &vec![0xFF; memory.bytes()]))?;
+        }
         let addresses = Addresses {
             prepared: &prepared,
             weights: &self.weights,

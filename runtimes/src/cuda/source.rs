@@ -71,7 +71,7 @@ impl Source {
     /// The whole text. The macros are part of it, so that it alone says what is compiled.
     pub(crate) fn text(&self) -> String {
         let macros: String = self.macros.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect();
-format!("{macros}{}\n#line 1 \"{}.cu\"\n{}", self.file.headers.join("\n"), self.file.name, self.file.text)
+        format!("{macros}{}\n#line 1 \"{}.cu\"\n{}", self.file.headers.join("\n"), self.file.name, self.file.text)
     }
 }
 

@@ -1,0 +1,363 @@
+// Attention of half types: out = softmax(scale * q k^T + bias) v, tile by tile, without the scores in memory
+// (FlashAttention-2, Dao 2023, arXiv:2307.08691; online softmax, Milakov and Gimelshein 2018, arXiv:1805.02867).
+//
+// A block has ROWS queries of one head, and each of its 4 warps has ROWS / 64 fragments of 16 of them. It goes over the
+// keys that any of its queries may attend to, KEYS at a time, and skips tiles that the mask leaves out. While one tile
+// is multiplied, the next one is on its way to the other half of shared memory (cp.async). Both products are
+// mma.m16n8k16 with float32 sums; the softmax is in float32, with weights rounded to ELEMENT for the second product. A
+// query that has no key, or only scores of -inf, gets the mean of all values.
+//
+// q [batch, queries, heads, size], k and v [batch, keys, kv_heads, ...], out as q, all by strides of `p`; mask [batch,
+// keys]; bias over [batch, heads, queries, keys]. RAGGED 1: one parameter more, starts [batch + 1]: sequence b is the
+// rows starts[b] .. starts[b + 1] of q, k, v and out, and p.queries the longest. Rows that are 16-byte aligned are
+// copied asynchronously, others element by element.
+//
+// Macros: ELEMENT half_t or bf16_t; HEAD, VALUE_HEAD: size and value_size, rounded up to multiples of 16; CAUSAL,
+// WINDOW, MASK, BIAS, SOFTCAP, RAGGED 0/1; BIAS_T float or ELEMENT; ROWS 64 or 128; KEYS 32 or 64. Launch: 128 threads;
+// grid (ceil(p.queries / ROWS), heads, batch); dynamic shared memory, bytes:   stage = 2 * KEYS * (HEAD + VALUE_HEAD),
+// queries = 2 * ROWS * HEAD,   max(ROWS / 64 * HEAD <= 128 ? stage + max(stage, queries) : 2 * stage + queries, 2 *
+// ROWS * VALUE_HEAD,       4 * VALUE_HEAD).
+#ifndef ROWS
+#define ROWS 64
+#endif
+#ifndef KEYS
+#define KEYS 64
+#endif
+#ifndef RAGGED
+#define RAGGED 0
+#endif
+#ifndef BIAS_T
+#define BIAS_T float
+#endif
+
+constexpr int THREADS = 128, WARPS = THREADS / LANES, FRAGMENTS = ROWS / (WARPS * 16);
+constexpr int KEY_TILES = KEYS / 8, VALUE_TILES = VALUE_HEAD / 8;
+constexpr int STAGE = KEYS * (HEAD + VALUE_HEAD); // Elements of a tile of keys and values.
+// Queries stay in registers where there is space for them, and pass through the second stage then.
+constexpr bool QUERIES_STAY = FRAGMENTS * HEAD <= 128;
+
+// Where 8 elements of a row are in a tile of shared memory: exchanged within the row so that the same 8 of 8 rows that
+// follow each other are in different banks.
+template <int COLUMNS> DEVICE int place(int row, int chunk) {
+    constexpr int CHUNKS = COLUMNS / 8;
+    constexpr int EXCHANGED = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;
+    return (row * CHUNKS + (chunk ^ row / (8 / EXCHANGED) % EXCHANGED)) * 8;
+}
+
+// Starts to copy a tile of rows; it is 0 behind the last row and behind the last feature.
+template <int TILE_ROWS, int COLUMNS>
+DEVICE void read_tile(ELEMENT* tile, const ELEMENT* from, long long stride, int rows, int size, bool vectors) {
+    constexpr int CHUNKS = COLUMNS / 8;
+    UNROLL
+    for (int first = 0; first < TILE_ROWS * CHUNKS; first += THREADS) {
+        const int i = first + static_cast<int>(threadIdx.x), row = i / CHUNKS, chunk = i % CHUNKS;
+        if (TILE_ROWS * CHUNKS % THREADS != 0 && i >= TILE_ROWS * CHUNKS) break;
+        const bool inside = row < rows && chunk * 8 < size;
+        ELEMENT* const to = tile + place<COLUMNS>(row, chunk);
+        const ELEMENT* const source = inside ? from + row * stride + chunk * 8 : from;
+        if (vectors) {
+            copy_async(to, source, !inside);
+        } else {
+            Pack<ELEMENT, 8> pack;
+            UNROLL
+            for (int e = 0; e < 8; e++) pack.items[e] = inside && chunk * 8 + e < size ? source[e] : ELEMENT{0};
+            store(to, pack);
+        }
+    }
+}
+
+// The mean of the values of all keys, which queries without keys get, in shared memory.
+DEVICE void mean_value(float* mean, const ELEMENT* v, long long stride, int keys, int size) {
+    for (int column = static_cast<int>(threadIdx.x); column < VALUE_HEAD; column += THREADS) {
+        float sum = 0.0f;
+        for (int key = 0; column < size && key < keys; key++) sum += to_float(v[key * stride + column]);
+        mean[column] = keys > 0 ? sum / static_cast<float>(keys) : 0.0f;
+    }
+}
+
+// The largest or the sum over the 4 lanes that have a row of a fragment.
+template <typename Operation> DEVICE float over_quad(float x) {
+    x = Operation::of(x, __shfl_xor_sync(ALL_LANES, x, 1));
+    return Operation::of(x, __shfl_xor_sync(ALL_LANES, x, 2));
+}
+
+// Some of KEYS keys, and which of them take part.
+struct Tile {
+    int first;
+    unsigned bits[KEYS / LANES];
+};
+// The next tile from `first` on that has a key that takes part; or one behind the last tile.
+DEVICE Tile next_tile(int first, const bool* mask, KeyRange range) {
+    Tile tile = {first, {}};
+    for (; tile.first < range.end; tile.first += KEYS) {
+        unsigned any = 0;
+        UNROLL
+        for (int i = 0; i < KEYS / LANES; i++) {
+            tile.bits[i] = key_bits<MASK>(mask, tile.first + i * LANES, range);
+            any |= tile.bits[i];
+        }
+        if (any != 0) break;
+    }
+    return tile;
+}
+
+KERNEL __launch_bounds__(THREADS)
+flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const bool* mask, const BIAS_T* bias,
+      Attention p
+#if RAGGED
+      , const int* starts
+#endif
+) {
+#if !RAGGED
+    const int* const starts = nullptr;
+#endif
+    const int batch = static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
+    // Causal blocks of the last queries have the most keys and come first.
+    const int block = static_cast<int>(CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x), first_row = block * ROWS;
+    const Operands<ELEMENT> own = operands_of<RAGGED>(out, q, k, v, p, starts, batch, head);
+    if (first_row >= own.queries) return;
+    p.keys = own.keys;
+    const int rows = own.queries - first_row < ROWS ? own.queries - first_row : ROWS;
+    if (MASK) mask += batch * p.mask_batch;
+    if (BIAS) bias += batch * p.bias[0] + head * p.bias[1] + first_row * p.bias[2];
+
+    DYNAMIC_SHARED(shared);
+    ELEMENT* const stages = reinterpret_cast<ELEMENT*>(shared);
+    ELEMENT* const queries = stages + (QUERIES_STAY ? STAGE : 2 * STAGE);
+    const bool q_vectors = is_aligned(own.q, 16) && p.q_row % 8 == 0 && p.size % 8 == 0;
+    const bool k_vectors = is_aligned(own.k, 16) && p.k_row % 8 == 0 && p.size % 8 == 0;
+    const bool v_vectors = is_aligned(own.v, 16) && p.v_row % 8 == 0 && p.value_size % 8 == 0;
+    const auto read_keys = [&](const Tile& tile, int stage) {
+        ELEMENT* const to = stages + stage * STAGE;
+        read_tile<KEYS, HEAD>(to, own.k + tile.first * p.k_row, p.k_row, p.keys - tile.first, p.size, k_vectors);
+        read_tile<KEYS, VALUE_HEAD>(to + KEYS * HEAD, own.v + tile.first * p.v_row, p.v_row, p.keys - tile.first,
+                                    p.value_size, v_vectors);
+    };
+
+    const KeyRange range = key_range<CAUSAL, WINDOW>(p, first_row, first_row + rows - 1);
+    Tile tile = next_tile(range.begin / KEYS * KEYS, mask, range);
+    read_tile<ROWS, HEAD>(queries, own.q + first_row * p.q_row, p.q_row, rows, p.size, q_vectors);
+    copies_commit();
+    if (tile.first < range.end) read_keys(tile, 0);
+    copies_commit();
+
+    // What of a fragment of 16 rows a lane has: rows `in_fragment` and 8 more, columns `pair` and the next one of each
+    // 8.
+    const int lane = lane_index(), in_fragment = lane / 4, pair = lane % 4 * 2;
+    const int warp_row = warp_index() * FRAGMENTS * 16;
+    // The row and the half chunk of the matrices that this lane names, as ldmatrix asks for them.
+    const int matrix_row = lane % 8, matrix_low = lane / 8 % 2, matrix_high = lane / 16;
+    const auto load_queries = [&](unsigned (&to)[4], int f, int step) {
+        const int row = warp_row + f * 16 + matrix_low * 8 + matrix_row;
+        load_matrices(to, queries + place<HEAD>(row, step * 2 + matrix_high));
+    };
+    unsigned kept[QUERIES_STAY ? FRAGMENTS : 1][QUERIES_STAY ? HEAD / 16 : 1][4];
+    if (QUERIES_STAY) {
+        copies_wait<1>();
+        __syncthreads();
+        UNROLL
+        for (int f = 0; f < (QUERIES_STAY ? FRAGMENTS : 0); f++) {
+            UNROLL
+            for (int step = 0; step < HEAD / 16; step++) load_queries(kept[f][step], f, step);
+        }
+    }
+
+    // Scores are kept without the factor that makes them exponents of 2, where nothing but the scale comes in between.
+    const bool scaled_late = !SOFTCAP && !BIAS && p.scale > 0.0f;
+    const float exponent = scaled_late ? p.scale * LOG2_E : LOG2_E;
+    float result[FRAGMENTS][VALUE_TILES][4] = {}, largest[FRAGMENTS][2], sums[FRAGMENTS][2] = {};
+    UNROLL
+    for (int f = 0; f < FRAGMENTS; f++) largest[f][0] = largest[f][1] = -infinity();
+
+    for (int stage = 0; tile.first < range.end; stage ^= 1) {
+        const Tile next = next_tile(tile.first + KEYS, mask, range);
+        copies_wait<0>();
+        __syncthreads(); // The tile is there, and nobody reads the one before it any more.
+        if (next.first < range.end) read_keys(next, stage ^ 1);
+        copies_commit();
+        const ELEMENT* const keys = stages + stage * STAGE;
+        const ELEMENT* const values = keys + KEYS * HEAD;
+
+        float scores[FRAGMENTS][KEY_TILES][4] = {};
+        UNROLL
+        for (int step = 0; step < HEAD / 16; step++) {
+            unsigned a[FRAGMENTS][4];
+            UNROLL
+            for (int f = 0; f < FRAGMENTS; f++) {
+                if (QUERIES_STAY) {
+                    UNROLL
+                    for (int i = 0; i < 4; i++) a[f][i] = kept[QUERIES_STAY ? f : 0][QUERIES_STAY ? step : 0][i];
+                } else {
+                    load_queries(a[f], f, step);
+                }
+            }
+            UNROLL
+            for (int n = 0; n < KEY_TILES; n += 2) {
+                unsigned b[4];
+                load_matrices(b, keys + place<HEAD>(n * 8 + matrix_high * 8 + matrix_row, step * 2 + matrix_low));
+                UNROLL
+                for (int f = 0; f < FRAGMENTS; f++) {
+                    multiply<ELEMENT>(scores[f][n], a[f], b[0], b[1]);
+                    multiply<ELEMENT>(scores[f][n + 1], a[f], b[2], b[3]);
+                }
+            }
+        }
+
+        if (!scaled_late) {
+            UNROLL
+            for (int f = 0; f < FRAGMENTS; f++) {
+                UNROLL
+                for (int n = 0; n < KEY_TILES; n++) {
+                    UNROLL
+                    for (int e = 0; e < 4; e++) {
+                        const int row = warp_row + f * 16 + in_fragment + e / 2 * 8, key = tile.first + n * 8 + pair + e % 2;
+                        float& score = scores[f][n][e];
+                        score *= p.scale;
+                        if (SOFTCAP) score = p.softcap * tanh_fast(score / p.softcap);
+                        if (BIAS && row < rows && key < p.keys) {
+                            score += to_float(bias[row * p.bias[2] + key * p.bias[3]]);
+                        }
+                    }
+                }
+            }
+        }
+        bool partly = (CAUSAL && tile.first + KEYS - 1 > p.offset + first_row) ||
+                      (WINDOW && tile.first <= p.offset + first_row + rows - 1 - p.window);
+        UNROLL
+        for (int i = 0; i < KEYS / LANES; i++) partly = partly || tile.bits[i] != ~0u;
+        if (partly) {
+            UNROLL
+            for (int f = 0; f < FRAGMENTS; f++) {
+                UNROLL
+                for (int n = 0; n < KEY_TILES; n++) {
+                    const unsigned bits = tile.bits[n * 8 / LANES] >> (n * 8 % LANES + pair);
+                    UNROLL
+                    for (int e = 0; e < 4; e++) {
+                        const int query = first_row + warp_row + f * 16 + in_fragment + e / 2 * 8;
+                        const int key = tile.first + n * 8 + pair + e % 2;
+                        const bool takes_part = (bits >> e % 2 & 1) != 0 && attends<CAUSAL, WINDOW>(p, query, key);
+                        if (!takes_part) scores[f][n][e] = -infinity();
+                    }
+                }
+            }
+        }
+
+        UNROLL
+        for (int f = 0; f < FRAGMENTS; f++) {
+            UNROLL
+            for (int half = 0; half < 2; half++) {
+                float now = largest[f][half];
+                UNROLL
+                for (int n = 0; n < KEY_TILES; n++) {
+                    now = fmaxf(now, fmaxf(scores[f][n][2 * half], scores[f][n][2 * half + 1]));
+                }
+                now = over_quad<Larger>(now);
+                const Rescale by = rescale(largest[f][half] * exponent, now * exponent);
+                largest[f][half] = now;
+                float sum = sums[f][half] * by.factor;
+                UNROLL
+                for (int n = 0; n < KEY_TILES; n++) {
+                    UNROLL
+                    for (int e = 2 * half; e < 2 * half + 2; e++) {
+                        scores[f][n][e] = exp2_fast(fmaf(scores[f][n][e], exponent, -by.base));
+                        sum += scores[f][n][e];
+                    }
+                }
+                sums[f][half] = sum;
+                UNROLL
+                for (int n = 0; n < VALUE_TILES; n++) {
+                    result[f][n][2 * half] *= by.factor;
+                    result[f][n][2 * half + 1] *= by.factor;
+                }
+            }
+        }
+
+        // The fragments of two tiles of scores are, side by side, one of the other product's first operand.
+        UNROLL
+        for (int step = 0; step < KEYS / 16; step++) {
+            unsigned a[FRAGMENTS][4];
+            UNROLL
+            for (int f = 0; f < FRAGMENTS; f++) {
+                UNROLL
+                for (int i = 0; i < 4; i++) {
+                    const float(&weights)[4] = scores[f][2 * step + i / 2];
+                    a[f][i] = pair_of<ELEMENT>(weights[i % 2 * 2], weights[i % 2 * 2 + 1]);
+                }
+            }
+            UNROLL
+            for (int n = 0; n < VALUE_TILES; n += 2) {
+                unsigned b[4];
+                const int row = step * 16 + matrix_low * 8 + matrix_row;
+                load_transposed(b, values + place<VALUE_HEAD>(row, n + matrix_high));
+                UNROLL
+                for (int f = 0; f < FRAGMENTS; f++) {
+                    multiply<ELEMENT>(result[f][n], a[f], b[0], b[1]);
+                    multiply<ELEMENT>(result[f][n + 1], a[f], b[2], b[3]);
+                }
+            }
+        }
+        tile = next;
+    }
+    copies_wait<0>();
+
+    bool none = false;
+    UNROLL
+    for (int f = 0; f < FRAGMENTS; f++) {
+        UNROLL
+        for (int half = 0; half < 2; half++) {
+            sums[f][half] = over_quad<Sum>(sums[f][half]);
+            none = none || (sums[f][half] == 0.0f && warp_row + f * 16 + in_fragment + half * 8 < rows);
+        }
+    }
+    if (__syncthreads_or(none)) {
+        float* const mean = reinterpret_cast<float*>(shared);
+        mean_value(mean, own.v, p.v_row, p.keys, p.value_size);
+        __syncthreads();
+        UNROLL
+        for (int f = 0; f < FRAGMENTS; f++) {
+            UNROLL
+            for (int e = 0; e < 4; e++) {
+                UNROLL
+                for (int n = 0; n < VALUE_TILES; n++) {
+                    if (sums[f][e / 2] == 0.0f) result[f][n][e] = mean[n * 8 + pair + e % 2];
+                }
+                if (e % 2 == 1 && sums[f][e / 2] == 0.0f) sums[f][e / 2] = 1.0f;
+            }
+        }
+        __syncthreads();
+    }
+
+    // Each warp's rows pass through shared memory, to leave in whole sectors.
+    ELEMENT* const leaving = stages;
+    UNROLL
+    for (int f = 0; f < FRAGMENTS; f++) {
+        UNROLL
+        for (int half = 0; half < 2; half++) {
+            const float factor = 1.0f / sums[f][half];
+            const int row = warp_row + f * 16 + in_fragment + half * 8;
+            UNROLL
+            for (int n = 0; n < VALUE_TILES; n++) {
+                Bytes4 both;
+                both.x = pair_of<ELEMENT>(result[f][n][2 * half] * factor, result[f][n][2 * half + 1] * factor);
+                *reinterpret_cast<Bytes4*>(leaving + place<VALUE_HEAD>(row, n) + pair) = both;
+            }
+        }
+    }
+    __syncwarp();
+    const bool out_vectors = is_aligned(own.out, 16) && p.o_row % 8 == 0 && p.value_size % 8 == 0;
+    for (int i = lane; i < FRAGMENTS * 16 * VALUE_TILES; i += LANES) {
+        const int row = warp_row + i / VALUE_TILES, chunk = i % VALUE_TILES;
+        if (row >= rows) break;
+        const Pack<ELEMENT, 8> pack = load<8>(leaving + place<VALUE_HEAD>(row, chunk));
+        ELEMENT* const to = own.out + (first_row + row) * p.o_row + chunk * 8;
+        if (out_vectors) {
+            if (chunk * 8 < p.value_size) store(to, pack);
+        } else {
+            UNROLL
+            for (int e = 0; e < 8; e++) {
+                if (chunk * 8 + e < p.value_size) to[e] = pack.items[e];
+            }
+        }
+    }
+}
+EXPORT(flash)

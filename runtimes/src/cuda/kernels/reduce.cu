@@ -7,8 +7,8 @@
 //
 // Macros: T2 the elements; KIND 0 sum, 1 mean, 2 maximum, 3 minimum; BLOCK_ROWS how 256 threads share rows, and the
 // launch: 0: a warp a row, ceil(rows / 8) blocks; 1: the block a row, rows blocks; 2: 32 rows at a time, of which each
-// warp takes every 8th column, ceil(rows / 32) blocks: for rows whose elements are far apart while rows are side by side.
-// Any smaller grid will do, too.
+// warp takes every 8th column, ceil(rows / 32) blocks: for rows whose elements are far apart while rows are side by
+// side. Any smaller grid will do, too.
 constexpr int WARPS = 8;
 using Element = T2;
 using Value = decltype(widened(Element{}));

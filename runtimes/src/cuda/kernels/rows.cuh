@@ -8,6 +8,10 @@ struct Sum {
 struct Maximum {
     template <typename Number> DEVICE Number of(Number x, Number y) { return maximum(x, y); }
 };
+// Faster; NaN counts only where there is nothing else.
+struct Larger {
+    DEVICE float of(float x, float y) { return fmaxf(x, y); }
+};
 struct Minimum {
     template <typename Number> DEVICE Number of(Number x, Number y) { return minimum(x, y); }
 };

@@ -418,9 +418,8 @@ impl Builder<'_> {
         interleaved: bool,
     ) -> Result<(), String> {
         let [batch, length, features] = [0, 1, 2].map(|axis| x.shape[axis]);
-        let source = Source::new(ROTARY, "rotary")
-            .with("ELEMENT", named(x.dtype)?)
-            .with("INTERLEAVED", u8::from(interleaved));
+        let source =
+            Source::new(ROTARY, "rotary").with("ELEMENT", named(x.dtype)?).with("INTERLEAVED", u8::from(interleaved));
         let arguments = vec![
             Argument::At(to.place),
             Argument::At(x.place),

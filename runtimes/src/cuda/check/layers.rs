@@ -1,0 +1,50 @@
+//! Matrix products: linear layers with what is behind them, and products of tensors in all layouts.
+
+use super::Case;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in ["f32", "f16", "bf16"] {
+        let statements = format!(
+            "input %x: {dtype}[b, s, 24]
+             input %w: {dtype}[40, 24]
+             input %t: {dtype}[24, 40]
+             input %c: {dtype}[40]
+             input %r: {dtype}[b, s, 40]
+             %a = linear(%x, %w, bias: %c) : {dtype}[b, s, 40]
+             %d = linear(%x, %t) {{transposed = true}} : {dtype}[b, s, 40]
+             %e = fused_linear(%x, %w, bias: %c, residual: %r) {{activation = none}} : {dtype}[b, s, 40]
+             %f = fused_linear(%x, %t, bias: %c, residual: %r) {{transposed = true, activation = gelu_erf}} : {dtype}[b, s, 40]
+             %g = fused_linear(%x, %w, bias: %c) {{activation = gelu_tanh}} : {dtype}[b, s, 40]
+             %h = fused_linear(%x, %w) {{activation = relu}} : {dtype}[b, s, 40]
+             %i = fused_linear(%x, %w, residual: %r) {{activation = silu}} : {dtype}[b, s, 40]
+             %p, %q = split(%a) {{axis = 2, sizes = [16, 24]}} : {dtype}[b, s, 16], {dtype}[b, s, 24]
+             %j = linear(%q, %w) : {dtype}[b, s, 40]
+             %u, %v = split(%d) {{axis = 2, sizes = [20, 20]}} : {dtype}[b, s, 20], {dtype}[b, s, 20]
+             %k = gated(%u, %v) {{activation = silu}} : {dtype}[b, s, 20]
+             output e = %e
+             output f = %f
+             output g = %g
+             output h = %h
+             output i = %i
+             output j = %j
+             output k = %k"
+        );
+        cases.push(Case::new(format_args!("linear layers of {dtype}"), statements, &[("b", 3), ("s", 7)], 3));
+        let statements = format!(
+            "input %x: {dtype}[b, 2, s, 12]
+             input %y: {dtype}[b, 2, 12, 9]
+             input %z: {dtype}[12, 9]
+             %t = transpose(%x) {{perm = [0, 1, 3, 2]}} : {dtype}[b, 2, 12, s]
+             %u = transpose(%x) {{perm = [0, 2, 1, 3]}} : {dtype}[b, s, 2, 12]
+             %a = matmul(%x, %y) : {dtype}[b, 2, s, 9]
+             %c = matmul(%x, %t) : {dtype}[b, 2, s, s]
+             %d = matmul(%u, %z) : {dtype}[b, s, 2, 9]
+             output a = %a
+             output c = %c
+             output d = %d"
+        );
+        cases.push(Case::new(format_args!("products of {dtype}"), statements, &[("b", 2), ("s", 5)], 4));
+    }
+    cases
+}

@@ -1,0 +1,169 @@
+//! The check of kernels on a device: graphs of one operator, or of a few, against the reference interpreter.
+
+mod attention;
+mod elements;
+mod layers;
+mod norms;
+
+use std::fmt;
+use std::sync::Arc;
+
+use planish_eval::{Tensor, evaluate};
+use planish_ir::{Bindings, DType, Dim, Graph, text};
+
+use super::device::Device;
+use super::program::{Style, Target};
+use super::session::GraphSession;
+use super::{Cuda, RuntimeError};
+use crate::{Session, Unavailable};
+
+/// A graph with random inputs.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    /// What is checked.
+    pub(super) name: String,
+    statements: String,
+    sizes: Vec<(&'static str, i64)>,
+    seed: u64,
+    /// The elements of the input `m` by their indices, in place of random ones.
+    mask: Option<fn(usize, usize) -> bool>,
+}
+
+impl Case {
+    fn new(name: impl fmt::Display, statements: impl Into<String>, sizes: &[(&'static str, i64)], seed: u64) -> Self {
+        Self { name: name.to_string(), statements: statements.into(), sizes: sizes.to_vec(), seed, mask: None }
+    }
+}
+
+/// All cases, a group after the other.
+pub(super) fn groups() -> Vec<(&'static str, Vec<Case>)> {
+    vec![
+        ("elements", elements::cases()),
+        ("norms", norms::cases()),
+        ("layers", layers::cases()),
+        ("attention", attention::cases()),
+    ]
+}
+
+/// What a check of kernels found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelCheck {
+    /// The cases that passed.
+    pub passed: usize,
+    /// The cases that failed, and why.
+    pub failed: Vec<String>,
+}
+
+/// Runs the kernels of a runtime on small graphs, and compares what they give with the reference interpreter. All memory is
+/// filled with bytes that are no numbers first. `before` is told of each group of cases, with their number.
+///
+/// # Errors
+/// When the runtime is unavailable.
+pub fn check_kernels(runtime: Cuda, before: &mut dyn FnMut(&str, usize)) -> Result<KernelCheck, Unavailable> {
+    let device = runtime.device()?;
+    let mut found = KernelCheck::default();
+    for (group, cases) in groups() {
+        before(group, cases.len());
+        for case in cases {
+            match case.check(&device, runtime.style()) {
+                Ok(()) => found.passed += 1,
+                Err(reason) => found.failed.push(format!("{}: {reason}", case.name)),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A graph of statements.
+pub(super) fn graph(statements: &str) -> Result<Graph, String> {
+    text::parse(&format!("graph \"check\" {{\n{statements}\n}}"), &text::no_files).map_err(|e| e.to_string())
+}
+
+/// A session of a graph, whose memory is filled before runs.
+pub(super) fn session(graph: &Graph, device: &Arc<dyn Device>, style: Style) -> Result<GraphSession, RuntimeError> {
+    let target = Target::new(style, device.multiprocessors());
+    let mut session = GraphSession::load("cuda", graph.name.clone(), graph.clone(), device.clone(), target, false)?;
+    session.fill = true;
+    Ok(session)
+}
+
+/// Random elements for the inputs of a graph, with sizes for its symbols: floats between -2 and 2, integers from 0 to 6,
+/// booleans of which most are true.
+pub(super) fn inputs(graph: &Graph, sizes: &[(&str, i64)], seed: u64) -> Result<Vec<(String, Tensor)>, String> {
+    let symbol = |name: &str| Dim::symbol(name).as_symbol().cloned();
+    let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
+    let one = |(at, input): (usize, &planish_ir::ValueId)| {
+        let (ty, name) = (graph.ty(*input), graph.value(*input).name.clone());
+        let shape = ty.shape.evaluate(&bindings).ok_or_else(|| format!("`{name}` has no sizes"))?;
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(at as u64 + 1);
+        let mut next = || {
+            // Xorshift (Marsaglia 2003).
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let number = |_| match ty.dtype {
+            DType::Bool => f64::from(u8::from(next() < 0.7)),
+            dtype if dtype.is_integer() => (next() * 7.0).floor(),
+            _ => next() * 4.0 - 2.0,
+        };
+        let numbers: Vec<f64> = (0..shape.iter().product::<usize>()).map(number).collect();
+        let tensor = Tensor::from_f64(ty.dtype, shape, &numbers).ok_or_else(|| format!("`{name}` has no elements"))?;
+        Ok((name, tensor))
+    };
+    graph.inputs().iter().enumerate().map(one).collect()
+}
+
+/// How far results may be from those of the interpreter, relative to the largest element or to 1. The interpreter rounds
+/// each result once; the kernels of one operator round several times where the operator is made of parts.
+fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 4e-3,
+        DType::Bf16 => 3e-2,
+        _ => 3e-5,
+    }
+}
+
+impl Case {
+    /// Runs the case on a device.
+    ///
+    /// # Errors
+    /// The first element that is too far from that of the interpreter, or what failed.
+    pub(super) fn check(&self, device: &Arc<dyn Device>, style: Style) -> Result<(), String> {
+        let graph = graph(&self.statements)?;
+        let mut inputs = inputs(&graph, &self.sizes, self.seed)?;
+        if let (Some(mask), Some((_, tensor))) = (self.mask, inputs.iter_mut().find(|(name, _)| name == "m")) {
+            let (rows, columns) = (tensor.shape()[0], tensor.shape()[1]);
+            let elements: Vec<bool> = (0..rows * columns).map(|at| mask(at / columns, at % columns)).collect();
+            *tensor = Tensor::new(vec![rows, columns], elements).ok_or("the mask has other sizes")?;
+        }
+        let mut session = session(&graph, device, style).map_err(|e| e.to_string())?;
+        compare(&graph, &mut session, &inputs)
+    }
+}
+
+/// Runs a session and the interpreter, and compares all outputs.
+///
+/// # Errors
+/// As [`Case::check`].
+pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(String, Tensor)]) -> Result<(), String> {
+    let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+    let expected = evaluate(graph, &named).map_err(|e| e.to_string())?;
+    let given = session.run(&named).map_err(|e| e.to_string())?;
+    for ((name, given), (_, expected)) in given.iter().zip(&expected) {
+        if (given.dtype(), given.shape()) != (expected.dtype(), expected.shape()) {
+            return Err(format!("`{name}` is {}, and should be {}", given.ty(), expected.ty()));
+        }
+        let (given, wanted) = (given.to_f64(), expected.to_f64());
+        let largest = wanted.iter().filter(|x| x.is_finite()).fold(1.0, |most: f64, x| most.max(x.abs()));
+        let limit = if expected.dtype().is_float() { largest * tolerance(expected.dtype()) } else { 0.0 };
+        let is_near = |given: f64, wanted: f64| {
+            (given.is_nan() && wanted.is_nan()) || given == wanted || (given - wanted).abs() <= limit
+        };
+        if let Some(at) = (0..wanted.len()).find(|&at| !is_near(given[at], wanted[at])) {
+            return Err(format!("element {at} of `{name}` is {}, and should be {}", given[at], wanted[at]));
+        }
+    }
+    Ok(())
+}
