@@ -148,13 +148,8 @@ impl fmt::Display for Bytes {
 mod tests {
     use super::*;
 
-    const GPU: AttentionKernels = AttentionKernels {
-        largest_head: 256,
-        split_rows: 16,
-        blocks: 264,
-        scores: 1 << 28,
-        float_scores: 1 << 26,
-    };
+    const GPU: AttentionKernels =
+        AttentionKernels { largest_head: 256, split_rows: 16, blocks: 264, scores: 1 << 28, float_scores: 1 << 26 };
 
     fn sizes(batch: usize, heads: usize, kv_heads: usize, queries: usize, keys: usize, size: usize) -> AttentionSizes {
         AttentionSizes { batch, heads, kv_heads, queries, keys, size, value_size: size }

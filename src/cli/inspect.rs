@@ -1,14 +1,16 @@
 //! `planish inspect`.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::import::ImportArguments;
 use super::{bytes_text, count_text, inspect_engine, print, print_json};
 use crate::artifact::value::ValueInfo;
 use crate::files;
-use crate::inspect::{Inspection, Opened, PartInspection, Picture, dot, engines, svg};
+use crate::inputs::Sizes;
+use crate::inspect::{Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
 ///
@@ -30,6 +32,21 @@ pub(super) struct Arguments {
     /// Draw the graph, without constants, in an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Plan the memory of a run beside inputs and weights: one arena, in which buffers share memory
+    #[arg(long)]
+    memory_plan: bool,
+    /// Say how the runtime cuda computes each attention of an artifact for target cuda, and why
+    #[arg(long)]
+    explain_attention: bool,
+    /// Rows, for --memory-plan and --explain-attention
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    batch: usize,
+    /// Tokens of a row, for --memory-plan and --explain-attention
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    seq: usize,
+    /// Cached tokens in front of them, for --memory-plan and --explain-attention
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    past: usize,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -37,7 +54,8 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = arguments.import.options()?;
-    let graphs = arguments.raised || arguments.dot.is_some() || arguments.svg.is_some() || !options.is_empty();
+    let plans = arguments.memory_plan || arguments.explain_attention;
+    let graphs = plans || arguments.raised || arguments.dot.is_some() || arguments.svg.is_some() || !options.is_empty();
     let engines = if graphs { Vec::new() } else { engines(&arguments.model)? };
     if !engines.is_empty() {
         return inspect_engine::show(&arguments.model, &engines, arguments.json);
@@ -45,6 +63,16 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let mut opened = Opened::open(&arguments.model, &options)?;
     if arguments.raised {
         opened.raise()?;
+    }
+    if arguments.explain_attention && !opened.is_native {
+        bail!(
+            "--explain-attention takes an artifact for target cuda; other runtimes choose the forms of attention themselves"
+        );
+    }
+    if plans {
+        let sizes = Sizes { batch: arguments.batch, sequence: arguments.seq, side: Some(IMAGE_SIDE) };
+        let memory = opened.memory(sizes, arguments.past)?;
+        return if arguments.json { print_json(&memory) } else { print(&memory_text(&memory, &arguments)) };
     }
     let picture = Picture::of(&opened.graphs);
     if let Some(path) = &arguments.dot {
@@ -89,4 +117,48 @@ fn part(part: &PartInspection) -> String {
 
 fn typed(value: &ValueInfo) -> String {
     format!("{} {}", value.name, value.ty)
+}
+
+/// The side of images whose sizes are open.
+const IMAGE_SIDE: usize = 224;
+
+/// The largest buffers that a plan names.
+const LARGEST: usize = 8;
+
+fn memory_text(memory: &Memory, arguments: &Arguments) -> String {
+    let Memory { batch, sequence, past, .. } = memory;
+    let behind = if *past > 0 { format!(" behind {past} cached ones") } else { String::new() };
+    let mut text = format!("{}: {batch} x {sequence} tokens{behind}\n", arguments.model.display());
+    for part in &memory.parts {
+        text += &format!("{}\n", part.name);
+        if arguments.memory_plan {
+            let bytes = |n: usize| bytes_text(n as u64);
+            let times = part.sum as f64 / part.peak.max(1) as f64;
+            text += &format!(
+                "  arena      {} for {} buffers of {} ({times:.1} times as much) in {} steps; one step needs {} at most\n",
+                bytes(part.peak),
+                part.buffers.len(),
+                bytes(part.sum),
+                part.steps,
+                bytes(part.floor),
+            );
+            let mut largest: Vec<_> = part.buffers.iter().collect();
+            largest.sort_by_key(|buffer| (Reverse(buffer.bytes), buffer.first));
+            for buffer in largest.into_iter().take(LARGEST) {
+                text += &format!(
+                    "  {:9}  {} at {}, steps {} to {}, shares memory with {} others\n",
+                    bytes(buffer.bytes),
+                    buffer.name,
+                    buffer.offset,
+                    buffer.first,
+                    buffer.last,
+                    buffer.shared_with,
+                );
+            }
+        }
+        if arguments.explain_attention {
+            text += &part.attentions.iter().map(|line| format!("  attention  {line}\n")).collect::<String>();
+        }
+    }
+    text
 }

@@ -1,8 +1,9 @@
 //! `planish runtimes`.
 
-use anyhow::Result;
-use planish_runtimes::Description;
+use anyhow::{Result, bail};
+use planish_runtimes::cuda::{Cuda, check_kernels};
 use planish_runtimes::tensorrt::{RUNTIME, builder};
+use planish_runtimes::{Description, Runtime};
 use serde::Serialize;
 
 use super::{RuntimeArguments, print, print_json};
@@ -13,8 +14,17 @@ pub(super) struct Arguments {
     /// Print the list as JSON
     #[arg(long)]
     json: bool,
+    /// Run every kernel of a native runtime on small inputs, and compare the results with the reference interpreter
+    #[arg(long, value_name = "NAME", value_parser = native, conflicts_with = "json")]
+    test_kernels: Option<Cuda>,
     #[command(flatten)]
     runtime: RuntimeArguments,
+}
+
+/// A runtime with kernels of its own.
+fn native(name: &str) -> Result<Cuda, String> {
+    let found = Cuda::ALL.into_iter().find(|runtime| runtime.name() == name);
+    found.ok_or_else(|| format!("`{name}` has no kernels of planish; {} have", Cuda::ALL.map(|r| r.name()).join(", ")))
 }
 
 #[derive(Serialize)]
@@ -37,6 +47,9 @@ struct Builder {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
+    if let Some(runtime) = arguments.test_kernels {
+        return test_kernels(runtime);
+    }
     let RuntimeArguments { ort_lib, trt_lib } = arguments.runtime;
     let entries: Vec<Entry> = planish_runtimes::runtimes(ort_lib, trt_lib.clone())
         .iter()
@@ -69,6 +82,21 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return print_json(&entries);
     }
     print(&entries.iter().map(lines).collect::<String>())
+}
+
+/// Checks the kernels of a runtime.
+fn test_kernels(runtime: Cuda) -> Result<()> {
+    let found = check_kernels(runtime, &mut |group, cases| eprintln!("{group}: {cases} cases"))?;
+    if found.failed.is_empty() {
+        return print(&format!(
+            "the kernels of {} agree with the reference interpreter in {} cases\n",
+            runtime.name(),
+            found.passed
+        ));
+    }
+    let all = found.passed + found.failed.len();
+    let lines: String = found.failed.iter().map(|reason| format!("\n  {reason}")).collect();
+    bail!("the kernels of {} are wrong in {} of {all} cases:{lines}", runtime.name(), found.failed.len())
 }
 
 /// What is said of a runtime: first what builds its engines, then whether it runs.

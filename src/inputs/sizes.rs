@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use planish_ir::{Bindings, DType, Dim, Symbol};
 use planish_runtimes::Port;
 
-use super::{InputError, InputSpec, LETTERS, MAX_BYTES};
+use super::{InputError, InputSpec, LETTERS, MAX_BYTES, Values};
 use crate::chain::CACHE;
 
 /// The sizes of dimensions.
@@ -112,6 +112,22 @@ fn by_place(specs: &[InputSpec]) -> HashMap<&Symbol, Meaning> {
     meanings.extend(named(past, Meaning::Past));
     meanings.extend(named(|_, axis| axis == 0, Meaning::Rows));
     meanings
+}
+
+/// The size of each symbol of ports that has one, with a past of so many keys.
+#[must_use]
+pub fn port_bindings(ports: &[Port], sizes: Sizes, past: usize) -> Bindings {
+    let spec = |port: &Port| InputSpec { port: port.clone(), values: Values::Noise };
+    let specs: Vec<InputSpec> = ports.iter().map(spec).collect();
+    let by_place = by_place(&specs);
+    let mut bindings = bindings(&specs, sizes);
+    for (symbol, size) in &mut bindings {
+        let meaning = by_name(symbol).or_else(|| by_place.get(symbol).copied());
+        if let (Some(Meaning::Past), Ok(past)) = (meaning, i64::try_from(past)) {
+            *size = past;
+        }
+    }
+    bindings
 }
 
 /// The size of each symbol that has one.

@@ -2,6 +2,7 @@
 
 mod dot;
 mod engine;
+mod memory;
 mod picture;
 mod svg;
 
@@ -14,6 +15,7 @@ use planish_ir::Graph;
 use planish_models::LoadOptions;
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{ONNX, Options, Pipeline};
+use planish_runtimes::Format;
 use serde::Serialize;
 
 use crate::artifact::manifest::{Manifest, PartManifest};
@@ -24,6 +26,7 @@ use crate::source::SourceModel;
 
 pub use dot::dot;
 pub use engine::{EngineInspection, engines};
+pub use memory::{Memory, MemoryError, PartMemory};
 pub use picture::Picture;
 pub use svg::svg;
 
@@ -40,6 +43,8 @@ pub struct Opened {
     pub opset: Option<u32>,
     /// The graphs by the names of their parts.
     pub graphs: Vec<(String, Graph)>,
+    /// Whether they are of an artifact that the runtime `cuda` executes.
+    pub is_native: bool,
 }
 
 impl Opened {
@@ -58,6 +63,7 @@ impl Opened {
             task: loaded.task.map(|task| task.to_string()),
             opset: source.opset(),
             graphs: loaded.parts.into_iter().map(|part| (part.name.to_owned(), part.graph)).collect(),
+            is_native: false,
         })
     }
 
@@ -68,7 +74,8 @@ impl Opened {
         };
         let graphs = artifact.manifest.parts.iter().map(one).collect::<Result<_>>()?;
         let Manifest { architecture, task, opset, .. } = artifact.manifest;
-        Ok(Self { architecture, task: task.map(|task| task.to_string()), opset: Some(opset), graphs })
+        let is_native = artifact.backend.emitter.format() == Format::GRAPH;
+        Ok(Self { architecture, task: task.map(|task| task.to_string()), opset: Some(opset), graphs, is_native })
     }
 
     /// Raises operators of the graphs to those in which the meaning is plain.

@@ -101,7 +101,7 @@ fn sources() -> Result<Vec<Source>, String> {
                 let symbol = |name: &str| planish_ir::Dim::symbol(name).as_symbol().cloned();
                 let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
                 for style in [Style::Fused, Style::Unfused] {
-                    let program = Program::new(&graph, &bindings, Target::new(style, 132), &Caches::default());
+                    let program = Program::new(&graph, &bindings, Target::usual(style), &Caches::default());
                     all.extend(program.map_err(|e| format!("{name}: {e}"))?.kernels);
                 }
             }

@@ -36,11 +36,11 @@ pub(crate) struct Grid {
 
 /// A device. Work is done in the order in which it is given; only [`Device::download`] and [`Device::wait`] wait for it.
 pub(crate) trait Device: Send + Sync {
-    /// Its name in messages, e.g. `NVIDIA H200`.
-    fn name(&self) -> &str;
-
     /// The multiprocessors of the device.
     fn multiprocessors(&self) -> usize;
+
+    /// The most bytes of shared memory that a block may have.
+    fn shared_memory(&self) -> usize;
 
     /// Memory with any contents, aligned to 256 bytes.
     ///

@@ -14,6 +14,7 @@ mod device;
 mod emulator;
 mod gpu;
 pub mod memory;
+mod plan;
 mod program;
 mod session;
 mod source;
@@ -34,6 +35,7 @@ use crate::{
 
 pub use catalog::{CompileError, KernelReport, compile_kernels};
 pub use check::{KernelCheck, check_kernels};
+pub use plan::{PlannedBuffer, RunPlan, plan_nodes, plan_run};
 pub(crate) use tensor::DeviceTensor;
 
 /// A native CUDA runtime.
@@ -48,6 +50,9 @@ pub enum Cuda {
 }
 
 impl Cuda {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Fused, Self::Baseline, Self::Emulator];
+
     fn style(self) -> Style {
         match self {
             Self::Fused | Self::Emulator => Style::Fused,
@@ -115,7 +120,7 @@ impl Runtime for Cuda {
             })?,
             Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
         };
-        let target = Target::new(self.style(), device.multiprocessors());
+        let target = Target::of(self.style(), device.as_ref());
         let recorded = *self == Self::Fused;
         Ok(Box::new(GraphSession::load(self.name(), model.to_string(), graph, device, target, recorded)?))
     }

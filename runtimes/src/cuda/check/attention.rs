@@ -118,14 +118,14 @@ pub(super) fn cases() -> Vec<Case> {
     for (dtype, queries, past) in [("f32", 20, 0), ("f16", 20, 0), ("f16", 1, 99), ("f32", 1, 99), ("bf16", 90, 60)] {
         let statements = format!(
             "input %q: {dtype}[2, s, 16]
-             input %k: {dtype}[2, 1, p + s, 16]
-             input %v: {dtype}[2, 1, p + s, 16]
-             input %m: bool[2, p + s]
+             input %k: {dtype}[2, 1, t, 16]
+             input %v: {dtype}[2, 1, t, 16]
+             input %m: bool[2, t]
              %y = attention(%q, %k, %v, mask: %m) {{heads = 1, scale = 0.25, causal = true}} : {dtype}[2, s, 16]
              output y = %y"
         );
         let name = format!("attention of {dtype}, {queries} queries behind {past} without keys");
-        let case = Case::new(name, statements, &[("s", queries), ("p", past)], 13);
+        let case = Case::new(name, statements, &[("s", queries), ("t", queries + past)], 13);
         // The first row has no keys, the second none of its first 40.
         cases.push(Case { mask: Some(|row, key| row == 1 && key >= 10), ..case });
     }

@@ -21,6 +21,9 @@ pub(crate) use compile::{Compiler, compiler};
 /// The alignment of memory, that of CUDA.
 const ALIGNMENT: usize = 256;
 
+/// The shared memory of a block of an A100.
+const SHARED: usize = 163 << 10;
+
 /// The function that runs a kernel: blocks, threads, bytes of dynamic shared memory, and the parameters.
 type Launch = unsafe extern "C" fn(*const u32, *const u32, u32, *const *const c_void);
 
@@ -83,13 +86,13 @@ fn at<T>(address: u64) -> *mut T {
 }
 
 impl Device for Emulator {
-    fn name(&self) -> &str {
-        "the processor"
-    }
-
     fn multiprocessors(&self) -> usize {
         // As few as make kernels divide their work.
         4
+    }
+
+    fn shared_memory(&self) -> usize {
+        SHARED
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {

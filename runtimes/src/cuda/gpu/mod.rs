@@ -83,6 +83,8 @@ struct Gpu {
     /// Its architecture for NVRTC, e.g. `sm_90`.
     architecture: String,
     multiprocessors: usize,
+    /// The most bytes of shared memory of a block.
+    shared_memory: usize,
     stream: Arc<CudaStream>,
     kernels: Mutex<Kernels>,
     products: Mutex<product::Products>,
@@ -118,7 +120,10 @@ impl Gpu {
         let (major, minor) = context.compute_capability().map_err(message)?;
         let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let multiprocessors = context.attribute(attribute).map_err(message)?;
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let shared = context.attribute(attribute).map_err(message)?;
         Ok(Self {
+            shared_memory: usize::try_from(shared).unwrap_or(0),
             name: context.name().map_err(message)?,
             architecture: format!("sm_{major}{minor}"),
             multiprocessors: usize::try_from(multiprocessors).unwrap_or(1).max(1),
@@ -154,12 +159,12 @@ impl Memory for GpuMemory {
 }
 
 impl Device for Gpu {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
     fn multiprocessors(&self) -> usize {
         self.multiprocessors
+    }
+
+    fn shared_memory(&self) -> usize {
+        self.shared_memory
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {

@@ -121,7 +121,7 @@ template <typename Item> DEVICE unsigned pair_of(float low, float high) {
 namespace emulator {
 
 struct Matrices {
-    const unsigned short* row; // Lane 8 * m + i hands in row i of matrix m.
+    const unsigned char* row; // Lane 8 * m + i hands in row i of matrix m.
     unsigned* to;
 };
 
@@ -131,8 +131,9 @@ template <bool TRANSPOSED> inline void deal(void** lanes) {
         for (int m = 0; m < 4; m++) {
             unsigned short both[2];
             for (int e = 0; e < 2; e++) {
-                const int row = TRANSPOSED ? lane % 4 * 2 + e : lane / 4, column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + e;
-                both[e] = static_cast<Matrices*>(lanes[8 * m + row])->row[column];
+                const int row = TRANSPOSED ? lane % 4 * 2 + e : lane / 4;
+                const int column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + e;
+                memcpy(&both[e], static_cast<Matrices*>(lanes[8 * m + row])->row + 2 * column, 2);
             }
             static_cast<Matrices*>(lanes[lane])->to[m] = both[0] | static_cast<unsigned>(both[1]) << 16;
         }
@@ -174,28 +175,37 @@ template <typename Item> inline void multiply(void** lanes) {
 } // namespace emulator
 #endif
 
+// An address in shared memory: 32 bits there, which leaves more registers than pointers do. Offsets are in bytes.
+#ifdef PLANISH_HOST
+using Shared = unsigned char*;
+DEVICE Shared shared_address(void* pointer) { return static_cast<Shared>(pointer); }
+#else
+using Shared = unsigned;
+DEVICE Shared shared_address(void* pointer) { return static_cast<Shared>(__cvta_generic_to_shared(pointer)); }
+#endif
+
 // Four matrices of 8 x 8 elements of 2 bytes from shared memory (ldmatrix): lane 8 * m + i hands in the address of row
 // i of matrix m, a multiple of 16, and register m of lane l gets elements 2 * (l % 4) and the next one of row l / 4;
 // transposed, it gets elements (2 * (l % 4), l / 4) and the one below that.
-DEVICE void load_matrices(unsigned (&to)[4], const void* row) {
+DEVICE void load_matrices(unsigned (&to)[4], Shared row) {
 #ifdef PLANISH_HOST
-    emulator::Matrices own = {static_cast<const unsigned short*>(row), to};
+    emulator::Matrices own = {row, to};
     emulator::warp_collective("ldmatrix", ALL_LANES, &own, emulator::deal<false>);
 #else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "r"(row)
                  : "memory");
 #endif
 }
-DEVICE void load_transposed(unsigned (&to)[4], const void* row) {
+DEVICE void load_transposed(unsigned (&to)[4], Shared row) {
 #ifdef PLANISH_HOST
-    emulator::Matrices own = {static_cast<const unsigned short*>(row), to};
+    emulator::Matrices own = {row, to};
     emulator::warp_collective("ldmatrix.trans", ALL_LANES, &own, emulator::deal<true>);
 #else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "r"(row)
                  : "memory");
 #endif
 }
@@ -223,13 +233,12 @@ template <typename Item> DEVICE void multiply(float (&c)[4], const unsigned (&a)
 }
 
 // 16 bytes from global to shared memory, under way until a wait; or as many zero bytes.
-DEVICE void copy_async(void* to, const void* from, bool zero) {
+DEVICE void copy_async(Shared to, const void* from, bool zero) {
 #ifdef PLANISH_HOST
     emulator::copy_async(to, from, zero ? 0 : 16, 16);
 #else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                 "l"(__cvta_generic_to_global(from)), "r"(zero ? 0 : 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+                 "r"(zero ? 0 : 16)
                  : "memory");
 #endif
 }

@@ -6,10 +6,12 @@
 #ifdef PLANISH_HOST
 #include "host.h"
 #define UNROLL
+#define UNROLL_NOT
 #define MAY_ALIAS [[gnu::may_alias]]
 #define DYNAMIC_SHARED(name) unsigned char* const name = emulator::dynamic_shared()
 #else
 #define UNROLL _Pragma("unroll")
+#define UNROLL_NOT _Pragma("unroll 1")
 #define MAY_ALIAS
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #define EXPORT(kernel)

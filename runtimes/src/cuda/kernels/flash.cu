@@ -47,21 +47,28 @@ template <int COLUMNS> DEVICE int place(int row, int chunk) {
 // Starts to copy a tile of rows; it is 0 behind the last row and behind the last feature.
 template <int TILE_ROWS, int COLUMNS>
 DEVICE void read_tile(ELEMENT* tile, const ELEMENT* from, long long stride, int rows, int size, bool vectors) {
-    constexpr int CHUNKS = COLUMNS / 8;
-    UNROLL
-    for (int first = 0; first < TILE_ROWS * CHUNKS; first += THREADS) {
-        const int i = first + static_cast<int>(threadIdx.x), row = i / CHUNKS, chunk = i % CHUNKS;
-        if (TILE_ROWS * CHUNKS % THREADS != 0 && i >= TILE_ROWS * CHUNKS) break;
-        const bool inside = row < rows && chunk * 8 < size;
-        ELEMENT* const to = tile + place<COLUMNS>(row, chunk);
-        const ELEMENT* const source = inside ? from + row * stride + chunk * 8 : from;
-        if (vectors) {
-            copy_async(to, source, !inside);
-        } else {
+    constexpr int CHUNKS = COLUMNS / 8, AT_ONCE = THREADS / CHUNKS; // Rows that the block copies at once.
+    const int thread = static_cast<int>(threadIdx.x), first = thread / CHUNKS, chunk = thread % CHUNKS;
+    if (AT_ONCE * CHUNKS < THREADS && first == AT_ONCE) return;
+    if (vectors) {
+        const ELEMENT* source = from + first * stride + chunk * 8;
+        const int left = chunk * 8 < size ? rows - first : 0, start = place<COLUMNS>(first, chunk);
+        const Shared shared = shared_address(tile);
+        UNROLL
+        for (int i = 0; i < TILE_ROWS; i += AT_ONCE) {
+            if (TILE_ROWS % AT_ONCE != 0 && first + i >= TILE_ROWS) break;
+            const int to = AT_ONCE % 8 == 0 ? start + i * COLUMNS : place<COLUMNS>(first + i, chunk);
+            copy_async(shared + 2 * to, i < left ? source : from, i >= left);
+            source += AT_ONCE * stride;
+        }
+    } else {
+        UNROLL_NOT
+        for (int row = first; row < TILE_ROWS; row += AT_ONCE) {
+            const ELEMENT* const source = from + row * stride + chunk * 8;
             Pack<ELEMENT, 8> pack;
             UNROLL
-            for (int e = 0; e < 8; e++) pack.items[e] = inside && chunk * 8 + e < size ? source[e] : ELEMENT{0};
-            store(to, pack);
+            for (int e = 0; e < 8; e++) pack.items[e] = row < rows && chunk * 8 + e < size ? source[e] : ELEMENT{0};
+            store(tile + place<COLUMNS>(row, chunk), pack);
         }
     }
 }
@@ -147,9 +154,10 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
     const int warp_row = warp_index() * FRAGMENTS * 16;
     // The row and the half chunk of the matrices that this lane names, as ldmatrix asks for them.
     const int matrix_row = lane % 8, matrix_low = lane / 8 % 2, matrix_high = lane / 16;
+    const Shared q_address = shared_address(queries), address = shared_address(stages);
     const auto load_queries = [&](unsigned (&to)[4], int f, int step) {
         const int row = warp_row + f * 16 + matrix_low * 8 + matrix_row;
-        load_matrices(to, queries + place<HEAD>(row, step * 2 + matrix_high));
+        load_matrices(to, q_address + 2 * place<HEAD>(row, step * 2 ^ matrix_high));
     };
     unsigned kept[QUERIES_STAY ? FRAGMENTS : 1][QUERIES_STAY ? HEAD / 16 : 1][4];
     if (QUERIES_STAY) {
@@ -175,8 +183,7 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
         __syncthreads(); // The tile is there, and nobody reads the one before it any more.
         if (next.first < range.end) read_keys(next, stage ^ 1);
         copies_commit();
-        const ELEMENT* const keys = stages + stage * STAGE;
-        const ELEMENT* const values = keys + KEYS * HEAD;
+        const Shared keys = address + 2 * stage * STAGE, values = keys + 2 * KEYS * HEAD;
 
         float scores[FRAGMENTS][KEY_TILES][4] = {};
         UNROLL
@@ -194,7 +201,8 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
             UNROLL
             for (int n = 0; n < KEY_TILES; n += 2) {
                 unsigned b[4];
-                load_matrices(b, keys + place<HEAD>(n * 8 + matrix_high * 8 + matrix_row, step * 2 + matrix_low));
+                const int row = n * 8 + matrix_high * 8 + matrix_row;
+                load_matrices(b, keys + 2 * place<HEAD>(row, step * 2 ^ matrix_low));
                 UNROLL
                 for (int f = 0; f < FRAGMENTS; f++) {
                     multiply<ELEMENT>(scores[f][n], a[f], b[0], b[1]);
@@ -210,7 +218,8 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
                 for (int n = 0; n < KEY_TILES; n++) {
                     UNROLL
                     for (int e = 0; e < 4; e++) {
-                        const int row = warp_row + f * 16 + in_fragment + e / 2 * 8, key = tile.first + n * 8 + pair + e % 2;
+                        const int row = warp_row + f * 16 + in_fragment + e / 2 * 8;
+                        const int key = tile.first + n * 8 + pair + e % 2;
                         float& score = scores[f][n][e];
                         score *= p.scale;
                         if (SOFTCAP) score = p.softcap * tanh_fast(score / p.softcap);
@@ -288,7 +297,7 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
             for (int n = 0; n < VALUE_TILES; n += 2) {
                 unsigned b[4];
                 const int row = step * 16 + matrix_low * 8 + matrix_row;
-                load_transposed(b, values + place<VALUE_HEAD>(row, n + matrix_high));
+                load_transposed(b, values + 2 * place<VALUE_HEAD>(row, n ^ matrix_high));
                 UNROLL
                 for (int f = 0; f < FRAGMENTS; f++) {
                     multiply<ELEMENT>(result[f][n], a[f], b[0], b[1]);

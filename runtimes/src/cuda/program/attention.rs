@@ -18,18 +18,29 @@ struct Tile {
 }
 
 impl Tile {
-    fn of(single: bool, size: usize) -> Self {
+    fn of(single: bool, queries: usize, size: usize) -> Self {
         match (single, size) {
+            (true, ..=128) if queries > 32 => Self { rows: 64, keys: 32 },
             (true, _) => Self { rows: 32, keys: 32 },
             (false, ..=128) => Self { rows: 64, keys: 64 },
             (false, _) => Self { rows: 64, keys: 32 },
         }
     }
 
-    /// The bytes of dynamic shared memory.
+    /// The bytes of dynamic shared memory: the formulas are in the files of the kernels.
     fn shared(self, single: bool, head: usize, value_head: usize) -> usize {
-        let _ = (single, head, value_head);
-        0
+        let Self { rows, keys } = self;
+        match single {
+            true => 4 * ((rows + keys) * (head + 4) + keys * value_head.next_multiple_of(32) + rows * (keys + 8)),
+            false => {
+                let (stage, queries) = (2 * keys * (head + value_head), 2 * rows * head);
+                let tiles = match rows / 64 * head <= 128 {
+                    true => stage + stage.max(queries),
+                    false => 2 * stage + queries,
+                };
+                tiles.max(2 * rows * value_head).max(4 * value_head)
+            }
+        }
     }
 }
 
@@ -259,9 +270,13 @@ impl Builder<'_> {
     fn flash(&mut self, call: &Call<'_>) -> Result<(), String> {
         let sizes = call.sizes();
         let single = call.q.dtype == DType::F32;
-        let tile = Tile::of(single, sizes.size.max(sizes.value_size));
+        let tile = Tile::of(single, sizes.queries, sizes.size.max(sizes.value_size));
         let [head, value_head] = [sizes.size, sizes.value_size].map(|size| size.next_multiple_of(16));
-        let source = if single { Source::new(FLASH_FLOAT, "flash_float") } else { Source::new(FLASH, "flash") };
+        let shared = tile.shared(single, head, value_head);
+        if shared > self.target.shared_memory {
+            return self.math(call, sizes.queries);
+        }
+        let source = Source::new(if single { FLASH_FLOAT } else { FLASH }, "flash");
         let source = call
             .macros(source)?
             .with("HEAD", head)

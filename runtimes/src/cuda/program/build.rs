@@ -13,13 +13,13 @@ use crate::cuda::source::Source;
 
 pub(super) fn build(graph: &Graph, bindings: &Bindings, target: Target, caches: &Caches) -> Result<Program, String> {
     let mut builder = Builder::new(graph, bindings, target, caches)?;
-    for (at, id) in graph.needed_nodes().into_iter().enumerate() {
+    for id in graph.needed_nodes() {
         let node = graph.node(id);
-        builder.node(&node.op, &node.outputs).map_err(|reason| {
-            let name = node.outputs.first().map_or("", |v| graph.value(*v).name.as_str());
-            format!("`{}` at `{name}`: {reason}", node.op.kind())
-        })?;
-        builder.nodes.resize(builder.steps.len(), at);
+        let name = node.outputs.first().map_or("", |v| graph.value(*v).name.as_str());
+        builder
+            .node(&node.op, &node.outputs)
+            .map_err(|reason| format!("`{}` at `{name}`: {reason}", node.op.kind()))?;
+        builder.names.resize(builder.buffers.len(), name.to_owned());
     }
     builder.finish()
 }
@@ -33,8 +33,8 @@ pub(super) struct Builder<'a> {
     kernels: Vec<Source>,
     places: HashMap<Source, usize>,
     steps: Vec<Step>,
-    /// The node of each step.
-    nodes: Vec<usize>,
+    /// The node that needs each buffer, by the name of its first result.
+    names: Vec<String>,
     /// The bytes of each buffer.
     buffers: Vec<usize>,
     /// The values that are known, by their index.
@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
             kernels: Vec::new(),
             places: HashMap::new(),
             steps: Vec::new(),
-            nodes: Vec::new(),
+            names: Vec::new(),
             buffers: Vec::new(),
             views: vec![None; graph.value_count()],
             uses: graph.use_counts(),
@@ -282,12 +282,12 @@ impl<'a> Builder<'a> {
             let cache = self.continued.get(&at).cloned();
             outputs.push(Output { name: output.name.clone(), dtype: view.dtype, shape: view.shape, cache });
         }
-        self.nodes.resize(self.steps.len(), usize::MAX);
+        self.names.resize(self.buffers.len(), "outputs".to_owned());
         let (intervals, memory) = planned(&self.steps, &self.buffers);
         Ok(Program {
             kernels: self.kernels,
             steps: self.steps,
-            nodes: self.nodes,
+            names: self.names,
             intervals,
             memory,
             outputs,

@@ -14,7 +14,7 @@ mod view;
 
 use planish_ir::{AttentionKernels, Bindings, Graph, ValueId};
 
-use super::device::{Grid, Product};
+use super::device::{Device, Grid, Product};
 use super::memory::{self, Interval, MemoryPlan};
 use super::source::Source;
 
@@ -35,11 +35,22 @@ pub(crate) struct Target {
     pub(crate) style: Style,
     /// What the device has for attention.
     pub(crate) attention: AttentionKernels,
+    /// The most bytes of shared memory that a block may have.
+    pub(crate) shared_memory: usize,
 }
 
 impl Target {
-    /// For a device of so many multiprocessors.
-    pub(crate) fn new(style: Style, multiprocessors: usize) -> Self {
+    /// For a device.
+    pub(crate) fn of(style: Style, device: &dyn Device) -> Self {
+        Self::new(style, device.multiprocessors(), device.shared_memory())
+    }
+
+    /// For a device of the data center: as many multiprocessors as an H100, and the shared memory of an A100.
+    pub(crate) fn usual(style: Style) -> Self {
+        Self::new(style, 132, 163 << 10)
+    }
+
+    fn new(style: Style, multiprocessors: usize, shared_memory: usize) -> Self {
         let attention = AttentionKernels {
             largest_head: 256,
             split_rows: 16,
@@ -47,7 +58,7 @@ impl Target {
             scores: 256 << 20,
             float_scores: 64 << 20,
         };
-        Self { style, attention }
+        Self { style, attention, shared_memory }
     }
 }
 
@@ -149,8 +160,8 @@ pub(crate) struct Continued {
 pub(crate) struct Program {
     pub(crate) kernels: Vec<Source>,
     pub(crate) steps: Vec<Step>,
-    /// What each step computes: the place of the node in the graph's order of needed nodes.
-    pub(crate) nodes: Vec<usize>,
+    /// What each buffer is for: the value that a node computes.
+    pub(crate) names: Vec<String>,
     /// The sizes of the buffers, in bytes, and when they are needed.
     pub(crate) intervals: Vec<Interval>,
     pub(crate) memory: MemoryPlan,

@@ -1,0 +1,116 @@
+//! What a run of a graph needs, without a device: its memory, and the forms of attention.
+
+use std::collections::HashMap;
+
+use planish_ir::{Bindings, Graph, Op, Type, ValueId};
+
+use super::memory::{self, Interval, MemoryPlan};
+use super::program::{Caches, Program, Style, Target};
+
+/// A buffer of a run, and where it lies in the arena.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedBuffer {
+    /// The value that it holds, or the operator that needs it.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: usize,
+    /// The first step that needs it.
+    pub first: usize,
+    /// The last step that needs it.
+    pub last: usize,
+    /// The bytes in front of it in the arena.
+    pub offset: usize,
+}
+
+/// The plan of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPlan {
+    /// The buffers, in the order in which they are first needed.
+    pub buffers: Vec<PlannedBuffer>,
+    /// The bytes of the arena.
+    pub peak: usize,
+    /// The bytes of all buffers, if each had memory of its own.
+    pub sum: usize,
+    /// The most bytes that buffers need in one step.
+    pub floor: usize,
+    /// The steps.
+    pub steps: usize,
+    /// The form of each attention, and why it was chosen.
+    pub attentions: Vec<String>,
+}
+
+impl RunPlan {
+    fn new(
+        names: Vec<String>,
+        intervals: &[Interval],
+        plan: &MemoryPlan,
+        steps: usize,
+        attentions: Vec<String>,
+    ) -> Self {
+        let buffers =
+            names.into_iter().zip(intervals).zip(&plan.offsets).filter(|((_, interval), _)| interval.bytes > 0);
+        let mut buffers: Vec<PlannedBuffer> = buffers
+            .map(|((name, interval), &offset)| {
+                let Interval { bytes, first, last } = *interval;
+                PlannedBuffer { name, bytes, first, last, offset }
+            })
+            .collect();
+        buffers.sort_by_key(|buffer| buffer.first);
+        Self { buffers, peak: plan.peak, sum: plan.sum, floor: plan.floor, steps, attentions }
+    }
+}
+
+/// The plan of the runtime `cuda` for a graph of target `cuda`, with the symbols of its inputs bound to sizes. Inputs,
+/// outputs and weights have memory of their own, and are not part of it.
+///
+/// # Errors
+/// When the runtime has no kernel for an operator, or a size has no value.
+pub fn plan_run(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String> {
+    let program = Program::new(graph, bindings, Target::usual(Style::Fused), &Caches::default())?;
+    let Program { names, intervals, memory, steps, attentions, .. } = program;
+    Ok(RunPlan::new(names, &intervals, &memory, steps.len(), attentions))
+}
+
+/// The plan of any graph that is run node by node: each result of a node is a buffer from the node on to the last one that
+/// reads it, and reshapes share that of their operand. Outputs are part of it.
+///
+/// # Errors
+/// When a size has no value.
+pub fn plan_nodes(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String> {
+    let mut buffers: HashMap<ValueId, usize> = HashMap::new();
+    let (mut names, mut intervals) = (Vec::new(), Vec::new());
+    let nodes = graph.needed_nodes();
+    for (at, id) in nodes.iter().enumerate() {
+        let node = graph.node(*id);
+        node.op.visit_operands(&mut |value| {
+            if let Some(&buffer) = buffers.get(&value) {
+                let interval: &mut Interval = &mut intervals[buffer];
+                interval.last = at;
+            }
+        });
+        for &output in &node.outputs {
+            if let Op::Reshape(reshape) = &node.op {
+                if let Some(&buffer) = buffers.get(&reshape.x) {
+                    buffers.insert(output, buffer);
+                }
+                continue;
+            }
+            let Type::Tensor(ty) = graph.type_of(output) else { continue };
+            let name = &graph.value(output).name;
+            let shape =
+                ty.shape.evaluate(bindings).ok_or_else(|| format!("the size of `{name}`, {ty}, is not known"))?;
+            let bytes = shape.iter().try_fold(ty.dtype.size(), |n, size| n.checked_mul(*size));
+            let bytes = bytes.ok_or_else(|| format!("the size of `{name}`, {ty}, overflows"))?;
+            buffers.insert(output, intervals.len());
+            names.push(name.clone());
+            intervals.push(Interval { bytes, first: at, last: at });
+        }
+    }
+    for output in graph.outputs() {
+        if let Some(&buffer) = buffers.get(&output.value) {
+            intervals[buffer].last = nodes.len().saturating_sub(1);
+        }
+    }
+    let plan = memory::plan(&intervals);
+    Ok(RunPlan::new(names, &intervals, &plan, nodes.len(), Vec::new()))
+}

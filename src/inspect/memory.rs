@@ -1,0 +1,98 @@
+//! The memory that a run of a model needs beside inputs and weights.
+
+use planish_ir::{Bindings, Graph};
+use planish_runtimes::Port;
+use planish_runtimes::cuda::{PlannedBuffer, plan_nodes, plan_run};
+use serde::Serialize;
+
+use super::Opened;
+use crate::inputs::{Sizes, port_bindings};
+
+/// The plans of the parts of a model for sizes of its inputs.
+#[derive(Debug, Serialize)]
+pub struct Memory {
+    /// Rows.
+    pub batch: usize,
+    /// Tokens of a row.
+    pub sequence: usize,
+    /// Tokens in front of them, whose keys and values are cached.
+    pub past: usize,
+    /// The parts.
+    pub parts: Vec<PartMemory>,
+}
+
+/// The plan of a part.
+#[derive(Debug, Serialize)]
+pub struct PartMemory {
+    /// The name of the part.
+    pub name: String,
+    /// The bytes of one arena for all buffers: its planned peak.
+    pub peak: usize,
+    /// The bytes of all buffers, if each had memory of its own.
+    pub sum: usize,
+    /// The most bytes that buffers need in one step: no plan has a smaller arena.
+    pub floor: usize,
+    /// The steps of the run.
+    pub steps: usize,
+    /// The buffers.
+    pub buffers: Vec<BufferMemory>,
+    /// The form of each attention, and why it was chosen; of artifacts for target `cuda`.
+    pub attentions: Vec<String>,
+}
+
+/// A buffer of a run.
+#[derive(Debug, Serialize)]
+pub struct BufferMemory {
+    /// The value that it holds, or the operator that needs it.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: usize,
+    /// The bytes in front of it in the arena.
+    pub offset: usize,
+    /// The first step that needs it.
+    pub first: usize,
+    /// The last step that needs it.
+    pub last: usize,
+    /// How many other buffers have some of its memory at other times.
+    pub shared_with: usize,
+}
+
+/// A part has no plan.
+#[derive(Debug, thiserror::Error)]
+#[error("the memory of {part} cannot be planned: {reason}")]
+pub struct MemoryError {
+    part: String,
+    reason: String,
+}
+
+impl Opened {
+    /// Plans the memory of runs.
+    ///
+    /// # Errors
+    /// When a size is not known, or the runtime `cuda` has no kernel for an operator of an artifact for it.
+    pub fn memory(&self, sizes: Sizes, past: usize) -> Result<Memory, MemoryError> {
+        let parts = self.graphs.iter().map(|(name, graph)| {
+            let bindings = bindings(graph, sizes, past);
+            let plan = if self.is_native { plan_run(graph, &bindings) } else { plan_nodes(graph, &bindings) };
+            let plan = plan.map_err(|reason| MemoryError { part: name.clone(), reason })?;
+            let buffers = plan.buffers.iter().map(|buffer| described(buffer, &plan.buffers)).collect();
+            let planish_runtimes::cuda::RunPlan { peak, sum, floor, steps, attentions, .. } = plan;
+            Ok(PartMemory { name: name.clone(), peak, sum, floor, steps, buffers, attentions })
+        });
+        Ok(Memory { batch: sizes.batch, sequence: sizes.sequence, past, parts: parts.collect::<Result<_, _>>()? })
+    }
+}
+
+/// What the symbols of the inputs stand for.
+fn bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
+    let port = |id: &planish_ir::ValueId| Port { name: graph.value(*id).name.clone(), ty: graph.ty(*id).clone() };
+    port_bindings(&graph.inputs().iter().map(port).collect::<Vec<_>>(), sizes, past)
+}
+
+fn described(buffer: &PlannedBuffer, all: &[PlannedBuffer]) -> BufferMemory {
+    let PlannedBuffer { name, bytes, first, last, offset } = buffer.clone();
+    let shares = |other: &&PlannedBuffer| {
+        !std::ptr::eq(*other, buffer) && offset < other.offset + other.bytes && other.offset < offset + bytes
+    };
+    BufferMemory { name, bytes, offset, first, last, shared_with: all.iter().filter(shares).count() }
+}
