@@ -84,10 +84,25 @@ doc: deps ## build the documentation, warnings denied
 test-tools: ## test the scripts in tools/
 	python3 -m unittest discover -s tools
 
+# NVRTC needs no GPU.
+.PHONY: cuda-compile
+cuda-compile: deps ## compile the CUDA kernels for sm_80, sm_90 and sm_100, and print their registers, shared memory and spills
+	cargo run $(CARGO_FLAGS) -p planish-cuda-compile --
+
+# The kernels are compiled as C++ with gcc's AddressSanitizer, whose library has to be there first.
+.PHONY: test-cuda-asan
+test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSanitizer, in both orders of threads
+	cargo test -p planish-runtimes --lib --no-run $(CARGO_FLAGS)
+	set -e; for order in forward reverse; do \
+	  PLANISH_EMULATOR_ORDER=$$order PLANISH_EMULATOR_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g" \
+	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  $$(ls -t $(abspath $(TARGET_DIR))/debug/deps/planish_runtimes-* | grep -v '\.d$$' | head -1) cuda::tests; \
+	done
+
 # One stage after another, the quick ones first, with the time of each.
 .PHONY: check
-check: ## formatting, lints, documentation, tests: what must pass before a commit
-	@for stage in fmt test-tools clippy doc test; do \
+check: ## formatting, lints, documentation, kernels, tests: what must pass before a commit
+	@for stage in fmt test-tools clippy doc cuda-compile test; do \
 	  start=$$(date +%s); \
 	  echo "== $$stage"; \
 	  $(MAKE) --no-print-directory $$stage || { echo "== $$stage failed after $$(($$(date +%s) - start)) s" >&2; exit 1; }; \

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use planish_eval::{Tensor, bind_types};
-use planish_ir::{Graph, TensorType};
+use planish_ir::{Graph, Op, TensorType};
 
 use super::device::{Buffer, Device, KernelId, Recording};
 use super::program::{Argument, Base, Caches, Place, Program, Room, Step, Target};
@@ -244,13 +244,41 @@ impl GraphSession {
             arena: arena.address(),
         };
         addresses.run(self.device.as_ref())?;
-        self.device.wait()?;
         Ok(prepared.program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect())
     }
 
     fn copies(&self, inputs: &[&Tensor]) -> Result<Vec<DeviceTensor>, RuntimeError> {
         let copies = inputs.iter().map(|tensor| DeviceTensor::upload(&self.device, tensor)).collect::<Result<_, _>>();
         copies.map_err(|reason| self.failed("bind inputs of", reason))
+    }
+
+    /// Copies of inputs that are run more than once. Caches have room for the keys of the run behind their own, where each
+    /// run writes them again.
+    fn bound_copies(&self, inputs: &[&Tensor]) -> Result<Vec<DeviceTensor>, String> {
+        let mut pasts = vec![false; inputs.len()];
+        for (_, node) in self.graph.nodes() {
+            let operands = match &node.op {
+                Op::Attention(p) => [p.past_key, p.past_value],
+                Op::RotaryAppend(p) => [p.past_key, p.past_value],
+                _ => continue,
+            };
+            for value in operands.into_iter().flatten() {
+                if let Some(at) = self.graph.inputs().iter().position(|input| *input == value) {
+                    pasts[at] = true;
+                }
+            }
+        }
+        // No input has more tokens than this.
+        let tokens = |tensor: &&&Tensor| tensor.shape().get(1).copied().unwrap_or(0);
+        let new = inputs.iter().zip(&pasts).filter(|(_, past)| !**past).map(|(tensor, _)| tensor);
+        let most = new.map(|tensor| tokens(&tensor)).max().unwrap_or(0);
+        let copy = |(tensor, past): (&&Tensor, &bool)| match past {
+            true => {
+                DeviceTensor::upload_cache(&self.device, tensor, tensor.shape().get(2).map_or(0, |keys| keys + most))
+            }
+            false => DeviceTensor::upload(&self.device, tensor),
+        };
+        inputs.iter().zip(&pasts).map(copy).collect()
     }
 
     /// Gives the bound run to the device.
@@ -297,7 +325,7 @@ impl GraphSession {
         let host = if transfers { copied(&bound.inputs)? } else { Vec::new() };
         let begin = if transfers { event()? } else { begin };
         for (tensor, bytes) in bound.inputs.iter().zip(&host) {
-            self.device.upload(tensor.memory.address(), bytes)?;
+            tensor.fill(bytes)?;
         }
         let taken = event()?;
         let start = Instant::now();
@@ -334,6 +362,7 @@ impl Session for GraphSession {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copies = self.copies(&ordered)?;
         let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>(), false);
+        let outputs = outputs.and_then(|outputs| self.device.wait().map(|()| outputs));
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
             Some(tensor) => Ok((name, tensor)),
@@ -360,7 +389,7 @@ impl Session for GraphSession {
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
         self.bound = None;
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
-        let copies = self.copies(&ordered)?;
+        let copies = self.bound_copies(&ordered).map_err(|reason| self.failed("bind inputs of", reason))?;
         let bound = self.bound(copies).map_err(|reason| self.failed("run", reason))?;
         self.bound = Some(bound);
         Ok(())

@@ -1,5 +1,6 @@
 //! The sources of kernels: files of this folder, specialised by macros.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use planish_ir::DType;
@@ -54,7 +55,47 @@ pub(crate) struct Source {
     /// The name of the function.
     pub(crate) kernel: &'static str,
     /// The macros and what they stand for.
-    pub(crate) macros: Vec<(&'static str, String)>,
+    pub(crate) macros: Vec<(&'static str, Value)>,
+}
+
+/// What a macro stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Value {
+    Number(usize),
+    Text(Cow<'static, str>),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(holds: bool) -> Self {
+        Self::Number(usize::from(holds))
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<Cow<'static, str>> for Value {
+    fn from(text: Cow<'static, str>) -> Self {
+        Self::Text(text)
+    }
 }
 
 impl Source {
@@ -63,8 +104,8 @@ impl Source {
     }
 
     /// With a macro.
-    pub(crate) fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
-        self.macros.push((name, value.to_string()));
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.macros.push((name, value.into()));
         self
     }
 

@@ -49,6 +49,18 @@ impl DeviceTensor {
         Ok(Self { device: device.clone(), dtype, shape, memory, cache: None })
     }
 
+    /// A copy of keys or values, [batch, heads, keys, size], in memory with room for more.
+    pub(super) fn upload_cache(device: &Arc<dyn Device>, tensor: &Tensor, capacity: usize) -> Result<Self, String> {
+        let &[batch, heads, keys, size] = tensor.shape() else { return Self::upload(device, tensor) };
+        let row = size * tensor.dtype().size();
+        let memory = device.allocate(batch * heads * capacity * row)?;
+        let cache = Some(Cache::new(capacity, keys));
+        let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
+        let copy = Self { device: device.clone(), dtype, shape, memory, cache };
+        copy.fill(&tensor.to_bytes())?;
+        Ok(copy)
+    }
+
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
@@ -79,6 +91,15 @@ impl DeviceTensor {
             }
         }
         Ok(out)
+    }
+
+    /// Copies elements from the host's memory.
+    pub(super) fn fill(&self, from: &[u8]) -> Result<(), String> {
+        let (_, bytes, step) = self.pieces();
+        for (at, piece) in from.chunks(bytes.max(1)).enumerate() {
+            self.device.upload(self.memory.address() + (at * step) as u64, piece)?;
+        }
+        Ok(())
     }
 
     /// As [`Self::to_bytes`], as a tensor.

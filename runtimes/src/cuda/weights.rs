@@ -53,9 +53,4 @@ impl Weights {
     pub(super) fn address(&self, value: ValueId) -> u64 {
         self.memory.address() + self.offsets.get(&value).copied().unwrap_or(0) as u64
     }
-
-    /// The bytes of all of them.
-    pub(super) fn bytes(&self) -> usize {
-        self.memory.bytes()
-    }
 }

@@ -378,7 +378,9 @@ inline void run_grid(const char* name, void (*call)(void*, void**), void* functi
     if (threads == 0 || threads > MAX_THREADS || blocks == 0) fail("a launch of no or too many threads");
     if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535) fail("a grid that is too large");
     state.threads = static_cast<int>(threads);
-    state.dynamic = static_cast<unsigned char*>(malloc(shared_bytes));
+    void* dynamic = nullptr;
+    if (posix_memalign(&dynamic, 1024, shared_bytes) != 0) fail("no memory for shared memory");
+    state.dynamic = static_cast<unsigned char*>(dynamic);
     for (uint64_t i = 0; i < blocks; i++) {
         const uint64_t index = state.order == Order::Reverse ? blocks - 1 - i : i, row = index / grid[0];
         blockIdx = {unsigned(index % grid[0]), unsigned(row % grid[1]), unsigned(row / grid[1])};

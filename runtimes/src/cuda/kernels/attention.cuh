@@ -177,8 +177,8 @@ template <typename Item> inline void multiply(void** lanes) {
 
 // An address in shared memory: 32 bits there, which leaves more registers than pointers do. Offsets are in bytes.
 #ifdef PLANISH_HOST
-using Shared = unsigned char*;
-DEVICE Shared shared_address(void* pointer) { return static_cast<Shared>(pointer); }
+using Shared = uintptr_t;
+DEVICE Shared shared_address(void* pointer) { return reinterpret_cast<Shared>(pointer); }
 #else
 using Shared = unsigned;
 DEVICE Shared shared_address(void* pointer) { return static_cast<Shared>(__cvta_generic_to_shared(pointer)); }
@@ -189,7 +189,7 @@ DEVICE Shared shared_address(void* pointer) { return static_cast<Shared>(__cvta_
 // transposed, it gets elements (2 * (l % 4), l / 4) and the one below that.
 DEVICE void load_matrices(unsigned (&to)[4], Shared row) {
 #ifdef PLANISH_HOST
-    emulator::Matrices own = {row, to};
+    emulator::Matrices own = {reinterpret_cast<const unsigned char*>(row), to};
     emulator::warp_collective("ldmatrix", ALL_LANES, &own, emulator::deal<false>);
 #else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -200,7 +200,7 @@ DEVICE void load_matrices(unsigned (&to)[4], Shared row) {
 }
 DEVICE void load_transposed(unsigned (&to)[4], Shared row) {
 #ifdef PLANISH_HOST
-    emulator::Matrices own = {row, to};
+    emulator::Matrices own = {reinterpret_cast<const unsigned char*>(row), to};
     emulator::warp_collective("ldmatrix.trans", ALL_LANES, &own, emulator::deal<true>);
 #else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -235,7 +235,7 @@ template <typename Item> DEVICE void multiply(float (&c)[4], const unsigned (&a)
 // 16 bytes from global to shared memory, under way until a wait; or as many zero bytes.
 DEVICE void copy_async(Shared to, const void* from, bool zero) {
 #ifdef PLANISH_HOST
-    emulator::copy_async(to, from, zero ? 0 : 16, 16);
+    emulator::copy_async(reinterpret_cast<void*>(to), from, zero ? 0 : 16, 16);
 #else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
                  "r"(zero ? 0 : 16)

@@ -36,39 +36,46 @@ constexpr int STAGE = KEYS * (HEAD + VALUE_HEAD); // Elements of a tile of keys 
 // Queries stay in registers where there is space for them, and pass through the second stage then.
 constexpr bool QUERIES_STAY = FRAGMENTS * HEAD <= 128;
 
-// Where 8 elements of a row are in a tile of shared memory: exchanged within the row so that the same 8 of 8 rows that
-// follow each other are in different banks.
-template <int COLUMNS> DEVICE int place(int row, int chunk) {
-    constexpr int CHUNKS = COLUMNS / 8;
-    constexpr int EXCHANGED = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;
-    return (row * CHUNKS + (chunk ^ row / (8 / EXCHANGED) % EXCHANGED)) * 8;
+// Where 8 elements of a row are in a tile of shared memory, in bytes: exchanged within the row so that the same ones of
+// 8 rows that follow each other are in different banks. The exchange repeats after 8 rows.
+template <int COLUMNS> constexpr unsigned EXCHANGED = COLUMNS % 64 == 0 ? 8 : COLUMNS % 32 == 0 ? 4 : 2;
+template <int COLUMNS> DEVICE unsigned place(unsigned row, unsigned chunk) {
+    const unsigned exchange = row % 8 / (8 / EXCHANGED<COLUMNS>);
+    return row * COLUMNS * 2 + (chunk ^ exchange) * 16;
+}
+// The same for chunk + more, where `chunk` is 0 or 1 and `more` even, from the place of `chunk`: mostly known
+// beforehand, as rows begin at multiples of 16 * EXCHANGED.
+template <int COLUMNS> DEVICE Shared further(Shared place, unsigned more) {
+    constexpr unsigned MODULUS = EXCHANGED<COLUMNS>;
+    return (place ^ more % MODULUS * 16) + more / MODULUS * MODULUS * 16;
 }
 
 // Starts to copy a tile of rows; it is 0 behind the last row and behind the last feature.
 template <int TILE_ROWS, int COLUMNS>
 DEVICE void read_tile(ELEMENT* tile, const ELEMENT* from, long long stride, int rows, int size, bool vectors) {
-    constexpr int CHUNKS = COLUMNS / 8, AT_ONCE = THREADS / CHUNKS; // Rows that the block copies at once.
-    const int thread = static_cast<int>(threadIdx.x), first = thread / CHUNKS, chunk = thread % CHUNKS;
+    constexpr unsigned CHUNKS = COLUMNS / 8, AT_ONCE = THREADS / CHUNKS; // Rows that the block copies at once.
+    const unsigned first = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
     if (AT_ONCE * CHUNKS < THREADS && first == AT_ONCE) return;
+    const ELEMENT* source = from + first * stride + chunk * 8;
+    const int column = static_cast<int>(chunk) * 8, left = column < size ? rows - static_cast<int>(first) : 0;
     if (vectors) {
-        const ELEMENT* source = from + first * stride + chunk * 8;
-        const int left = chunk * 8 < size ? rows - first : 0, start = place<COLUMNS>(first, chunk);
-        const Shared shared = shared_address(tile);
+        const Shared to = shared_address(tile), start = to + place<COLUMNS>(first, chunk);
         UNROLL
         for (int i = 0; i < TILE_ROWS; i += AT_ONCE) {
             if (TILE_ROWS % AT_ONCE != 0 && first + i >= TILE_ROWS) break;
-            const int to = AT_ONCE % 8 == 0 ? start + i * COLUMNS : place<COLUMNS>(first + i, chunk);
-            copy_async(shared + 2 * to, i < left ? source : from, i >= left);
+            // A multiple of 8 rows on, places are the same in each row.
+            const Shared at = AT_ONCE % 8 == 0 ? start + i * COLUMNS * 2 : to + place<COLUMNS>(first + i, chunk);
+            copy_async(at, i < left ? source : from, i >= left);
             source += AT_ONCE * stride;
         }
     } else {
         UNROLL_NOT
-        for (int row = first; row < TILE_ROWS; row += AT_ONCE) {
-            const ELEMENT* const source = from + row * stride + chunk * 8;
+        for (int i = 0; first + i < TILE_ROWS; i += AT_ONCE) {
             Pack<ELEMENT, 8> pack;
             UNROLL
-            for (int e = 0; e < 8; e++) pack.items[e] = row < rows && chunk * 8 + e < size ? source[e] : ELEMENT{0};
-            store(tile + place<COLUMNS>(row, chunk), pack);
+            for (int e = 0; e < 8; e++) pack.items[e] = i < left && column + e < size ? source[e] : ELEMENT{0};
+            store(tile + place<COLUMNS>(first + i, chunk) / 2, pack);
+            source += AT_ONCE * stride;
         }
     }
 }
@@ -152,12 +159,14 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
     // 8.
     const int lane = lane_index(), in_fragment = lane / 4, pair = lane % 4 * 2;
     const int warp_row = warp_index() * FRAGMENTS * 16;
-    // The row and the half chunk of the matrices that this lane names, as ldmatrix asks for them.
-    const int matrix_row = lane % 8, matrix_low = lane / 8 % 2, matrix_high = lane / 16;
-    const Shared q_address = shared_address(queries), address = shared_address(stages);
+    // The row of the matrices of 8 x 8 that a lane names for ldmatrix: of queries and values, the second matrix has the
+    // next rows and the third one the next columns; of keys, the other way round.
+    const unsigned in_matrix = lane % 8, second = lane / 8 % 2, third = lane / 16;
+    const Shared q_lane = shared_address(queries) + place<HEAD>(warp_row + second * 8 + in_matrix, third);
+    const Shared k_first = shared_address(stages) + place<HEAD>(third * 8 + in_matrix, second);
+    const Shared v_first = shared_address(stages) + KEYS * HEAD * 2 + place<VALUE_HEAD>(second * 8 + in_matrix, third);
     const auto load_queries = [&](unsigned (&to)[4], int f, int step) {
-        const int row = warp_row + f * 16 + matrix_low * 8 + matrix_row;
-        load_matrices(to, q_address + 2 * place<HEAD>(row, step * 2 ^ matrix_high));
+        load_matrices(to, further<HEAD>(q_lane, step * 2) + f * 16 * HEAD * 2);
     };
     unsigned kept[QUERIES_STAY ? FRAGMENTS : 1][QUERIES_STAY ? HEAD / 16 : 1][4];
     if (QUERIES_STAY) {
@@ -183,7 +192,7 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
         __syncthreads(); // The tile is there, and nobody reads the one before it any more.
         if (next.first < range.end) read_keys(next, stage ^ 1);
         copies_commit();
-        const Shared keys = address + 2 * stage * STAGE, values = keys + 2 * KEYS * HEAD;
+        const Shared k_lane = k_first + stage * STAGE * 2, v_lane = v_first + stage * STAGE * 2;
 
         float scores[FRAGMENTS][KEY_TILES][4] = {};
         UNROLL
@@ -201,8 +210,7 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
             UNROLL
             for (int n = 0; n < KEY_TILES; n += 2) {
                 unsigned b[4];
-                const int row = n * 8 + matrix_high * 8 + matrix_row;
-                load_matrices(b, keys + 2 * place<HEAD>(row, step * 2 ^ matrix_low));
+                load_matrices(b, further<HEAD>(k_lane, step * 2) + n * 8 * HEAD * 2);
                 UNROLL
                 for (int f = 0; f < FRAGMENTS; f++) {
                     multiply<ELEMENT>(scores[f][n], a[f], b[0], b[1]);
@@ -215,17 +223,20 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
             UNROLL
             for (int f = 0; f < FRAGMENTS; f++) {
                 UNROLL
-                for (int n = 0; n < KEY_TILES; n++) {
+                for (int half = 0; half < 2; half++) {
+                    const int row = warp_row + f * 16 + in_fragment + half * 8;
+                    const int left = row < rows ? p.keys - tile.first - pair : 0; // Keys from this lane's first one on.
+                    const BIAS_T* from = bias + row * p.bias[2] + (tile.first + pair) * p.bias[3];
                     UNROLL
-                    for (int e = 0; e < 4; e++) {
-                        const int row = warp_row + f * 16 + in_fragment + e / 2 * 8;
-                        const int key = tile.first + n * 8 + pair + e % 2;
-                        float& score = scores[f][n][e];
-                        score *= p.scale;
-                        if (SOFTCAP) score = p.softcap * tanh_fast(score / p.softcap);
-                        if (BIAS && row < rows && key < p.keys) {
-                            score += to_float(bias[row * p.bias[2] + key * p.bias[3]]);
+                    for (int n = 0; n < KEY_TILES; n++) {
+                        UNROLL
+                        for (int e = 0; e < 2; e++) {
+                            float& score = scores[f][n][2 * half + e];
+                            score *= p.scale;
+                            if (SOFTCAP) score = p.softcap * tanh_fast(score / p.softcap);
+                            if (BIAS && n * 8 + e < left) score += to_float(e == 0 ? from[0] : from[p.bias[3]]);
                         }
+                        if (BIAS) from += 8 * p.bias[3];
                     }
                 }
             }
@@ -296,8 +307,7 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
             UNROLL
             for (int n = 0; n < VALUE_TILES; n += 2) {
                 unsigned b[4];
-                const int row = step * 16 + matrix_low * 8 + matrix_row;
-                load_transposed(b, values + 2 * place<VALUE_HEAD>(row, n ^ matrix_high));
+                load_transposed(b, further<VALUE_HEAD>(v_lane, n) + step * 16 * VALUE_HEAD * 2);
                 UNROLL
                 for (int f = 0; f < FRAGMENTS; f++) {
                     multiply<ELEMENT>(result[f][n], a[f], b[0], b[1]);
@@ -348,7 +358,7 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
             for (int n = 0; n < VALUE_TILES; n++) {
                 Bytes4 both;
                 both.x = pair_of<ELEMENT>(result[f][n][2 * half] * factor, result[f][n][2 * half + 1] * factor);
-                *reinterpret_cast<Bytes4*>(leaving + place<VALUE_HEAD>(row, n) + pair) = both;
+                *reinterpret_cast<Bytes4*>(leaving + place<VALUE_HEAD>(row, n) / 2 + pair) = both;
             }
         }
     }
@@ -357,7 +367,7 @@ flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const 
     for (int i = lane; i < FRAGMENTS * 16 * VALUE_TILES; i += LANES) {
         const int row = warp_row + i / VALUE_TILES, chunk = i % VALUE_TILES;
         if (row >= rows) break;
-        const Pack<ELEMENT, 8> pack = load<8>(leaving + place<VALUE_HEAD>(row, chunk));
+        const Pack<ELEMENT, 8> pack = load<8>(leaving + place<VALUE_HEAD>(row, chunk) / 2);
         ELEMENT* const to = own.out + (first_row + row) * p.o_row + chunk * 8;
         if (out_vectors) {
             if (chunk * 8 < p.value_size) store(to, pack);

@@ -73,15 +73,14 @@ impl Call<'_> {
 
     /// The macros that all kernels of attention take.
     fn macros(&self, source: Source) -> Result<Source, String> {
-        let flag = |there: bool| u8::from(there);
         let bias = self.bias.as_ref().map_or(self.q.dtype, |bias| bias.dtype);
         Ok(source
             .with("ELEMENT", named(self.q.dtype)?)
-            .with("CAUSAL", flag(self.op.causal.0))
-            .with("WINDOW", flag(self.op.window.is_some()))
-            .with("MASK", flag(self.mask.is_some()))
-            .with("BIAS", flag(self.bias.is_some()))
-            .with("SOFTCAP", flag(self.op.softcap.is_some()))
+            .with("CAUSAL", self.op.causal.0)
+            .with("WINDOW", self.op.window.is_some())
+            .with("MASK", self.mask.is_some())
+            .with("BIAS", self.bias.is_some())
+            .with("SOFTCAP", self.op.softcap.is_some())
             .with("BIAS_T", named(bias)?))
     }
 
@@ -203,8 +202,8 @@ impl Builder<'_> {
         } else {
             let source = Source::new(ROTARY, "append")
                 .with("ELEMENT", named(new.dtype)?)
-                .with("ROTATE", 0)
-                .with("INTERLEAVED", 0);
+                .with("ROTATE", false)
+                .with("INTERLEAVED", false);
             let [batch, _, length, size] = [0, 1, 2, 3].map(|axis| new.shape[axis]);
             let arguments = vec![
                 Argument::At(cache.place),
@@ -283,7 +282,7 @@ impl Builder<'_> {
             .with("VALUE_HEAD", value_head)
             .with("ROWS", tile.rows)
             .with("KEYS", tile.keys)
-            .with("RAGGED", 0);
+            .with("RAGGED", false);
         let blocks = [sizes.queries.div_ceil(tile.rows), sizes.heads, sizes.batch];
         let shared = tile.shared(single, head, value_head);
         let grid =
@@ -433,8 +432,7 @@ impl Builder<'_> {
         interleaved: bool,
     ) -> Result<(), String> {
         let [batch, length, features] = [0, 1, 2].map(|axis| x.shape[axis]);
-        let source =
-            Source::new(ROTARY, "rotary").with("ELEMENT", named(x.dtype)?).with("INTERLEAVED", u8::from(interleaved));
+        let source = Source::new(ROTARY, "rotary").with("ELEMENT", named(x.dtype)?).with("INTERLEAVED", interleaved);
         let arguments = vec![
             Argument::At(to.place),
             Argument::At(x.place),

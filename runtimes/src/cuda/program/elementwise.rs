@@ -1,5 +1,7 @@
 //! Operators on elements, and copies: one kernel, whose expression is a macro.
 
+use std::borrow::Cow;
+
 use planish_ir::ops::{Binary, BinaryKind, GeluForm};
 use planish_ir::{DType, ValueId};
 
@@ -53,7 +55,12 @@ impl Builder<'_> {
     }
 
     /// A result that is an expression of up to three operands, which broadcast.
-    pub(super) fn elementwise(&mut self, result: ValueId, expression: &str, of: &[ValueId]) -> Result<(), String> {
+    pub(super) fn elementwise(
+        &mut self,
+        result: ValueId,
+        expression: &'static str,
+        of: &[ValueId],
+    ) -> Result<(), String> {
         let operands = of.iter().map(|value| self.view(*value)).collect::<Result<Vec<_>, _>>()?;
         let result = self.result(result)?;
         self.pointwise(&result, expression, &operands.iter().collect::<Vec<_>>())
@@ -69,7 +76,13 @@ impl Builder<'_> {
     }
 
     /// Computes an expression of `x`, `y` and `z`, the elements of operands that broadcast to the result.
-    pub(super) fn pointwise(&mut self, to: &View, expression: &str, operands: &[&View]) -> Result<(), String> {
+    pub(super) fn pointwise(
+        &mut self,
+        to: &View,
+        expression: impl Into<Cow<'static, str>>,
+        operands: &[&View],
+    ) -> Result<(), String> {
+        let expression = expression.into();
         let expanded: Vec<View> = operands.iter().map(|operand| operand.expand(&to.shape)).collect();
         let count = to.elements();
         if count == 0 {
@@ -85,7 +98,7 @@ impl Builder<'_> {
         let places = std::iter::once(to.place).chain(operands.iter().map(|operand| operand.place));
         let mut pointers: Vec<Argument> = places.map(Argument::At).collect();
         pointers.resize(1 + OPERANDS.len(), Argument::Null);
-        let source = |kernel| typed(Source::new(ELEMENTWISE, kernel), to, operands, expression);
+        let source = |kernel| typed(Source::new(ELEMENTWISE, kernel), to, operands, expression.clone());
 
         let inner = |all: &[usize]| all.last().copied().unwrap_or(0);
         let simple = inner(&strides[0]) == 1 && strides.iter().all(|all| inner(all) <= 1);
@@ -94,7 +107,7 @@ impl Builder<'_> {
                 let mut source = source("elementwise_flat")?;
                 for (name, all) in OPERANDS.iter().zip(&strides[1..]) {
                     if inner(all) == 0 {
-                        source = source.with(scalar(name), 1);
+                        source = source.with(scalar(name), true);
                     }
                 }
                 pointers.push(Argument::long(*n));
@@ -105,7 +118,7 @@ impl Builder<'_> {
                 let mut source = source("elementwise_rows")?;
                 for (name, all) in OPERANDS.iter().zip(&strides[1..]) {
                     if inner(all) == 0 {
-                        source = source.with(column(name), 1);
+                        source = source.with(column(name), true);
                     }
                 }
                 pointers.extend([Argument::long(*rows), Argument::int(*columns)?]);
@@ -141,12 +154,12 @@ fn column(operand: &str) -> &'static str {
 }
 
 /// The macros for the element types and the expression.
-fn typed(source: Source, to: &View, operands: &[&View], expression: &str) -> Result<Source, String> {
+fn typed(source: Source, to: &View, operands: &[&View], expression: Cow<'static, str>) -> Result<Source, String> {
     let mut source = source.with("ARITY", operands.len()).with("R", named(to.dtype)?);
     for (name, operand) in OPERANDS.into_iter().zip(operands) {
         source = source.with(name, named(operand.dtype)?);
     }
-    Ok(source.with("EXPR", format!("({expression})")))
+    Ok(source.with("EXPR", expression))
 }
 
 /// The name of an element type in kernels.

@@ -47,7 +47,14 @@ impl Builder<'_> {
             let result = self.result(result)?;
             return self.pointwise(&result, "x * y", &[&activated, &up]);
         }
-        self.elementwise(result, &format!("{} * y", expression(op.activation)), &[op.gate, op.up])
+        let expression = match op.activation {
+            Activation::None => "x * y",
+            Activation::GeluErf => "gelu_erf(x) * y",
+            Activation::GeluTanh => "gelu_tanh(x) * y",
+            Activation::Silu => "silu(x) * y",
+            Activation::Relu => "relu(x) * y",
+        };
+        self.elementwise(result, expression, &[op.gate, op.up])
     }
 
     pub(super) fn add_norm(&mut self, results: &[ValueId], op: &AddNorm) -> Result<(), String> {
@@ -148,11 +155,11 @@ impl Builder<'_> {
             .with("ELEMENT", named(dtype)?)
             .with("I", named(ids[0].dtype)?)
             .with("TABLES", tables.len())
-            .with("NORM", if rms { 2 } else { 1 })
-            .with("NORM_BIAS", u8::from(norm_bias.is_some()))
-            .with("SUM", u8::from(sum.is_some()))
+            .with("NORM", if rms { 2usize } else { 1 })
+            .with("NORM_BIAS", norm_bias.is_some())
+            .with("SUM", sum.is_some())
             .with("VALUES", values)
-            .with("WARP", u8::from(by_warp));
+            .with("WARP", by_warp);
         let mut strides = vec![vec![0; rows_shape.len()]];
         strides.extend(ids.iter().map(|own| own.expand(rows_shape).strides));
         let three = |places: Vec<Argument>| places.into_iter().chain(std::iter::repeat(Argument::Null)).take(3);
@@ -195,7 +202,7 @@ impl Builder<'_> {
         let capacity = |cache: &View, size: usize| cache.strides[1].checked_div(size).unwrap_or(0);
         let row = |x: &View| x.rows().unwrap_or(x.shape[2]);
         let turn = |source: Source| Ok::<_, String>(source.with("ELEMENT", named(q.dtype)?));
-        let interleaved = u8::from(op.interleaved.0);
+        let interleaved = op.interleaved.0;
         if self.target.style == Style::Fused && capacity(&key_cache, size) == capacity(&value_cache, value_size) {
             let source = turn(Source::new(ROTARY, "rotary_append"))?.with("INTERLEAVED", interleaved);
             let places = [&turned, &key_cache, &value_cache, &q, &k, &v, &cos, &sin];

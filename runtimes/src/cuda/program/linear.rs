@@ -9,16 +9,16 @@ use crate::cuda::device::{Epilogue, Matrix, Product};
 
 /// What a linear layer does behind its product.
 #[derive(Clone, Copy)]
-pub(super) struct Behind<'e> {
+pub(super) struct Behind {
     /// An expression of `x`, the product with its bias; `x` for none.
-    pub(super) activation: &'e str,
+    pub(super) activation: &'static str,
     /// How a product computes the same, where it can.
     pub(super) epilogue: Option<Epilogue>,
     /// What is added to the result.
     pub(super) residual: Option<ValueId>,
 }
 
-impl Behind<'_> {
+impl Behind {
     pub(super) const NOTHING: Self = Self { activation: "x", epilogue: Some(Epilogue::None), residual: None };
 }
 
@@ -28,7 +28,7 @@ impl Builder<'_> {
     }
 
     /// A linear layer with what is behind it.
-    pub(super) fn layer(&mut self, result: ValueId, op: &Linear, behind: Behind<'_>) -> Result<(), String> {
+    pub(super) fn layer(&mut self, result: ValueId, op: &Linear, behind: Behind) -> Result<(), String> {
         let x = self.view(op.x)?;
         let (x, row) = match x.rows() {
             Some(row) => (x, row),
@@ -91,14 +91,14 @@ impl Builder<'_> {
                 match (&bias, &residual) {
                     (Some(bias), Some(residual)) => {
                         let expression = format!("{} + z", activated("x + y"));
-                        self.pointwise(&result, &expression, &[&result, bias, residual])
+                        self.pointwise(&result, expression, &[&result, bias, residual])
                     }
-                    (Some(bias), None) => self.pointwise(&result, &activated("x + y"), &[&result, bias]),
+                    (Some(bias), None) => self.pointwise(&result, activated("x + y"), &[&result, bias]),
                     (None, Some(residual)) => {
                         let expression = format!("{} + y", activated("x"));
-                        self.pointwise(&result, &expression, &[&result, residual])
+                        self.pointwise(&result, expression, &[&result, residual])
                     }
-                    (None, None) => self.pointwise(&result, &activated("x"), &[&result]),
+                    (None, None) => self.pointwise(&result, activated("x"), &[&result]),
                 }
             }
         }

@@ -110,17 +110,15 @@ impl Builder<'_> {
         };
         let ((rows, kept), (columns, reduced)) = (part(false)?, part(true)?);
         let kind = match op.kind {
-            ReduceKind::Sum => 0,
+            ReduceKind::Sum => 0usize,
             ReduceKind::Mean => 1,
             ReduceKind::Max => 2,
             ReduceKind::Min => 3,
         };
         // A warp for each row, or a block for each long one.
         let by_block = columns > 1024;
-        let source = Source::new(REDUCE, "reduce")
-            .with("T2", named(x.dtype)?)
-            .with("KIND", kind)
-            .with("BLOCK_ROWS", u8::from(by_block));
+        let source =
+            Source::new(REDUCE, "reduce").with("T2", named(x.dtype)?).with("KIND", kind).with("BLOCK_ROWS", by_block);
         let arguments = vec![
             Argument::At(result.place),
             Argument::At(x.place),

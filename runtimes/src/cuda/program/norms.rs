@@ -53,7 +53,7 @@ impl Builder<'_> {
         from: Place,
         rows: usize,
         columns: usize,
-        dtype: &str,
+        dtype: &'static str,
     ) -> Result<(), String> {
         let lane = columns.div_ceil(32).next_power_of_two();
         let lane = if lane <= VALUES { lane } else { 0 };
@@ -98,19 +98,18 @@ impl Builder<'_> {
         norm: &Norm,
         rows: usize,
         columns: usize,
-        dtype: &str,
+        dtype: &'static str,
     ) -> Result<(), String> {
         let (by_warp, values) = norm_shape(columns);
-        let flag = |there: bool| u8::from(there);
         let source = Source::new(NORM, "row_norm")
             .with("ELEMENT", dtype)
-            .with("RMS", flag(norm.rms))
-            .with("RESIDUAL", flag(norm.residual.is_some()))
-            .with("BIAS", flag(norm.bias.is_some()))
-            .with("NORM_BIAS", flag(norm.norm_bias.is_some()))
-            .with("SUM", flag(norm.sum.is_some()))
+            .with("RMS", norm.rms)
+            .with("RESIDUAL", norm.residual.is_some())
+            .with("BIAS", norm.bias.is_some())
+            .with("NORM_BIAS", norm.norm_bias.is_some())
+            .with("SUM", norm.sum.is_some())
             .with("VALUES", values)
-            .with("WARP", flag(by_warp));
+            .with("WARP", by_warp);
         let arguments = vec![
             Argument::At(to),
             Argument::optional(norm.sum),

@@ -1,0 +1,265 @@
+"""The parts that say whether results are right: environment, kernels, goldens, sanitizer."""
+
+import ctypes
+import glob
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Dict, List, Optional
+
+from .work import STOPPED, Done, Failed, OutOfTime, Part, Work
+
+PRECISIONS = {"f32": [], "fp16": ["--fp16"], "bf16": ["--bf16"]}
+LIBRARIES = ("libnvrtc.so", "libcublasLt.so")
+SANITIZER = "compute-sanitizer"
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+# An encoder, a decoder with a cache, one with grouped heads, and an encoder-decoder.
+SANITIZED = ("bert", "gpt2", "llama", "t5")
+VERIFY_SECONDS = 120
+
+
+def library_folders() -> List[str]:
+    """Folders that may have NVRTC and cublasLt: those of the toolkit, and of NVIDIA's Python packages."""
+    places = ["/usr/local/cuda/lib64", "/usr/local/cuda-13*/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"]
+    sites = {str(Path(entry)) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
+    places += [f"{site}/nvidia/{sub}/lib" for site in sorted(sites) for sub in ("cu13", "cuda_nvrtc", "cublas")]
+    found = [folder for place in places for folder in sorted(glob.glob(place), reverse=True)]
+    has = lambda folder: any(glob.glob(f"{folder}/{library}*") for library in LIBRARIES)
+    return list(dict.fromkeys(folder for folder in found if has(folder)))
+
+
+def found_libraries(folders: List[str]) -> Dict[str, Optional[str]]:
+    """The file of each library in these folders; None where the system's loader has to find it."""
+    first = lambda library: next((f for folder in folders for f in sorted(glob.glob(f"{folder}/{library}*"))), None)
+    return {library: first(library) for library in LIBRARIES}
+
+
+def add_libraries(work: Work) -> None:
+    """Lets planish find the libraries of CUDA, where the user named no folder."""
+    if os.environ.get("PLANISH_CUDA_LIB"):
+        return
+    folders = library_folders()
+    known = os.environ.get("LD_LIBRARY_PATH")
+    work.environment["LD_LIBRARY_PATH"] = ":".join(folders + ([known] if known else []))
+
+
+def driver_version() -> Optional[str]:
+    """The CUDA version that the driver takes; None without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    number = ctypes.c_int(0)
+    if driver.cuDriverGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def environment(work: Work, part: Part) -> None:
+    """The machine and the versions of everything that takes part."""
+    data = part.data
+    data["machine"] = {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()}
+    data["python"] = platform.python_version()
+    query = "name,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.memory,power.limit"
+    done = work.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], part.limit(30, "nvidia-smi"))
+    if done.code == 0:
+        fields = [field.strip() for field in done.output.splitlines()[0].split(",")]
+        data["gpu"] = dict(zip(query.replace(".", "_").split(","), fields))
+        data["gpus"] = len(done.output.splitlines())
+    elif work.device == "cuda":
+        part.problems.append(f"nvidia-smi {done.why()}")
+    data["cuda_of_driver"] = driver_version()
+    data["libraries"] = found_libraries(library_folders())
+    done = part.attempt("PyTorch", torch_info, work, part)
+    data["torch"] = done
+    version = part.attempt("planish", work.planish_run, ["--version"], part.limit(30, "planish"))
+    data["planish"] = version.output.strip() if version else None
+    listed = part.attempt("planish runtimes", work.planish_run, ["runtimes", "--json"], part.limit(60, "runtimes"))
+    if listed:
+        data["runtimes"] = json.loads(listed.output)
+        lacking = {r["name"]: r["problem"] for r in data["runtimes"] if not r["available"]}
+        for name in work.runtimes:
+            if name in lacking:
+                part.problems.append(lacking[name])
+    data["sanitizer"] = sanitizer()
+
+
+def processor() -> Optional[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
+
+
+def torch_info(work: Work, part: Part) -> Dict:
+    code = (
+        "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
+        "'sees_gpu': torch.cuda.is_available()}))"
+    )
+    done = work.run([work.python, "-c", code], part.limit(120, "PyTorch"))
+    if done.code != 0:
+        raise Failed(done.why())
+    info = json.loads(done.output.splitlines()[-1])
+    if work.device == "cuda" and not info["sees_gpu"]:
+        raise Failed("it sees no GPU")
+    return info
+
+
+def kernels(work: Work, part: Part) -> None:
+    """Every kernel against the reference interpreter on random shapes."""
+    part.data["runtimes"] = {}
+    for name in work.runtimes:
+        found = part.attempt(name, test_kernels, work, part, name)
+        if found:
+            part.data["runtimes"][name] = found
+
+
+def test_kernels(work: Work, part: Part, name: str) -> Dict:
+    done = work.run([work.planish, "runtimes", "--test-kernels", name], part.limit(300, f"kernels of {name}"))
+    lines = [line for line in done.output.splitlines() if line.strip()]
+    (work.out / f"kernels-{name}.txt").write_text(done.output + done.errors)
+    if done.code != 0:
+        wrong = [line.strip() for line in lines if "mismatch" in line.lower() or "fail" in line.lower()]
+        raise Failed(" / ".join(wrong[:5]) or done.why())
+    return {"seconds": done.seconds, "lines": len(lines), "summary": lines[-1].strip() if lines else ""}
+
+
+def goldens_of(fixtures: Path) -> List[Path]:
+    """The folders of small checkpoints."""
+    return sorted(config.parent for config in (fixtures / "goldens").glob("*/config.json"))
+
+
+def goldens(work: Work, part: Part) -> None:
+    """Compiles every small checkpoint in each precision, and verifies each artifact on each runtime."""
+    models = goldens_of(work.fixtures)
+    if not models:
+        raise Failed(f"{work.fixtures} has no goldens/*/config.json")
+    if work.small:
+        models = [model for model in models if model.name in ("bert", "llama")]
+    part.data["cases"] = cases = []
+
+    def check(model: Path, precision: str) -> List[Dict]:
+        case = {"model": model.name, "precision": precision}
+        folder = work.scratch / "goldens" / f"{model.name}-{precision}"
+        try:
+            work.compile(model, folder, part.limit(60, str(case)), *PRECISIONS[precision])
+        except Failed as problem:
+            late = isinstance(problem, OutOfTime)
+            return [{**case, "runtime": name, "verdict": "not run" if late else "failed", "why": str(problem)} for name in work.runtimes]
+        return [{**case, "runtime": name, **verified(work, part, folder, model, name)} for name in work.runtimes]
+
+    with ThreadPoolExecutor(work.jobs) as pool:
+        waiting = [pool.submit(check, model, precision) for model in models for precision in PRECISIONS]
+        for future in waiting:
+            cases.extend(future.result())
+    for case in cases:
+        if case["verdict"] == "failed":
+            part.problems.append(f"{case['model']} {case['precision']} on {case['runtime']}: {case['why']}")
+    late = sum(case["verdict"] == "not run" for case in cases)
+    if late:
+        part.skip(f"{late} of {len(cases)} cases were not run, no time was left")
+
+
+def verified(work: Work, part: Part, folder: Path, model: Path, name: str) -> Dict:
+    """Verifies an artifact on a runtime."""
+    try:
+        limit = part.limit(VERIFY_SECONDS, "verify")
+    except OutOfTime as problem:
+        return {"verdict": "not run", "why": str(problem)}
+    # The runtime of the target is taken by default, and that is part of what is checked.
+    named = [] if name == "cuda" else ["--runtime", name]
+    done = work.run([work.planish, "verify", folder, "--reference", model, "--json", *named], limit)
+    if done.code == STOPPED and part.is_over():
+        return {"verdict": "not run", "why": done.why()}
+    figures = worst(done)
+    if done.code == 0:
+        return {"verdict": "ok", "seconds": round(done.seconds, 2), **figures}
+    return {"verdict": "failed", "why": done.why(), "seconds": round(done.seconds, 2), **figures}
+
+
+def worst(done: Done) -> Dict:
+    """The worst figures of a report of `planish verify --json`, wherever in it they are."""
+    try:
+        report = json.loads(done.output)
+    except ValueError:
+        return {}
+    found: Dict[str, List[float]] = {"max_rel": [], "cosine": []}
+
+    def look(value) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if key in found and isinstance(inner, (int, float)):
+                    found[key].append(inner)
+                look(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                look(inner)
+
+    look(report.get("cases", report) if isinstance(report, dict) else report)
+    figures = {"max_rel": max(found["max_rel"], default=None), "cosine": min(found["cosine"], default=None)}
+    return {key: value for key, value in figures.items() if value is not None}
+
+
+def sanitizer() -> Optional[str]:
+    """The program compute-sanitizer; None where it is not installed."""
+    places = sorted(glob.glob("/usr/local/cuda*/bin/compute-sanitizer"), reverse=True)
+    return shutil.which(SANITIZER) or next(iter(places), None)
+
+
+def sanitize(work: Work, part: Part) -> None:
+    """Runs small artifacts and the kernels under compute-sanitizer."""
+    program = sanitizer()
+    if program is None:
+        part.absent = True
+        part.notes.append(f"{SANITIZER} is not installed")
+        return
+    part.data["runs"] = runs = []
+    folders = {}
+    for name in SANITIZED:
+        model = work.fixtures / "goldens" / name
+        folder = work.scratch / "goldens" / f"{name}-fp16"
+        if part.attempt(name, work.compile, model, folder, part.limit(60, name), "--fp16"):
+            folders[name] = (folder, model)
+    subjects = {
+        f"verify {name} on {runtime}": ["verify", folder, "--reference", model, "--max-length", 16, "--runtime", runtime]
+        for name, (folder, model) in folders.items()
+        for runtime in work.runtimes
+    }
+    subjects.update({f"kernels of {name}": ["runtimes", "--test-kernels", name] for name in work.runtimes})
+    # Each tool on the first subject comes first, so that little time still tells something of all tools.
+    order = [(tool, subject) for subject in subjects for tool in TOOLS]
+    for tool, subject in order:
+        try:
+            limit = part.limit(150, f"{tool}, {subject}", least=5)
+        except OutOfTime as problem:
+            part.skip(str(problem))
+            continue
+        # `--error-exitcode` makes the exit code tell what the tool found from what planish says.
+        options = ["--tool", tool, "--error-exitcode", 99, "--print-limit", 20]
+        done = work.run([program, *options, work.planish, *subjects[subject]], limit)
+        run = sanitized(done)
+        runs.append({"tool": tool, "subject": subject, "seconds": round(done.seconds, 1), **run})
+        if run["verdict"] == "failed":
+            part.problems.append(f"{tool}, {subject}: {run['why']}")
+        elif run["verdict"] == "stopped":
+            part.skip(f"{tool}, {subject}: {run['why']}")
+
+
+def sanitized(done: Done) -> Dict:
+    """What a run under compute-sanitizer says: its count of errors, and the first kernels that it names."""
+    text = done.output + done.errors
+    counts = [int(n) for n in re.findall(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:error|hazard)", text)]
+    named = list(dict.fromkeys(re.findall(r"(?:at|in) ([\w:<>, ]+?)\(.*?\)\+0x", text)))[:5]
+    if done.code == 0 and not any(counts):
+        return {"verdict": "ok"}
+    if done.code == STOPPED:
+        return {"verdict": "stopped", "why": done.why()}
+    if any(counts):
+        return {"verdict": "failed", "why": f"{max(counts)} errors" + (f", in {', '.join(named)}" if named else "")}
+    return {"verdict": "failed", "why": done.why()}

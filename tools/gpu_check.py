@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Checks the native CUDA runtime on a machine with an NVIDIA GPU, and measures it next to PyTorch and ONNX Runtime.
+
+    tools/gpu_check.py PLANISH --out DIR [--only PART,...] [--minutes 9.5]    checks and measures
+    tools/gpu_check.py --render FILE.json... [--document docs/gpu.md]         writes the tables of a check
+    tools/gpu_check.py PLANISH --bundle DIR                                   collects what the check needs elsewhere
+
+The machine needs NVIDIA's driver, NVRTC and cublasLt of CUDA 13, Python 3.9 or newer, and for comparisons PyTorch.
+Nothing is fetched. Models with random weights are written to a scratch folder.
+
+DIR gets log.txt (every command with what it printed) and check.json (every figure). A part that fails does not stop the
+others; the exit code is 1 then. Parts share the time of --minutes; what time does not allow is listed as not run. Parts
+that ran in several calls go into one document: --render takes several files, and a later one replaces the parts of an
+earlier one.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Callable, Dict, List, NamedTuple
+
+from gpu import bundle, correctness, report, speed
+from gpu.work import Failed, OutOfTime, Part, Work
+
+SCHEMA = 1
+
+
+class Step(NamedTuple):
+    """A part of the check."""
+
+    number: int
+    run: Callable[[Work, Part], None]
+    # The share of the time that it gets, relative to the parts that are still to run.
+    share: float
+
+
+# In the order in which they run: what is most worth comes first, and the sanitizer takes what time is left.
+PARTS: Dict[str, Step] = {
+    "environment": Step(1, correctness.environment, 10),
+    "kernels": Step(2, correctness.kernels, 12),
+    "goldens": Step(3, correctness.goldens, 15),
+    "models": Step(5, speed.models, 8),
+    "peaks": Step(6, speed.peaks, 8),
+    "bench": Step(7, speed.bench_models, 60),
+    "decode": Step(9, speed.decode, 15),
+    "head": Step(8, speed.head, 8),
+    "attention": Step(10, speed.attention, 15),
+    "sanitizer": Step(4, correctness.sanitize, 10),
+}
+
+
+def parse(argv: List[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("planish", type=Path, nargs="?", help="the binary")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where log.txt and check.json go")
+    parser.add_argument("--only", metavar="PART,...", help=f"the parts to run: {', '.join(PARTS)}")
+    parser.add_argument("--minutes", type=float, default=9.5, help="the time for all parts [default: 9.5]")
+    parser.add_argument("--fixtures", type=Path, default=Path(__file__).resolve().parent.parent / "fixtures", metavar="DIR")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where models go [default: a temporary folder]")
+    parser.add_argument("--render", type=Path, nargs="+", metavar="FILE.json", help="write the tables of checks that ran")
+    parser.add_argument("--document", type=Path, metavar="FILE.md", help="the page whose tables are written")
+    parser.add_argument("--bundle", type=Path, metavar="DIR", help="collect what a check on another machine needs")
+    # Tries the script itself on a machine without a GPU, on small models.
+    parser.add_argument("--small", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--runtime", default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--baseline", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--python", default=sys.executable, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.only is not None:
+        args.only = [name for name in args.only.split(",") if name]
+        unknown = [name for name in args.only if name not in PARTS]
+        if unknown or not args.only:
+            parser.error(f"--only {', '.join(unknown)}: the parts are {', '.join(PARTS)}")
+    if not args.render and (args.planish is None or not (args.out or args.bundle)):
+        parser.error("name the binary and --out DIR, or --render FILE.json")
+    if not args.baseline:
+        args.baseline = "cuda-baseline" if args.runtime == "cuda" else args.runtime
+    return args
+
+
+def check(args: argparse.Namespace, scratch: Path) -> Dict:
+    """Runs the parts; returns the document, which is written after each part too."""
+    work = Work(
+        args.planish.resolve(), args.fixtures.resolve(), args.out, scratch, args.device, args.runtime, args.baseline, args.small
+    )
+    # The environment of a Python is found by the path that it is called by, which may be a link.
+    work.python = os.path.abspath(args.python) if os.sep in args.python else args.python
+    correctness.add_libraries(work)
+    # Kernels that were compiled before would hide the time to compile them, and the user's cache is not for a check.
+    work.environment["XDG_CACHE_HOME"] = str(scratch / "cache")
+    work.environment.update(TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"), TRITON_CACHE_DIR=str(scratch / "triton"))
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    document = {"schema": SCHEMA, "started": started, "trial": args.small or args.device != "cuda", "parts": {}}
+    document["runtimes"] = {"fused": work.fused, "baseline": work.baseline}
+    chosen = [name for name in PARTS if args.only is None or name in args.only or name == "environment"]
+    end = time.monotonic() + args.minutes * 60
+    for place, name in enumerate(chosen):
+        shares = [PARTS[other].share for other in chosen[place:]]
+        now = time.monotonic()
+        part = Part(now + max(0.0, end - now) * shares[0] / sum(shares))
+        work.log.note(f"{name}: begins, with at most {part.left():.0f} s")
+        try:
+            PARTS[name].run(work, part)
+        except OutOfTime as problem:
+            part.skip(str(problem))
+        except Failed as problem:
+            part.problems.append(str(problem))
+        # A mistake in a part, or an answer that it did not expect, must not end the others.
+        except Exception as error:
+            part.problems.append(f"{type(error).__name__}: {error}")
+        seconds = round(time.monotonic() - now, 1)
+        verdict = part.verdict()
+        found = {"problems": part.problems, "notes": part.notes, "data": part.data}
+        document["parts"][name] = {"verdict": verdict, "seconds": seconds, **found}
+        write(args.out / "check.json", document)
+        work.log.note(f"{name}: {verdict} in {seconds} s")
+        for line in part.problems:
+            work.log.note(f"  problem: {line}")
+        for line in part.notes:
+            work.log.note(f"  note: {line}")
+    return document
+
+
+def write(path: Path, document: Dict) -> None:
+    """Writes the document whole or not at all."""
+    partial = path.with_suffix(".tmp")
+    partial.write_text(json.dumps(document, indent=1) + "\n")
+    partial.replace(path)
+
+
+def main(argv: List[str]) -> int:
+    args = parse(argv)
+    try:
+        return act(args)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+
+
+def act(args: argparse.Namespace) -> int:
+    if args.render:
+        documents = [json.loads(path.read_text()) for path in args.render]
+        document = report.merged(documents)
+        print(report.text(document))
+        if args.document:
+            report.write(args.document, document)
+        return 0
+    if args.bundle:
+        print(bundle.write(args.bundle, args.planish, args.fixtures, Path(__file__).resolve().parent))
+        return 0
+    if not args.planish.is_file():
+        sys.exit(f"{args.planish}: there is no such file; `make build` makes target/release/planish")
+    args.out = args.out.resolve()
+    args.out.mkdir(parents=True, exist_ok=True)
+    scratch = args.scratch.resolve() if args.scratch else Path(tempfile.mkdtemp(prefix="gpu-check-"))
+    scratch.mkdir(parents=True, exist_ok=True)
+    try:
+        document = check(args, scratch)
+    finally:
+        if not args.scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+    print(report.text(document))
+    if args.document:
+        report.write(args.document, document)
+    failed = [name for name, part in document["parts"].items() if part["problems"]]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
