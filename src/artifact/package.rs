@@ -18,11 +18,11 @@ pub enum RuntimePackage {
     /// The file names of Optimum, which ONNX Runtime alone loads too
     #[default]
     Optimum,
-    /// The file names of onnxruntime-genai, for decoders only and not for target trt: genai_config.json is added, and
-    /// weights above 1.5 GB are in model.onnx.data
+    /// The file names of onnxruntime-genai, for decoders only and not for targets trt and cuda: genai_config.json is
+    /// added, and weights above 1.5 GB are in model.onnx.data
     Genai,
-    /// A model repository of NVIDIA Triton Inference Server: for each part a folder with config.pbtxt and
-    /// 1/model.onnx, or 1/model.plan for target trt
+    /// A model repository of NVIDIA Triton Inference Server, not for target cuda: for each part a folder with
+    /// config.pbtxt and 1/model.onnx, or 1/model.plan for target trt
     Triton,
 }
 

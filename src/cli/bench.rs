@@ -50,7 +50,8 @@ pub(super) struct Arguments {
     /// every artifact takes if that is shorter]
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seq: Vec<u32>,
-    /// The runtimes: ort, ort-cuda, trt [default: trt for an artifact with engines, else the runtime of its target]
+    /// The runtimes: ort, ort-cuda, trt, reference [default: trt for an artifact with engines, else the runtime of its
+    /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,
     /// The least time in seconds that planish measures each cell

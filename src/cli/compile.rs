@@ -13,6 +13,7 @@ use planish_ir::{DType, Graph};
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{Half, Logits, Options, PASSES, Padding};
+use planish_runtimes::Format;
 
 use super::engine::{self, EngineArguments, check_builder, no_engines};
 use super::gate::GateArguments;
@@ -41,7 +42,7 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// The target: onnx (any runtime), ort (ONNX Runtime on CPUs), ort-cuda (ONNX Runtime on NVIDIA GPUs), trt
-    /// (TensorRT)
+    /// (TensorRT), cuda (planish's own graph with fused operators, for NVIDIA GPUs)
     #[arg(long, default_value = "ort", value_name = "TARGET", value_parser = backend)]
     target: &'static Backend,
     /// The task of the model, if the architecture supports it: feature-extraction, fill-mask, text-classification,
@@ -70,14 +71,15 @@ pub(super) struct Arguments {
     quantization: QuantizationArguments,
     /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
     /// weight files, which must be on the same filesystem. ONNX Runtime loads linked weights, but the Python
-    /// package onnx does not. planish copies a weight that it has to convert, and prints a warning
+    /// package onnx does not. planish copies a weight that it has to convert, and prints a warning; target cuda copies
+    /// none
     #[arg(long, default_value = "copy", value_name = "HOW")]
     weights: Weights,
     /// The library or the server whose file names the artifact has
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
     /// Pad the token embedding and the LM head to a multiple of N rows; `off` or 0 turns the padding off [default:
-    /// off for onnx and ort, 64 for ort-cuda and trt]
+    /// off for onnx and ort, 64 for ort-cuda, trt and cuda]
     #[arg(long, value_name = "N", value_parser = multiple)]
     pad_vocab: Option<usize>,
     /// The columns of the logits of a padded vocabulary: sliced (one column for each token), or padded (one column
@@ -193,6 +195,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     if let Some(option) = arguments.engine.given().filter(|_| backend.engines.is_none()) {
         return Err(no_engines(option, backend.target.name));
+    }
+    if arguments.opset.is_some() && backend.emitter.format() == Format::GRAPH {
+        return Err(Usage(format!("--opset is for ONNX files, and target {} has none", backend.target)).into());
     }
     if let Some(reason) = arguments.runtime_package.refuses(backend) {
         return Err(Usage(reason).into());

@@ -1,12 +1,12 @@
 //! Inputs at the edge: no rows, no tokens, one token, rows that are masked out as a whole.
 
 use planish_eval::{Tensor, evaluate};
-use planish_passes::TARGETS;
 use planish_runtimes::{Model, Runtime};
 use safetensors::tensor::Dtype;
 
 use crate::support::{
-    ONE_THREAD, Stored, compiled, golden, onnx_runtime, options, planish, planish_compile, scratch, text, write_tensors,
+    ONE_THREAD, ONNX_TARGETS, Stored, compiled, golden, onnx_runtime, options, planish, planish_compile, scratch, text,
+    write_tensors,
 };
 
 const GOLDENS: &[&str] = &["bert", "bert-mlm", "bert-classify", "roberta-mlm", "distilbert-qa"];
@@ -15,7 +15,7 @@ const GOLDENS: &[&str] = &["bert", "bert-mlm", "bert-classify", "roberta-mlm", "
 /// rows zero, and compares with the interpreter.
 fn agree(rows: usize, tokens: usize, masked: usize) {
     for name in GOLDENS {
-        for &target in TARGETS {
+        for target in ONNX_TARGETS {
             let folder = scratch();
             let compiled = compiled(&golden(name), &folder.path().join("out"), &options(target));
             let file = compiled.draft.folder().join("model.onnx");

@@ -8,9 +8,9 @@ use onnx_protobuf::tensor_proto::DataLocation;
 use onnx_protobuf::tensor_shape_proto::dimension::Value;
 use onnx_protobuf::{Message, ModelProto, TensorProto, ValueInfoProto, type_proto};
 use planish::compile::CompileOptions;
-use planish_passes::{ONNX, ORT, TARGETS};
+use planish_passes::{ONNX, ORT};
 
-use crate::support::{Stored, compiled, golden, options, scratch, tensors};
+use crate::support::{ONNX_TARGETS, Stored, compiled, golden, options, scratch, tensors};
 
 /// The format's number of float32.
 const FLOAT: i32 = 1;
@@ -89,7 +89,7 @@ fn domains_in_use_are_imported() {
 
 #[test]
 fn graphs_are_in_static_single_assignment_form_and_order() {
-    for &target in TARGETS {
+    for target in ONNX_TARGETS {
         for fusion in [true, false] {
             let mut options = options(target);
             options.passes.fusion = fusion;

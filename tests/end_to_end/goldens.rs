@@ -8,11 +8,11 @@ use planish::compile::{CompileOptions, Compiled};
 use planish_eval::{Tensor, evaluate};
 use planish_ir::Graph;
 use planish_models::Part;
-use planish_passes::{ORT, ORT_CUDA, Options, TARGETS};
+use planish_passes::{ORT, ORT_CUDA, Options};
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, Runtime, Session};
 
-use crate::support::{ONE_THREAD, compiled, golden, numbered, options, repository, scratch};
+use crate::support::{ONE_THREAD, ONNX_TARGETS, compiled, golden, numbered, options, repository, scratch};
 
 /// The largest error that is allowed, relative to the largest value (at least 1).
 pub(crate) const TOLERANCE: f64 = 1e-5;
@@ -192,7 +192,7 @@ fn encoder_decoder_agrees(model: &Path, io: &Path, options: &CompileOptions) {
 
 fn everywhere(name: &str, agrees: fn(&Path, &Path, &CompileOptions)) {
     let (model, io) = (golden(name), golden(name).join("io.safetensors"));
-    for &target in TARGETS {
+    for target in ONNX_TARGETS {
         // The operators are standard ones, so that the CPU provider runs what is for CUDA; it lacks kernels for
         // the forms of later opsets.
         let opsets: &[u32] = if target == &ORT_CUDA { &[17, 20] } else { &[17, 20, 24] };
@@ -340,7 +340,7 @@ fn roberta_mlm() {
 fn minilm() {
     let (model, io) = (repository().join(".deps/minilm"), repository().join("fixtures/minilm/io.safetensors"));
     assert!(model.is_dir(), "{} is missing: `make deps` fetches it", model.display());
-    TARGETS.iter().for_each(|&target| agrees(&model, &io, &options(target)));
+    ONNX_TARGETS.iter().for_each(|&target| agrees(&model, &io, &options(target)));
 }
 
 #[test]

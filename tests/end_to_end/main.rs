@@ -9,6 +9,7 @@ mod built_engines;
 mod calibrate;
 mod command_line;
 mod cuda;
+mod cuda_artifacts;
 mod determinism;
 mod edge_inputs;
 mod engine;

@@ -6,13 +6,13 @@ use std::sync::Mutex;
 
 use planish_ir::{Graph, Op, text};
 use planish_onnx::{DEFAULT_OPSET, ExportError, ExportOptions, OPSETS, Placement, export};
-use planish_passes::{ONNX, ORT, ORT_CUDA, Options, PassError, Pipeline, TARGETS, TRT};
+use planish_passes::{ONNX, ORT, ORT_CUDA, Options, PassError, Pipeline, TRT};
 use planish_runtimes::{Model, Runtime};
 use planish_testing::evaluation::{difference, inputs, outputs, tolerance};
 use planish_testing::random_graph;
 use proptest::prelude::*;
 
-use crate::support::{ONE_THREAD, onnx_runtime};
+use crate::support::{ONE_THREAD, ONNX_TARGETS, onnx_runtime};
 
 /// What becomes of a graph that is compiled for a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ fn onnx_runtime_gives_what_the_interpreter_gives() {
     let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(choices in random_graph::choices(), seed: u64)| {
         let graph = random_graph::build(&choices);
-        for &target in TARGETS {
+        for target in ONNX_TARGETS {
             let opset = [*OPSETS.start(), DEFAULT_OPSET, *OPSETS.end()][(seed % 3) as usize];
             let options = Options { fusion: seed % 5 != 0, ..Options::new(target, opset) };
             match compare(&graph, &options, seed) {

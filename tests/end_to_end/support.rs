@@ -15,7 +15,7 @@ use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
 use planish_onnx::DEFAULT_OPSET;
-use planish_passes::{ONNX, ORT, Target};
+use planish_passes::{ONNX, ORT, ORT_CUDA, TRT, Target};
 use planish_runtimes::SessionOptions;
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 pub(crate) use planish_testing::{contents, names, scratch};
@@ -123,6 +123,9 @@ pub(crate) fn planish_compile(model: &Path, folder: &Path, more: &[&str]) -> Don
             .chain(more.iter().map(OsStr::new)),
     )
 }
+
+/// The targets whose graphs are ONNX files.
+pub(crate) const ONNX_TARGETS: [&Target; 4] = [&ONNX, &ORT, &ORT_CUDA, &TRT];
 
 /// The targets whose graphs run on CPUs.
 pub(crate) const CPU_TARGETS: [&Target; 2] = [&ONNX, &ORT];

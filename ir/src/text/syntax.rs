@@ -123,6 +123,9 @@ pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
+/// The most factors of a product: reading takes time with the square of their number.
+const MAX_FACTORS: usize = 256;
+
 /// A dimension: sums of products of numbers and symbols.
 pub(crate) fn dim(text: &str) -> Result<Dim, String> {
     let mut sum = Dim::constant(0);
@@ -139,6 +142,9 @@ pub(crate) fn dim(text: &str) -> Result<Dim, String> {
         let end = rest.find(['+', '-']).unwrap_or(rest.len());
         let mut product = Dim::constant(if negative { -1 } else { 1 });
         for (i, factor) in rest[..end].split('*').enumerate() {
+            if i == MAX_FACTORS {
+                return Err(format!("a product in a dimension has more than {MAX_FACTORS} factors"));
+            }
             let factor = factor.trim();
             // The smallest number has no positive counterpart.
             let smallest = i == 0 && negative && factor == "9223372036854775808";

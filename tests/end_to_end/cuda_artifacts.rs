@@ -1,0 +1,239 @@
+//! Artifacts for target `cuda`: graphs of planish with weights beside them, run by the reference interpreter.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use planish::artifact::Artifact;
+use planish::verify::{ReferenceKind, VerifyOptions, verify_compiled};
+use planish_ir::Graph;
+use planish_onnx::Placement;
+use planish_passes::{CUDA, Half, HalfPrecision};
+use planish_runtimes::{Format, graph_file};
+use serde_json::Value;
+
+use crate::support::{
+    compiled, contents, golden, names, options, planish, planish_compile, repository, scratch, text, write_tokenizer,
+};
+
+/// The golden whose scores bfloat16 does not tell apart, on any target.
+const LARGE_SCORES: &str = "t5-gated-untied";
+
+fn goldens() -> Vec<String> {
+    let mut all = names(&repository().join("fixtures/goldens"));
+    all.retain(|name| golden(name).is_dir());
+    assert_eq!(all.len(), 25);
+    all
+}
+
+/// How often a graph has an operator.
+fn count(graph: &Graph, mnemonic: &str) -> usize {
+    graph.nodes().filter(|(_, node)| node.op.mnemonic() == mnemonic).count()
+}
+
+/// Compiles a golden and verifies it; returns the graphs of the files.
+fn holds(name: &str, half: Option<Half>, fusion: bool) -> Vec<Graph> {
+    let folder = scratch();
+    let mut options = options(&CUDA);
+    options.passes.precision = half.map(|half| HalfPrecision::new(half).into());
+    options.passes.fusion = fusion;
+    let compiled = compiled(&golden(name), &folder.path().join("out"), &options);
+    let verify = VerifyOptions { max_length: Some(9), ..VerifyOptions::default() };
+    let model = planish::source::SourceModel::open(&golden(name)).unwrap();
+    let mut note = |text: &str| panic!("{text}");
+    let report = verify_compiled(&compiled.artifact, &model, &compiled.source, &verify, &mut note).unwrap();
+    assert!(report.passed() && report.reference == ReferenceKind::Interpreter, "{name} {half:?}: {report}");
+    let parts = &compiled.artifact.manifest.parts;
+    let graph = |file: &str| graph_file::load(&compiled.draft.folder().join(file)).unwrap();
+    parts.iter().map(|part| graph(&part.files[0])).collect()
+}
+
+fn each_golden_holds(half: Option<Half>) {
+    for name in goldens().iter().filter(|name| half != Some(Half::Bf16) || *name != LARGE_SCORES) {
+        for graph in holds(name, half, true) {
+            // Of all the sums and norms of a layer, none is left; queries, keys and values are one product.
+            assert!(count(&graph, "add_norm") > 0, "{name}");
+            assert_eq!(count(&graph, "gelu") + count(&graph, "silu") + count(&graph, "rotary"), 0, "{name}\n{graph}");
+            let fused = graph.nodes().filter(|(_, node)| node.op.is_fused()).count();
+            assert!(fused >= 6, "{name} has {fused} fused operators\n{graph}");
+        }
+    }
+}
+
+#[test]
+fn goldens_hold() {
+    each_golden_holds(None);
+}
+
+#[test]
+fn goldens_hold_in_float16() {
+    each_golden_holds(Some(Half::F16));
+}
+
+#[test]
+fn goldens_hold_in_bfloat16() {
+    each_golden_holds(Some(Half::Bf16));
+}
+
+#[test]
+fn without_fusion_there_is_plain_arithmetic() {
+    for name in ["bert", "llama", "t5"] {
+        for graph in holds(name, None, false) {
+            for mnemonic in ["linear", "attention", "layer_norm", "rms_norm", "gelu", "silu", "rotary", "add_norm"] {
+                assert_eq!(count(&graph, mnemonic), 0, "{name} has {mnemonic}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_layers_become() {
+    let counts = |name: &str, part: usize| {
+        let graph = holds(name, None, true).remove(part);
+        ["linear", "fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append", "attention"]
+            .map(|mnemonic| count(&graph, mnemonic))
+    };
+    // Two layers each: queries, keys and values; their mixture; up and down. Then the pooler.
+    assert_eq!(counts("bert", 0), [7, 2, 0, 4, 1, 0, 2]);
+    assert_eq!(counts("llama", 0), [9, 0, 2, 4, 1, 2, 2]);
+    // The keys and values of the encoder's states in one product.
+    assert_eq!(counts("t5", 1), [12, 2, 0, 6, 1, 0, 4]);
+}
+
+#[test]
+fn the_files_are_a_text_and_aligned_weights() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("gpt2"), &out, &["--target", "cuda"]).succeeds();
+    assert_eq!(names(&out), ["config.json", "generation_config.json", "model.graph", "model.weights", "planish.json"]);
+    let graph = graph_file::load(&out.join("model.graph")).unwrap();
+    let mut end = 0;
+    for (_, value, weight) in graph.weights() {
+        let Some(range) = weight.as_stored() else {
+            assert!(weight.elements() <= 64, "{}", value.name);
+            continue;
+        };
+        assert!(weight.elements() > 64 && range.offset.is_multiple_of(256), "{}", value.name);
+        assert_eq!(range.offset, u64::next_multiple_of(end, 256), "{} is where the last one ends", value.name);
+        end = range.offset + weight.bytes();
+    }
+    assert_eq!(fs::metadata(out.join("model.weights")).unwrap().len(), end);
+    // The same input gives the same bytes, and what is tied is there once: no file is as large as the checkpoint.
+    let again = folder.path().join("again");
+    planish_compile(&golden("gpt2"), &again, &["--target", "cuda", "--threads", "1"]).succeeds();
+    assert_eq!(contents(&out), contents(&again));
+}
+
+#[test]
+fn linked_weights_stay_expressions_of_the_checkpoint() {
+    let folder = scratch();
+    let (model, out) = (folder.path().join("model"), folder.path().join("out"));
+    fs::create_dir(&model).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(golden("llama").join(name), model.join(name)).unwrap();
+    }
+    let more = ["--weights", "link", "--target", "cuda", "--fp16", "--verify", "--strict"];
+    planish_compile(&model, &out, &more).succeeds();
+    assert_eq!(names(&out), ["config.json", "model.graph", "model.safetensors", "planish.json"]);
+    let inode = |folder: &Path| fs::metadata(folder.join("model.safetensors")).unwrap().ino();
+    assert_eq!(inode(&out), inode(&model), "not a copy");
+    let text = fs::read_to_string(out.join("model.graph")).unwrap();
+    assert!(text.contains("= concat([cast(stored(\"model.safetensors\", "), "{text}");
+    let manifest: Value = serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap();
+    assert_eq!(manifest["linked"], serde_json::json!(["model.safetensors"]));
+
+    // What is computed when it is read is what a copy has.
+    let copied = folder.path().join("copied");
+    planish_compile(&model, &copied, &["--target", "cuda", "--fp16"]).succeeds();
+    let values = |folder: &Path| {
+        let graph = graph_file::load(&folder.join("model.graph")).unwrap();
+        let values = graph.weights().map(|(_, value, weight)| (value.name.clone(), weight.read().unwrap()));
+        values.collect::<Vec<_>>()
+    };
+    assert_eq!(values(&out), values(&copied));
+}
+
+#[test]
+fn files_of_one_name_are_linked_under_names_of_their_own() {
+    let folder = scratch();
+    let mut options = options(&CUDA);
+    options.placement = Placement::Link;
+    let model = repository().join("fixtures/graphs/optimum-bert/model.onnx");
+    let compiled = compiled(&model, &folder.path().join("out"), &options);
+    let linked = compiled.artifact.manifest.linked.clone();
+    assert_eq!(linked, ["source-model.onnx"]);
+    let graph = graph_file::load(&compiled.draft.folder().join("model.graph")).unwrap();
+    assert!(graph.weights().any(|(_, _, weight)| weight.as_stored().is_some()));
+}
+
+#[test]
+fn commands_take_such_artifacts() {
+    let folder = scratch();
+    let model = folder.path().join("model");
+    fs::create_dir(&model).unwrap();
+    for name in names(&golden("gpt2")) {
+        if fs::metadata(golden("gpt2").join(&name)).unwrap().is_file() {
+            fs::copy(golden("gpt2").join(&name), model.join(&name)).unwrap();
+        }
+    }
+    write_tokenizer(&model, 100);
+    let out = folder.path().join("out");
+    planish_compile(&model, &out, &["--target", "cuda"]).succeeds();
+    for more in [&[][..], &["--runtime", "reference"]] {
+        planish([&["verify", text(&out), "--max-length", "5"], more].concat()).succeeds();
+        let done = planish([&["generate", text(&out), "--ids", "1,2,3", "--max-new-tokens", "3"], more].concat());
+        assert!(!done.exits(0, &[]).stdout.is_empty());
+    }
+    let shown = planish(["inspect", text(&out)]).succeeds().stdout;
+    assert!(shown.contains("4 add_norm") && shown.contains("1 embedding_norm"), "{shown}");
+    planish(["inspect", text(&out), "--outputs", "logits"]).exits(1, &["take parts of ONNX graphs only"]);
+    let other = "file of format graph of planish, and the runtime takes";
+    planish(["verify", text(&out), "--runtime", "ort"]).exits(1, &[other]);
+    let artifact = Artifact::open(&out).unwrap();
+    assert_eq!(artifact.backend.emitter.format(), Format::GRAPH);
+}
+
+#[test]
+fn changed_artifacts_are_refused() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("bert"), &out, &["--target", "cuda"]).succeeds();
+    let (graph, weights) = (out.join("model.graph"), out.join("model.weights"));
+    let (good_text, good_weights) = (fs::read_to_string(&graph).unwrap(), fs::read(&weights).unwrap());
+    fs::write(&weights, &good_weights[..100]).unwrap();
+    planish(["verify", text(&out)]).exits(1, &["model.weights has 100 bytes", "it was changed or cut off"]);
+    fs::write(&weights, &good_weights).unwrap();
+    // As long as it was, so that only its contents are wrong.
+    let (changed, end) = (good_text.replacen("linear(", "linerr(", 1), good_text.len() - 2);
+    fs::write(&graph, changed).unwrap();
+    planish(["verify", text(&out)]).exits(1, &["is not a graph of planish", "unknown operator `linerr`"]);
+    fs::write(&graph, format!("{}\n\n", &good_text[..end])).unwrap();
+    planish(["verify", text(&out)]).exits(1, &["the graph is not closed"]);
+    fs::write(&graph, good_text.replace("\"model.weights\"", "\"../el.weights\"")).unwrap();
+    planish(["verify", text(&out)]).exits(1, &["is outside of the model's folder"]);
+    fs::write(&graph, good_text.replacen("\"model.weights\", 0)", "\"model.weights\", 9)", 1)).unwrap();
+    planish(["inspect", text(&out)]).exits(0, &[]);
+    let far = good_text.replacen("\"model.weights\", 0)", "\"model.weights\",999999999999)", 1);
+    fs::write(&graph, far).unwrap();
+    planish(["inspect", text(&out)]).exits(1, &["model.graph has"]);
+}
+
+#[test]
+fn what_the_target_does_not_do_is_a_usage_error() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    for (more, message) in [
+        (&["--int8", "--calibrate", "x.txt"][..], "--int8 is not for target cuda, which has no quantized layers"),
+        (&["--fp8", "--calibrate", "x.txt"], "--fp8 is not for target cuda"),
+        (&["--opset", "20"], "--opset is for ONNX files, and target cuda has none"),
+        (&["--runtime-package", "genai"], "onnxruntime-genai does not load a file of format graph of planish"),
+        (&["--runtime-package", "triton"], "Triton Inference Server does not load a file of format graph of planish"),
+    ] {
+        planish_compile(&golden("gpt2"), &out, &[&["--target", "cuda"], more].concat()).exits(2, &[message]);
+    }
+    let graph = |name: &str| repository().join("fixtures/graphs-more").join(name);
+    let message = "target cuda runs the operators of planish's graph only";
+    planish_compile(&graph("nb4asym-bert.onnx"), &out, &["--target", "cuda"]).exits(1, &[message]);
+    let message = "quantized layers are not for this target";
+    planish_compile(&graph("qop-bert.onnx"), &out, &["--target", "cuda"]).exits(1, &[message]);
+}
