@@ -1,10 +1,11 @@
-//! Artifacts for target `cuda`: graphs of planish with weights beside them, run by the reference interpreter.
+//! Artifacts for target `cuda`: graphs of planish with weights beside them. Their kernels run on the processor here.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use planish::artifact::Artifact;
+use planish::backend::{RuntimeSettings, runtime_named};
 use planish::verify::{ReferenceKind, VerifyOptions, verify_compiled};
 use planish_ir::Graph;
 use planish_onnx::Placement;
@@ -38,7 +39,10 @@ fn holds(name: &str, half: Option<Half>, fusion: bool) -> Vec<Graph> {
     options.passes.precision = half.map(|half| HalfPrecision::new(half).into());
     options.passes.fusion = fusion;
     let compiled = compiled(&golden(name), &folder.path().join("out"), &options);
-    let verify = VerifyOptions { max_length: Some(9), ..VerifyOptions::default() };
+    // Fused operators by the kernels, on the processor; what they are made of by the interpreter.
+    let runtime = runtime_named(if fusion { "cuda-emulator" } else { "reference" }).unwrap();
+    let settings = RuntimeSettings { runtime: Some(runtime), ..RuntimeSettings::default() };
+    let verify = VerifyOptions { max_length: Some(9), settings, ..VerifyOptions::default() };
     let model = planish::source::SourceModel::open(&golden(name)).unwrap();
     let mut note = |text: &str| panic!("{text}");
     let report = verify_compiled(&compiled.artifact, &model, &compiled.source, &verify, &mut note).unwrap();
@@ -132,8 +136,9 @@ fn linked_weights_stay_expressions_of_the_checkpoint() {
     for name in ["config.json", "model.safetensors"] {
         fs::copy(golden("llama").join(name), model.join(name)).unwrap();
     }
-    let more = ["--weights", "link", "--target", "cuda", "--fp16", "--verify", "--strict"];
+    let more = ["--weights", "link", "--target", "cuda", "--fp16", "--strict"];
     planish_compile(&model, &out, &more).succeeds();
+    planish(["verify", text(&out), "--runtime", "cuda-emulator"]).succeeds();
     assert_eq!(names(&out), ["config.json", "model.graph", "model.safetensors", "planish.json"]);
     let inode = |folder: &Path| fs::metadata(folder.join("model.safetensors")).unwrap().ino();
     assert_eq!(inode(&out), inode(&model), "not a copy");
@@ -179,11 +184,16 @@ fn commands_take_such_artifacts() {
     write_tokenizer(&model, 100);
     let out = folder.path().join("out");
     planish_compile(&model, &out, &["--target", "cuda"]).succeeds();
-    for more in [&[][..], &["--runtime", "reference"]] {
-        planish([&["verify", text(&out), "--max-length", "5"], more].concat()).succeeds();
-        let done = planish([&["generate", text(&out), "--ids", "1,2,3", "--max-new-tokens", "3"], more].concat());
-        assert!(!done.exits(0, &[]).stdout.is_empty());
+    let mut written = Vec::new();
+    for runtime in ["cuda-emulator", "reference"] {
+        planish(["verify", text(&out), "--max-length", "5", "--runtime", runtime]).succeeds();
+        for more in [&[][..], &["--beams", "3"]] {
+            let ids = ["generate", text(&out), "--ids", "1,2,3", "--max-new-tokens", "9", "--runtime", runtime];
+            written.push(planish([&ids, more].concat()).exits(0, &[]).stdout);
+        }
     }
+    // The interpreter copies the cache in each step, the kernels append to it.
+    assert!(!written[0].is_empty() && written[..2] == written[2..], "{written:?}");
     let shown = planish(["inspect", text(&out)]).succeeds().stdout;
     assert!(shown.contains("4 add_norm") && shown.contains("1 embedding_norm"), "{shown}");
     planish(["inspect", text(&out), "--outputs", "logits"]).exits(1, &["take parts of ONNX graphs only"]);
@@ -194,6 +204,48 @@ fn commands_take_such_artifacts() {
 }
 
 #[test]
+fn without_a_gpu_the_native_runtimes_say_what_to_do() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("bert"), &out, &["--target", "cuda"]).succeeds();
+    if planish(["runtimes"]).succeeds().stdout.contains("CUDA 1") {
+        return;
+    }
+    for runtime in ["cuda", "cuda-baseline"] {
+        let why = format!("the runtime `{runtime}` is unavailable: there is no CUDA driver: libcuda.so is not there");
+        let instead = "--runtime cuda-emulator runs the same kernels on the processor";
+        planish(["bench", text(&out), "--runtime", runtime]).exits(4, &[&why, instead]);
+        planish(["verify", text(&out), "--runtime", runtime]).exits(4, &[&why, instead]);
+        planish(["runtimes", "--test-kernels", runtime]).exits(4, &[&why, instead]);
+    }
+    planish(["verify", text(&out)]).exits(4, &["the runtime `cuda` is unavailable"]);
+    planish_compile(&golden("bert"), &folder.path().join("verified"), &["--target", "cuda", "--verify"])
+        .exits(4, &["the runtime `cuda` is unavailable"]);
+    planish(["runtimes", "--test-kernels", "ort"]).exits(2, &["`ort` has no kernels of planish"]);
+}
+
+#[test]
+fn memory_and_attention_are_planned_without_a_gpu() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("gpt2"), &out, &["--target", "cuda", "--fp16"]).succeeds();
+    let plan =
+        ["inspect", text(&out), "--memory-plan", "--explain-attention", "--batch", "2", "--seq", "1", "--past", "99"];
+    let shown = planish(plan).succeeds().stdout;
+    assert!(shown.contains("2 x 1 tokens behind 99 cached ones"), "{shown}");
+    assert!(shown.contains("keys in 2 parts: 1 rows of queries share the keys of a head"), "{shown}");
+    let json: Value = serde_json::from_str(&planish([&plan[..], &["--json"]].concat()).succeeds().stdout).unwrap();
+    let part = &json["parts"][0];
+    let number = |name: &str| part[name].as_u64().unwrap();
+    assert!(number("floor") <= number("peak") && number("peak") < number("sum"));
+    // Any graph has a plan; only the native runtime chooses between forms of attention.
+    let model = golden("gpt2");
+    let shown = planish(["inspect", text(&model), "--memory-plan"]).succeeds().stdout;
+    assert!(shown.contains("1 x 128 tokens") && shown.contains("arena"), "{shown}");
+    planish(["inspect", text(&model), "--explain-attention"]).exits(1, &["takes an artifact for target cuda"]);
+}
+
+#[test]
 fn changed_artifacts_are_refused() {
     let folder = scratch();
     let out = folder.path().join("out");
@@ -201,16 +253,18 @@ fn changed_artifacts_are_refused() {
     let (graph, weights) = (out.join("model.graph"), out.join("model.weights"));
     let (good_text, good_weights) = (fs::read_to_string(&graph).unwrap(), fs::read(&weights).unwrap());
     fs::write(&weights, &good_weights[..100]).unwrap();
-    planish(["verify", text(&out)]).exits(1, &["model.weights has 100 bytes", "it was changed or cut off"]);
+    planish(["verify", text(&out), "--runtime", "reference"])
+        .exits(1, &["model.weights has 100 bytes", "it was changed or cut off"]);
     fs::write(&weights, &good_weights).unwrap();
     // As long as it was, so that only its contents are wrong.
     let (changed, end) = (good_text.replacen("linear(", "linerr(", 1), good_text.len() - 2);
     fs::write(&graph, changed).unwrap();
-    planish(["verify", text(&out)]).exits(1, &["is not a graph of planish", "unknown operator `linerr`"]);
+    planish(["verify", text(&out), "--runtime", "reference"])
+        .exits(1, &["is not a graph of planish", "unknown operator `linerr`"]);
     fs::write(&graph, format!("{}\n\n", &good_text[..end])).unwrap();
-    planish(["verify", text(&out)]).exits(1, &["the graph is not closed"]);
+    planish(["verify", text(&out), "--runtime", "reference"]).exits(1, &["the graph is not closed"]);
     fs::write(&graph, good_text.replace("\"model.weights\"", "\"../el.weights\"")).unwrap();
-    planish(["verify", text(&out)]).exits(1, &["is outside of the model's folder"]);
+    planish(["verify", text(&out), "--runtime", "reference"]).exits(1, &["is outside of the model's folder"]);
     fs::write(&graph, good_text.replacen("\"model.weights\", 0)", "\"model.weights\", 9)", 1)).unwrap();
     planish(["inspect", text(&out)]).exits(0, &[]);
     let far = good_text.replacen("\"model.weights\", 0)", "\"model.weights\",999999999999)", 1);

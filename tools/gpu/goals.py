@@ -69,6 +69,8 @@ def judged(values: List[Tuple[float, str]], least: float, unit: str = "") -> Tup
 
 def over_baseline(document: Dict) -> Tuple[str, Optional[bool]]:
     fused, baseline = fused_of(document), baseline_of(document)
+    if fused == baseline:
+        return "not measured", None
     values = [
         (whos[baseline]["ms"] / whos[fused]["ms"], f"{name} {batch} x {seq}")
         for (name, precision, batch, seq), whos in sorted(counted(document).items())

@@ -173,8 +173,7 @@ def decode(document: Dict) -> str:
         table.append(row)
     said = (
         "One step of a Llama of 1.1 billion weights in bfloat16, one row. The bytes are those of all weights but the table of "
-        "the embedding, and of the keys and values in the cache. planish's bench gives it a cache without room, which it copies "
-        "in each step; PyTorch's module writes into a cache with room."
+        "the embedding, and of the keys and values in the cache. Both write into a cache that has room for the new token."
     )
     return "\n\n".join(["### A step of a decoder", said, markdown(table)])
 

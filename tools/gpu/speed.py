@@ -29,7 +29,7 @@ class Sizes:
         self.rows = {"shape": (2, 16) if small else (32, 512), "width": 64 if small else 1024}
         self.product, self.copy = (128, 1 << 20) if small else (8192, 1 << 30)
         self.seconds, self.least = (0.05, 3) if small else (0.4, 50)
-        self.halves = ("f32",) if small else HALVES
+        self.halves = HALVES
         self.compiled: Sequence[str] = () if small else COMPILED
 
 
@@ -225,7 +225,7 @@ def onnx_runtime(work: Work, part: Part, names: Sequence[str], sizes: Sizes) -> 
     for name in names:
         precision = sizes.halves[0]
         folder = work.scratch / "artifacts" / f"{name}-{precision}-ort"
-        target = "ort-cuda" if work.device == "cuda" else "ort"
+        target = "ort-cuda" if work.device == "cuda" else "onnx"
         work.compile(checkpoint(work, name), folder, part.limit(120, name), *options(precision), "--target", target)
         job = {"name": name, "precision": precision, "graph": str(folder / "model.onnx"), "shapes": [s for g in sizes.shapes for s in g]}
         add_lines(part, python_job(work, part, "ort_job", 120, vocabulary=config_of(checkpoint(work, name))["vocab_size"], **job))
@@ -253,7 +253,7 @@ def head(work: Work, part: Part) -> None:
 def decode(work: Work, part: Part) -> None:
     """Steps of a Llama with one row behind a cache."""
     sizes, name = Sizes(work.small), "llama-1.1b"
-    precision = "f32" if work.small else "bf16"
+    precision = "bf16"
     part.data.update(precision=precision, checks=[], cells=[])
     folder = artifact(work, part, name, precision)
     model = checkpoint(work, name)

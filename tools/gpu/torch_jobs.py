@@ -249,7 +249,8 @@ def decode(job: Job) -> None:
         tokens = [ids(job, 1, 1, module.config["vocab_size"]) for _ in range(ROTATED)]
         step = lambda function: [lambda t=t: function(t, *angles, cache, past) for t in tokens]
         job.measured({"who": "torch eager", "past": past}, lambda: step(module))
-        job.measured({"who": "torch CUDA graph", "past": past}, lambda: recorded(job, step(module)))
+        if job.device == "cuda":
+            job.measured({"who": "torch CUDA graph", "past": past}, lambda: recorded(job, step(module)))
         for mode in job["compiled"]:
 
             def compiled():
@@ -309,6 +310,8 @@ KINDS = {job.__name__: job for job in (peaks, compare, forward, head, decode, at
 def main() -> int:
     job = Job(json.loads(Path(sys.argv[1]).read_text()))
     torch.manual_seed(0)
+    if job.device != "cuda":
+        torch.set_num_threads(1)
     KINDS[job["kind"]](job)
     return 0
 

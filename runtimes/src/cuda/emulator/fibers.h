@@ -17,6 +17,9 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+// Modules are loaded side by side: each has its own state, and only launches are visible from outside.
+#pragma GCC visibility push(hidden)
+
 struct uint3 {
     unsigned x, y, z;
 };
@@ -25,13 +28,13 @@ static uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 // The bounds of the section with static shared memory, from the linker; null where a module has none.
 extern "C" {
-extern unsigned char __start_planish_shared[] __attribute__((weak, visibility("hidden")));
-extern unsigned char __stop_planish_shared[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __start_planish_shared[] __attribute__((weak));
+extern unsigned char __stop_planish_shared[] __attribute__((weak));
 }
 
 #ifndef PLANISH_UCONTEXT
 // Saves the registers that a call preserves and the stack pointer, and goes on where another fiber did so.
-extern "C" __attribute__((visibility("hidden"))) void planish_switch(void** save, void* load);
+extern "C" void planish_switch(void** save, void* load);
 asm(R"(
     .pushsection .text
     .globl planish_switch
@@ -147,26 +150,32 @@ inline int random_below(int bound) {
     abort();
 }
 
-// Aborts with one line for each state in which threads are.
+// What a thread does, for messages.
+inline const char* activity(const Thread& thread) {
+    switch (thread.status) {
+    case Status::NotStarted: return "not started";
+    case Status::Returned: return "returned";
+    case Status::AtBlockBarrier:
+    case Status::AtWarpBarrier: return thread.barrier;
+    default: return "can go on";
+    }
+}
+
+// Aborts with one line for each thing that threads do.
 [[noreturn]] inline void fail_stuck() {
     fprintf(stderr, "planish emulator: kernel %s, block (%u, %u, %u): no thread can go on\n", state.kernel, blockIdx.x,
             blockIdx.y, blockIdx.z);
     bool told[MAX_THREADS] = {};
     for (int i = 0; i < state.threads; i++) {
         if (told[i]) continue;
+        const char* what = activity(state.thread[i]);
         int count = 0;
         for (int k = i; k < state.threads; k++) {
-            const bool alike = state.thread[k].status == state.thread[i].status &&
-                               (state.thread[i].status == Status::Returned ||
-                                strcmp(state.thread[k].barrier, state.thread[i].barrier) == 0);
-            if (alike) {
-                told[k] = true;
-                count++;
-            }
+            if (strcmp(activity(state.thread[k]), what) != 0) continue;
+            told[k] = true;
+            count++;
         }
-        const char* verb = state.thread[i].status == Status::Returned ? "returned" : "wait at ";
-        const char* barrier = state.thread[i].status == Status::Returned ? "" : state.thread[i].barrier;
-        fprintf(stderr, "  %d threads, the first of which is %d: %s%s\n", count, i, verb, barrier);
+        fprintf(stderr, "  %s: %d threads, the first of which is %d\n", what, count, i);
     }
     abort();
 }
@@ -297,8 +306,16 @@ inline void wait(Status status, const char* barrier) {
     become(self);
 }
 
+// Aborts as the current thread is at another barrier than those that it would have to meet.
+[[noreturn]] inline void fail_differing(Status status, const char* name) {
+    state.thread[state.current].status = status;
+    state.thread[state.current].barrier = name;
+    fail_stuck();
+}
+
 inline int block_barrier(const char* name, int vote) {
-    if (state.block_arrived != 0 && strcmp(state.block_barrier, name) != 0) fail_stuck();
+    const bool differs = state.block_arrived != 0 && strcmp(state.block_barrier, name) != 0;
+    if (differs) fail_differing(Status::AtBlockBarrier, name);
     state.block_barrier = name;
     state.block_vote |= vote;
     if (++state.block_arrived < state.threads) {
@@ -319,10 +336,7 @@ inline int lane() { return state.current % WARP_LANES; }
 inline void warp_collective(const char* name, unsigned mask, void* argument, Collective collective) {
     if (mask != ~0u || state.threads % WARP_LANES != 0) fail("an operation of a warp without all of its lanes");
     Warp& warp = state.warp[state.current / WARP_LANES];
-    if (warp.arrived != 0 && warp.collective != collective) {
-        state.thread[state.current].barrier = name;
-        fail_stuck();
-    }
+    if (warp.arrived != 0 && warp.collective != collective) fail_differing(Status::AtWarpBarrier, name);
     warp.collective = collective;
     warp.lanes[lane()] = argument;
     if (++warp.arrived < WARP_LANES) {
@@ -357,37 +371,6 @@ inline void run_block(size_t shared_bytes) {
     }
     state.running = &state.main;
     switch_to(take_fiber());
-}
-
-inline void run_grid(const char* name, void (*call)(void*, void**), void* function, const unsigned* grid,
-                     const unsigned* block, unsigned shared_bytes, void** args) {
-    pthread_mutex_lock(&module_lock);
-    const char* order = getenv("PLANISH_EMULATOR_ORDER");
-    state.order = order == nullptr || *order == 0 ? Order::Forward
-                  : strcmp(order, "reverse") == 0 ? Order::Reverse
-                                                  : Order::Random;
-    state.random = state.order == Order::Random ? strtoull(order, nullptr, 10) * 2 + 0x9E3779B97F4A7C15 : 0;
-    state.kernel = name;
-    state.call = call;
-    state.function = function;
-    state.args = args;
-    gridDim = {grid[0], grid[1], grid[2]};
-    blockDim = {block[0], block[1], block[2]};
-    const uint64_t threads = uint64_t(block[0]) * block[1] * block[2];
-    const uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
-    if (threads == 0 || threads > MAX_THREADS || blocks == 0) fail("a launch of no or too many threads");
-    if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535) fail("a grid that is too large");
-    state.threads = static_cast<int>(threads);
-    void* dynamic = nullptr;
-    if (posix_memalign(&dynamic, 1024, shared_bytes) != 0) fail("no memory for shared memory");
-    state.dynamic = static_cast<unsigned char*>(dynamic);
-    for (uint64_t i = 0; i < blocks; i++) {
-        const uint64_t index = state.order == Order::Reverse ? blocks - 1 - i : i, row = index / grid[0];
-        blockIdx = {unsigned(index % grid[0]), unsigned(row % grid[1]), unsigned(row / grid[1])};
-        run_block(shared_bytes);
-    }
-    free(state.dynamic);
-    pthread_mutex_unlock(&module_lock);
 }
 
 } // namespace emulator

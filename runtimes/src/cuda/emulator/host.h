@@ -97,6 +97,38 @@ inline void copy_wait(int left) {
     thread.copy_count = kept;
 }
 
+// Runs all blocks of a launch, one after another.
+inline void run_grid(const char* name, void (*call)(void*, void**), void* function, const unsigned* grid,
+                     const unsigned* block, unsigned shared_bytes, void** args) {
+    pthread_mutex_lock(&module_lock);
+    const char* order = getenv("PLANISH_EMULATOR_ORDER");
+    state.order = order == nullptr || *order == 0 ? Order::Forward
+                  : strcmp(order, "reverse") == 0 ? Order::Reverse
+                                                  : Order::Random;
+    state.random = state.order == Order::Random ? strtoull(order, nullptr, 10) * 2 + 0x9E3779B97F4A7C15 : 0;
+    state.kernel = name;
+    state.call = call;
+    state.function = function;
+    state.args = args;
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {block[0], block[1], block[2]};
+    const uint64_t threads = uint64_t(block[0]) * block[1] * block[2];
+    const uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
+    if (threads == 0 || threads > MAX_THREADS || blocks == 0) fail("a launch of no or too many threads");
+    if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535) fail("a grid that is too large");
+    state.threads = static_cast<int>(threads);
+    void* dynamic = nullptr;
+    if (posix_memalign(&dynamic, 1024, shared_bytes) != 0) fail("no memory for shared memory");
+    state.dynamic = static_cast<unsigned char*>(dynamic);
+    for (uint64_t i = 0; i < blocks; i++) {
+        const uint64_t index = state.order == Order::Reverse ? blocks - 1 - i : i, row = index / grid[0];
+        blockIdx = {unsigned(index % grid[0]), unsigned(row % grid[1]), unsigned(row / grid[1])};
+        run_block(shared_bytes);
+    }
+    free(state.dynamic);
+    pthread_mutex_unlock(&module_lock);
+}
+
 template <size_t... Indices> struct Sequence {};
 template <size_t Count, size_t... Indices> struct Counted : Counted<Count - 1, Count - 1, Indices...> {};
 template <size_t... Indices> struct Counted<0, Indices...> {
@@ -122,8 +154,8 @@ inline void launch(const char* name, void (*kernel)(Parameters...), const unsign
 } // namespace emulator
 
 #define EXPORT(kernel)                                                                                              \
-    extern "C" void launch_##kernel(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,         \
-                                    void** args) {                                                                  \
+    extern "C" __attribute__((visibility("default"))) void launch_##kernel(                                         \
+        const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, void** args) {                      \
         emulator::launch(#kernel, kernel, grid, block, shared_bytes, args);                                         \
     }
 
