@@ -79,14 +79,17 @@ def environment(work: Work, part: Part) -> None:
     data["torch"] = done
     version = part.attempt("planish", work.planish_run, ["--version"], part.limit(30, "planish"))
     data["planish"] = version.output.strip() if version else None
-    listed = part.attempt("planish runtimes", work.planish_run, ["runtimes", "--json"], part.limit(60, "runtimes"))
-    if listed:
-        data["runtimes"] = json.loads(listed.output)
-        lacking = {r["name"]: r["problem"] for r in data["runtimes"] if not r["available"]}
-        for name in work.runtimes:
-            if name in lacking:
-                part.problems.append(lacking[name])
+    data["runtimes"] = part.attempt("planish runtimes", runtimes, work, part) or []
+    lacking = {found["name"]: found["problem"] for found in data["runtimes"] if not found["available"]}
+    for name in work.runtimes:
+        if name in lacking:
+            part.problems.append(lacking[name].splitlines()[0])
     data["sanitizer"] = sanitizer()
+
+
+def runtimes(work: Work, part: Part) -> List[Dict]:
+    """What planish says of each runtime."""
+    return json.loads(work.planish_run(["runtimes", "--json"], part.limit(60, "runtimes")).output)
 
 
 def processor() -> Optional[str]:

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs};
 
 use libloading::Library;
@@ -59,8 +60,10 @@ impl Compiler {
     }
 
     fn compile(&self, name: &str, text: &str, to: &PathBuf) -> Result<(), String> {
-        // Processes that compile the same at the same time have folders of their own; the last rename stays.
-        let folder = self.folder.join(format!("{name}.{}", std::process::id()));
+        // Processes and threads that compile the same at the same time have folders of their own; the last rename stays.
+        static COMPILED: AtomicUsize = AtomicUsize::new(0);
+        let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(format!("{name}.{}.{number}", std::process::id()));
         let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
         fs::create_dir_all(&folder).map_err(failed)?;
         for (name, text) in HEADERS.into_iter().chain([("kernel.cpp", text)]) {

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::nvrtc::{result, sys};
 
@@ -102,7 +103,8 @@ fn write(file: &PathBuf, cubin: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
-    let new = file.with_extension(format!("{}", std::process::id()));
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let new = file.with_extension(format!("{}.{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed)));
     fs::write(&new, [cubin, blake3::hash(cubin).as_bytes()].concat())?;
     fs::rename(new, file)
 }

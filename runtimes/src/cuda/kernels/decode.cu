@@ -1,10 +1,11 @@
 // Attention of a few queries to many keys, as in generation: the keys are divided among blocks, and another kernel
 // combines their results (Flash-Decoding, Dao et al. 2023; the queries of heads that share keys go together).
 //
-// decode:         partial[b][h][i][s] = (largest score, sum of weights, sums of weighted values [value_size]) in
-// float32,                 of part s of the keys that any query attends to; scores are exponents of 2. A part without
-// any key has                 -inf and zeros. decode_combine: out = the weighted values of all parts over the sum of
-// weights; a query that has no key, or only scores                 of -inf, gets the mean of all values.
+// decode: partial[b][h][i][s] = (largest score, sum of weights, sums of weighted values [value_size]) in float32, of
+// part s of the keys that any query attends to; scores are exponents of 2. A part without any key has -inf and zeros.
+//
+// decode_combine: out = the weighted values of all parts over the sum of weights. A query that has no key, or only
+// scores of -inf, gets the mean of all values.
 //
 // q [batch, queries, heads, size], k and v [batch, keys, kv_heads, ...], out as q, all by strides of `p`; mask [batch,
 // keys]; bias over [batch, heads, queries, keys]. Row r of a block is query r / (heads / kv_heads) of one of the heads
@@ -13,8 +14,10 @@
 //
 // Macros: ELEMENT float, half_t or bf16_t; HEAD, VALUE_HEAD: size and value_size, rounded up to multiples of 16;
 // CAUSAL, WINDOW, MASK, BIAS, SOFTCAP 0/1; BIAS_T float or ELEMENT; ROWS: queries * heads / kv_heads, rounded up to 1,
-// 2, 4, 8 or 16. Launch: decode 128 threads, grid (p.splits, kv_heads, batch); decode_combine 128 threads, grid
-// (queries, heads, batch).
+// 2, 4, 8 or 16.
+//
+// Launch: decode 128 threads, grid (p.splits, kv_heads, batch); decode_combine 128 threads, grid (queries, heads,
+// batch).
 #ifndef BIAS_T
 #define BIAS_T float
 #endif

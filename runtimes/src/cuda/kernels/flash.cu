@@ -13,10 +13,11 @@
 // copied asynchronously, others element by element.
 //
 // Macros: ELEMENT half_t or bf16_t; HEAD, VALUE_HEAD: size and value_size, rounded up to multiples of 16; CAUSAL,
-// WINDOW, MASK, BIAS, SOFTCAP, RAGGED 0/1; BIAS_T float or ELEMENT; ROWS 64 or 128; KEYS 32 or 64. Launch: 128 threads;
-// grid (ceil(p.queries / ROWS), heads, batch); dynamic shared memory, bytes:   stage = 2 * KEYS * (HEAD + VALUE_HEAD),
-// queries = 2 * ROWS * HEAD,   max(ROWS / 64 * HEAD <= 128 ? stage + max(stage, queries) : 2 * stage + queries, 2 *
-// ROWS * VALUE_HEAD,       4 * VALUE_HEAD).
+// WINDOW, MASK, BIAS, SOFTCAP, RAGGED 0/1; BIAS_T float or ELEMENT; ROWS 64 or 128; KEYS 32 or 64.
+//
+// Launch: 128 threads; grid (ceil(p.queries / ROWS), heads, batch); dynamic shared memory, bytes:
+//   stage = 2 * KEYS * (HEAD + VALUE_HEAD), queries = 2 * ROWS * HEAD,
+//   max(ROWS / 64 * HEAD <= 128 ? stage + max(stage, queries) : 2 * stage + queries, 2 * ROWS * VALUE_HEAD).
 #ifndef ROWS
 #define ROWS 64
 #endif

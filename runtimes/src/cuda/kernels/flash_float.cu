@@ -11,9 +11,10 @@
 // rows starts[b] .. starts[b + 1] of q, k, v and out, and p.queries the longest.
 //
 // Macros: ELEMENT float; HEAD, VALUE_HEAD: size and value_size, rounded up to multiples of 16; CAUSAL, WINDOW, MASK,
-// BIAS, SOFTCAP, RAGGED 0/1; BIAS_T float; ROWS 32 or 64; KEYS 32 or 64. Launch: 128 threads; grid (ceil(p.queries /
-// ROWS), heads, batch); dynamic shared memory, bytes, with V = VALUE_HEAD rounded up to a multiple of 32: 4 * (ROWS *
-// (HEAD + 4) + KEYS * (HEAD + 4) + KEYS * V + ROWS * (KEYS + 8)).
+// BIAS, SOFTCAP, RAGGED 0/1; BIAS_T float; ROWS 32 or 64; KEYS 32 or 64.
+//
+// Launch: 128 threads; grid (ceil(p.queries / ROWS), heads, batch); dynamic shared memory, bytes, with V = VALUE_HEAD
+// rounded up to a multiple of 32: 4 * (ROWS * (HEAD + 4) + KEYS * (HEAD + 4) + KEYS * V + ROWS * (KEYS + 8)).
 #ifndef ROWS
 #define ROWS 32
 #endif

@@ -6,7 +6,7 @@
 // Macros: E the elements, an unsigned type of their size; I the indices, int or long long.
 // Launch: 128 threads, any grid; outer * count * ceil(inner * sizeof(E) / 16) / 128 blocks give each thread one access.
 
-// Copies `BYTES` of a row at a time; all rows are aligned to that.
+// Copies rows by accesses of one size; all rows are aligned to that, and `inner` is how many of them a row has.
 template <typename Access>
 DEVICE void copy_rows(Access* r, const Access* x, const I* indices, long long outer, long long axis, long long inner,
                       long long count) {

@@ -4,15 +4,17 @@
 // scores is [batch, heads, p.queries, keys], contiguous: the scaled products of the queries first .. first + p.queries
 // (a chunk of all queries; bias, causality and window go by a query's index among all of them).
 //
-// attention_scores: in place, softcap, bias, and the lowest finite number for keys that are left out. scores_softmax:
-// r = the weights of the keys: softcap, bias and softmax in float32 over the keys that take part; the
-// others have weight 0, but where none takes part (or all scores are -inf), all have 1 / keys. r may be
-// scores where their types are the same. The row is read twice (Milakov and Gimelshein 2018,
-// arXiv:1805.02867).
+// attention_scores: in place, softcap, bias, and the lowest finite number for keys that are left out.
+//
+// scores_softmax: r = the weights of the keys: softcap, bias and softmax in float32 over the keys that take part. The
+// others have weight 0, but where none takes part (or all scores are -inf), all have 1 / keys. r may be scores where
+// their types are the same. The row is read twice (Milakov and Gimelshein 2018, arXiv:1805.02867).
 //
 // Macros: S the type of scores, ELEMENT that of r (scores_softmax), BIAS_T that of bias: float, half_t or bf16_t;
-// CAUSAL, WINDOW, MASK, BIAS, SOFTCAP 0/1. Launch: attention_scores 256 threads, any grid (ceil(scores / 1024) blocks);
-// scores_softmax 128 threads, batch * heads * p.queries blocks (at most 2^31 - 1).
+// CAUSAL, WINDOW, MASK, BIAS, SOFTCAP 0/1.
+//
+// Launch: attention_scores 256 threads, any grid (ceil(scores / 1024) blocks); scores_softmax 128 threads,
+// batch * heads * p.queries blocks (at most 2^31 - 1).
 #ifndef ELEMENT
 #define ELEMENT S
 #endif

@@ -2,16 +2,18 @@
 // arXiv:2010.13887): the k best of each group of columns, and then the k best of these.
 //
 // topk_groups: scores [rows, columns] give values and indices [rows, groups, k]. Group g has the columns from
-// g * ceil(columns / groups) on; where it has fewer than k, the rest are -inf with index -1. topk_merge:  values and
-// indices [rows, candidates] give [rows, k]; candidates with index -1 do not count, and k results              are
-// there as long as there are k others.
+// g * ceil(columns / groups) on; where it has fewer than k, the rest are -inf with index -1.
+//
+// topk_merge: values and indices [rows, candidates] give [rows, k]. Candidates with index -1 do not count; where there
+// are fewer than k others, the rest are -inf with index -1.
 //
 // Results are sorted by descending score, and by ascending index where scores are the same. NaN counts as -inf. A block
 // finds one result after another: each thread knows the best of its own candidates, and only the thread that had the
 // best of all looks for its next one.
 //
-// Macros: ELEMENT the type of scores: float, half_t or bf16_t (topk_merge does not use it).
-// Launch: 128 threads, grid (groups, rows) and (1, rows); k is at most the number of columns.
+// Macro: ELEMENT the type of scores: float, half_t or bf16_t (topk_merge does not use it).
+//
+// Launch: 128 threads, grid (groups, rows) and (1, rows), up to 65535 rows.
 constexpr int THREADS = 128, WARPS = THREADS / LANES;
 constexpr int NOWHERE = 0x7fffffff; // An index behind all others: no candidate.
 

@@ -18,12 +18,21 @@ struct Tile {
 }
 
 impl Tile {
-    fn of(single: bool, queries: usize, size: usize) -> Self {
-        match (single, size) {
-            (true, ..=128) if queries > 32 => Self { rows: 64, keys: 32 },
-            (true, _) => Self { rows: 32, keys: 32 },
-            (false, ..=128) => Self { rows: 64, keys: 64 },
-            (false, _) => Self { rows: 64, keys: 32 },
+    /// The tile that was measured to spill no registers. More queries for a block read keys less often, where there are
+    /// enough blocks for the device.
+    fn of(call: &Call<'_>, blocks: usize) -> Self {
+        let sizes = call.sizes();
+        let head = sizes.size.max(sizes.value_size);
+        if call.q.dtype == DType::F32 {
+            return Self { rows: if head <= 128 && sizes.queries > 32 { 64 } else { 32 }, keys: 32 };
+        }
+        let is_plain = call.bias.is_none() && call.op.softcap.is_none();
+        let is_large = sizes.queries.div_ceil(128) * sizes.heads * sizes.batch >= blocks;
+        match head {
+            ..=64 if is_plain && is_large => Self { rows: 128, keys: 64 },
+            ..=128 if is_plain && is_large => Self { rows: 128, keys: 32 },
+            ..=128 => Self { rows: 64, keys: 64 },
+            _ => Self { rows: 64, keys: 32 },
         }
     }
 
@@ -269,7 +278,7 @@ impl Builder<'_> {
     fn flash(&mut self, call: &Call<'_>) -> Result<(), String> {
         let sizes = call.sizes();
         let single = call.q.dtype == DType::F32;
-        let tile = Tile::of(single, sizes.queries, sizes.size.max(sizes.value_size));
+        let tile = Tile::of(call, self.target.attention.blocks);
         let [head, value_head] = [sizes.size, sizes.value_size].map(|size| size.next_multiple_of(16));
         let shared = tile.shared(single, head, value_head);
         if shared > self.target.shared_memory {
