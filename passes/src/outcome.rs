@@ -34,6 +34,13 @@ pub enum Note {
     Vocabulary(VocabularyPadding),
     /// `pad-linear` padded the features of a linear layer.
     Features(FeaturePadding),
+    /// `chunk-attention` chose the form of an attention whose sizes are fixed.
+    Attention {
+        /// The result of the attention.
+        at: String,
+        /// The form, and why.
+        choice: String,
+    },
 }
 
 /// Features of a linear layer that are padded.

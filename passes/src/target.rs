@@ -27,6 +27,9 @@ pub struct Target {
     /// Whether it runs the operators of the graph itself: with fusion they stay as they are, and the passes that fuse join
     /// them to larger ones.
     pub fuses: bool,
+    /// The most bytes of scores that are in memory at the same time where attention is products; absent where the runtime
+    /// makes one kernel of the products, or may do so.
+    pub most_scores: Option<usize>,
     /// Whether a mask that leaves out no key is skipped at run time. A branch chooses.
     pub skips_masks: bool,
     /// What quantized layers are lowered to.
@@ -135,6 +138,7 @@ pub static ONNX: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     fuses: false,
+    most_scores: None,
     skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
@@ -160,6 +164,7 @@ pub static ORT: Target = Target {
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
     fuses: false,
+    most_scores: Some(256 << 20),
     skips_masks: true,
     quantized: QuantizedForm::IntegerProducts,
     attention_between_casts: CastAttention::Products,
@@ -185,6 +190,7 @@ pub static ORT_CUDA: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     fuses: false,
+    most_scores: Some(256 << 20),
     skips_masks: false,
     quantized: QuantizedForm::Pairs,
     attention_between_casts: CastAttention::Products,
@@ -210,6 +216,7 @@ pub static TRT: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
     fuses: false,
+    most_scores: None,
     skips_masks: false,
     quantized: QuantizedForm::SignedPairs,
     // Found by building engines ([docs/tensorrt.md](../../docs/tensorrt.md)).
@@ -232,6 +239,7 @@ pub static CUDA: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
     fuses: true,
+    most_scores: None,
     skips_masks: false,
     quantized: QuantizedForm::None,
     attention_between_casts: CastAttention::Products,

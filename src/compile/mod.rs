@@ -226,7 +226,7 @@ pub fn lower(
             match note {
                 Note::Halved(report) => precision = Some(report.clone()),
                 Note::Vocabulary(padding) => vocabulary = Some(describe::vocabulary(*padding)),
-                Note::Missed(_) | Note::Features(_) => {}
+                Note::Missed(_) | Note::Features(_) | Note::Attention { .. } => {}
             }
         }
         Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, quantization, vocabulary })

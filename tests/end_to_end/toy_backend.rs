@@ -27,6 +27,7 @@ static TOY: Target = Target {
     attention: AttentionForm::Products,
     fuses: false,
     quantized: planish_passes::QuantizedForm::Pairs,
+    most_scores: None,
     skips_masks: false,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,

@@ -356,7 +356,7 @@ fn scales(dtype: DType, scale: f64) -> (f64, Option<f64>) {
 }
 
 /// The past followed by what is new: [batch, kv heads, keys, size].
-fn cached(
+pub(super) fn cached(
     l: &mut Builder<'_, '_>,
     new: ValueId,
     past: Option<ValueId>,

@@ -121,7 +121,7 @@ impl Runtime for Cuda {
             Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
         };
         let target = Target::of(self.style(), device.as_ref());
-        let recorded = *self == Self::Fused;
+        let recorded = *self != Self::Emulator;
         Ok(Box::new(GraphSession::load(self.name(), model.to_string(), graph, device, target, recorded)?))
     }
 }
