@@ -77,7 +77,7 @@ impl Growing {
         let ids = self.binary_of(BinaryKind::Max, ids, zero)?;
         let table = self.weight(b, &[2, 4]);
         let mut sum = self.emit(Embedding { weight: table, ids })?;
-        if b % 4 > 0 {
+        if !b.is_multiple_of(4) {
             // More positions than a sequence has.
             let (table, length) = (self.weight(b / 2, &[64, 4]), self.ty(ids).shape[1].clone());
             let start = Dim::constant(i64::from(b % 2));
