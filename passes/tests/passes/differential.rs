@@ -1,7 +1,9 @@
 //! Random graphs mean the same after every pass and after every pipeline. Cases that a target has no kernels for are
 //! left out and counted: each test asserts how many they are.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use planish_ir::ops::{ReduceKind, UnaryKind};
@@ -19,8 +21,8 @@ use crate::support::outputs;
 
 const OPSETS: [u32; 3] = [17, 20, 24];
 
-// The graphs differ from seed to seed: the shares were 0.52, 0.27, 0.57 and 0.21, and these bounds hold for each seed.
-const SHARE_REFUSED: RangeInclusive<f64> = 0.43..=0.61;
+// The graphs differ from seed to seed: the shares were 0.65, 0.27, 0.57 and 0.21, and these bounds hold for each seed.
+const SHARE_REFUSED: RangeInclusive<f64> = 0.56..=0.75;
 const SHARES_WITHOUT_KERNELS: [RangeInclusive<f64>; 3] = [0.2..=0.35, 0.0..=0.35, 0.0..=0.35];
 const SHARE_CHANGED: RangeInclusive<f64> = 0.48..=0.66;
 const SHARE_LEFT_OUT: RangeInclusive<f64> = 0.14..=0.29;
@@ -28,7 +30,9 @@ const SHARE_LEFT_OUT: RangeInclusive<f64> = 0.14..=0.29;
 fn options() -> impl Iterator<Item = Options> {
     let padding = Padding { vocabulary: Some(3), features: Some(4), ..Padding::default() };
     TARGETS.iter().flat_map(move |&target| {
-        OPSETS.into_iter().flat_map(move |opset| {
+        // A target that runs the graph itself asks for no opset.
+        let opsets = if target.fuses { &OPSETS[..1] } else { &OPSETS };
+        opsets.iter().flat_map(move |&opset| {
             [true, false].map(|fusion| Options { fusion, padding, ..Options::new(target, opset) })
         })
     })
@@ -179,6 +183,24 @@ fn assert_share(what: &str, count: AtomicUsize, all: usize, share: RangeInclusiv
 
 fn count(counter: &AtomicUsize, more: usize) {
     counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// Of random graphs, the passes that fuse make every operator that they make.
+#[test]
+fn every_fused_operator_is_made() {
+    let counts: Mutex<BTreeMap<&'static str, usize>> = Mutex::default();
+    proptest!(ProptestConfig { cases: 400, ..config() }, |(choices in choices())| {
+        let mut graph = build(&choices);
+        let run = Pipeline::new(Options::new(&CUDA, 20)).run(&mut graph, &mut |_, _| {});
+        if run.is_ok() {
+            let fused = graph.nodes().filter(|(_, node)| node.op.is_fused()).map(|(_, node)| node.op.mnemonic());
+            fused.for_each(|mnemonic| *counts.lock().unwrap().entry(mnemonic).or_default() += 1);
+        }
+    });
+    let counts = counts.into_inner().unwrap();
+    for mnemonic in ["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"] {
+        assert!(counts.get(mnemonic).is_some_and(|count| *count >= 10), "{mnemonic}: {counts:?}");
+    }
 }
 
 #[test]

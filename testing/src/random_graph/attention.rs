@@ -61,6 +61,18 @@ impl Growing {
         self.attention_of([q, k?, v?], c, b).map(drop)
     }
 
+    /// Queries and keys of two heads of two features, rotated by the same angles.
+    pub(super) fn rotated(&mut self, values: [ValueId; 2], b: u8) -> Option<(ValueId, ValueId)> {
+        let shape = self.ty(values[0]).shape;
+        let [cos, sin] = [b, b / 2].map(|choice| {
+            let angles = self.weight(choice, &[1, 1, 1]);
+            self.emit(Expand { x: angles, shape: Shape::new([1.into(), shape[1].clone(), 1.into()]) })
+        });
+        let (cos, sin, interleaved) = (cos?, sin?, Flag(b % 8 >= 4));
+        let [q, k] = values.map(|x| self.emit(Rotary { x, cos, sin, heads: 2, interleaved }));
+        Some((q?, k?))
+    }
+
     pub(super) fn rotary(&mut self, a: u8, b: u8) -> Option<()> {
         let x = self.pick(a, |_, ty| ty.dtype == DType::F32 && ty.shape.rank() == 3)?;
         let heads = if b.is_multiple_of(2) { 2 } else { 1 };

@@ -1,8 +1,8 @@
 //! Products with weights, norms, and the layers that transformers are made of.
 
 use planish_ir::ops::{
-    BinaryKind, Embedding, Flag, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, Real, RmsNorm, Softmax,
-    Transpose, UnaryKind,
+    BinaryKind, Embedding, Flag, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, Real, RmsNorm, Slice,
+    Softmax, Transpose, UnaryKind,
 };
 use planish_ir::{DType, Dim, ValueId};
 
@@ -67,6 +67,55 @@ impl Growing {
     pub(super) fn embedding(&mut self, a: u8, b: u8) -> Option<()> {
         let (ids, weight) = (self.indices(a, 3)?, self.weight(b, &[2, 4]));
         self.emit(Embedding { weight, ids }).map(drop)
+    }
+
+    /// A sum of embeddings and its norm: of tokens, positions, and perhaps one row for all.
+    pub(super) fn embeddings(&mut self, a: u8, b: u8) -> Option<()> {
+        let ids = self.pick(a, |_, ty| ty.dtype == DType::I64 && ty.shape.rank() == 2)?;
+        let (zero, one) = (self.numbers(DType::I64, &[0.0]), self.numbers(DType::I64, &[1.0]));
+        let ids = self.binary_of(BinaryKind::Min, ids, one)?;
+        let ids = self.binary_of(BinaryKind::Max, ids, zero)?;
+        let table = self.weight(b, &[2, 4]);
+        let mut sum = self.emit(Embedding { weight: table, ids })?;
+        if !b.is_multiple_of(4) {
+            // More positions than a sequence has.
+            let (table, length) = (self.weight(b / 2, &[64, 4]), self.ty(ids).shape[1].clone());
+            let start = Dim::constant(i64::from(b % 2));
+            let end = length.checked_add(&start)?;
+            let rows = self.emit(Slice { x: table, axis: 0, start, end })?;
+            sum = self.binary_of(BinaryKind::Add, sum, rows)?;
+        }
+        if b % 4 > 1 {
+            let row = self.weight(b / 4, &[1, 4]);
+            sum = self.binary_of(BinaryKind::Add, row, sum)?;
+        }
+        let normal = self.layer_norm(sum, b)?;
+        if b >= 128 { self.binary_of(BinaryKind::Add, normal, sum).map(drop) } else { Some(()) }
+    }
+
+    /// A layer of a decoder: rotary embedding, a cache, a feed-forward with a gate, and norms in front of both.
+    pub(super) fn decoder_layer(&mut self, a: u8, b: u8, c: u8) -> Option<()> {
+        let x =
+            self.pick(a, |_, ty| ty.dtype == DType::F32 && ty.shape.rank() == 3 && ty.shape[2] == Dim::constant(4))?;
+        let weight = self.weight(b, &[4]);
+        let input = self.emit(RmsNorm { x, weight, eps: Real(0.01) })?;
+        let [q, k, v] = [b, b / 2, b / 4].map(|choice| self.linear_of(input, 4, choice));
+        let (q, k) = self.rotated([q?, k?], b)?;
+        // With heads of its own, as attention has them.
+        let context = self.attention_of([q, k, v?], 0, c & !0b11)?;
+        let projected = self.linear_of(context, 4, b)?;
+        let sum = self.binary_of(BinaryKind::Add, x, projected)?;
+        let weight = self.weight(c, &[4]);
+        let normal = self.emit(RmsNorm { x: sum, weight, eps: Real(0.01) })?;
+        let (gate, up) = (self.linear_of(normal, 6, b / 8)?, self.linear_of(normal, 6, b / 8)?);
+        let active = match b % 3 {
+            0 => self.unary_of(UnaryKind::Silu, gate)?,
+            1 => self.emit(Gelu { x: gate, form: GeluForm::Tanh })?,
+            _ => self.unary_of(UnaryKind::Relu, gate)?,
+        };
+        let gated = self.binary_of(BinaryKind::Mul, active, up)?;
+        let narrow = self.linear_of(gated, 4, b / 16)?;
+        self.binary_of(BinaryKind::Add, narrow, sum).map(drop)
     }
 
     /// A layer of a transformer encoder, with the sum before or after the norm.

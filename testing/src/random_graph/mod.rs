@@ -60,7 +60,7 @@ impl Growing {
 
     fn grow(&mut self, [kind, a, b, c]: Choice) {
         // A choice that no value fits is left out.
-        let _: Option<()> = match kind % 21 {
+        let _: Option<()> = match kind % 23 {
             0 => self.unary(a, b),
             1 | 2 => self.binary(a, b, c),
             3 => self.integers(a, b, c),
@@ -80,6 +80,8 @@ impl Growing {
             17 => self.embedding(a, b),
             18 => self.attention(a, b, c),
             19 => self.rotary(a, b),
+            20 => self.embeddings(a, b),
+            21 => self.decoder_layer(a, b, c),
             _ => self.layer(a, b),
         };
     }
