@@ -98,8 +98,8 @@ pub(super) struct Arguments {
     /// files of the current folder in this way
     #[arg(long)]
     force: bool,
-    /// Print how many operators of each kind planish found, and each place where a fusion rule almost matched, with
-    /// the condition that failed
+    /// Print how many operators of each kind planish found, each place where a fusion rule almost matched, with the
+    /// condition that failed, and for targets ort and ort-cuda the form of each attention whose sizes are fixed
     #[arg(long)]
     explain_fusion: bool,
     /// Print the graph to standard error after each run of a pass (`planish passes` lists the passes)

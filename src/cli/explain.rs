@@ -16,6 +16,9 @@ pub(super) struct Explained<'a> {
     missed: BTreeMap<&'a str, usize>,
     matches: Vec<Matched<'a>>,
     misses: Vec<Missed<'a>>,
+    /// The form of each attention whose sizes are fixed, and why it was chosen.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attentions: BTreeMap<&'a str, &'a str>,
 }
 
 #[derive(Serialize)]
@@ -50,6 +53,7 @@ impl<'a> Explained<'a> {
             misses: missed
                 .map(|m| Missed { rule: m.rule, at: &m.at, origin: m.origin.to_string(), reason: &m.reason })
                 .collect(),
+            attentions: found.attentions.iter().map(|(at, choice)| (at.as_str(), choice.as_str())).collect(),
         }
     }
 }
@@ -69,6 +73,9 @@ impl fmt::Display for Explained<'_> {
         writeln!(f, "{}: {counts}", self.part)?;
         for Missed { rule, at, origin, reason } in &self.misses {
             writeln!(f, "  not {rule} at `{at}` ({origin}): {reason}")?;
+        }
+        for (at, choice) in &self.attentions {
+            writeln!(f, "  attention of fixed sizes at `{at}`: {choice}")?;
         }
         Ok(())
     }

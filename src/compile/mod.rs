@@ -226,7 +226,10 @@ pub fn lower(
             match note {
                 Note::Halved(report) => precision = Some(report.clone()),
                 Note::Vocabulary(padding) => vocabulary = Some(describe::vocabulary(*padding)),
-                Note::Missed(_) | Note::Features(_) | Note::Attention { .. } => {}
+                Note::Attention { at, choice } => {
+                    explanation.iter_mut().for_each(|found| found.attentions.push((at.clone(), choice.clone())));
+                }
+                Note::Missed(_) | Note::Features(_) => {}
             }
         }
         Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, quantization, vocabulary })

@@ -16,7 +16,7 @@ pub const CHUNK_ATTENTION: Pass = Pass {
     summary: "Computes attention for some queries after others where the scores of all would take more than 256 MiB. A chunk \
               of causal attention leaves out the keys behind its last query. The pass runs for targets ort and ort-cuda, \
               where --shapes fixes all sizes. The sizes of other graphs are known to a run only.",
-    numerics: "none: each query has the same scores.",
+    numerics: "none, but for a query whose keys the mask all leaves out: it attends to all keys of its chunk alike.",
     example: Example {
         target: &ORT,
         fusion: true,
@@ -25,25 +25,37 @@ pub const CHUNK_ATTENTION: Pass = Pass {
             %y = attention(%q, %q, %q) {heads = 1, scale = 1} : f32[1, 9000, 2]
             output y = %y",
         after: "
-            output y = %y",
+            input %q: f32[1, 9000, 2]
+            %y/reshape = reshape(%q) {shape = [1, 9000, 1, 2]} : f32[1, 9000, 1, 2]
+            %y/transpose = transpose(%y/reshape) {perm = [0, 2, 1, 3]} : f32[1, 1, 9000, 2]
+            %y/reshape_1 = reshape(%q) {shape = [1, 9000, 1, 2]} : f32[1, 9000, 1, 2]
+            %y/transpose_1 = transpose(%y/reshape_1) {perm = [0, 2, 1, 3]} : f32[1, 1, 9000, 2]
+            %y/slice = slice(%q) {axis = 1, start = 0, end = 7456} : f32[1, 7456, 2]
+            %y/attention = attention(%y/slice, %y/transpose, %y/transpose_1) {heads = 1, scale = 1} : f32[1, 7456, 2]
+            %y/slice_1 = slice(%q) {axis = 1, start = 7456, end = 9000} : f32[1, 1544, 2]
+            %y/attention_1 = attention(%y/slice_1, %y/transpose, %y/transpose_1) {heads = 1, scale = 1} : f32[1, 1544, 2]
+            %y/concat = concat([%y/attention, %y/attention_1]) {axis = 1} : f32[1, 9000, 2]
+            output y = %y/concat",
     },
     run,
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let mut notes = Vec::new();
-    // Quantized scores are found by the attention that they are of.
-    let (true, Some(most), None) = (options.fusion, options.target.most_scores, &options.quantization) else {
-        return Ok(Outcome::default());
-    };
+    let (true, Some(most)) = (options.fusion, options.target.most_scores) else { return Ok(Outcome::default()) };
+    // The plan of a quantization names the attention whose products may be of codes.
+    let planned = options.quantization.as_ref().map_or(&[][..], |quantization| &quantization.plan.attention);
     let changed = graph.rewrite(|graph, node| {
         let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         let like = graph.node(node).outputs[0];
+        let name = &graph.value(like).name;
+        if planned.iter().any(|planned| planned.attention == *name) {
+            return Ok(Step::Keep);
+        }
         let Some(sizes) = sizes(graph, &attention) else { return Ok(Step::Keep) };
         let kernels = AttentionKernels { largest_head: 0, split_rows: 0, blocks: 1, scores: most, float_scores: most };
         let choice = choose_attention(&sizes, DType::F32, &kernels);
-        let value = graph.value(like);
-        notes.push(Note::Attention { at: value.name.clone(), choice: choice.to_string() });
+        notes.push(Note::Attention { at: name.clone(), choice: choice.to_string() });
         match choice.form {
             Chosen::Chunked { queries } => {
                 let mut l = Builder::at(graph, like);
@@ -91,12 +103,16 @@ fn chunked(
     let k = super::attention::cached(l, attention.k, attention.past_key, kv_heads)?;
     let v = super::attention::cached(l, attention.v, attention.past_value, kv_heads)?;
     let behind = sizes.keys.saturating_sub(sizes.queries);
+    let shape = attention.bias.map(|bias| l.graph.ty(bias).shape.to_vec()).unwrap_or_default();
     let mut parts = Vec::new();
     for first in (0..sizes.queries).step_by(queries) {
         let last = sizes.queries.min(first + queries);
         // Causal queries are at the positions of the last keys.
         let keys = if attention.causal.0 { behind + last } else { sizes.keys };
         let mut part = |x: ValueId, axis: usize, start: usize, end: usize| {
+            if start == 0 && l.graph.ty(x).shape[axis] == dim(end) {
+                return Ok(x);
+            }
             l.emit(Slice { x, axis, start: dim(start), end: dim(end) })
         };
         let q = part(attention.q, 1, first, last)?;
@@ -104,11 +120,11 @@ fn chunked(
         let mask = attention.mask.map(|mask| part(mask, 1, 0, keys)).transpose()?;
         let bias = match attention.bias {
             Some(bias) => {
-                let rank = l.graph.ty(bias).shape.rank();
                 let mut bias = bias;
+                // What broadcasts stays.
                 for (from_end, start, end) in [(1, 0, keys), (2, first, last)] {
-                    if rank >= from_end && l.graph.ty(bias).shape[rank - from_end] != Dim::constant(1) {
-                        bias = l.emit(Slice { x: bias, axis: rank - from_end, start: dim(start), end: dim(end) })?;
+                    if shape.len() >= from_end && shape[shape.len() - from_end] != Dim::constant(1) {
+                        bias = part(bias, shape.len() - from_end, start, end)?;
                     }
                 }
                 Some(bias)

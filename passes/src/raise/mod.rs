@@ -92,13 +92,16 @@ pub struct Explanation {
     pub matches: Vec<Match>,
     /// Where it came near.
     pub misses: Vec<Miss>,
+    /// The attention whose sizes are fixed, by the names of their results, and the form that `chunk-attention` chose, with
+    /// the reason.
+    pub attentions: Vec<(String, String)>,
 }
 
 /// What raising found in a graph that has been raised; `stages` are the passes that ran, with
 /// [`Options::explain`](crate::Options::explain).
 #[must_use]
 pub fn explain(graph: &Graph, stages: &[Stage]) -> Explanation {
-    Explanation { matches: matches(graph), misses: ends(last_notes(stages)) }
+    Explanation { matches: matches(graph), misses: ends(last_notes(stages)), attentions: Vec::new() }
 }
 
 /// Applies a rule everywhere; returns how often it matched and where it came near.
