@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     /// every artifact takes if that is shorter]
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seq: Vec<u32>,
-    /// The runtimes: ort, ort-cuda, trt, reference [default: trt for an artifact with engines, else the runtime of its
+    /// The runtimes: ort, ort-cuda, trt, cuda, cuda-baseline, cuda-emulator, reference [default: trt for an artifact with engines, else the runtime of its
     /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,

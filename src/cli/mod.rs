@@ -98,7 +98,8 @@ impl RuntimeArguments {
 /// Which runtime an artifact runs on.
 #[derive(clap::Args)]
 struct RunOn {
-    /// The runtime that runs the artifact: ort, ort-cuda, trt, reference [default: the one that it was compiled for]. An
+    /// The runtime that runs the artifact: ort, ort-cuda, trt, cuda, cuda-baseline,
+    /// cuda-emulator, reference [default: the one that it was compiled for]. An
     /// artifact of target trt runs on ort if it was compiled with --keep-onnx
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
     name: Option<MakeRuntime>,
