@@ -40,6 +40,14 @@ pub(crate) fn devices(runtime: &'static str, otherwise: &str) -> Result<Vec<Gpu>
     }
 }
 
+/// The version of CUDA that the driver has, which is there.
+pub(crate) fn version() -> (i32, i32) {
+    let mut version = 0;
+    // SAFETY: the driver is loaded; it writes a number.
+    let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    (version / 1000, version % 1000 / 10)
+}
+
 fn device(index: i32) -> Result<Gpu, DriverError> {
     let device = result::device::get(index)?;
     let attribute = |attribute| {

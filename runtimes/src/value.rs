@@ -72,7 +72,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => Some(tensor.clone()),
             Kept::Ort(value) => value.to_tensor(),
-            Kept::Cuda(value) => value.to_tensor(),
+            Kept::Cuda(value) => value.to_tensor().ok(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.to_tensor(),
         }

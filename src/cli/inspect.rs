@@ -66,7 +66,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     if arguments.explain_attention && !opened.is_native {
         bail!(
-            "--explain-attention takes an artifact for target cuda; other runtimes choose the forms of attention themselves"
+            "--explain-attention takes an artifact for target cuda; for targets ort and ort-cuda, compile --explain-fusion says what \
+             becomes of attention of fixed sizes"
         );
     }
     if plans {

@@ -24,7 +24,9 @@ pub(super) struct Arguments {
 /// A runtime with kernels of its own.
 fn native(name: &str) -> Result<Cuda, String> {
     let found = Cuda::ALL.into_iter().find(|runtime| runtime.name() == name);
-    found.ok_or_else(|| format!("`{name}` has no kernels of planish; {} have", Cuda::ALL.map(|r| r.name()).join(", ")))
+    found.ok_or_else(|| {
+        format!("`{name}` is no runtime with kernels of planish; those are {}", Cuda::ALL.map(|r| r.name()).join(", "))
+    })
 }
 
 #[derive(Serialize)]

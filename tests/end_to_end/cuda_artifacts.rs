@@ -221,7 +221,7 @@ fn without_a_gpu_the_native_runtimes_say_what_to_do() {
     planish(["verify", text(&out)]).exits(4, &["the runtime `cuda` is unavailable"]);
     planish_compile(&golden("bert"), &folder.path().join("verified"), &["--target", "cuda", "--verify"])
         .exits(4, &["the runtime `cuda` is unavailable"]);
-    planish(["runtimes", "--test-kernels", "ort"]).exits(2, &["`ort` has no kernels of planish"]);
+    planish(["runtimes", "--test-kernels", "ort"]).exits(2, &["`ort` is no runtime with kernels of planish"]);
 }
 
 #[test]

@@ -199,12 +199,17 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          input %q: FLOAT[b, s, 512]
          input %mask: bool[b, s]
          input %bias: FLOAT[1, 8, s, s]
+         input %table: FLOAT[32128, 512]
          input %w: FLOAT[512]
+         input %k: i64[b, s]
+         %p = cumsum(%k) {axis = 1} : i64[b, s]
+         %e = embedding(%table, %p) : FLOAT[b, s, 512]
          %n = rms_norm(%x, %w) {eps = 1e-6} : FLOAT[b, s, 512]
          %a = attention(%q, %n, %n, mask: %mask, bias: %bias) {heads = 8, scale = 1} : FLOAT[b, s, 512]
          %s = softmax(%a) : FLOAT[b, s, 512]
          %m = reduce_mean(%s) {axes = [1], keep = false} : FLOAT[b, 512]
          output a = %a
+         output e = %e
          output m = %m",
         &[&[("b", 8), ("s", 512)]],
     ),
@@ -217,6 +222,10 @@ mod tests {
     #[test]
     fn every_file_of_kernels_is_compiled() {
         let sources = sources().unwrap();
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda/kernels");
+        for name in planish_testing::names(&folder).iter().filter_map(|name| name.strip_suffix(".cu")) {
+            assert!(source::FILES.iter().any(|file| file.name == name), "{name}.cu is not in the list of files");
+        }
         for file in source::FILES {
             assert!(sources.iter().any(|source| source.file == *file), "no program has a kernel of {}.cu", file.name);
         }

@@ -138,7 +138,7 @@ pub(crate) struct Matrix<A> {
     pub(crate) transposed: bool,
 }
 
-/// `d = epilogue(alpha * a * b + bias) + beta * c`, for each matrix of a batch: `a` is [m, k], `b` [k, n], `c` and `d` [m, n].
+/// `d = epilogue(alpha * a * b + c + bias)`, for each matrix of a batch: `a` is [m, k], `b` [k, n], `c` and `d` [m, n].
 /// Sums are in float32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Product<A = u64> {
@@ -148,7 +148,7 @@ pub(crate) struct Product<A = u64> {
     pub(crate) batch: usize,
     pub(crate) a: Matrix<A>,
     pub(crate) b: Matrix<A>,
-    /// Added to the result, where it is there; of the type and with the layout of `d`.
+    /// A summand where it is there; of the type and with the layout of `d`. Only without an epilogue.
     pub(crate) c: Option<A>,
     pub(crate) d: Matrix<A>,
     pub(crate) alpha: f32,
@@ -166,7 +166,7 @@ pub(crate) struct Product<A = u64> {
 pub(crate) enum Epilogue {
     None,
     Relu,
-    /// The tanh form of GELU, as cublasLt has it. Never with `c`.
+    /// The tanh form of GELU, as cublasLt has it.
     GeluTanh,
 }
 

@@ -21,7 +21,7 @@ mod source;
 mod tensor;
 mod weights;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use planish_ir::DType;
 
@@ -37,6 +37,27 @@ pub use catalog::{CompileError, KernelReport, compile_kernels};
 pub use check::{KernelCheck, check_kernels};
 pub use plan::{PlannedBuffer, RunPlan, plan_nodes, plan_run};
 pub(crate) use tensor::DeviceTensor;
+
+/// A device that all sessions of the process share while there are any: what one session gives, another one takes, and the
+/// work of both is done in the order in which it was given.
+struct SharedDevice(Mutex<Option<Weak<dyn Device>>>);
+
+impl SharedDevice {
+    const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// The device, made if there is none.
+    fn get(&self, make: impl FnOnce() -> Result<Arc<dyn Device>, Unavailable>) -> Result<Arc<dyn Device>, Unavailable> {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = shared.as_ref().and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let device = make()?;
+        *shared = Some(Arc::downgrade(&device));
+        Ok(device)
+    }
+}
 
 /// A native CUDA runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +85,11 @@ impl Cuda {
     fn device(self) -> Result<Arc<dyn Device>, Unavailable> {
         match self {
             Self::Fused | Self::Baseline => gpu::device(self.name()),
-            Self::Emulator => Ok(Arc::new(emulator::Emulator::new(self.compiler()?))),
+            Self::Emulator => {
+                static EMULATOR: SharedDevice = SharedDevice::new();
+                let compiler = self.compiler()?;
+                EMULATOR.get(|| Ok(Arc::new(emulator::Emulator::new(compiler))))
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use planish_ir::{Bindings, Graph, Op, Type, ValueId};
 
 use super::memory::{self, Interval, MemoryPlan};
-use super::program::{Caches, Program, Style, Target};
+use super::program::{Caches, MOST_BYTES, Program, Style, Target};
 
 /// A buffer of a run, and where it lies in the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,8 @@ pub fn plan_nodes(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String>
             let shape =
                 ty.shape.evaluate(bindings).ok_or_else(|| format!("the size of `{name}`, {ty}, is not known"))?;
             let bytes = shape.iter().try_fold(ty.dtype.size(), |n, size| n.checked_mul(*size));
-            let bytes = bytes.ok_or_else(|| format!("the size of `{name}`, {ty}, overflows"))?;
+            let bytes = bytes.filter(|bytes| *bytes <= MOST_BYTES / 4096);
+            let bytes = bytes.ok_or_else(|| format!("`{name}`, {ty}, is too large"))?;
             buffers.insert(output, intervals.len());
             names.push(name.clone());
             intervals.push(Interval { bytes, first: at, last: at });
@@ -110,6 +111,9 @@ pub fn plan_nodes(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String>
         if let Some(&buffer) = buffers.get(&output.value) {
             intervals[buffer].last = nodes.len().saturating_sub(1);
         }
+    }
+    if intervals.iter().map(|interval| interval.bytes).sum::<usize>() > MOST_BYTES {
+        return Err("the results of all nodes are too large together".to_owned());
     }
     let plan = memory::plan(&intervals);
     Ok(RunPlan::new(names, &intervals, &plan, nodes.len(), Vec::new()))

@@ -155,13 +155,21 @@ impl GraphSession {
 
     /// The program for inputs, whose caches get room for more keys with a `reserve`.
     fn prepared(&mut self, inputs: &[&DeviceTensor], reserve: bool) -> Result<Rc<Prepared>, String> {
-        let room = |tensor: &&DeviceTensor| {
+        let room = |(at, tensor): (usize, &&DeviceTensor)| {
             let cache = tensor.cache.as_ref()?;
-            Some(Room { capacity: cache.capacity, free: cache.is_free_behind(tensor.shape[2]) })
+            // Of a value that is given twice, one is continued.
+            let before = inputs[..at].iter().filter_map(|other| other.cache.as_ref());
+            let twice = before.into_iter().any(|other| Arc::ptr_eq(&other.filled, &cache.filled));
+            Some(Room { capacity: cache.capacity, free: !twice && cache.is_free_behind(tensor.shape[2]) })
         };
-        let longest = inputs.iter().flat_map(|tensor| &tensor.shape).max().copied().unwrap_or(0);
+        let tokens = |tensor: &&DeviceTensor| match tensor.shape[..] {
+            [_, _, keys, _] => keys,
+            [_, tokens, ..] => tokens,
+            _ => 0,
+        };
+        let longest = inputs.iter().map(tokens).max().unwrap_or(0);
         let reserve = if reserve { RESERVE.max(longest / 2) } else { 0 };
-        let caches = Caches { room: inputs.iter().map(room).collect(), reserve };
+        let caches = Caches { room: inputs.iter().enumerate().map(room).collect(), reserve };
         let shapes = (inputs.iter().map(|tensor| tensor.shape.clone()).collect(), caches);
         if let Some((_, prepared)) = self.programs.iter().find(|(other, _)| *other == shapes) {
             return Ok(prepared.clone());
@@ -365,8 +373,8 @@ impl Session for GraphSession {
         let outputs = outputs.and_then(|outputs| self.device.wait().map(|()| outputs));
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
-            Some(tensor) => Ok((name, tensor)),
-            None => Err(self.failed("run", format!("the output `{name}` cannot be read"))),
+            Ok(tensor) => Ok((name, tensor)),
+            Err(reason) => Err(self.failed("run", format!("the output `{name}` cannot be read: {reason}"))),
         };
         outputs.into_iter().map(tensor).collect()
     }
@@ -376,7 +384,7 @@ impl Session for GraphSession {
         let mut values = Vec::with_capacity(ordered.len());
         for value in ordered {
             values.push(match &value.0 {
-                Kept::Cuda(kept) => kept.clone(),
+                Kept::Cuda(kept) if Arc::ptr_eq(&kept.device, &self.device) => kept.clone(),
                 Kept::Tensor(tensor) => self.copies(&[tensor])?.remove(0),
                 _ => return Err(self.failed("bind inputs of", "a value of another runtime was given")),
             });

@@ -10,7 +10,7 @@ const COMMON: &str = include_str!("kernels/common.cuh");
 /// Reductions of rows.
 const ROWS: &str = include_str!("kernels/rows.cuh");
 /// What kernels of attention share.
-const SHARED: &str = include_str!("kernels/attention.cuh");
+const ATTENTION: &str = include_str!("kernels/attention.cuh");
 
 /// A file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,16 +35,16 @@ macro_rules! files {
 }
 
 files! {
-    DECODE = "decode", [ROWS, SHARED];
+    DECODE = "decode", [ROWS, ATTENTION];
     ELEMENTWISE = "elementwise", [];
-    FLASH = "flash", [ROWS, SHARED];
-    FLASH_FLOAT = "flash_float", [ROWS, SHARED];
+    FLASH = "flash", [ROWS, ATTENTION];
+    FLASH_FLOAT = "flash_float", [ROWS, ATTENTION];
     GATHER = "gather", [];
     NORM = "norm", [ROWS];
     REDUCE = "reduce", [ROWS];
     ROTARY = "rotary", [];
     SCAN = "scan", [];
-    SCORES = "scores", [ROWS, SHARED];
+    SCORES = "scores", [ROWS, ATTENTION];
     SOFTMAX = "softmax", [ROWS];
 }
 
@@ -138,6 +138,6 @@ pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
 
 /// Whether a model spends its time in a kernel.
 pub(crate) fn is_hot(source: &Source) -> bool {
-    [DECODE, FLASH, NORM, SOFTMAX, SCORES, ROTARY].contains(&source.file)
+    [DECODE, FLASH, FLASH_FLOAT, NORM, REDUCE, SOFTMAX, SCORES, ROTARY].contains(&source.file)
         || source.file == ELEMENTWISE && source.kernel != "elementwise_strided"
 }

@@ -84,13 +84,16 @@ impl DeviceTensor {
     /// A copy in the host's memory, when all work that was given is done.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, String> {
         let (count, bytes, step) = self.pieces();
-        let mut out = vec![0; count * bytes];
-        if bytes > 0 {
-            for (at, piece) in out.chunks_exact_mut(bytes).enumerate() {
-                self.device.download(self.memory.address() + (at * step) as u64, piece)?;
+        // One copy of all memory takes less time than a copy of each piece.
+        let mut all = vec![0; if bytes > 0 { (count - 1) * step + bytes } else { 0 }];
+        self.device.download(self.memory.address(), &mut all)?;
+        if step > bytes {
+            for at in 1..count {
+                all.copy_within(at * step..at * step + bytes, at * bytes);
             }
+            all.truncate(count * bytes);
         }
-        Ok(out)
+        Ok(all)
     }
 
     /// Copies elements from the host's memory.
@@ -103,8 +106,9 @@ impl DeviceTensor {
     }
 
     /// As [`Self::to_bytes`], as a tensor.
-    pub(crate) fn to_tensor(&self) -> Option<Tensor> {
-        Tensor::from_bytes(self.dtype, self.shape.clone(), &self.to_bytes().ok()?)
+    pub(crate) fn to_tensor(&self) -> Result<Tensor, String> {
+        let tensor = Tensor::from_bytes(self.dtype, self.shape.clone(), &self.to_bytes()?);
+        tensor.ok_or_else(|| format!("there are no tensors of {}", self.dtype))
     }
 
     /// Some of the outermost slices; `None` where there is no such slice or no memory.
@@ -123,7 +127,9 @@ impl DeviceTensor {
             self.device.copy(to, from, slice).ok()?;
         }
         let shape = [&[rows.len()], sizes].concat();
-        let cache = self.cache.as_ref().map(|cache| Cache::new(cache.capacity, self.shape[2]));
+        // What has no bytes has no room either.
+        let cache = self.cache.as_ref().filter(|_| slice > 0);
+        let cache = cache.map(|cache| Cache::new(cache.capacity, self.shape[2]));
         Some(Self { device: self.device.clone(), dtype: self.dtype, shape, memory, cache })
     }
 }

@@ -110,6 +110,21 @@ pub(super) fn cases() -> Vec<Case> {
     }
     // Long enough that float32 does not store its scores either.
     cases.push(Form { batch: 1, heads: 1, kv_heads: 1, queries: 4200, ..PLAIN }.case(8));
+    // Keys that are a part of a longer sequence, and a past that is a part of an input or of two results.
+    let parts = "
+        input %x: f16[2, t, 8]
+        input %past: f16[2, 2, p, 4]
+        %k = slice(%x) {axis = 1, start = 2, end = 9} : f16[2, 7, 8]
+        %some = slice(%past) {axis = 2, start = 0, end = 3} : f16[2, 2, 3, 4]
+        %y, %a, %b = attention(%k, %k, %k, past_key: %past, past_value: %past) {heads = 2, scale = 0.5, causal = true, present = true} : f16[2, 7, 8], f16[2, 2, p + 7, 4], f16[2, 2, p + 7, 4]
+        %z, %c, %d = attention(%k, %k, %y, past_key: %some, past_value: %some) {heads = 2, scale = 0.5, causal = true, present = true} : f16[2, 7, 8], f16[2, 2, 10, 4], f16[2, 2, 10, 4]
+        output y = %y
+        output z = %z
+        output a = %a
+        output b = %b
+        output c = %c
+        output d = %d";
+    cases.push(Case::new("attention to parts of sequences", parts, &[("t", 12), ("p", 5)], 16));
     // Few queries, whose keys are shared among blocks.
     for (dtype, size) in [("f32", 8), ("f16", 64), ("bf16", 80), ("f16", 7)] {
         let causal = "causal = true, ";

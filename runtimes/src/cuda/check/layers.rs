@@ -22,6 +22,22 @@ pub(super) fn cases() -> Vec<Case> {
              %j = linear(%q, %w) : {dtype}[b, s, 40]
              %u, %v = split(%d) {{axis = 2, sizes = [20, 20]}} : {dtype}[b, s, 20], {dtype}[b, s, 20]
              %k = gated(%u, %v) {{activation = silu}} : {dtype}[b, s, 20]
+             %l = fused_linear(%x, %w, bias: %c, residual: %d) {{activation = none}} : {dtype}[b, s, 40]
+             %both = concat([%d, %a]) {{axis = 2}} : {dtype}[b, s, 80]
+             %left, %right = split(%both) {{axis = 2, sizes = [40, 40]}} : {dtype}[b, s, 40], {dtype}[b, s, 40]
+             %m = fused_linear(%x, %w, bias: %c, residual: %right) {{activation = none}} : {dtype}[b, s, 40]
+             %first = slice(%x) {{axis = 1, start = 0, end = 1}} : {dtype}[b, 1, 24]
+             %row = reshape(%first) {{shape = [b, 24]}} : {dtype}[b, 24]
+             %one = slice(%row) {{axis = 0, start = 0, end = 1}} : {dtype}[1, 24]
+             %many = expand(%one) {{shape = [5, 24]}} : {dtype}[5, 24]
+             %n = linear(%many, %w, bias: %c) : {dtype}[5, 40]
+             %none = slice(%x) {{axis = 2, start = 0, end = 0}} : {dtype}[b, s, 0]
+             %empty = slice(%w) {{axis = 1, start = 0, end = 0}} : {dtype}[40, 0]
+             %o = linear(%none, %empty, bias: %c) : {dtype}[b, s, 40]
+             output l = %l
+             output m = %m
+             output n = %n
+             output o = %o
              output e = %e
              output f = %f
              output g = %g

@@ -82,7 +82,8 @@ pub(super) fn graph(statements: &str) -> Result<Graph, String> {
 /// A session of a graph, whose memory is filled before runs.
 pub(super) fn session(graph: &Graph, device: &Arc<dyn Device>, style: Style) -> Result<GraphSession, RuntimeError> {
     let target = Target::of(style, device.as_ref());
-    let mut session = GraphSession::load("cuda", graph.name.clone(), graph.clone(), device.clone(), target, false)?;
+    let mut session =
+        GraphSession::load("the check of kernels", graph.name.clone(), graph.clone(), device.clone(), target, false)?;
     session.fill = true;
     Ok(session)
 }

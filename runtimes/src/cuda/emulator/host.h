@@ -151,12 +151,21 @@ inline void launch(const char* name, void (*kernel)(Parameters...), const unsign
     run_grid(name, call, reinterpret_cast<void*>(kernel), grid, block, shared_bytes, args);
 }
 
+// The number of a kernel's parameters, and the bytes of each.
+template <typename... Parameters> inline const unsigned* parameters(void (*)(Parameters...)) {
+    static const unsigned all[] = {unsigned(sizeof...(Parameters)), unsigned(sizeof(Parameters))...};
+    return all;
+}
+
 } // namespace emulator
 
 #define EXPORT(kernel)                                                                                              \
     extern "C" __attribute__((visibility("default"))) void launch_##kernel(                                         \
         const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, void** args) {                      \
         emulator::launch(#kernel, kernel, grid, block, shared_bytes, args);                                         \
+    }                                                                                                               \
+    extern "C" __attribute__((visibility("default"))) const unsigned* parameters_##kernel() {                       \
+        return emulator::parameters(kernel);                                                                        \
     }
 
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }

@@ -39,15 +39,38 @@ struct Kernels {
     all: Vec<Kernel>,
 }
 
+/// The function that returns the number of a kernel's parameters, and the bytes of each.
+type Parameters = unsafe extern "C" fn() -> *const u32;
+
 #[derive(Clone)]
 struct Kernel {
+    name: &'static str,
     launch: Launch,
+    /// The bytes of each parameter.
+    parameters: Vec<usize>,
     _library: Arc<Library>,
 }
 
 impl Emulator {
     pub(crate) fn new(compiler: Compiler) -> Self {
         Self { compiler, kernels: Mutex::default() }
+    }
+}
+
+impl Kernel {
+    /// Whether arguments are as many as the parameters, and as large.
+    fn check(&self, arguments: &[&[u64]]) -> Result<(), String> {
+        let (given, wanted) = (arguments.len(), self.parameters.len());
+        if given != wanted {
+            return Err(format!("the kernel {} takes {wanted} arguments and was given {given}", self.name));
+        }
+        for (at, (argument, bytes)) in arguments.iter().zip(&self.parameters).enumerate() {
+            if argument.len() != bytes.div_ceil(size_of::<u64>()) {
+                let given = size_of_val(*argument);
+                return Err(format!("argument {at} of the kernel {} has {given} bytes, not {bytes}", self.name));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -136,7 +159,15 @@ impl Device for Emulator {
             let name = format!("launch_{}\0", source.kernel);
             // SAFETY: the macro EXPORT of the header gives the function this type.
             let launch = unsafe { library.get::<Launch>(name.as_bytes()) }.map_err(|e| e.to_string())?;
-            let kernel = Kernel { launch: *launch, _library: Arc::new(library) };
+            let name = format!("parameters_{}\0", source.kernel);
+            // SAFETY: as above.
+            let parameters = unsafe { library.get::<Parameters>(name.as_bytes()) }.map_err(|e| e.to_string())?;
+            // SAFETY: it is the number of numbers behind it, then these, which are static.
+            let parameters = unsafe {
+                let start = parameters();
+                (0..*start as usize).map(|at| *start.add(1 + at) as usize).collect()
+            };
+            let kernel = Kernel { name: source.kernel, launch: *launch, parameters, _library: Arc::new(library) };
             let id = kernels.all.len();
             kernels.all.push(kernel);
             kernels.by_source.insert(source.clone(), id);
@@ -148,6 +179,7 @@ impl Device for Emulator {
         let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let kernel = kernels.all.get(kernel.0).cloned().ok_or("there is no such kernel")?;
         drop(kernels);
+        kernel.check(arguments)?;
         let pointers: Vec<*const c_void> = arguments.iter().map(|argument| argument.as_ptr().cast()).collect();
         let threads = [grid.threads, 1, 1];
         // SAFETY: the arguments are those of the kernel, and addresses among them are of this device.

@@ -50,7 +50,7 @@ pub(super) fn multiply(product: &Product) -> Result<(), String> {
     let (a, b) = (&product.a, &product.b);
     check(a, m, k)?;
     check(b, k, n)?;
-    if product.epilogue == Epilogue::GeluTanh && product.c.is_some() {
+    if product.epilogue != Epilogue::None && product.c.is_some() {
         return Err("an activation and a residual in one product".to_owned());
     }
     for batch in 0..product.batch {

@@ -16,6 +16,7 @@ use cudarc::driver::{
 };
 use rayon::prelude::*;
 
+use super::SharedDevice;
 use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
 use super::source::Source;
 use crate::{Description, Unavailable, driver};
@@ -32,14 +33,17 @@ const SHARED: u32 = 48 << 10;
 /// # Errors
 /// When a library or a GPU is missing.
 pub(super) fn device(runtime: &'static str) -> Result<Arc<dyn Device>, Unavailable> {
+    static GPU: SharedDevice = SharedDevice::new();
     check(runtime)?;
-    let gpu = Gpu::new().map_err(|reason| Unavailable {
-        runtime,
-        reason,
-        looked: Vec::new(),
-        remedy: "see whether `nvidia-smi` lists the GPU, and whether it has free memory".to_owned(),
-    })?;
-    Ok(Arc::new(gpu))
+    GPU.get(|| {
+        let gpu = Gpu::new().map_err(|reason| Unavailable {
+            runtime,
+            reason,
+            looked: Vec::new(),
+            remedy: "see whether `nvidia-smi` lists the GPU, and whether it has free memory".to_owned(),
+        })?;
+        Ok(Arc::new(gpu))
+    })
 }
 
 /// Whether the driver, a GPU, NVRTC and cublasLt are here.
@@ -58,7 +62,19 @@ pub(super) fn check(runtime: &'static str) -> Result<Description, Unavailable> {
     }
     let location = libraries::load(runtime)?;
     let (major, minor) = nvrtc::version();
+    if let Some(reason) = too_old(driver::version(), major) {
+        let remedy = format!("install a newer driver; {OTHERWISE}");
+        return Err(Unavailable { runtime, reason, looked: Vec::new(), remedy });
+    }
     Ok(Description { product: "planish", version: format!("CUDA {major}.{minor} on {}", gpu.name), location })
+}
+
+/// Why a driver, by the version of CUDA that it has, cannot run what NVRTC of a major version compiles.
+fn too_old((major, minor): (i32, i32), nvrtc: i32) -> Option<String> {
+    if (major, minor) < (12, 8) {
+        return Some(format!("the driver has CUDA {major}.{minor}, and the runtime needs 12.8 or newer"));
+    }
+    (major < nvrtc).then(|| format!("the driver has CUDA {major}.{minor}, and NVRTC compiles for CUDA {nvrtc}"))
 }
 
 /// Loads NVRTC, which needs no GPU.
@@ -170,7 +186,7 @@ impl Device for Gpu {
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
         // SAFETY: the elements are bytes, of which each is valid. CUDA has no memory of 0 bytes.
         let memory = unsafe { self.stream.alloc::<u8>(bytes.max(1)) };
-        let memory = memory.map_err(|e| format!("{bytes} bytes of memory of {} are not to be had: {e}", self.name))?;
+        let memory = memory.map_err(|e| format!("{} has no {bytes} bytes of free memory: {e}", self.name))?;
         let (address, in_order) = memory.device_ptr(&self.stream);
         drop(in_order);
         Ok(Arc::new(GpuMemory { memory, address, bytes }))
@@ -224,6 +240,7 @@ impl Device for Gpu {
     }
 
     fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {
+        self.bind()?;
         let mut kernels = locked(&self.kernels);
         let kernel = kernels.all.get_mut(kernel.0).ok_or("there is no such kernel")?;
         if grid.shared > kernel.shared {
@@ -234,7 +251,6 @@ impl Device for Gpu {
         }
         let mut parameters: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.as_ptr().cast_mut().cast()).collect();
-        self.bind()?;
         // SAFETY: the arguments are those of the kernel, which reads them before the call returns; addresses among them are of
         // this device.
         let launched = unsafe {
@@ -299,5 +315,18 @@ impl Event for Point {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_drivers_are_unavailable() {
+        assert_eq!(too_old((13, 0), 13), None);
+        assert_eq!(too_old((12, 9), 12), None);
+        assert!(too_old((12, 6), 12).is_some_and(|reason| reason.contains("needs 12.8")));
+        assert!(too_old((12, 9), 13).is_some_and(|reason| reason.contains("NVRTC compiles for CUDA 13")));
     }
 }

@@ -51,7 +51,8 @@ pub(super) fn compile(source: &Source, architecture: &str) -> Result<Compiled, S
     let named = |what: &str, log: &str| format!("the kernel {} {what} for {architecture}: {log}", source.kernel);
     let text = CString::new(source.text()).map_err(|e| e.to_string())?;
     let name = CString::new(format!("{}.cu", source.file.name)).map_err(|e| e.to_string())?;
-    let program = result::create_program(&text, Some(&name)).map_err(|e| named("is not taken", &e.to_string()))?;
+    let program =
+        result::create_program(&text, Some(&name)).map_err(|e| named("cannot be given to NVRTC", &e.to_string()))?;
     let options = [
         format!("--gpu-architecture={architecture}"),
         "-std=c++17".to_owned(),
@@ -70,11 +71,11 @@ pub(super) fn compile(source: &Source, architecture: &str) -> Result<Compiled, S
         unsafe {
             sys::nvrtcGetCUBINSize(program, &raw mut bytes)
                 .result()
-                .map_err(|e| named("has no code", &e.to_string()))?;
+                .map_err(|e| named("gave no machine code", &e.to_string()))?;
             let mut cubin = vec![0u8; bytes];
             sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast())
                 .result()
-                .map_err(|e| named("has no code", &e.to_string()))?;
+                .map_err(|e| named("gave no machine code", &e.to_string()))?;
             Ok(cubin)
         }
     });

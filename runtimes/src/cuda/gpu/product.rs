@@ -16,6 +16,8 @@ use crate::cuda::device::{Epilogue, Matrix, Product};
 const WORKSPACE: usize = 32 << 20;
 /// The algorithms that are timed.
 const ALGORITHMS: usize = 8;
+/// The plans that are kept.
+const PLANS: usize = 4096;
 /// How often each is run to be timed, after one run that is not.
 const RUNS: usize = 3;
 
@@ -23,7 +25,7 @@ const RUNS: usize = 3;
 pub(super) struct Products {
     handle: lt::cublasLtHandle_t,
     /// Owned here: the address is in `workspace`.
-    _memory: CudaSlice<u8>,
+    memory: CudaSlice<u8>,
     workspace: u64,
     plans: HashMap<Key, Plan>,
 }
@@ -37,7 +39,7 @@ struct Key {
     sizes: [usize; 4],
     operands: [(usize, usize, bool, u32); 3],
     c: Option<u32>,
-    bias: bool,
+    bias: Option<u32>,
     alpha: u32,
     epilogue: u8,
     types: (DType, DType),
@@ -55,7 +57,7 @@ impl Key {
             sizes: [product.m, product.n, product.k, product.batch],
             operands: [operand(&product.a), operand(&product.b), operand(&product.d)],
             c: product.c.map(alignment),
-            bias: product.bias.is_some(),
+            bias: product.bias.map(alignment),
             alpha: product.alpha.to_bits(),
             epilogue: product.epilogue as u8,
             types: (product.dtype, product.result),
@@ -107,21 +109,25 @@ fn attribute<T>(value: &T) -> (*const c_void, usize) {
 
 impl Products {
     pub(super) fn new(stream: &Arc<CudaStream>) -> Result<Self, String> {
-        let handle = result::create_handle().map_err(said)?;
         // SAFETY: the memory is scratch.
         let memory = unsafe { stream.alloc::<u8>(WORKSPACE) }.map_err(message)?;
+        let handle = result::create_handle().map_err(said)?;
         let (workspace, in_order) = memory.device_ptr(stream);
         drop(in_order);
-        Ok(Self { handle, _memory: memory, workspace, plans: HashMap::new() })
+        Ok(Self { handle, memory, workspace, plans: HashMap::new() })
     }
 
     pub(super) fn multiply(&mut self, product: &Product, stream: &Arc<CudaStream>) -> Result<(), String> {
         let key = Key::of(product);
         if !self.plans.contains_key(&key) {
+            // Sizes that differ from run to run do not fill the memory.
+            if self.plans.len() >= PLANS {
+                self.plans.clear();
+            }
             let plan = self.plan(product, stream)?;
             self.plans.insert(key, plan);
         }
-        let Some(plan) = self.plans.get(&key) else { return Ok(()) };
+        let plan = self.plans.get(&key).ok_or("a product has no plan")?;
         set_bias(plan.operation, product)?;
         self.run(plan.operation, &plan.layouts, &plan.algorithm, product, stream)
     }
@@ -363,6 +369,8 @@ fn set_bias(operation: lt::cublasLtMatmulDesc_t, product: &Product) -> Result<()
 impl Drop for Products {
     fn drop(&mut self) {
         self.plans.clear();
+        // Nothing can be done about an error.
+        let _ = self.memory.stream().context().bind_to_thread();
         // SAFETY: nothing uses the handle any more.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }

@@ -18,7 +18,7 @@ struct Tile {
 }
 
 impl Tile {
-    /// The tile that was measured to spill no registers. More queries for a block read keys less often, where there are
+    /// A tile whose kernel spills no registers (`make cuda-compile`). More queries for a block read keys less often, where there are
     /// enough blocks for the device.
     fn of(call: &Call<'_>, blocks: usize) -> Self {
         let sizes = call.sizes();
@@ -206,7 +206,8 @@ impl Builder<'_> {
         }
         let cache = self.cache(past, present, &new)?;
         let before = cache.shape[2] - new.shape[2];
-        if whole || new.strides[1] != new.shape[3] {
+        let is_even = new.shape[0] == 1 || new.strides[0] == new.shape[2] * new.strides[2];
+        if whole || !is_even || new.strides[1] != new.shape[3] {
             self.copy(&cache.slice(2, before, cache.shape[2]), &new)?;
         } else {
             let source = Source::new(ROTARY, "append")
@@ -241,15 +242,15 @@ impl Builder<'_> {
         present: Option<ValueId>,
         new: &View,
     ) -> Result<View, String> {
+        // A part of an input is no cache that new keys may go behind.
+        let input = past.and_then(|past| self.graph.inputs().iter().position(|input| *input == past));
         let past = past.map(|past| self.view(past)).transpose()?;
         let mut shape = new.shape.clone();
         shape[2] += past.as_ref().map_or(0, |past| past.shape[2]);
         let output = present.and_then(|present| self.output(present));
-        let input = past.as_ref().and_then(|past| match past.place {
-            Place { base: Base::Input(input), offset: 0 } => Some(input),
-            _ => None,
-        });
         let room = input.and_then(|input| self.caches.room.get(input).copied().flatten());
+        // Nor is one that another result continues.
+        let room = room.filter(|_| !self.is_continued(input));
         let cache = match (output, input, present) {
             (Some(output), Some(input), Some(present)) => {
                 let room = room.filter(|room| room.free && room.capacity >= shape[2]);
@@ -345,15 +346,22 @@ impl Builder<'_> {
     fn math(&mut self, call: &Call<'_>, chunk: usize) -> Result<(), String> {
         let sizes = call.sizes();
         let heads = sizes.kv_heads;
+        let (mut keys, mut values) = (call.keys.clone(), call.values.clone());
+        if sizes.batch > 1 && keys.strides[0] != sizes.kv_heads * keys.strides[1] {
+            (keys, values) = (self.without_gaps(keys)?, self.without_gaps(values)?);
+        }
         for first in (0..sizes.queries).step_by(chunk.max(1)) {
             let last = sizes.queries.min(first + chunk);
             let shape = vec![sizes.batch, sizes.heads, last - first, sizes.keys];
             let scores = self.temporary(DType::F32, shape.clone())?;
             #[allow(clippy::cast_possible_truncation, reason = "products scale in float32")]
             let scale = call.op.scale.0 as f32;
-            let q = self.grouped(call.q.slice(2, first, last), heads)?;
+            // Operands without gaps make one batch of all rows and heads.
+            let apart = |builder: &mut Self, x: View| if sizes.batch > 1 { builder.without_gaps(x) } else { Ok(x) };
+            let q = apart(self, call.q.slice(2, first, last))?;
+            let q = self.grouped(q, heads)?;
             let grouped_scores = self.grouped(scores.clone(), heads)?;
-            self.product(&grouped_scores, q, call.keys.transpose(&[0, 1, 3, 2]), scale)?;
+            self.product(&grouped_scores, q, keys.transpose(&[0, 1, 3, 2]), scale)?;
             let weights = self.temporary(call.q.dtype, shape)?;
             let source = call.macros(Source::new(SCORES, "scores_softmax"))?.with("S", "float");
             let arguments = vec![
@@ -369,7 +377,7 @@ impl Builder<'_> {
             let out = call.out.slice(2, first, last);
             let mixed = self.temporary(call.q.dtype, out.shape.clone())?;
             let (grouped, weights) = (self.grouped(mixed.clone(), heads)?, self.grouped(weights, heads)?);
-            self.product(&grouped, weights, call.values.clone(), 1.0)?;
+            self.product(&grouped, weights, values.clone(), 1.0)?;
             self.copy(&out, &mixed)?;
         }
         Ok(())

@@ -24,6 +24,15 @@ pub(super) fn build(graph: &Graph, bindings: &Bindings, target: Target, caches: 
     builder.finish()
 }
 
+/// The most bytes of all buffers together: more than any memory has.
+pub(crate) const MOST_BYTES: usize = 1 << 48;
+
+/// The bytes of a tensor.
+fn bytes(dtype: DType, shape: &[usize]) -> Result<usize, String> {
+    let bytes = shape.iter().try_fold(dtype.size(), |n, size| n.checked_mul(*size));
+    bytes.filter(|bytes| *bytes <= MOST_BYTES / 4096).ok_or_else(|| format!("{dtype}{shape:?} is too large"))
+}
+
 /// What is known of the program so far.
 pub(super) struct Builder<'a> {
     pub(super) graph: &'a Graph,
@@ -132,8 +141,7 @@ impl<'a> Builder<'a> {
 
     /// Memory of the arena.
     pub(super) fn temporary(&mut self, dtype: DType, shape: Vec<usize>) -> Result<View, String> {
-        let bytes = shape.iter().try_fold(dtype.size(), |n, size| n.checked_mul(*size)).ok_or("a size overflows")?;
-        self.buffers.push(bytes);
+        self.buffers.push(bytes(dtype, &shape)?);
         Ok(View::contiguous(Place { base: Base::Buffer(self.buffers.len() - 1), offset: 0 }, dtype, shape))
     }
 
@@ -141,6 +149,7 @@ impl<'a> Builder<'a> {
     pub(super) fn result(&mut self, value: ValueId) -> Result<View, String> {
         let shape = self.shape_of(value)?;
         let dtype = self.graph.ty(value).dtype;
+        bytes(dtype, &shape)?;
         let view = match self.direct.get(&value) {
             Some(&output) => View::contiguous(Place { base: Base::Output(output), offset: 0 }, dtype, shape),
             None => self.temporary(dtype, shape)?,
@@ -162,6 +171,16 @@ impl<'a> Builder<'a> {
     /// Notes that an output continues an input.
     pub(super) fn continues(&mut self, output: usize, continued: Continued) {
         self.continued.insert(output, continued);
+    }
+
+    /// Whether an output continues an input in its memory.
+    pub(super) fn is_continued(&self, input: Option<usize>) -> bool {
+        self.continued.values().any(|continued| input.is_some() && continued.input == input)
+    }
+
+    /// Whether a value is read.
+    pub(super) fn is_used(&self, value: ValueId) -> bool {
+        self.uses[value.index()] > 0
     }
 
     pub(super) fn launch(&mut self, source: Source, grid: Grid, arguments: Vec<Argument>) {
@@ -283,6 +302,8 @@ impl<'a> Builder<'a> {
             outputs.push(Output { name: output.name.clone(), dtype: view.dtype, shape: view.shape, cache });
         }
         self.names.resize(self.buffers.len(), "outputs".to_owned());
+        let sum = self.buffers.iter().try_fold(0usize, |sum, bytes| sum.checked_add(*bytes));
+        sum.filter(|sum| *sum <= MOST_BYTES).ok_or("the buffers are too large together")?;
         let (intervals, memory) = planned(&self.steps, &self.buffers);
         Ok(Program {
             kernels: self.kernels,

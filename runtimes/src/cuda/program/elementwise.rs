@@ -174,6 +174,10 @@ pub(super) fn grid(blocks: [usize; 3]) -> Result<Grid, String> {
 
 /// Blocks of so many threads, without dynamic shared memory.
 pub(super) fn grid_of(blocks: [usize; 3], threads: usize) -> Result<Grid, String> {
+    let [x, y, z] = blocks;
+    if x > i32::MAX as usize || y > ROWS || z > ROWS {
+        return Err(format!("a grid of {x} x {y} x {z} blocks is larger than a GPU takes"));
+    }
     let fit = |n: usize| u32::try_from(n).map_err(|_| too_large(n));
     Ok(Grid { blocks: [fit(blocks[0])?, fit(blocks[1])?, fit(blocks[2])?], threads: fit(threads)?, shared: 0 })
 }

@@ -90,7 +90,7 @@ impl Builder<'_> {
         }
         let (x, residual) = (self.whole(op.x)?, self.whole(op.residual)?);
         (norm.x, norm.residual, norm.bias) = (x.place, Some(residual.place), bias.map(|bias| bias.place));
-        if self.uses[planish_ir::handle::Handle::index(sum)] > 0 {
+        if self.is_used(sum) {
             norm.sum = Some(self.result(sum)?.place);
         }
         let result = self.result(result)?;
@@ -147,8 +147,7 @@ impl Builder<'_> {
                 *own = wide;
             }
         }
-        let sum =
-            if self.uses[planish_ir::handle::Handle::index(sum)] > 0 { Some(self.result(sum)?.place) } else { None };
+        let sum = if self.is_used(sum) { Some(self.result(sum)?.place) } else { None };
         let result = self.result(result)?;
         let (by_warp, values) = norm_shape(columns);
         let source = Source::new(NORM, "embedding_norm")

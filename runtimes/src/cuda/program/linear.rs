@@ -30,12 +30,14 @@ impl Builder<'_> {
     /// A linear layer with what is behind it.
     pub(super) fn layer(&mut self, result: ValueId, op: &Linear, behind: Behind) -> Result<(), String> {
         let x = self.view(op.x)?;
+        let columns = x.shape.last().copied().unwrap_or(1);
         let (x, row) = match x.rows() {
-            Some(row) => (x, row),
-            None => {
-                let x = self.without_gaps(x)?;
-                let columns = x.shape.last().copied().unwrap_or(1);
-                (x, columns)
+            Some(row) if row >= columns => (x, row),
+            _ => {
+                // A row that all rows share is copied too: a product takes rows one behind the other.
+                let copy = self.temporary(x.dtype, x.shape.clone())?;
+                self.copy(&copy, &x)?;
+                (copy, columns)
             }
         };
         let weight = self.whole(op.weight)?;
@@ -62,6 +64,10 @@ impl Builder<'_> {
             result: x.dtype,
         };
         match self.target.style {
+            _ if k == 0 => {
+                self.pointwise(&result, "0 * i", &[])?;
+                self.behind(&result, &behind, bias.as_ref(), residual.as_ref())
+            }
             Style::Unfused => {
                 self.multiply(product);
                 if let Some(bias) = &bias {
@@ -80,6 +86,15 @@ impl Builder<'_> {
                 if let Some(epilogue) =
                     behind.epilogue.filter(|e| whole && (*e == Epilogue::None || residual.is_none()))
                 {
+                    // cublasLt takes 16 bytes of a bias at once.
+                    let bias = match bias {
+                        Some(bias) if bias.place.offset % 16 != 0 => {
+                            let copy = self.temporary(bias.dtype, bias.shape.clone())?;
+                            self.copy(&copy, &bias)?;
+                            Some(copy)
+                        }
+                        bias => bias,
+                    };
                     product.bias = bias.map(|bias| bias.place);
                     product.epilogue = epilogue;
                     product.c = residual.map(|residual| residual.place);
@@ -87,20 +102,30 @@ impl Builder<'_> {
                     return Ok(());
                 }
                 self.multiply(product);
-                let activated = |x: &str| behind.activation.replace("(x)", &format!("({x})"));
-                match (&bias, &residual) {
-                    (Some(bias), Some(residual)) => {
-                        let expression = format!("{} + z", activated("x + y"));
-                        self.pointwise(&result, expression, &[&result, bias, residual])
-                    }
-                    (Some(bias), None) => self.pointwise(&result, activated("x + y"), &[&result, bias]),
-                    (None, Some(residual)) => {
-                        let expression = format!("{} + y", activated("x"));
-                        self.pointwise(&result, expression, &[&result, residual])
-                    }
-                    (None, None) => self.pointwise(&result, activated("x"), &[&result]),
-                }
+                self.behind(&result, &behind, bias.as_ref(), residual.as_ref())
             }
+        }
+    }
+
+    /// Bias, activation and residual of a product, in one kernel.
+    fn behind(
+        &mut self,
+        product: &View,
+        behind: &Behind,
+        bias: Option<&View>,
+        residual: Option<&View>,
+    ) -> Result<(), String> {
+        let activated = |x: &str| match behind.activation {
+            "x" => x.to_owned(),
+            activation => activation.replace("(x)", &format!("({x})")),
+        };
+        match (bias, residual) {
+            (Some(bias), Some(residual)) => {
+                self.pointwise(product, format!("{} + z", activated("x + y")), &[product, bias, residual])
+            }
+            (Some(bias), None) => self.pointwise(product, activated("x + y"), &[product, bias]),
+            (None, Some(residual)) => self.pointwise(product, format!("{} + y", activated("x")), &[product, residual]),
+            (None, None) => self.pointwise(product, activated("x"), &[product]),
         }
     }
 

@@ -18,6 +18,7 @@ use super::device::{Device, Grid, Product};
 use super::memory::{self, Interval, MemoryPlan};
 use super::source::Source;
 
+pub(crate) use build::MOST_BYTES;
 pub(crate) use view::View;
 
 /// How operators become kernels.

@@ -115,8 +115,15 @@ impl Builder<'_> {
             ReduceKind::Max => 2,
             ReduceKind::Min => 3,
         };
-        // A warp for each row, or a block for each long one.
-        let by_block = columns > 1024;
+        // Rows that are side by side in memory, a block for each long one, or a warp for each.
+        let inner = |reduced: bool| {
+            let axis = (0..x.shape.len()).rfind(|axis| op.axes.contains(axis) == reduced && x.shape[*axis] > 1);
+            axis.map_or(0, |axis| x.strides[axis])
+        };
+        let by_block: usize = match (inner(false), inner(true)) {
+            (1, 2..) => 2,
+            _ => usize::from(columns > 1024),
+        };
         let source =
             Source::new(REDUCE, "reduce").with("T2", named(x.dtype)?).with("KIND", kind).with("BLOCK_ROWS", by_block);
         let arguments = vec![
@@ -127,7 +134,11 @@ impl Builder<'_> {
             kept,
             reduced,
         ];
-        let blocks = if by_block { rows } else { rows.div_ceil(8) };
+        let blocks = match by_block {
+            2 => rows.div_ceil(32),
+            1 => rows,
+            _ => rows.div_ceil(8),
+        };
         self.launch(source, grid([blocks, 1, 1])?, arguments);
         Ok(())
     }
