@@ -4,9 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use planish_passes::quantize::{
-    Activation, Plan, PlannedAttention, PlannedInput, SPLIT_COLUMNS, Settings, Smooth, WeightScales,
-};
+use planish_passes::quantize::{Activation, Plan, PlannedAttention, PlannedInput, Settings, Smooth, WeightScales};
 use planish_passes::{QuantizedForm, RangeMethod, Target};
 use regex::Regex;
 
@@ -109,12 +107,8 @@ impl QuantizationArguments {
         target: &Target,
         calibrate: Option<(&Path, &CalibrateOptions)>,
     ) -> Result<Option<QuantizeOptions>> {
-        if self.is_given() && target.quantized == QuantizedForm::None {
-            let option = if self.fp8 { "--fp8" } else { "--int8" };
-            let why = format!(
-                "{option} is not for target {target}, which has no quantized layers; choose --fp16 or --bf16, or another target"
-            );
-            return Err(Usage(why).into());
+        if target.quantized == QuantizedForm::Codes {
+            self.fits_codes(target)?;
         }
         if self.fp8 && target.quantized == QuantizedForm::IntegerProducts {
             return Err(Usage(format!("--fp8 is not for target {target}; add --target trt or --target onnx")).into());
@@ -154,7 +148,7 @@ impl QuantizationArguments {
         settings.range = self.range;
         settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
         settings.smooth = if self.fp8 { Smooth::Off } else { self.smooth };
-        settings.split_columns = self.split_columns.unwrap_or(if self.fp8 { 0 } else { SPLIT_COLUMNS });
+        settings.split_columns = self.split_columns.unwrap_or(settings.split_columns);
         let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-float: {e}")));
         settings.keep_float = self.keep_float.iter().map(pattern).collect::<Result<_, _>>()?;
         let weight_scales = match self.weight_scales {
@@ -182,6 +176,24 @@ impl QuantizationArguments {
 }
 
 impl QuantizationArguments {
+    /// Refuses what a target that multiplies codes of i8 with fixed scales, and nothing else, does not have.
+    fn fits_codes(&self, target: &Target) -> Result<(), Usage> {
+        let refused = [
+            (
+                self.fp8,
+                "--fp8",
+                "multiplies integers of 8 bits only; choose --int8, --fp16 or --bf16, or another target",
+            ),
+            (self.split_columns.is_some_and(|n| n > 0), "--split-columns", "multiplies each column once; leave it out"),
+            (self.quantize_attention, "--quantize-attention", "computes attention in floating point; leave it out"),
+            (self.dynamic, "--dynamic", "needs fixed scales; leave it out"),
+        ];
+        match refused.into_iter().find(|(given, ..)| *given) {
+            Some((_, option, why)) => Err(Usage(format!("{option} is not for target {target}, which {why}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether quantization is asked for.
     pub(super) fn is_given(&self) -> bool {
         self.int8 || self.fp8
