@@ -80,8 +80,7 @@ fn a_layer_of_codes_is_one_of_numbers() {
             });
             let wide = |x: &Tensor| numbers(DType::F64, x.shape(), &x.to_f64());
             let column = numbers(DType::F64, &[5, 1], &scales.to_f64());
-            let matrix =
-                apply(&[&wide(&weight), &column], |v| Binary { kind: BinaryKind::Mul, a: v[0], b: v[1] });
+            let matrix = apply(&[&wide(&weight), &column], |v| Binary { kind: BinaryKind::Mul, a: v[0], b: v[1] });
             let expected = apply(&[&wide(&x), &matrix, &wide(&bias), &wide(&residual)], |v| FusedLinear {
                 x: v[0],
                 weight: v[1],

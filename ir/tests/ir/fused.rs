@@ -65,7 +65,10 @@ fn operands_and_attributes_must_fit() {
         ("quantize(%ids) {scale = 0.25}", "`x` is i64[b, s], expected floating-point numbers"),
         ("quantize(%x) {scale = 0.0}", "the scale is not more than 0"),
         ("quantized_linear(%x, %matrix, %scales) {to = f16, activation = none}", "expected codes of i8"),
-        ("quantized_linear(%codes, @w, %scales) {to = f16, activation = none}", "`weight` is f16[6, 4], expected i8[6, 4]"),
+        (
+            "quantized_linear(%codes, @w, %scales) {to = f16, activation = none}",
+            "`weight` is f16[6, 4], expected i8[6, 4]",
+        ),
         ("quantized_linear(%codes, %codes, %scales) {to = f16, activation = none}", "expected 2 dimensions"),
         ("quantized_linear(%codes, %matrix, @b) {to = f16, activation = none}", "`scales` is f16[6], expected f32[6]"),
         ("quantized_linear(%codes, %matrix, %scales, bias: %scales) {to = f16, activation = none}", "`bias` is f32[6]"),
