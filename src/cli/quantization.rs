@@ -29,7 +29,7 @@ pub(super) struct QuantizationArguments {
     fp8: bool,
     /// The number of columns that an input of linear layers gets in addition, so that columns with large values are split
     /// over several columns and do not set the scale of all. 0 turns splitting off. It is for --int8 with --calibrate
-    /// [default: 32]
+    /// [default: 32, and none for target cuda, which has no such columns]
     #[arg(long, value_name = "N", requires = "quantize")]
     split_columns: Option<usize>,
     /// How the inputs that norms give are smoothed, which moves the range of columns into the weights (SmoothQuant): off, a
@@ -61,7 +61,8 @@ pub(super) struct QuantizationArguments {
     bias_correction: bool,
     /// Quantize the products of attention too, where queries, keys and values are results of linear layers and there is no
     /// cache. TensorRT then computes attention on integers in one kernel. Probabilities below 1/254 become 0, which long
-    /// texts have: measure with `planish evaluate`. Not for target ort, which always quantizes the product of queries and keys
+    /// texts have: measure with `planish evaluate`. Not for target ort, which always quantizes the product of queries and keys,
+    /// nor for target cuda, which computes attention in floating point
     #[arg(long, requires = "int8", requires = "calibrate", conflicts_with_all = ["attention_fp32", "apply_quantization_plan"])]
     quantize_attention: bool,
     /// Print how each input of linear layers is quantized, and its loss: the error of the results of its layers, as

@@ -12,6 +12,8 @@ use crate::cuda::source::{QUANTIZE, Source};
 
 /// Codes of `x`, with the scale `y`, as kernels of elements compute them. The cast saturates, and that of NaN is 0.
 const CODE: &str = "to<signed char>(rintf(x / y))";
+/// The numbers that they stand for.
+const NUMBER: &str = "static_cast<float>(to<signed char>(rintf(x / y))) * y";
 /// Elements of a thread of the kernel that quantizes.
 const CODES: usize = 16;
 /// Columns of a block of the kernel that takes sums.
@@ -49,7 +51,7 @@ impl Builder<'_> {
         let x = self.view(op.x)?;
         let numbers = self.result(result)?;
         let scale = self.number(scale.0);
-        self.pointwise(&numbers, &format!("static_cast<float>({CODE}) * y"), &[&x, &scale])
+        self.pointwise(&numbers, NUMBER, &[&x, &scale])
     }
 
     pub(super) fn quantized_linear(&mut self, result: ValueId, op: &QuantizedLinear) -> Result<(), String> {
@@ -99,9 +101,9 @@ impl Builder<'_> {
         let residual = residual.map(|residual| self.without_gaps(residual)).transpose()?;
         let source = Source::new(QUANTIZE, "dequantize_rows")
             .with("ELEMENT", named(result.dtype)?)
-            .with("ACTIVATION", format!("({})", expression(op.activation)))
-            .with("BIAS", u8::from(bias.is_some()))
-            .with("RESIDUAL", u8::from(residual.is_some()));
+            .with("ACTIVATION", expression(op.activation))
+            .with("BIAS", bias.is_some())
+            .with("RESIDUAL", residual.is_some());
         let place = |view: Option<View>| Argument::optional(view.map(|view| view.place));
         let arguments = vec![
             Argument::At(result.place),
