@@ -92,8 +92,9 @@ pub enum QuantizedForm {
     Pairs,
     /// The same where the target takes signed codes and zero points of 0 only: u8 with a zero point of 128 becomes i8.
     SignedPairs,
-    /// None: the target has no quantized layers. Weights of codes are computed as numbers.
-    None,
+    /// Operators of the graph on codes: i8 times i8, with fixed scales and zero points of 0, and without columns that are
+    /// split.
+    Codes,
 }
 
 /// The form of attention of a half type whose operands are cast to float32.
@@ -241,7 +242,7 @@ pub static CUDA: Target = Target {
     fuses: true,
     most_scores: None,
     skips_masks: false,
-    quantized: QuantizedForm::None,
+    quantized: QuantizedForm::Codes,
     attention_between_casts: CastAttention::Products,
     selects_parts: false,
     absorbs_biases: false,
@@ -255,6 +256,7 @@ pub static CUDA: Target = Target {
 /// The multiples of features at which tensor cores multiply without a remainder.
 fn tensor_cores(dtype: DType) -> usize {
     match dtype {
+        DType::I8 => 16,
         DType::F16 | DType::Bf16 => 8,
         DType::F32 => 4,
         _ => 1,

@@ -4,9 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use planish_passes::quantize::{
-    Activation, Plan, PlannedAttention, PlannedInput, SPLIT_COLUMNS, Settings, Smooth, WeightScales,
-};
+use planish_passes::quantize::{Activation, Plan, PlannedAttention, PlannedInput, Settings, Smooth, WeightScales};
 use planish_passes::{QuantizedForm, RangeMethod, Target};
 use regex::Regex;
 
@@ -31,7 +29,7 @@ pub(super) struct QuantizationArguments {
     fp8: bool,
     /// The number of columns that an input of linear layers gets in addition, so that columns with large values are split
     /// over several columns and do not set the scale of all. 0 turns splitting off. It is for --int8 with --calibrate
-    /// [default: 32]
+    /// [default: 32, and none for target cuda, which has no such columns]
     #[arg(long, value_name = "N", requires = "quantize")]
     split_columns: Option<usize>,
     /// How the inputs that norms give are smoothed, which moves the range of columns into the weights (SmoothQuant): off, a
@@ -63,7 +61,8 @@ pub(super) struct QuantizationArguments {
     bias_correction: bool,
     /// Quantize the products of attention too, where queries, keys and values are results of linear layers and there is no
     /// cache. TensorRT then computes attention on integers in one kernel. Probabilities below 1/254 become 0, which long
-    /// texts have: measure with `planish evaluate`. Not for target ort, which always quantizes the product of queries and keys
+    /// texts have: measure with `planish evaluate`. Not for target ort, which always quantizes the product of queries and keys,
+    /// nor for target cuda, which computes attention in floating point
     #[arg(long, requires = "int8", requires = "calibrate", conflicts_with_all = ["attention_fp32", "apply_quantization_plan"])]
     quantize_attention: bool,
     /// Print how each input of linear layers is quantized, and its loss: the error of the results of its layers, as
@@ -109,12 +108,8 @@ impl QuantizationArguments {
         target: &Target,
         calibrate: Option<(&Path, &CalibrateOptions)>,
     ) -> Result<Option<QuantizeOptions>> {
-        if self.is_given() && target.quantized == QuantizedForm::None {
-            let option = if self.fp8 { "--fp8" } else { "--int8" };
-            let why = format!(
-                "{option} is not for target {target}, which has no quantized layers; choose --fp16 or --bf16, or another target"
-            );
-            return Err(Usage(why).into());
+        if target.quantized == QuantizedForm::Codes {
+            self.fits_codes(target)?;
         }
         if self.fp8 && target.quantized == QuantizedForm::IntegerProducts {
             return Err(Usage(format!("--fp8 is not for target {target}; add --target trt or --target onnx")).into());
@@ -154,7 +149,7 @@ impl QuantizationArguments {
         settings.range = self.range;
         settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
         settings.smooth = if self.fp8 { Smooth::Off } else { self.smooth };
-        settings.split_columns = self.split_columns.unwrap_or(if self.fp8 { 0 } else { SPLIT_COLUMNS });
+        settings.split_columns = self.split_columns.unwrap_or(settings.split_columns);
         let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-float: {e}")));
         settings.keep_float = self.keep_float.iter().map(pattern).collect::<Result<_, _>>()?;
         let weight_scales = match self.weight_scales {
@@ -182,6 +177,24 @@ impl QuantizationArguments {
 }
 
 impl QuantizationArguments {
+    /// Refuses what a target that multiplies codes of i8 with fixed scales, and nothing else, does not have.
+    fn fits_codes(&self, target: &Target) -> Result<(), Usage> {
+        let refused = [
+            (
+                self.fp8,
+                "--fp8",
+                "multiplies integers of 8 bits only; choose --int8, --fp16 or --bf16, or another target",
+            ),
+            (self.split_columns.is_some_and(|n| n > 0), "--split-columns", "multiplies each column once; leave it out"),
+            (self.quantize_attention, "--quantize-attention", "computes attention in floating point; leave it out"),
+            (self.dynamic, "--dynamic", "needs fixed scales; leave it out"),
+        ];
+        match refused.into_iter().find(|(given, ..)| *given) {
+            Some((_, option, why)) => Err(Usage(format!("{option} is not for target {target}, which {why}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether quantization is asked for.
     pub(super) fn is_given(&self) -> bool {
         self.int8 || self.fp8

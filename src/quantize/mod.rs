@@ -92,7 +92,7 @@ impl QuantizeOptions {
                 let parts = || plans.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                 let plan = plans.get(part).cloned();
                 let mut plan = plan.ok_or_else(|| anyhow!("the plan has no part `{part}`; it has {}", parts()))?;
-                plan.check(graph, self.settings.codes).context(
+                plan.check(graph, &self.settings).context(
                     "the quantization plan does not fit; --quantization-plan writes one for this model, target and options",
                 )?;
                 plan

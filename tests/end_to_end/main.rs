@@ -10,6 +10,7 @@ mod calibrate;
 mod command_line;
 mod cuda;
 mod cuda_artifacts;
+mod cuda_int8;
 mod determinism;
 mod edge_inputs;
 mod engine;

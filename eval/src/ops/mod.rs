@@ -147,6 +147,8 @@ fn kernel(op: &Op) -> Result<&dyn Kernel, String> {
         Op::Rotary(p) => p,
         Op::RmsNorm(p) => p,
         Op::FakeQuantize(p) => p,
+        Op::Quantize(p) => p,
+        Op::QuantizedLinear(p) => p,
         Op::FusedLinear(p) => p,
         Op::Gated(p) => p,
         Op::AddNorm(p) => p,
@@ -187,6 +189,8 @@ fn resolve<'a>(op: &'a Op, bindings: &Bindings) -> Result<Cow<'a, Op>, String> {
         | Op::Rotary(_)
         | Op::RmsNorm(_)
         | Op::FakeQuantize(_)
+        | Op::Quantize(_)
+        | Op::QuantizedLinear(_)
         | Op::FusedLinear(_)
         | Op::Gated(_)
         | Op::AddNorm(_)

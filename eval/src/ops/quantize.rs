@@ -1,11 +1,13 @@
-//! Quantization of activations.
+//! Quantization of activations, and layers of codes.
 
-use planish_ir::ops::FakeQuantize;
+use planish_ir::ops::{FakeQuantize, Quantize, QuantizedLinear};
 use planish_ir::weight::code_range;
 
+use super::unary::activated;
 use super::{Call, Kernel};
 use crate::Data;
 use crate::element::{Element, Float, with_type};
+use crate::product::{Stored, multiply_finished};
 
 impl Kernel for FakeQuantize {
     fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
@@ -16,6 +18,44 @@ impl Kernel for FakeQuantize {
             let mut values: Vec<f32> = T::of(x)?.iter().map(|v| v.widen() as f32).collect();
             codes.round(&mut values)?;
             Ok(vec![T::data(values.into_iter().map(|v| T::narrow(f64::from(v))).collect())])
+        })
+    }
+}
+
+impl Kernel for Quantize {
+    fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
+        let x = call.operand(self.x);
+        let scale = self.scale.0 as f32;
+        with_type!(x.dtype(), float T => {
+            // Casts saturate, and that of NaN is 0.
+            let codes = T::of(x)?.iter().map(|x| (x.widen() as f32 / scale).round_ties_even() as i8);
+            Ok(vec![codes.collect::<Vec<i8>>().into()])
+        })
+    }
+}
+
+impl Kernel for QuantizedLinear {
+    fn run(&self, call: &Call<'_>) -> Result<Vec<Data>, String> {
+        let (x, weight) = (call.operand(self.x), call.operand(self.weight));
+        let (n, k) = (weight.shape()[0], weight.shape()[1]);
+        let scales = f32::of(call.operand(self.scales))?;
+        let elements = call.shape().iter().product::<usize>();
+        with_type!(self.to, float T => {
+            let [bias, residual] = [self.bias, self.residual].map(|v| v.map(|v| T::of(call.operand(v))).transpose());
+            let (bias, residual) = (bias?, residual?);
+            // Every floating-point type has every code.
+            let codes = |codes: &[i8]| codes.iter().map(|code| T::narrow(f64::from(*code))).collect::<Vec<T>>();
+            let (x, weight) = (codes(i8::of(x)?), codes(i8::of(weight)?));
+            let mut out = vec![T::default(); elements];
+            multiply_finished([n, k], &x, (&weight, Stored::Transposed), &mut out, |row, column, sums| {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let scaled = *sum * f64::from(scales[column + i]);
+                    let biased = scaled + bias.map_or(0.0, |bias| bias[column + i].widen());
+                    let residual = residual.map_or(0.0, |residual| residual[row * n + column + i].widen());
+                    *sum = activated(self.activation, biased) + residual;
+                }
+            });
+            Ok(vec![T::data(out)])
         })
     }
 }

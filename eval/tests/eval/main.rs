@@ -18,6 +18,7 @@ mod linear;
 mod movement;
 mod normalize;
 mod quantize;
+mod quantized_linear;
 mod recurrent;
 mod reduce;
 mod rotary;

@@ -23,7 +23,7 @@ pub use fused::{Activation, AddNorm, EmbeddingNorm, FusedLinear, Gated, MAX_TABL
 pub use infer::{Types, broadcast};
 pub use nn::{Embedding, Gelu, GeluForm, LayerNorm, Linear, MaskedSoftmax, MatMul, RmsNorm, Softmax};
 pub use payload::{Operand, Payload, TypeRule};
-pub use quantize::{Columns, FakeQuantize};
+pub use quantize::{Columns, FakeQuantize, Quantize, QuantizedLinear};
 pub use tensor::{Concat, Expand, Gather, Iota, Reshape, Sizes, Slice, Split, Transpose};
 
 use payload::{ParseArguments, PrintArguments};
@@ -170,6 +170,10 @@ operators! {
     Rotary,
     /// Elements rounded to what codes of a quantized type stand for.
     FakeQuantize,
+    /// Codes of elements.
+    Quantize,
+    /// A linear layer of codes, with an activation and a residual.
+    QuantizedLinear,
     /// A linear layer with an activation and a residual.
     FusedLinear,
     /// The product of an activation and a tensor.
@@ -196,7 +200,15 @@ impl Op {
     /// Whether it is several operators in one, which only targets with kernels of their own run.
     #[must_use]
     pub fn is_fused(&self) -> bool {
-        matches!(self, Op::FusedLinear(_) | Op::Gated(_) | Op::AddNorm(_) | Op::EmbeddingNorm(_) | Op::RotaryAppend(_))
+        matches!(
+            self,
+            Op::FusedLinear(_)
+                | Op::QuantizedLinear(_)
+                | Op::Gated(_)
+                | Op::AddNorm(_)
+                | Op::EmbeddingNorm(_)
+                | Op::RotaryAppend(_)
+        )
     }
 
     /// Checks that operands are tensors of a known number of dimensions, but those of operators that pass through.

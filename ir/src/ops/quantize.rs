@@ -1,6 +1,7 @@
 //! Quantization of activations.
 
 use super::attribute::{Attribute, Real};
+use super::fused::Activation;
 use super::infer::{self, Types, ensure};
 use super::payload::{TypeRule, payload};
 use crate::text::syntax;
@@ -84,6 +85,84 @@ impl TypeRule for FakeQuantize {
             ensure(inside, || format!("`split` has column {last}, and `x` is {x}"))?;
         }
         Ok(vec![x.clone()])
+    }
+}
+
+payload! {
+    /// The codes of elements, i8: `x / scale`, computed in f32, rounded to nearest even and limited to the codes of i8. The
+    /// code of NaN is 0. These are the codes that stand for the elements of a [`FakeQuantize`] to i8 with this scale.
+    Quantize = "quantize" {
+        operands {
+            /// Floats.
+            x: ValueId,
+        }
+        attributes {
+            /// What a code of 1 stands for: more than 0.
+            scale: Real,
+        }
+    }
+}
+
+impl TypeRule for Quantize {
+    fn infer(&self, types: &Types<'_>) -> Result<Vec<TensorType>, String> {
+        let x = types.of(self.x);
+        infer::float("x", x)?;
+        ensure(self.scale.0 > 0.0 && self.scale.0.is_finite(), || "the scale is not more than 0".to_owned())?;
+        infer::one(DType::I8, x.shape.clone())
+    }
+}
+
+payload! {
+    /// `activation(x * weight^T * scales + bias) + residual`, of codes `x` and `weight`. Sums of products of codes are exact.
+    QuantizedLinear = "quantized_linear" {
+        operands {
+            /// i8, [.., in].
+            x: ValueId,
+            /// i8, [out, in].
+            weight: ValueId,
+            /// What a sum of 1 stands for, for each output feature: f32, `[out]`.
+            scales: ValueId,
+            /// `[out]`, of the type of the result.
+            bias: Option<ValueId>,
+            /// Of the type and shape of the result.
+            residual: Option<ValueId>,
+        }
+        attributes {
+            /// The type of the result: floats.
+            to: DType,
+            /// The function of the product and the bias.
+            activation: Activation,
+        }
+    }
+}
+
+impl QuantizedLinear {
+    /// The most products of codes that a sum of 32 bits holds, whatever the codes are.
+    pub const MAX_IN: usize = (i32::MAX as usize) / (128 * 128);
+}
+
+impl TypeRule for QuantizedLinear {
+    fn infer(&self, types: &Types<'_>) -> Result<Vec<TensorType>, String> {
+        let (x, weight) = (types.of(self.x), types.of(self.weight));
+        ensure(x.dtype == DType::I8, || format!("`x` is {x}, expected codes of i8"))?;
+        ensure(self.to.is_float(), || format!("the result is {}, expected floating-point numbers", self.to))?;
+        infer::rank("weight", weight, 2)?;
+        let inner = infer::last("x", x)?;
+        let fits = |n| usize::try_from(n).is_ok_and(|n| n <= Self::MAX_IN);
+        ensure(inner.as_constant().is_none_or(fits), || {
+            format!("`x` is {x}: sums of more than {} products of codes do not fit 32 bits", Self::MAX_IN)
+        })?;
+        let out = weight.shape[0].clone();
+        infer::same("weight", weight, DType::I8, &[out.clone(), inner])?;
+        infer::same("scales", types.of(self.scales), DType::F32, std::slice::from_ref(&out))?;
+        if let Some(bias) = self.bias {
+            infer::same("bias", types.of(bias), self.to, std::slice::from_ref(&out))?;
+        }
+        let shape = x.shape.with_dim(x.shape.rank() - 1, out);
+        if let Some(residual) = self.residual {
+            infer::same("residual", types.of(residual), self.to, &shape)?;
+        }
+        infer::one(self.to, shape)
     }
 }
 

@@ -14,6 +14,11 @@ const INPUTS: &str = "  input %x: f16[b, s, 4]
   input %pk: f16[b, 1, p, 2]
   input %pv: f16[b, 1, p, 2]
   input %other: f16[b, 1, o, 2]
+  input %codes: i8[b, s, 4]
+  input %matrix: i8[6, 4]
+  input %long: i8[b, s, 131072]
+  input %large: i8[6, 131072]
+  input %scales: f32[6]
   weight @w = uniform(1) : f16[6, 4]
   weight @n = uniform(2) : f16[4]
   weight @b = uniform(3) : f16[6]
@@ -35,6 +40,9 @@ fn they_round_trip() {
         "%r = fused_linear(%x, @w) {activation = none} : f16[b, s, 6]",
         "%r = fused_linear(%x, @w, bias: @b, residual: %z) {activation = gelu_erf} : f16[b, s, 6]",
         "%r = fused_linear(%z, @w, bias: @n, residual: %x) {transposed = true, activation = silu} : f16[b, s, 4]",
+        "%r = quantize(%x) {scale = 0.25} : i8[b, s, 4]",
+        "%r = quantized_linear(%codes, %matrix, %scales) {to = f32, activation = none} : f32[b, s, 6]",
+        "%r = quantized_linear(%codes, %matrix, %scales, bias: @b, residual: %z) {to = f16, activation = silu} : f16[b, s, 6]",
         "%r = gated(%x, %y) {activation = gelu_tanh} : f16[b, s, 4]",
         "%r, %sum = add_norm(%x, %y, @n) {norm = rms, eps = 1e-6} : f16[b, s, 4], f16[b, s, 4]",
         "%r, %sum = add_norm(%x, %y, @n, bias: @n, norm_bias: @n) {norm = layer, eps = 1e-6} : f16[b, s, 4], f16[b, s, 4]",
@@ -54,6 +62,25 @@ fn operands_and_attributes_must_fit() {
         ("fused_linear(%x, @w, bias: @n) {activation = none}", "`bias` is f16[4], expected f16[6]"),
         ("fused_linear(%x, @w) {activation = tanh}", "`tanh` is none of none, gelu_erf, gelu_tanh, silu, relu"),
         ("fused_linear(%x, @w)", "attribute `activation` is missing"),
+        ("quantize(%ids) {scale = 0.25}", "`x` is i64[b, s], expected floating-point numbers"),
+        ("quantize(%x) {scale = 0.0}", "the scale is not more than 0"),
+        ("quantized_linear(%x, %matrix, %scales) {to = f16, activation = none}", "expected codes of i8"),
+        (
+            "quantized_linear(%codes, @w, %scales) {to = f16, activation = none}",
+            "`weight` is f16[6, 4], expected i8[6, 4]",
+        ),
+        ("quantized_linear(%codes, %codes, %scales) {to = f16, activation = none}", "expected 2 dimensions"),
+        ("quantized_linear(%codes, %matrix, @b) {to = f16, activation = none}", "`scales` is f16[6], expected f32[6]"),
+        ("quantized_linear(%codes, %matrix, %scales, bias: %scales) {to = f16, activation = none}", "`bias` is f32[6]"),
+        ("quantized_linear(%codes, %matrix, %scales) {to = i32, activation = none}", "the result is i32"),
+        (
+            "quantized_linear(%codes, %matrix, %scales, residual: %x) {to = f16, activation = none}",
+            "`residual` is f16[b, s, 4], expected f16[b, s, 6]",
+        ),
+        (
+            "quantized_linear(%long, %large, %scales) {to = f16, activation = none}",
+            "sums of more than 131071 products of codes do not fit 32 bits",
+        ),
         ("gated(%x, %z) {activation = silu}", "`up` is f16[b, s, 6], expected f16[b, s, 4]"),
         ("gated(%ids, %ids) {activation = silu}", "`gate` is i64[b, s], expected floating-point numbers"),
         ("add_norm(%x, %f, @n) {norm = rms, eps = 0.1}", "`residual` is f32[b, s, 4], expected f16[b, s, 4]"),

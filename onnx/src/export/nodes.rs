@@ -174,6 +174,8 @@ fn lower(e: &mut Emitter<'_>, op: &Op, result: ValueId) -> Result<Form, String> 
         }
         Op::Rotary(_)
         | Op::FakeQuantize(_)
+        | Op::Quantize(_)
+        | Op::QuantizedLinear(_)
         | Op::FusedLinear(_)
         | Op::Gated(_)
         | Op::AddNorm(_)

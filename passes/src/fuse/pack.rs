@@ -16,8 +16,9 @@ pub const PACK_PROJECTIONS: Pass = Pass {
               queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
               values that all layers of a decoder compute of the encoder's states. Their weights become one weight, \
               and a split gives their results. Where only some layers have a bias, the others get zeros. Weights with \
-              other uses stay, because they would be stored twice. Layers of codes stay, and so do layers that only an \
-              activation takes, with which they become one operator.",
+              other uses stay, because they would be stored twice. Layers of codes are joined with each other: their \
+              codes and scales stay what they are. Layers that only an activation takes stay, because they become one \
+              operator with it.",
     numerics: "none, except that a product of another size may sum in another order",
     example: Example {
         target: &CUDA,
@@ -74,12 +75,13 @@ struct Layer {
 fn groups(graph: &Graph) -> HashMap<NodeId, Vec<Layer>> {
     let uses = Uses(graph.use_counts());
     let activated = activated(graph, &uses);
-    let mut by_operand: HashMap<(ValueId, bool), Vec<Layer>> = HashMap::new();
+    let mut by_operand: HashMap<(ValueId, bool, bool), Vec<Layer>> = HashMap::new();
     for (node, layer) in graph.nodes() {
         let Op::Linear(linear) = &layer.op else { continue };
         let Some(layer) = packable(graph, node, linear, &uses) else { continue };
         if !activated.contains(&graph.node(node).outputs[0]) {
-            by_operand.entry((linear.x, linear.transposed.0)).or_default().push(layer);
+            let of_codes = layer.weight.as_dequantized().is_some();
+            by_operand.entry((linear.x, linear.transposed.0, of_codes)).or_default().push(layer);
         }
     }
     let several = by_operand.into_values().filter(|group| group.len() > 1);
@@ -103,15 +105,14 @@ fn activated(graph: &Graph, uses: &Uses) -> HashSet<ValueId> {
     active.collect()
 }
 
-/// A layer of weights that nothing else uses, and that are no codes.
+/// A layer of weights that nothing else uses.
 fn packable(graph: &Graph, node: NodeId, linear: &Linear, uses: &Uses) -> Option<Layer> {
     let weight = graph.weight(linear.weight).filter(|_| uses.is_single(linear.weight))?;
-    let plain = weight.as_dequantized().is_none() && graph.weight(linear.x).is_none();
     let bias = match linear.bias {
         Some(bias) => Some(graph.weight(bias)?.clone()),
         None => None,
     };
-    plain.then(|| Layer { node, weight: weight.clone(), bias })
+    graph.weight(linear.x).is_none().then(|| Layer { node, weight: weight.clone(), bias })
 }
 
 /// The results of layers, as parts of one.
@@ -125,6 +126,10 @@ fn packed(graph: &mut Rewriter<'_>, layers: &[Layer]) -> Result<Vec<ValueId>, No
     let sizes: Vec<usize> = weights.iter().map(|weight| weight.shape()[axis]).collect();
     let too_large = || NoMatch::Miss("the weights are too large for one".to_owned());
     let weight = Weight::concat(&weights, axis).ok_or_else(too_large)?;
+    // Scales that are not by output feature have no place in one weight.
+    if weights[0].as_dequantized().is_some() && weight.as_dequantized().is_none() {
+        return Err(NoMatch::Miss("the codes of the weights have scales that do not fit each other".to_owned()));
+    }
     let bias = match layers.iter().any(|layer| layer.bias.is_some()) {
         true => {
             let dtype = weight.dtype();

@@ -1,12 +1,14 @@
 //! Lowering of quantized values and of the linear layers that take them.
 
 mod ahead;
+mod codes;
 mod emit;
 mod shared;
 mod weights;
 
 use std::collections::HashMap;
 
+pub(super) use codes::unfit;
 pub(super) use emit::{MICROSOFT, QUANTIZE_OPSET, foreign, standard};
 pub(super) use shared::{DEPTH, moved};
 
@@ -31,7 +33,10 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               computes these columns from the input of that product, and the bias makes up for the zero point. \
               Weights of codes that other operators take go through DequantizeLinear too, except vectors, which are \
               computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. For target \
-              trt, u8 with a zero point of 128 becomes i8.",
+              trt, u8 with a zero point of 128 becomes i8. For target cuda, a layer becomes quantize and \
+              quantized_linear, with its activation and residual: layers of one input share its codes, the weight is \
+              [out, in], and its scales are multiplied by that of the input. Layers whose sizes are no multiples of 4, \
+              which products of codes do not have there, stay products of floats.",
     numerics: "Products of integers are exact, and are multiplied by the scales once: relative differences of 1e-7.",
     example: Example {
         target: &ORT,
@@ -64,11 +69,11 @@ pub const LOWER_QUANTIZED: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if options.target.quantized == QuantizedForm::None {
-        return Ok(Outcome::default());
-    }
     // Dead users of a value would count.
     graph.compact();
+    if options.target.quantized == QuantizedForm::Codes {
+        return Ok(codes::lower(graph)?.into());
+    }
     let mut lowering = Lowering {
         form: options.target.quantized,
         opset: options.opset,

@@ -1,11 +1,11 @@
 //! Padding of linear layers.
 
 use planish_ir::handle::Handle;
-use planish_ir::ops::{Binary, BinaryKind, Gelu, Linear, Slice, Unary, UnaryKind};
-use planish_ir::{Dim, Graph, NodeId, Op, Rewriter, Step, Value, ValueId};
+use planish_ir::ops::{Binary, BinaryKind, FakeQuantize, Gelu, Linear, Slice, Unary, UnaryKind};
+use planish_ir::{DType, Dim, Graph, NodeId, Op, Rewriter, Step, Value, ValueId};
 
 use super::enlarged;
-use crate::{Example, FeaturePadding, Note, ONNX, Options, Outcome, Pass, PassError};
+use crate::{Example, FeaturePadding, Note, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
 
 /// Pads the features of linear layers to sizes that the target's kernels are aligned to.
 pub const PAD_LINEAR: Pass = Pass {
@@ -16,7 +16,7 @@ pub const PAD_LINEAR: Pass = Pass {
               padded, and a slice removes the padding. Layers with fewer results than the multiple stay, as \
               classifiers have: they would compute more padding than results. Layers of which only the operand is not \
               aligned stay, because padding it at run time would copy it. Weights with other uses stay. Without fusion \
-              everything stays.",
+              everything stays. For target cuda, layers of codes have the alignment of their codes.",
     numerics: "none, except that a product of another size may sum in another order",
     example: Example {
         target: &ONNX,
@@ -76,9 +76,28 @@ struct Alignment<'a> {
 }
 
 impl Alignment<'_> {
-    fn of(&self, graph: &Graph, value: ValueId) -> usize {
-        let dtype = graph.ty(value).dtype;
+    /// The multiple for a layer.
+    fn of(&self, graph: &Graph, layer: &Linear) -> usize {
+        let of_codes = graph.weight(layer.weight).is_some_and(|weight| weight.as_dequantized().is_some());
+        let dtype = if of_codes && self.on_codes() { DType::I8 } else { graph.ty(layer.x).dtype };
         self.options.padding.features.unwrap_or_else(|| (self.options.target.alignment)(dtype)).max(1)
+    }
+
+    /// Whether layers of codes multiply codes as they are.
+    fn on_codes(&self) -> bool {
+        self.options.target.quantized == QuantizedForm::Codes
+    }
+
+    /// What a layer takes, or what it takes the codes of. A code of 0 is the number 0.
+    fn floats(&self, graph: &Graph, uses: &[usize], x: ValueId) -> ValueId {
+        match graph.producer(x).map(|node| &node.op) {
+            Some(Op::FakeQuantize(FakeQuantize { x: floats, scale: Some(_), .. }))
+                if self.on_codes() && uses.get(x.index()) == Some(&1) =>
+            {
+                *floats
+            }
+            _ => x,
+        }
     }
 
     /// Reports a layer by its result.
@@ -98,9 +117,10 @@ impl Alignment<'_> {
     fn pair(&mut self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
         let like = graph.node(node).outputs[0];
         let Some(linear) = own_linear(graph, &graph.node(node).op, uses) else { return Ok(Step::Keep) };
-        let multiple = self.of(graph, like);
+        let multiple = self.of(graph, &linear);
         let unaligned = features(graph, linear.x).filter(|features| !features.is_multiple_of(multiple));
-        let Some(size) = unaligned.filter(|_| keeps_zeros(graph, uses, linear.x, DEPTH)) else {
+        let Some(size) = unaligned.filter(|_| keeps_zeros(graph, uses, self.floats(graph, uses, linear.x), DEPTH))
+        else {
             return Ok(Step::Keep);
         };
         let x = rebuilt(graph, linear.x, multiple)?;
@@ -113,7 +133,7 @@ impl Alignment<'_> {
     fn sliced(&mut self, graph: &mut Rewriter<'_>, node: NodeId, uses: &[usize]) -> Result<Step, PassError> {
         let like = graph.node(node).outputs[0];
         let Some(linear) = own_linear(graph, &graph.node(node).op, uses) else { return Ok(Step::Keep) };
-        let multiple = self.of(graph, like);
+        let multiple = self.of(graph, &linear);
         let unaligned = features(graph, like).filter(|n| *n > multiple && !n.is_multiple_of(multiple));
         let (Some(size), Some(end)) = (unaligned, graph.ty(like).shape.last().cloned()) else { return Ok(Step::Keep) };
         let axis = graph.ty(like).shape.rank() - 1;

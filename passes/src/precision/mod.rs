@@ -17,7 +17,7 @@ use std::sync::Arc;
 use planish_ir::{DType, Graph, ValueId};
 use regex::Regex;
 
-use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError};
+use crate::{Example, Note, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
 
 pub use losses::Loss;
 pub use reason::{Kept, Reason};
@@ -201,10 +201,15 @@ struct Halved {
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let Some(precision) = options.half() else { return Ok(Outcome::default()) };
     let mut losses = losses::losses(graph, precision.half)?;
+    if options.target.quantized == QuantizedForm::Codes {
+        // Their codes and scales are stored, and nothing is rounded to the half type.
+        let is_codes = |weight: ValueId| graph.weight(weight).is_some_and(|weight| weight.as_dequantized().is_some());
+        losses.retain(|(weight, _)| !is_codes(*weight));
+    }
     let halved = if options.target.computes_in_float32 {
         store::round_weights(graph, precision, &losses)?
     } else {
-        let plan = plan::plan(graph, precision, &losses);
+        let plan = plan::plan(graph, precision, options.target.quantized, &losses);
         let (changed, weights) = (plan.halved(), plan.halved_weights(graph));
         *graph = rebuild::rebuild(graph, &plan::Planned { plan: &plan, precision })?;
         Halved { changed, kept: plan.kept, matched: plan.matched, weights }

@@ -9,6 +9,7 @@ use super::kind::{Fact, Source, attention_bias, by_kind, follows, is_bounded, is
 use super::reason::{Kept, Reason, asked, evidence};
 use super::rebuild::ElementTypes;
 use super::{HalfPrecision, Loss};
+use crate::QuantizedForm;
 
 /// What operators compute in.
 #[derive(Debug, Default)]
@@ -83,7 +84,7 @@ impl Plan {
     }
 }
 
-pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, losses: &[(ValueId, Loss)]) -> Plan {
+pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, form: QuantizedForm, losses: &[(ValueId, Loss)]) -> Plan {
     let mut plan = Plan { matched: vec![false; precision.keep.len()], ..Plan::default() };
     let unfit = losses.iter().filter(|(_, loss)| loss.is_unfit(precision.half));
     let unfit: HashMap<ValueId, &Loss> = unfit.map(|(id, loss)| (*id, loss)).collect();
@@ -113,7 +114,7 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, losses: &[(ValueId,
         let fact = Fact { source, wide: by_itself || goes_on, unbounded: false };
         node.outputs.iter().for_each(|output| facts[output.index()] = fact);
         let asked = asked(graph, node, precision, &mut plan.matched);
-        if is_quantized(graph, &node.op) {
+        if is_quantized(graph, &node.op, form) {
             ty = Computes::Single;
             kept.insert(id);
         }
@@ -143,9 +144,11 @@ pub(super) fn plan(graph: &Graph, precision: &HalfPrecision, losses: &[(ValueId,
 }
 
 /// Whether an operator quantizes, or multiplies with a quantized weight: it computes with codes, and its scales are
-/// float32.
-fn is_quantized(graph: &Graph, op: &Op) -> bool {
+/// float32. Targets with operators on codes have such ones of every type, with scales of float32.
+fn is_quantized(graph: &Graph, op: &Op, form: QuantizedForm) -> bool {
     match op {
+        Op::Quantize(_) | Op::QuantizedLinear(_) => true,
+        _ if form == QuantizedForm::Codes => false,
         Op::FakeQuantize(_) => true,
         Op::Linear(linear) => graph.weight(linear.weight).is_some_and(|weight| weight.as_dequantized().is_some()),
         _ => false,

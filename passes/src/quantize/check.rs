@@ -6,7 +6,8 @@ use planish_ir::weight::code_range;
 use planish_ir::{DType, Graph, Op};
 
 use super::sites::{Site, name, sites};
-use super::{Activation, Plan, PlannedAttention, PlannedInput};
+use super::{Activation, Plan, PlannedAttention, PlannedInput, Settings};
+use crate::QuantizedForm;
 
 /// A plan does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,12 +32,13 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Checks that a plan fits a graph that has been raised and, for activations, codes of a type: u8, i8 or f8e4m3fn.
-    /// Inputs that the plan does not have become entries that stay floats.
+    /// Checks that a plan fits a graph that has been raised, and the codes and the form of quantized layers that settings
+    /// have. Inputs that the plan does not have become entries that stay floats.
     ///
     /// # Errors
     /// When it does not fit.
-    pub fn check(&mut self, graph: &Graph, codes: DType) -> Result<(), PlanError> {
+    pub fn check(&mut self, graph: &Graph, settings: &Settings) -> Result<(), PlanError> {
+        let Settings { codes, form, .. } = *settings;
         let sites = sites(graph);
         let mut unplanned: HashMap<&str, &Site> =
             sites.iter().map(|site| (graph.value(site.value).name.as_str(), site)).collect();
@@ -48,6 +50,11 @@ impl Plan {
             let site = unplanned.remove(value.as_str()).ok_or_else(|| PlanError::Input(value.clone()))?;
             let entry = |reason| PlanError::Entry { value: value.clone(), reason };
             possible(activation, codes, site.columns).map_err(entry)?;
+            if form == QuantizedForm::Codes && !activation.split().is_empty() {
+                return Err(entry(
+                    "it has columns that are split, and this target has none: compile without".to_owned(),
+                ));
+            }
         }
         let is_attention = |name: &str| {
             let mut nodes = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Attention(_)));
@@ -64,6 +71,9 @@ impl Plan {
             }
             let entry = |reason| PlanError::Entry { value: name.clone(), reason };
             possible_attention(planned, codes).map_err(entry)?;
+            if form == QuantizedForm::Codes && planned.queries.codes().is_some() {
+                return Err(entry("this target computes attention in floating point".to_owned()));
+            }
         }
         for site in sites.iter().filter(|site| unplanned.contains_key(graph.value(site.value).name.as_str())) {
             let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
@@ -151,6 +161,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::{CUDA, ORT, TRT, Target};
 
     fn graph() -> Graph {
         let text = "graph \"g\" {
@@ -165,7 +176,7 @@ mod tests {
         parse(text, &no_files).unwrap()
     }
 
-    fn checked(change: impl FnOnce(&mut Value), codes: DType) -> Result<Plan, String> {
+    fn checked(change: impl FnOnce(&mut Value), target: &Target) -> Result<Plan, String> {
         let mut plan = json!({
             "inputs": [
                 {"value": "x", "layers": ["q"], "activation": "static", "codes": "u8", "scale": 0.1, "zero_point": 3},
@@ -179,15 +190,15 @@ mod tests {
         });
         change(&mut plan);
         let mut plan: Plan = serde_json::from_value(plan).unwrap();
-        plan.check(&graph(), codes).map_err(|error| error.to_string())?;
+        plan.check(&graph(), &Settings::int8(target)).map_err(|error| error.to_string())?;
         Ok(plan)
     }
 
     #[test]
     fn a_plan_of_the_model_fits() {
-        let plan = checked(|_| (), DType::U8).unwrap();
+        let plan = checked(|_| (), &ORT).unwrap();
         assert_eq!(plan.inputs.len(), 2);
-        let shorter = checked(|plan| drop(plan["inputs"].as_array_mut().unwrap().pop()), DType::U8).unwrap();
+        let shorter = checked(|plan| drop(plan["inputs"].as_array_mut().unwrap().pop()), &ORT).unwrap();
         assert_eq!(shorter.inputs[1].value, "a");
         assert_eq!(shorter.inputs[1].activation.to_string(), "float: the plan does not have it");
     }
@@ -217,10 +228,35 @@ mod tests {
                 let (parent, member) = at.rsplit_once('/').unwrap();
                 plan.pointer_mut(parent).unwrap()[member] = value;
             };
-            let error = checked(set, DType::U8).unwrap_err();
+            let error = checked(set, &ORT).unwrap_err();
             assert!(error.contains(message), "{at}: {error}");
         }
-        let error = checked(|_| (), DType::I8).unwrap_err();
+        let error = checked(|_| (), &TRT).unwrap_err();
+        assert!(error.contains("codes of u8, and this target and these options take i8"), "{error}");
+    }
+
+    /// Plans of other targets have what a target that multiplies codes itself has not.
+    #[test]
+    fn plans_for_operators_on_codes_are_plain() {
+        let signed = |change: fn(&mut Value)| {
+            let set = move |plan: &mut Value| {
+                let activation = json!({"activation": "static", "codes": "i8", "scale": 0.1});
+                *plan = json!({"inputs": [{"value": "x", "layers": ["q"]}], "attention": []});
+                plan["inputs"][0].as_object_mut().unwrap().extend(activation.as_object().unwrap().clone());
+                change(plan);
+            };
+            (checked(set, &TRT).map(drop), checked(set, &CUDA).map(drop))
+        };
+        assert_eq!(signed(|_| ()), (Ok(()), Ok(())));
+        let (other, own) = signed(|plan| plan["inputs"][0]["split"] = json!([2]));
+        assert_eq!((other, own.unwrap_err().contains("`x`: it has columns that are split")), (Ok(()), true));
+        let (other, own) = signed(|plan| {
+            let activation = json!({"activation": "static", "codes": "i8", "scale": 0.1});
+            plan["attention"] =
+                json!([{"attention": "a", "queries": activation, "keys": activation, "values": activation}]);
+        });
+        assert_eq!((other, own.unwrap_err().contains("`a`: this target computes attention")), (Ok(()), true));
+        let error = checked(|_| (), &CUDA).unwrap_err();
         assert!(error.contains("codes of u8, and this target and these options take i8"), "{error}");
     }
 }

@@ -20,6 +20,8 @@ use crate::{PassError, QuantizedForm, Range, Target};
 pub struct Settings {
     /// The type of the codes of activations: u8 with a zero point, i8 or f8e4m3fn without one.
     pub codes: DType,
+    /// The form of quantized layers of the target.
+    pub form: QuantizedForm,
     /// How the range of an input is chosen.
     pub range: RangeMethod,
     /// How many columns of codes an input may have more than columns.
@@ -44,12 +46,13 @@ impl Settings {
     pub fn int8(target: &Target) -> Self {
         let codes = match target.quantized {
             QuantizedForm::IntegerProducts => DType::U8,
-            QuantizedForm::Pairs | QuantizedForm::SignedPairs | QuantizedForm::None => DType::I8,
+            QuantizedForm::Pairs | QuantizedForm::SignedPairs | QuantizedForm::Codes => DType::I8,
         };
         Self {
             codes,
+            form: target.quantized,
             range: RangeMethod::MinMax,
-            split_columns: SPLIT_COLUMNS,
+            split_columns: if target.quantized == QuantizedForm::Codes { 0 } else { SPLIT_COLUMNS },
             smooth: Smooth::Auto,
             max_loss: MAX_LOSS,
             dynamic: false,
@@ -63,6 +66,7 @@ impl Settings {
     pub fn fp8() -> Self {
         Self {
             codes: DType::F8E4M3FN,
+            form: QuantizedForm::Pairs,
             range: RangeMethod::MinMax,
             split_columns: 0,
             smooth: Smooth::Off,

@@ -48,7 +48,7 @@ pub enum CompileError {
     Kernel(String),
 }
 
-/// Compiles all kernels that layers of BERT, GPT-2, Llama and T5 use, in all floating-point types, fused and unfused, for
+/// Compiles all kernels that layers of BERT, GPT-2, Llama and T5 and layers of codes use, in all floating-point types, fused and unfused, for
 /// architectures such as `sm_90`.
 ///
 /// # Errors
@@ -211,6 +211,37 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output a = %a
          output e = %e
          output m = %m",
+        &[&[("b", 8), ("s", 512)]],
+    ),
+    (
+        "layers of codes",
+        "input %x: FLOAT[b, s, 768]
+         input %qkv: i8[2304, 768]
+         input %qkv_scales: f32[2304]
+         input %qkv_bias: FLOAT[2304]
+         input %up: i8[3072, 768]
+         input %up_scales: f32[3072]
+         input %up_bias: FLOAT[3072]
+         input %down: i8[768, 3072]
+         input %down_scales: f32[768]
+         input %down_bias: FLOAT[768]
+         %c = quantize(%x) {scale = 0.02} : i8[b, s, 768]
+         %packed = quantized_linear(%c, %qkv, %qkv_scales, bias: %qkv_bias) {to = FLOAT, activation = none} : FLOAT[b, s, 2304]
+         %plain = quantized_linear(%c, %qkv, %qkv_scales) {to = FLOAT, activation = none} : FLOAT[b, s, 2304]
+         %erf = quantized_linear(%c, %up, %up_scales, bias: %up_bias) {to = FLOAT, activation = gelu_erf} : FLOAT[b, s, 3072]
+         %tanh = quantized_linear(%c, %up, %up_scales, bias: %up_bias) {to = FLOAT, activation = gelu_tanh} : FLOAT[b, s, 3072]
+         %relu = quantized_linear(%c, %up, %up_scales) {to = FLOAT, activation = relu} : FLOAT[b, s, 3072]
+         %silu = quantized_linear(%c, %up, %up_scales) {to = FLOAT, activation = silu} : FLOAT[b, s, 3072]
+         %h = quantize(%erf) {scale = 0.03} : i8[b, s, 3072]
+         %y = quantized_linear(%h, %down, %down_scales, bias: %down_bias, residual: %x) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
+         %z = quantized_linear(%h, %down, %down_scales, residual: %x) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
+         output packed = %packed
+         output plain = %plain
+         output tanh = %tanh
+         output relu = %relu
+         output silu = %silu
+         output y = %y
+         output z = %z",
         &[&[("b", 8), ("s", 512)]],
     ),
 ];

@@ -139,7 +139,9 @@ pub(crate) struct Matrix<A> {
 }
 
 /// `d = epilogue(alpha * a * b + c + bias)`, for each matrix of a batch: `a` is [m, k], `b` [k, n], `c` and `d` [m, n].
-/// Sums are in float32.
+/// Sums are in float32; those of products of codes, which are i8, are in i32. For codes the result is i32, `alpha` is 1,
+/// `a` is stored as it is and `b` as its transpose, there is nothing behind the product, and `n`, `k` and the distances
+/// of rows are multiples of 4.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Product<A = u64> {
     pub(crate) m: usize,
@@ -155,9 +157,9 @@ pub(crate) struct Product<A = u64> {
     /// A row of `n` elements of type `dtype`.
     pub(crate) bias: Option<A>,
     pub(crate) epilogue: Epilogue,
-    /// The type of `a`, `b` and `bias`: float32, float16 or bfloat16.
+    /// The type of `a`, `b` and `bias`: float32, float16 or bfloat16, or i8 for codes.
     pub(crate) dtype: DType,
-    /// The type of `c` and `d`: `dtype` or float32.
+    /// The type of `c` and `d`: `dtype` or float32; i32 of codes.
     pub(crate) result: DType,
 }
 

@@ -41,6 +41,7 @@ files! {
     FLASH_FLOAT = "flash_float", [ROWS, ATTENTION];
     GATHER = "gather", [];
     NORM = "norm", [ROWS];
+    QUANTIZE = "quantize", [];
     REDUCE = "reduce", [ROWS];
     ROTARY = "rotary", [];
     SCAN = "scan", [];
@@ -138,6 +139,6 @@ pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
 
 /// Whether a model spends its time in a kernel.
 pub(crate) fn is_hot(source: &Source) -> bool {
-    [DECODE, FLASH, FLASH_FLOAT, NORM, REDUCE, SOFTMAX, SCORES, ROTARY].contains(&source.file)
+    [DECODE, FLASH, FLASH_FLOAT, NORM, QUANTIZE, REDUCE, SOFTMAX, SCORES, ROTARY].contains(&source.file)
         || source.file == ELEMENTWISE && source.kernel != "elementwise_strided"
 }

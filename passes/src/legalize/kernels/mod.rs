@@ -7,8 +7,9 @@ pub(crate) mod tensorrt;
 use planish_ir::ops::Foreign;
 use planish_ir::{DType, Graph, Node, Op, ValueId};
 
+use super::quantized::unfit;
 use super::{attention, mask};
-use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError, Target};
+use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError, QuantizedForm, Target};
 
 /// Checks that the target has a kernel for every operator and its element type.
 pub const CHECK_KERNELS: Pass = Pass {
@@ -117,6 +118,7 @@ fn missing(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
         {
             Some("no kernel".to_owned())
         }
+        Op::FakeQuantize(p) if options.target.quantized == QuantizedForm::Codes && unfit(p).is_some() => unfit(p),
         _ => (options.target.kernels.missing)(&Signature::of(graph, node), options.opset),
     }
 }
@@ -127,7 +129,7 @@ fn missing_foreign(graph: &Graph, foreign: &Foreign, target: &Target) -> Option<
     if domains.is_empty() {
         let why = format!("target {target} runs the operators of planish's graph only");
         let quantizes = ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"].iter().any(|op| foreign.is(op));
-        return Some(if quantizes { format!("{why}, without quantization") } else { why });
+        return Some(if quantizes { format!("{why}, and quantization to i8 with fixed scales") } else { why });
     }
     let inner = foreign.inner.0.iter().map(|inner| (&inner.op, &inner.domain));
     let unknown = std::iter::once((&foreign.op.0, &foreign.domain.0))

@@ -13,6 +13,7 @@ const FLOATS: &[DType] = &[F16, Bf16, F32, F64];
 /// What layers compute in.
 const COMPUTED: &[DType] = &[F16, Bf16, F32];
 const INDICES: &[DType] = &[I32, I64];
+const CODES: &[DType] = &[I8];
 
 /// Operators, and the element types of the first operand; `MNEMONIC.OPERAND` where an operand has types of its own.
 const ROWS: &[(&[&str], &[DType])] = &[
@@ -29,6 +30,10 @@ const ROWS: &[(&[&str], &[DType])] = &[
     (&["sizes"], &[I64]),
     (&["embedding"], FLOATS),
     (&["linear", "matmul", "softmax", "layer_norm", "rms_norm", "attention", "rotary"], COMPUTED),
+    (&["fake_quantize", "quantize"], COMPUTED),
+    (&["quantized_linear"], CODES),
+    (&["quantized_linear.scales"], &[F32]),
+    (&["quantized_linear.bias", "quantized_linear.residual", "quantized_linear.result"], COMPUTED),
     (&["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"], COMPUTED),
     (&["select.condition", "attention.mask"], &[Bool]),
     (&["gather.indices", "embedding.ids", "embedding_norm.ids"], INDICES),
@@ -38,10 +43,7 @@ const ROWS: &[(&[&str], &[DType])] = &[
 
 /// Why the runtime has no kernel for a signature.
 pub(crate) fn native(signature: &Signature<'_>, _: u32) -> Option<String> {
-    match signature.mnemonic {
-        "fake_quantize" => Some("quantized layers are not for this target".to_owned()),
-        _ => missing(signature, |name| ROWS.iter().find(|(names, _)| names.contains(&name)).map(|(_, types)| *types)),
-    }
+    missing(signature, |name| ROWS.iter().find(|(names, _)| names.contains(&name)).map(|(_, types)| *types))
 }
 
 /// Why the runtime cannot hold an input or a weight.
@@ -63,7 +65,7 @@ mod tests {
     #[test]
     fn every_operator_of_the_graph_has_a_row_but_those_that_are_refused() {
         let without = Op::mnemonics().filter(|m| !ROWS.iter().any(|(names, _)| names.contains(m)));
-        assert_eq!(without.collect::<Vec<_>>(), ["masked_softmax", "fake_quantize", "foreign"]);
+        assert_eq!(without.collect::<Vec<_>>(), ["masked_softmax", "foreign"]);
         for name in ROWS.iter().flat_map(|(names, _)| *names) {
             let (mnemonic, operand) = name.split_once('.').unwrap_or((name, "result"));
             let operands = Op::operand_names(mnemonic).unwrap_or_else(|| panic!("{name}"));
@@ -83,7 +85,8 @@ mod tests {
         assert_eq!(reason("linear", &[("x", F64), ("weight", F64)], F64).as_deref(), Some("no kernel for f64"));
         assert_eq!(reason("add", &[("a", F64), ("b", F64)], F64), None);
         assert_eq!(reason("embedding_norm", &[("tables", F16), ("ids", I64), ("weight", F16)], F16), None);
-        let message = reason("fake_quantize", &[("x", F32)], F32).unwrap();
-        assert_eq!(message, "quantized layers are not for this target");
+        let codes =
+            |bias| reason("quantized_linear", &[("x", I8), ("weight", I8), ("scales", F32), ("bias", bias)], F16);
+        assert_eq!((codes(F16), codes(I32).is_some()), (None, true));
     }
 }

@@ -4,6 +4,7 @@ mod attention;
 mod elements;
 mod layers;
 mod norms;
+mod quantized;
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub(super) fn groups() -> Vec<(&'static str, Vec<Case>)> {
         ("elements", elements::cases()),
         ("norms", norms::cases()),
         ("layers", layers::cases()),
+        ("quantized", quantized::cases()),
         ("attention", attention::cases()),
     ]
 }

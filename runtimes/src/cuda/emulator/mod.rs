@@ -3,6 +3,7 @@
 //! wrote on machines without a GPU.
 
 mod compile;
+mod integers;
 mod product;
 
 use std::alloc::{Layout, alloc, dealloc};

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use planish_ir::DType;
 use rayon::prelude::*;
 
-use super::at;
+use super::{at, integers};
 use crate::cuda::device::{Epilogue, Matrix, Product};
 
 /// An element in memory.
@@ -46,6 +46,9 @@ fn widened(dtype: DType, matrix: &Matrix<u64>, batch: usize, rows: usize, column
 }
 
 pub(super) fn multiply(product: &Product) -> Result<(), String> {
+    if product.dtype == DType::I8 {
+        return integers::multiply(product);
+    }
     let Product { m, n, k, .. } = *product;
     let (a, b) = (&product.a, &product.b);
     check(a, m, k)?;

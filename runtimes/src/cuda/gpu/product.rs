@@ -98,8 +98,27 @@ fn data_type(dtype: DType) -> Result<lt::cudaDataType, String> {
         DType::F32 => lt::cudaDataType::CUDA_R_32F,
         DType::F16 => lt::cudaDataType::CUDA_R_16F,
         DType::Bf16 => lt::cudaDataType::CUDA_R_16BF,
+        DType::I8 => lt::cudaDataType::CUDA_R_8I,
+        DType::I32 => lt::cudaDataType::CUDA_R_32I,
         other => return Err(format!("there are no products of {other}")),
     })
+}
+
+/// What a product computes sums in, and the type of its factors `alpha` and `beta`.
+fn arithmetic(product: &Product) -> (lt::cublasComputeType_t, lt::cudaDataType) {
+    match product.dtype {
+        DType::I8 => (lt::cublasComputeType_t::CUBLAS_COMPUTE_32I, lt::cudaDataType::CUDA_R_32I),
+        _ => (lt::cublasComputeType_t::CUBLAS_COMPUTE_32F, lt::cudaDataType::CUDA_R_32F),
+    }
+}
+
+/// The bits of a factor of a product: those of a float32, or of an integer for codes, whose factors are 0 and 1.
+fn factor(product: &Product, value: f32) -> u32 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 or 1")]
+    match product.dtype {
+        DType::I8 => value as u32,
+        _ => value.to_bits(),
+    }
 }
 
 /// The bytes of a value as an attribute.
@@ -140,7 +159,8 @@ impl Products {
         product: &Product,
         stream: &Arc<CudaStream>,
     ) -> Result<(), String> {
-        let (alpha, beta) = (product.alpha, if product.c.is_some() { 1f32 } else { 0.0 });
+        let beta = if product.c.is_some() { 1.0 } else { 0.0 };
+        let [alpha, beta] = [product.alpha, beta].map(|value| factor(product, value));
         let at = |address: u64| -> *mut c_void {
             std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
         };
@@ -171,8 +191,8 @@ impl Products {
 
     /// Describes a product, and finds the fastest algorithm for it.
     fn plan(&self, product: &Product, stream: &Arc<CudaStream>) -> Result<Plan, String> {
-        let compute = lt::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        let operation = result::create_matmul_desc(compute, lt::cudaDataType::CUDA_R_32F).map_err(said)?;
+        let (compute, factors) = arithmetic(product);
+        let operation = result::create_matmul_desc(compute, factors).map_err(said)?;
         let mut layouts = Vec::new();
         let algorithm = describe(operation, product, &mut layouts)
             .and_then(|layouts| self.fastest(operation, &layouts, product, stream).map(|best| (layouts, best)));

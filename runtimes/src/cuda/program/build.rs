@@ -277,14 +277,15 @@ impl<'a> Builder<'a> {
             Op::RmsNorm(p) => self.rms_norm(result, p),
             Op::Attention(p) => self.attention(results, p),
             Op::Rotary(p) => self.rotary(result, p),
+            Op::Quantize(p) => self.quantize(result, p),
+            Op::FakeQuantize(p) => self.fake_quantize(result, p),
+            Op::QuantizedLinear(p) => self.quantized_linear(result, p),
             Op::FusedLinear(p) => self.fused_linear(result, p),
             Op::Gated(p) => self.gated(result, p),
             Op::AddNorm(p) => self.add_norm(results, p),
             Op::EmbeddingNorm(p) => self.embedding_norm(results, p),
             Op::RotaryAppend(p) => self.rotary_append(results, p),
-            Op::MaskedSoftmax(_) | Op::FakeQuantize(_) | Op::Foreign(_) => {
-                Err("the CUDA runtime has no kernel for it".to_owned())
-            }
+            Op::MaskedSoftmax(_) | Op::Foreign(_) => Err("the CUDA runtime has no kernel for it".to_owned()),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::cuda::device::{Epilogue, Grid};
 use crate::cuda::source::{NORM, ROTARY, Source};
 
 /// An activation as a function of kernels.
-fn expression(activation: Activation) -> &'static str {
+pub(super) fn expression(activation: Activation) -> &'static str {
     match activation {
         Activation::None => "x",
         Activation::GeluErf => "gelu_erf(x)",

@@ -10,6 +10,7 @@ mod fused;
 mod linear;
 mod movement;
 mod norms;
+mod quantized;
 mod view;
 
 use planish_ir::{AttentionKernels, Bindings, Graph, ValueId};

@@ -41,6 +41,11 @@ fn layers() {
 }
 
 #[test]
+fn quantized() {
+    check("quantized");
+}
+
+#[test]
 fn attention() {
     check("attention");
 }
