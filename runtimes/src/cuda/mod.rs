@@ -4,9 +4,9 @@
 //! scores in memory: what `cuda` is compared with. `cuda-emulator` runs the kernels of `cuda` on the processor: it is slow,
 //! and verifies artifacts where there is no GPU.
 //!
-//! A graph becomes a [program](program) for each combination of sizes: a list of launches, products and copies on buffers of
-//! one arena, whose addresses are planned from lifetimes ([`memory`]). A [device](device) runs it. Kernels are the files of
-//! the folder `kernels`, compiled when they are first used and specialised by macros ([`source`]).
+//! A graph becomes a program (`program`) for each combination of sizes: a list of launches, products and copies on buffers of
+//! one arena, whose addresses are planned from lifetimes ([`memory`]). A device (`device`) runs it. Kernels are the files of
+//! the folder `kernels`, compiled when they are first used and specialised by macros (`source`).
 
 mod catalog;
 mod check;

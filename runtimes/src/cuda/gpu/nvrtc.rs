@@ -26,7 +26,7 @@ pub(super) fn version() -> (i32, i32) {
 pub(super) fn compiled(source: &Source, architecture: &str) -> Result<Vec<u8>, String> {
     let text = source.text();
     let file = cached(&text, architecture);
-    if let Some(cubin) = file.as_ref().and_then(|file| read(file)) {
+    if let Some(cubin) = file.as_ref().and_then(read) {
         return Ok(cubin);
     }
     let Compiled { cubin, .. } = compile(source, architecture)?;
