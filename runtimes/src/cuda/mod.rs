@@ -16,6 +16,7 @@ mod gpu;
 pub mod memory;
 mod plan;
 mod program;
+mod run;
 mod session;
 mod source;
 mod tensor;

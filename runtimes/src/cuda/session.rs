@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use planish_eval::{Tensor, bind_types};
 use planish_ir::{Graph, Op, TensorType};
 
-use super::device::{Buffer, Device, KernelId, Recording};
-use super::program::{Argument, Base, Caches, Place, Program, Room, Step, Target};
+use super::device::{Buffer, Device, Recording};
+use super::program::{Caches, Program, Room, Target};
+use super::run::{Addresses, Prepared};
 use super::tensor::{Cache, DeviceTensor};
 use super::weights::Weights;
 use crate::api::in_order;
@@ -45,13 +46,6 @@ pub(super) struct GraphSession {
 /// What a program is made for.
 type Shapes = (Vec<Vec<usize>>, Caches);
 
-/// A program whose kernels are compiled.
-struct Prepared {
-    program: Program,
-    kernels: Vec<KernelId>,
-    constants: Option<Buffer>,
-}
-
 /// What `run_bound` runs.
 struct Bound {
     prepared: Rc<Prepared>,
@@ -59,59 +53,6 @@ struct Bound {
     outputs: Vec<DeviceTensor>,
     arena: Buffer,
     recording: Option<Box<dyn Recording>>,
-}
-
-/// The addresses of a run.
-struct Addresses<'a> {
-    prepared: &'a Prepared,
-    weights: &'a Weights,
-    inputs: &'a [&'a DeviceTensor],
-    outputs: &'a [DeviceTensor],
-    arena: u64,
-}
-
-impl Addresses<'_> {
-    fn of(&self, place: Place) -> u64 {
-        let start = match place.base {
-            Base::Buffer(buffer) => self.arena + self.prepared.program.memory.offsets[buffer] as u64,
-            Base::Weight(value) => self.weights.address(value),
-            Base::Input(input) => self.inputs[input].memory.address(),
-            Base::Output(output) => self.outputs[output].memory.address(),
-            Base::Constants => self.prepared.constants.as_ref().map_or(0, |memory| memory.address()),
-        };
-        start + place.offset as u64
-    }
-
-    /// Gives all steps to the device.
-    fn run(&self, device: &dyn Device) -> Result<(), String> {
-        for step in &self.prepared.program.steps {
-            match step {
-                Step::Launch(launch) => {
-                    let addresses: Vec<u64> = launch
-                        .arguments
-                        .iter()
-                        .map(|argument| match argument {
-                            Argument::At(place) => self.of(*place),
-                            Argument::Null | Argument::Value(_) => 0,
-                        })
-                        .collect();
-                    let arguments: Vec<&[u64]> = launch
-                        .arguments
-                        .iter()
-                        .zip(&addresses)
-                        .map(|(argument, address)| match argument {
-                            Argument::Value(words) => words.as_slice(),
-                            _ => std::slice::from_ref(address),
-                        })
-                        .collect();
-                    device.launch(self.prepared.kernels[launch.kernel], launch.grid, &arguments)?;
-                }
-                Step::Multiply(product) => device.multiply(&product.map(|place| self.of(place)))?,
-                Step::Copy { to, from, bytes } => device.copy(self.of(*to), self.of(*from), *bytes)?,
-            }
-        }
-        Ok(())
-    }
 }
 
 impl GraphSession {

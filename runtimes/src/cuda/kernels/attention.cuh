@@ -1,5 +1,6 @@
 // What the kernels of attention share: its description, which keys a query attends to, and the instructions of tensor
 // cores and asynchronous copies, which the emulator has by the layouts that the PTX ISA documents.
+
 // Attention of [batch, queries, heads, size] to keys and values of `kv_heads` heads. Rust has the same structure.
 struct Attention {
     int batch, heads, kv_heads, queries, keys, size, value_size;
@@ -14,7 +15,6 @@ struct Attention {
     long long bias[4]; // Over [batch, heads, queries, keys]; 0 broadcasts.
     long long mask_batch;
 };
-
 
 // The keys that any of the queries `first` .. `last` may attend to, masks aside: begin <= key < end.
 struct KeyRange {

@@ -63,16 +63,7 @@ impl Builder<'_> {
         let weight = self.whole(op.weight)?;
         let norm_bias = op.norm_bias.map(|bias| self.whole(bias)).transpose()?.map(|bias| bias.place);
         let columns = weight.elements();
-        let mut norm = Norm {
-            rms: op.norm == NormKind::Rms,
-            x: weight.place,
-            residual: None,
-            bias: None,
-            weight: weight.place,
-            norm_bias,
-            eps: op.eps.0,
-            sum: None,
-        };
+        let mut norm = Norm::plain(op.norm == NormKind::Rms, weight.place, weight.place, norm_bias, op.eps.0);
         if self.target.style == Style::Unfused {
             let (x, residual) = (self.view(op.x)?, self.view(op.residual)?);
             let sum = self.result(sum)?;
@@ -126,16 +117,7 @@ impl Builder<'_> {
             let total = total.ok_or("there are no tables")?;
             let sum = self.result(sum)?;
             self.copy(&sum, &total.expand(&shape))?;
-            let norm = Norm {
-                rms,
-                x: sum.place,
-                residual: None,
-                bias: None,
-                weight: weight.place,
-                norm_bias,
-                eps: op.eps.0,
-                sum: None,
-            };
+            let norm = Norm::plain(rms, sum.place, weight.place, norm_bias, op.eps.0);
             let result = self.result(result)?;
             return self.norm(result.place, &norm, rows(&sum, columns), columns, named(dtype)?);
         }

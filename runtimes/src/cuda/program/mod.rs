@@ -5,6 +5,7 @@
 
 mod attention;
 mod build;
+mod cache;
 mod elementwise;
 mod fused;
 mod linear;

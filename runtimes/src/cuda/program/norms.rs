@@ -26,6 +26,13 @@ pub(super) struct Norm {
     pub(super) sum: Option<Place>,
 }
 
+impl Norm {
+    /// A norm of `x` and nothing in front of it.
+    pub(super) fn plain(rms: bool, x: Place, weight: Place, norm_bias: Option<Place>, eps: f64) -> Self {
+        Self { rms, x, residual: None, bias: None, weight, norm_bias, eps, sum: None }
+    }
+}
+
 /// How threads share the rows of a norm: whether a warp has a row, and the elements that a thread keeps.
 pub(super) fn norm_shape(columns: usize) -> (bool, usize) {
     let by_warp = columns <= 256;
@@ -85,8 +92,7 @@ impl Builder<'_> {
         let (x, weight) = (self.whole(x)?, self.whole(weight)?);
         let result = self.result(result)?;
         let columns = weight.elements();
-        let norm =
-            Norm { rms, x: x.place, residual: None, bias: None, weight: weight.place, norm_bias, eps, sum: None };
+        let norm = Norm::plain(rms, x.place, weight.place, norm_bias, eps);
         let rows = x.elements().checked_div(columns).unwrap_or(0);
         self.norm(result.place, &norm, rows, columns, named(x.dtype)?)
     }

@@ -1,0 +1,66 @@
+//! A program with the addresses of one run.
+
+use super::device::{Buffer, Device, KernelId};
+use super::program::{Argument, Base, Place, Program, Step};
+use super::tensor::DeviceTensor;
+use super::weights::Weights;
+
+/// A program whose kernels are compiled.
+pub(super) struct Prepared {
+    pub(super) program: Program,
+    pub(super) kernels: Vec<KernelId>,
+    pub(super) constants: Option<Buffer>,
+}
+
+/// The addresses of a run.
+pub(super) struct Addresses<'a> {
+    pub(super) prepared: &'a Prepared,
+    pub(super) weights: &'a Weights,
+    pub(super) inputs: &'a [&'a DeviceTensor],
+    pub(super) outputs: &'a [DeviceTensor],
+    pub(super) arena: u64,
+}
+
+impl Addresses<'_> {
+    fn of(&self, place: Place) -> u64 {
+        let start = match place.base {
+            Base::Buffer(buffer) => self.arena + self.prepared.program.memory.offsets[buffer] as u64,
+            Base::Weight(value) => self.weights.address(value),
+            Base::Input(input) => self.inputs[input].memory.address(),
+            Base::Output(output) => self.outputs[output].memory.address(),
+            Base::Constants => self.prepared.constants.as_ref().map_or(0, |memory| memory.address()),
+        };
+        start + place.offset as u64
+    }
+
+    /// Gives all steps to the device.
+    pub(super) fn run(&self, device: &dyn Device) -> Result<(), String> {
+        for step in &self.prepared.program.steps {
+            match step {
+                Step::Launch(launch) => {
+                    let addresses: Vec<u64> = launch
+                        .arguments
+                        .iter()
+                        .map(|argument| match argument {
+                            Argument::At(place) => self.of(*place),
+                            Argument::Null | Argument::Value(_) => 0,
+                        })
+                        .collect();
+                    let arguments: Vec<&[u64]> = launch
+                        .arguments
+                        .iter()
+                        .zip(&addresses)
+                        .map(|(argument, address)| match argument {
+                            Argument::Value(words) => words.as_slice(),
+                            _ => std::slice::from_ref(address),
+                        })
+                        .collect();
+                    device.launch(self.prepared.kernels[launch.kernel], launch.grid, &arguments)?;
+                }
+                Step::Multiply(product) => device.multiply(&product.map(|place| self.of(place)))?,
+                Step::Copy { to, from, bytes } => device.copy(self.of(*to), self.of(*from), *bytes)?,
+            }
+        }
+        Ok(())
+    }
+}
