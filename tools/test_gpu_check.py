@@ -313,7 +313,7 @@ class Report(Folder):
         self.assertIn(row, text)
         # A step is not taken for a prompt.
         self.assertIn("| gpt2 fp16 | 32 x 128 | 4.00 |", text)
-        self.assertIn("`cuda-baseline` starts its kernels one by one", text)
+        self.assertIn("both replay one CUDA graph", text)
         self.assertIn("| 512 | 0.400 | 0.500, 2 |", text)
         self.assertIn("| fp16 | torch, the product alone | - | 1.50 |  |", text)
         self.assertIn("A GPU (100 MiB, compute capability 9.0", text)

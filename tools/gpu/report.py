@@ -132,7 +132,7 @@ def bench(document: Dict) -> str:
     by = "the host's clock" if clocks == {"host"} else "CUDA events"
     said = f"Medians, by {by}, without copies to and from the host. In parentheses: the time relative to `{fused}`; above 1 `{fused}` is faster. "
     if one_by_one:
-        said += f"`{baseline}` starts its kernels one by one, `{fused}` as one CUDA graph. "
+        said += f"`{baseline}` and `{fused}` both replay one CUDA graph for each run. "
     said += "PyTorch's modules compute without a mask, and planish with one. For GPT-2 both give the logits of all tokens and the cache. "
     return "\n\n".join(["### Encoder and prompt", said + flops.FORMULA, markdown(table)])
 
