@@ -81,8 +81,10 @@ mod tests {
     #[test]
     fn every_operator_has_a_row_but_those_that_are_always_lowered() {
         let without = Op::mnemonics().filter(|mnemonic| operator(mnemonic).is_none());
-        let fused = ["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
-        assert!(without.eq([&["silu", "rotary", "fake_quantize"], &fused[..], &["foreign"]].concat()));
+        let lowered = ["silu", "rotary", "fake_quantize"];
+        let native =
+            ["quantize", "quantized_linear", "fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
+        assert!(without.eq([&lowered[..], &native, &["foreign"]].concat()));
         let unknown = OPERATORS.iter().filter(|(mnemonic, _)| !Op::mnemonics().any(|m| m == *mnemonic));
         assert_eq!(unknown.collect::<Vec<_>>(), [&("", ""); 0]);
     }

@@ -59,6 +59,6 @@ fn onnx_files_are_interpreted() {
 #[test]
 fn every_runtime_has_a_name_of_its_own() {
     let names: Vec<&str> = runtimes(None, None).iter().map(|runtime| runtime.name()).collect();
-    assert_eq!(names, ["reference", "ort", "ort-cuda", "trt"]);
+    assert_eq!(names, ["reference", "ort", "ort-cuda", "trt", "cuda", "cuda-baseline", "cuda-emulator"]);
     assert_eq!(ReferenceRuntime::default().check().unwrap().location, "built in");
 }
