@@ -300,7 +300,8 @@ mod tests {
     fn every_operator_that_is_always_lowered_has_no_row() {
         let without = Op::mnemonics().filter(|m| !ROWS.iter().any(|row| row.mnemonics.contains(m)));
         let lowered = ["silu", "rotary", "fake_quantize"];
-        let fused = ["fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
+        let fused =
+            ["quantize", "quantized_linear", "fused_linear", "gated", "add_norm", "embedding_norm", "rotary_append"];
         assert!(without.eq([&lowered[..], &fused, &["foreign"]].concat()));
     }
 }
