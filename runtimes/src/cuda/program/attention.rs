@@ -26,7 +26,8 @@ impl Tile {
         if call.q.dtype == DType::F32 {
             return Self { rows: if head <= 128 && sizes.queries > 32 { 64 } else { 32 }, keys: 32 };
         }
-        let is_plain = call.bias.is_none() && call.op.softcap.is_none();
+        let is_masked_twice = call.op.causal.0 && call.mask.is_some();
+        let is_plain = call.bias.is_none() && call.op.softcap.is_none() && !is_masked_twice;
         let is_large = sizes.queries.div_ceil(128) * sizes.heads * sizes.batch >= blocks;
         match head {
             ..=64 if is_plain && is_large => Self { rows: 128, keys: 64 },
