@@ -18,6 +18,7 @@ use crate::inspect::{Inspection, Memory, Opened, PartInspection, Picture, dot, e
 /// profiles, and its layers with the nodes of the ONNX graph that each computes. --raised, --dot and --svg show the ONNX
 /// graphs of such an artifact, if --keep-onnx kept them.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("plans").args(["memory_plan", "explain_attention"]).multiple(true))]
 pub(super) struct Arguments {
     /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
@@ -33,20 +34,20 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Plan the memory of a run beside inputs and weights: one arena, in which buffers share memory
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["dot", "svg"])]
     memory_plan: bool,
     /// Say how the runtime cuda computes each attention of an artifact for target cuda, and why
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["dot", "svg"])]
     explain_attention: bool,
-    /// Rows, for --memory-plan and --explain-attention
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    batch: usize,
-    /// Tokens of a row, for --memory-plan and --explain-attention
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    seq: usize,
-    /// Cached tokens in front of them, for --memory-plan and --explain-attention
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    past: usize,
+    /// Rows, for --memory-plan and --explain-attention [default: 1]
+    #[arg(long, value_name = "N", requires = "plans")]
+    batch: Option<usize>,
+    /// Tokens of a row, for --memory-plan and --explain-attention [default: 128]
+    #[arg(long, value_name = "N", requires = "plans")]
+    seq: Option<usize>,
+    /// Cached tokens in front of them, for --memory-plan and --explain-attention [default: 0]
+    #[arg(long, value_name = "N", requires = "plans")]
+    past: Option<usize>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -71,8 +72,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         );
     }
     if plans {
-        let sizes = Sizes { batch: arguments.batch, sequence: arguments.seq, side: Some(IMAGE_SIDE) };
-        let memory = opened.memory(sizes, arguments.past)?;
+        let (batch, sequence) = (arguments.batch.unwrap_or(1), arguments.seq.unwrap_or(128));
+        let sizes = Sizes { batch, sequence, side: Some(IMAGE_SIDE) };
+        let memory = opened.memory(sizes, arguments.past.unwrap_or(0))?;
         return if arguments.json { print_json(&memory) } else { print(&memory_text(&memory, &arguments)) };
     }
     let picture = Picture::of(&opened.graphs);

@@ -108,9 +108,9 @@ fn lines(entry: &Entry) -> String {
         (_, _, problem) => problem.clone().unwrap_or_default(),
     };
     match &entry.builder {
-        None => format!("{:10} {runs}\n", entry.name),
+        None => format!("{:13} {runs}\n", entry.name),
         Some(Builder { product, version, location }) => {
-            format!("{:10} builder: {product} {version}, {location}\n{:10} {runs}\n", entry.name, "")
+            format!("{:13} builder: {product} {version}, {location}\n{:13} {runs}\n", entry.name, "")
         }
     }
 }

@@ -213,7 +213,7 @@ fn without_a_gpu_the_native_runtimes_say_what_to_do() {
     }
     for runtime in ["cuda", "cuda-baseline"] {
         let why = format!("the runtime `{runtime}` is unavailable: there is no CUDA driver: libcuda.so is not there");
-        let instead = "--runtime cuda-emulator runs the same kernels on the processor";
+        let instead = "take --runtime cuda-emulator, which runs the same kernels on the processor";
         planish(["bench", text(&out), "--runtime", runtime]).exits(4, &[&why, instead]);
         planish(["verify", text(&out), "--runtime", runtime]).exits(4, &[&why, instead]);
         planish(["runtimes", "--test-kernels", runtime]).exits(4, &[&why, instead]);
@@ -243,6 +243,11 @@ fn memory_and_attention_are_planned_without_a_gpu() {
     let shown = planish(["inspect", text(&model), "--memory-plan"]).succeeds().stdout;
     assert!(shown.contains("1 x 128 tokens") && shown.contains("arena"), "{shown}");
     planish(["inspect", text(&model), "--explain-attention"]).exits(1, &["takes an artifact for target cuda"]);
+    planish(["inspect", text(&model), "--batch", "2"]).exits(2, &["--memory-plan"]);
+    planish(["inspect", text(&model), "--memory-plan", "--svg", "x.svg"]).exits(2, &["cannot be used with"]);
+    let sizes = ["--batch", "1000000000", "--seq", "1000000000"];
+    planish([&["inspect", text(&model), "--memory-plan"], &sizes[..]].concat()).exits(1, &["is too large"]);
+    planish([&["inspect", text(&out), "--memory-plan"], &sizes[..]].concat()).exits(1, &["is too large"]);
 }
 
 #[test]

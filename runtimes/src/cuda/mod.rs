@@ -99,7 +99,7 @@ impl Cuda {
             runtime: self.name(),
             reason,
             looked: Vec::new(),
-            remedy: "install a C++ compiler (g++ or clang++), or name one with the variable CXX".to_owned(),
+            remedy: "the emulator needs a C++ compiler (g++ or clang++), by the variable CXX or as c++".to_owned(),
         })
     }
 }

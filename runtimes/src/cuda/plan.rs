@@ -100,7 +100,7 @@ pub fn plan_nodes(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String>
             let shape =
                 ty.shape.evaluate(bindings).ok_or_else(|| format!("the size of `{name}`, {ty}, is not known"))?;
             let bytes = shape.iter().try_fold(ty.dtype.size(), |n, size| n.checked_mul(*size));
-            let bytes = bytes.filter(|bytes| *bytes <= MOST_BYTES / 4096);
+            let bytes = bytes.filter(|bytes| *bytes <= MOST_BYTES);
             let bytes = bytes.ok_or_else(|| format!("`{name}`, {ty}, is too large"))?;
             buffers.insert(output, intervals.len());
             names.push(name.clone());
@@ -112,8 +112,9 @@ pub fn plan_nodes(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String>
             intervals[buffer].last = nodes.len().saturating_sub(1);
         }
     }
-    if intervals.iter().map(|interval| interval.bytes).sum::<usize>() > MOST_BYTES {
-        return Err("the results of all nodes are too large together".to_owned());
+    let sum = intervals.iter().fold(0usize, |sum, interval| sum.saturating_add(interval.bytes));
+    if sum > MOST_BYTES {
+        return Err(format!("the results of all nodes take {sum} bytes together, which no memory has"));
     }
     let plan = memory::plan(&intervals);
     Ok(RunPlan::new(names, &intervals, &plan, nodes.len(), Vec::new()))

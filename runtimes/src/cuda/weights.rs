@@ -51,6 +51,7 @@ impl Weights {
 
     /// Where a weight begins.
     pub(super) fn address(&self, value: ValueId) -> u64 {
-        self.memory.address() + self.offsets.get(&value).copied().unwrap_or(0) as u64
+        let offset = self.offsets.get(&value).unwrap_or_else(|| unreachable!("the weights that nodes read are loaded"));
+        self.memory.address() + *offset as u64
     }
 }

@@ -16,7 +16,7 @@ use super::device::Device;
 use super::program::{Style, Target};
 use super::session::GraphSession;
 use super::{Cuda, RuntimeError};
-use crate::{Session, Unavailable};
+use crate::{Runtime, Session, Unavailable};
 
 /// A graph with random inputs.
 #[derive(Clone, Debug)]
@@ -84,8 +84,12 @@ pub(super) fn graph(statements: &str) -> Result<Graph, String> {
 /// A session of a graph, whose memory is filled before runs.
 pub(super) fn session(graph: &Graph, device: &Arc<dyn Device>, style: Style) -> Result<GraphSession, RuntimeError> {
     let target = Target::of(style, device.as_ref());
+    let runtime = match style {
+        Style::Fused => Cuda::Fused,
+        Style::Unfused => Cuda::Baseline,
+    };
     let mut session =
-        GraphSession::load("the check of kernels", graph.name.clone(), graph.clone(), device.clone(), target, false)?;
+        GraphSession::load(runtime.name(), graph.name.clone(), graph.clone(), device.clone(), target, false)?;
     session.fill = true;
     Ok(session)
 }

@@ -28,14 +28,17 @@ pub(crate) struct Compiler {
 /// The C++ compiler of this machine: that of the variable CXX, else `c++`.
 ///
 /// # Errors
-/// When it does not run.
+/// When it does not run, or the user has no folder of caches.
 pub(crate) fn compiler() -> Result<Compiler, String> {
     let program = env::var_os("CXX").filter(|program| !program.is_empty()).unwrap_or_else(|| "c++".into());
     let output = Command::new(&program).arg("--version").output();
     let output = output.map_err(|e| format!("the C++ compiler {} does not run: {e}", program.display()))?;
     let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
     let flags = env::var(FLAGS).unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-    let folder = cache_folder::of_user().unwrap_or_else(env::temp_dir).join("emulator");
+    // Not a folder that others may write to: what is there is loaded.
+    let folder =
+        cache_folder::of_user().ok_or("there is no folder for compiled kernels: set HOME or XDG_CACHE_HOME")?;
+    let folder = folder.join("emulator");
     Ok(Compiler { program, version, flags, folder })
 }
 

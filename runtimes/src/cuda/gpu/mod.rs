@@ -22,8 +22,8 @@ use super::source::Source;
 use crate::{Description, Unavailable, driver};
 
 /// What a user without a GPU can do.
-const OTHERWISE: &str =
-    "--runtime cuda-emulator runs the same kernels on the processor, and --runtime reference the graph";
+const OTHERWISE: &str = "verify, run, bench and generate take --runtime cuda-emulator, which runs the same kernels on the \
+                         processor, and --runtime reference, which runs the graph";
 
 /// Dynamic shared memory that a kernel may have without asking.
 const SHARED: u32 = 48 << 10;

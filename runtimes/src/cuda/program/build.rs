@@ -24,13 +24,13 @@ pub(super) fn build(graph: &Graph, bindings: &Bindings, target: Target, caches: 
     builder.finish()
 }
 
-/// The most bytes of all buffers together: more than any memory has.
+/// The most bytes of a buffer, and of all together: more than any memory has, and sums of them do not overflow.
 pub(crate) const MOST_BYTES: usize = 1 << 48;
 
 /// The bytes of a tensor.
 fn bytes(dtype: DType, shape: &[usize]) -> Result<usize, String> {
     let bytes = shape.iter().try_fold(dtype.size(), |n, size| n.checked_mul(*size));
-    bytes.filter(|bytes| *bytes <= MOST_BYTES / 4096).ok_or_else(|| format!("{dtype}{shape:?} is too large"))
+    bytes.filter(|bytes| *bytes <= MOST_BYTES).ok_or_else(|| format!("{dtype}{shape:?} is too large"))
 }
 
 /// What is known of the program so far.
@@ -303,8 +303,10 @@ impl<'a> Builder<'a> {
             outputs.push(Output { name: output.name.clone(), dtype: view.dtype, shape: view.shape, cache });
         }
         self.names.resize(self.buffers.len(), "outputs".to_owned());
-        let sum = self.buffers.iter().try_fold(0usize, |sum, bytes| sum.checked_add(*bytes));
-        sum.filter(|sum| *sum <= MOST_BYTES).ok_or("the buffers are too large together")?;
+        let sum = self.buffers.iter().fold(0usize, |sum, bytes| sum.saturating_add(*bytes));
+        if sum > MOST_BYTES {
+            return Err(format!("the buffers of a run take {sum} bytes together, which no memory has"));
+        }
         let (intervals, memory) = planned(&self.steps, &self.buffers);
         Ok(Program {
             kernels: self.kernels,
