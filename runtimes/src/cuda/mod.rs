@@ -13,6 +13,7 @@ mod check;
 mod device;
 mod emulator;
 mod gpu;
+mod kernel_table;
 pub mod memory;
 mod plan;
 mod program;

@@ -7,7 +7,6 @@ mod integers;
 mod product;
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +14,7 @@ use libloading::Library;
 use rayon::prelude::*;
 
 use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
+use super::kernel_table::KernelTable;
 use super::source::Source;
 
 pub(crate) use compile::{Compiler, compiler};
@@ -31,13 +31,7 @@ type Launch = unsafe extern "C" fn(*const u32, *const u32, u32, *const *const c_
 /// The processor.
 pub(crate) struct Emulator {
     compiler: Compiler,
-    kernels: Mutex<Kernels>,
-}
-
-#[derive(Default)]
-struct Kernels {
-    by_source: HashMap<Source, usize>,
-    all: Vec<Kernel>,
+    kernels: Mutex<KernelTable<Kernel>>,
 }
 
 /// The function that returns the number of a kernel's parameters, and the bytes of each.
@@ -59,6 +53,22 @@ impl Emulator {
 }
 
 impl Kernel {
+    /// The kernel of a library that was made of its source.
+    fn load(source: &Source, library: Library) -> Result<Self, String> {
+        let name = |function: &str| format!("{function}_{}\0", source.kernel);
+        // SAFETY: the macro EXPORT of the header gives the functions these types.
+        let (launch, parameters) = unsafe {
+            let launch = library.get::<Launch>(name("launch").as_bytes()).map_err(|e| e.to_string())?;
+            (*launch, library.get::<Parameters>(name("parameters").as_bytes()).map_err(|e| e.to_string())?)
+        };
+        // SAFETY: it returns the number of numbers behind it, then these, which are static.
+        let parameters = unsafe {
+            let start = parameters();
+            (0..*start as usize).map(|at| *start.add(1 + at) as usize).collect()
+        };
+        Ok(Self { name: source.kernel, launch, parameters, _library: Arc::new(library) })
+    }
+
     /// Whether arguments are as many as the parameters, and as large.
     fn check(&self, arguments: &[&[u64]]) -> Result<(), String> {
         let (given, wanted) = (arguments.len(), self.parameters.len());
@@ -151,35 +161,13 @@ impl Device for Emulator {
 
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut new: Vec<&Source> = sources.iter().filter(|source| !kernels.by_source.contains_key(source)).collect();
-        new.sort_by_key(|source| source.text());
-        new.dedup();
-        let libraries: Vec<_> = new.par_iter().map(|source| self.compiler.library(source)).collect();
-        for (source, library) in new.into_iter().zip(libraries) {
-            let library = library?;
-            let name = format!("launch_{}\0", source.kernel);
-            // SAFETY: the macro EXPORT of the header gives the function this type.
-            let launch = unsafe { library.get::<Launch>(name.as_bytes()) }.map_err(|e| e.to_string())?;
-            let name = format!("parameters_{}\0", source.kernel);
-            // SAFETY: as above.
-            let parameters = unsafe { library.get::<Parameters>(name.as_bytes()) }.map_err(|e| e.to_string())?;
-            // SAFETY: it is the number of numbers behind it, then these, which are static.
-            let parameters = unsafe {
-                let start = parameters();
-                (0..*start as usize).map(|at| *start.add(1 + at) as usize).collect()
-            };
-            let kernel = Kernel { name: source.kernel, launch: *launch, parameters, _library: Arc::new(library) };
-            let id = kernels.all.len();
-            kernels.all.push(kernel);
-            kernels.by_source.insert(source.clone(), id);
-        }
-        Ok(sources.iter().filter_map(|source| kernels.by_source.get(source)).map(|id| KernelId(*id)).collect())
+        kernels.prepare(sources, |new| {
+            new.par_iter().map(|source| Kernel::load(source, self.compiler.library(source)?)).collect()
+        })
     }
 
     fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {
-        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let kernel = kernels.all.get(kernel.0).cloned().ok_or("there is no such kernel")?;
-        drop(kernels);
+        let kernel = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(kernel)?.clone();
         kernel.check(arguments)?;
         let pointers: Vec<*const c_void> = arguments.iter().map(|argument| argument.as_ptr().cast()).collect();
         let threads = [grid.threads, 1, 1];

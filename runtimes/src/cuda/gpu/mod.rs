@@ -5,7 +5,6 @@ mod nvrtc;
 mod product;
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rayon::prelude::*;
 
 use super::SharedDevice;
 use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
+use super::kernel_table::KernelTable;
 use super::source::Source;
 use crate::{Description, Unavailable, driver};
 
@@ -102,14 +102,8 @@ struct Gpu {
     /// The most bytes of shared memory of a block.
     shared_memory: usize,
     stream: Arc<CudaStream>,
-    kernels: Mutex<Kernels>,
+    kernels: Mutex<KernelTable<Kernel>>,
     products: Mutex<product::Products>,
-}
-
-#[derive(Default)]
-struct Kernels {
-    by_source: HashMap<Source, usize>,
-    all: Vec<Kernel>,
 }
 
 struct Kernel {
@@ -147,6 +141,14 @@ impl Gpu {
             stream,
             kernels: Mutex::default(),
         })
+    }
+
+    /// Loads a kernel.
+    fn kernel(&self, source: &Source, cubin: Vec<u8>) -> Result<Kernel, String> {
+        let module = self.stream.context().load_module(cudarc::nvrtc::Ptx::from_binary(cubin));
+        let function = module.and_then(|module| module.load_function(source.kernel));
+        let function = function.map_err(|e| format!("the kernel {} cannot be loaded: {e}", source.kernel))?;
+        Ok(Kernel { function, shared: SHARED })
     }
 
     /// Makes the calls that follow in this thread those of the GPU.
@@ -222,27 +224,17 @@ impl Device for Gpu {
     }
 
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
-        let mut kernels = locked(&self.kernels);
-        let mut new: Vec<&Source> = sources.iter().filter(|source| !kernels.by_source.contains_key(source)).collect();
-        new.sort_by_key(|source| source.text());
-        new.dedup();
-        let compiled: Vec<_> = new.par_iter().map(|source| nvrtc::compiled(source, &self.architecture)).collect();
-        for (source, cubin) in new.into_iter().zip(compiled) {
-            let module = cudarc::nvrtc::Ptx::from_binary(cubin?);
-            let module = self.stream.context().load_module(module);
-            let function = module.and_then(|module| module.load_function(source.kernel));
-            let function = function.map_err(|e| format!("the kernel {} cannot be loaded: {e}", source.kernel))?;
-            let id = kernels.all.len();
-            kernels.all.push(Kernel { function, shared: SHARED });
-            kernels.by_source.insert(source.clone(), id);
-        }
-        Ok(sources.iter().filter_map(|source| kernels.by_source.get(source)).map(|id| KernelId(*id)).collect())
+        locked(&self.kernels).prepare(sources, |new| {
+            let compiled = new.par_iter().map(|source| nvrtc::compiled(source, &self.architecture));
+            let compiled: Vec<_> = compiled.collect();
+            new.iter().zip(compiled).map(|(source, cubin)| self.kernel(source, cubin?)).collect()
+        })
     }
 
     fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {
         self.bind()?;
         let mut kernels = locked(&self.kernels);
-        let kernel = kernels.all.get_mut(kernel.0).ok_or("there is no such kernel")?;
+        let kernel = kernels.get(kernel)?;
         if grid.shared > kernel.shared {
             let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = i32::try_from(grid.shared).map_err(|e| e.to_string())?;

@@ -38,9 +38,9 @@ impl Tile {
     }
 
     /// The bytes of dynamic shared memory: the formulas are in the files of the kernels.
-    fn shared(self, single: bool, head: usize, value_head: usize) -> usize {
+    fn shared(self, is_float32: bool, head: usize, value_head: usize) -> usize {
         let Self { rows, keys } = self;
-        match single {
+        match is_float32 {
             true => 4 * ((rows + keys) * (head + 4) + keys * value_head.next_multiple_of(32) + rows * (keys + 8)),
             false => {
                 let (stage, queries) = (2 * keys * (head + value_head), 2 * rows * head);
@@ -193,14 +193,14 @@ impl Builder<'_> {
     /// Attention that never stores its scores.
     fn flash(&mut self, call: &Call<'_>) -> Result<(), String> {
         let sizes = call.sizes();
-        let single = call.q.dtype == DType::F32;
+        let is_float32 = call.q.dtype == DType::F32;
         let tile = Tile::of(call, self.target.attention.blocks);
         let [head, value_head] = [sizes.size, sizes.value_size].map(|size| size.next_multiple_of(16));
-        let shared = tile.shared(single, head, value_head);
+        let shared = tile.shared(is_float32, head, value_head);
         if shared > self.target.shared_memory {
             return self.math(call, sizes.queries);
         }
-        let source = Source::new(if single { FLASH_FLOAT } else { FLASH }, "flash");
+        let source = Source::new(if is_float32 { FLASH_FLOAT } else { FLASH }, "flash");
         let source = call
             .macros(source)?
             .with("HEAD", head)
@@ -209,7 +209,6 @@ impl Builder<'_> {
             .with("KEYS", tile.keys)
             .with("RAGGED", false);
         let blocks = [sizes.queries.div_ceil(tile.rows), sizes.heads, sizes.batch];
-        let shared = tile.shared(single, head, value_head);
         let grid =
             Grid { shared: u32::try_from(shared).map_err(|_| super::too_large(shared))?, ..grid_of(blocks, 128)? };
         let arguments = vec![

@@ -19,15 +19,15 @@ impl Builder<'_> {
         heads: usize,
     ) -> Result<View, String> {
         let new = self.view(new)?;
-        let whole = new.shape.len() == 4;
-        let new = if whole { new } else { self.split_heads(new, heads)? };
+        let is_cache = new.shape.len() == 4;
+        let new = if is_cache { new } else { self.split_heads(new, heads)? };
         if past.is_none() && present.is_none() {
             return Ok(new);
         }
         let cache = self.cache(past, present, &new)?;
         let before = cache.shape[2] - new.shape[2];
         let is_even = new.shape[0] == 1 || new.strides[0] == new.shape[2] * new.strides[2];
-        if whole || !is_even || new.strides[1] != new.shape[3] {
+        if is_cache || !is_even || new.strides[1] != new.shape[3] {
             self.copy(&cache.slice(2, before, cache.shape[2]), &new)?;
         } else {
             let source = Source::new(ROTARY, "append")

@@ -5,7 +5,7 @@ use planish_ir::{DType, ValueId};
 
 use super::build::Builder;
 use super::elementwise::{elements, grid_of, named, strided};
-use super::linear::Behind;
+use super::linear::AfterProduct;
 use super::norms::{Norm, norm_shape};
 use super::{Argument, Style, View};
 use crate::cuda::device::{Epilogue, Grid};
@@ -34,9 +34,12 @@ fn epilogue(activation: Activation) -> Option<Epilogue> {
 
 impl Builder<'_> {
     pub(super) fn fused_linear(&mut self, result: ValueId, op: &FusedLinear) -> Result<(), String> {
-        let behind =
-            Behind { activation: expression(op.activation), epilogue: epilogue(op.activation), residual: op.residual };
-        self.layer(result, &op.linear(), behind)
+        let after = AfterProduct {
+            activation: expression(op.activation),
+            epilogue: epilogue(op.activation),
+            residual: op.residual,
+        };
+        self.layer(result, &op.linear(), after)
     }
 
     pub(super) fn gated(&mut self, result: ValueId, op: &Gated) -> Result<(), String> {

@@ -7,9 +7,9 @@ use super::build::Builder;
 use super::{Style, View};
 use crate::cuda::device::{Epilogue, Matrix, Product};
 
-/// What a linear layer does behind its product.
+/// What a linear layer computes of its product, beside the bias.
 #[derive(Clone, Copy)]
-pub(super) struct Behind {
+pub(super) struct AfterProduct {
     /// An expression of `x`, the product with its bias; `x` for none.
     pub(super) activation: &'static str,
     /// How a product computes the same, where it can.
@@ -18,17 +18,17 @@ pub(super) struct Behind {
     pub(super) residual: Option<ValueId>,
 }
 
-impl Behind {
+impl AfterProduct {
     pub(super) const NOTHING: Self = Self { activation: "x", epilogue: Some(Epilogue::None), residual: None };
 }
 
 impl Builder<'_> {
     pub(super) fn linear(&mut self, result: ValueId, op: &Linear) -> Result<(), String> {
-        self.layer(result, op, Behind::NOTHING)
+        self.layer(result, op, AfterProduct::NOTHING)
     }
 
-    /// A linear layer with what is behind it.
-    pub(super) fn layer(&mut self, result: ValueId, op: &Linear, behind: Behind) -> Result<(), String> {
+    /// A linear layer, and what it computes of its product.
+    pub(super) fn layer(&mut self, result: ValueId, op: &Linear, after: AfterProduct) -> Result<(), String> {
         let x = self.view(op.x)?;
         let columns = x.shape.last().copied().unwrap_or(1);
         let (x, row) = match x.rows() {
@@ -42,7 +42,7 @@ impl Builder<'_> {
         };
         let weight = self.whole(op.weight)?;
         let bias = op.bias.map(|bias| self.whole(bias)).transpose()?;
-        let residual = behind.residual.map(|residual| self.view(residual)).transpose()?;
+        let residual = after.residual.map(|residual| self.view(residual)).transpose()?;
         let result = self.result(result)?;
         let (&k, outer) = x.shape.split_last().ok_or("`x` has no axis")?;
         let (m, n): (usize, _) = (outer.iter().product(), *result.shape.last().ok_or("a result has no axis")?);
@@ -66,25 +66,15 @@ impl Builder<'_> {
         match self.target.style {
             _ if k == 0 => {
                 self.pointwise(&result, "0 * i", &[])?;
-                self.behind(&result, &behind, bias.as_ref(), residual.as_ref())
+                self.after_product(&result, &after, bias.as_ref(), residual.as_ref())
             }
             Style::Unfused => {
                 self.multiply(product);
-                if let Some(bias) = &bias {
-                    self.pointwise(&result, "x + y", &[&result, bias])?;
-                }
-                if behind.activation != "x" {
-                    self.pointwise(&result, behind.activation, &[&result])?;
-                }
-                if let Some(residual) = &residual {
-                    self.pointwise(&result, "x + y", &[&result, residual])?;
-                }
-                Ok(())
+                self.one_by_one(&result, after.activation, bias.as_ref(), residual.as_ref())
             }
             Style::Fused => {
                 let whole = residual.as_ref().is_none_or(View::is_contiguous);
-                if let Some(epilogue) =
-                    behind.epilogue.filter(|e| whole && (*e == Epilogue::None || residual.is_none()))
+                if let Some(epilogue) = after.epilogue.filter(|e| whole && (*e == Epilogue::None || residual.is_none()))
                 {
                     // cublasLt takes 16 bytes of a bias at once.
                     let bias = match bias {
@@ -102,20 +92,40 @@ impl Builder<'_> {
                     return Ok(());
                 }
                 self.multiply(product);
-                self.behind(&result, &behind, bias.as_ref(), residual.as_ref())
+                self.after_product(&result, &after, bias.as_ref(), residual.as_ref())
             }
         }
     }
 
-    /// Bias, activation and residual of a product, in one kernel.
-    fn behind(
+    /// Bias, activation and residual of a product, each in a kernel of its own.
+    pub(super) fn one_by_one(
         &mut self,
         product: &View,
-        behind: &Behind,
+        activation: &'static str,
         bias: Option<&View>,
         residual: Option<&View>,
     ) -> Result<(), String> {
-        let activated = |x: &str| match behind.activation {
+        if let Some(bias) = bias {
+            self.pointwise(product, "x + y", &[product, bias])?;
+        }
+        if activation != "x" {
+            self.pointwise(product, activation, &[product])?;
+        }
+        match residual {
+            Some(residual) => self.pointwise(product, "x + y", &[product, residual]),
+            None => Ok(()),
+        }
+    }
+
+    /// Bias, activation and residual of a product, in one kernel.
+    fn after_product(
+        &mut self,
+        product: &View,
+        after: &AfterProduct,
+        bias: Option<&View>,
+        residual: Option<&View>,
+    ) -> Result<(), String> {
+        let activated = |x: &str| match after.activation {
             "x" => x.to_owned(),
             activation => activation.replace("(x)", &format!("({x})")),
         };

@@ -1,6 +1,6 @@
 //! Layers of codes: codes of their inputs, a product with sums of 32 bits, and what the sums stand for.
 
-use planish_ir::ops::{Activation, FakeQuantize, Quantize, QuantizedLinear};
+use planish_ir::ops::{FakeQuantize, Quantize, QuantizedLinear};
 use planish_ir::{DType, ValueId};
 
 use super::build::Builder;
@@ -87,16 +87,7 @@ impl Builder<'_> {
         }
         if self.target.style == Style::Unfused {
             self.pointwise(&result, "static_cast<float>(x) * y", &[&sums, &scales])?;
-            if let Some(bias) = &bias {
-                self.pointwise(&result, "x + y", &[&result, bias])?;
-            }
-            if op.activation != Activation::None {
-                self.pointwise(&result, expression(op.activation), &[&result])?;
-            }
-            if let Some(residual) = &residual {
-                self.pointwise(&result, "x + y", &[&result, residual])?;
-            }
-            return Ok(());
+            return self.one_by_one(&result, expression(op.activation), bias.as_ref(), residual.as_ref());
         }
         let residual = residual.map(|residual| self.without_gaps(residual)).transpose()?;
         let source = Source::new(QUANTIZE, "dequantize_rows")
