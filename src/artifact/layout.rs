@@ -1,6 +1,6 @@
 //! The names of a part's files in an artifact.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::artifact::manifest::Manifest;
 use crate::artifact::package::RuntimePackage;
@@ -39,9 +39,9 @@ impl Manifest {
 }
 
 impl PartLayout {
-    /// The folder of the files in an artifact.
-    pub(crate) fn folder(&self, artifact: &Path) -> PathBuf {
-        if self.folder.is_empty() { artifact.to_owned() } else { artifact.join(&self.folder) }
+    /// The folder of the files, relative to the artifact's.
+    pub(crate) fn folder(&self) -> &Path {
+        Path::new(&self.folder)
     }
 
     /// The name of the part's graph without its ending.
@@ -94,7 +94,7 @@ mod tests {
         let one = RuntimePackage::Triton.layout("bert", 1, "model");
         assert_eq!((one.engine().as_str(), one.layers().as_str()), ("bert/1/model.plan", "bert/1/model.layers.json"));
         assert_eq!(one.described("config.pbtxt"), "bert/config.pbtxt");
-        assert_eq!(one.folder(Path::new("out")), Path::new("out/bert/1"));
+        assert_eq!(one.folder(), Path::new("bert/1"));
         assert!(one.holds("bert/1/model.onnx") && !one.holds("model.onnx") && !one.holds("bert/config.pbtxt"));
         let several = RuntimePackage::Triton.layout("t5", 3, "encoder_model");
         assert_eq!(several.named("model.onnx"), "t5-encoder_model/1/model.onnx");

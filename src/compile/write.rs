@@ -10,7 +10,7 @@ use planish_onnx::Placement;
 use super::{CompileOptions, LoweredPart, Observer};
 use crate::artifact::manifest::File;
 use crate::backend::{EmitOptions, Emitted};
-use crate::files::digest;
+use crate::files::{create_folders_within, digest};
 use crate::source::SourceModel;
 
 /// Writes the graphs under their names, and digests the source meanwhile.
@@ -44,8 +44,7 @@ pub(super) fn graphs(
         };
         let one = |part: &LoweredPart| -> Result<Emitted> {
             let layout = options.package.layout(&model.name(), parts.len(), part.name);
-            let folder = layout.folder(folder);
-            fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            let folder = create_folders_within(folder, layout.folder())?;
             let Emitted { files, linked } = options.backend.emitter.emit(&part.graph, layout.stem(), &folder, &how)?;
             Ok(Emitted {
                 files: files.into_iter().map(|(name, bytes)| (layout.named(&name), bytes)).collect(),

@@ -1,7 +1,7 @@
 //! The folders of drafts, and what killed processes have left of them.
 //!
 //! A draft's folder is `PREFIX` and an id of 16 digits. What stood in its place is moved to the same name with an
-//! ending, where folders cannot be exchanged.
+//! ending, where folders cannot be exchanged. A draft that is being removed has a third ending.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::entries;
 use super::place::Place;
+use crate::files::unfinished::REMOVED;
 
 /// How many digits the id of a draft has.
 const ID_DIGITS: usize = 16;
@@ -41,7 +42,7 @@ fn with_ending(draft: &Path, ending: &str) -> PathBuf {
 /// The id of a draft that a folder belongs to by its name.
 pub(super) fn id<'a>(prefix: &str, name: &'a OsStr) -> Option<&'a str> {
     let rest = name.to_str()?.strip_prefix(prefix)?;
-    let id = rest.strip_suffix(FOLDER).or_else(|| rest.strip_suffix(ENTRIES)).unwrap_or(rest);
+    let id = [FOLDER, ENTRIES, REMOVED].iter().find_map(|ending| rest.strip_suffix(ending)).unwrap_or(rest);
     (id.len() == ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit())).then_some(id)
 }
 
@@ -103,6 +104,7 @@ pub(super) fn clean_up(folder: &Path, prefix: &str, target: &Path) {
             Lock::Busy | Lock::Unsupported => continue,
         };
         // What cannot be removed or moved is left to the next run.
+        let _ = fs::remove_dir_all(with_ending(&draft, REMOVED));
         let aside = folder_aside(&draft);
         if fs::symlink_metadata(target).is_err() {
             let _ = fs::rename(&aside, target);

@@ -320,6 +320,10 @@ fn a_kill_between_the_two_steps_is_made_good() {
     marked(place.path().join(format!("{left}.old")), "older");
     assert!(Draft::create(&target, false).is_err());
     assert_eq!((names(place.path()), names(&target)), (vec!["out".to_owned()], vec!["mark".to_owned()]));
+    // A kill while a draft was removed.
+    marked(place.path().join(format!("{left}.removed")), "half");
+    assert!(Draft::create(&target, false).is_err());
+    assert_eq!(names(place.path()), ["out"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::{EngineObserver, EngineOptions, EngineReport, PROFILES, Profiles, SymbolRanges, build_engines};
 use crate::artifact::{Artifact, MANIFEST};
 use crate::draft::Draft;
+use crate::files::create_folders_within;
 
 /// An artifact whose engines were built and that is not in its place yet.
 pub struct Rebuilt {
@@ -95,9 +96,7 @@ fn built(artifact: &Artifact) -> Vec<String> {
 pub(super) fn share(artifact: &Artifact, folder: &Path, anew: &[String]) -> Result<()> {
     for name in artifact.manifest.file_names().filter(|name| !anew.iter().any(|other| other == name)) {
         let (from, to) = (artifact.folder.join(name), folder.join(name));
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot make the folder {}", parent.display()))?;
-        }
+        create_folders_within(folder, Path::new(name).parent().unwrap_or(Path::new("")))?;
         // A filesystem without links gets copies.
         fs::hard_link(&from, &to)
             .or_else(|_| fs::copy(&from, &to).map(drop))

@@ -68,6 +68,23 @@ pub(crate) fn create_within(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Makes the folders of a relative path in a folder in the making; returns the last. The folder itself has to be there: once
+/// a signal has removed it, it does not come back.
+///
+/// # Errors
+/// When that is impossible.
+pub(crate) fn create_folders_within(folder: &Path, path: &Path) -> Result<PathBuf> {
+    let mut made = folder.to_owned();
+    for name in path {
+        made.push(name);
+        match fs::create_dir(&made) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => result.with_context(|| format!("cannot make the folder {}", made.display()))?,
+        }
+    }
+    Ok(made)
+}
+
 /// Checks that [`write`] can write a file, before work that would be in vain.
 ///
 /// # Errors
@@ -147,6 +164,21 @@ mod tests {
         assert_eq!((fs::read(&old).unwrap(), fs::read(&new).unwrap()), (b"one".to_vec(), b"two".to_vec()));
         let error = write_within(&folder.path().join("nowhere/file"), b"").unwrap_err();
         assert!(format!("{error:#}").contains("nowhere/file: No such file"), "{error:#}");
+    }
+
+    #[test]
+    fn folders_within_a_removed_folder_do_not_bring_it_back() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("draft");
+        fs::create_dir(&folder).unwrap();
+        let both = create_folders_within(&folder, Path::new("model/1")).unwrap();
+        assert_eq!(both, create_folders_within(&folder, Path::new("model/1")).unwrap());
+        assert!(both.ends_with("draft/model/1") && both.is_dir());
+        assert_eq!(create_folders_within(&folder, Path::new("")).unwrap(), folder);
+        fs::remove_dir_all(&folder).unwrap();
+        let error = create_folders_within(&folder, Path::new("model/1")).unwrap_err();
+        assert!(format!("{error:#}").contains("draft/model: No such file"), "{error:#}");
+        assert!(!folder.exists());
     }
 
     #[test]

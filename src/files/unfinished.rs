@@ -10,8 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often a folder is tried to be removed that threads still write into: each of them can make a file
-/// once more, and finds no folder the next time.
+/// What the name of a folder ends in while it is being removed. Threads that write into it find no folder under its name.
+pub(crate) const REMOVED: &str = ".removed";
+
+/// How often a folder is tried to be removed that has changed its name: each thread can be at making one file in it.
 const REMOVALS: usize = 100;
 
 /// What this process has begun.
@@ -107,14 +109,22 @@ impl Drop for Unfinished {
 
 /// Removes a file or folder, if it is there. What cannot be removed is left to the next run.
 fn remove(path: &Path) {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => remove_folder(path),
+        Ok(_) => drop(fs::remove_file(path)),
+        Err(_) => {}
+    }
+}
+
+/// Removes a folder that other threads may be writing into, or removing too.
+fn remove_folder(path: &Path) {
+    let mut renamed = path.as_os_str().to_owned();
+    renamed.push(REMOVED);
+    let renamed = if fs::rename(path, &renamed).is_ok() { Path::new(&renamed) } else { path };
     for _ in 0..REMOVALS {
-        let Ok(metadata) = fs::symlink_metadata(path) else { return };
-        let removed = if metadata.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        // Another thread may write into a folder, or remove it too.
-        let again =
-            |error: io::Error| matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound);
-        if !removed.is_err_and(again) {
-            return;
+        match fs::remove_dir_all(renamed) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {}
+            _ => return,
         }
     }
 }
@@ -238,14 +248,14 @@ mod tests {
                         while fs::write(folder.join(format!("{writer}-{number}")), "").is_ok() {
                             number += 1;
                         }
-                        // It writes until there is no folder.
+                        // It writes until there is no folder of the name.
                         assert!(ended.load(Ordering::SeqCst) || !folder.exists());
                     });
                 }
                 thread::sleep(Duration::from_micros(300));
                 registry.interrupt(|| ended.store(true, Ordering::SeqCst));
             });
-            assert!(!folder.exists());
+            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         }
     }
 }
