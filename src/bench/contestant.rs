@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::environment::memory;
 use crate::artifact::manifest::PaddedVocabulary;
@@ -31,12 +31,12 @@ pub struct Contestant {
 }
 
 /// How long an artifact took until it had run once.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Loading, in milliseconds. Files that were read before come from the system's cache.
     pub ms: f64,
     /// The first run after it, in milliseconds; absent where it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_ms: Option<f64>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use planish_runtimes::DeviceTimes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::document::Cell;
 use super::table::significant;
@@ -16,17 +16,17 @@ const ENQUEUE_SHARE: f64 = 0.8;
 const UNSTABLE: f64 = 0.025;
 
 /// What a set of runs on a device says. Times are in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceLatency {
     /// The time of the device between the first and the last kernel.
     pub gpu_compute: Metric,
     /// The time of the host to start a run.
     pub enqueue: Metric,
     /// The time of the device to take the inputs; absent where they were copied before.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub h2d: Option<Metric>,
     /// The time of the device to give the outputs; absent where they stay there.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub d2h: Option<Metric>,
     /// The time of the device for transfers and kernels of a run.
     pub latency: Metric,
@@ -39,7 +39,7 @@ pub struct DeviceLatency {
 }
 
 /// The statistics of a time, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// The least.
     pub min: f64,

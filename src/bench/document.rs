@@ -1,19 +1,24 @@
-//! The document that a benchmark writes. It has only measured figures.
+//! The document that a benchmark writes. It has only measured figures, and what is computed from them.
+//!
+//! `docs/bench.schema.json` is its JSON schema.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::contestant::Load;
 use super::device::DeviceLatency;
 use super::environment::{Environment, memory};
+use super::figures::{Energy, Generation, Padding, Peaks, Roofline, Work};
 use super::stats::Latency;
+use crate::evaluate::Evaluation;
 
 /// The version of the document's form.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// One run of `planish bench`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -23,8 +28,11 @@ pub struct Document {
     pub env: Environment,
     /// The most memory this process had resident, in bytes: all contestants, the reference and
     /// the inputs together.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_rss: Option<u64>,
+    /// What this machine can do at most, as measured; absent where that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peaks: Option<Peaks>,
     /// One for each artifact, runtime and shape; of a model of several runs one for each of them.
     pub cells: Vec<Cell>,
 }
@@ -41,12 +49,12 @@ impl Document {
     #[must_use]
     pub fn new(args: Vec<String>, env: Environment, cells: Vec<Cell>) -> Self {
         let tool = Tool { version: env!("CARGO_PKG_VERSION").to_owned(), args };
-        Self { schema: SCHEMA, tool, env, peak_rss: memory("VmHWM"), cells }
+        Self { schema: SCHEMA, tool, env, peak_rss: memory("VmHWM"), peaks: None, cells }
     }
 }
 
 /// The program and how it was called.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tool {
     /// The version of planish.
     pub version: String,
@@ -55,7 +63,7 @@ pub struct Tool {
 }
 
 /// One artifact on one runtime at one shape.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
     /// The artifact.
     pub model: ModelId,
@@ -63,6 +71,8 @@ pub struct Cell {
     pub backend: String,
     /// The precision it computes in.
     pub precision: String,
+    /// What a run is.
+    pub workload: Workload,
     /// What is run.
     pub shape: CellShape,
     /// How the session was loaded.
@@ -71,36 +81,127 @@ pub struct Cell {
     pub warmup: Warmup,
     /// The time of each timed run, in the order in which they ran; absent from a document on
     /// standard output.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub samples_ns: Vec<u64>,
     /// The statistics of the samples; absent where there is no speed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_ms: Option<Latency>,
     /// The times of the device, by trtexec's definitions; absent where the runtime has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<DeviceLatency>,
     /// What the median latency comes to.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throughput: Option<Throughput>,
     /// What it keeps in memory.
     pub memory: Memory,
     /// How long it took to load.
     pub load: Load,
+    /// What a run computes and reads, counted on the model before any pass; absent where that cannot be counted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub work: Option<Work>,
+    /// How much of what the machine can do the median latency comes to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub roofline: Option<Roofline>,
+    /// What a run of generation comes to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generation: Option<Generation>,
+    /// The padding of a batch of texts of different lengths.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub padding: Option<Padding>,
+    /// The energy of a run, where the machine counts it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy: Option<Energy>,
+    /// How many nodes of the graph each execution provider ran, by its name; absent where that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub providers: Option<BTreeMap<String, usize>>,
+    /// The time of a run by operator in milliseconds, largest first; absent where that was not asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub operators: Vec<(String, f64)>,
     /// How far it is from the reference; absent where the two could not be compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub accuracy: Option<Accuracy>,
+    /// How close the artifact is to the model in float32 on a data set; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub evaluation: Option<Evaluation>,
+    /// Whether it was measured.
+    pub status: Status,
     /// Why this cell has no latency.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
     /// What makes the figures less certain.
     pub warnings: Vec<String>,
 }
 
+impl Cell {
+    /// A cell of which nothing is known yet but what it is to be.
+    #[must_use]
+    pub fn new(model: ModelId, backend: &str, precision: &str, workload: Workload, shape: CellShape) -> Self {
+        Self {
+            model,
+            backend: backend.to_owned(),
+            precision: precision.to_owned(),
+            workload,
+            shape,
+            options: CellOptions { threads: 0, spin: false },
+            warmup: Warmup::default(),
+            samples_ns: Vec::new(),
+            latency_ms: None,
+            device: None,
+            throughput: None,
+            memory: Memory::default(),
+            load: Load::default(),
+            work: None,
+            roofline: None,
+            generation: None,
+            padding: None,
+            energy: None,
+            providers: None,
+            operators: Vec::new(),
+            accuracy: None,
+            evaluation: None,
+            status: Status::Unfinished,
+            failure: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// Which artifact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelId {
     /// How it is called.
     pub id: String,
+    /// The bytes of its files that a runtime reads; absent where they are not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub file_bytes: Option<u64>,
+}
+
+/// What a run of a cell is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// A model on rows of one length.
+    Encode,
+    /// A model on texts of different lengths, in padded batches.
+    Lengths,
+    /// Tokens generated one after another.
+    Generate,
+    /// A session loaded in a process of its own, and its first run.
+    Load,
+}
+
+/// Whether a cell was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It was.
+    Measured,
+    /// Its outputs are wrong, or it does not run.
+    Failed,
+    /// Its runtime is not available here.
+    Unavailable,
+    /// The benchmark was ended before.
+    Unfinished,
 }
 
 /// What a cell runs.
@@ -110,14 +211,14 @@ pub struct ModelId {
 /// `encoder_model` on all tokens, `decoder_model` on the first token of the decoder, and
 /// `decoder_with_past_model` on one token with a cache of that length, both for an encoder that had
 /// all tokens. What continues from a cache is left out where the model takes no longer sequence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellShape {
     /// Rows.
     pub batch: usize,
     /// The sequence length; no token is padding. Null for a model that takes no sequences.
     pub seq: Option<usize>,
     /// Which run of several, as above.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub part: Option<String>,
     /// Tokens in a row that a run takes. Null for a model that takes no sequences.
     pub tokens: Option<usize>,
@@ -136,7 +237,7 @@ impl fmt::Display for CellShape {
 }
 
 /// How a session was loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellOptions {
     /// Threads; 0 is the runtime's choice.
     pub threads: usize,
@@ -145,7 +246,7 @@ pub struct CellOptions {
 }
 
 /// Untimed runs before the first timed one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Warmup {
     /// Their number.
     pub n: usize,
@@ -154,28 +255,34 @@ pub struct Warmup {
 }
 
 /// Work done in a second, from the median latency.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// Rows a second.
     pub inf_s: f64,
-    /// Tokens a second, without those that are cached. Null for a model that takes no sequences.
+    /// Real tokens a second, without those that are cached or padding. Null for a model that takes no sequences.
     pub tok_s: Option<f64>,
 }
 
 /// Memory, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// By how much loading the artifact raised what the process has resident: its weights as the
     /// runtime keeps them and the pages of its files that were touched. Memory that the process
     /// had freed and that was used again does not show.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub load_rss: Option<u64>,
+    /// The most memory that a process of the cell alone had resident; absent without `--isolate`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peak_rss: Option<u64>,
+    /// The most memory of the device that a run needs, weights included; absent where the runtime does not say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub device: Option<u64>,
     /// The weights in the artifact's files.
     pub weights: u64,
 }
 
 /// How far a cell's outputs are from the reference's on the same inputs: the worst output.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
     /// The largest absolute error.
     pub max_abs: f64,
@@ -185,4 +292,31 @@ pub struct Accuracy {
     pub cos: f64,
     /// The least share of rows with the same largest element.
     pub top1: f64,
+}
+
+#[cfg(test)]
+pub(super) mod examples {
+    use super::*;
+
+    /// A cell of 2 rows. The times are spread evenly from 10% below to 10% above `ms`; without it the cell failed.
+    pub(crate) fn cell(id: &str, seq: usize, ms: Option<u64>) -> Cell {
+        let samples = |ms: u64| (0..=200).map(|k| ms * 900_000 + ms * k * 1000).collect();
+        let samples_ns: Vec<u64> = ms.map_or(Vec::new(), samples);
+        let latency_ms = Latency::of(&samples_ns);
+        let model = ModelId { id: id.to_owned(), file_bytes: None };
+        let shape = CellShape { batch: 2, seq: Some(seq), part: None, tokens: Some(seq), past: 0 };
+        Cell {
+            throughput: latency_ms
+                .as_ref()
+                .map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: Some(2e3 / l.p50 * seq as f64) }),
+            latency_ms,
+            samples_ns,
+            memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: 1, ..Memory::default() },
+            load: Load { ms: 12.4, first_ms: None },
+            accuracy: Some(Accuracy { max_abs: 0.0, max_rel: 0.0, cos: 1.0, top1: 1.0 }),
+            status: if ms.is_some() { Status::Measured } else { Status::Failed },
+            failure: ms.is_none().then(|| "y: not finite".to_owned()),
+            ..Cell::new(model, "ort", "f32", Workload::Encode, shape)
+        }
+    }
 }

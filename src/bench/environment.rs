@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Instruction sets that decide which kernels a runtime takes.
 const FLAGS: &[&str] = &[
@@ -26,7 +26,7 @@ const FLAGS: &[&str] = &[
 ];
 
 /// The machine and its software.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Environment {
     /// The processor.
     pub cpu: Cpu,
@@ -39,7 +39,7 @@ pub struct Environment {
 }
 
 /// The processor.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cpu {
     /// Its name; empty where the system does not tell.
     pub model: String,
@@ -48,7 +48,7 @@ pub struct Cpu {
     /// Cores this process may use.
     pub cores: usize,
     /// The frequency governor, where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub governor: Option<String>,
 }
 

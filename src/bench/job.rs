@@ -7,7 +7,7 @@ use planish_runtimes::{DeviceTimes, RuntimeError, Session};
 
 use super::clock::wait_until_idle;
 use super::device::DeviceLatency;
-use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Throughput, Warmup};
+use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Status, Throughput, Warmup, Workload};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
 use crate::verify::named;
@@ -137,22 +137,21 @@ impl Job {
         let mut warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
         let device = DeviceLatency::of(&self.device, self.spent).filter(|_| latency.is_some());
         warnings.extend(device.iter().flat_map(DeviceLatency::warnings));
+        let model = ModelId { id: contestant.label.clone(), file_bytes: None };
         Cell {
-            model: ModelId { id: contestant.label.clone() },
-            backend: contestant.runtime.to_owned(),
-            precision: contestant.precision.clone(),
-            shape,
             options: CellOptions { threads: options.threads, spin: options.spin },
             warmup: self.warmup,
             samples_ns: if latency.is_some() { self.samples } else { Vec::new() },
             latency_ms: latency,
             device,
             throughput,
-            memory: Memory { load_rss: contestant.resident, weights: contestant.weights },
+            memory: Memory { load_rss: contestant.resident, weights: contestant.weights, ..Memory::default() },
             load: contestant.load,
             accuracy: self.accuracy,
+            status: if self.failure.is_some() { Status::Failed } else { Status::Measured },
             failure: self.failure,
             warnings,
+            ..Cell::new(model, contestant.runtime, &contestant.precision, Workload::Encode, shape)
         }
     }
 

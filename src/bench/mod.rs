@@ -6,6 +6,7 @@ mod contestant;
 mod device;
 mod document;
 mod environment;
+mod figures;
 mod job;
 mod source;
 mod stats;
@@ -18,9 +19,11 @@ pub use artifacts::{Contest, find_artifacts};
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
 pub use document::{
-    Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Throughput, Tool, Warmup,
+    Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Status, Throughput, Tool, Warmup,
+    Workload,
 };
 pub use environment::{Cpu, Environment};
+pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};

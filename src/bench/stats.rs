@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a set of latencies says. Times are in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The number of samples.
     pub n: usize,
@@ -14,22 +14,22 @@ pub struct Latency {
     /// The mean.
     pub mean: f64,
     /// The standard deviation of the sample; absent for one sample.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sd: Option<f64>,
     /// The median.
     pub p50: f64,
     /// The 95% confidence interval of the median, from order statistics: no distribution is
     /// assumed. Absent where there are too few samples for one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ci95: Option<[f64; 2]>,
     /// The 90th percentile; this and the next ones only with ten samples beyond them.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p90: Option<f64>,
     /// The 95th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p95: Option<f64>,
     /// The 99th percentile.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p99: Option<f64>,
 }
 

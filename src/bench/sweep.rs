@@ -293,7 +293,7 @@ mod tests {
         let runtimes = [("onnxruntime".to_owned(), OnnxRuntime::new(None).check().unwrap().version)];
         let document = Document::new(vec!["bench".to_owned()], Environment::read(runtimes), cells);
         let json = serde_json::to_value(&document).unwrap();
-        assert_eq!((&json["schema"], &json["env"]["runtimes"]["onnxruntime"]), (&1.into(), &"1.31.1".into()));
+        assert_eq!((&json["schema"], &json["env"]["runtimes"]["onnxruntime"]), (&2.into(), &"1.31.1".into()));
         assert_eq!(json["cells"][1]["model"]["id"], "wrong");
         assert!(json["cells"][1].get("latency_ms").is_none() && json["cells"][0]["latency_ms"]["p50"].is_f64());
     }

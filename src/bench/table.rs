@@ -93,37 +93,11 @@ pub(super) fn significant(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::{Accuracy, CellOptions, CellShape, Memory, ModelId, Throughput, Warmup};
     use std::time::Duration;
 
-    use super::super::{DeviceLatency, Latency, Load, device_table};
     use super::*;
-
-    fn cell(id: &str, seq: usize, ms: Option<u64>) -> Cell {
-        // Evenly from 10% below to 10% above.
-        let samples = |ms: u64| (0..=200).map(|k| ms * 900_000 + ms * k * 1000).collect();
-        let samples_ns: Vec<u64> = ms.map_or(Vec::new(), samples);
-        let latency_ms = Latency::of(&samples_ns);
-        Cell {
-            model: ModelId { id: id.to_owned() },
-            backend: "ort".to_owned(),
-            precision: "f32".to_owned(),
-            shape: CellShape { batch: 2, seq: Some(seq), part: None, tokens: Some(seq), past: 0 },
-            options: CellOptions { threads: 1, spin: false },
-            warmup: Warmup::default(),
-            throughput: latency_ms
-                .as_ref()
-                .map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: Some(2e3 / l.p50 * seq as f64) }),
-            latency_ms,
-            device: None,
-            samples_ns,
-            memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: 1 },
-            load: Load { ms: 12.4, first_ms: None },
-            accuracy: Some(Accuracy { max_abs: 0.0, max_rel: 0.0, cos: 1.0, top1: 1.0 }),
-            failure: ms.is_none().then(|| "y: not finite".to_owned()),
-            warnings: Vec::new(),
-        }
-    }
+    use crate::bench::document::examples::cell;
+    use crate::bench::{CellShape, DeviceLatency, device_table};
 
     #[test]
     fn the_first_artifact_is_the_base_at_each_shape() {
