@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The folder of caches of planish; `None` where the user has none.
-pub(crate) fn of_user() -> Option<PathBuf> {
+#[must_use]
+pub fn of_user() -> Option<PathBuf> {
     of(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
 }
 

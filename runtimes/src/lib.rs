@@ -20,7 +20,7 @@
 //! ```
 
 mod api;
-mod cache_folder;
+pub mod cache_folder;
 pub mod cuda;
 mod driver;
 mod find;

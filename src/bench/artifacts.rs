@@ -9,6 +9,7 @@ use planish_eval::Limits;
 use planish_models::{Loaded, Part};
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavailable};
 
+use super::reference_cache::ReferenceCache;
 use super::{
     BenchObserver, BenchOptions, Cell, Contestant, Document, Environment, ReferenceModel, ReferencePart, sweep,
 };
@@ -225,13 +226,15 @@ fn takes_sequences(artifact: &Artifact) -> bool {
 
 /// The parts of a model on the reference, with the inputs that the artifact of it takes.
 fn on_reference(loaded: &Loaded, artifact: &Artifact, options: SessionOptions) -> Result<ReferenceModel> {
+    let task = loaded.task.map(|task| task.to_string()).unwrap_or_default();
+    let cache = ReferenceCache::of(&artifact.manifest.source, &task);
     let part = |part: &Part| -> Result<ReferencePart> {
         // Cells may be as large as the user says.
         let limits = Limits { memory: None, ..reference_limits(&part.graph) };
         let session = ReferenceRuntime { limits }.load(Model::Graph(&part.graph), options)?;
         let specs = input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)?;
-        Ok(ReferencePart { name: part.name.to_owned(), session, specs })
+        Ok(ReferencePart { cache: cache.clone(), ..ReferencePart::new(part.name.to_owned(), session, specs) })
     };
     let parts = loaded.parts.iter().map(part).collect::<Result<_>>()?;
-    Ok(ReferenceModel { parts, longest: loaded.max_positions })
+    Ok(ReferenceModel::new(parts, loaded.max_positions))
 }

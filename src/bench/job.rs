@@ -22,6 +22,11 @@ const BLOCK: Duration = Duration::from_millis(50);
 const MAX_WARMUP: u32 = 10;
 /// A cell ends after this time even where runs are missing, unless it is asked to take longer.
 const MAX_TIME: Duration = Duration::from_secs(60);
+/// A narrow interval ends a cell only after this time of timed runs and so many visits.
+const LEAST: (Duration, usize) = (Duration::from_millis(500), 5);
+/// Runs of at least this time need no untimed one before them: what the session before left in caches is read again in a small
+/// part of it.
+const LONG_RUN: Duration = Duration::from_millis(200);
 /// A cell ends after this many runs.
 const MAX_SAMPLES: usize = 20_000;
 
@@ -35,6 +40,10 @@ pub(crate) struct Job {
     /// Whether times had settled when warming up ended.
     settled: bool,
     samples: Vec<u64>,
+    /// How many of them each visit took.
+    visits: Vec<usize>,
+    /// Whether the interval of the median is as narrow as asked for.
+    narrow: bool,
     /// The times of the device for each timed run, where the runtime has them.
     device: Vec<DeviceTimes>,
     /// The time of the timed runs.
@@ -47,18 +56,35 @@ pub(crate) struct Job {
 impl Job {
     /// A cell that was compared with the reference.
     pub(crate) fn new(contestant: usize, run: usize, accuracy: Option<Accuracy>, failure: Option<String>) -> Self {
-        let (warmup, samples, spent) = (Warmup::default(), Vec::new(), Duration::ZERO);
-        Self { contestant, run, warmup, settled: false, samples, device: Vec::new(), spent, accuracy, failure }
+        Self {
+            contestant,
+            run,
+            warmup: Warmup::default(),
+            settled: false,
+            samples: Vec::new(),
+            visits: Vec::new(),
+            narrow: false,
+            device: Vec::new(),
+            spent: Duration::ZERO,
+            accuracy,
+            failure,
+        }
     }
 
     /// Whether it needs no more visits.
     pub(crate) fn done(&self, options: &BenchOptions) -> bool {
-        let enough = self.spent >= options.min_time && self.samples.len() >= options.iterations;
+        let ended = self.narrow || self.spent >= options.time;
+        let enough = ended && self.samples.len() >= options.iterations;
         self.failure.is_some() || enough || self.capped(options)
     }
 
     fn capped(&self, options: &BenchOptions) -> bool {
-        self.samples.len() >= MAX_SAMPLES || self.spent >= MAX_TIME.max(options.min_time)
+        self.samples.len() >= MAX_SAMPLES || self.spent >= MAX_TIME.max(options.time)
+    }
+
+    /// The statistics of the timed runs.
+    fn latency(&self) -> Option<Latency> {
+        Latency::of_visits(&self.samples, &self.visits)
     }
 
     /// How much of the cell is done, from 0 to 1.
@@ -66,7 +92,7 @@ impl Job {
         if self.done(options) {
             return 1.0;
         }
-        let time = self.spent.as_secs_f64() / options.min_time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let time = self.spent.as_secs_f64() / options.time.as_secs_f64().max(f64::MIN_POSITIVE);
         let runs = self.samples.len() as f64 / options.iterations.max(1) as f64;
         time.min(runs).min(1.0)
     }
@@ -75,7 +101,7 @@ impl Job {
     pub(crate) fn median(&self) -> Result<f64, &str> {
         match &self.failure {
             Some(failure) => Err(failure),
-            None => Latency::of(&self.samples).map(|latency| latency.p50).ok_or("it was not run"),
+            None => self.latency().map(|latency| latency.p50).ok_or("it was not run"),
         }
     }
 
@@ -91,9 +117,10 @@ impl Job {
         let fitted = named(session, inputs);
         session.bind(&fitted)?;
         wait_until_idle();
+        let is_long = |samples: &[u64]| samples.last().is_some_and(|ns| u128::from(*ns) >= LONG_RUN.as_nanos());
         if self.warmup.n == 0 {
             self.warm_up(session, options)?;
-        } else {
+        } else if !is_long(&self.samples) {
             session.run_bound()?;
         }
         let before = (self.spent, self.samples.len());
@@ -104,6 +131,11 @@ impl Job {
             self.device.extend(times);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             self.spent += took;
+        }
+        self.visits.push(self.samples.len() - before.1);
+        if options.interval > 0.0 && self.spent >= LEAST.0 && self.visits.len() >= LEAST.1 {
+            let half = self.latency().and_then(|latency| half_interval(&latency));
+            self.narrow = half.is_some_and(|half| half <= options.interval);
         }
         Ok(())
     }
@@ -129,7 +161,7 @@ impl Job {
     /// What the document says of it.
     pub(crate) fn cell(self, contestants: &[Contestant], shape: CellShape, options: &BenchOptions) -> Cell {
         let contestant = &contestants[self.contestant];
-        let latency = Latency::of(&self.samples).filter(|_| self.failure.is_none());
+        let latency = self.latency().filter(|_| self.failure.is_none());
         let throughput = latency.as_ref().map(|latency| {
             let inf_s = shape.batch as f64 / (latency.p50 / 1e3);
             Throughput { inf_s, tok_s: shape.tokens.map(|tokens| inf_s * tokens as f64) }
@@ -163,8 +195,7 @@ impl Job {
         if latency.n < options.iterations {
             warnings.push(format!("the cell took too long: {} runs instead of {}", latency.n, options.iterations));
         }
-        let width = latency.ci95.map(|[low, high]| (high - low) / 2.0 / latency.p50);
-        match width {
+        match half_interval(latency) {
             Some(width) if width > 0.05 => {
                 warnings.push(format!("the 95% confidence interval of the median is ±{:.0}%", width * 100.0))
             }
@@ -173,4 +204,9 @@ impl Job {
         }
         warnings
     }
+}
+
+/// Half of the confidence interval of the median, as a share of the median.
+fn half_interval(latency: &Latency) -> Option<f64> {
+    latency.ci95.map(|[low, high]| (high - low) / 2.0 / latency.p50)
 }

@@ -7,7 +7,9 @@ mod device;
 mod document;
 mod environment;
 mod figures;
+mod interval;
 mod job;
+mod reference_cache;
 mod source;
 mod stats;
 mod sweep;
@@ -24,6 +26,7 @@ pub use document::{
 };
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
+pub use interval::median_interval;
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
@@ -36,8 +39,10 @@ pub struct BenchOptions {
     pub batch: Vec<usize>,
     /// Numbers of tokens in a row.
     pub sequence: Vec<usize>,
-    /// The least time that the timed runs of a cell take together.
-    pub min_time: Duration,
+    /// A cell ends when half of the confidence interval of its median is below this share of the median.
+    pub interval: f64,
+    /// A cell ends when its timed runs take this time together, whatever its interval.
+    pub time: Duration,
     /// The least number of timed runs of a cell.
     pub iterations: usize,
     /// The least time of untimed runs before; they go on until the times settle.
@@ -53,13 +58,14 @@ pub struct BenchOptions {
 }
 
 impl Default for BenchOptions {
-    /// One row of 128 tokens, for at least 3 s and 50 runs after at least 200 ms.
+    /// One row of 128 tokens, until the interval is ±1% or for 5 s, for at least 10 runs after at least 200 ms.
     fn default() -> Self {
         Self {
             batch: vec![1],
             sequence: vec![128],
-            min_time: Duration::from_secs(3),
-            iterations: 50,
+            interval: 0.01,
+            time: Duration::from_secs(5),
+            iterations: 10,
             warmup: Duration::from_millis(200),
             threads: 0,
             spin: true,

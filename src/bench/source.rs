@@ -1,12 +1,22 @@
 //! The model that contestants were compiled from: the inputs at each shape, and the outputs of the reference.
+//!
+//! The reference interpreter runs few rows, [`DISTINCT_ROWS`]; the rows of a larger batch repeat them. So all rows of a
+//! contestant's outputs are compared, and the reference takes a time that does not grow with the batch.
+
+use std::collections::BTreeMap;
 
 use planish_eval::Tensor;
-use planish_runtimes::{RuntimeError, Session};
+use planish_ir::Dim;
+use planish_runtimes::{Port, RuntimeError, Session};
 
 use super::document::CellShape;
+use super::reference_cache::ReferenceCache;
 use crate::chain::Tensors;
-use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, seeded_inputs};
+use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, is_rows, seeded_inputs};
 use crate::verify::{continued, first_tokens, named, per_token};
+
+/// How many rows of a batch are different.
+const DISTINCT_ROWS: usize = 2;
 
 /// A model on the reference.
 pub struct ReferenceModel {
@@ -15,6 +25,8 @@ pub struct ReferenceModel {
     pub parts: Vec<ReferencePart>,
     /// The most tokens in a row that it takes; absent where there is no limit.
     pub longest: Option<usize>,
+    /// The runs of different rows, by the number of rows and tokens.
+    pub(crate) known: BTreeMap<(usize, usize), Vec<Run>>,
 }
 
 /// A part of a model on the reference.
@@ -25,21 +37,30 @@ pub struct ReferencePart {
     pub session: Box<dyn Session>,
     /// The inputs of the part and their values.
     pub specs: Vec<InputSpec>,
+    /// Where outputs of earlier benchmarks are; absent where there is no such place.
+    pub(crate) cache: Option<ReferenceCache>,
 }
 
 /// What is run in some cells, one for each contestant of the part.
+#[derive(Clone)]
 pub(crate) struct Run {
     /// The place of the part.
     pub(crate) part: usize,
     pub(crate) shape: CellShape,
     pub(crate) inputs: Vec<(String, Tensor)>,
-    /// What the reference gives.
-    pub(crate) expected: Result<Vec<(String, Tensor)>, RuntimeError>,
+    /// What the reference gives, or why it gives nothing.
+    pub(crate) expected: Result<Vec<(String, Tensor)>, String>,
     /// The outputs that have something for each token, and the axis of these.
     pub(crate) per_token: Vec<(String, usize)>,
 }
 
 impl ReferenceModel {
+    /// A model of these parts that takes at most so many tokens in a row.
+    #[must_use]
+    pub fn new(parts: Vec<ReferencePart>, longest: Option<usize>) -> Self {
+        Self { parts, longest, known: BTreeMap::new() }
+    }
+
     /// The sequence lengths to run of those that were asked for: one where the model takes no
     /// sequences.
     pub(crate) fn lengths(&self, asked: &[usize]) -> Vec<usize> {
@@ -51,6 +72,16 @@ impl ReferenceModel {
 
     /// What is run for rows of `seq` tokens, [`CellShape`] says which.
     pub(crate) fn runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
+        let distinct = if self.parts.iter().all(ReferencePart::has_rows) { DISTINCT_ROWS } else { batch };
+        if !self.known.contains_key(&(distinct, seq)) {
+            let runs = self.distinct_runs(distinct, seq, seed)?;
+            self.known.insert((distinct, seq), runs);
+        }
+        let runs = self.known.get(&(distinct, seq)).into_iter().flatten();
+        Ok(runs.map(|run| run.with_rows(batch)).collect())
+    }
+
+    fn distinct_runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
         let room = self.longest.is_none_or(|longest| seq < longest);
         let shape = CellShape { batch, seq: Some(seq), part: None, tokens: Some(seq), past: 0 };
         match self.parts.as_mut_slice() {
@@ -68,9 +99,65 @@ impl ReferenceModel {
     }
 }
 
+impl Run {
+    /// The same for so many rows: the rows of this run, again and again.
+    fn with_rows(&self, batch: usize) -> Self {
+        if self.shape.batch == batch {
+            return self.clone();
+        }
+        let all = |tensors: &[(String, Tensor)]| {
+            tensors.iter().map(|(name, tensor)| (name.clone(), repeated(tensor, batch))).collect::<Vec<_>>()
+        };
+        Self {
+            part: self.part,
+            shape: CellShape { batch, ..self.shape.clone() },
+            inputs: all(&self.inputs),
+            expected: self.expected.as_ref().map(|expected| all(expected)).map_err(String::clone),
+            per_token: self.per_token.clone(),
+        }
+    }
+}
+
+/// So many rows of a tensor, the first behind the last.
+fn repeated(tensor: &Tensor, rows: usize) -> Tensor {
+    let row_bytes = tensor.bytes() as usize / tensor.shape().first().copied().unwrap_or(1).max(1);
+    let bytes = tensor.to_bytes();
+    let repeated: Vec<u8> = bytes.iter().copied().cycle().take(row_bytes * rows).collect();
+    let shape = [rows].into_iter().chain(tensor.shape().iter().skip(1).copied()).collect();
+    Tensor::from_bytes(tensor.dtype(), shape, &repeated).unwrap_or_else(|| tensor.clone())
+}
+
 impl ReferencePart {
+    /// A part whose outputs are not kept from one benchmark to the next.
+    #[must_use]
+    pub fn new(name: String, session: Box<dyn Session>, specs: Vec<InputSpec>) -> Self {
+        Self { name, session, specs, cache: None }
+    }
+
+    /// Whether the first dimension of every input and output, and no other, is the number of rows.
+    fn has_rows(&self) -> bool {
+        let ports = || self.session.inputs().iter().chain(self.session.outputs());
+        let first = |port: &Port| port.ty.shape.first().and_then(Dim::as_symbol).cloned();
+        let Some(rows) = ports().next().and_then(first) else { return false };
+        let is_own = |port: &Port| {
+            let mut others = port.ty.shape.iter().skip(1).flat_map(Dim::symbols);
+            first(port).as_ref() == Some(&rows) && others.all(|symbol| *symbol != rows)
+        };
+        is_rows(&rows) && ports().all(is_own)
+    }
+
+    /// The outputs for some inputs.
+    fn outputs(&mut self, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        let session = &mut self.session;
+        let mut compute = || session.run(&named(session.as_ref(), inputs));
+        match &self.cache {
+            Some(cache) => cache.outputs(&self.name, inputs, &mut compute),
+            None => compute(),
+        }
+    }
+
     fn run(&mut self, part: usize, shape: CellShape, inputs: Vec<(String, Tensor)>) -> Run {
-        let expected = self.session.run(&named(self.session.as_ref(), &inputs));
+        let expected = self.outputs(&inputs).map_err(|error| error.to_string());
         Run { part, shape, inputs, expected, per_token: per_token(self.session.as_ref()) }
     }
 
@@ -138,7 +225,7 @@ fn encoder_decoder(
             // What the next part continues from is longer.
             true => {
                 let inputs = part.inputs(&known, batch, seq, seed)?;
-                part.session.run(&named(part.session.as_ref(), &inputs)).ok()
+                part.outputs(&inputs).ok()
             }
             false => run.expected.as_ref().ok().cloned(),
         };

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::interval::{median_interval, quantile};
+
 /// What a set of latencies says. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
@@ -18,8 +20,7 @@ pub struct Latency {
     pub sd: Option<f64>,
     /// The median.
     pub p50: f64,
-    /// The 95% confidence interval of the median, from order statistics: no distribution is
-    /// assumed. Absent where there are too few samples for one.
+    /// The 95% confidence interval of the median, as [`median_interval`] has it. Absent where there are too few samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ci95: Option<[f64; 2]>,
     /// The 90th percentile; this and the next ones only with ten samples beyond them.
@@ -34,45 +35,43 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The statistics of samples in nanoseconds; `None` for no samples.
+    /// The statistics of samples in nanoseconds of one visit; `None` for no samples.
     #[must_use]
     pub fn of(samples_ns: &[u64]) -> Option<Self> {
-        let mut sorted: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64 / 1e6).collect();
+        Self::of_visits(samples_ns, &[samples_ns.len()])
+    }
+
+    /// The statistics of samples in nanoseconds, of which the first so many are of one visit, the next of another one, and so
+    /// on; `None` for no samples.
+    #[must_use]
+    pub fn of_visits(samples_ns: &[u64], visits: &[usize]) -> Option<Self> {
+        let samples: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64 / 1e6).collect();
+        let mut rest = samples.as_slice();
+        let mut split = |runs: &usize| {
+            let (visit, others) = rest.split_at((*runs).min(rest.len()));
+            rest = others;
+            visit.to_vec()
+        };
+        let visits: Vec<Vec<f64>> = visits.iter().map(&mut split).collect();
+        let mut sorted = samples;
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len();
         let min = *sorted.first()?;
         let mean = sorted.iter().sum::<f64>() / n as f64;
         let variance = sorted.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n as f64 - 1.0);
-        let tail = |p: f64| (n as f64 * (1.0 - p) >= 10.0 - 1e-9).then(|| quantile(&sorted, p));
+        let tail = |p: f64| quantile(&sorted, p).filter(|_| n as f64 * (1.0 - p) >= 10.0 - 1e-9);
         Some(Self {
             n,
             min,
             mean,
             sd: (n > 1).then(|| variance.sqrt()),
-            p50: quantile(&sorted, 0.5),
-            ci95: median_interval(n).map(|(low, high)| [sorted[low], sorted[high]]),
+            p50: quantile(&sorted, 0.5)?,
+            ci95: median_interval(&visits),
             p90: tail(0.9),
             p95: tail(0.95),
             p99: tail(0.99),
         })
     }
-}
-
-/// The value below which the share `p` of the sorted samples lies, with linear interpolation
-/// between neighbours.
-fn quantile(sorted: &[f64], p: f64) -> f64 {
-    let at = p * (sorted.len() - 1) as f64;
-    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
-    below + (above - below) * at.fract()
-}
-
-/// The places, from zero, of the two order statistics between which the median lies with a
-/// probability of 95%: the number of samples below it is binomial, here by its normal
-/// approximation, rounded outwards. `None` where the interval would leave the sample.
-fn median_interval(n: usize) -> Option<(usize, usize)> {
-    let (middle, half) = (n as f64 / 2.0, 1.96 * (n as f64).sqrt() / 2.0);
-    let (low, high) = ((middle - half).floor(), (middle + half).ceil());
-    (low >= 1.0 && high <= n as f64 - 1.0).then(|| (low as usize - 1, high as usize))
 }
 
 /// Decides when warming up has settled: when three blocks of runs in a row take the same time
@@ -128,21 +127,6 @@ mod tests {
         assert_eq!(present(1000), [true, true, true]);
         let json = serde_json::to_value(counted(50)).unwrap();
         assert!(json.get("p90").is_none() && json.get("p50").is_some());
-    }
-
-    #[test]
-    fn the_interval_of_the_median_covers_95_percent() {
-        // Tables of the sign test give the 40th and the 61st of 100.
-        assert_eq!(median_interval(100), Some((39, 60)));
-        assert_eq!(counted(100).ci95, Some([40.0, 61.0]));
-        assert_eq!(median_interval(4), None);
-        // The exact probability that the median of n samples lies between these two.
-        for n in 6..60usize {
-            let Some((low, high)) = median_interval(n) else { continue };
-            let choose = |k: usize| (0..k).fold(1.0, |c, i| c * (n - i) as f64 / (i + 1) as f64);
-            let covered: f64 = (low + 1..=high).map(|k| choose(k) / 2f64.powi(i32::try_from(n).unwrap())).sum();
-            assert!(covered >= 0.95, "{n}: {covered}");
-        }
     }
 
     #[test]

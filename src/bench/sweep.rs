@@ -81,7 +81,7 @@ pub fn sweep(
     if contestants.is_empty() {
         return Err(BenchError::Nothing("no artifact"));
     }
-    if options.iterations == 0 && options.min_time.is_zero() {
+    if options.iterations == 0 && options.time.is_zero() {
         return Err(BenchError::Nothing("neither a time nor a number of runs"));
     }
     let lengths = source.lengths(&options.sequence);
@@ -209,7 +209,8 @@ mod tests {
         BenchOptions {
             batch: vec![1, 2],
             sequence: vec![3, 5],
-            min_time: Duration::from_millis(20),
+            interval: 0.0,
+            time: Duration::from_millis(20),
             iterations: 30,
             warmup: Duration::from_millis(5),
             threads: 1,
@@ -223,8 +224,7 @@ mod tests {
         let session = contestant("reference", "embed.onnx").session;
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: ids, pad: None })]);
         let specs = specs(session.inputs(), &ids).unwrap();
-        let part = ReferencePart { name: "model".to_owned(), session, specs };
-        let mut source = ReferenceModel { parts: vec![part], longest: None };
+        let mut source = ReferenceModel::new(vec![ReferencePart::new("model".to_owned(), session, specs)], None);
         let mut seen = Seen::default();
         let cells = sweep(contestants, &mut source, &options(), &mut seen).unwrap();
         assert!(seen.shares.is_sorted() && seen.shares.last() == Some(&1.0), "{:?}", seen.shares);
@@ -310,13 +310,13 @@ mod tests {
     fn there_must_be_something_to_measure() {
         let mut contestants = [contestant("right", "embed.onnx")];
         let error = |contestants: &mut [Contestant], options: &BenchOptions| {
-            let mut source = ReferenceModel { parts: Vec::new(), longest: None };
+            let mut source = ReferenceModel::new(Vec::new(), None);
             sweep(contestants, &mut source, options, &mut Seen::default()).unwrap_err().to_string()
         };
         assert_eq!(error(&mut [], &options()), "nothing to measure: no artifact");
         let empty = BenchOptions { batch: vec![0], ..options() };
         assert_eq!(error(&mut contestants, &empty), "nothing to measure: no shape with rows and tokens");
-        let never = BenchOptions { min_time: Duration::ZERO, iterations: 0, ..options() };
+        let never = BenchOptions { time: Duration::ZERO, iterations: 0, ..options() };
         assert_eq!(error(&mut contestants, &never), "nothing to measure: neither a time nor a number of runs");
     }
 }

@@ -54,11 +54,15 @@ pub(super) struct Arguments {
     /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,
-    /// The least time in seconds that planish measures each cell
-    #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
+    /// The width of the 95% confidence interval of the median at which a cell is done, as ± a share of the median: 1% or
+    /// 0.01. 0 measures each cell for the whole --time
+    #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = share)]
+    interval: f64,
+    /// The time in seconds after which a cell is done, whatever its interval
+    #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     time: f64,
     /// The least number of runs of each cell
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N")]
     iterations: u32,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -89,6 +93,13 @@ pub(super) struct Arguments {
     json: Option<PathBuf>,
     #[command(flatten)]
     library: RuntimeArguments,
+}
+
+/// A share: a number, or a number of percent.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    let share = number.trim().parse::<f64>().ok().map(|share| share * unit).filter(|share| (0.0..1.0).contains(share));
+    share.ok_or_else(|| "expected a share from 0 to 1, such as 1% or 0.01".to_owned())
 }
 
 /// The value of `--runtime`.
@@ -160,7 +171,8 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
     Ok(BenchOptions {
         batch: arguments.batch.iter().map(|b| usize::from(*b)).collect(),
         sequence,
-        min_time: time,
+        interval: arguments.interval,
+        time,
         iterations: usize::try_from(arguments.iterations)?,
         threads: arguments.threads.unwrap_or(0).into(),
         spin: arguments.spin,

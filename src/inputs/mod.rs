@@ -10,8 +10,8 @@ use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, Type};
 use planish_runtimes::Port;
 
-pub(crate) use sizes::is_of_sequence;
 pub use sizes::{Sizes, has_cache, has_sequence, port_bindings, shapes};
+pub(crate) use sizes::{is_of_sequence, is_rows};
 
 use sizes::too_large;
 

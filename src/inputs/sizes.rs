@@ -70,6 +70,11 @@ pub fn has_sequence(specs: &[InputSpec]) -> bool {
     specs.iter().any(|spec| spec.port.ty.shape.iter().flat_map(Dim::symbols).any(is_sequence))
 }
 
+/// Whether a symbol is a number of rows by its name, or its name says nothing.
+pub(crate) fn is_rows(symbol: &Symbol) -> bool {
+    matches!(by_name(symbol), None | Some(Meaning::Rows)) && is_plain(symbol)
+}
+
 /// Whether a symbol is the length of a sequence by its name.
 pub(crate) fn is_of_sequence(symbol: &str) -> bool {
     symbol.contains("seq")

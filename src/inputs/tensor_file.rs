@@ -48,6 +48,11 @@ pub(crate) fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
 
 /// Writes tensors as a safetensors file.
 pub(crate) fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<()> {
+    files::write(path, &serialized(tensors)?)
+}
+
+/// The contents of a safetensors file of these tensors.
+pub(crate) fn serialized(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|(_, t)| t.to_bytes()).collect();
     let mut views = BTreeMap::new();
     for ((name, tensor), bytes) in tensors.iter().zip(&bytes) {
@@ -55,6 +60,5 @@ pub(crate) fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<()> {
         let dtype = dtype.ok_or_else(|| anyhow!("output `{name}` has the type {}", tensor.dtype()))?;
         views.insert(name.as_str(), TensorView::new(dtype, tensor.shape().to_vec(), bytes)?);
     }
-    let file = safetensors::tensor::serialize(views, None)?;
-    files::write(path, &file)
+    Ok(safetensors::tensor::serialize(views, None)?)
 }

@@ -300,7 +300,13 @@ fn nothing_is_left_in_the_home() {
             command.env_remove(name);
         }
         Done::from(command.output().unwrap()).exits(0, &[]);
-        assert_eq!(names(&home), [""; 0], "{arguments:?}");
+        // A benchmark keeps what the reference gives.
+        let caches = if arguments[0] == "bench" { &[".cache"][..] } else { &[] };
+        assert_eq!(names(&home), caches, "{arguments:?}");
+        if !caches.is_empty() {
+            assert_eq!(names(&home.join(".cache/planish")), ["reference"]);
+            fs::remove_dir_all(home.join(".cache")).unwrap();
+        }
     }
     assert_eq!(names(folder.path()), ["again", "home", "inputs.safetensors", "out"]);
 }

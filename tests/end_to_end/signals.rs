@@ -157,7 +157,20 @@ fn every_command_ends_by_a_signal_with_its_code() {
     let half = ["--target", "ort-cuda", "--fp16", "--calibrate", text(&text_pipe)];
     let compile = [&["compile", text(&model), "-o", text(&table)], &half[..]].concat();
     let commands: [&[&str]; 8] = [
-        &["bench", text(&out), "--reference", text(&model), "--time", "600", "--seq", "4", "--json", text(&table)],
+        &[
+            "bench",
+            text(&out),
+            "--reference",
+            text(&model),
+            "--interval",
+            "0",
+            "--time",
+            "600",
+            "--seq",
+            "4",
+            "--json",
+            text(&table),
+        ],
         &["bench", text(&waits), "--json", text(&table)],
         &compile,
         &["calibrate", text(&model), "--data", text(&text_pipe), "-o", text(&table)],
@@ -225,7 +238,7 @@ fn handles(child: &Child, number: i32) -> bool {
 #[test]
 fn a_signal_that_is_to_be_ignored_is() {
     let (folder, out) = artifact("bert");
-    let script = "trap '' HUP INT; exec \"$0\" bench \"$1\" --reference \"$2\" --time 600 --seq 4";
+    let script = "trap '' HUP INT; exec \"$0\" bench \"$1\" --reference \"$2\" --interval 0 --time 600 --seq 4";
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(env!("CARGO_BIN_EXE_planish")).arg(&out).arg(golden("bert"));
     let mut child = command.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

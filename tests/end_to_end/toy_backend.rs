@@ -153,7 +153,8 @@ fn a_backend_of_one_file_compiles_verifies_and_benches() {
         };
         let quick = BenchOptions {
             sequence: vec![3],
-            min_time: std::time::Duration::ZERO,
+            interval: 0.0,
+            time: std::time::Duration::ZERO,
             iterations: 1,
             ..BenchOptions::default()
         };
