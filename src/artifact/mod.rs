@@ -21,7 +21,7 @@ use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
 use crate::artifact::layout::base_name;
 use crate::artifact::manifest::{File, Manifest, PartManifest};
-use crate::backend::{self, BACKENDS, Backend, RuntimeSettings};
+use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::verify::Tolerances;
 
 pub use run::RunOptions;
@@ -137,12 +137,14 @@ impl Artifact {
     /// was compiled for.
     #[must_use]
     pub fn runtime(&self, settings: &RuntimeSettings) -> Box<dyn Runtime> {
+        self.maker(settings)(&self.settings(settings))
+    }
+
+    /// What makes [`Self::runtime`].
+    pub(crate) fn maker(&self, settings: &RuntimeSettings) -> MakeRuntime {
         let engines = self.backend.engines.filter(|_| self.manifest.has_engines());
-        let settings = self.settings(settings);
-        match settings.runtime.or(engines) {
-            Some(make) => make(&settings),
-            None => self.backend.runtime(&settings),
-        }
+        let [own, ..] = self.backend.runtimes else { unreachable!("a backend has a runtime") };
+        settings.runtime.or(engines).unwrap_or(*own)
     }
 
     /// The settings with what its graphs ask of runtimes.

@@ -23,6 +23,8 @@ pub struct Contestant {
     pub weights: u64,
     /// How far its outputs may be from the reference's.
     pub tolerances: Tolerances,
+    /// Whether it comes from another exporter, which may leave out some outputs of the model.
+    pub is_foreign: bool,
     /// Its vocabulary, where it gives logits for all rows of that.
     pub vocabulary: Option<PaddedVocabulary>,
     pub(crate) session: Box<dyn Session>,
@@ -68,6 +70,7 @@ impl Contestant {
             precision: precision.to_owned(),
             weights,
             tolerances,
+            is_foreign: false,
             vocabulary: None,
             session,
             load: Load { ms, first_ms: None },

@@ -161,7 +161,8 @@ impl Job {
     /// What the document says of it.
     pub(crate) fn cell(self, contestants: &[Contestant], shape: CellShape, options: &BenchOptions) -> Cell {
         let contestant = &contestants[self.contestant];
-        let latency = self.latency().filter(|_| self.failure.is_none());
+        let done = self.done(options);
+        let latency = self.latency().filter(|_| self.failure.is_none() && done);
         let throughput = latency.as_ref().map(|latency| {
             let inf_s = shape.batch as f64 / (latency.p50 / 1e3);
             Throughput { inf_s, tok_s: shape.tokens.map(|tokens| inf_s * tokens as f64) }
@@ -169,7 +170,7 @@ impl Job {
         let mut warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
         let device = DeviceLatency::of(&self.device, self.spent).filter(|_| latency.is_some());
         warnings.extend(device.iter().flat_map(DeviceLatency::warnings));
-        let model = ModelId { id: contestant.label.clone(), file_bytes: None };
+        let model = ModelId { id: contestant.label.clone(), file_bytes: Some(contestant.weights) };
         Cell {
             options: CellOptions { threads: options.threads, spin: options.spin },
             warmup: self.warmup,
@@ -180,8 +181,12 @@ impl Job {
             memory: Memory { load_rss: contestant.resident, weights: contestant.weights, ..Memory::default() },
             load: contestant.load,
             accuracy: self.accuracy,
-            status: if self.failure.is_some() { Status::Failed } else { Status::Measured },
-            failure: self.failure,
+            status: match (&self.failure, done) {
+                (Some(_), _) => Status::Failed,
+                (None, true) => Status::Measured,
+                (None, false) => Status::Unfinished,
+            },
+            failure: self.failure.or_else(|| (!done).then(|| "the benchmark was ended before".to_owned())),
             warnings,
             ..Cell::new(model, contestant.runtime, &contestant.precision, Workload::Encode, shape)
         }

@@ -1,14 +1,16 @@
 //! Measuring the latency of artifacts next to each other, only where their outputs are right.
 
-mod artifacts;
 mod clock;
+mod contest;
 mod contestant;
 mod device;
 mod document;
+mod entrant;
 mod environment;
 mod figures;
 mod interval;
 mod job;
+mod prepare;
 mod reference_cache;
 mod source;
 mod stats;
@@ -17,16 +19,18 @@ mod table;
 
 use std::time::Duration;
 
-pub use artifacts::{Contest, find_artifacts};
+pub use contest::Contest;
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
 pub use document::{
     Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Status, Throughput, Tool, Warmup,
     Workload,
 };
+pub use entrant::{Entrant, Form, Variant};
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use interval::median_interval;
+pub use prepare::{PrepareObserver, Prepared, Request, SAMPLES, divided};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};

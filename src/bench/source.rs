@@ -25,6 +25,8 @@ pub struct ReferenceModel {
     pub parts: Vec<ReferencePart>,
     /// The most tokens in a row that it takes; absent where there is no limit.
     pub longest: Option<usize>,
+    /// The inputs that the user gave, instead of seeded ones at each shape.
+    pub(crate) given: Option<Vec<(String, Tensor)>>,
     /// The runs of different rows, by the number of rows and tokens.
     pub(crate) known: BTreeMap<(usize, usize), Vec<Run>>,
 }
@@ -58,12 +60,31 @@ impl ReferenceModel {
     /// A model of these parts that takes at most so many tokens in a row.
     #[must_use]
     pub fn new(parts: Vec<ReferencePart>, longest: Option<usize>) -> Self {
-        Self { parts, longest, known: BTreeMap::new() }
+        Self { parts, longest, given: None, known: BTreeMap::new() }
+    }
+
+    /// What is run at every batch size and sequence length that is asked for, or on the inputs that were given.
+    pub(crate) fn all_runs(&mut self, batches: &[usize], asked: &[usize], seed: u64) -> Result<Vec<Run>, InputError> {
+        if let (Some(inputs), [part]) = (self.given.clone(), self.parts.as_mut_slice()) {
+            let sizes = inputs.iter().find(|(name, _)| name == "input_ids").or(inputs.first());
+            let size = |axis: usize| sizes.and_then(|(_, tensor)| tensor.shape().get(axis).copied());
+            let seq = size(1).filter(|_| inputs.iter().any(|(name, _)| name == "input_ids"));
+            let shape = CellShape { batch: size(0).unwrap_or(1), seq, part: None, tokens: seq, past: 0 };
+            return Ok(vec![part.run(0, shape, inputs)]);
+        }
+        let lengths = self.lengths(asked);
+        let mut runs = Vec::new();
+        for batch in batches.iter().copied().filter(|batch| *batch > 0) {
+            for seq in lengths.iter().copied().filter(|seq| *seq > 0) {
+                runs.extend(self.runs(batch, seq, seed)?);
+            }
+        }
+        Ok(runs)
     }
 
     /// The sequence lengths to run of those that were asked for: one where the model takes no
     /// sequences.
-    pub(crate) fn lengths(&self, asked: &[usize]) -> Vec<usize> {
+    fn lengths(&self, asked: &[usize]) -> Vec<usize> {
         match self.parts.iter().any(|part| has_sequence(&part.specs)) {
             true => asked.to_vec(),
             false => vec![1],
@@ -71,7 +92,7 @@ impl ReferenceModel {
     }
 
     /// What is run for rows of `seq` tokens, [`CellShape`] says which.
-    pub(crate) fn runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
+    fn runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
         let distinct = if self.parts.iter().all(ReferencePart::has_rows) { DISTINCT_ROWS } else { batch };
         if !self.known.contains_key(&(distinct, seq)) {
             let runs = self.distinct_runs(distinct, seq, seed)?;

@@ -33,6 +33,12 @@ pub trait BenchObserver {
     fn progress(&mut self, share: f64);
     /// A cell is done, one more of those that will be.
     fn measured(&mut self, cell: Measured<'_>);
+    /// Measuring begins.
+    fn begin(&mut self) {}
+    /// Whether the benchmark is to end with what is finished.
+    fn is_ended(&self) -> bool {
+        false
+    }
     /// Something is left out, or has no effect.
     fn warning(&mut self, text: &str);
     /// Information that is not a problem.
@@ -84,25 +90,20 @@ pub fn sweep(
     if options.iterations == 0 && options.time.is_zero() {
         return Err(BenchError::Nothing("neither a time nor a number of runs"));
     }
-    let lengths = source.lengths(&options.sequence);
-    let of_batch = |&batch: &usize| lengths.iter().map(move |&seq| (batch, seq));
-    let shapes = options.batch.iter().flat_map(of_batch).filter(|&(batch, seq)| batch > 0 && seq > 0);
-
     let (mut jobs, mut inputs) = (Vec::new(), Vec::new());
-    for (batch, seq) in shapes {
-        for run in source.runs(batch, seq, options.seed)? {
-            let of_part = contestants.iter_mut().enumerate().filter(|(_, contestant)| contestant.part == run.part);
-            for (index, contestant) in of_part {
-                let (accuracy, failure) = gate(contestant, &run);
-                jobs.push(Job::new(index, inputs.len(), accuracy, failure));
-            }
-            inputs.push((run.shape, run.inputs));
+    for run in source.all_runs(&options.batch, &options.sequence, options.seed)? {
+        let of_part = contestants.iter_mut().enumerate().filter(|(_, contestant)| contestant.part == run.part);
+        for (index, contestant) in of_part {
+            let (accuracy, failure) = gate(contestant, &run);
+            jobs.push(Job::new(index, inputs.len(), accuracy, failure));
         }
+        inputs.push((run.shape, run.inputs));
     }
     if jobs.is_empty() {
         return Err(BenchError::Nothing("no shape with rows and tokens"));
     }
 
+    observer.begin();
     let mut random = fastrand::Rng::with_seed(options.seed);
     let (mut done, total) = (0, jobs.len());
     let mut tell = |job: &Job, contestants: &[Contestant], observer: &mut dyn BenchObserver| {
@@ -117,11 +118,14 @@ pub fn sweep(
     loop {
         let mut open: Vec<usize> = (0..jobs.len()).filter(|&j| !jobs[j].done(options)).collect();
         observer.progress(jobs.iter().map(|job| job.share(options)).sum::<f64>() / jobs.len() as f64);
-        if open.is_empty() {
+        if open.is_empty() || observer.is_ended() {
             break;
         }
         random.shuffle(&mut open);
         for j in open {
+            if observer.is_ended() {
+                break;
+            }
             let job = &mut jobs[j];
             let session = contestants[job.contestant].session.as_mut();
             if let Err(error) = job.visit(session, &inputs[job.run].1, options) {
@@ -162,8 +166,17 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
         Ok(expected) => expected,
         Err(error) => return (None, Some(format!("there is nothing to compare with: {error}"))),
     };
+    let gives = |name: &String| actual.iter().any(|(own, _)| own == name);
+    let mut expected = expected.clone();
+    if contestant.is_foreign {
+        let names = expected.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join(", ");
+        expected.retain(|(name, _)| gives(name));
+        if expected.is_empty() {
+            return (None, Some(format!("it gives none of the outputs of the model: {names}")));
+        }
+    }
     let reports =
-        compare(expected, &actual, inputs, &run.per_token, contestant.vocabulary.as_ref(), contestant.tolerances);
+        compare(&expected, &actual, inputs, &run.per_token, contestant.vocabulary.as_ref(), contestant.tolerances);
     let miss = reports.iter().find_map(|report| Some(format!("{}: {}", report.output, report.miss.as_ref()?)));
     (worst(&reports), miss)
 }

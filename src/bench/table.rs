@@ -3,38 +3,89 @@
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
-use super::document::Cell;
+use super::document::{Cell, Status};
 
-const HEADER: [&str; 16] = [
-    "artifact", "runtime", "prec", "part", "batch", "seq", "p50 ms", "±CI", "p90", "p99", "inf/s", "tok/s", "load ms",
-    "load MB", "cos", "vs base",
+/// A column: its header, and what it has of a cell, among all of them.
+type Column = (&'static str, fn(&Cell, &[Cell]) -> Option<String>);
+
+/// The columns that say what a cell is.
+const KEYS: [Column; 6] = [
+    // A bar would end the cell in Markdown.
+    ("artifact", |cell, _| Some(cell.model.id.replace('|', "\\|"))),
+    ("runtime", |cell, _| Some(cell.backend.clone())),
+    ("prec", |cell, _| Some(cell.precision.clone())),
+    ("part", |cell, _| cell.shape.part.clone()),
+    ("batch", |cell, _| Some(cell.shape.batch.to_string())),
+    ("seq", |cell, _| cell.shape.seq.map(|seq| seq.to_string())),
 ];
 
-/// The place of `part` in the header.
-const PART: usize = 3;
+/// The columns of figures.
+const FIGURES: [Column; 20] = [
+    ("p50 ms", |cell, _| match (&cell.latency_ms, cell.status) {
+        (Some(latency), _) => Some(significant(latency.p50)),
+        (None, Status::Unavailable) => Some("unavailable".to_owned()),
+        (None, Status::Unfinished) => Some("not run".to_owned()),
+        (None, Status::Failed | Status::Measured) => Some("failed".to_owned()),
+    }),
+    ("±CI", |cell, _| cell.latency_ms.as_ref()?.ci95.map(|[low, high]| significant((high - low) / 2.0))),
+    ("p90", |cell, _| cell.latency_ms.as_ref()?.p90.map(significant)),
+    ("p99", |cell, _| cell.latency_ms.as_ref()?.p99.map(significant)),
+    ("inf/s", |cell, _| Some(significant(cell.throughput?.inf_s))),
+    ("tok/s", |cell, _| Some(format!("{:.0}", cell.throughput?.tok_s?))),
+    ("TFLOP/s", |cell, _| Some(significant(cell.roofline?.tflops))),
+    ("MFU", |cell, _| Some(percent(cell.roofline?.mfu))),
+    ("roof", |cell, _| Some(percent(cell.roofline?.share))),
+    ("J", |cell, _| Some(significant(cell.energy?.joules))),
+    ("file MB", |cell, _| Some(format!("{:.1}", cell.model.file_bytes? as f64 / 1e6))),
+    ("load ms", |cell, _| Some(format!("{:.0}", cell.load.ms)).filter(|_| cell.load.ms > 0.0)),
+    ("load MB", |cell, _| Some(format!("{:.0}", cell.memory.load_rss? as f64 / 1e6))),
+    ("peak MB", |cell, _| Some(format!("{:.0}", cell.memory.peak_rss? as f64 / 1e6))),
+    ("cos", |cell, _| Some(format!("{:.5}", cell.accuracy?.cos))),
+    ("data cos", |cell, _| {
+        let evaluation = cell.evaluation.as_ref()?;
+        let of_logits = evaluation.predictions.as_ref().map(|of| of.mean_cosine);
+        evaluation.embeddings.as_ref().map(|of| of.mean_cosine).or(of_logits).map(|cosine| format!("{cosine:.5}"))
+    }),
+    ("neighbours", |cell, _| Some(format!("{:.1}%", cell.evaluation.as_ref()?.embeddings?.neighbours_kept?))),
+    ("top-1", |cell, _| Some(format!("{:.1}%", cell.evaluation.as_ref()?.predictions?.top1_agreement))),
+    ("perplexity", |cell, _| Some(format!("{:.4}", cell.evaluation.as_ref()?.perplexity?.artifact))),
+    ("vs base", |cell, cells| ratio(cell, cells)),
+];
 
-/// The cells as a table.
-/// `part` is a column where a model is run in several ways ([`CellShape`](super::CellShape)).
+/// The cells as a table. A column that has nothing of any cell is left out.
 ///
 /// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
 /// shape, with `~` where the confidence intervals of the two medians do not lie apart. `±CI` is
 /// half of that 95% interval. `load MB` is [`Memory::load_rss`](super::Memory::load_rss).
 #[must_use]
 pub fn table(cells: &[Cell]) -> String {
+    let text = |(_, of): &Column| cells.iter().map(|cell| of(cell, cells)).collect::<Vec<_>>();
+    let columns: Vec<(&Column, Vec<Option<String>>)> = KEYS.iter().chain(&FIGURES).map(|c| (c, text(c))).collect();
+    let shown: Vec<_> = columns.iter().filter(|(_, texts)| texts.iter().any(Option::is_some)).collect();
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
-    let parts = cells.iter().any(|cell| cell.shape.part.is_some());
-    let shown = |row: [String; HEADER.len()]| {
-        let all = row.into_iter().enumerate();
-        all.filter(move |(at, _)| parts || *at != PART).map(|(_, text)| text)
-    };
-    table.set_header(shown(HEADER.map(str::to_owned)));
-    for cell in cells {
-        table.add_row(shown(row(cell, cells)));
+    table.set_header(shown.iter().map(|((name, _), _)| *name));
+    for at in 0..cells.len() {
+        table.add_row(shown.iter().map(|(_, texts)| texts[at].clone().unwrap_or_else(|| "-".to_owned())));
     }
-    let numbers = table.column_iter_mut().skip(PART + usize::from(parts));
-    numbers.for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    let left = shown.iter().filter(|((name, _), _)| KEYS[..4].iter().any(|(key, _)| key == name)).count();
+    table.column_iter_mut().skip(left).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table.to_string()
+}
+
+/// How many times as fast a cell is as the first artifact at the same shape.
+fn ratio(cell: &Cell, cells: &[Cell]) -> Option<String> {
+    let first = cells.first()?;
+    let same = |c: &&Cell| c.model == first.model && c.backend == first.backend && c.shape == cell.shape;
+    let base = cells.iter().find(same)?;
+    let (own, other) = (cell.latency_ms.as_ref()?, base.latency_ms.as_ref()?);
+    let apart = |a: [f64; 2], b: [f64; 2]| a[1] < b[0] || b[1] < a[0];
+    let known = std::ptr::eq(base, cell) || own.ci95.zip(other.ci95).is_some_and(|(a, b)| apart(a, b));
+    Some(format!("{}{:.2}x", if known { "" } else { "~" }, other.p50 / own.p50))
+}
+
+fn percent(share: f64) -> String {
+    format!("{}%", significant(share * 100.0))
 }
 
 /// What makes the latency of a cell uncertain: a line for each reason.
@@ -42,41 +93,6 @@ pub fn table(cells: &[Cell]) -> String {
 pub fn remarks(cells: &[Cell]) -> Vec<String> {
     let all = cells.iter().flat_map(|cell| cell.warnings.iter().map(move |warning| (cell, warning)));
     all.map(|(cell, warning)| format!("{} ({}, {}): {warning}", cell.model.id, cell.backend, cell.shape)).collect()
-}
-
-fn row(cell: &Cell, cells: &[Cell]) -> [String; HEADER.len()] {
-    let none = || "-".to_owned();
-    let latency = cell.latency_ms.as_ref();
-    let base = cells.first().and_then(|first| {
-        let same = |c: &&Cell| c.model == first.model && c.backend == first.backend && c.shape == cell.shape;
-        cells.iter().find(same)
-    });
-    let ratio = base.and_then(|base| {
-        let (own, other) = (latency?, base.latency_ms.as_ref()?);
-        let apart = |a: [f64; 2], b: [f64; 2]| a[1] < b[0] || b[1] < a[0];
-        let known = std::ptr::eq(base, cell) || own.ci95.zip(other.ci95).is_some_and(|(a, b)| apart(a, b));
-        Some(format!("{}{:.2}x", if known { "" } else { "~" }, other.p50 / own.p50))
-    });
-    let interval = latency.and_then(|l| l.ci95).map(|[low, high]| significant((high - low) / 2.0));
-    [
-        // A bar would end the cell in Markdown.
-        cell.model.id.replace('|', "\\|"),
-        cell.backend.clone(),
-        cell.precision.clone(),
-        cell.shape.part.clone().unwrap_or_else(none),
-        cell.shape.batch.to_string(),
-        cell.shape.seq.map_or_else(none, |seq| seq.to_string()),
-        latency.map_or_else(|| "failed".to_owned(), |l| significant(l.p50)),
-        interval.unwrap_or_else(none),
-        latency.and_then(|l| l.p90).map_or_else(none, significant),
-        latency.and_then(|l| l.p99).map_or_else(none, significant),
-        cell.throughput.map_or_else(none, |t| significant(t.inf_s)),
-        cell.throughput.and_then(|t| t.tok_s).map_or_else(none, |tokens| format!("{tokens:.0}")),
-        format!("{:.0}", cell.load.ms),
-        cell.memory.load_rss.map_or_else(none, |bytes| format!("{:.0}", bytes as f64 / 1e6)),
-        cell.accuracy.map_or_else(none, |a| format!("{:.5}", a.cos)),
-        ratio.unwrap_or_else(none),
-    ]
 }
 
 /// Three significant digits, and all digits before the point.
@@ -109,13 +125,13 @@ mod tests {
             cell("b|c", 16, Some(5)),
         ];
         let expected = [
-            r"| artifact | runtime | prec | batch | seq | p50 ms |    ±CI |  p90 | p99 | inf/s | tok/s | load ms | load MB |     cos | vs base |",
-            r"|----------|---------|------|-------|-----|--------|--------|------|-----|-------|-------|---------|---------|---------|---------|",
-            r"| a        | ort     | f32  |     2 |   8 |    100 |   1.50 |  108 |   - |  20.0 |   160 |      12 |     100 | 1.00000 |   1.00x |",
-            r"| b\|c     | ort     | f32  |     2 |   8 |   40.0 |  0.600 | 43.2 |   - |  50.0 |   400 |      12 |      40 | 1.00000 |   2.50x |",
-            r"| d        | ort     | f32  |     2 |   8 |    101 |   1.52 |  109 |   - |  19.8 |   158 |      12 |     101 | 1.00000 |  ~0.99x |",
-            r"| a        | ort     | f32  |     2 |  16 | failed |      - |    - |   - |     - |     - |      12 |       - | 1.00000 |       - |",
-            r"| b\|c     | ort     | f32  |     2 |  16 |   5.00 | 0.0750 | 5.40 |   - |   400 |  6400 |      12 |       5 | 1.00000 |       - |",
+            r"| artifact | runtime | prec | batch | seq | p50 ms |    ±CI |  p90 | inf/s | tok/s | load ms | load MB |     cos | vs base |",
+            r"|----------|---------|------|-------|-----|--------|--------|------|-------|-------|---------|---------|---------|---------|",
+            r"| a        | ort     | f32  |     2 |   8 |    100 |   1.50 |  108 |  20.0 |   160 |      12 |     100 | 1.00000 |   1.00x |",
+            r"| b\|c     | ort     | f32  |     2 |   8 |   40.0 |  0.600 | 43.2 |  50.0 |   400 |      12 |      40 | 1.00000 |   2.50x |",
+            r"| d        | ort     | f32  |     2 |   8 |    101 |   1.52 |  109 |  19.8 |   158 |      12 |     101 | 1.00000 |  ~0.99x |",
+            r"| a        | ort     | f32  |     2 |  16 | failed |      - |    - |     - |     - |      12 |       - | 1.00000 |       - |",
+            r"| b\|c     | ort     | f32  |     2 |  16 |   5.00 | 0.0750 | 5.40 |   400 |  6400 |      12 |       5 | 1.00000 |       - |",
         ];
         assert_eq!(table(&cells).lines().collect::<Vec<_>>(), expected);
     }
@@ -132,7 +148,7 @@ mod tests {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
         assert_eq!(lines[0][3..7], ["prec", "part", "batch", "seq"]);
         assert_eq!((lines[2][4], lines[3][4], lines[4][4]), ("-", "step", "step"));
-        assert_eq!((lines[3][16], lines[4][16]), ("1.00x", "2.00x"));
+        assert_eq!((lines[3][15], lines[4][15]), ("1.00x", "2.00x"));
         assert_eq!(remarks(&cells), ["a (ort, step, 1 x 8): too few runs"]);
     }
 

@@ -1,19 +1,27 @@
 //! `planish bench`.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planish_ir::Graph;
 use planish_runtimes::tensorrt::LoadOptions;
 
+use super::signals::{Interrupted, asked_to_finish, finish_at_interrupt};
 use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json, warn};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
-    BenchObserver, BenchOptions, Cell, Contest, Measured, device_table, find_artifacts, remarks, table,
+    BenchObserver, BenchOptions, Cell, Contest, Measured, PrepareObserver, Request, SAMPLES, Status, Variant,
+    device_table, divided, remarks, table,
 };
+use crate::calibrate::CalibrationObserver;
+use crate::compile::Observer;
 use crate::files;
+use crate::inputs::tensor_file;
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -32,7 +40,7 @@ use crate::files;
 /// percentile is shown only if there are enough samples for it. `load MB` is the resident memory that loading adds.
 /// `cos` is the cosine between the outputs and the reference. `vs base` is the speed relative to the first
 /// artifact; `~` before it means that the confidence intervals of the two medians overlap. Progress and notes go to
-/// standard error.
+/// standard error. The first Ctrl-C prints what is finished, and the exit code is 130; the second one ends planish at once.
 ///
 /// Engines of TensorRT have a second table, with the names and definitions of trtexec: `GPU compute` is the time of the GPU
 /// between the first and the last kernel of a run, by CUDA events; `enqueue` the time of the host to start the run; `H2D` and
@@ -40,9 +48,32 @@ use crate::files;
 /// runs by the time of the host for all of them. planish starts a run when the one before it is done.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The folders of the artifacts [default: the current folder if it is an artifact, else the artifacts in
-    /// folders below it]
-    artifacts: Vec<PathBuf>,
+    /// What to measure: folders of artifacts, .onnx files of any origin, or checkpoints, which are compiled into temporary
+    /// files [default: the current folder if it is an artifact, else the artifacts in folders below it]
+    #[arg(value_name = "ARTIFACT|MODEL")]
+    named: Vec<PathBuf>,
+    /// Compile the usual forms of a checkpoint into temporary files, and compare them: float32 without fused operators,
+    /// float32, float16, dynamic INT8, and INT8 with --calibrate or --data; on ONNX Runtime, and on a GPU if there is one
+    #[arg(long, value_name = "MODEL")]
+    compare: Option<PathBuf>,
+    /// The forms in which checkpoints are compiled: unfused (float32 without fused operators), f32, fp16, bf16,
+    /// int8-dynamic, int8 [default: f32]
+    #[arg(long, value_delimiter = ',', value_name = "FORM,..", value_parser = variant)]
+    precision: Vec<Variant>,
+    /// Compare everything with its model in float32 on this data, of the kinds that `calibrate` takes. The columns are those
+    /// of `evaluate`: cosine and neighbours kept, or top-1 agreement and KL divergence, or perplexity
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// The data or the table that the scales of int8 follow from [default: --data, of which every fifth sample is held out
+    /// for the comparison]
+    #[arg(long, value_name = "FILE")]
+    calibrate: Option<PathBuf>,
+    /// The largest number of samples of --data to compare on
+    #[arg(long, default_value_t = SAMPLES, value_name = "N", requires = "data")]
+    samples: usize,
+    /// The member of each object of a .jsonl file that is the text [default: text]
+    #[arg(long, value_name = "NAME")]
+    field: Option<String>,
     /// The batch sizes
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..")]
     batch: Vec<u16>,
@@ -50,6 +81,9 @@ pub(super) struct Arguments {
     /// every artifact takes if that is shorter]
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seq: Vec<u32>,
+    /// Measure on the tensors of this safetensors file, which have the names of the model's inputs, instead of seeded inputs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "seq"])]
+    inputs: Option<PathBuf>,
     /// The runtimes: ort, ort-cuda, trt, cuda, cuda-baseline, cuda-emulator, reference [default: trt for an artifact with engines, else the runtime of its
     /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
@@ -95,6 +129,12 @@ pub(super) struct Arguments {
     library: RuntimeArguments,
 }
 
+/// The value of `--precision`.
+fn variant(name: &str) -> Result<Variant, String> {
+    let found = Variant::ALL.iter().find(|(own, _)| *own == name).map(|(_, variant)| *variant);
+    found.ok_or_else(|| format!("there are {}", Variant::ALL.map(|(own, _)| own).join(", ")))
+}
+
 /// A share: a number, or a number of percent.
 fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
@@ -125,16 +165,39 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         cuda_graph: !arguments.no_cuda_graph,
         ..settings.engines
     };
+    let settings = RuntimeSettings { sleeping: !options.spin, engines, ..settings };
+    if arguments.samples == 0 {
+        return Err(Usage("--samples is at least 1".to_owned()).into());
+    }
+    let field = arguments.field.clone();
+    let [data, calibrate] = divided(arguments.data.clone(), arguments.calibrate.clone(), arguments.samples, field);
+    if let Some((path, how)) = &data {
+        // Before the minutes of compiling and measuring.
+        crate::data::check(path, how)?;
+    }
+    let request = Request {
+        named: arguments.named.clone(),
+        compare: arguments.compare.clone(),
+        variants: arguments.precision.clone(),
+        runtimes: arguments.runtime.clone(),
+        references: arguments.reference.clone(),
+        calibrate,
+        settings: settings.clone(),
+    };
+    let prepared = request.prepare(&Preparing::default())?;
     let contest = Contest {
-        artifacts: find_artifacts(&arguments.artifacts)?,
+        entrants: prepared.entrants,
         references: arguments.reference.clone(),
         runtimes: arguments.runtime.clone(),
-        settings: RuntimeSettings { sleeping: !options.spin, engines, ..settings },
+        settings,
+        inputs: arguments.inputs.as_deref().map(tensor_file::read).transpose()?,
+        data,
     };
     let mut console = Console::new();
     contest.check_lengths(&options, &mut console).map_err(Usage)?;
     let document = contest.bench(&options, &mut console)?;
     console.bar.finish_and_clear();
+    let (all, open) = (document.cells.len(), document.cells.iter().filter(|c| c.status == Status::Unfinished).count());
     let failures: Vec<String> = document.cells.iter().filter_map(failure).collect();
     let file = arguments.file();
     if arguments.json.is_none() || file.is_some() {
@@ -150,11 +213,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             Some(path) => files::write(path, (serde_json::to_string(&document)? + "\n").as_bytes())?,
         }
     }
+    if open > 0 {
+        return Err(Interrupted(format!("{open} of {all} cells are not measured")).into());
+    }
     if failures.is_empty() { Ok(()) } else { Err(VerificationFailed(failures).into()) }
 }
 
 fn failure(cell: &Cell) -> Option<String> {
-    let failure = cell.failure.as_ref()?;
+    let failure = cell.failure.as_ref().filter(|_| cell.status == Status::Failed)?;
     Some(format!("{}, {}: {failure}", cell.model.id, cell.shape))
 }
 
@@ -212,11 +278,60 @@ impl BenchObserver for Console {
         }
     }
 
+    fn begin(&mut self) {
+        finish_at_interrupt();
+    }
+
+    fn is_ended(&self) -> bool {
+        asked_to_finish()
+    }
+
     fn warning(&mut self, text: &str) {
         warn(text);
     }
 
     fn note(&mut self, text: &str) {
         note(text);
+    }
+}
+
+/// What is said while models are compiled, each text once.
+#[derive(Default)]
+struct Preparing(Mutex<BTreeSet<String>>);
+
+impl Preparing {
+    fn once(&self, text: &str, say: fn(&str)) {
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+            say(text);
+        }
+    }
+}
+
+impl Observer for Preparing {
+    fn warning(&self, text: &str) {
+        self.once(text, warn);
+    }
+
+    fn note(&self, text: &str) {
+        self.once(text, note);
+    }
+
+    fn graph(&self, _: &str, _: &Graph) {}
+    fn begin_writing(&self, _: u64) {}
+    fn written(&self, _: u64) {}
+    fn end_writing(&self) {}
+}
+
+impl CalibrationObserver for Preparing {
+    fn warning(&self, text: &str) {
+        self.once(text, warn);
+    }
+
+    fn progress(&self, _: usize, _: usize) {}
+}
+
+impl PrepareObserver for Preparing {
+    fn left_out(&self, text: &str) {
+        self.once(text, warn);
     }
 }

@@ -39,6 +39,7 @@ use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
 use crate::files::unfinished::PROCESS;
 use crate::verify::Report;
+use signals::Interrupted;
 
 /// Compiles transformer checkpoints into verified ONNX graphs, without Python.
 #[derive(Parser)]
@@ -182,7 +183,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     let any = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
-    if any(|e| e.is::<VerificationFailed>()) {
+    if any(|e| e.is::<Interrupted>()) {
+        Interrupted::CODE
+    } else if any(|e| e.is::<VerificationFailed>()) {
         3
     } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
         4

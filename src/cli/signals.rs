@@ -1,5 +1,6 @@
 //! Signals that end a command. The command leaves no partial output, and its exit code names the signal.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,6 +23,10 @@ pub(super) fn handle() {
     let Ok(mut signals) = Signals::new(wanted) else { return };
     let wait = move || {
         for signal in signals.forever() {
+            if signal == SIGINT && FINISHING.compare_exchange(READY, ASKED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            {
+                continue;
+            }
             // Other threads are at work: nothing may be torn down below them, so no exit handlers run.
             PROCESS.interrupt(|| exit(EXIT_CODE + signal));
         }
@@ -30,6 +35,35 @@ pub(super) fn handle() {
         let name = signal_name(SIGINT).unwrap_or_default();
         warn(&format!("no thread can be started to wait for {name}: only SIGKILL ends the command"));
     }
+}
+
+/// Whether a command finishes by itself at the first SIGINT.
+static FINISHING: AtomicU8 = AtomicU8::new(NEVER);
+/// It does not: SIGINT ends it.
+const NEVER: u8 = 0;
+/// It does.
+const READY: u8 = 1;
+/// The first SIGINT has come; the next one ends the command.
+const ASKED: u8 = 2;
+
+/// From now on the first SIGINT only has [`asked_to_finish`] say so.
+pub(super) fn finish_at_interrupt() {
+    FINISHING.store(READY, Ordering::SeqCst);
+}
+
+/// Whether a SIGINT has come since [`finish_at_interrupt`].
+pub(super) fn asked_to_finish() -> bool {
+    FINISHING.load(Ordering::SeqCst) == ASKED
+}
+
+/// The user ended a command, which has shown what was finished.
+#[derive(Debug, thiserror::Error)]
+#[error("ended by SIGINT: {0}")]
+pub(super) struct Interrupted(pub(super) String);
+
+impl Interrupted {
+    /// The exit code.
+    pub(super) const CODE: u8 = 130;
 }
 
 /// The signals that this process ignores, a bit each from 1 on, as Linux lists them.

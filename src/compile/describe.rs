@@ -18,8 +18,13 @@ pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> Prec
     if let Some(precision) = &options.passes.precision {
         return precision.as_ref().into();
     }
+    computed_precision(parts.iter().map(|part| &part.graph))
+}
+
+/// The half type that some operator of the graphs gives, casts left out; float32 where there is none.
+pub(crate) fn computed_precision<'a>(graphs: impl Iterator<Item = &'a Graph> + Clone) -> PrecisionName {
     let computes = |dtype: DType| {
-        let mut nodes = parts.iter().flat_map(|part| part.graph.nodes().map(|(_, node)| (&part.graph, node)));
+        let mut nodes = graphs.clone().flat_map(|graph| graph.nodes().map(move |(_, node)| (graph, node)));
         nodes.any(|(graph, node)| graph.ty(node.outputs[0]).dtype == dtype && !matches!(node.op, Op::Cast(_)))
     };
     let halves = [Half::Bf16, Half::F16].into_iter().find(|half| computes(half.dtype()));
@@ -33,7 +38,7 @@ pub(super) fn calibration(calibration: &Calibration) -> CalibratedOn {
 }
 
 /// The elements of the stored tensors that the parts use, each tensor counted once.
-pub(super) fn parameters(source: &Loaded) -> u64 {
+pub(crate) fn parameters(source: &Loaded) -> u64 {
     let mut seen = HashSet::new();
     let weights = source.parts.iter().flat_map(|part| part.graph.weights());
     let stored = weights.filter(|(_, value, _)| match &value.origin {

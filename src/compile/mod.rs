@@ -32,7 +32,7 @@ use crate::quantize::QuantizeOptions;
 use crate::source::SourceModel;
 
 pub use check::output as check_output;
-pub(crate) use describe::{interface, value_info};
+pub(crate) use describe::{computed_precision, interface, parameters, value_info};
 
 /// How to compile.
 #[derive(Clone, Debug)]

@@ -157,20 +157,7 @@ fn every_command_ends_by_a_signal_with_its_code() {
     let half = ["--target", "ort-cuda", "--fp16", "--calibrate", text(&text_pipe)];
     let compile = [&["compile", text(&model), "-o", text(&table)], &half[..]].concat();
     let commands: [&[&str]; 8] = [
-        &[
-            "bench",
-            text(&out),
-            "--reference",
-            text(&model),
-            "--interval",
-            "0",
-            "--time",
-            "600",
-            "--seq",
-            "4",
-            "--json",
-            text(&table),
-        ],
+        &["bench", text(&out), "--reference", text(&model), "--interval", "0", "--time", "600", "--seq", "4"],
         &["bench", text(&waits), "--json", text(&table)],
         &compile,
         &["calibrate", text(&model), "--data", text(&text_pipe), "-o", text(&table)],
@@ -253,4 +240,29 @@ fn a_signal_that_is_to_be_ignored_is() {
     assert!(child.try_wait().unwrap().is_none(), "it ended by a signal that is ignored");
     send(&child, "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn the_first_interrupt_of_a_benchmark_shows_what_is_finished() {
+    let (folder, out) = artifact("bert");
+    let figures = folder.path().join("figures.json");
+    let model = golden("bert");
+    let bench = ["bench", text(&out), "--reference", text(&model), "--seq", "5,32", "--json", text(&figures)];
+    let options = ["--interval", "0", "--time", "600", "--iterations", "1", "--runtime", "ort"];
+    let mut command = starting([&bench[..], &options].concat(), folder.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    while !handles(&child, 2) {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(1500));
+    send(&child, "INT");
+    let output = child.wait_with_output().unwrap();
+    let (table, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    assert_eq!(table.matches("not run").count(), 2, "{table}");
+    assert!(errors.contains("ended by SIGINT: 2 of 2 cells are not measured"), "{errors}");
+    let document: serde_json::Value = serde_json::from_slice(&fs::read(&figures).unwrap()).unwrap();
+    assert_eq!(document["cells"][0]["status"], "unfinished", "{document}");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use planish::artifact::Artifact;
 use planish::backend::{Backend, EmitOptions, Emitted, Emitter, OnnxEmitter, RuntimeSettings};
-use planish::bench::{BenchObserver, BenchOptions, Contest, Measured};
+use planish::bench::{BenchObserver, BenchOptions, Contest, Entrant, Measured};
 use planish::compile::{CompileOptions, compile};
 use planish::source::SourceModel;
 use planish::verify::{ReferenceKind, Tolerances, VerifyOptions, verify_artifact, verify_compiled};
@@ -146,10 +146,12 @@ fn a_backend_of_one_file_compiles_verifies_and_benches() {
         assert!(verified.report.passed() && verified.source.ends_with(name));
 
         let contest = Contest {
-            artifacts: vec![artifact],
+            entrants: vec![Entrant::of(artifact)],
             references: Vec::new(),
             runtimes: Vec::new(),
             settings: RuntimeSettings::default(),
+            inputs: None,
+            data: None,
         };
         let quick = BenchOptions {
             sequence: vec![3],

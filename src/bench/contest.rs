@@ -1,0 +1,324 @@
+//! Which entrants are measured, where, and against which models.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use planish_eval::{Limits, Tensor};
+use planish_models::{Loaded, Part};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavailable};
+
+use super::reference_cache::ReferenceCache;
+use super::{
+    BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, ModelId,
+    ReferenceModel, ReferencePart, Status, Workload, sweep,
+};
+use crate::artifact::{Artifact, MANIFEST};
+use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
+use crate::data::DataOptions;
+use crate::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Reference, evaluate_compiled};
+use crate::inputs::is_of_sequence;
+use crate::source::SourceModel;
+use crate::verify::{input_specs, note_elsewhere, reference_limits};
+
+/// What is measured, and where.
+pub struct Contest {
+    /// What takes part.
+    pub entrants: Vec<Entrant>,
+    /// The models that artifacts were compiled from; none where each is to be found by what its `planish.json` says.
+    pub references: Vec<PathBuf>,
+    /// Where to run; where none is named, each artifact runs where it is compiled for.
+    pub runtimes: Vec<MakeRuntime>,
+    /// How runtimes are found.
+    pub settings: RuntimeSettings,
+    /// The inputs to measure on, instead of seeded ones at each shape; for models of one part.
+    pub inputs: Option<Vec<(String, Tensor)>>,
+    /// The data on which entrants are compared with their models in float32, and how it is read.
+    pub data: Option<(PathBuf, DataOptions)>,
+}
+
+/// The sequence length that is measured unless told otherwise.
+const SEQUENCE: usize = 128;
+
+/// A runtime that an entrant is measured on, or why it is not.
+type Place = (Box<dyn Runtime>, MakeRuntime);
+
+impl Contest {
+    /// Measures what can run here; the others have cells that say why they do not. Entrants of one model take turns.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when nothing can run; when a file or a model is missing or changed, or no inputs can be made.
+    pub fn bench(self, options: &BenchOptions, observer: &mut dyn BenchObserver) -> Result<Document> {
+        let mut options = options.clone();
+        if options.sequence.is_empty() {
+            let longest = self.entrants.iter().filter_map(|one| one.artifact.manifest.max_sequence_length).min();
+            options.sequence.push(longest.unwrap_or(SEQUENCE).min(SEQUENCE));
+        }
+        let mut versions = BTreeMap::new();
+        let (mut cells, mut left_out) = (Vec::new(), Vec::new());
+        let mut groups: Vec<Vec<(&Entrant, Vec<Place>)>> = Vec::new();
+        for entrant in &self.entrants {
+            let mut places = Vec::new();
+            for (runtime, make) in self.runtimes_of(entrant) {
+                match check(entrant, runtime.as_ref()) {
+                    Ok((product, version)) => {
+                        versions.insert(product, version);
+                        places.push((runtime, make));
+                    }
+                    Err(problem) => left_out.push((entrant, runtime.name(), problem)),
+                }
+            }
+            for (runtime, _) in &places {
+                let artifact = &entrant.artifact;
+                let parts = &artifact.manifest.parts;
+                parts.iter().try_for_each(|part| artifact.file_for(part, runtime.as_ref()).map(drop))?;
+            }
+            if places.is_empty() {
+                continue;
+            }
+            match groups
+                .iter_mut()
+                .find(|group| group.iter().all(|(other, _)| same_model(&other.artifact, &entrant.artifact)))
+            {
+                Some(group) => group.push((entrant, places)),
+                None => groups.push(vec![(entrant, places)]),
+            }
+        }
+        if let (true, Some((_, _, problem))) = (groups.is_empty(), left_out.first()) {
+            return Err(problem.clone().into());
+        }
+        // All models before the first entrant is measured, which takes minutes.
+        let groups = groups.into_iter().map(|group| {
+            let (first, _) = group.first().ok_or_else(|| anyhow!("nothing to measure"))?;
+            let source = first.source(&self.references)?;
+            Ok((group, source))
+        });
+        let groups = groups.collect::<Result<Vec<_>>>()?;
+        for (group, source) in &groups {
+            cells.extend(self.measure(group, source, &options, observer)?);
+        }
+        for (entrant, runtime, problem) in left_out {
+            observer.warning(&format!("{} is not measured: {problem}", entrant.label));
+            cells.extend(unavailable(entrant, runtime, &problem, &options));
+        }
+        Ok(Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells))
+    }
+
+    /// What of the lengths that are asked for an entrant does not take, if there is such a length.
+    ///
+    /// # Errors
+    /// The entrant, the length, and the most that it takes.
+    pub fn check_lengths(&self, options: &BenchOptions, observer: &mut dyn BenchObserver) -> Result<(), String> {
+        for Entrant { label, artifact, .. } in &self.entrants {
+            let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
+            if !options.sequence.is_empty() && !takes_sequences(artifact) {
+                observer.warning(&format!("--seq has no effect on {label}: the model takes no sequences"));
+            }
+            if let Some(length) = options.sequence.iter().find(|length| **length > longest) {
+                return Err(format!("--seq {length}: {label} takes at most {longest} tokens"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The runtimes that an entrant is measured on.
+    fn runtimes_of(&self, entrant: &Entrant) -> Vec<Place> {
+        let artifact = &entrant.artifact;
+        let settings = artifact.settings(&self.settings);
+        let named = if entrant.runtimes.is_empty() { &self.runtimes } else { &entrant.runtimes };
+        match named.as_slice() {
+            [] => vec![(artifact.runtime(&self.settings), artifact.maker(&self.settings))],
+            named => named.iter().map(|make| (make(&settings), *make)).collect(),
+        }
+    }
+
+    /// Measures entrants of one model.
+    fn measure(
+        &self,
+        group: &[(&Entrant, Vec<Place>)],
+        (model, loaded): &(SourceModel, Loaded),
+        options: &BenchOptions,
+        observer: &mut dyn BenchObserver,
+    ) -> Result<Vec<Cell>> {
+        let session = SessionOptions { threads: options.threads };
+        let (first, _) = group.first().ok_or_else(|| anyhow!("nothing to measure"))?;
+        let mut reference = self.on_reference(loaded, &first.artifact, session)?;
+        let mut contestants = Vec::new();
+        for (entrant, places) in group {
+            let artifact = &entrant.artifact;
+            for (index, part) in reference.parts.iter().enumerate() {
+                let part = artifact.part(&part.name)?;
+                let tolerances = entrant.tolerances(loaded);
+                for (runtime, _) in places {
+                    let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
+                    let (format, file) = artifact.file_for(part, runtime)?;
+                    let model = Model::File(format, &file);
+                    let (label, precision) = (&entrant.label, &entrant.precision);
+                    let mut loaded = Contestant::load(label, precision, runtime, model, session, bytes, tolerances)?;
+                    loaded.is_foreign = entrant.is_foreign();
+                    loaded.session.name_dimensions(&part.ports());
+                    note_elsewhere(loaded.session.as_ref(), &mut |text| observer.note(text));
+                    contestants.push(loaded.of_part(index, part.padded_logits().cloned()));
+                }
+            }
+        }
+        let mut cells = sweep(&mut contestants, &mut reference, options, observer)?;
+        drop((contestants, reference));
+        self.evaluate(group, (model, loaded), options, &mut cells, observer);
+        Ok(cells)
+    }
+
+    /// The parts of a model on the reference, with the inputs that the artifact of it takes.
+    fn on_reference(&self, loaded: &Loaded, artifact: &Artifact, options: SessionOptions) -> Result<ReferenceModel> {
+        let task = loaded.task.map(|task| task.to_string()).unwrap_or_default();
+        let cache = ReferenceCache::of(&artifact.manifest.source, &task);
+        let part = |part: &Part| -> Result<ReferencePart> {
+            // Cells may be as large as the user says.
+            let limits = Limits { memory: None, ..reference_limits(&part.graph) };
+            let session = ReferenceRuntime { limits }.load(Model::Graph(&part.graph), options)?;
+            let specs = match &self.inputs {
+                Some(_) => Vec::new(),
+                None => input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)
+                    .context("--inputs FILE measures on the tensors of a safetensors file")?,
+            };
+            Ok(ReferencePart { cache: cache.clone(), ..ReferencePart::new(part.name.to_owned(), session, specs) })
+        };
+        let parts: Vec<ReferencePart> = loaded.parts.iter().map(part).collect::<Result<_>>()?;
+        if let (Some(_), true) = (&self.inputs, parts.len() > 1) {
+            bail!("--inputs is for models of one part; this one has {}", parts.len());
+        }
+        Ok(ReferenceModel { given: self.inputs.clone(), ..ReferenceModel::new(parts, loaded.max_positions) })
+    }
+
+    /// Compares entrants of one model with it on data. What goes wrong is said of their cells.
+    fn evaluate(
+        &self,
+        group: &[(&Entrant, Vec<Place>)],
+        source: (&SourceModel, &Loaded),
+        options: &BenchOptions,
+        cells: &mut [Cell],
+        observer: &mut dyn BenchObserver,
+    ) {
+        let Some((data, how)) = &self.data else { return };
+        let mut reference = Reference::of_several();
+        let watching = Watching(RefCell::new(observer));
+        for (entrant, places) in group {
+            for (runtime, make) in places {
+                let settings = RuntimeSettings { runtime: Some(*make), ..self.settings.clone() };
+                let how =
+                    EvaluateOptions { data: how.clone(), threads: options.threads, settings, ..Default::default() };
+                let artifact = &entrant.artifact;
+                let evaluation = evaluate_compiled(artifact, source, &mut reference, data, &how, &watching);
+                let own = |cell: &&mut Cell| cell.model.id == entrant.label && cell.backend == runtime.name();
+                for cell in cells.iter_mut().filter(own) {
+                    note_evaluation(cell, &evaluation);
+                }
+            }
+        }
+    }
+}
+
+fn note_evaluation(cell: &mut Cell, evaluation: &Result<Evaluation>) {
+    match evaluation {
+        Ok(evaluation) => cell.evaluation = Some(evaluation.clone()),
+        Err(error) => cell.warnings.push(format!("it could not be evaluated: {error:#}")),
+    }
+}
+
+/// Passes on what an evaluation says.
+struct Watching<'a>(RefCell<&'a mut dyn BenchObserver>);
+
+impl EvaluationObserver for Watching<'_> {
+    fn warning(&self, text: &str) {
+        self.0.borrow_mut().warning(text);
+    }
+
+    fn note(&self, text: &str) {
+        self.0.borrow_mut().note(text);
+    }
+
+    fn progress(&self, _: usize, _: usize) {}
+}
+
+/// Whether an entrant can run on a runtime: the product that runs it, and its version.
+fn check(entrant: &Entrant, runtime: &dyn Runtime) -> Result<(String, String), Unavailable> {
+    if let Some(problem) = lacks(runtime, entrant.artifact.computes()) {
+        return Err(problem);
+    }
+    let found = runtime.check()?;
+    Ok((found.product.to_owned(), found.version))
+}
+
+/// The cells of an entrant that cannot run.
+fn unavailable(entrant: &Entrant, runtime: &str, problem: &Unavailable, options: &BenchOptions) -> Vec<Cell> {
+    let model = || ModelId { id: entrant.label.clone(), file_bytes: None };
+    let shape = |batch: usize, seq: usize| match takes_sequences(&entrant.artifact) {
+        true => CellShape { batch, seq: Some(seq), part: None, tokens: Some(seq), past: 0 },
+        false => CellShape { batch, seq: None, part: None, tokens: None, past: 0 },
+    };
+    let cell = |(batch, seq)| Cell {
+        options: CellOptions { threads: options.threads, spin: options.spin },
+        status: Status::Unavailable,
+        failure: Some(problem.to_string()),
+        ..Cell::new(model(), runtime, &entrant.precision, Workload::Encode, shape(batch, seq))
+    };
+    let shapes = options.batch.iter().flat_map(|batch| options.sequence.iter().map(move |seq| (*batch, *seq)));
+    shapes.map(cell).collect()
+}
+
+/// Whether a path is the folder of an artifact.
+pub(super) fn is_artifact(path: &Path) -> bool {
+    path.join(MANIFEST).is_file()
+}
+
+/// The artifact in the current folder, or those below it by the names of their models.
+///
+/// # Errors
+/// When one cannot be opened, and when there is none.
+pub(super) fn artifacts_here() -> Result<Vec<Artifact>> {
+    let mut folders = Vec::new();
+    below(Path::new("."), DEPTH, &mut folders);
+    if folders.is_empty() {
+        bail!(
+            "there is no artifact in the current folder or below it; make one with `planish compile`, or name an artifact, \
+             an .onnx file or a checkpoint"
+        );
+    }
+    let mut artifacts = folders.iter().map(|folder| Artifact::open(folder)).collect::<Result<Vec<_>>>()?;
+    let task = |artifact: &Artifact| artifact.manifest.task.map(|task| task.to_string());
+    artifacts.sort_by_key(|a| (a.manifest.source.name.clone(), task(a), a.folder.clone()));
+    Ok(artifacts)
+}
+
+/// How deep artifacts are looked for.
+const DEPTH: usize = 3;
+
+fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    if is_artifact(folder) {
+        found.push(folder.to_owned());
+        return;
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|e| depth > 0 && e.file_type().is_ok_and(|t| t.is_dir())) {
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            below(&entry.path(), depth - 1, found);
+        }
+    }
+}
+
+/// Artifacts of the same source files and task compute the same.
+fn same_model(one: &Artifact, other: &Artifact) -> bool {
+    let (one, other) = (&one.manifest, &other.manifest);
+    let (files, others) = (&one.source.files, &other.source.files);
+    let same = files.len() == others.len() && files.iter().zip(others).all(|(file, other)| file.may_be(other));
+    same && one.source.name == other.source.name && one.task == other.task
+}
+
+/// Whether a model takes sequences, by the symbols of its inputs.
+fn takes_sequences(artifact: &Artifact) -> bool {
+    let inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
+    let mut symbols = inputs.flat_map(|input| input.value.dims()).flat_map(|dim| dim.symbols());
+    symbols.any(|symbol| is_of_sequence(symbol))
+}

@@ -1,0 +1,248 @@
+//! What takes part in a benchmark: an artifact, an ONNX file of any origin, or a form of a model that is compiled for it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_models::{LoadOptions, Loaded, SourceFile};
+use planish_onnx::Placement;
+use planish_passes::{Half, HalfPrecision, Options, QuantizedForm, quantize};
+
+use crate::artifact::Artifact;
+use crate::artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
+use crate::artifact::package::RuntimePackage;
+use crate::backend::{ANY_ONNX, Backend, MakeRuntime};
+use crate::calibrate::Calibration;
+use crate::compile::{CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters};
+use crate::files::digest;
+use crate::quantize::QuantizeOptions;
+use crate::source::{self, SourceModel};
+use crate::verify::{Tolerances, is_quantized};
+
+/// An artifact that takes part, with what is to be known of it beside its manifest.
+pub struct Entrant {
+    /// How it is called in tables.
+    pub label: String,
+    /// The artifact. That of an ONNX file has no `planish.json`.
+    pub artifact: Artifact,
+    /// Its precision, as tables name it.
+    pub precision: String,
+    /// Where it runs; by [`Contest::runtimes`](super::Contest) where there is none.
+    pub runtimes: Vec<MakeRuntime>,
+    /// The model that it is compared with, where that is known.
+    reference: Option<PathBuf>,
+    /// How far its outputs may be from the model's, where the manifest does not say.
+    tolerances: Option<Tolerances>,
+    /// The files of a compiled form, which go with this.
+    _compiled: Option<Compiled>,
+}
+
+impl Entrant {
+    /// An artifact.
+    #[must_use]
+    pub fn of(artifact: Artifact) -> Self {
+        let (label, precision) = (artifact.label(), artifact.manifest.precision_name());
+        Self { label, artifact, precision, runtimes: Vec::new(), reference: None, tolerances: None, _compiled: None }
+    }
+
+    /// An ONNX file as it is. It is compared with `reference`, or with itself on the reference interpreter.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub fn of_onnx(path: &Path, reference: Option<&Path>) -> Result<Self> {
+        let model = SourceModel::open(path)?;
+        let loaded = model.load(LoadOptions { task: None, strict: false })?;
+        let compared = reference.unwrap_or(path);
+        let source = SourceModel::open(compared)?;
+        let task = source.load(LoadOptions { task: None, strict: false })?.task;
+        let name = |file: &SourceFile| file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let digested =
+            |file: &SourceFile| Ok(File { name: name(file), bytes: file.bytes, blake3: Some(digest(&file.path)?) });
+        let own = model.files()?;
+        let folder = model.folder();
+        let files: Vec<File> = own
+            .iter()
+            .map(|file| {
+                let relative = file.path.strip_prefix(&folder).unwrap_or(&file.path);
+                File { name: relative.to_string_lossy().into_owned(), bytes: file.bytes, blake3: None }
+            })
+            .collect();
+        let names = || files.iter().map(|file| file.name.clone());
+        let parts =
+            loaded.parts.iter().map(|part| PartManifest { files: names().collect(), ..interface(part, &part.graph) });
+        let precision = computed_precision(loaded.parts.iter().map(|part| &part.graph));
+        let is_quantized = is_quantized(&loaded);
+        let tolerances = match is_quantized && reference.is_some() {
+            true => Tolerances::CODES,
+            false => Tolerances::of(&loaded, precision),
+        };
+        let manifest = Manifest {
+            schema: Manifest::schema(),
+            producer: String::new(),
+            source: SourceManifest {
+                name: source.name(),
+                path: None,
+                files: source.files()?.iter().map(digested).collect::<Result<_>>()?,
+                import: source.import_options(),
+            },
+            architecture: loaded.architecture.to_owned(),
+            task,
+            target: ANY_ONNX.target.name.to_owned(),
+            opset: model.opset().unwrap_or_default(),
+            precision,
+            calibration: None,
+            fusion: false,
+            attention_fp32: false,
+            runtime_package: RuntimePackage::default(),
+            files: files.clone(),
+            linked: Vec::new(),
+            companions: Vec::new(),
+            parameters: parameters(&loaded),
+            parts: parts.collect(),
+            pad_token_id: None,
+            max_sequence_length: loaded.max_positions,
+            recompute_at: None,
+            verification: None,
+            evaluation: None,
+        };
+        Ok(Self {
+            label: path.display().to_string(),
+            precision: if is_quantized { "quantized".to_owned() } else { precision.to_string() },
+            artifact: Artifact { folder, manifest, backend: &ANY_ONNX },
+            runtimes: Vec::new(),
+            reference: Some(compared.to_owned()),
+            tolerances: Some(tolerances),
+            _compiled: None,
+        })
+    }
+
+    /// A form of a model, compiled into temporary files below `folder`.
+    ///
+    /// # Errors
+    /// When it cannot be compiled.
+    pub fn compiled(
+        model: &SourceModel,
+        form: &Form,
+        folder: &Path,
+        calibration: Option<&Calibration>,
+        observer: &dyn Observer,
+    ) -> Result<Self> {
+        let label = form.label(model);
+        let options = form.options(model, calibration)?;
+        let place = folder.join(label.replace('/', "-"));
+        let compiled = compile(model, &place, &options, observer).with_context(|| format!("cannot compile {label}"))?;
+        let artifact = compiled.artifact.clone();
+        Ok(Self {
+            precision: artifact.manifest.precision_name(),
+            runtimes: form.runtime.into_iter().collect(),
+            reference: Some(model.path()),
+            label,
+            artifact,
+            tolerances: None,
+            _compiled: Some(compiled),
+        })
+    }
+
+    /// The model that it is compared with, among those that are `named`, or where it is to be found.
+    ///
+    /// # Errors
+    /// When it is not found, or cannot be loaded.
+    pub fn source(&self, named: &[PathBuf]) -> Result<(SourceModel, Loaded)> {
+        let model = match &self.reference {
+            Some(path) => SourceModel::open_with(path, &self.artifact.manifest.source.import)?,
+            None => source::find(named, &self.artifact)?.model,
+        };
+        let loaded = model.load(LoadOptions { task: self.artifact.manifest.task, strict: false })?;
+        Ok((model, loaded))
+    }
+
+    /// Whether another exporter may have made it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.tolerances.is_some()
+    }
+
+    /// How far its outputs may be from the model's.
+    pub(crate) fn tolerances(&self, loaded: &Loaded) -> Tolerances {
+        self.tolerances.unwrap_or_else(|| self.artifact.tolerances(loaded))
+    }
+}
+
+/// A form of a model that a benchmark compiles.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// What it is compiled for.
+    pub backend: &'static Backend,
+    /// Its operators and their precision.
+    pub variant: Variant,
+    /// Where it runs, if not on the runtime of the backend.
+    pub runtime: Option<MakeRuntime>,
+}
+
+/// The operators of a form and their precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// float32, each operator by itself.
+    Unfused,
+    /// float32 with fused operators.
+    F32,
+    /// float16.
+    Fp16,
+    /// bfloat16.
+    Bf16,
+    /// INT8 with scales of activations that each run computes.
+    DynamicInt8,
+    /// INT8 with scales of activations from data.
+    Int8,
+}
+
+impl Variant {
+    /// Every variant by its name.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("unfused", Self::Unfused),
+        ("f32", Self::F32),
+        ("fp16", Self::Fp16),
+        ("bf16", Self::Bf16),
+        ("int8-dynamic", Self::DynamicInt8),
+        ("int8", Self::Int8),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, variant)| *variant == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Form {
+    /// How it is called in tables.
+    #[must_use]
+    pub fn label(&self, model: &SourceModel) -> String {
+        format!("{}-{}-{}", model.name(), self.backend.target.name, self.variant.name())
+    }
+
+    /// How it is compiled.
+    fn options(&self, model: &SourceModel, calibration: Option<&Calibration>) -> Result<CompileOptions> {
+        let target = self.backend.target;
+        let mut options = CompileOptions::new(self.backend, model.default_opset());
+        let half = |half| Some(HalfPrecision::new(half).into());
+        let (precision, dynamic) = match self.variant {
+            Variant::Unfused | Variant::F32 => (None, None),
+            Variant::Fp16 => (half(Half::F16), None),
+            Variant::Bf16 => (half(Half::Bf16), None),
+            Variant::DynamicInt8 => (None, Some(true)),
+            Variant::Int8 => (None, Some(false)),
+        };
+        options.placement = Placement::Copy;
+        options.passes = Options { precision, fusion: self.variant != Variant::Unfused, ..options.passes };
+        if let Some(dynamic) = dynamic {
+            if dynamic && target.quantized != QuantizedForm::IntegerProducts {
+                bail!("int8-dynamic is for target ort; target {target} needs fixed scales");
+            }
+            options.quantize = Some(QuantizeOptions::new(quantize::Settings::int8(target)));
+            if !dynamic {
+                let needed = || format!("int8 for target {target} needs data: name it with --calibrate or --data");
+                options.calibration = Some(calibration.with_context(needed)?.clone());
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,222 @@
+//! From what a user names to what takes part in a benchmark.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::contest::{artifacts_here, is_artifact};
+use super::{Entrant, Form, Variant};
+use crate::artifact::Artifact;
+use crate::backend::{ANY_ONNX, Backend, CUDA, MakeRuntime, ONNX_RUNTIME, ONNX_RUNTIME_CUDA, RuntimeSettings};
+use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table};
+use crate::compile::Observer;
+use crate::data::{DataOptions, Split};
+use crate::draft::Draft;
+use crate::source::SourceModel;
+
+/// What a user wants to be measured.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Artifacts, ONNX files and checkpoints; where none is named, the artifacts in the current folder and below it.
+    pub named: Vec<PathBuf>,
+    /// A model of which the usual forms are compiled and measured.
+    pub compare: Option<PathBuf>,
+    /// The forms in which checkpoints are compiled.
+    pub variants: Vec<Variant>,
+    /// The runtimes that checkpoints are compiled for.
+    pub runtimes: Vec<MakeRuntime>,
+    /// The models that ONNX files are compared with.
+    pub references: Vec<PathBuf>,
+    /// The data that scales of INT8 follow from.
+    pub calibrate: Option<(PathBuf, DataOptions)>,
+    /// How runtimes are found.
+    pub settings: RuntimeSettings,
+}
+
+/// What takes part, and the folders of the files that were compiled for it.
+pub struct Prepared {
+    /// What takes part, in the order in which it was named.
+    pub entrants: Vec<Entrant>,
+    _folders: Vec<Draft>,
+}
+
+/// What a caller sees while models are compiled.
+pub trait PrepareObserver: Observer + CalibrationObserver {
+    /// A form is not compiled, and why.
+    fn left_out(&self, text: &str);
+}
+
+impl Request {
+    /// Opens what was named, and compiles what has to be compiled.
+    ///
+    /// # Errors
+    /// When something cannot be read or, but for the forms of `compare`, compiled.
+    pub fn prepare(&self, observer: &dyn PrepareObserver) -> Result<Prepared> {
+        let mut prepared = Prepared { entrants: Vec::new(), _folders: Vec::new() };
+        if let Some(path) = &self.compare {
+            let model = SourceModel::open(path)?;
+            let mut compiling = Compiling::new(self, &model, observer)?;
+            for form in self.usual_forms() {
+                match compiling.form(&form) {
+                    Ok(entrant) => prepared.entrants.push(entrant),
+                    Err(error) => observer.left_out(&format!("{} is left out: {error:#}", form.label(&model))),
+                }
+            }
+            prepared._folders.push(compiling.folder);
+        }
+        if self.named.is_empty() && self.compare.is_none() {
+            prepared.entrants = artifacts_here()?.into_iter().map(Entrant::of).collect();
+        }
+        for path in &self.named {
+            if !path.exists() {
+                bail!("{} is not there", path.display());
+            }
+            if is_artifact(path) {
+                prepared.entrants.push(Entrant::of(Artifact::open(path)?));
+            } else if SourceModel::is_file_of_graph(path) {
+                prepared.entrants.push(self.onnx_file(path, observer)?);
+            } else {
+                let model = SourceModel::open(path).with_context(|| neither(path))?;
+                let mut compiling = Compiling::new(self, &model, observer)?;
+                for form in self.forms()? {
+                    prepared.entrants.push(compiling.form(&form)?);
+                }
+                prepared._folders.push(compiling.folder);
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// An ONNX file as it is.
+    fn onnx_file(&self, path: &Path, observer: &dyn PrepareObserver) -> Result<Entrant> {
+        let reference = match self.references.as_slice() {
+            [] => None,
+            [one] => Some(one.as_path()),
+            several => bail!(
+                "{}: an .onnx file is compared with one model, and --reference names {}",
+                path.display(),
+                several.len()
+            ),
+        };
+        let entrant =
+            Entrant::of_onnx(path, reference).with_context(|| format!("cannot measure {}", path.display()))?;
+        if reference.is_none() {
+            observer.note(&format!(
+                "{} is compared with itself on the reference interpreter; --reference names the model that it was made from",
+                path.display()
+            ));
+        }
+        observer.note(&format!("{}: planish takes the meaning of inputs from their names", path.display()));
+        Ok(entrant)
+    }
+
+    /// The forms in which a checkpoint is measured.
+    fn forms(&self) -> Result<Vec<Form>> {
+        let backends: Vec<(&'static Backend, Option<MakeRuntime>)> = match self.runtimes.as_slice() {
+            [] => vec![(&ONNX_RUNTIME, None)],
+            named => named.iter().map(|make| Ok((self.backend_of(*make)?, Some(*make)))).collect::<Result<_>>()?,
+        };
+        let variants = if self.variants.is_empty() { &[Variant::F32][..] } else { &self.variants };
+        let of_backend = |&(backend, runtime): &(&'static Backend, Option<MakeRuntime>)| {
+            let form = move |&variant: &Variant| match variant {
+                Variant::Unfused if runtime.is_none() => Form { backend: &ANY_ONNX, variant, runtime },
+                _ => Form { backend, variant, runtime },
+            };
+            variants.iter().map(form).collect::<Vec<_>>()
+        };
+        Ok(backends.iter().flat_map(of_backend).collect())
+    }
+
+    /// The backend that checkpoints are compiled with for a runtime.
+    fn backend_of(&self, make: MakeRuntime) -> Result<&'static Backend> {
+        let name = make(&self.settings).name();
+        let own = |backend: &&&'static Backend| backend.runtimes.iter().any(|own| own(&self.settings).name() == name);
+        let all: [&'static Backend; 3] = [&ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &CUDA];
+        all.iter().find(own).copied().ok_or_else(|| {
+            anyhow!("a checkpoint is not compiled for runtime `{name}` here: run planish compile first, and name the artifact")
+        })
+    }
+
+    /// The forms of a comparison: those that run here, the slowest usual one first.
+    fn usual_forms(&self) -> Vec<Form> {
+        use Variant::{DynamicInt8, F32, Fp16, Int8, Unfused};
+        let mut forms = Vec::new();
+        let mut add = |backend: &'static Backend, at: usize, variants: &[Variant]| {
+            let Some(make) = backend.runtimes.get(at).copied() else { return };
+            if make(&self.settings).check().is_ok() {
+                forms.extend(variants.iter().map(|&variant| Form { backend, variant, runtime: Some(make) }));
+            }
+        };
+        // The baseline on GPUs, the runtime of planish, and ONNX Runtime on both devices.
+        add(&CUDA, 1, &[F32, Fp16]);
+        add(&CUDA, 0, &[F32, Fp16, Int8]);
+        add(&ONNX_RUNTIME_CUDA, 0, &[F32, Fp16]);
+        add(&ANY_ONNX, 0, &[Unfused]);
+        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8]);
+        forms
+    }
+}
+
+/// A model that is compiled in several forms.
+struct Compiling<'a> {
+    request: &'a Request,
+    model: &'a SourceModel,
+    observer: &'a dyn PrepareObserver,
+    folder: Draft,
+    calibration: Option<Calibration>,
+}
+
+impl<'a> Compiling<'a> {
+    fn new(request: &'a Request, model: &'a SourceModel, observer: &'a dyn PrepareObserver) -> Result<Self> {
+        Ok(Self { request, model, observer, folder: Draft::temporary("planish-bench")?, calibration: None })
+    }
+
+    fn form(&mut self, form: &Form) -> Result<Entrant> {
+        if form.variant == Variant::Int8 && self.calibration.is_none() {
+            self.calibration = self.calibrated()?;
+        }
+        Entrant::compiled(self.model, form, self.folder.folder(), self.calibration.as_ref(), self.observer)
+    }
+
+    fn calibrated(&self) -> Result<Option<Calibration>> {
+        let Some((path, data)) = &self.request.calibrate else { return Ok(None) };
+        if is_table(path) {
+            return Calibration::of(self.model, path, None).map(Some);
+        }
+        let on = CalibrateOn::Backend(&ONNX_RUNTIME, self.request.settings.clone());
+        let options =
+            CalibrateOptions { data: data.clone(), measure: Measure::Inputs, on, ..CalibrateOptions::default() };
+        calibrate(self.model, path, &options, self.observer).map(Some)
+    }
+}
+
+/// How many samples entrants are compared on unless told otherwise.
+pub const SAMPLES: usize = 200;
+
+/// What calibrates and what is compared on: with one data set for both, every fifth sample is held out for comparison.
+#[must_use]
+pub fn divided(
+    data: Option<PathBuf>,
+    calibrate: Option<PathBuf>,
+    samples: usize,
+    field: Option<String>,
+) -> [Option<(PathBuf, DataOptions)>; 2] {
+    let options =
+        |split: Split, samples| DataOptions { field: field.clone(), split, samples, ..DataOptions::default() };
+    let one = Split::All.samples(samples);
+    match (data, calibrate) {
+        (Some(data), None) => {
+            let held_out = options(Split::HeldOut, Split::HeldOut.samples(samples));
+            let rest = options(Split::Rest, DataOptions::default().samples);
+            [Some((data.clone(), held_out)), Some((data, rest))]
+        }
+        (data, calibrate) => {
+            let all = options(Split::All, DataOptions::default().samples);
+            [data.map(|data| (data, options(Split::All, one))), calibrate.map(|path| (path, all))]
+        }
+    }
+}
+
+fn neither(path: &Path) -> String {
+    format!("{} is neither an artifact, nor an .onnx file, nor a checkpoint", path.display())
+}
