@@ -11,7 +11,7 @@ use planish_ir::{DType, Dim, Type};
 use planish_runtimes::Port;
 
 pub(crate) use sizes::is_of_sequence;
-pub use sizes::{Sizes, has_cache, has_sequence, port_bindings, shapes};
+pub use sizes::{Open, Sizes, has_cache, has_sequence, open_sizes, port_bindings, shapes};
 
 use sizes::too_large;
 
