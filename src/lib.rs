@@ -19,6 +19,7 @@ mod files;
 pub mod generate;
 pub mod inputs;
 pub mod inspect;
+mod modules;
 pub mod quantize;
 pub mod source;
 pub mod verify;

@@ -19,6 +19,7 @@
 
 mod attention;
 mod compact;
+pub mod cost;
 mod dim;
 mod dtype;
 mod graph;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use planish_eval::Tensor;
 use planish_ir::{DType, Dim, Graph, TensorType};
 
+use crate::profile::Profiler;
 use crate::value::RuntimeValue;
 
 /// Something that can load and run models.
@@ -31,6 +32,11 @@ pub trait Runtime {
     /// # Errors
     /// When the runtime is unavailable, does not take this kind of model, or refuses it.
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError>;
+
+    /// What loads models so that the time of each node is known; `None` where the runtime does not tell it.
+    fn profiler(&self) -> Option<&dyn Profiler> {
+        None
+    }
 }
 
 /// How a runtime computes operators of a floating-point type.

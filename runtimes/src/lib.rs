@@ -26,6 +26,7 @@ mod driver;
 mod find;
 pub mod graph_file;
 pub mod ort;
+mod profile;
 mod reference;
 pub mod tensorrt;
 mod value;
@@ -36,6 +37,7 @@ pub use api::{
     Arithmetic, Description, DeviceTimes, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions,
     Unavailable,
 };
+pub use profile::{NodeRun, ProfiledSession, Profiler, RunProfile};
 pub use reference::{OnnxReader, ReferenceRuntime};
 pub use value::RuntimeValue;
 

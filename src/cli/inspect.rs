@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::import::ImportArguments;
-use super::{bytes_text, count_text, inspect_engine, print, print_json};
+use super::{Usage, bytes_text, count_text, inspect_cost, inspect_engine, print, print_json};
 use crate::artifact::value::ValueInfo;
 use crate::files;
 use crate::inputs::Sizes;
-use crate::inspect::{Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
+use crate::inspect::{Asked, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
 ///
@@ -18,7 +18,7 @@ use crate::inspect::{Inspection, Memory, Opened, PartInspection, Picture, dot, e
 /// profiles, and its layers with the nodes of the ONNX graph that each computes. --raised, --dot and --svg show the ONNX
 /// graphs of such an artifact, if --keep-onnx kept them.
 #[derive(clap::Args)]
-#[command(group = clap::ArgGroup::new("plans").args(["memory_plan", "explain_attention"]).multiple(true))]
+#[command(group = clap::ArgGroup::new("plans").args(["memory_plan", "explain_attention", "cost"]).multiple(true))]
 pub(super) struct Arguments {
     /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
@@ -39,13 +39,17 @@ pub(super) struct Arguments {
     /// Say how the runtime cuda computes each attention of an artifact for target cuda, and why
     #[arg(long, conflicts_with_all = ["dot", "svg"])]
     explain_attention: bool,
-    /// Rows, for --memory-plan and --explain-attention [default: 1]
+    /// Count the floating-point operations and the bytes of a run by layer and by operator, from the sizes of the graph;
+    /// a multiply-add counts 2
+    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention"])]
+    cost: bool,
+    /// Rows, for --cost, --memory-plan and --explain-attention [default: 1]
     #[arg(long, value_name = "N", requires = "plans")]
     batch: Option<usize>,
-    /// Tokens of a row, for --memory-plan and --explain-attention [default: 128]
+    /// Tokens of a row, for --cost, --memory-plan and --explain-attention [default: 128]
     #[arg(long, value_name = "N", requires = "plans")]
     seq: Option<usize>,
-    /// Cached tokens in front of them, for --memory-plan and --explain-attention [default: 0]
+    /// Cached tokens in front of them, for --cost, --memory-plan and --explain-attention [default: 0]
     #[arg(long, value_name = "N", requires = "plans")]
     past: Option<usize>,
     /// Print JSON instead of text
@@ -53,10 +57,23 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    /// The sizes of inputs.
+    fn sizes(&self) -> Sizes {
+        let (batch, sequence) = (self.batch.unwrap_or(1), self.seq.unwrap_or(128));
+        Sizes { batch, sequence, side: Some(IMAGE_SIDE) }
+    }
+}
+
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let options = arguments.import.options()?;
     let plans = arguments.memory_plan || arguments.explain_attention;
-    let graphs = plans || arguments.raised || arguments.dot.is_some() || arguments.svg.is_some() || !options.is_empty();
+    let graphs = plans
+        || arguments.cost
+        || arguments.raised
+        || arguments.dot.is_some()
+        || arguments.svg.is_some()
+        || !options.is_empty();
     let engines = if graphs { Vec::new() } else { engines(&arguments.model)? };
     if !engines.is_empty() {
         return inspect_engine::show(&arguments.model, &engines, arguments.json);
@@ -71,10 +88,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
              becomes of attention of fixed sizes"
         );
     }
+    if arguments.cost {
+        let asked = Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past };
+        opened.check_sizes(asked).map_err(Usage)?;
+        let cost = opened.cost(arguments.sizes(), arguments.past.unwrap_or(0));
+        return if arguments.json { print_json(&cost) } else { print(&inspect_cost::text(&arguments.model, &cost)) };
+    }
     if plans {
-        let (batch, sequence) = (arguments.batch.unwrap_or(1), arguments.seq.unwrap_or(128));
-        let sizes = Sizes { batch, sequence, side: Some(IMAGE_SIDE) };
-        let memory = opened.memory(sizes, arguments.past.unwrap_or(0))?;
+        let memory = opened.memory(arguments.sizes(), arguments.past.unwrap_or(0))?;
         return if arguments.json { print_json(&memory) } else { print(&memory_text(&memory, &arguments)) };
     }
     let picture = Picture::of(&opened.graphs);

@@ -12,6 +12,7 @@ mod gate;
 mod generate;
 mod import;
 mod inspect;
+mod inspect_cost;
 mod inspect_engine;
 mod passes;
 mod precision;

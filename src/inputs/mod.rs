@@ -10,7 +10,7 @@ use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, Type};
 use planish_runtimes::Port;
 
-pub use sizes::{Sizes, has_cache, has_sequence, port_bindings, shapes};
+pub use sizes::{Open, Sizes, has_cache, has_sequence, open_sizes, port_bindings, shapes};
 pub(crate) use sizes::{is_of_sequence, is_rows};
 
 use sizes::too_large;

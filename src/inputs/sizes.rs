@@ -119,10 +119,37 @@ fn by_place(specs: &[InputSpec]) -> HashMap<&Symbol, Meaning> {
     meanings
 }
 
+/// Which sizes of a model are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Open {
+    /// The number of rows.
+    pub rows: bool,
+    /// The number of tokens in a row.
+    pub tokens: bool,
+    /// The number of cached tokens.
+    pub past: bool,
+}
+
+/// Which sizes these ports of a model leave open.
+#[must_use]
+pub fn open_sizes(ports: &[Port]) -> Open {
+    let specs: Vec<InputSpec> = ports.iter().map(spec).collect();
+    let by_place = by_place(&specs);
+    let symbols = ports.iter().flat_map(|port| port.ty.shape.iter()).flat_map(Dim::symbols);
+    let meanings: Vec<Meaning> =
+        symbols.filter_map(|symbol| by_name(symbol).or_else(|| by_place.get(symbol).copied())).collect();
+    let has = |meaning| meanings.contains(&meaning);
+    Open { rows: has(Meaning::Rows), tokens: has(Meaning::Tokens), past: has(Meaning::Past) }
+}
+
+/// A port whose values do not matter.
+fn spec(port: &Port) -> InputSpec {
+    InputSpec { port: port.clone(), values: Values::Noise }
+}
+
 /// The size of each symbol of ports that has one, with a past of so many keys.
 #[must_use]
 pub fn port_bindings(ports: &[Port], sizes: Sizes, past: usize) -> Bindings {
-    let spec = |port: &Port| InputSpec { port: port.clone(), values: Values::Noise };
     let specs: Vec<InputSpec> = ports.iter().map(spec).collect();
     let by_place = by_place(&specs);
     let mut bindings = bindings(&specs, sizes);

@@ -1,11 +1,11 @@
 //! The memory that a run of a model needs beside inputs and weights.
 
 use planish_ir::{Bindings, Graph};
-use planish_runtimes::Port;
 use planish_runtimes::cuda::{PlannedBuffer, plan_nodes, plan_run};
 use serde::Serialize;
 
 use super::Opened;
+use super::sizes::ports;
 use crate::inputs::{Sizes, port_bindings};
 
 /// The plans of the parts of a model for sizes of its inputs.
@@ -84,9 +84,8 @@ impl Opened {
 }
 
 /// What the symbols of the inputs stand for.
-fn bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
-    let port = |id: &planish_ir::ValueId| Port { name: graph.value(*id).name.clone(), ty: graph.ty(*id).clone() };
-    port_bindings(&graph.inputs().iter().map(port).collect::<Vec<_>>(), sizes, past)
+pub(super) fn bindings(graph: &Graph, sizes: Sizes, past: usize) -> Bindings {
+    port_bindings(&ports(graph), sizes, past)
 }
 
 fn described(buffer: &PlannedBuffer, all: &[PlannedBuffer]) -> BufferMemory {

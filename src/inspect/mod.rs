@@ -1,9 +1,11 @@
 //! A description of a model: its interface, its weights, its operators, and drawings of its graphs.
 
+mod cost;
 mod dot;
 mod engine;
 mod memory;
 mod picture;
+mod sizes;
 mod svg;
 
 use std::cmp::Reverse;
@@ -24,10 +26,12 @@ use crate::artifact::{Artifact, MANIFEST};
 use crate::compile::value_info;
 use crate::source::SourceModel;
 
+pub use cost::{Activations, ModelCost, PartCost, Share, Uncounted, Work};
 pub use dot::dot;
 pub use engine::{EngineInspection, engines};
 pub use memory::{Memory, MemoryError, PartMemory};
 pub use picture::Picture;
+pub use sizes::Asked;
 pub use svg::svg;
 
 /// How many of the largest weights are named.
@@ -45,6 +49,8 @@ pub struct Opened {
     pub graphs: Vec<(String, Graph)>,
     /// Whether they are of an artifact that the runtime `cuda` executes.
     pub is_native: bool,
+    /// The most tokens in a row that it takes; absent where there is no limit.
+    pub longest: Option<usize>,
 }
 
 impl Opened {
@@ -62,6 +68,7 @@ impl Opened {
             architecture: loaded.architecture.to_owned(),
             task: loaded.task.map(|task| task.to_string()),
             opset: source.opset(),
+            longest: loaded.max_positions,
             graphs: loaded.parts.into_iter().map(|part| (part.name.to_owned(), part.graph)).collect(),
             is_native: false,
         })
@@ -73,9 +80,16 @@ impl Opened {
             Ok((part.name.clone(), artifact.backend.emitter.read(&artifact.file(part)?, options)?))
         };
         let graphs = artifact.manifest.parts.iter().map(one).collect::<Result<_>>()?;
-        let Manifest { architecture, task, opset, .. } = artifact.manifest;
+        let Manifest { architecture, task, opset, max_sequence_length: longest, .. } = artifact.manifest;
         let is_native = artifact.backend.emitter.format() == Format::GRAPH;
-        Ok(Self { architecture, task: task.map(|task| task.to_string()), opset: Some(opset), graphs, is_native })
+        Ok(Self {
+            architecture,
+            task: task.map(|task| task.to_string()),
+            opset: Some(opset),
+            graphs,
+            is_native,
+            longest,
+        })
     }
 
     /// Raises operators of the graphs to those in which the meaning is plain.

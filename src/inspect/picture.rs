@@ -5,6 +5,8 @@ use std::collections::HashMap;
 
 use planish_ir::{Graph, ValueId};
 
+use crate::modules::{numbered, of_name};
+
 /// Boxes and arrows.
 #[derive(Debug, Default)]
 pub struct Picture {
@@ -41,7 +43,8 @@ impl Picture {
 
     fn add(&mut self, part: &str, graph: &Graph, several: bool) {
         let group = |name: &str| {
-            let layer = layer(name);
+            let module = of_name(name).unwrap_or_default();
+            let layer = numbered(&module);
             match several {
                 true => Some(format!("{part} {}", layer.unwrap_or_default()).trim_end().to_owned()),
                 false => layer.map(str::to_owned),
@@ -81,30 +84,5 @@ impl Picture {
         makers.sort_unstable();
         makers.dedup();
         self.arrows.extend(makers.into_iter().map(|maker| (maker, user)));
-    }
-}
-
-/// The layer that a name belongs to: up to its first part that is a number, e.g. `encoder.layer.0`.
-fn layer(name: &str) -> Option<&str> {
-    let mut start = 0;
-    for part in name.split(['.', '/']) {
-        let end = start + part.len();
-        if !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
-            return name.get(..end).map(|layer| layer.trim_start_matches('/'));
-        }
-        start = end + 1;
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layers_are_numbered_parts_of_names() {
-        assert_eq!(layer("encoder.layer.0.output"), Some("encoder.layer.0"));
-        assert_eq!(layer("/model/layers.11/mlp/Mul_output_0"), Some("model/layers.11"));
-        assert_eq!(layer("embeddings.word"), None);
     }
 }

@@ -8,6 +8,7 @@ mod bench;
 mod built_engines;
 mod calibrate;
 mod command_line;
+mod cost;
 mod cuda;
 mod cuda_artifacts;
 mod cuda_int8;

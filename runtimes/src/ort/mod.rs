@@ -3,10 +3,11 @@
 mod cuda;
 mod library;
 mod placement;
+mod profile;
 mod session;
 mod tensor;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use planish_ir::DType;
 
@@ -14,7 +15,11 @@ pub(crate) use tensor::OrtValue;
 
 use crate::find::{Search, SharedLibrary};
 use crate::ort::library::Loaded;
-use crate::{Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable};
+use crate::ort::session::OrtSession;
+use crate::{
+    Arithmetic, Description, Format, Model, ProfiledSession, Profiler, Runtime, RuntimeError, Session, SessionOptions,
+    Unavailable,
+};
 
 /// The environment variable that names the file or folder of ONNX Runtime's shared library.
 pub const LIBRARY_VARIABLE: &str = "PLANISH_ORT_LIB";
@@ -137,6 +142,20 @@ impl OnnxRuntime {
         }
         Ok(loaded)
     }
+
+    /// Loads a file, for profiling where there is a beginning of the name of a file for that.
+    fn session(
+        &self,
+        model: Model<'_>,
+        options: SessionOptions,
+        profile: Option<&Path>,
+    ) -> Result<OrtSession, RuntimeError> {
+        let loaded = self.loaded()?;
+        let Model::File(Format::ONNX, path) = model else {
+            return Err(model.not_taken(self.name(), "ONNX files; graphs run on `reference`"));
+        };
+        OrtSession::load(&loaded.environment, self.provider, path, options.threads, self.options, profile)
+    }
 }
 
 impl Runtime for OnnxRuntime {
@@ -162,11 +181,23 @@ impl Runtime for OnnxRuntime {
     }
 
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
-        let loaded = self.loaded()?;
-        let Model::File(Format::ONNX, path) = model else {
-            return Err(model.not_taken(self.name(), "ONNX files; graphs run on `reference`"));
-        };
-        let threads = options.threads;
-        Ok(Box::new(session::OrtSession::load(&loaded.environment, self.provider, path, threads, self.options)?))
+        Ok(Box::new(self.session(model, options, None)?))
+    }
+
+    fn profiler(&self) -> Option<&dyn Profiler> {
+        // Its times of nodes on a device are those of the processor that starts kernels.
+        (self.provider == Provider::Cpu).then_some(self)
+    }
+}
+
+impl Profiler for OnnxRuntime {
+    fn load_profiled(
+        &self,
+        model: Model<'_>,
+        options: SessionOptions,
+        folder: &Path,
+    ) -> Result<Box<dyn ProfiledSession>, RuntimeError> {
+        let session = self.session(model, options, Some(&folder.join("profile")))?;
+        Ok(Box::new(profile::OrtProfile::new(session)))
     }
 }

@@ -1,6 +1,6 @@
 //! A model loaded by ONNX Runtime.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ort::environment::Environment;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -27,16 +27,22 @@ pub(crate) struct OrtSession {
 }
 
 impl OrtSession {
+    /// Loads a file. With `profile` ONNX Runtime records its runs for a file whose name begins with this.
     pub(crate) fn load(
         environment: &Environment,
         provider: Provider,
         path: &Path,
         threads: usize,
         options: OrtOptions,
+        profile: Option<&Path>,
     ) -> Result<Self, RuntimeError> {
         let (runtime, model) = (provider.runtime(), path.display().to_string());
         let failed = |reason: String| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
         let inner = configured(environment, provider, threads, options)
+            .and_then(|builder| match profile {
+                Some(prefix) => Ok(builder.with_profiling(prefix)?),
+                None => Ok(builder),
+            })
             .and_then(|mut builder| builder.commit_from_file(path))
             .map_err(|e| failed(e.to_string()))?;
         let elsewhere = match provider {
@@ -49,7 +55,13 @@ impl OrtSession {
         Ok(Self { inner, provider, elsewhere, model, inputs, outputs, bound: None })
     }
 
-    fn failed(&self, action: &'static str, reason: impl ToString) -> RuntimeError {
+    /// Ends the recording of runs; returns the file.
+    pub(super) fn end_profiling(&mut self) -> Result<PathBuf, RuntimeError> {
+        let ended = self.inner.end_profiling();
+        ended.map(PathBuf::from).map_err(|e| self.failed("profile", e))
+    }
+
+    pub(super) fn failed(&self, action: &'static str, reason: impl ToString) -> RuntimeError {
         let (runtime, model) = (self.provider.runtime(), self.model.clone());
         RuntimeError::Failed { runtime, action, model, reason: reason.to_string() }
     }

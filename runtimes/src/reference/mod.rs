@@ -1,16 +1,19 @@
 //! The reference: the interpreter of the crate `eval`. It is slow, and it defines the right results.
 
+mod profile;
 mod reader;
 
+use std::path::Path;
+
 use planish_eval::{Interpreter, Limits, Tensor};
-use planish_ir::{DType, Graph};
+use planish_ir::{DType, Graph, ValueId};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::api::in_order;
 use crate::graph_file;
 use crate::{
-    Arithmetic, Description, Format, Model, Port, Runtime, RuntimeError, RuntimeValue, Session, SessionOptions,
-    Unavailable,
+    Arithmetic, Description, Format, Model, Port, ProfiledSession, Profiler, Runtime, RuntimeError, RuntimeValue,
+    Session, SessionOptions, Unavailable,
 };
 
 pub use reader::OnnxReader;
@@ -44,6 +47,27 @@ impl Runtime for ReferenceRuntime {
     }
 
     fn load(&self, model: Model<'_>, options: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+        Ok(Box::new(self.session(model, options)?))
+    }
+
+    fn profiler(&self) -> Option<&dyn Profiler> {
+        Some(self)
+    }
+}
+
+impl Profiler for ReferenceRuntime {
+    fn load_profiled(
+        &self,
+        model: Model<'_>,
+        options: SessionOptions,
+        _: &Path,
+    ) -> Result<Box<dyn ProfiledSession>, RuntimeError> {
+        Ok(Box::new(profile::ReferenceProfile::new(self.session(model, options)?)))
+    }
+}
+
+impl ReferenceRuntime {
+    fn session(&self, model: Model<'_>, options: SessionOptions) -> Result<ReferenceSession, RuntimeError> {
         let failed =
             |reason: String| RuntimeError::Failed { runtime: NAME, action: "load", model: model.to_string(), reason };
         let graph = match model {
@@ -58,7 +82,7 @@ impl Runtime for ReferenceRuntime {
         };
         let inputs = graph.inputs().iter().map(|&id| port(&graph.value(id).name, graph.ty(id)));
         let outputs = graph.outputs().iter().map(|output| port(&output.name, graph.ty(output.value)));
-        Ok(Box::new(ReferenceSession {
+        Ok(ReferenceSession {
             inputs: inputs.collect(),
             outputs: outputs.collect(),
             graph,
@@ -66,7 +90,7 @@ impl Runtime for ReferenceRuntime {
             reader: OnnxReader::default(),
             limits: self.limits,
             bound: None,
-        }))
+        })
     }
 }
 
@@ -88,8 +112,17 @@ struct ReferenceSession {
 
 impl ReferenceSession {
     fn evaluate(&self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        self.evaluate_with(inputs, &mut |_| {})
+    }
+
+    /// As `evaluate`; `watch` is told of each input and each result of a node when it is there.
+    fn evaluate_with(
+        &self,
+        inputs: &[(&str, Tensor)],
+        watch: &mut (dyn FnMut(ValueId) + Send),
+    ) -> Result<Vec<(String, Tensor)>, RuntimeError> {
         let interpreter = Interpreter { reader: Some(&self.reader), limits: self.limits };
-        let evaluate = || interpreter.run(&self.graph, inputs);
+        let mut evaluate = || interpreter.run_with(&self.graph, inputs, &mut |value, _| watch(value));
         let result = match &self.pool {
             Some(pool) => pool.install(evaluate),
             None => evaluate(),
@@ -136,10 +169,17 @@ impl Session for ReferenceSession {
     }
 
     fn run_bound(&mut self) -> Result<(), RuntimeError> {
+        self.run_bound_with(&mut |_| {})
+    }
+}
+
+impl ReferenceSession {
+    /// As `run_bound`, watched as `evaluate_with` is.
+    fn run_bound_with(&mut self, watch: &mut (dyn FnMut(ValueId) + Send)) -> Result<(), RuntimeError> {
         let tensors = self.bound.take().ok_or_else(|| self.failed("run", "no inputs are bound".to_owned()))?;
         let names = self.inputs.iter().map(|port| port.name.as_str());
         let inputs: Vec<(&str, Tensor)> = names.zip(tensors).collect();
-        let result = self.evaluate(&inputs).map(drop);
+        let result = self.evaluate_with(&inputs, watch).map(drop);
         self.bound = Some(inputs.into_iter().map(|(_, tensor)| tensor).collect());
         result
     }

@@ -1,0 +1,155 @@
+//! Operators of the graph.
+
+use crate::ops::{Activation, Attention, GeluForm, NormKind, UnaryKind};
+use crate::{Node, Op, ValueId};
+
+use super::sizes::{Sizes, product};
+use super::{Cost, Flops};
+
+/// For each element of a softmax: maximum, difference, exponential, sum, quotient.
+pub(super) const SOFTMAX: u64 = 5;
+/// For each element of a layer normalization: the sum, the difference, its square and their sum, and the products with the
+/// inverse deviation and the weight, and the bias.
+pub(super) const LAYER_NORM: u64 = 7;
+/// For each element of a root mean square normalization: the square, their sum, and two products.
+pub(super) const RMS_NORM: u64 = 4;
+/// For each element of GELU by the error function.
+pub(super) const GELU_ERF: u64 = 5;
+/// For each element of GELU by the hyperbolic tangent.
+pub(super) const GELU_TANH: u64 = 9;
+/// For each element of SiLU: the sigmoid and a product.
+pub(super) const SILU: u64 = 2;
+/// For each rotated element: two products and a sum.
+pub(super) const ROTARY: u64 = 3;
+
+/// The floating-point operations of an operator.
+pub(super) fn flops(op: &Op, node: &Node, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    let result = || sizes.numbers(node);
+    let each = |times: u64| result().map(|elements| Flops::others(elements.saturating_mul(times)));
+    let given = |value: Option<ValueId>| value.is_some() as u64;
+    let linear = |x: ValueId, activation: Activation, added: u64| {
+        let (elements, inner) = (result()?, sizes.last(x)?);
+        let others = elements.saturating_mul(added + of_activation(activation));
+        Ok(Flops::products(elements.saturating_mul(inner)).and(others))
+    };
+    match op {
+        Op::Unary(unary) => match unary.kind {
+            UnaryKind::Silu => each(SILU),
+            _ => each(1),
+        },
+        Op::Binary(_) => each(1),
+        Op::Select(_) | Op::Cast(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Split(_) => each(0),
+        Op::Concat(_) | Op::Expand(_) | Op::Gather(_) | Op::Embedding(_) | Op::Iota(_) | Op::Sizes(_) => each(0),
+        Op::Reduce(reduce) => reduced(reduce.x, sizes),
+        Op::CumSum(sum) => reduced(sum.x, sizes),
+        Op::Linear(op) => linear(op.x, Activation::None, given(op.bias)),
+        Op::FusedLinear(op) => linear(op.x, op.activation, given(op.bias) + given(op.residual)),
+        // Sums of codes become numbers by a product with the scale.
+        Op::QuantizedLinear(op) => linear(op.x, op.activation, 1 + given(op.bias) + given(op.residual)),
+        Op::MatMul(op) => Ok(Flops::products(result()?.saturating_mul(sizes.last(op.a)?))),
+        Op::Softmax(_) => each(SOFTMAX),
+        Op::MaskedSoftmax(_) => each(SOFTMAX + 1),
+        Op::LayerNorm(_) => each(LAYER_NORM),
+        Op::RmsNorm(_) => each(RMS_NORM),
+        Op::AddNorm(op) => each(1 + given(op.bias) + of_norm(op.norm)),
+        Op::EmbeddingNorm(op) => each(op.tables.len() as u64 - 1 + of_norm(op.norm)),
+        Op::Gelu(op) => each(match op.form {
+            GeluForm::Erf => GELU_ERF,
+            GeluForm::Tanh => GELU_TANH,
+        }),
+        Op::Gated(op) => each(1 + of_activation(op.activation)),
+        Op::Attention(op) => attention(op, sizes),
+        Op::Rotary(op) => rotated(op.x, op.cos, op.heads, sizes),
+        Op::RotaryAppend(op) => {
+            let (q, k) = (rotated(op.q, op.cos, op.heads, sizes)?, rotated(op.k, op.cos, op.kv_heads, sizes)?);
+            Ok(q.and(k.others))
+        }
+        // Codes of the elements, and numbers of the codes.
+        Op::FakeQuantize(_) => each(2),
+        Op::Quantize(op) => sizes.elements(op.x).map(Flops::others),
+        Op::Foreign(_) => Ok(Flops::default()),
+    }
+}
+
+/// What an operator costs that does so many floating-point operations.
+pub(super) fn cost(op: &Op, node: &Node, flops: Flops, sizes: &Sizes<'_>) -> Result<Cost, String> {
+    match op {
+        Op::Reshape(_) | Op::Sizes(_) => Ok(Cost::default()),
+        Op::Slice(slice) => some_of(slice.x, node, flops, sizes),
+        Op::Gather(gather) => some_of(gather.x, node, flops, sizes),
+        Op::Embedding(embedding) => some_of(embedding.weight, node, flops, sizes),
+        Op::EmbeddingNorm(op) => sizes.cost(node, flops, |value| {
+            let mut rows = op.tables.iter().zip(&op.ids).filter(|(table, _)| **table == value);
+            let taken = rows.try_fold(None, |sum, (table, ids)| {
+                let elements = sizes.elements(*ids)?.saturating_mul(sizes.last(*table)?);
+                Ok::<_, String>(Some(elements.saturating_add(sum.unwrap_or(0))))
+            })?;
+            Ok(taken)
+        }),
+        _ => sizes.cost(node, flops, |_| Ok(None)),
+    }
+}
+
+/// The cost of a node that reads as many elements of `x` as its first result has.
+pub(super) fn some_of(x: ValueId, node: &Node, flops: Flops, sizes: &Sizes<'_>) -> Result<Cost, String> {
+    let taken = node.outputs.first().map_or(Ok(0), |output| sizes.elements(*output))?;
+    sizes.cost(node, flops, |value| Ok((value == x).then_some(taken)))
+}
+
+fn of_activation(activation: Activation) -> u64 {
+    match activation {
+        Activation::None => 0,
+        Activation::GeluErf => GELU_ERF,
+        Activation::GeluTanh => GELU_TANH,
+        Activation::Silu => SILU,
+        Activation::Relu => 1,
+    }
+}
+
+fn of_norm(norm: NormKind) -> u64 {
+    match norm {
+        NormKind::Layer => LAYER_NORM,
+        NormKind::Rms => RMS_NORM,
+    }
+}
+
+/// One operation for each floating-point element of an operand.
+pub(super) fn reduced(x: ValueId, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    let is_float = sizes.graph.type_of(x).dtype().is_some_and(|dtype| dtype.is_float());
+    Ok(Flops::others(if is_float { sizes.elements(x)? } else { 0 }))
+}
+
+/// The operations of attention: `queries` is how many features all heads of all queries have, `context` how many all
+/// results have, and `scores` how many scores there are, each of so many `keys`.
+pub(super) fn scored(queries: u64, context: u64, keys: u64, scores: u64, each: u64) -> Flops {
+    let multiply_adds = queries.saturating_add(context).saturating_mul(keys);
+    Flops::products(multiply_adds).and(scores.saturating_mul(each))
+}
+
+/// For each score: its scale and the softmax.
+pub(super) const SCORE: u64 = 1 + SOFTMAX;
+
+fn attention(op: &Attention, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    let q = sizes.shape(op.q)?;
+    let [key, value] = [op.k, op.v].map(|v| sizes.shape(v));
+    let (key, value) = (key?, value?);
+    let past = op.past_key.map_or(Ok(0), |past| sizes.shape(past).map(|shape| at(&shape, 2)))?;
+    let keys = at(&key, key.len().saturating_sub(2)).saturating_add(past);
+    // As caches hold them, values have their own size last; else all heads are side by side.
+    let kv_heads = op.kv_heads().max(1) as u64;
+    let size = if value.len() == 4 { at(&value, 3) } else { at(&value, 2) / kv_heads };
+    let (rows, heads) = (product(&[at(&q, 0), at(&q, 1)]), op.heads as u64);
+    let each = SCORE + u64::from(op.bias.is_some()) + 3 * u64::from(op.softcap.is_some());
+    Ok(scored(product(&q), product(&[rows, heads, size]), keys, product(&[rows, heads, keys]), each))
+}
+
+/// A dimension; 0 where there is none.
+pub(super) fn at(shape: &[u64], axis: usize) -> u64 {
+    shape.get(axis).copied().unwrap_or(0)
+}
+
+fn rotated(x: ValueId, cos: ValueId, heads: usize, sizes: &Sizes<'_>) -> Result<Flops, String> {
+    let (x, pairs) = (sizes.shape(x)?, sizes.last(cos)?);
+    let elements = product(&[at(&x, 0), at(&x, 1), heads as u64, pairs.saturating_mul(2)]);
+    Ok(Flops::others(elements.saturating_mul(ROTARY)))
+}

@@ -1,0 +1,97 @@
+//! The output of `planish inspect --cost`.
+
+use std::path::Path;
+
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+
+use super::{bytes_text, count_text};
+use crate::inspect::{ModelCost, PartCost, Share, Work};
+
+/// What a run of a model costs.
+pub(super) fn text(path: &Path, cost: &ModelCost) -> String {
+    let sizes = [
+        cost.batch.map(|n| format!("{n} rows")),
+        cost.sequence.map(|n| format!("{n} tokens a row")),
+        cost.past.filter(|n| *n > 0).map(|n| format!("{n} cached tokens")),
+    ];
+    let sizes: Vec<String> = sizes.into_iter().flatten().collect();
+    let sizes = if sizes.is_empty() { "the sizes of the graph".to_owned() } else { sizes.join(", ") };
+    let head = format!("{}: {sizes}\n", path.display());
+    head + &cost.parts.iter().map(part).collect::<String>()
+}
+
+fn part(part: &PartCost) -> String {
+    let mut text = format!("{}\n", part.name);
+    let mut line = |label: &str, what: &str| text += &format!("  {label:11}  {what}\n");
+    let types: Vec<String> = part.types.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
+    let stored = if types.is_empty() { String::new() } else { format!(": {}", types.join(", ")) };
+    line("parameters", &format!("{} in {}{stored}", count_text(part.parameters), bytes_text(part.weight_bytes)));
+    let Work { flops, product_flops, read, weights, written, intensity } = part.total;
+    let products = percent(product_flops as f64 / flops.max(1) as f64);
+    line("FLOPs", &format!("{}, {products} of them in products", flops_text(flops)));
+    let bytes = [read, weights, written].map(bytes_text);
+    let per_byte = intensity.map(|per| format!("; {} FLOPs a byte", number(per))).unwrap_or_default();
+    line("bytes", &format!("{} read, {} of them weights; {} written{per_byte}", bytes[0], bytes[1], bytes[2]));
+    match part.activations {
+        Some(memory) => {
+            let [planned, naive] = [memory.planned, memory.naive].map(|bytes| bytes_text(bytes as u64));
+            line("activations", &format!("{planned} in one arena; {naive} if each had memory of its own"));
+        }
+        None => line("activations", "not known: only a run knows a size, or they are too large"),
+    }
+    if let Some(bytes) = part.cache_bytes_per_token {
+        line("cache", &format!("{} for each token of a row", bytes_text(bytes)));
+    }
+    for missing in &part.uncounted {
+        line("not counted", &format!("{} {}: {}", missing.nodes, missing.operator, missing.reason));
+    }
+    text += &format!("\n{}\n\n{}\n", table("layer", &part.layers), table("operator", &part.operators));
+    text
+}
+
+/// Rows of work.
+fn table(first: &str, rows: &[Share]) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header([first, "nodes", "FLOPs", "share", "read", "weights", "written", "FLOPs/byte"]);
+    for Share { name, nodes, work, share } in rows {
+        table.add_row([
+            // A bar would end the cell in Markdown.
+            name.replace('|', "\\|"),
+            nodes.to_string(),
+            flops_text(work.flops),
+            percent(*share),
+            bytes_text(work.read),
+            bytes_text(work.weights),
+            bytes_text(work.written),
+            work.intensity.map_or_else(|| "-".to_owned(), number),
+        ]);
+    }
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table.to_string()
+}
+
+/// A number of floating-point operations as people read it.
+pub(super) fn flops_text(flops: u64) -> String {
+    const UNITS: [&str; 6] = ["FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"];
+    let (mut value, mut unit) = (flops as f64, 0);
+    while value >= 1000.0 && unit < UNITS.len() - 1 {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{flops} FLOPs") } else { format!("{} {}", number(value), UNITS[unit]) }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// Three digits.
+fn number(value: f64) -> String {
+    match value {
+        100.0.. => format!("{value:.0}"),
+        10.0..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
