@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::{Limits, Tensor};
 use planish_models::{Loaded, Part};
+use planish_onnx::ImportOptions;
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavailable};
 
+use super::peaks::peaks;
 use super::reference_cache::ReferenceCache;
 use super::{
     BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, ModelId,
-    ReferenceModel, ReferencePart, Status, Workload, sweep,
+    ReferenceModel, ReferencePart, Roofline, Status, Workload, sweep,
 };
 use crate::artifact::{Artifact, MANIFEST};
-use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
+use crate::backend::{MakeRuntime, ONNX_RUNTIME, RuntimeSettings, lacks};
 use crate::data::DataOptions;
 use crate::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Reference, evaluate_compiled};
 use crate::inputs::is_of_sequence;
@@ -41,6 +43,9 @@ pub struct Contest {
 
 /// The sequence length that is measured unless told otherwise.
 const SEQUENCE: usize = 128;
+
+/// The precision of artifacts whose products are of integers of 8 bits.
+const INT8: &str = "int8";
 
 /// A runtime that an entrant is measured on, or why it is not.
 type Place = (Box<dyn Runtime>, MakeRuntime);
@@ -103,7 +108,37 @@ impl Contest {
             observer.warning(&format!("{} is not measured: {problem}", entrant.label));
             cells.extend(unavailable(entrant, runtime, &problem, &options));
         }
-        Ok(Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells))
+        let mut document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
+        if options.peaks {
+            self.take_peaks(&mut document, &options, observer);
+        }
+        Ok(document)
+    }
+
+    /// Measures what the machine can do at most, and holds the cells that ran on its processor against that.
+    fn take_peaks(&self, document: &mut Document, options: &BenchOptions, observer: &mut dyn BenchObserver) {
+        let cpu = &document.env.cpu;
+        let machine = format!("{}, {}", cpu.model, cpu.flags.join(" "));
+        let mut peaks = match peaks(options.threads, &self.settings, &machine) {
+            Ok(peaks) => peaks,
+            Err(error) => return observer.note(&format!("what the machine can do at most is not known: {error:#}")),
+        };
+        let on_cpu = ONNX_RUNTIME.runtime(&self.settings).name();
+        let measured = |cell: &&mut Cell| cell.backend == on_cpu && cell.latency_ms.is_some();
+        for cell in document.cells.iter_mut().filter(measured) {
+            if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
+                // What a cell reaches the machine can do, though the product was slower when it was measured.
+                let reached = Roofline::of(work, latency.p50, peaks, cell.precision == INT8);
+                let peak = if cell.precision == INT8 { &mut peaks.int8_tops } else { &mut peaks.tflops };
+                *peak = peak.max(reached.tflops);
+            }
+        }
+        for cell in document.cells.iter_mut().filter(measured) {
+            if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
+                cell.roofline = Some(Roofline::of(work, latency.p50, peaks, cell.precision == INT8));
+            }
+        }
+        document.peaks = Some(peaks);
     }
 
     /// What of the lengths that are asked for an entrant does not take, if there is such a length.
@@ -151,12 +186,15 @@ impl Contest {
             for (index, part) in reference.parts.iter().enumerate() {
                 let part = artifact.part(&part.name)?;
                 let tolerances = entrant.tolerances(loaded);
+                let read = |file: PathBuf| artifact.backend.emitter.read(&file, &ImportOptions::default()).ok();
+                let graph = if options.peaks { artifact.file(part).ok().and_then(read) } else { None };
                 for (runtime, _) in places {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
                     let (format, file) = artifact.file_for(part, runtime)?;
                     let model = Model::File(format, &file);
                     let (label, precision) = (&entrant.label, &entrant.precision);
                     let mut loaded = Contestant::load(label, precision, runtime, model, session, bytes, tolerances)?;
+                    loaded.graph = graph.clone();
                     loaded.is_foreign = entrant.is_foreign();
                     loaded.session.name_dimensions(&part.ports());
                     note_elsewhere(loaded.session.as_ref(), &mut |text| observer.note(text));
@@ -183,7 +221,12 @@ impl Contest {
                 None => input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)
                     .context("--inputs FILE measures on the tensors of a safetensors file")?,
             };
-            Ok(ReferencePart { cache: cache.clone(), ..ReferencePart::new(part.name.to_owned(), session, specs) })
+            let graph = Some(part.graph.clone());
+            Ok(ReferencePart {
+                graph,
+                cache: cache.clone(),
+                ..ReferencePart::new(part.name.to_owned(), session, specs)
+            })
         };
         let parts: Vec<ReferencePart> = loaded.parts.iter().map(part).collect::<Result<_>>()?;
         if let (Some(_), true) = (&self.inputs, parts.len() > 1) {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use planish_ir::Graph;
 use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,8 @@ pub struct Contestant {
     pub is_foreign: bool,
     /// Its vocabulary, where it gives logits for all rows of that.
     pub vocabulary: Option<PaddedVocabulary>,
+    /// Its graph, to count what a run reads; absent where it cannot be read.
+    pub(crate) graph: Option<Graph>,
     pub(crate) session: Box<dyn Session>,
     pub(crate) load: Load,
     pub(crate) resident: Option<u64>,
@@ -72,6 +75,7 @@ impl Contestant {
             tolerances,
             is_foreign: false,
             vocabulary: None,
+            graph: None,
             session,
             load: Load { ms, first_ms: None },
             resident,

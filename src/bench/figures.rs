@@ -7,18 +7,33 @@ use serde::{Deserialize, Serialize};
 pub struct Peaks {
     /// Floating-point operations a second of a product of large float32 matrices, in units of 10^12.
     pub tflops: f64,
+    /// The same of a linear layer of the same sizes in INT8, with the scales of its input computed in each run.
+    pub int8_tops: f64,
     /// Bytes read and written a second by a copy that no cache holds, in units of 10^9.
     pub gb_s: f64,
     /// The threads of both.
     pub threads: usize,
 }
 
+impl Peaks {
+    /// The better figures of two measurements of a machine.
+    #[must_use]
+    pub fn better(self, other: &Self) -> Self {
+        Self {
+            tflops: self.tflops.max(other.tflops),
+            int8_tops: self.int8_tops.max(other.int8_tops),
+            gb_s: self.gb_s.max(other.gb_s),
+            threads: self.threads,
+        }
+    }
+}
+
 /// What a run computes and reads, counted on the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Floating-point operations; a multiplication with its addition counts as two.
+    /// Operations of products: linear layers, attention, convolutions. A multiplication with its addition counts as two.
     pub flops: u64,
-    /// The bytes that a run reads at least: the weights, the inputs and the cache; and writes: the outputs.
+    /// The bytes that a run reads at least: weights as they are stored, inputs and the cache; and writes: the outputs.
     pub bytes: u64,
 }
 
@@ -50,11 +65,12 @@ pub struct Roofline {
 }
 
 impl Roofline {
-    /// The figures of a run that took so many milliseconds.
+    /// The figures of a run that took so many milliseconds, of INT8 products or others.
     #[must_use]
-    pub fn of(work: Work, ms: f64, peaks: Peaks) -> Self {
+    pub fn of(work: Work, ms: f64, peaks: Peaks, int8: bool) -> Self {
         let (flops, bytes, seconds) = (work.flops as f64, work.bytes as f64, ms / 1e3);
-        let (compute, memory) = (flops / (peaks.tflops * 1e12), bytes / (peaks.gb_s * 1e9));
+        let peak = if int8 { peaks.int8_tops } else { peaks.tflops };
+        let (compute, memory) = (flops / (peak * 1e12), bytes / (peaks.gb_s * 1e9));
         Self {
             tflops: flops / seconds / 1e12,
             mfu: compute / seconds,

@@ -8,6 +8,7 @@ use planish_runtimes::{DeviceTimes, RuntimeError, Session};
 use super::clock::wait_until_idle;
 use super::device::DeviceLatency;
 use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Status, Throughput, Warmup, Workload};
+use super::figures::Work;
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
 use crate::verify::named;
@@ -49,6 +50,8 @@ pub(crate) struct Job {
     /// The time of the timed runs.
     spent: Duration,
     accuracy: Option<Accuracy>,
+    /// What a run computes and reads.
+    pub(crate) work: Option<Work>,
     /// Why it has no latency.
     pub(crate) failure: Option<String>,
 }
@@ -67,6 +70,7 @@ impl Job {
             device: Vec::new(),
             spent: Duration::ZERO,
             accuracy,
+            work: None,
             failure,
         }
     }
@@ -180,6 +184,7 @@ impl Job {
             throughput,
             memory: Memory { load_rss: contestant.resident, weights: contestant.weights, ..Memory::default() },
             load: contestant.load,
+            work: self.work,
             accuracy: self.accuracy,
             status: match (&self.failure, done) {
                 (Some(_), _) => Status::Failed,

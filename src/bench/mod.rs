@@ -10,12 +10,14 @@ mod environment;
 mod figures;
 mod interval;
 mod job;
+mod peaks;
 mod prepare;
 mod reference_cache;
 mod source;
 mod stats;
 mod sweep;
 mod table;
+mod work;
 
 use std::time::Duration;
 
@@ -59,6 +61,8 @@ pub struct BenchOptions {
     pub transfers: bool,
     /// What the inputs and the order of the rounds follow from.
     pub seed: u64,
+    /// Whether to measure what the machine can do at most.
+    pub peaks: bool,
 }
 
 impl Default for BenchOptions {
@@ -75,6 +79,7 @@ impl Default for BenchOptions {
             spin: true,
             transfers: false,
             seed: 0,
+            peaks: false,
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use planish_eval::Tensor;
-use planish_ir::Dim;
+use planish_ir::{Dim, Graph};
 use planish_runtimes::{Port, RuntimeError, Session};
 
 use super::document::CellShape;
@@ -39,6 +39,8 @@ pub struct ReferencePart {
     pub session: Box<dyn Session>,
     /// The inputs of the part and their values.
     pub specs: Vec<InputSpec>,
+    /// The graph of the part, to count what a run computes.
+    pub(crate) graph: Option<Graph>,
     /// Where outputs of earlier benchmarks are; absent where there is no such place.
     pub(crate) cache: Option<ReferenceCache>,
 }
@@ -152,7 +154,7 @@ impl ReferencePart {
     /// A part whose outputs are not kept from one benchmark to the next.
     #[must_use]
     pub fn new(name: String, session: Box<dyn Session>, specs: Vec<InputSpec>) -> Self {
-        Self { name, session, specs, cache: None }
+        Self { name, session, specs, graph: None, cache: None }
     }
 
     /// Whether the first dimension of every input and output, and no other, is the number of rows.

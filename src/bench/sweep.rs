@@ -12,7 +12,7 @@ use super::document::{Accuracy, Cell, CellShape};
 use super::job::Job;
 use super::source::Run;
 use super::table::significant;
-use super::{BenchOptions, Contestant, ReferenceModel};
+use super::{BenchOptions, Contestant, ReferenceModel, work};
 use crate::inputs::InputError;
 use crate::verify::{OutputReport, compare, named};
 
@@ -95,7 +95,13 @@ pub fn sweep(
         let of_part = contestants.iter_mut().enumerate().filter(|(_, contestant)| contestant.part == run.part);
         for (index, contestant) in of_part {
             let (accuracy, failure) = gate(contestant, &run);
-            jobs.push(Job::new(index, inputs.len(), accuracy, failure));
+            let model = source.parts.get(run.part).and_then(|part| part.graph.as_ref());
+            let outputs = run.expected.as_deref().unwrap_or_default();
+            let work = model.zip(contestant.graph.as_ref());
+            let work = work.and_then(|(model, graph)| work::work(model, graph, &run.inputs, outputs));
+            let mut job = Job::new(index, inputs.len(), accuracy, failure);
+            job.work = work;
+            jobs.push(job);
         }
         inputs.push((run.shape, run.inputs));
     }
@@ -230,6 +236,7 @@ mod tests {
             spin: false,
             transfers: false,
             seed: 4,
+            peaks: false,
         }
     }
 

@@ -39,7 +39,9 @@ use crate::inputs::tensor_file;
 /// The table has these columns, among others. ±CI is half of the 95% confidence interval of the median. A
 /// percentile is shown only if there are enough samples for it. `load MB` is the resident memory that loading adds.
 /// `cos` is the cosine between the outputs and the reference. `vs base` is the speed relative to the first
-/// artifact; `~` before it means that the confidence intervals of the two medians overlap. Progress and notes go to
+/// artifact; `~` before it means that the confidence intervals of the two medians overlap. `MFU` is the number of operations of
+/// the model's products, by the time, as a share of what a large product of matrices reaches on this machine. `roof` is the
+/// least time that such products and copies of memory allow, as a share of the time. Progress and notes go to
 /// standard error. The first Ctrl-C prints what is finished, and the exit code is 130; the second one ends planish at once.
 ///
 /// Engines of TensorRT have a second table, with the names and definitions of trtexec: `GPU compute` is the time of the GPU
@@ -98,6 +100,9 @@ pub(super) struct Arguments {
     /// The least number of runs of each cell
     #[arg(long, default_value_t = 10, value_name = "N")]
     iterations: u32,
+    /// Do not measure what the machine can do at most, and leave out the columns TFLOP/s, MFU and roof
+    #[arg(long)]
+    no_peaks: bool,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -243,6 +248,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         threads: arguments.threads.unwrap_or(0).into(),
         spin: arguments.spin,
         seed: arguments.seed,
+        peaks: !arguments.no_peaks,
         transfers: arguments.include_data_transfers,
         ..BenchOptions::default()
     })

@@ -250,7 +250,7 @@ fn the_first_interrupt_of_a_benchmark_shows_what_is_finished() {
     let bench = ["bench", text(&out), "--reference", text(&model), "--seq", "5,32", "--json", text(&figures)];
     let options = ["--interval", "0", "--time", "600", "--iterations", "1", "--runtime", "ort"];
     let mut command = starting([&bench[..], &options].concat(), folder.path());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while !handles(&child, 2) {
         assert!(start.elapsed() < Duration::from_secs(60));
