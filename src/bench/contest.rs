@@ -11,6 +11,8 @@ use planish_models::{Loaded, Part};
 use planish_onnx::ImportOptions;
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavailable};
 
+use super::generation::generate;
+use super::lengths::lengths;
 use super::peaks::peaks;
 use super::reference_cache::ReferenceCache;
 use super::{
@@ -48,7 +50,7 @@ const SEQUENCE: usize = 128;
 const INT8: &str = "int8";
 
 /// A runtime that an entrant is measured on, or why it is not.
-type Place = (Box<dyn Runtime>, MakeRuntime);
+pub(super) type Place = (Box<dyn Runtime>, MakeRuntime);
 
 impl Contest {
     /// Measures what can run here; the others have cells that say why they do not. Entrants of one model take turns.
@@ -102,14 +104,26 @@ impl Contest {
         });
         let groups = groups.collect::<Result<Vec<_>>>()?;
         for (group, source) in &groups {
-            cells.extend(self.measure(group, source, &options, observer)?);
+            cells.extend(match options.workload {
+                Workload::Encode => self.measure(group, source, &options, observer)?,
+                Workload::Generate => {
+                    let places = group
+                        .iter()
+                        .flat_map(|(entrant, places)| places.iter().map(|(runtime, _)| (*entrant, runtime.as_ref())));
+                    generate(&places.collect::<Vec<_>>(), options.new_tokens, &options, observer)?
+                }
+                Workload::Lengths => {
+                    let (data, how) = self.data.as_ref().context("--workload lengths needs texts: add --data FILE")?;
+                    lengths(group, (&source.0.folder(), &source.1), (data, how), &options, observer)?
+                }
+            });
         }
         for (entrant, runtime, problem) in left_out {
             observer.warning(&format!("{} is not measured: {problem}", entrant.label));
             cells.extend(unavailable(entrant, runtime, &problem, &options));
         }
         let mut document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
-        if options.peaks {
+        if options.peaks && document.cells.iter().any(|cell| cell.work.is_some()) {
             self.take_peaks(&mut document, &options, observer);
         }
         Ok(document)
@@ -305,7 +319,7 @@ fn unavailable(entrant: &Entrant, runtime: &str, problem: &Unavailable, options:
         options: CellOptions { threads: options.threads, spin: options.spin },
         status: Status::Unavailable,
         failure: Some(problem.to_string()),
-        ..Cell::new(model(), runtime, &entrant.precision, Workload::Encode, shape(batch, seq))
+        ..Cell::new(model(), runtime, &entrant.precision, options.workload, shape(batch, seq))
     };
     let shapes = options.batch.iter().flat_map(|batch| options.sequence.iter().map(move |seq| (*batch, *seq)));
     shapes.map(cell).collect()

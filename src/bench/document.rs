@@ -186,8 +186,6 @@ pub enum Workload {
     Lengths,
     /// Tokens generated one after another.
     Generate,
-    /// A session loaded in a process of its own, and its first run.
-    Load,
 }
 
 /// Whether a cell was measured.

@@ -138,7 +138,7 @@ impl Job {
         }
         self.visits.push(self.samples.len() - before.1);
         if options.interval > 0.0 && self.spent >= LEAST.0 && self.visits.len() >= LEAST.1 {
-            let half = self.latency().and_then(|latency| half_interval(&latency));
+            let half = self.latency().and_then(|latency| latency.half_interval());
             self.narrow = half.is_some_and(|half| half <= options.interval);
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Job {
         if latency.n < options.iterations {
             warnings.push(format!("the cell took too long: {} runs instead of {}", latency.n, options.iterations));
         }
-        match half_interval(latency) {
+        match latency.half_interval() {
             Some(width) if width > 0.05 => {
                 warnings.push(format!("the 95% confidence interval of the median is ±{:.0}%", width * 100.0))
             }
@@ -214,9 +214,4 @@ impl Job {
         }
         warnings
     }
-}
-
-/// Half of the confidence interval of the median, as a share of the median.
-fn half_interval(latency: &Latency) -> Option<f64> {
-    latency.ci95.map(|[low, high]| (high - low) / 2.0 / latency.p50)
 }

@@ -8,8 +8,10 @@ mod document;
 mod entrant;
 mod environment;
 mod figures;
+mod generation;
 mod interval;
 mod job;
+mod lengths;
 mod peaks;
 mod prepare;
 mod reference_cache;
@@ -17,8 +19,10 @@ mod source;
 mod stats;
 mod sweep;
 mod table;
+mod trials;
 mod work;
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 pub use contest::Contest;
@@ -63,6 +67,10 @@ pub struct BenchOptions {
     pub seed: u64,
     /// Whether to measure what the machine can do at most.
     pub peaks: bool,
+    /// What the runs of cells are.
+    pub workload: Workload,
+    /// How many tokens a run of generation adds to each prompt.
+    pub new_tokens: NonZeroUsize,
 }
 
 impl Default for BenchOptions {
@@ -80,6 +88,8 @@ impl Default for BenchOptions {
             transfers: false,
             seed: 0,
             peaks: false,
+            workload: Workload::Encode,
+            new_tokens: NonZeroUsize::MIN.saturating_add(31),
         }
     }
 }

@@ -193,11 +193,13 @@ impl<'a> Compiling<'a> {
 /// How many samples entrants are compared on unless told otherwise.
 pub const SAMPLES: usize = 200;
 
-/// What calibrates and what is compared on: with one data set for both, every fifth sample is held out for comparison.
+/// What is compared on and what calibrates. With one data set for both, which `calibrates` asks for where no other one is named,
+/// every fifth sample is held out for comparison.
 #[must_use]
 pub fn divided(
     data: Option<PathBuf>,
     calibrate: Option<PathBuf>,
+    calibrates: bool,
     samples: usize,
     field: Option<String>,
 ) -> [Option<(PathBuf, DataOptions)>; 2] {
@@ -205,7 +207,7 @@ pub fn divided(
         |split: Split, samples| DataOptions { field: field.clone(), split, samples, ..DataOptions::default() };
     let one = Split::All.samples(samples);
     match (data, calibrate) {
-        (Some(data), None) => {
+        (Some(data), None) if calibrates => {
             let held_out = options(Split::HeldOut, Split::HeldOut.samples(samples));
             let rest = options(Split::Rest, DataOptions::default().samples);
             [Some((data.clone(), held_out)), Some((data, rest))]

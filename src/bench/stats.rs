@@ -74,6 +74,14 @@ impl Latency {
     }
 }
 
+impl Latency {
+    /// Half of the confidence interval of the median, as a share of the median.
+    #[must_use]
+    pub fn half_interval(&self) -> Option<f64> {
+        self.ci95.map(|[low, high]| (high - low) / 2.0 / self.p50)
+    }
+}
+
 /// Decides when warming up has settled: when three blocks of runs in a row take the same time
 /// within 2%.
 #[derive(Default)]

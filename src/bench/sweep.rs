@@ -236,7 +236,7 @@ mod tests {
             spin: false,
             transfers: false,
             seed: 4,
-            peaks: false,
+            ..BenchOptions::default()
         }
     }
 

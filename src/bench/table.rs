@@ -20,7 +20,7 @@ const KEYS: [Column; 6] = [
 ];
 
 /// The columns of figures.
-const FIGURES: [Column; 20] = [
+const FIGURES: [Column; 24] = [
     ("p50 ms", |cell, _| match (&cell.latency_ms, cell.status) {
         (Some(latency), _) => Some(significant(latency.p50)),
         (None, Status::Unavailable) => Some("unavailable".to_owned()),
@@ -32,6 +32,10 @@ const FIGURES: [Column; 20] = [
     ("p99", |cell, _| cell.latency_ms.as_ref()?.p99.map(significant)),
     ("inf/s", |cell, _| Some(significant(cell.throughput?.inf_s))),
     ("tok/s", |cell, _| Some(format!("{:.0}", cell.throughput?.tok_s?))),
+    ("padding", |cell, _| Some(percent(1.0 - cell.padding?.real as f64 / cell.padding?.padded.max(1) as f64))),
+    ("new", |cell, _| Some(cell.generation?.new_tokens.to_string())),
+    ("first ms", |cell, _| Some(significant(cell.generation?.ttft_ms))),
+    ("ms/token", |cell, _| Some(significant(cell.generation?.tpot_ms))),
     ("TFLOP/s", |cell, _| Some(significant(cell.roofline?.tflops))),
     ("MFU", |cell, _| Some(percent(cell.roofline?.mfu))),
     ("roof", |cell, _| Some(percent(cell.roofline?.share))),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::signals::{Interrupted, asked_to_finish, finish_at_interrupt};
 use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json, warn};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
-    BenchObserver, BenchOptions, Cell, Contest, Measured, PrepareObserver, Request, SAMPLES, Status, Variant,
+    BenchObserver, BenchOptions, Cell, Contest, Measured, PrepareObserver, Request, SAMPLES, Status, Variant, Workload,
     device_table, divided, remarks, table,
 };
 use crate::calibrate::CalibrationObserver;
@@ -100,6 +101,14 @@ pub(super) struct Arguments {
     /// The least number of runs of each cell
     #[arg(long, default_value_t = 10, value_name = "N")]
     iterations: u32,
+    /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: --new-tokens
+    /// tokens are added to prompts of --seq tokens, with the cache and without. lengths: all texts of --data in padded batches
+    /// of --batch rows, as they come and by their lengths
+    #[arg(long, value_enum, default_value = "encode", value_name = "NAME")]
+    workload: WorkloadName,
+    /// The number of tokens that `--workload generate` adds to each prompt
+    #[arg(long, default_value = "32", value_name = "N")]
+    new_tokens: NonZeroUsize,
     /// Do not measure what the machine can do at most, and leave out the columns TFLOP/s, MFU and roof
     #[arg(long)]
     no_peaks: bool,
@@ -132,6 +141,13 @@ pub(super) struct Arguments {
     json: Option<PathBuf>,
     #[command(flatten)]
     library: RuntimeArguments,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum WorkloadName {
+    Encode,
+    Generate,
+    Lengths,
 }
 
 /// The value of `--precision`.
@@ -175,7 +191,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return Err(Usage("--samples is at least 1".to_owned()).into());
     }
     let field = arguments.field.clone();
-    let [data, calibrate] = divided(arguments.data.clone(), arguments.calibrate.clone(), arguments.samples, field);
+    let calibrates = arguments.compare.is_some() || arguments.precision.contains(&Variant::Int8);
+    let [data, calibrate] =
+        divided(arguments.data.clone(), arguments.calibrate.clone(), calibrates, arguments.samples, field);
     if let Some((path, how)) = &data {
         // Before the minutes of compiling and measuring.
         crate::data::check(path, how)?;
@@ -249,6 +267,12 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         spin: arguments.spin,
         seed: arguments.seed,
         peaks: !arguments.no_peaks,
+        workload: match arguments.workload {
+            WorkloadName::Encode => Workload::Encode,
+            WorkloadName::Generate => Workload::Generate,
+            WorkloadName::Lengths => Workload::Lengths,
+        },
+        new_tokens: arguments.new_tokens,
         transfers: arguments.include_data_transfers,
         ..BenchOptions::default()
     })

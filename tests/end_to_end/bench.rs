@@ -228,7 +228,7 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     for cell in document["cells"].as_array().unwrap() {
         let evaluation = &cell["evaluation"];
-        // Every fifth sample is held out.
+        // Every fifth sample is held out of those that INT8 is calibrated on.
         assert_eq!(evaluation["samples"], 4, "{evaluation}");
         assert_eq!(evaluation["split"], "held-out", "{evaluation}");
         let cosine = evaluation["embeddings"]["mean_cosine"].as_f64().unwrap();
@@ -239,6 +239,57 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
     let done = planish([&["bench", "--compare", text(&model)], &QUICK[..]].concat());
     let done = done.exits(0, &["warning: bert-ort-int8 is left out", "--calibrate or --data"]);
     assert_eq!(cells(&done.stdout).len(), 4);
+}
+
+#[test]
+fn generation_is_measured_with_and_without_the_cache() {
+    let model = golden("gpt2");
+    let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "5"];
+    let done = planish([&bench[..], &QUICK].concat()).exits(0, &["1 of 2", "2 of 2"]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    for (cell, cache) in cells.iter().zip([true, false]) {
+        let generation = &cell["generation"];
+        assert_eq!(
+            (generation["new_tokens"].as_u64(), generation["cache"].as_bool()),
+            (Some(5), Some(cache)),
+            "{cell}"
+        );
+        let [first, each, rate] = ["ttft_ms", "tpot_ms", "tok_s"].map(|name| generation[name].as_f64().unwrap());
+        let total = cell["latency_ms"]["p50"].as_f64().unwrap();
+        assert!(first > 0.0 && first < total && each > 0.0 && (rate - 5e3 / total).abs() < 1e-6 * rate, "{cell}");
+    }
+    // The model takes 32 tokens.
+    let long = [&bench[..4], &["--new-tokens", "40"], &QUICK].concat();
+    planish(long).exits(3, &["the model takes", "new ones are"]);
+    planish(["bench", text(&golden("bert")), "--workload", "generate"]).exits(1, &["does not generate text"]);
+}
+
+#[test]
+fn texts_of_different_lengths_are_measured_in_two_orders() {
+    let folder = scratch();
+    let data = folder.path().join("data.safetensors");
+    let tensor = |value: i64| Stored {
+        dtype: safetensors::Dtype::I64,
+        shape: vec![5, 6],
+        bytes: [value; 30].iter().flat_map(|value| value.to_le_bytes()).collect(),
+    };
+    let inputs = [("input_ids", 7), ("attention_mask", 1), ("token_type_ids", 0)];
+    write_tensors(&data, &inputs.map(|(name, value)| (name.to_owned(), tensor(value))).into());
+    let model = golden("bert");
+    let bench = ["bench", text(&model), "--workload", "lengths", "--data", text(&data), "--batch", "2"];
+    let quick = ["--time", "0", "--iterations", "1", "--json"];
+    let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    for (cell, batches) in document["cells"].as_array().unwrap().iter().zip(["arrival", "buckets"]) {
+        let expected = serde_json::json!({"batches": batches, "count": 3, "real": 30, "padded": 30});
+        assert_eq!(cell["padding"], expected, "{cell}");
+        assert!(cell["throughput"]["inf_s"].as_f64().unwrap() > 0.0, "{cell}");
+    }
+    planish(["bench", text(&model), "--workload", "lengths"]).exits(1, &["add --data FILE"]);
+    let several = golden("t5");
+    let one_part = ["bench", text(&several), "--workload", "lengths", "--data", text(&data)];
+    planish(one_part).exits(1, &["models of one part"]);
 }
 
 #[test]
