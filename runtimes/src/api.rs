@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use planish_eval::Tensor;
 use planish_ir::{DType, Dim, Graph, TensorType};
@@ -106,6 +106,16 @@ pub trait Session {
     /// As [`run_bound`](Self::run_bound).
     fn time_bound(&mut self, _transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {
         self.run_bound().map(|()| None)
+    }
+
+    /// [`time_bound`](Self::time_bound) with the time of the host for it.
+    ///
+    /// # Errors
+    /// As [`run_bound`](Self::run_bound).
+    fn timed(&mut self, transfers: bool) -> Result<(Duration, Option<DeviceTimes>), RuntimeError> {
+        let start = Instant::now();
+        let device = self.time_bound(transfers)?;
+        Ok((start.elapsed(), device))
     }
 }
 

@@ -11,6 +11,7 @@ use planish_models::{Loaded, Part};
 use planish_onnx::ImportOptions;
 use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavailable};
 
+use super::apart::{Apart, Start};
 use super::generation::generate;
 use super::lengths::lengths;
 use super::peaks::peaks;
@@ -61,7 +62,9 @@ impl Contest {
         let mut options = options.clone();
         if options.sequence.is_empty() {
             let longest = self.entrants.iter().filter_map(|one| one.artifact.manifest.max_sequence_length).min();
-            options.sequence.push(longest.unwrap_or(SEQUENCE).min(SEQUENCE));
+            let new = if options.workload == Workload::Generate { options.new_tokens.get() } else { 0 };
+            let room = longest.map_or(SEQUENCE, |longest| longest.saturating_sub(new).max(1));
+            options.sequence.push(room.min(SEQUENCE));
         }
         let mut versions = BTreeMap::new();
         let (mut cells, mut left_out) = (Vec::new(), Vec::new());
@@ -207,11 +210,19 @@ impl Contest {
                     let (format, file) = artifact.file_for(part, runtime)?;
                     let model = Model::File(format, &file);
                     let (label, precision) = (&entrant.label, &entrant.precision);
-                    let mut loaded = Contestant::load(label, precision, runtime, model, session, bytes, tolerances)?;
+                    let settings = artifact.settings(&self.settings);
+                    let mut loaded = match options.isolate {
+                        true => {
+                            let start = Start::new(runtime, format, &file, options.threads, &settings);
+                            let apart = Apart::start(start, runtime.name())?;
+                            Contestant::apart(label, precision, apart, bytes, tolerances)
+                        }
+                        false => Contestant::load(label, precision, runtime, model, session, bytes, tolerances)?,
+                    };
                     loaded.graph = graph.clone();
                     loaded.is_foreign = entrant.is_foreign();
-                    loaded.session.name_dimensions(&part.ports());
-                    note_elsewhere(loaded.session.as_ref(), &mut |text| observer.note(text));
+                    loaded.session.session_mut().name_dimensions(&part.ports());
+                    note_elsewhere(loaded.session.session(), &mut |text| observer.note(text));
                     contestants.push(loaded.of_part(index, part.padded_logits().cloned()));
                 }
             }

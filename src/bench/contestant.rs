@@ -6,6 +6,7 @@ use planish_ir::Graph;
 use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
+use super::apart::Apart;
 use super::environment::memory;
 use crate::artifact::manifest::PaddedVocabulary;
 use crate::verify::Tolerances;
@@ -30,9 +31,34 @@ pub struct Contestant {
     pub vocabulary: Option<PaddedVocabulary>,
     /// Its graph, to count what a run reads; absent where it cannot be read.
     pub(crate) graph: Option<Graph>,
-    pub(crate) session: Box<dyn Session>,
+    /// The session of the contestant, in a process of its own or in this one.
+    pub(crate) session: Place,
     pub(crate) load: Load,
     pub(crate) resident: Option<u64>,
+}
+
+/// Where a session is.
+pub(crate) enum Place {
+    /// In this process.
+    Here(Box<dyn Session>),
+    /// In a process of its own.
+    Apart(Box<Apart>),
+}
+
+impl Place {
+    pub(crate) fn session(&self) -> &dyn Session {
+        match self {
+            Self::Here(session) => session.as_ref(),
+            Self::Apart(session) => session.as_ref(),
+        }
+    }
+
+    pub(crate) fn session_mut(&mut self) -> &mut dyn Session {
+        match self {
+            Self::Here(session) => session.as_mut(),
+            Self::Apart(session) => session.as_mut(),
+        }
+    }
 }
 
 /// How long an artifact took until it had run once.
@@ -66,10 +92,29 @@ impl Contestant {
         let session = runtime.load(model, options)?;
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
-        Ok(Self {
+        let load = Load { ms, first_ms: None };
+        Ok(Self::new(label, precision, runtime.name(), Place::Here(session), (load, resident), weights, tolerances))
+    }
+
+    /// A session that was loaded in a process of its own.
+    pub(crate) fn apart(label: &str, precision: &str, apart: Apart, weights: u64, tolerances: Tolerances) -> Self {
+        let (runtime, known) = (apart.runtime, (apart.load, apart.resident));
+        Self::new(label, precision, runtime, Place::Apart(Box::new(apart)), known, weights, tolerances)
+    }
+
+    fn new(
+        label: &str,
+        precision: &str,
+        runtime: &'static str,
+        session: Place,
+        (load, resident): (Load, Option<u64>),
+        weights: u64,
+        tolerances: Tolerances,
+    ) -> Self {
+        Self {
             label: label.to_owned(),
             part: 0,
-            runtime: runtime.name(),
+            runtime,
             precision: precision.to_owned(),
             weights,
             tolerances,
@@ -77,9 +122,9 @@ impl Contestant {
             vocabulary: None,
             graph: None,
             session,
-            load: Load { ms, first_ms: None },
+            load,
             resident,
-        })
+        }
     }
 
     /// The same, for the part at another place, with its vocabulary where it gives logits for all rows

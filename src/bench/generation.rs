@@ -60,6 +60,8 @@ fn trial<'a>(
         options: CellOptions { threads: options.threads, spin: options.spin },
         ..Cell::new(model, runtime.name(), &entrant.precision, Workload::Generate, shape)
     };
+    let loading = Loading { threads: options.threads, caching, decoder_start_token: None };
+    let mut model = load(artifact, runtime, loading)?;
     let longest = artifact.manifest.max_sequence_length.unwrap_or(usize::MAX);
     let needed = seq.saturating_add(new_tokens.get());
     if needed > longest {
@@ -67,8 +69,6 @@ fn trial<'a>(
         let cell = Cell { status: Status::Failed, failure: Some(failure), ..cell };
         return Ok(Trial::new(cell, || anyhow::bail!("it is not run")));
     }
-    let loading = Loading { threads: options.threads, caching, decoder_start_token: None };
-    let mut model = load(artifact, runtime, loading)?;
     let mut random = fastrand::Rng::with_seed(options.seed);
     let vocabulary = model.vocabulary();
     let prompts: Vec<Vec<i64>> = (0..batch).map(|_| (0..seq).map(|_| random.i64(0..vocabulary)).collect()).collect();

@@ -52,6 +52,8 @@ pub(crate) struct Job {
     accuracy: Option<Accuracy>,
     /// What a run computes and reads.
     pub(crate) work: Option<Work>,
+    /// The most memory that a process of the cell alone had resident.
+    pub(crate) peak: Option<u64>,
     /// Why it has no latency.
     pub(crate) failure: Option<String>,
 }
@@ -71,6 +73,7 @@ impl Job {
             spent: Duration::ZERO,
             accuracy,
             work: None,
+            peak: None,
             failure,
         }
     }
@@ -129,9 +132,7 @@ impl Job {
         }
         let before = (self.spent, self.samples.len());
         while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + VISIT_RUNS) && !self.done(options) {
-            let start = Instant::now();
-            let times = session.time_bound(options.transfers)?;
-            let took = start.elapsed();
+            let (took, times) = session.timed(options.transfers)?;
             self.device.extend(times);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             self.spent += took;
@@ -182,7 +183,12 @@ impl Job {
             latency_ms: latency,
             device,
             throughput,
-            memory: Memory { load_rss: contestant.resident, weights: contestant.weights, ..Memory::default() },
+            memory: Memory {
+                load_rss: contestant.resident,
+                peak_rss: self.peak,
+                weights: contestant.weights,
+                ..Memory::default()
+            },
             load: contestant.load,
             work: self.work,
             accuracy: self.accuracy,

@@ -1,5 +1,6 @@
 //! Measuring the latency of artifacts next to each other, only where their outputs are right.
 
+mod apart;
 mod clock;
 mod contest;
 mod contestant;
@@ -25,6 +26,7 @@ mod work;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+pub use apart::{WORKER, serve};
 pub use contest::Contest;
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
@@ -67,6 +69,8 @@ pub struct BenchOptions {
     pub seed: u64,
     /// Whether to measure what the machine can do at most.
     pub peaks: bool,
+    /// Whether each contestant has a process of its own.
+    pub isolate: bool,
     /// What the runs of cells are.
     pub workload: Workload,
     /// How many tokens a run of generation adds to each prompt.
@@ -88,6 +92,7 @@ impl Default for BenchOptions {
             transfers: false,
             seed: 0,
             peaks: false,
+            isolate: false,
             workload: Workload::Encode,
             new_tokens: NonZeroUsize::MIN.saturating_add(31),
         }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use planish_runtimes::{RuntimeError, Session};
 
+use super::contestant::Place;
 use super::document::{Accuracy, Cell, CellShape};
 use super::job::Job;
 use super::source::Run;
@@ -133,12 +134,20 @@ pub fn sweep(
                 break;
             }
             let job = &mut jobs[j];
-            let session = contestants[job.contestant].session.as_mut();
+            let session = contestants[job.contestant].session.session_mut();
             if let Err(error) = job.visit(session, &inputs[job.run].1, options) {
                 job.failure = Some(error.to_string());
             }
             if job.done(options) {
                 tell(job, contestants, observer);
+            }
+        }
+    }
+    for job in jobs.iter_mut().filter(|job| job.failure.is_none() && job.done(options)) {
+        if let Place::Apart(apart) = &contestants[job.contestant].session {
+            match apart.peak(&named(apart.as_ref(), &inputs[job.run].1)) {
+                Ok(peak) => job.peak = peak,
+                Err(error) => observer.warning(&format!("the peak of memory is not known: {error:#}")),
             }
         }
     }
@@ -161,10 +170,10 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
         Ok::<_, RuntimeError>(start.elapsed().as_secs_f64() * 1e3)
     };
     if contestant.load.first_ms.is_none() {
-        contestant.load.first_ms = first(contestant.session.as_mut()).ok();
+        contestant.load.first_ms = first(contestant.session.session_mut()).ok();
     }
-    let fitted = named(contestant.session.as_ref(), inputs);
-    let actual = match contestant.session.run(&fitted) {
+    let fitted = named(contestant.session.session(), inputs);
+    let actual = match contestant.session.session_mut().run(&fitted) {
         Ok(actual) => actual,
         Err(error) => return (None, Some(error.to_string())),
     };
@@ -241,7 +250,9 @@ mod tests {
     }
 
     fn swept(contestants: &mut [Contestant], ids: std::ops::Range<i64>) -> Vec<Cell> {
-        let session = contestant("reference", "embed.onnx").session;
+        let Place::Here(session) = contestant("reference", "embed.onnx").session else {
+            panic!("it is in this process")
+        };
         let ids = BTreeMap::from([("input_ids".to_owned(), Values::Ids { range: ids, pad: None })]);
         let specs = specs(session.inputs(), &ids).unwrap();
         let mut source = ReferenceModel::new(vec![ReferencePart::new("model".to_owned(), session, specs)], None);

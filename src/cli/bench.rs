@@ -101,6 +101,10 @@ pub(super) struct Arguments {
     /// The least number of runs of each cell
     #[arg(long, default_value_t = 10, value_name = "N")]
     iterations: u32,
+    /// Load each contestant in a process of its own, so that none has an effect on another one, and measure the peak of the
+    /// resident memory of a fresh process for each cell. For the workload encode
+    #[arg(long)]
+    isolate: bool,
     /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: --new-tokens
     /// tokens are added to prompts of --seq tokens, with the cache and without. lengths: all texts of --data in padded batches
     /// of --batch rows, as they come and by their lengths
@@ -267,6 +271,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         spin: arguments.spin,
         seed: arguments.seed,
         peaks: !arguments.no_peaks,
+        isolate: arguments.isolate,
         workload: match arguments.workload {
             WorkloadName::Encode => Workload::Encode,
             WorkloadName::Generate => Workload::Generate,

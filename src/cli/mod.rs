@@ -67,6 +67,9 @@ enum Command {
     Run(run::Arguments),
     Generate(generate::Arguments),
     Bench(bench::Arguments),
+    /// A process of `planish bench --isolate`
+    #[command(name = crate::bench::WORKER, hide = true)]
+    BenchWorker,
     Runtimes(runtimes::Arguments),
     Passes(passes::Arguments),
     Completions(completions::Arguments),
@@ -164,6 +167,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::BenchWorker => crate::bench::serve(),
         Command::Runtimes(arguments) => runtimes::run(arguments),
         Command::Passes(arguments) => passes::run(arguments),
         Command::Completions(arguments) => completions::run::<Cli>(arguments),

@@ -185,7 +185,7 @@ fn cells(stdout: &str) -> Vec<[String; 4]> {
     cells.map(|c| [text(&c["model"]["id"]), text(&c["backend"]), text(&c["precision"]), text(&c["status"])]).collect()
 }
 
-const QUICK: [&str; 9] = ["--seq", "4", "--time", "0", "--iterations", "2", "--threads", "1", "--json"];
+const QUICK: [&str; 10] = ["--seq", "4", "--time", "0", "--iterations", "2", "--threads", "1", "--no-peaks", "--json"];
 
 #[test]
 fn checkpoints_are_compiled_in_the_forms_that_are_named() {
@@ -242,6 +242,22 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
 }
 
 #[test]
+fn a_contestant_in_a_process_of_its_own_has_a_peak_of_memory() {
+    let (_folder, out) = artifact("bert");
+    let model = golden("bert");
+    let bench = ["bench", text(&out), "--reference", text(&model), "--isolate"];
+    let done = planish([&bench[..], &QUICK].concat()).exits(0, &[]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let cell = &document["cells"][0];
+    assert_eq!(cell["status"], "measured", "{cell}");
+    assert!(cell["accuracy"]["cos"].as_f64().unwrap() > 0.999_999, "{cell}");
+    let memory = |name: &str| cell["memory"][name].as_u64().unwrap();
+    assert!(memory("peak_rss") > memory("load_rss") && memory("peak_rss") > 10_000_000, "{cell}");
+    assert!(cell["load"]["ms"].as_f64().unwrap() > 0.0, "{cell}");
+    planish(["bench-worker"]).exits(0, &[]);
+}
+
+#[test]
 fn generation_is_measured_with_and_without_the_cache() {
     let model = golden("gpt2");
     let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "5"];
@@ -260,7 +276,7 @@ fn generation_is_measured_with_and_without_the_cache() {
         assert!(first > 0.0 && first < total && each > 0.0 && (rate - 5e3 / total).abs() < 1e-6 * rate, "{cell}");
     }
     // The model takes 32 tokens.
-    let long = [&bench[..4], &["--new-tokens", "40"], &QUICK].concat();
+    let long = [&bench[..4], &["--new-tokens", "4000"], &QUICK].concat();
     planish(long).exits(3, &["the model takes", "new ones are"]);
     planish(["bench", text(&golden("bert")), "--workload", "generate"]).exits(1, &["does not generate text"]);
 }
