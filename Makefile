@@ -206,6 +206,12 @@ bench-latency: build $(BERT_BASE)/model.safetensors $(COMPAT)/.installed ## late
 	$(PLANISH) compile $(BERT_BASE) -o .bench/bert-base-ort --target ort
 	$(COMPAT)/bin/python tools/bench_latency.py 1x128,8x128,1x512 $(PEER) .bench/bert-base-ort/model.onnx
 
+.PHONY: bench-check
+bench-check: deps build $(COMPAT)/.installed ## the times of planish bench next to those of Python's onnxruntime on the same file: within 3%
+	@mkdir -p $(DEMO)
+	test -d $(DEMO)/bench-check || $(PLANISH) compile $(MINILM) -o $(DEMO)/bench-check --target ort
+	$(COMPAT)/bin/python tools/bench_check.py $(PLANISH) $(DEMO)/bench-check/model.onnx 1x16 1x128 8x128 --library $(abspath .deps/onnxruntime)
+
 # tools/quantization/settings.txt has the settings of planish. QUANT_ARTIFACTS are NAME=DIR, compiled before.
 QUANT_MODEL ?= $(MINILM)
 # QUANT_FLAGS=--realtime measures at real-time priority on a machine that is shared.

@@ -91,6 +91,9 @@ pub(super) struct Arguments {
     /// target]
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", value_parser = runtime)]
     runtime: Vec<MakeRuntime>,
+    /// The least time in seconds that a cell runs untimed first; it goes on until the times settle, for ten times as long at most
+    #[arg(long, default_value_t = 0.2, value_name = "SECONDS")]
+    warmup: f64,
     /// The width of the 95% confidence interval of the median at which a cell is done, as ± a share of the median: 1% or
     /// 0.01. 0 measures each cell for the whole --time
     #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = share)]
@@ -254,6 +257,7 @@ fn failure(cell: &Cell) -> Option<String> {
 /// The options from the arguments alone. Without --seq they have no sequence lengths.
 fn options(arguments: &Arguments) -> Result<BenchOptions> {
     let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
+    let warmup = Duration::try_from_secs_f64(arguments.warmup).map_err(|e| Usage(format!("--warmup: {e}")))?;
     let sequence = arguments.seq.iter().map(|s| usize::try_from(*s)).collect::<Result<Vec<_>, _>>()?;
     if time.is_zero() && arguments.iterations == 0 {
         return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());
@@ -264,6 +268,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
     Ok(BenchOptions {
         batch: arguments.batch.iter().map(|b| usize::from(*b)).collect(),
         sequence,
+        warmup,
         interval: arguments.interval,
         time,
         iterations: usize::try_from(arguments.iterations)?,
