@@ -8,7 +8,8 @@ use planish_runtimes::{DeviceTimes, RuntimeError, Session};
 use super::clock::wait_until_idle;
 use super::device::DeviceLatency;
 use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Status, Throughput, Warmup, Workload};
-use super::figures::Work;
+use super::energy::Rapl;
+use super::figures::{Energy, Meter, Work};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
 use crate::verify::named;
@@ -49,6 +50,8 @@ pub(crate) struct Job {
     device: Vec<DeviceTimes>,
     /// The time of the timed runs.
     spent: Duration,
+    /// The energy of the processor during the timed runs, where it is counted.
+    joules: f64,
     accuracy: Option<Accuracy>,
     /// What a run computes and reads.
     pub(crate) work: Option<Work>,
@@ -71,6 +74,7 @@ impl Job {
             narrow: false,
             device: Vec::new(),
             spent: Duration::ZERO,
+            joules: 0.0,
             accuracy,
             work: None,
             peak: None,
@@ -120,6 +124,7 @@ impl Job {
         session: &mut dyn Session,
         inputs: &[(String, Tensor)],
         options: &BenchOptions,
+        rapl: Option<&Rapl>,
     ) -> Result<(), RuntimeError> {
         let fitted = named(session, inputs);
         session.bind(&fitted)?;
@@ -131,11 +136,15 @@ impl Job {
             session.run_bound()?;
         }
         let before = (self.spent, self.samples.len());
+        let energy = rapl.map(Rapl::read);
         while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + VISIT_RUNS) && !self.done(options) {
             let (took, times) = session.timed(options.transfers)?;
             self.device.extend(times);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             self.spent += took;
+        }
+        if let (Some(rapl), Some(energy)) = (rapl, energy) {
+            self.joules += rapl.joules(&energy, &rapl.read());
         }
         self.visits.push(self.samples.len() - before.1);
         if options.interval > 0.0 && self.spent >= LEAST.0 && self.visits.len() >= LEAST.1 {
@@ -176,7 +185,11 @@ impl Job {
         let device = DeviceLatency::of(&self.device, self.spent).filter(|_| latency.is_some());
         warnings.extend(device.iter().flat_map(DeviceLatency::warnings));
         let model = ModelId { id: contestant.label.clone(), file_bytes: Some(contestant.weights) };
+        let runs = self.samples.len().max(1) as f64;
+        let energy = latency.as_ref().filter(|_| self.joules > 0.0);
+        let energy = energy.map(|_| Energy { joules: self.joules / runs, meter: Meter::Rapl });
         Cell {
+            energy,
             options: CellOptions { threads: options.threads, spin: options.spin },
             warmup: self.warmup,
             samples_ns: if latency.is_some() { self.samples } else { Vec::new() },

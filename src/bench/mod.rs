@@ -6,6 +6,7 @@ mod contest;
 mod contestant;
 mod device;
 mod document;
+mod energy;
 mod entrant;
 mod environment;
 mod figures;

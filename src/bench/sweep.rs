@@ -10,6 +10,7 @@ use planish_runtimes::{RuntimeError, Session};
 
 use super::contestant::Place;
 use super::document::{Accuracy, Cell, CellShape};
+use super::energy::Rapl;
 use super::job::Job;
 use super::source::Run;
 use super::table::significant;
@@ -111,6 +112,7 @@ pub fn sweep(
     }
 
     observer.begin();
+    let rapl = Rapl::open();
     let mut random = fastrand::Rng::with_seed(options.seed);
     let (mut done, total) = (0, jobs.len());
     let mut tell = |job: &Job, contestants: &[Contestant], observer: &mut dyn BenchObserver| {
@@ -135,7 +137,7 @@ pub fn sweep(
             }
             let job = &mut jobs[j];
             let session = contestants[job.contestant].session.session_mut();
-            if let Err(error) = job.visit(session, &inputs[job.run].1, options) {
+            if let Err(error) = job.visit(session, &inputs[job.run].1, options, rapl.as_ref()) {
                 job.failure = Some(error.to_string());
             }
             if job.done(options) {

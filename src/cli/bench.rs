@@ -77,13 +77,13 @@ pub(super) struct Arguments {
     /// The member of each object of a .jsonl file that is the text [default: text]
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
-    /// The batch sizes
-    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..")]
-    batch: Vec<u16>,
-    /// The sequence lengths in tokens, for models that take sequences [default: 128, or the longest sequence that
-    /// every artifact takes if that is shorter]
-    #[arg(long, value_delimiter = ',', value_name = "N,..")]
-    seq: Vec<u32>,
+    /// The batch sizes: numbers, and ranges such as 1-32*2 (1, 2, 4 and so on) or 8-24+8
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..", value_parser = numbers)]
+    batch: Vec<Numbers>,
+    /// The sequence lengths in tokens, for models that take sequences: numbers and ranges as for --batch [default: 128, or
+    /// the longest sequence that every artifact takes if that is shorter]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = numbers)]
+    seq: Vec<Numbers>,
     /// Measure on the tensors of this safetensors file, which have the names of the model's inputs, instead of seeded inputs
     #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "seq"])]
     inputs: Option<PathBuf>,
@@ -155,6 +155,32 @@ enum WorkloadName {
     Encode,
     Generate,
     Lengths,
+}
+
+/// One number or a range of them.
+#[derive(Clone)]
+struct Numbers(Vec<usize>);
+
+/// The largest size of a batch or a sequence.
+const LARGEST: usize = 1 << 20;
+
+/// A number, or a range `a-b*f` or `a-b+d`.
+fn numbers(text: &str) -> Result<Numbers, String> {
+    let number = |text: &str| {
+        let number = text.parse::<usize>().ok().filter(|number| (1..=LARGEST).contains(number));
+        number.ok_or_else(|| format!("expected a number from 1 to {LARGEST}, or a range such as 1-32*2 or 8-24+8"))
+    };
+    let Some((first, rest)) = text.split_once('-') else { return Ok(Numbers(vec![number(text)?])) };
+    let (first, (last, step, is_factor)) = match (rest.split_once('*'), rest.split_once('+')) {
+        (Some((last, factor)), _) => (number(first)?, (number(last)?, number(factor)?, true)),
+        (None, Some((last, step))) => (number(first)?, (number(last)?, number(step)?, false)),
+        (None, None) => (number(first)?, (number(rest)?, 1, false)),
+    };
+    if last < first || is_factor && step < 2 {
+        return Err("a range goes up: 1-32*2 has 1, 2, 4, 8, 16, 32".to_owned());
+    }
+    let next = |at: &usize| Some(if is_factor { at * step } else { at + step }).filter(|next| *next <= last);
+    Ok(Numbers(std::iter::successors(Some(first), next).collect()))
 }
 
 /// The value of `--precision`.
@@ -258,15 +284,13 @@ fn failure(cell: &Cell) -> Option<String> {
 fn options(arguments: &Arguments) -> Result<BenchOptions> {
     let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
     let warmup = Duration::try_from_secs_f64(arguments.warmup).map_err(|e| Usage(format!("--warmup: {e}")))?;
-    let sequence = arguments.seq.iter().map(|s| usize::try_from(*s)).collect::<Result<Vec<_>, _>>()?;
+    let sizes = |all: &[Numbers]| all.iter().flat_map(|Numbers(sizes)| sizes.clone()).collect::<Vec<_>>();
+    let (batch, sequence) = (sizes(&arguments.batch), sizes(&arguments.seq));
     if time.is_zero() && arguments.iterations == 0 {
         return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());
     }
-    if arguments.batch.contains(&0) || sequence.contains(&0) {
-        return Err(Usage("--batch and --seq are at least 1".to_owned()).into());
-    }
     Ok(BenchOptions {
-        batch: arguments.batch.iter().map(|b| usize::from(*b)).collect(),
+        batch,
         sequence,
         warmup,
         interval: arguments.interval,

@@ -43,7 +43,7 @@ pub(super) struct GateArguments {
 
 /// What a quantized artifact has to reach unless told otherwise. Far less than planish's defaults reach, and more than
 /// harmful quantization does.
-const LIMITS: &str = "cos=0.99";
+pub(super) const LIMITS: &str = "cos=0.99";
 
 /// The data that an artifact is evaluated on, and what it has to reach.
 pub(super) struct Gate {

@@ -1,11 +1,16 @@
 //! `planish verify`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
+use super::evaluate::watched;
+use super::gate::LIMITS;
+use super::{RunOn, RuntimeArguments, Usage, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
+use crate::data::{DataOptions, SAMPLES};
+use crate::evaluate::{EvaluateOptions, Requirements, evaluate_artifact};
 use crate::verify::{Verified, VerifyOptions, verify_artifact};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
@@ -35,13 +40,22 @@ pub(super) struct Arguments {
     /// and at most 64 for an encoder-decoder]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_length: Option<u32>,
+    /// Compare on this data too, as `evaluate` does, and exit with 3 if a figure misses its limit
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// The limits of --data, as `evaluate --require` takes them
+    #[arg(long, default_value = LIMITS, value_name = "LIMITS", requires = "data")]
+    require: Requirements,
+    /// The largest number of samples of --data to run
+    #[arg(long, default_value_t = SAMPLES, value_name = "N", requires = "data")]
+    samples: NonZeroUsize,
     /// The seed of the inputs
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print the report as JSON
+    /// Print the report as JSON; with --data the figures of that on a second line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -68,5 +82,20 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if !arguments.json {
         print(&format!("verified against {}: {}\n", source.display(), report.summary()))?;
     }
-    Ok(())
+    let Some(data) = &arguments.data else { return Ok(()) };
+    let evaluate = EvaluateOptions {
+        data: DataOptions { samples: arguments.samples, ..DataOptions::default() },
+        threads: options.threads,
+        settings: options.settings,
+        ..EvaluateOptions::default()
+    };
+    let evaluated = watched(false, |console| evaluate_artifact(&artifact, &[source], data, &evaluate, console))?;
+    if arguments.json {
+        print_json(&evaluated.evaluation)?;
+    } else {
+        print(&format!("{}\n", evaluated.evaluation))?;
+    }
+    let misses = arguments.require.misses(&evaluated.evaluation);
+    let misses = misses.map_err(|reason| Usage(format!("--require: {reason}")))?;
+    if misses.is_empty() { Ok(()) } else { Err(VerificationFailed(misses).into()) }
 }

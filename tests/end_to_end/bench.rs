@@ -93,6 +93,10 @@ fn arguments_are_checked_first() {
         .exits(2, &["--time 0 and --iterations 0"]);
     bench(&["--time=-1"]).exits(2, &["--time"]);
     bench(&["--batch", "0"]).exits(2, &["--batch"]);
+    bench(&["--batch", "2000000"]).exits(2, &["--batch", "expected a number from 1 to 1048576"]);
+    bench(&["--seq", "8-4"]).exits(2, &["--seq", "a range goes up"]);
+    bench(&["--seq", "1-8*1"]).exits(2, &["--seq", "a range goes up"]);
+    bench(&["--interval", "200%"]).exits(2, &["--interval", "expected a share"]);
     bench(&["--json", text(&file)]).exits(1, &["cannot write", "figures.json", "No such file"]);
     bench(&["--json", text(folder.path())]).exits(1, &["cannot write", "is a directory"]);
     bench(&["--json", "/proc/figures.json"]).exits(1, &["cannot write /proc/figures.json"]);
@@ -229,6 +233,21 @@ fn cells(stdout: &str) -> Vec<[String; 4]> {
 
 const QUICK: [&str; 12] =
     ["--seq", "4", "--time", "0", "--warmup", "0", "--iterations", "2", "--threads", "1", "--no-peaks", "--json"];
+
+#[test]
+fn sizes_are_numbers_and_ranges() {
+    let (_folder, out) = artifact("bert");
+    let model = golden("bert");
+    let bench = ["bench", text(&out), "--reference", text(&model), "--batch", "1-4*2,5-7+2", "--seq", "3-4"];
+    let quick = ["--time", "0", "--warmup", "0", "--iterations", "1", "--no-peaks", "--json"];
+    let done = planish([&bench[..], &quick].concat()).exits(0, &[]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let size = |cell: &Value, name: &str| cell["shape"][name].as_u64().unwrap();
+    let sizes: Vec<_> =
+        document["cells"].as_array().unwrap().iter().map(|c| (size(c, "batch"), size(c, "seq"))).collect();
+    let expected: Vec<_> = [1, 2, 4, 5, 7].into_iter().flat_map(|batch| [(batch, 3), (batch, 4)]).collect();
+    assert_eq!(sizes, expected);
+}
 
 #[test]
 fn checkpoints_are_compiled_in_the_forms_that_are_named() {

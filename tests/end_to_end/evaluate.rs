@@ -130,6 +130,27 @@ fn a_gate_ends_with_three_where_it_is_missed() {
     run(&out, &data, &["--ort-lib", "/nowhere"]).exits(4, &["the runtime `ort` is unavailable"]);
 }
 
+#[test]
+fn verification_takes_data_too() {
+    let folder = scratch();
+    let (out, data) = prepared("bert", 131, &[], folder.path());
+    let verify = |more: &[&str]| planish([&["verify", text(&out), "--data", text(&data)], more].concat());
+    let done = verify(&[]).exits(0, &[]);
+    assert!(
+        done.stdout.contains("verified against") && done.stdout.contains("4 samples of lines.txt"),
+        "{}",
+        done.stdout
+    );
+    verify(&["--require", "cos=0.5,error=-1"]).exits(3, &["verification failed", "error is ", "at most -1 required"]);
+    verify(&["--require", "kl=1"]).exits(2, &["--require: this evaluation has no `kl`"]);
+    // A bad line is named.
+    let bad = folder.path().join("bad.jsonl");
+    fs::write(&bad, "{\"text\": \"a\"}\n{\"txt\": 1}\n").unwrap();
+    planish(["verify", text(&out), "--data", text(&bad)]).exits(1, &["bad.jsonl", "line 2"]);
+    planish(["bench", text(&out), "--data", text(&bad), "--no-peaks", "--time", "0", "--seq", "4"])
+        .exits(0, &["could not be evaluated", "line 2"]);
+}
+
 /// The perplexity of [`IDS`] in windows, and how many tokens were predicted, by the interpreter.
 fn perplexity(graph: &Graph, length: usize, stride: usize) -> (f64, u64) {
     let (mut loss, mut count) = (0.0, 0);
