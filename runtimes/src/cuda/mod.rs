@@ -15,6 +15,7 @@ mod emulator;
 mod gpu;
 mod kernel_table;
 pub mod memory;
+mod packing;
 mod plan;
 mod program;
 mod run;

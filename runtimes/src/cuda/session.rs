@@ -10,7 +10,8 @@ use planish_eval::{Tensor, bind_types};
 use planish_ir::{Graph, Op, TensorType};
 
 use super::device::{Buffer, Device, Recording};
-use super::program::{Caches, Program, Room, Target};
+use super::packing::{PackedBatch, PackedSizes, Packing};
+use super::program::{Caches, Program, Room, Style, Target};
 use super::run::{Addresses, Prepared};
 use super::tensor::{Cache, DeviceTensor};
 use super::weights::Weights;
@@ -29,6 +30,8 @@ pub(super) struct GraphSession {
     model: String,
     graph: Graph,
     target: Target,
+    /// How batches of rows of different lengths are computed on their tokens alone.
+    packing: Option<Packing>,
     device: Arc<dyn Device>,
     weights: Weights,
     inputs: Vec<Port>,
@@ -44,15 +47,27 @@ pub(super) struct GraphSession {
 }
 
 /// What a program is made for.
-type Shapes = (Vec<Vec<usize>>, Caches);
+#[derive(PartialEq)]
+struct Shapes {
+    inputs: Vec<Vec<usize>>,
+    caches: Caches,
+    packed: Option<PackedSizes>,
+}
 
 /// What `run_bound` runs.
 struct Bound {
     prepared: Rc<Prepared>,
     inputs: Vec<DeviceTensor>,
+    packed: Option<OnDevice>,
     outputs: Vec<DeviceTensor>,
     arena: Buffer,
     recording: Option<Box<dyn Recording>>,
+}
+
+/// A packed batch whose numbers are in the memory of the device.
+struct OnDevice {
+    batch: PackedBatch,
+    numbers: Buffer,
 }
 
 impl GraphSession {
@@ -73,11 +88,14 @@ impl GraphSession {
         let port = |name: &str, ty: &TensorType| Port { name: name.to_owned(), ty: ty.clone() };
         let inputs = graph.inputs().iter().map(|&id| port(&graph.value(id).name, graph.ty(id))).collect();
         let outputs = graph.outputs().iter().map(|output| port(&output.name, graph.ty(output.value))).collect();
+        // What other runtimes are compared with computes padding as they do.
+        let packing = if target.style == Style::Fused { Packing::of(&graph, &target).ok() } else { None };
         Ok(Self {
             runtime,
             model,
             graph,
             target,
+            packing,
             device,
             weights,
             inputs,
@@ -94,8 +112,28 @@ impl GraphSession {
         RuntimeError::Failed { runtime: self.runtime, action, model: self.model.clone(), reason: reason.to_string() }
     }
 
+    /// Whether a batch with this mask is computed without its padding.
+    pub(super) fn packs(&self, mask: &Tensor) -> bool {
+        self.packing.is_some() && PackedBatch::of(mask).is_some()
+    }
+
+    /// The batch without its padding, where inputs have some that can be left out: `tensor` gives the inputs that are in the
+    /// memory of the host.
+    fn packed<'a>(&self, tensor: impl Fn(usize) -> Option<&'a Tensor>) -> Result<Option<OnDevice>, String> {
+        let mask = self.packing.as_ref().and_then(|packing| tensor(packing.mask()));
+        let Some(batch) = mask.and_then(PackedBatch::of) else { return Ok(None) };
+        let numbers = self.device.allocate(batch.numbers.len())?;
+        self.device.upload(numbers.address(), &batch.numbers)?;
+        Ok(Some(OnDevice { batch, numbers }))
+    }
+
     /// The program for inputs, whose caches get room for more keys with a `reserve`.
-    fn prepared(&mut self, inputs: &[&DeviceTensor], reserve: bool) -> Result<Rc<Prepared>, String> {
+    fn prepared(
+        &mut self,
+        inputs: &[&DeviceTensor],
+        reserve: bool,
+        packed: Option<PackedSizes>,
+    ) -> Result<Rc<Prepared>, String> {
         let room = |(at, tensor): (usize, &&DeviceTensor)| {
             let cache = tensor.cache.as_ref()?;
             // Of a value that is given twice, one is continued.
@@ -111,7 +149,9 @@ impl GraphSession {
         let longest = inputs.iter().map(tokens).max().unwrap_or(0);
         let reserve = if reserve { RESERVE.max(longest / 2) } else { 0 };
         let caches = Caches { room: inputs.iter().enumerate().map(room).collect(), reserve };
-        let shapes = (inputs.iter().map(|tensor| tensor.shape.clone()).collect(), caches);
+        // A graph whose batches are packed has no cache.
+        let caches = if packed.is_some() { Caches::default() } else { caches };
+        let shapes = Shapes { inputs: inputs.iter().map(|tensor| tensor.shape.clone()).collect(), caches, packed };
         if let Some((_, prepared)) = self.programs.iter().find(|(other, _)| *other == shapes) {
             return Ok(prepared.clone());
         }
@@ -121,7 +161,10 @@ impl GraphSession {
         };
         let given = self.inputs.iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), &port.ty, of(tensor)));
         let bindings = bind_types(&self.graph, &given.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
-        let program = Program::new(&self.graph, &bindings, self.target, &shapes.1)?;
+        let program = match (&self.packing, packed) {
+            (Some(packing), Some(sizes)) => Program::packed(&self.graph, &bindings, self.target, packing, sizes)?,
+            _ => Program::new(&self.graph, &bindings, self.target, &shapes.caches)?,
+        };
         let kernels = self.device.prepare(&program.kernels)?;
         let constants = match program.constants.as_slice() {
             [] => None,
@@ -175,8 +218,13 @@ impl GraphSession {
     }
 
     /// Runs the graph.
-    fn outputs_of(&mut self, inputs: &[&DeviceTensor], reserve: bool) -> Result<Vec<(String, DeviceTensor)>, String> {
-        let prepared = self.prepared(inputs, reserve)?;
+    fn outputs_of(
+        &mut self,
+        inputs: &[&DeviceTensor],
+        reserve: bool,
+        packed: Option<&OnDevice>,
+    ) -> Result<Vec<(String, DeviceTensor)>, String> {
+        let prepared = self.prepared(inputs, reserve, packed.map(|packed| packed.batch.sizes))?;
         let arena = self.arena(prepared.program.memory.peak)?;
         let outputs = self.outputs_for(&prepared, inputs)?;
         if self.fill {
@@ -191,6 +239,7 @@ impl GraphSession {
             inputs,
             outputs: &outputs,
             arena: arena.address(),
+            packing: packed.map(|packed| &packed.numbers),
         };
         addresses.run(self.device.as_ref())?;
         Ok(prepared.program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect())
@@ -242,16 +291,17 @@ impl GraphSession {
             inputs: &inputs,
             outputs: &bound.outputs,
             arena: bound.arena.address(),
+            packing: bound.packed.as_ref().map(|packed| &packed.numbers),
         }
         .run(self.device.as_ref())
     }
 
-    fn bound(&mut self, inputs: Vec<DeviceTensor>) -> Result<Bound, String> {
+    fn bound(&mut self, inputs: Vec<DeviceTensor>, packed: Option<OnDevice>) -> Result<Bound, String> {
         let views: Vec<&DeviceTensor> = inputs.iter().collect();
-        let prepared = self.prepared(&views, false)?;
+        let prepared = self.prepared(&views, false, packed.as_ref().map(|packed| packed.batch.sizes))?;
         let arena = self.arena(prepared.program.memory.peak)?;
         let outputs = self.outputs_for(&prepared, &views)?;
-        let mut bound = Bound { prepared, inputs, outputs, arena, recording: None };
+        let mut bound = Bound { prepared, inputs, packed, outputs, arena, recording: None };
         // A run before the recording chooses the algorithms of products.
         self.launch(&bound)?;
         self.device.wait()?;
@@ -276,6 +326,9 @@ impl GraphSession {
         for (tensor, bytes) in bound.inputs.iter().zip(&host) {
             tensor.fill(bytes)?;
         }
+        if let Some(packed) = bound.packed.as_ref().filter(|_| transfers) {
+            self.device.upload(packed.numbers.address(), &packed.batch.numbers)?;
+        }
         let taken = event()?;
         let start = Instant::now();
         self.launch(bound)?;
@@ -298,6 +351,18 @@ impl GraphSession {
     }
 }
 
+#[cfg(test)]
+impl GraphSession {
+    /// The sizes of the batches that the programs are for, the latest one first.
+    pub(super) fn packed_sizes(&self) -> Vec<Option<PackedSizes>> {
+        self.programs.iter().map(|(shapes, _)| shapes.packed).collect()
+    }
+
+    pub(super) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+}
+
 impl Session for GraphSession {
     fn inputs(&self) -> &[Port] {
         &self.inputs
@@ -310,7 +375,8 @@ impl Session for GraphSession {
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copies = self.copies(&ordered)?;
-        let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>(), false);
+        let packed = self.packed(|at| ordered.get(at).copied()).map_err(|reason| self.failed("run", reason))?;
+        let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>(), false, packed.as_ref());
         let outputs = outputs.and_then(|outputs| self.device.wait().map(|()| outputs));
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
@@ -322,6 +388,12 @@ impl Session for GraphSession {
 
     fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        // A mask that another run gave is on the device, and nothing is read from there.
+        let tensor = |at: usize| match &ordered.get(at)?.0 {
+            Kept::Tensor(tensor) => Some(tensor),
+            _ => None,
+        };
+        let packed = self.packed(tensor).map_err(|reason| self.failed("run", reason))?;
         let mut values = Vec::with_capacity(ordered.len());
         for value in ordered {
             values.push(match &value.0 {
@@ -330,7 +402,7 @@ impl Session for GraphSession {
                 _ => return Err(self.failed("bind inputs of", "a value of another runtime was given")),
             });
         }
-        let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>(), true);
+        let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>(), true, packed.as_ref());
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Cuda(value)))).collect())
     }
@@ -339,7 +411,8 @@ impl Session for GraphSession {
         self.bound = None;
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copies = self.bound_copies(&ordered).map_err(|reason| self.failed("bind inputs of", reason))?;
-        let bound = self.bound(copies).map_err(|reason| self.failed("run", reason))?;
+        let packed = self.packed(|at| ordered.get(at).copied()).map_err(|reason| self.failed("run", reason))?;
+        let bound = self.bound(copies, packed).map_err(|reason| self.failed("run", reason))?;
         self.bound = Some(bound);
         Ok(())
     }

@@ -4,6 +4,7 @@ mod attention;
 mod elements;
 mod layers;
 mod norms;
+mod packed;
 mod quantized;
 
 use std::fmt;
@@ -26,13 +27,16 @@ pub(super) struct Case {
     statements: String,
     sizes: Vec<(&'static str, i64)>,
     seed: u64,
-    /// The elements of the input `m` by their indices, in place of random ones.
+    /// The elements of the input `m` or `attention_mask` by their indices, in place of random ones.
     mask: Option<fn(usize, usize) -> bool>,
+    /// Whether fused kernels compute it without the padding of `attention_mask`.
+    is_packed: bool,
 }
 
 impl Case {
     fn new(name: impl fmt::Display, statements: impl Into<String>, sizes: &[(&'static str, i64)], seed: u64) -> Self {
-        Self { name: name.to_string(), statements: statements.into(), sizes: sizes.to_vec(), seed, mask: None }
+        let (statements, sizes) = (statements.into(), sizes.to_vec());
+        Self { name: name.to_string(), statements, sizes, seed, mask: None, is_packed: false }
     }
 }
 
@@ -44,6 +48,7 @@ pub(super) fn groups() -> Vec<(&'static str, Vec<Case>)> {
         ("layers", layers::cases()),
         ("quantized", quantized::cases()),
         ("attention", attention::cases()),
+        ("packed", packed::cases()),
     ]
 }
 
@@ -140,17 +145,51 @@ impl Case {
     pub(super) fn check(&self, device: &Arc<dyn Device>, style: Style) -> Result<(), String> {
         let graph = graph(&self.statements)?;
         let mut inputs = inputs(&graph, &self.sizes, self.seed)?;
-        if let (Some(mask), Some((_, tensor))) = (self.mask, inputs.iter_mut().find(|(name, _)| name == "m")) {
+        let masks = inputs.iter_mut().find(|(name, _)| name == "m" || name == MASK);
+        if let (Some(mask), Some((_, tensor))) = (self.mask, masks) {
             let (rows, columns) = (tensor.shape()[0], tensor.shape()[1]);
-            let elements: Vec<bool> = (0..rows * columns).map(|at| mask(at / columns, at % columns)).collect();
-            *tensor = Tensor::new(vec![rows, columns], elements).ok_or("the mask has other sizes")?;
+            let element = |at: usize| f64::from(u8::from(mask(at / columns, at % columns)));
+            let elements: Vec<f64> = (0..rows * columns).map(element).collect();
+            *tensor =
+                Tensor::from_f64(tensor.dtype(), vec![rows, columns], &elements).ok_or("the mask has no elements")?;
         }
         let mut session = session(&graph, device, style).map_err(|e| e.to_string())?;
+        if self.is_packed && style == Style::Fused {
+            let mask = inputs.iter().find(|(name, _)| name == MASK).filter(|(_, mask)| session.packs(mask));
+            mask.ok_or("the batch is not computed without its padding")?;
+        }
         compare(&graph, &mut session, &inputs)
     }
 }
 
-/// Runs a session and the interpreter, and compares all outputs.
+/// The input that says which positions have a token.
+const MASK: &str = "attention_mask";
+
+/// Where a batch has padding.
+struct Padding {
+    /// The elements of the mask.
+    tokens: Vec<f64>,
+    /// Whether outputs have zeros there.
+    zeros: bool,
+}
+
+impl Padding {
+    /// Whether an output has something for each position of the mask.
+    fn is_of(&self, graph: &Graph, output: &str) -> bool {
+        let mask = graph.inputs().iter().find(|input| graph.value(**input).name == MASK);
+        let output = graph.outputs().iter().find(|other| other.name == output);
+        let dims = mask.zip(output).map(|(mask, output)| [*mask, output.value].map(|value| &graph.ty(value).shape[..]));
+        dims.is_some_and(|[mask, output]| output.starts_with(mask))
+    }
+
+    /// Whether element `at` of `count` of such an output is of padding.
+    fn has(&self, at: usize, count: usize) -> bool {
+        self.tokens[at / (count / self.tokens.len())] == 0.0
+    }
+}
+
+/// Runs a session and the interpreter, and compares all outputs. Those for each token are compared where `attention_mask`
+/// has one; elsewhere they are 0 if the session computes the batch without its padding.
 ///
 /// # Errors
 /// As [`Case::check`].
@@ -158,6 +197,8 @@ pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(Stri
     let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let expected = evaluate(graph, &named).map_err(|e| e.to_string())?;
     let given = session.run(&named).map_err(|e| e.to_string())?;
+    let mask = inputs.iter().find(|(name, _)| name == MASK).map(|(_, mask)| mask);
+    let padding = mask.map(|mask| Padding { tokens: mask.to_f64(), zeros: session.packs(mask) });
     for ((name, given), (_, expected)) in given.iter().zip(&expected) {
         if (given.dtype(), given.shape()) != (expected.dtype(), expected.shape()) {
             return Err(format!("`{name}` is {}, and should be {}", given.ty(), expected.ty()));
@@ -168,8 +209,16 @@ pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(Stri
         let is_near = |given: f64, wanted: f64| {
             (given.is_nan() && wanted.is_nan()) || given == wanted || (given - wanted).abs() <= limit
         };
-        if let Some(at) = (0..wanted.len()).find(|&at| !is_near(given[at], wanted[at])) {
-            return Err(format!("element {at} of `{name}` is {}, and should be {}", given[at], wanted[at]));
+        let padding = padding.as_ref().filter(|padding| padding.is_of(graph, name));
+        for at in 0..wanted.len() {
+            let wanted = match padding.filter(|padding| padding.has(at, wanted.len())) {
+                Some(padding) if padding.zeros => 0.0,
+                Some(_) => continue,
+                None => wanted[at],
+            };
+            if !is_near(given[at], wanted) {
+                return Err(format!("element {at} of `{name}` is {}, and should be {wanted}", given[at]));
+            }
         }
     }
     Ok(())

@@ -1,7 +1,8 @@
-//! The kernels on the emulated device, caches, and the plan of the arena.
+//! The kernels on the emulated device, caches, batches without padding, and the plan of the arena.
 
 mod cache;
 mod memory;
+mod packing;
 
 use std::sync::Arc;
 
@@ -48,4 +49,9 @@ fn quantized() {
 #[test]
 fn attention() {
     check("attention");
+}
+
+#[test]
+fn packed() {
+    check("packed");
 }
