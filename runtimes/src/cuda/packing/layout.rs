@@ -65,10 +65,9 @@ impl PackedSizes {
         let (mut starts, mut rows) = (vec![0], Vec::with_capacity(tokens));
         let mut places = vec![tokens; self.batch * sequence];
         for (row, &length) in lengths.iter().enumerate() {
-            for at in row * sequence..row * sequence + length {
-                places[at] = rows.len();
-                rows.push(at);
-            }
+            let own = row * sequence..row * sequence + length;
+            places[own.clone()].iter_mut().zip(rows.len()..).for_each(|(place, at)| *place = at);
+            rows.extend(own);
             starts.push(rows.len());
         }
         rows.resize(tokens, 0);
