@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use planish_ir::{Bindings, text};
+use planish_ir::{Bindings, DType, text};
 use rayon::prelude::*;
 
-use super::gpu;
 use super::packing::{PackedSizes, Packing};
 use super::program::{Caches, Program, Style, Target};
 use super::source::{self, Source};
+use super::{best, gpu};
 use crate::Unavailable;
 
 /// What the compiler says of a kernel for an architecture.
@@ -112,6 +112,9 @@ fn sources() -> Result<Vec<Source>, String> {
                 }
             }
         }
+    }
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        all.extend(best::kernels(dtype).into_iter().flatten());
     }
     all.sort_by_key(Source::text);
     all.dedup();

@@ -8,6 +8,7 @@
 //! one arena, whose addresses are planned from lifetimes ([`memory`]). A device (`device`) runs it. Kernels are the files of
 //! the folder `kernels`, compiled when they are first used and specialised by macros (`source`).
 
+mod best;
 mod catalog;
 mod check;
 mod device;

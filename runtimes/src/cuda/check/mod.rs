@@ -1,6 +1,7 @@
 //! The check of kernels on a device: graphs of one operator, or of a few, against the reference interpreter.
 
 mod attention;
+mod best;
 mod elements;
 mod layers;
 mod norms;
@@ -40,15 +41,46 @@ impl Case {
     }
 }
 
-/// All cases, a group after the other.
-pub(super) fn groups() -> Vec<(&'static str, Vec<Case>)> {
+/// What is run on a device and compared with the host.
+pub(super) enum Check {
+    /// A graph, with the interpreter.
+    Graph(Case),
+    /// The best scores of rows, with those of sorting.
+    Best(best::Rows),
+}
+
+impl Check {
+    /// What is checked.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Graph(case) => case.name.clone(),
+            Self::Best(rows) => rows.to_string(),
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The first difference, or what failed.
+    pub(super) fn run(&self, device: &Arc<dyn Device>, style: Style) -> Result<(), String> {
+        match self {
+            Self::Graph(case) => case.check(device, style),
+            Self::Best(rows) => rows.check(device),
+        }
+    }
+}
+
+/// All checks, a group after the other.
+pub(super) fn groups() -> Vec<(&'static str, Vec<Check>)> {
+    let graphs = |cases: Vec<Case>| cases.into_iter().map(Check::Graph).collect();
     vec![
-        ("elements", elements::cases()),
-        ("norms", norms::cases()),
-        ("layers", layers::cases()),
-        ("quantized", quantized::cases()),
-        ("attention", attention::cases()),
-        ("packed", packed::cases()),
+        ("elements", graphs(elements::cases())),
+        ("norms", graphs(norms::cases())),
+        ("layers", graphs(layers::cases())),
+        ("quantized", graphs(quantized::cases())),
+        ("attention", graphs(attention::cases())),
+        ("packed", graphs(packed::cases())),
+        ("best", best::cases().into_iter().map(Check::Best).collect()),
     ]
 }
 
@@ -61,7 +93,7 @@ pub struct KernelCheck {
     pub failed: Vec<String>,
 }
 
-/// Runs the kernels of a runtime on small graphs, and compares what they give with the reference interpreter. All memory is
+/// Runs the kernels of a runtime on small graphs and rows, and compares what they give with the reference interpreter. All memory is
 /// filled with bytes that are no numbers first. `before` is told of each group of cases, with their number.
 ///
 /// # Errors
@@ -69,12 +101,12 @@ pub struct KernelCheck {
 pub fn check_kernels(runtime: Cuda, before: &mut dyn FnMut(&str, usize)) -> Result<KernelCheck, Unavailable> {
     let device = runtime.device()?;
     let mut found = KernelCheck::default();
-    for (group, cases) in groups() {
-        before(group, cases.len());
-        for case in cases {
-            match case.check(&device, runtime.style()) {
+    for (group, checks) in groups() {
+        before(group, checks.len());
+        for check in checks {
+            match check.run(&device, runtime.style()) {
                 Ok(()) => found.passed += 1,
-                Err(reason) => found.failed.push(format!("{}: {reason}", case.name)),
+                Err(reason) => found.failed.push(format!("{}: {reason}", check.name())),
             }
         }
     }

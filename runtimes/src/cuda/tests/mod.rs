@@ -17,7 +17,7 @@ fn check(name: &str) {
     let (_, cases) = groups().into_iter().find(|(group, _)| *group == name).unwrap();
     let checked = |style| {
         let failed =
-            cases.iter().filter_map(|case| Some(format!("{}: {}", case.name, case.check(&device, style).err()?)));
+            cases.iter().filter_map(|case| Some(format!("{}: {}", case.name(), case.run(&device, style).err()?)));
         failed.collect::<Vec<_>>()
     };
     for style in [Style::Fused, Style::Unfused] {
@@ -54,4 +54,9 @@ fn attention() {
 #[test]
 fn packed() {
     check("packed");
+}
+
+#[test]
+fn best() {
+    check("best");
 }
