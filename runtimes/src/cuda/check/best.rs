@@ -110,7 +110,8 @@ impl Rows {
             let sum: f64 = all.iter().filter(|x| **x != f64::NEG_INFINITY).map(|x| (x - most).exp()).sum();
             let wanted = if sum == 0.0 { 0.0 } else { most + sum.ln() };
             let near = (found.log_sum - wanted).abs() <= 1e-12 * wanted.abs().max(1.0);
-            if !near && !(wanted.is_nan() && found.log_sum.is_nan()) {
+            let are_none = wanted.is_nan() && found.log_sum.is_nan();
+            if !(near || are_none) {
                 return Err(format!("the sum of row {row} is {}, and should be {wanted}", found.log_sum));
             }
         }
