@@ -49,6 +49,7 @@ PARTS: Dict[str, Step] = {
     "peaks": Step(6, speed.peaks, 8),
     "bench": Step(7, speed.bench_models, 60),
     "decode": Step(9, speed.decode, 15),
+    "padding": Step(11, speed.padding, 8),
     "head": Step(8, speed.head, 8),
     "attention": Step(10, speed.attention, 15),
     "sanitizer": Step(4, correctness.sanitize, 10),

@@ -281,9 +281,11 @@ def document(**more):
     attention = {"batch": 1, "heads": 16, "size": 64, "precision": "fp16", "shape": [32, 512], "width": 1024, "cells": [
         {"who": "torch SDPA flash", "length": 512, "ms": 0.5, "peak_bytes": 2**21}, {"who": "cuda", "length": 512, "ms": 0.4, "peak_bytes": None}],
         "rows": [{"who": "cuda", "what": "softmax", "ms": 0.1}]}
+    padding = {"model": "bert-base", "precision": "fp16", "cells": [
+        cell("cuda", 2.0), cell("cuda-baseline", 5.0), cell("cuda", 1.1, padding=2048), cell("cuda-baseline", 5.5, padding=2048)]}
     peaks = {"fp16": {"tflop_s": 700.0, "size": 8192}, "copy": {"gb_s": 4000.0}}
     parts = {"environment": part_of(environment), "peaks": part_of(peaks), "bench": part_of({"cells": cells})}
-    parts.update(decode=part_of(decode), head=part_of(head), attention=part_of(attention))
+    parts.update(padding=part_of(padding), decode=part_of(decode), head=part_of(head), attention=part_of(attention))
     base = {"schema": 1, "started": "2026-11-22T00:00:00+00:00", "trial": False, "parts": parts}
     return {**base, "runtimes": {"fused": "cuda", "baseline": "cuda-baseline"}, **more}
 
@@ -315,6 +317,8 @@ class Report(Folder):
         self.assertIn("| gpt2 fp16 | 32 x 128 | 4.00 |", text)
         self.assertIn("both replay one CUDA graph", text)
         self.assertIn("| 512 | 0.400 | 0.500, 2 |", text)
+        self.assertIn("| 32 x 128 | 0 % | 2.00 | 5.00 | 1.00 |", text)
+        self.assertIn("| 32 x 128 | 50 % | 1.10 | 5.50 | 0.55 |", text)
         self.assertIn("| fp16 | torch, the product alone | - | 1.50 |  |", text)
         self.assertIn("A GPU (100 MiB, compute capability 9.0", text)
         self.assertIn("2026-11-22", text)
@@ -392,7 +396,7 @@ class Script(Folder):
         self.assertIn("nvidia-smi exited with 127", part.problems[0])
 
     def test_every_part_has_its_number(self):
-        self.assertEqual(sorted(step.number for step in gpu_check.PARTS.values()), list(range(1, 11)))
+        self.assertEqual(sorted(step.number for step in gpu_check.PARTS.values()), list(range(1, 12)))
 
     def test_a_bundle_runs_elsewhere(self):
         (self.folder / "goldens" / "bert").mkdir(parents=True)

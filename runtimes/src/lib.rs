@@ -39,7 +39,7 @@ pub use api::{
 };
 pub use profile::{NodeRun, ProfiledSession, Profiler, RunProfile};
 pub use reference::{OnnxReader, ReferenceRuntime};
-pub use value::RuntimeValue;
+pub use value::{BestScores, RuntimeValue};
 
 /// Every runtime, the reference first. The libraries are the files or folders of the shared libraries of ONNX Runtime and
 /// TensorRT that the user named, if any.

@@ -14,6 +14,16 @@ use crate::tensorrt::DeviceTensor;
 /// [`Session::run_values`](crate::Session::run_values).
 pub struct RuntimeValue(pub(crate) Kept);
 
+/// The best of many scores, and what makes probabilities of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BestScores {
+    /// Indices and scores, the best first; of equals the lower index first.
+    pub best: Vec<(usize, f32)>,
+    /// The logarithm of the sum of the exponentials of all scores, the others too: NaN where a score is NaN or positive
+    /// infinity, 0 where all are negative infinity.
+    pub log_sum: f64,
+}
+
 /// Where the elements are.
 pub(crate) enum Kept {
     Tensor(Tensor),
@@ -75,6 +85,25 @@ impl RuntimeValue {
             Kept::Cuda(value) => value.to_tensor().ok(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.to_tensor(),
+        }
+    }
+
+    /// Whether the runtime finds the best of scores where they are, with [`best`](Self::best).
+    #[must_use]
+    pub fn finds_best(&self) -> bool {
+        matches!(&self.0, Kept::Cuda(_))
+    }
+
+    /// The `k` best of the first `scored` scores of the last column of each row of [rows, columns, scores], found in the
+    /// runtime's memory, so that only they come to the host; fewer where there are fewer. `None` where the runtime does
+    /// not find them there: the elements can be read instead.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn best(&self, scored: usize, k: usize) -> Result<Option<Vec<BestScores>>, String> {
+        match &self.0 {
+            Kept::Cuda(value) => value.best(scored, k),
+            _ => Ok(None),
         }
     }
 

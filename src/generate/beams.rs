@@ -6,7 +6,9 @@ use std::num::NonZeroUsize;
 
 use anyhow::Result;
 
-use super::top_k::{Row, top_k};
+use planish_runtimes::BestScores;
+
+use super::top_k::{Candidate, Row, top_k};
 use super::{Continuation, LanguageModel, Prompt, Scores, SearchOptions, Stop, nothing_follows};
 
 /// The most beams of a search: each has a row of scores and a cache of its own.
@@ -46,13 +48,23 @@ impl Beams {
         on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
     ) -> Result<Vec<Continuation>> {
         let mut searches: Vec<PromptSearch<'_>> = prompts.iter().map(PromptSearch::new).collect();
+        // So many that `width` of them live on even if every beam ends in every way.
+        let count = self.width.get().saturating_mul(1 + options.end_tokens.len());
         loop {
             let (mut rows, mut ids, mut first) = (Vec::new(), Vec::new(), 0);
+            // Processors may make any token the best.
+            let best = if options.processors.is_empty() { scores.best(count)? } else { None };
             for search in &mut searches {
                 let of_prompt = first..first + search.live.len();
                 first = of_prompt.end;
-                let logits: Vec<&[f32]> = of_prompt.clone().map(|row| scores.row(row)).collect();
-                for row in search.advance(&logits, options, self) {
+                let candidates = match &best {
+                    Some(best) => search.best_of(&best[of_prompt.clone()], count),
+                    None => {
+                        let logits = of_prompt.clone().map(|row| scores.row(row)).collect::<Result<Vec<_>>>()?;
+                        search.candidates(&logits, options, count)
+                    }
+                };
+                for row in search.advance(&candidates, options, self) {
                     rows.push(of_prompt.start + row);
                 }
                 ids.extend(search.live.iter().filter_map(|beam| beam.ids.last()));
@@ -60,6 +72,8 @@ impl Beams {
             if rows.is_empty() {
                 break;
             }
+            // Their memory is free before the next ones need some.
+            drop(scores);
             scores = model.step(&rows, &ids)?;
         }
         let found = searches.into_iter().map(PromptSearch::best).collect::<Result<Vec<_>>>()?;
@@ -101,15 +115,34 @@ impl<'a> PromptSearch<'a> {
         Self { prompt, live: vec![Beam { ids: Vec::new(), sum: 0.0 }], finished: Vec::new() }
     }
 
-    /// Grows all beams by a token, given the scores of the next one for each. Returns which of them
-    /// each beam that lives on has grown from; none when the search is over.
-    fn advance(&mut self, logits: &[&[f32]], options: &SearchOptions, beams: &Beams) -> Vec<usize> {
-        let (width, limit) = (beams.width.get(), self.prompt.limit);
+    /// The best `count` of what all beams may grow by, given the scores of the next token for each.
+    fn candidates(&self, logits: &[&[f32]], options: &SearchOptions, count: usize) -> Vec<Candidate> {
         let scored: Vec<_> = self.live.iter().zip(logits).map(|(beam, row)| self.scored(beam, row, options)).collect();
         let rows: Vec<Row<'_>> = scored.iter().map(|(offset, scores)| Row { offset: *offset, scores }).collect();
-        // So many that `width` of them live on even if every beam ends in every way.
-        let candidates = top_k(&rows, width.saturating_mul(1 + options.end_tokens.len()));
+        top_k(&rows, count)
+    }
 
+    /// The same without processors, given the best `count` scores of each.
+    fn best_of(&self, best: &[BestScores], count: usize) -> Vec<Candidate> {
+        let of_beam = |(row, (beam, best)): (usize, (&Beam, &BestScores))| {
+            let offset = beam.sum - best.log_sum;
+            let candidate = move |(index, score): &(usize, f32)| Candidate {
+                score: offset + f64::from(*score),
+                row,
+                index: *index,
+            };
+            best.best.iter().map(candidate).collect::<Vec<_>>()
+        };
+        let mut all: Vec<Candidate> = self.live.iter().zip(best).enumerate().flat_map(of_beam).collect();
+        all.sort_unstable_by(Candidate::rank);
+        all.truncate(count);
+        all
+    }
+
+    /// Grows all beams by a token, given the best candidates. Returns which of them
+    /// each beam that lives on has grown from; none when the search is over.
+    fn advance(&mut self, candidates: &[Candidate], options: &SearchOptions, beams: &Beams) -> Vec<usize> {
+        let (width, limit) = (beams.width.get(), self.prompt.limit);
         let (mut parents, mut live) = (Vec::new(), Vec::new());
         let possible = candidates.iter().take_while(|candidate| candidate.score > f64::NEG_INFINITY);
         for (rank, candidate) in possible.enumerate() {
@@ -186,6 +219,8 @@ fn log_sum_exp(scores: &[f32]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::generate::{Length, Limit, Processors, Search};
 
@@ -219,7 +254,8 @@ mod tests {
         while !search.live.is_empty() {
             let after = |beam: &Beam| beam.ids.last().map_or(0, |id| usize::try_from(*id).unwrap() + 1);
             let logits: Vec<&[f32]> = search.live.iter().map(|beam| &table[after(beam)][..]).collect();
-            search.advance(&logits, &options, beams);
+            let candidates = search.candidates(&logits, &options, 1000);
+            search.advance(&candidates, &options, beams);
         }
         search.best().unwrap()
     }
@@ -274,8 +310,40 @@ mod tests {
         };
         let prompt = Prompt { beginning: vec![0], limit: Limit { tokens: 2, stop: Stop::MaxNewTokens } };
         let mut search = PromptSearch::new(&prompt);
-        assert!(search.advance(&[&[0.0; 3][..]], &options(all), &beams(2, 1.0)).is_empty());
+        let candidates = search.candidates(&[&[0.0; 3][..]], &options(all.clone()), 2);
+        assert!(search.advance(&candidates, &options(all), &beams(2, 1.0)).is_empty());
         assert!(search.best().unwrap_err().to_string().contains("no token may follow"));
+    }
+
+    fn score() -> impl Strategy<Value = f32> {
+        prop_oneof![4 => (-3i8..3).prop_map(f32::from), 2 => -10.0f32..10.0, 1 => Just(f32::NEG_INFINITY), 1 => Just(-0.0)]
+    }
+
+    proptest! {
+        /// Scores that are equal, of one beam and of several, keep their order.
+        #[test]
+        fn the_best_of_each_beam_are_enough(
+            rows in prop::collection::vec((prop_oneof![Just(0.0), -3.0..0.0], prop::collection::vec(score(), 30)), 1..5),
+            count in 1usize..40,
+        ) {
+            let prompt = Prompt { beginning: vec![0], limit: Limit { tokens: 2, stop: Stop::MaxNewTokens } };
+            let mut search = PromptSearch::new(&prompt);
+            search.live = rows.iter().map(|(sum, _)| Beam { ids: Vec::new(), sum: *sum }).collect();
+            let options = SearchOptions {
+                length: Length::Total(2),
+                end_tokens: Vec::new(),
+                search: Search::Greedy,
+                processors: Processors::default(),
+            };
+            let logits: Vec<&[f32]> = rows.iter().map(|(_, row)| row.as_slice()).collect();
+            let of_row = |row: &&[f32]| {
+                let best = top_k(&[Row { offset: 0.0, scores: row }], count);
+                let best = best.iter().map(|candidate| (candidate.index, row[candidate.index])).collect();
+                BestScores { best, log_sum: log_sum_exp(row) }
+            };
+            let best: Vec<BestScores> = logits.iter().map(of_row).collect();
+            prop_assert_eq!(search.best_of(&best, count), search.candidates(&logits, &options, count));
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! A model that scores the next token of rows of tokens.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
 use planish_models::Task;
-use planish_runtimes::{Runtime, RuntimeValue, Session, SessionOptions};
+use planish_runtimes::{BestScores, Runtime, RuntimeValue, Session, SessionOptions};
 
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder};
@@ -185,7 +186,10 @@ pub(super) fn output(outputs: &mut Vec<(String, RuntimeValue)>, name: &str) -> R
 /// For each row a score of each token of the vocabulary to be the next: logits, none of them
 /// NaN or infinitely large.
 pub struct Scores {
-    logits: Vec<f32>,
+    /// `logits`, [rows, columns, width], where the runtime has them and finds the best of them.
+    on_device: Option<RuntimeValue>,
+    /// [rows, vocabulary]; of a device's when all are needed.
+    rows: OnceCell<Vec<f32>>,
     vocabulary: usize,
 }
 
@@ -194,32 +198,71 @@ impl Scores {
     /// where there are more.
     pub(super) fn last(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<Self> {
         let logits = output(outputs, "logits")?;
-        let (true, &[_, columns, width]) = (logits.dtype().is_float(), logits.shape()) else {
+        let (true, &[_, _, width]) = (logits.dtype().is_float(), logits.shape()) else {
             let (dtype, shape) = (logits.dtype(), logits.shape());
             bail!("`logits` is {dtype}{shape:?}; generation takes floats, [rows, columns, vocabulary]");
         };
-        let all: Cow<'_, [f32]> = match logits.as_f32() {
-            Some(all) => all.into(),
-            None => {
-                let tensor = logits.to_tensor().ok_or_else(|| anyhow!("`logits` cannot be read from the runtime"))?;
-                tensor.to_f64().into_iter().map(|v| v as f32).collect()
-            }
-        };
         let vocabulary = width.min(scored);
-        let last = all.chunks((columns * width).max(1)).flat_map(|row| &row[row.len() - width..][..vocabulary]);
-        let scores = Self { logits: last.copied().collect(), vocabulary };
-        match scores.logits.iter().any(|score| score.is_nan() || *score == f32::INFINITY) {
-            true => bail!("the model's logits are not finite; `planish verify` says how it compares with its source"),
-            false => Ok(scores),
+        if logits.finds_best() {
+            return Ok(Self { on_device: Some(logits), rows: OnceCell::new(), vocabulary });
         }
+        let rows = last_columns(&logits, vocabulary)?;
+        Ok(Self { on_device: None, rows: rows.into(), vocabulary })
     }
 
-    /// The scores of a row, by id.
+    /// The scores of a row, by id. Those of a device are all read from there.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are not finite.
     ///
     /// # Panics
     /// When there is no such row.
-    #[must_use]
-    pub fn row(&self, row: usize) -> &[f32] {
-        &self.logits[row * self.vocabulary..][..self.vocabulary]
+    pub fn row(&self, row: usize) -> Result<&[f32]> {
+        let rows = match (self.rows.get(), &self.on_device) {
+            (None, Some(logits)) => {
+                let rows = last_columns(logits, self.vocabulary)?;
+                self.rows.get_or_init(|| rows)
+            }
+            (rows, _) => rows.map_or(&[][..], Vec::as_slice),
+        };
+        Ok(&rows[row * self.vocabulary..][..self.vocabulary])
     }
+
+    /// The `k` best of each row, found by the runtime where they are; `None` where it does not, and rows are to be
+    /// [read](Self::row).
+    ///
+    /// # Errors
+    /// When the runtime fails, or a score is not finite.
+    pub fn best(&self, k: usize) -> Result<Option<Vec<BestScores>>> {
+        let Some(logits) = &self.on_device else { return Ok(None) };
+        let best =
+            logits.best(self.vocabulary, k).map_err(|reason| anyhow!("the best tokens were not found: {reason}"))?;
+        match best.iter().flatten().any(|row| row.log_sum.is_nan()) {
+            true => Err(not_finite()),
+            false => Ok(best),
+        }
+    }
+}
+
+/// The first scores of the last column of [rows, columns, width], for all rows.
+fn last_columns(logits: &RuntimeValue, vocabulary: usize) -> Result<Vec<f32>> {
+    let size = |axis: usize| logits.shape().get(axis).copied().unwrap_or(0);
+    let (columns, width) = (size(1), size(2));
+    let all: Cow<'_, [f32]> = match logits.as_f32() {
+        Some(all) => all.into(),
+        None => {
+            let tensor = logits.to_tensor().ok_or_else(|| anyhow!("`logits` cannot be read from the runtime"))?;
+            tensor.to_f64().into_iter().map(|v| v as f32).collect()
+        }
+    };
+    let last = all.chunks((columns * width).max(1)).flat_map(|row| &row[row.len() - width..][..vocabulary]);
+    let rows: Vec<f32> = last.copied().collect();
+    match rows.iter().any(|score| score.is_nan() || *score == f32::INFINITY) {
+        true => Err(not_finite()),
+        false => Ok(rows),
+    }
+}
+
+fn not_finite() -> anyhow::Error {
+    anyhow!("the model's logits are not finite; `planish verify` says how it compares with its source")
 }

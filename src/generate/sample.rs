@@ -34,7 +34,19 @@ impl Sampling {
 
     /// Draws a token, if there is one that is possible.
     pub(super) fn draw(&self, scores: &[f32], generator: &mut Rng) -> Option<usize> {
-        let choices = self.choices(scores);
+        let best = self.best(scores);
+        self.draw_of(&best, generator)
+    }
+
+    /// The `top_k` best tokens and their scores, the best first.
+    fn best(&self, scores: &[f32]) -> Vec<(usize, f32)> {
+        let best = top_k(&[Row { offset: 0.0, scores }], self.top_k.map_or(scores.len(), NonZeroUsize::get));
+        best.iter().map(|candidate| (candidate.index, scores[candidate.index])).collect()
+    }
+
+    /// As [`draw`](Self::draw), given the `top_k` best tokens and their scores, the best first.
+    pub(super) fn draw_of(&self, best: &[(usize, f32)], generator: &mut Rng) -> Option<usize> {
+        let choices = self.choices(best);
         let mut left = generator.f64() * choices.iter().map(|(_, weight)| weight).sum::<f64>();
         let drawn = choices.iter().find(|(_, weight)| {
             left -= weight;
@@ -46,12 +58,12 @@ impl Sampling {
 
     /// The tokens that are considered, the likeliest first, each with a weight that is
     /// proportional to its probability.
-    fn choices(&self, scores: &[f32]) -> Vec<(usize, f64)> {
-        let best = top_k(&[Row { offset: 0.0, scores }], self.top_k.map_or(scores.len(), NonZeroUsize::get));
-        let top = best.first().map(|candidate| candidate.score).filter(|score| *score > f64::NEG_INFINITY);
+    fn choices(&self, best: &[(usize, f32)]) -> Vec<(usize, f64)> {
+        let top = best.first().map(|(_, score)| f64::from(*score)).filter(|score| *score > f64::NEG_INFINITY);
         let Some(top) = top else { return Vec::new() };
         let weight = |score: f64| if score == top { 1.0 } else { ((score - top) / self.temperature).exp() };
-        let mut choices: Vec<(usize, f64)> = best.iter().map(|c| (c.index, weight(c.score))).collect();
+        let mut choices: Vec<(usize, f64)> =
+            best.iter().map(|(index, score)| (*index, weight(f64::from(*score)))).collect();
         if self.top_p < 1.0 {
             let wanted = self.top_p * choices.iter().map(|(_, weight)| weight).sum::<f64>();
             let mut reached = 0.0;
@@ -90,7 +102,7 @@ mod tests {
     }
 
     fn considered(sampling: &Sampling) -> Vec<usize> {
-        sampling.choices(&SCORES).iter().map(|(index, _)| *index).collect()
+        sampling.choices(&sampling.best(&SCORES)).iter().map(|(index, _)| *index).collect()
     }
 
     #[test]
@@ -120,7 +132,7 @@ mod tests {
     #[test]
     fn the_probability_that_top_p_names_is_enough() {
         let half = Sampling { top_p: 0.5, ..sampling(1.0, 0, 1.0) };
-        let kept = half.choices(&[2.0, 2.0]);
+        let kept = half.choices(&half.best(&[2.0, 2.0]));
         assert_eq!(kept, [(0, 1.0)]);
     }
 
@@ -154,7 +166,7 @@ mod tests {
             let sampling = sampling(temperature, 0, 1.0);
             let drawn = sampling.draw(&SCORES, &mut Rng::with_seed(0)).unwrap();
             assert!(SCORES[drawn].is_finite());
-            assert!(sampling.choices(&SCORES).iter().all(|(_, weight)| (0.0..=1.0).contains(weight)));
+            assert!(sampling.choices(&sampling.best(&SCORES)).iter().all(|(_, weight)| (0.0..=1.0).contains(weight)));
         }
         assert_eq!(likeliest(&[1.0, 2.0, 2.0]), Some(1));
     }

@@ -1,5 +1,7 @@
 //! One continuation a prompt, token by token.
 
+use std::num::NonZeroUsize;
+
 use anyhow::Result;
 
 use super::{Continuation, LanguageModel, Prompt, Sampling, Scores, SearchOptions, likeliest, nothing_follows};
@@ -18,15 +20,30 @@ pub(super) fn search(
     let mut generators = sampling.map_or_else(Vec::new, |sampling| sampling.generators(prompts.len()));
     // The prompt of each row of scores.
     let mut of_rows: Vec<usize> = (0..prompts.len()).collect();
+    // How many of the best scores are enough; processors may make any token the best.
+    let count = match sampling {
+        _ if !options.processors.is_empty() => None,
+        Some(sampling) => sampling.top_k.map(NonZeroUsize::get),
+        None => Some(1),
+    };
     loop {
         let (mut rows, mut ids) = (Vec::new(), Vec::new());
+        let best = count.map(|count| scores.best(count)).transpose()?.flatten();
         for (row, &prompt) in of_rows.iter().enumerate() {
             let continuation = &mut continuations[prompt];
-            let sequence = prompts[prompt].sequence(&continuation.ids, options);
-            let scores = options.processors.processed(scores.row(row), sequence);
-            let id = match sampling {
-                Some(sampling) => sampling.draw(&scores, &mut generators[prompt]),
-                None => likeliest(&scores),
+            let id = match (&best, sampling) {
+                (Some(best), Some(sampling)) => sampling.draw_of(&best[row].best, &mut generators[prompt]),
+                (Some(best), None) => {
+                    best[row].best.first().filter(|(_, score)| *score > f32::NEG_INFINITY).map(|(id, _)| *id)
+                }
+                (None, _) => {
+                    let sequence = prompts[prompt].sequence(&continuation.ids, options);
+                    let scores = options.processors.processed(scores.row(row)?, sequence);
+                    match sampling {
+                        Some(sampling) => sampling.draw(&scores, &mut generators[prompt]),
+                        None => likeliest(&scores),
+                    }
+                }
             };
             let id = i64::try_from(id.ok_or_else(nothing_follows)?)?;
             continuation.ids.push(id);
@@ -42,6 +59,8 @@ pub(super) fn search(
         if rows.is_empty() {
             return Ok(continuations);
         }
+        // Their memory is free before the next ones need some.
+        drop(scores);
         scores = model.step(&rows, &ids)?;
         of_rows = rows.iter().map(|&row| of_rows[row]).collect();
     }

@@ -24,7 +24,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// The better first; of equals that of the lower row, then of the lower index.
-    fn rank(&self, other: &Self) -> Ordering {
+    pub(super) fn rank(&self, other: &Self) -> Ordering {
         let by_score = other.score.partial_cmp(&self.score).unwrap_or(Ordering::Equal);
         by_score.then((self.row, self.index).cmp(&(other.row, other.index)))
     }

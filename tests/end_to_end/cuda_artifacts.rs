@@ -7,10 +7,11 @@ use std::path::Path;
 use planish::artifact::Artifact;
 use planish::backend::{RuntimeSettings, runtime_named};
 use planish::verify::{ReferenceKind, VerifyOptions, verify_compiled};
+use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_onnx::Placement;
 use planish_passes::{CUDA, Half, HalfPrecision};
-use planish_runtimes::{Format, graph_file};
+use planish_runtimes::{Format, Model, SessionOptions, graph_file};
 use serde_json::Value;
 
 use crate::support::{
@@ -248,6 +249,76 @@ fn memory_and_attention_are_planned_without_a_gpu() {
     let sizes = ["--batch", "1000000000", "--seq", "1000000000"];
     planish([&["inspect", text(&model), "--memory-plan"], &sizes[..]].concat()).exits(1, &["is too large"]);
     planish([&["inspect", text(&out), "--memory-plan"], &sizes[..]].concat()).exits(1, &["is too large"]);
+}
+
+/// The goldens whose encoders are computed without padding.
+const ENCODERS: [&str; 9] =
+    ["bart", "bert", "bert-classify", "bert-mlm", "distilbert-qa", "marian", "roberta-mlm", "t5", "t5-gated-untied"];
+
+/// The first part of a golden on rows of different lengths, the shortest of one token: tokens as the interpreter has them,
+/// zeros for padding.
+fn leaves_out_padding(name: &str, half: Option<Half>) {
+    let folder = scratch();
+    let mut options = options(&CUDA);
+    options.passes.precision = half.map(|half| HalfPrecision::new(half).into());
+    let compiled = compiled(&golden(name), &folder.path().join("out"), &options);
+    let graph = graph_file::load(&compiled.draft.folder().join(&compiled.artifact.manifest.parts[0].files[0])).unwrap();
+    let (lengths, sequence) = ([11usize, 1, 6, 11, 3], 11);
+    let mask: Vec<i64> =
+        lengths.iter().flat_map(|length| (0..sequence).map(move |at| i64::from(at < *length))).collect();
+    let input = |name: &str| {
+        let elements: Vec<i64> = match name {
+            "attention_mask" => mask.clone(),
+            "token_type_ids" => (0..mask.len()).map(|at| i64::from(at % 3 == 0)).collect(),
+            _ => (0i64..).take(mask.len()).map(|at| 5 + at * 37 % 80).collect(),
+        };
+        Tensor::new(vec![lengths.len(), sequence], elements).unwrap()
+    };
+    let names: Vec<String> = graph.inputs().iter().map(|input| graph.value(*input).name.clone()).collect();
+    let inputs: Vec<(&str, Tensor)> = names.iter().map(|name| (name.as_str(), input(name))).collect();
+    let [expected, given] = ["reference", "cuda-emulator"].map(|runtime| {
+        let runtime = planish_runtimes::runtimes(None, None).into_iter().find(|other| other.name() == runtime).unwrap();
+        runtime.load(Model::Graph(&graph), SessionOptions::default()).unwrap().run(&inputs).unwrap()
+    });
+    let limit = if half.is_some() { 2e-2 } else { 1e-4 };
+    for ((output, expected), (_, given)) in expected.iter().zip(&given) {
+        assert_eq!(expected.shape(), given.shape());
+        let per_token = expected.shape().starts_with(&[lengths.len(), sequence]);
+        let (expected, given) = (expected.to_f64(), given.to_f64());
+        let largest = expected.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
+        for (at, given) in given.iter().enumerate() {
+            let is_padding = per_token && mask[at / (expected.len() / mask.len())] == 0;
+            let wanted = if is_padding { 0.0 } else { expected[at] };
+            let near = if is_padding { *given == 0.0 } else { (given - wanted).abs() <= limit * largest };
+            assert!(near, "{name} {half:?}: element {at} of {output} is {given}, and should be {wanted}");
+        }
+    }
+}
+
+#[test]
+fn encoders_leave_out_padding() {
+    for name in ENCODERS {
+        leaves_out_padding(name, None);
+        leaves_out_padding(name, Some(Half::F16));
+    }
+}
+
+#[test]
+fn what_becomes_of_padding_is_explained() {
+    let folder = scratch();
+    for name in goldens() {
+        let out = folder.path().join(&name);
+        planish_compile(&golden(&name), &out, &["--target", "cuda"]).succeeds();
+        let shown = planish(["inspect", text(&out), "--explain-attention", "--seq", "9", "--json"]).succeeds().stdout;
+        let json: Value = serde_json::from_str(&shown).unwrap();
+        let padding = json["parts"][0]["padding"].as_str().unwrap();
+        assert_eq!(padding.starts_with("not computed"), ENCODERS.contains(&name.as_str()), "{name}: {padding}");
+        assert!(padding.starts_with("not computed") || padding.starts_with("computed: "), "{name}: {padding}");
+    }
+    let out = folder.path().join("plain");
+    planish_compile(&golden("bert"), &out, &["--target", "cuda", "--no-fusion"]).succeeds();
+    let shown = planish(["inspect", text(&out), "--explain-attention", "--seq", "9"]).succeeds().stdout;
+    assert!(shown.contains("  padding    computed: `transpose` at "), "{shown}");
 }
 
 #[test]

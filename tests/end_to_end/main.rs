@@ -11,6 +11,7 @@ mod command_line;
 mod cost;
 mod cuda;
 mod cuda_artifacts;
+mod cuda_generate;
 mod cuda_int8;
 mod determinism;
 mod edge_inputs;

@@ -40,7 +40,7 @@ def part_of(document: Dict, name: str) -> Optional[Dict]:
 def text(document: Dict) -> str:
     """All tables."""
     sections = [conditions(document), verdicts(document), goals.table(document), peaks(document), bench(document)]
-    sections += [decode(document), head(document), attention(document), rows(document)]
+    sections += [decode(document), padding(document), head(document), attention(document), rows(document)]
     return "\n\n".join(section for section in sections if section)
 
 
@@ -176,6 +176,25 @@ def decode(document: Dict) -> str:
         "the embedding, and of the keys and values in the cache. Both write into a cache that has room for the new token."
     )
     return "\n\n".join(["### A step of a decoder", said, markdown(table)])
+
+
+def padding(document: Dict) -> str:
+    part, cells = part_of(document, "padding"), cells_of(document, "padding")
+    if not part or not cells:
+        return ""
+    whos = list(dict.fromkeys(cell["who"] for cell in cells))
+    table = [["batch x tokens", "padding", *(f"{who} ms" for who in whos), f"{fused_of(document)}, relative to full rows"]]
+    full = {(cell["batch"], cell["seq"], cell["who"]): cell for cell in cells if not cell.get("padding")}
+    for batch, seq, left in dict.fromkeys((cell["batch"], cell["seq"], cell.get("padding", 0)) for cell in cells):
+        of = {cell["who"]: cell for cell in cells if (cell["batch"], cell["seq"], cell.get("padding", 0)) == (batch, seq, left)}
+        times = [found.get(fused_of(document), {}).get("ms") for found in (of, {who: full.get((batch, seq, who), {}) for who in whos})]
+        ratio = f"{times[0] / times[1]:.2f}" if all(times) else "-"
+        table.append([f"{batch} x {seq}", f"{100 * left / (batch * seq):.0f} %", *(shown(of.get(who)) for who in whos), ratio])
+    said = (
+        f"{part['data']['model']} in {part['data']['precision']} on rows of one length, and on rows of which all but the first end in padding. "
+        f"`{fused_of(document)}` computes no padding, `{baseline_of(document)}` computes all positions."
+    )
+    return "\n\n".join(["### Rows of different lengths", said, markdown(table)])
 
 
 def head(document: Dict) -> str:

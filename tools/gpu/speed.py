@@ -1,4 +1,4 @@
-"""The parts that measure: models, peaks, bench, head, decode, attention."""
+"""The parts that measure: models, peaks, bench, padding, head, decode, attention."""
 
 import json
 import random
@@ -89,14 +89,14 @@ def python_job(work: Work, part: Part, module: str, most: float, **job) -> List[
     return lines
 
 
-def bench(work: Work, part: Part, artifacts: Dict[str, Path], model: Path, batch: Sequence[int], seq: Sequence[int], most: float = 300) -> List[Dict]:
+def bench(work: Work, part: Part, artifacts: Dict[str, Path], model: Path, batch: Sequence[int], seq: Sequence[int], *more: object, most: float = 300) -> List[Dict]:
     """What `planish bench` measures of artifacts of one model on the runtimes: a cell for each artifact, runtime and shape."""
     sizes = Sizes(work.small)
     out = work.scratch / "bench.json"
     out.unlink(missing_ok=True)
     words = ["bench", *artifacts.values(), "--runtime", ",".join(work.runtimes), "--reference", model]
-    words += ["--batch", ",".join(map(str, batch)), "--seq", ",".join(map(str, seq))]
-    words += ["--time", sizes.seconds, "--iterations", sizes.least, "--json", out]
+    words += [word for option, numbers in (("--batch", batch), ("--seq", seq)) if numbers for word in (option, ",".join(map(str, numbers)))]
+    words += ["--time", sizes.seconds, "--iterations", sizes.least, "--json", out, *more]
     done = work.run([work.planish, *words], part.limit(most, f"bench of {', '.join(artifacts)}", least=5))
     # It exits with 3 where a cell is wrong, and has the other cells.
     if done.code not in (0, 3) or not out.is_file():
@@ -229,6 +229,27 @@ def onnx_runtime(work: Work, part: Part, names: Sequence[str], sizes: Sizes) -> 
         work.compile(checkpoint(work, name), folder, part.limit(120, name), *options(precision), "--target", target)
         job = {"name": name, "precision": precision, "graph": str(folder / "model.onnx"), "shapes": [s for g in sizes.shapes for s in g]}
         add_lines(part, python_job(work, part, "ort_job", 120, vocabulary=config_of(checkpoint(work, name))["vocab_size"], **job))
+
+
+def padding(work: Work, part: Part) -> None:
+    """BERT on rows of one length and of different lengths, whose padding `cuda` leaves out."""
+    sizes, name = Sizes(work.small), "bert-base"
+    model, precision = checkpoint(work, name), sizes.halves[0]
+    part.data.update(model=name, precision=precision, cells=[])
+    artifacts = {precision: artifact(work, part, name, precision)}
+    vocabulary, source = config_of(model)["vocab_size"], random.Random(0)
+    for batch, seq in [group[0] for group in sizes.shapes if group[0][0] > 1]:
+        # The longest row has all tokens.
+        mixed = [seq] + [source.randint(1, seq) for _ in range(batch - 1)]
+        for lengths in ([seq] * batch, mixed):
+            mask = [[int(at < length) for at in range(seq)] for length in lengths]
+            ids = [[source.randrange(vocabulary) for _ in range(seq)] for _ in lengths]
+            path = work.scratch / "padding.safetensors"
+            safetensors.write_ids(path, {"input_ids": ids, "attention_mask": mask, "token_type_ids": [[0] * seq for _ in lengths]})
+            left = batch * seq - sum(lengths)
+            what = f"{batch} x {seq}, {left} positions of padding"
+            cells = part.attempt(what, bench, work, part, artifacts, model, [], [], "--inputs", path) or []
+            part.data["cells"] += [{**cell, "batch": batch, "seq": seq, "padding": left} for cell in cells]
 
 
 def head(work: Work, part: Part) -> None:

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use planish_ir::{Bindings, text};
+use planish_ir::{Bindings, DType, text};
 use rayon::prelude::*;
 
-use super::gpu;
+use super::packing::{PackedSizes, Packing};
 use super::program::{Caches, Program, Style, Target};
 use super::source::{self, Source};
+use super::{best, gpu};
 use crate::Unavailable;
 
 /// What the compiler says of a kernel for an architecture.
@@ -104,12 +105,28 @@ fn sources() -> Result<Vec<Source>, String> {
                     let program = Program::new(&graph, &bindings, Target::usual(style), &Caches::default());
                     all.extend(program.map_err(|e| format!("{name}: {e}"))?.kernels);
                 }
+                let fused = Target::usual(Style::Fused);
+                if let (Ok(packing), Some(sizes)) = (Packing::of(&graph, &fused), half_full(sizes)) {
+                    let program = Program::packed(&graph, &bindings, fused, &packing, sizes);
+                    all.extend(program.map_err(|e| format!("{name} without padding: {e}"))?.kernels);
+                }
             }
         }
+    }
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        all.extend(best::kernels(dtype).into_iter().flatten());
     }
     all.sort_by_key(Source::text);
     all.dedup();
     Ok(all)
+}
+
+/// A batch in which every other row has half of its tokens.
+fn half_full(sizes: Sizes) -> Option<PackedSizes> {
+    let size = |name: &str| sizes.iter().find(|(other, _)| *other == name).and_then(|(_, n)| usize::try_from(*n).ok());
+    let (batch, sequence) = (size("b")?, size("s")?);
+    let lengths: Vec<usize> = (0..batch).map(|row| sequence / (1 + row % 2)).collect();
+    PackedSizes::of(&lengths, sequence)
 }
 
 /// Sizes of the symbols of a graph.
@@ -141,8 +158,10 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          %h = fused_linear(%n, %up, bias: %up_bias) {activation = gelu_erf} : FLOAT[b, s, 3072]
          %d = linear(%h, %down) : FLOAT[b, s, 768]
          %y, %z = add_norm(%d, %n, %w, bias: %w, norm_bias: %w) {norm = layer, eps = 1e-12} : FLOAT[b, s, 768], FLOAT[b, s, 768]
-         output y = %y",
-        &[&[("b", 8), ("s", 512)]],
+         %token = slice(%y) {axis = 1, start = 0, end = 1} : FLOAT[b, 1, 768]
+         output y = %y
+         output token = %token",
+        &[&[("b", 8), ("s", 512)], &[("b", 2), ("s", 64)]],
     ),
     (
         "gpt2",
@@ -197,20 +216,31 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
         "t5",
         "input %x: FLOAT[b, s, 512]
          input %q: FLOAT[b, s, 512]
-         input %mask: bool[b, s]
+         input %attention_mask: bool[b, s]
          input %bias: FLOAT[1, 8, s, s]
          input %table: FLOAT[32128, 512]
          input %w: FLOAT[512]
          input %k: i64[b, s]
+         input %t: FLOAT[b, t, 512]
          %p = cumsum(%k) {axis = 1} : i64[b, s]
          %e = embedding(%table, %p) : FLOAT[b, s, 512]
          %n = rms_norm(%x, %w) {eps = 1e-6} : FLOAT[b, s, 512]
-         %a = attention(%q, %n, %n, mask: %mask, bias: %bias) {heads = 8, scale = 1} : FLOAT[b, s, 512]
+         %a = attention(%q, %n, %n, mask: %attention_mask, bias: %bias) {heads = 8, scale = 1} : FLOAT[b, s, 512]
          %s = softmax(%a) : FLOAT[b, s, 512]
-         %m = reduce_mean(%s) {axes = [1], keep = false} : FLOAT[b, 512]
-         output a = %a
+         %m = reduce_mean(%t) {axes = [1], keep = false} : FLOAT[b, 512]
+         output s = %s
          output e = %e
          output m = %m",
+        &[&[("b", 8), ("s", 512), ("t", 512)]],
+    ),
+    (
+        "causal encoder",
+        "input %attention_mask: bool[b, s]
+         input %q: FLOAT[b, s, 1024]
+         input %k: FLOAT[b, s, 256]
+         input %v: FLOAT[b, s, 256]
+         %a = attention(%q, %k, %v, mask: %attention_mask) {heads = 8, kv_heads = 2, scale = 0.0883883476483184, causal = true} : FLOAT[b, s, 1024]
+         output a = %a",
         &[&[("b", 8), ("s", 512)]],
     ),
     (
@@ -261,5 +291,19 @@ mod tests {
             assert!(sources.iter().any(|source| source.file == *file), "no program has a kernel of {}.cu", file.name);
         }
         assert!(sources.iter().any(source::is_hot));
+        let has = |macros: &[(&str, &str)]| {
+            let is = |source: &Source, name, value| {
+                source.macros.iter().any(|(other, own)| *other == name && own.to_string() == value)
+            };
+            sources.iter().any(|source| macros.iter().all(|(name, value)| is(source, *name, *value)))
+        };
+        for dtype in ["float", "half_t", "bf16_t"] {
+            for more in [("BIAS", "0"), ("BIAS", "1"), ("CAUSAL", "1")] {
+                assert!(
+                    has(&[("RAGGED", "1"), ("ELEMENT", dtype), more]),
+                    "no packed attention of {dtype} has {more:?}"
+                );
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@
 //! one arena, whose addresses are planned from lifetimes ([`memory`]). A device (`device`) runs it. Kernels are the files of
 //! the folder `kernels`, compiled when they are first used and specialised by macros (`source`).
 
+mod best;
 mod catalog;
 mod check;
 mod device;
@@ -15,6 +16,7 @@ mod emulator;
 mod gpu;
 mod kernel_table;
 pub mod memory;
+mod packing;
 mod plan;
 mod program;
 mod run;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use planish_ir::{Bindings, Graph, Op, Type, ValueId};
 
 use super::memory::{self, Interval, MemoryPlan};
+use super::packing::Packing;
 use super::program::{Caches, MOST_BYTES, Program, Style, Target};
 
 /// A buffer of a run, and where it lies in the arena.
@@ -37,6 +38,8 @@ pub struct RunPlan {
     pub steps: usize,
     /// The form of each attention, and why it was chosen.
     pub attentions: Vec<String>,
+    /// What becomes of the padding of batches whose rows have different lengths; of the runtime `cuda` only.
+    pub padding: Option<String>,
 }
 
 impl RunPlan {
@@ -46,6 +49,7 @@ impl RunPlan {
         plan: &MemoryPlan,
         steps: usize,
         attentions: Vec<String>,
+        padding: Option<String>,
     ) -> Self {
         let buffers =
             names.into_iter().zip(intervals).zip(&plan.offsets).filter(|((_, interval), _)| interval.bytes > 0);
@@ -56,7 +60,7 @@ impl RunPlan {
             })
             .collect();
         buffers.sort_by_key(|buffer| buffer.first);
-        Self { buffers, peak: plan.peak, sum: plan.sum, floor: plan.floor, steps, attentions }
+        Self { buffers, peak: plan.peak, sum: plan.sum, floor: plan.floor, steps, attentions, padding }
     }
 }
 
@@ -66,9 +70,14 @@ impl RunPlan {
 /// # Errors
 /// When the runtime has no kernel for an operator, or a size has no value.
 pub fn plan_run(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String> {
-    let program = Program::new(graph, bindings, Target::usual(Style::Fused), &Caches::default())?;
+    let target = Target::usual(Style::Fused);
+    let program = Program::new(graph, bindings, target, &Caches::default())?;
     let Program { names, intervals, memory, steps, attentions, .. } = program;
-    Ok(RunPlan::new(names, &intervals, &memory, steps.len(), attentions))
+    let padding = match Packing::of(graph, &target) {
+        Ok(_) => "not computed where it is at the ends of rows: attention is flash on the tokens alone".to_owned(),
+        Err(reason) => format!("computed: {reason}"),
+    };
+    Ok(RunPlan::new(names, &intervals, &memory, steps.len(), attentions, Some(padding)))
 }
 
 /// The plan of any graph that is run node by node: each result of a node is a buffer from the node on to the last one that
@@ -117,5 +126,5 @@ pub fn plan_nodes(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String>
         return Err(format!("the results of all nodes take {sum} bytes together, which no memory has"));
     }
     let plan = memory::plan(&intervals);
-    Ok(RunPlan::new(names, &intervals, &plan, nodes.len(), Vec::new()))
+    Ok(RunPlan::new(names, &intervals, &plan, nodes.len(), Vec::new(), None))
 }

@@ -19,6 +19,8 @@ pub(super) struct Addresses<'a> {
     pub(super) inputs: &'a [&'a DeviceTensor],
     pub(super) outputs: &'a [DeviceTensor],
     pub(super) arena: u64,
+    /// The numbers of a packed batch.
+    pub(super) packing: Option<&'a Buffer>,
 }
 
 impl Addresses<'_> {
@@ -29,6 +31,7 @@ impl Addresses<'_> {
             Base::Input(input) => self.inputs[input].memory.address(),
             Base::Output(output) => self.outputs[output].memory.address(),
             Base::Constants => self.prepared.constants.as_ref().map_or(0, |memory| memory.address()),
+            Base::Packing => self.packing.map_or(0, |memory| memory.address()),
         };
         start + place.offset as u64
     }

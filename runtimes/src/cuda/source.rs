@@ -47,6 +47,7 @@ files! {
     SCAN = "scan", [];
     SCORES = "scores", [ROWS, ATTENTION];
     SOFTMAX = "softmax", [ROWS];
+    TOPK = "topk", [ROWS];
 }
 
 /// A kernel: a function of a file with its macros.
@@ -139,6 +140,6 @@ pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
 
 /// Whether a model spends its time in a kernel.
 pub(crate) fn is_hot(source: &Source) -> bool {
-    [DECODE, FLASH, FLASH_FLOAT, NORM, QUANTIZE, REDUCE, SOFTMAX, SCORES, ROTARY].contains(&source.file)
+    [DECODE, FLASH, FLASH_FLOAT, NORM, QUANTIZE, REDUCE, SOFTMAX, SCORES, ROTARY, TOPK].contains(&source.file)
         || source.file == ELEMENTWISE && source.kernel != "elementwise_strided"
 }

@@ -1,9 +1,11 @@
 //! The check of kernels on a device: graphs of one operator, or of a few, against the reference interpreter.
 
 mod attention;
+mod best;
 mod elements;
 mod layers;
 mod norms;
+mod packed;
 mod quantized;
 
 use std::fmt;
@@ -26,24 +28,59 @@ pub(super) struct Case {
     statements: String,
     sizes: Vec<(&'static str, i64)>,
     seed: u64,
-    /// The elements of the input `m` by their indices, in place of random ones.
+    /// The elements of the input `m` or `attention_mask` by their indices, in place of random ones.
     mask: Option<fn(usize, usize) -> bool>,
+    /// Whether fused kernels compute it without the padding of `attention_mask`.
+    is_packed: bool,
 }
 
 impl Case {
     fn new(name: impl fmt::Display, statements: impl Into<String>, sizes: &[(&'static str, i64)], seed: u64) -> Self {
-        Self { name: name.to_string(), statements: statements.into(), sizes: sizes.to_vec(), seed, mask: None }
+        let (statements, sizes) = (statements.into(), sizes.to_vec());
+        Self { name: name.to_string(), statements, sizes, seed, mask: None, is_packed: false }
     }
 }
 
-/// All cases, a group after the other.
-pub(super) fn groups() -> Vec<(&'static str, Vec<Case>)> {
+/// What is run on a device and compared with the host.
+pub(super) enum Check {
+    /// A graph, with the interpreter.
+    Graph(Case),
+    /// The best scores of rows, with those of sorting.
+    Best(best::Rows),
+}
+
+impl Check {
+    /// What is checked.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Graph(case) => case.name.clone(),
+            Self::Best(rows) => rows.to_string(),
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The first difference, or what failed.
+    pub(super) fn run(&self, device: &Arc<dyn Device>, style: Style) -> Result<(), String> {
+        match self {
+            Self::Graph(case) => case.check(device, style),
+            Self::Best(rows) => rows.check(device),
+        }
+    }
+}
+
+/// All checks, a group after the other.
+pub(super) fn groups() -> Vec<(&'static str, Vec<Check>)> {
+    let graphs = |cases: Vec<Case>| cases.into_iter().map(Check::Graph).collect();
     vec![
-        ("elements", elements::cases()),
-        ("norms", norms::cases()),
-        ("layers", layers::cases()),
-        ("quantized", quantized::cases()),
-        ("attention", attention::cases()),
+        ("elements", graphs(elements::cases())),
+        ("norms", graphs(norms::cases())),
+        ("layers", graphs(layers::cases())),
+        ("quantized", graphs(quantized::cases())),
+        ("attention", graphs(attention::cases())),
+        ("packed", graphs(packed::cases())),
+        ("best", best::cases().into_iter().map(Check::Best).collect()),
     ]
 }
 
@@ -56,7 +93,7 @@ pub struct KernelCheck {
     pub failed: Vec<String>,
 }
 
-/// Runs the kernels of a runtime on small graphs, and compares what they give with the reference interpreter. All memory is
+/// Runs the kernels of a runtime on small graphs and rows, and compares what they give with the reference interpreter. All memory is
 /// filled with bytes that are no numbers first. `before` is told of each group of cases, with their number.
 ///
 /// # Errors
@@ -64,12 +101,12 @@ pub struct KernelCheck {
 pub fn check_kernels(runtime: Cuda, before: &mut dyn FnMut(&str, usize)) -> Result<KernelCheck, Unavailable> {
     let device = runtime.device()?;
     let mut found = KernelCheck::default();
-    for (group, cases) in groups() {
-        before(group, cases.len());
-        for case in cases {
-            match case.check(&device, runtime.style()) {
+    for (group, checks) in groups() {
+        before(group, checks.len());
+        for check in checks {
+            match check.run(&device, runtime.style()) {
                 Ok(()) => found.passed += 1,
-                Err(reason) => found.failed.push(format!("{}: {reason}", case.name)),
+                Err(reason) => found.failed.push(format!("{}: {reason}", check.name())),
             }
         }
     }
@@ -140,17 +177,51 @@ impl Case {
     pub(super) fn check(&self, device: &Arc<dyn Device>, style: Style) -> Result<(), String> {
         let graph = graph(&self.statements)?;
         let mut inputs = inputs(&graph, &self.sizes, self.seed)?;
-        if let (Some(mask), Some((_, tensor))) = (self.mask, inputs.iter_mut().find(|(name, _)| name == "m")) {
+        let masks = inputs.iter_mut().find(|(name, _)| name == "m" || name == MASK);
+        if let (Some(mask), Some((_, tensor))) = (self.mask, masks) {
             let (rows, columns) = (tensor.shape()[0], tensor.shape()[1]);
-            let elements: Vec<bool> = (0..rows * columns).map(|at| mask(at / columns, at % columns)).collect();
-            *tensor = Tensor::new(vec![rows, columns], elements).ok_or("the mask has other sizes")?;
+            let element = |at: usize| f64::from(u8::from(mask(at / columns, at % columns)));
+            let elements: Vec<f64> = (0..rows * columns).map(element).collect();
+            *tensor =
+                Tensor::from_f64(tensor.dtype(), vec![rows, columns], &elements).ok_or("the mask has no elements")?;
         }
         let mut session = session(&graph, device, style).map_err(|e| e.to_string())?;
+        if self.is_packed && style == Style::Fused {
+            let mask = inputs.iter().find(|(name, _)| name == MASK).filter(|(_, mask)| session.packs(mask));
+            mask.ok_or("the batch is not computed without its padding")?;
+        }
         compare(&graph, &mut session, &inputs)
     }
 }
 
-/// Runs a session and the interpreter, and compares all outputs.
+/// The input that says which positions have a token.
+const MASK: &str = "attention_mask";
+
+/// Where a batch has padding.
+struct Padding {
+    /// The elements of the mask.
+    tokens: Vec<f64>,
+    /// Whether outputs have zeros there.
+    zeros: bool,
+}
+
+impl Padding {
+    /// Whether an output has something for each position of the mask.
+    fn is_of(&self, graph: &Graph, output: &str) -> bool {
+        let mask = graph.inputs().iter().find(|input| graph.value(**input).name == MASK);
+        let output = graph.outputs().iter().find(|other| other.name == output);
+        let dims = mask.zip(output).map(|(mask, output)| [*mask, output.value].map(|value| &graph.ty(value).shape[..]));
+        dims.is_some_and(|[mask, output]| output.starts_with(mask))
+    }
+
+    /// Whether element `at` of `count` of such an output is of padding.
+    fn has(&self, at: usize, count: usize) -> bool {
+        self.tokens[at / (count / self.tokens.len())] == 0.0
+    }
+}
+
+/// Runs a session and the interpreter, and compares all outputs. Those for each token are compared where `attention_mask`
+/// has one; elsewhere they are 0 if the session computes the batch without its padding.
 ///
 /// # Errors
 /// As [`Case::check`].
@@ -158,6 +229,8 @@ pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(Stri
     let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let expected = evaluate(graph, &named).map_err(|e| e.to_string())?;
     let given = session.run(&named).map_err(|e| e.to_string())?;
+    let mask = inputs.iter().find(|(name, _)| name == MASK).map(|(_, mask)| mask);
+    let padding = mask.map(|mask| Padding { tokens: mask.to_f64(), zeros: session.packs(mask) });
     for ((name, given), (_, expected)) in given.iter().zip(&expected) {
         if (given.dtype(), given.shape()) != (expected.dtype(), expected.shape()) {
             return Err(format!("`{name}` is {}, and should be {}", given.ty(), expected.ty()));
@@ -168,8 +241,16 @@ pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(Stri
         let is_near = |given: f64, wanted: f64| {
             (given.is_nan() && wanted.is_nan()) || given == wanted || (given - wanted).abs() <= limit
         };
-        if let Some(at) = (0..wanted.len()).find(|&at| !is_near(given[at], wanted[at])) {
-            return Err(format!("element {at} of `{name}` is {}, and should be {}", given[at], wanted[at]));
+        let padding = padding.as_ref().filter(|padding| padding.is_of(graph, name));
+        for at in 0..wanted.len() {
+            let wanted = match padding.filter(|padding| padding.has(at, wanted.len())) {
+                Some(padding) if padding.zeros => 0.0,
+                Some(_) => continue,
+                None => wanted[at],
+            };
+            if !is_near(given[at], wanted) {
+                return Err(format!("element {at} of `{name}` is {}, and should be {wanted}", given[at]));
+            }
         }
     }
     Ok(())

@@ -1,10 +1,14 @@
 // Rows of a tensor by their indices: r[o][c][i] = x[o][indices[c]][i].
 //
 // x is [outer, axis, inner], indices [count], r [outer, count, inner], all contiguous. Negative indices count from the
-// end. Rows of indices out of range become 0xFF bytes (NaN of floats, -1 of integers).
+// end. Rows of indices out of range become bytes of FILL.
 //
-// Macros: E the elements, an unsigned type of their size; I the indices, int or long long.
+// Macros: E the elements, an unsigned type of their size; I the indices, int or long long; FILL a byte, 0xFF by default
+// (NaN of floats, -1 of integers).
 // Launch: 128 threads, any grid; outer * count * ceil(inner * sizeof(E) / 16) / 128 blocks give each thread one access.
+#ifndef FILL
+#define FILL 0xFF
+#endif
 
 // Copies rows by accesses of one size; all rows are aligned to that, and `inner` is how many of them a row has.
 template <typename Access>
@@ -17,7 +21,7 @@ DEVICE void copy_rows(Access* r, const Access* x, const I* indices, long long ou
         const long long index = static_cast<long long>(indices[row.remainder]);
         const long long from = index < 0 ? index + axis : index;
         Access item;
-        memset(&item, 0xFF, sizeof item);
+        memset(&item, FILL, sizeof item);
         if (from >= 0 && from < axis) item = x[(row.quotient * axis + from) * inner + in_row.remainder];
         r[i] = item;
     }

@@ -6,7 +6,7 @@ use planish_ir::{AttentionForm, AttentionSizes, DType, ValueId, choose_attention
 use super::build::Builder;
 use super::elementwise::{elements, grid_of, named};
 use super::view::row_major;
-use super::{Argument, Style, View};
+use super::{Argument, Place, Style, Target, View};
 use crate::cuda::device::Grid;
 use crate::cuda::source::{DECODE, FLASH, FLASH_FLOAT, SCORES, Source};
 
@@ -18,23 +18,30 @@ struct Tile {
 }
 
 impl Tile {
-    /// A tile whose kernel spills no registers (`make cuda-compile`). More queries for a block read keys less often, where there are
-    /// enough blocks for the device.
+    /// The tiles for heads of a size, whose kernels spill no registers (`make cuda-compile`): for many queries, and for few.
+    fn pair(is_float32: bool, head: usize) -> [Self; 2] {
+        let tiles = match (is_float32, head) {
+            (true, ..=128) => [(64, 32), (32, 32)],
+            (true, _) => [(32, 32); 2],
+            (false, ..=64) => [(128, 64), (64, 64)],
+            (false, ..=128) => [(128, 32), (64, 64)],
+            (false, _) => [(64, 32); 2],
+        };
+        tiles.map(|(rows, keys)| Self { rows, keys })
+    }
+
+    /// More queries for a block read keys less often, where there are enough blocks for the device.
     fn of(call: &Call<'_>, blocks: usize) -> Self {
         let sizes = call.sizes();
-        let head = sizes.size.max(sizes.value_size);
-        if call.q.dtype == DType::F32 {
-            return Self { rows: if head <= 128 && sizes.queries > 32 { 64 } else { 32 }, keys: 32 };
-        }
+        let is_float32 = call.q.dtype == DType::F32;
+        let [large, small] = Self::pair(is_float32, sizes.size.max(sizes.value_size));
         let is_masked_twice = call.op.causal.0 && call.mask.is_some();
         let is_plain = call.bias.is_none() && call.op.softcap.is_none() && !is_masked_twice;
-        let is_large = sizes.queries.div_ceil(128) * sizes.heads * sizes.batch >= blocks;
-        match head {
-            ..=64 if is_plain && is_large => Self { rows: 128, keys: 64 },
-            ..=128 if is_plain && is_large => Self { rows: 128, keys: 32 },
-            ..=128 => Self { rows: 64, keys: 64 },
-            _ => Self { rows: 64, keys: 32 },
-        }
+        let is_large = match is_float32 {
+            true => sizes.queries > 32,
+            false => is_plain && sizes.queries.div_ceil(128) * sizes.heads * sizes.batch >= blocks,
+        };
+        if is_large { large } else { small }
     }
 
     /// The bytes of dynamic shared memory: the formulas are in the files of the kernels.
@@ -54,6 +61,25 @@ impl Tile {
     }
 }
 
+/// Whether a device computes attention of packed batches: in tiles, which its shared memory has to hold.
+pub(crate) fn takes_packed(target: &Target, dtype: DType, size: usize, value_size: usize) -> bool {
+    let is_float32 = dtype == DType::F32;
+    let largest = size.max(value_size);
+    let [head, value_head] = [size, value_size].map(|size| size.next_multiple_of(16));
+    let holds = |tile: Tile| tile.shared(is_float32, head, value_head) <= target.shared_memory;
+    (1..=target.attention.largest_head).contains(&largest) && Tile::pair(is_float32, largest).into_iter().all(holds)
+}
+
+/// The sequences of a packed batch.
+#[derive(Clone, Copy)]
+struct Sequences {
+    /// Where each of them starts among the tokens, and the end: i32.
+    starts: Place,
+    count: usize,
+    /// The most tokens of one.
+    longest: usize,
+}
+
 /// An attention whose operands are views [batch, heads, length, size].
 struct Call<'a> {
     op: &'a Attention,
@@ -66,16 +92,20 @@ struct Call<'a> {
     out: View,
     /// The position of the first query among the keys.
     offset: usize,
+    /// Of a packed batch, which is one row of tokens.
+    sequences: Option<Sequences>,
 }
 
 impl Call<'_> {
     fn sizes(&self) -> AttentionSizes {
+        let all = (self.q.shape[0], self.q.shape[2], self.keys.shape[2]);
+        let (batch, queries, keys) = self.sequences.map_or(all, |all| (all.count, all.longest, all.longest));
         AttentionSizes {
-            batch: self.q.shape[0],
+            batch,
             heads: self.q.shape[1],
             kv_heads: self.keys.shape[1],
-            queries: self.q.shape[2],
-            keys: self.keys.shape[2],
+            queries,
+            keys,
             size: self.q.shape[3],
             value_size: self.values.shape[3],
         }
@@ -148,14 +178,22 @@ impl Builder<'_> {
             None if op.causal.0 => total.checked_sub(queries).ok_or("there are fewer keys than queries")?,
             None => 0,
         };
-        let mask = op.mask.map(|mask| self.view(mask)).transpose()?;
+        let sequences = self.packed.as_ref().and_then(|packed| {
+            let (count, longest) = (packed.sizes.sequences(), packed.sizes.sequence);
+            Some(Sequences { starts: packed.starts()?.place, count, longest })
+        });
+        // The mask of a packed batch leaves out padding, which is not there.
+        let mask = op.mask.filter(|_| sequences.is_none()).map(|mask| self.view(mask)).transpose()?;
         let mask =
             mask.map(|mask| if mask.strides[1] == 1 { Ok(mask) } else { self.without_gaps(mask) }).transpose()?;
-        let scores = [q.shape[0], op.heads, queries, total];
+        let scores = match sequences {
+            Some(all) => [all.count, op.heads, all.longest, all.longest],
+            None => [q.shape[0], op.heads, queries, total],
+        };
         let bias = op.bias.map(|bias| self.view(bias)).transpose()?.map(|bias| bias.expand(&scores));
         let out = self.result(*result)?;
         let out = self.split_heads(out, op.heads)?;
-        let call = Call { op, q, keys, values, mask, bias, out, offset };
+        let call = Call { op, q, keys, values, mask, bias, out, offset, sequences };
         let sizes = call.sizes();
         if sizes.keys == 0 {
             let place = call.out.place;
@@ -165,8 +203,12 @@ impl Builder<'_> {
         if self.target.style == Style::Unfused {
             return self.materialized(&call);
         }
-        let choice = choose_attention(&sizes, call.q.dtype, &self.target.attention);
         let name = self.graph.value(*result).name.clone();
+        if call.sequences.is_some() {
+            self.attentions.push(format!("`{name}`: flash: the tokens of the batch are packed"));
+            return self.flash(&call);
+        }
+        let choice = choose_attention(&sizes, call.q.dtype, &self.target.attention);
         self.attentions.push(format!("`{name}`: {choice}"));
         match choice.form {
             AttentionForm::Math => self.math(&call, sizes.queries),
@@ -197,7 +239,7 @@ impl Builder<'_> {
         let tile = Tile::of(call, self.target.attention.blocks);
         let [head, value_head] = [sizes.size, sizes.value_size].map(|size| size.next_multiple_of(16));
         let shared = tile.shared(is_float32, head, value_head);
-        if shared > self.target.shared_memory {
+        if shared > self.target.shared_memory && call.sequences.is_none() {
             return self.math(call, sizes.queries);
         }
         let source = Source::new(if is_float32 { FLASH_FLOAT } else { FLASH }, "flash");
@@ -207,11 +249,11 @@ impl Builder<'_> {
             .with("VALUE_HEAD", value_head)
             .with("ROWS", tile.rows)
             .with("KEYS", tile.keys)
-            .with("RAGGED", false);
+            .with("RAGGED", call.sequences.is_some());
         let blocks = [sizes.queries.div_ceil(tile.rows), sizes.heads, sizes.batch];
         let grid =
             Grid { shared: u32::try_from(shared).map_err(|_| super::too_large(shared))?, ..grid_of(blocks, 128)? };
-        let arguments = vec![
+        let mut arguments = vec![
             Argument::At(call.out.place),
             Argument::At(call.q.place),
             Argument::At(call.keys.place),
@@ -220,6 +262,7 @@ impl Builder<'_> {
             Call::place(&call.bias),
             call.parameters(1, sizes.queries)?,
         ];
+        arguments.extend(call.sequences.map(|sequences| Argument::At(sequences.starts)));
         self.launch(source, grid, arguments);
         Ok(())
     }

@@ -6,18 +6,27 @@ use planish_ir::handle::Handle;
 use planish_ir::ops::UnaryKind;
 use planish_ir::{Bindings, DType, Def, Dim, Graph, Op, Shape, ValueId};
 
+use super::packed::OnTokens;
 use super::view::row_major;
 use super::{Argument, Base, Caches, Continued, Launch, Output, Place, Program, Step, Target, View, planned};
 use crate::cuda::device::{Grid, Product};
+use crate::cuda::packing::{PackedSizes, Packing};
 use crate::cuda::source::Source;
 
-pub(super) fn build(graph: &Graph, bindings: &Bindings, target: Target, caches: &Caches) -> Result<Program, String> {
-    let mut builder = Builder::new(graph, bindings, target, caches)?;
+pub(super) fn build(
+    graph: &Graph,
+    bindings: &Bindings,
+    target: Target,
+    caches: &Caches,
+    packed: Option<(&Packing, PackedSizes)>,
+) -> Result<Program, String> {
+    let packed = packed.map(|(packing, sizes)| OnTokens::new(packing, sizes, bindings));
+    let mut builder = Builder::new(graph, bindings, target, caches, packed)?;
     for id in graph.needed_nodes() {
         let node = graph.node(id);
         let name = node.outputs.first().map_or("", |v| graph.value(*v).name.as_str());
         builder
-            .node(&node.op, &node.outputs)
+            .node_on_tokens(&node.op, &node.outputs)
             .map_err(|reason| format!("`{}` at `{name}`: {reason}", node.op.kind()))?;
         builder.names.resize(builder.buffers.len(), name.to_owned());
     }
@@ -54,13 +63,22 @@ pub(super) struct Builder<'a> {
     continued: HashMap<usize, Continued>,
     constants: Vec<u8>,
     pub(super) attentions: Vec<String>,
+    /// For a packed batch.
+    pub(super) packed: Option<OnTokens<'a>>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: &'a Graph, bindings: &Bindings, target: Target, caches: &'a Caches) -> Result<Self, String> {
+    fn new(
+        graph: &'a Graph,
+        bindings: &Bindings,
+        target: Target,
+        caches: &'a Caches,
+        packed: Option<OnTokens<'a>>,
+    ) -> Result<Self, String> {
         let mut direct = HashMap::new();
         for (at, output) in graph.outputs().iter().enumerate() {
-            if matches!(graph.value(output.value).def, Def::Node { .. }) {
+            let is_packed = packed.as_ref().is_some_and(|packed| packed.has(output.value));
+            if matches!(graph.value(output.value).def, Def::Node { .. }) && !is_packed {
                 direct.entry(output.value).or_insert(at);
             }
         }
@@ -80,6 +98,7 @@ impl<'a> Builder<'a> {
             continued: HashMap::new(),
             constants: Vec::new(),
             attentions: Vec::new(),
+            packed,
         };
         for (at, &input) in graph.inputs().iter().enumerate() {
             let shape = builder.shape_of(input)?;
@@ -97,7 +116,8 @@ impl<'a> Builder<'a> {
 
     /// The value of a dimension.
     pub(super) fn size(&self, dim: &Dim) -> Result<usize, String> {
-        let value = dim.evaluate(&self.bindings).ok_or_else(|| format!("`{dim}` has no value"))?;
+        let bindings = self.packed.as_ref().and_then(OnTokens::bindings).unwrap_or(&self.bindings);
+        let value = dim.evaluate(bindings).ok_or_else(|| format!("`{dim}` has no value"))?;
         usize::try_from(value).map_err(|_| format!("`{dim}` is {value}"))
     }
 
@@ -111,6 +131,9 @@ impl<'a> Builder<'a> {
 
     /// A value that is known.
     pub(super) fn view(&mut self, value: ValueId) -> Result<View, String> {
+        if let Some(view) = self.packed.as_ref().and_then(|packed| packed.operand(value)) {
+            return Ok(view.clone());
+        }
         if let Some(view) = &self.views[value.index()] {
             return Ok(view.clone());
         }
@@ -215,7 +238,7 @@ impl<'a> Builder<'a> {
         Place { base: Base::Constants, offset }
     }
 
-    fn node(&mut self, op: &Op, results: &[ValueId]) -> Result<(), String> {
+    pub(super) fn node(&mut self, op: &Op, results: &[ValueId]) -> Result<(), String> {
         let [result, ..] = results else { return Ok(()) };
         let result = *result;
         match op {
@@ -294,13 +317,17 @@ impl<'a> Builder<'a> {
         let mut outputs = Vec::new();
         for (at, output) in self.graph.outputs().iter().enumerate() {
             let view = self.view(output.value)?;
+            let (dtype, shape) = (view.dtype, self.shape_of(output.value)?);
+            bytes(dtype, &shape)?;
             let own = Place { base: Base::Output(at), offset: 0 };
-            if view.place != own {
-                let to = View::contiguous(own, view.dtype, view.shape.clone());
+            let to = View::contiguous(own, dtype, shape.clone());
+            if self.packed.as_ref().is_some_and(|packed| packed.has(output.value)) {
+                self.unpack(&to, view)?;
+            } else if view.place != own {
                 self.copy(&to, &view)?;
             }
             let cache = self.continued.get(&at).cloned();
-            outputs.push(Output { name: output.name.clone(), dtype: view.dtype, shape: view.shape, cache });
+            outputs.push(Output { name: output.name.clone(), dtype, shape, cache });
         }
         self.names.resize(self.buffers.len(), "outputs".to_owned());
         let sum = self.buffers.iter().fold(0usize, |sum, bytes| sum.saturating_add(*bytes));

@@ -11,6 +11,7 @@ mod fused;
 mod linear;
 mod movement;
 mod norms;
+mod packed;
 mod quantized;
 mod view;
 
@@ -18,8 +19,10 @@ use planish_ir::{AttentionKernels, Bindings, Graph, ValueId};
 
 use super::device::{Device, Grid, Product};
 use super::memory::{self, Interval, MemoryPlan};
+use super::packing::{PackedSizes, Packing};
 use super::source::Source;
 
+pub(crate) use attention::takes_packed;
 pub(crate) use build::MOST_BYTES;
 pub(crate) use view::View;
 
@@ -78,6 +81,8 @@ pub(crate) enum Base {
     Output(usize),
     /// The constants of the program.
     Constants,
+    /// The numbers of a packed batch.
+    Packing,
 }
 
 /// A place in memory.
@@ -198,7 +203,21 @@ impl Program {
     /// # Errors
     /// When there is no kernel for an operator, or a size is too large.
     pub(crate) fn new(graph: &Graph, bindings: &Bindings, target: Target, caches: &Caches) -> Result<Self, String> {
-        build::build(graph, bindings, target, caches)
+        build::build(graph, bindings, target, caches, None)
+    }
+
+    /// The same for a packed batch: outputs for each token have zeros for padding.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn packed(
+        graph: &Graph,
+        bindings: &Bindings,
+        target: Target,
+        packing: &Packing,
+        sizes: PackedSizes,
+    ) -> Result<Self, String> {
+        build::build(graph, bindings, target, &Caches::default(), Some((packing, sizes)))
     }
 }
 

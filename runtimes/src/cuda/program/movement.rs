@@ -12,6 +12,14 @@ use crate::cuda::source::{GATHER, REDUCE, SCAN, Source};
 /// The most blocks of a launch along x.
 const BLOCKS: usize = i32::MAX as usize;
 
+/// What rows become whose index is out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outside {
+    /// Bytes that are no numbers.
+    NotNumbers,
+    Zeros,
+}
+
 impl Builder<'_> {
     pub(super) fn reshape(&mut self, result: ValueId, x: ValueId, shape: &Shape) -> Result<(), String> {
         let shape = self.shape(shape)?;
@@ -50,6 +58,18 @@ impl Builder<'_> {
         axis: usize,
     ) -> Result<(), String> {
         let (x, indices) = (self.whole(x)?, self.whole(indices)?);
+        self.gather_rows(result, &x, &indices, axis, Outside::NotNumbers)
+    }
+
+    /// The same of views without gaps.
+    pub(super) fn gather_rows(
+        &mut self,
+        result: &View,
+        x: &View,
+        indices: &View,
+        axis: usize,
+        outside: Outside,
+    ) -> Result<(), String> {
         let element = match x.dtype.size() {
             1 => "unsigned char",
             2 => "unsigned short",
@@ -63,6 +83,10 @@ impl Builder<'_> {
             return Ok(());
         }
         let source = Source::new(GATHER, "gather").with("E", element).with("I", named(indices.dtype)?);
+        let source = match outside {
+            Outside::NotNumbers => source,
+            Outside::Zeros => source.with("FILL", 0usize),
+        };
         let arguments = vec![
             Argument::At(result.place),
             Argument::At(x.place),
@@ -72,7 +96,9 @@ impl Builder<'_> {
             Argument::long(inner),
             Argument::long(count),
         ];
-        self.launch(source, grid_of([(outer * count).min(BLOCKS), 1, 1], 128)?, arguments);
+        // A block for each row, but no threads without an element.
+        let blocks = (outer * count).min((outer * count * inner).div_ceil(128)).min(BLOCKS);
+        self.launch(source, grid_of([blocks, 1, 1], 128)?, arguments);
         Ok(())
     }
 

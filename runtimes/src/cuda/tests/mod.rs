@@ -1,7 +1,8 @@
-//! The kernels on the emulated device, caches, and the plan of the arena.
+//! The kernels on the emulated device, caches, batches without padding, and the plan of the arena.
 
 mod cache;
 mod memory;
+mod packing;
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ fn check(name: &str) {
     let (_, cases) = groups().into_iter().find(|(group, _)| *group == name).unwrap();
     let checked = |style| {
         let failed =
-            cases.iter().filter_map(|case| Some(format!("{}: {}", case.name, case.check(&device, style).err()?)));
+            cases.iter().filter_map(|case| Some(format!("{}: {}", case.name(), case.run(&device, style).err()?)));
         failed.collect::<Vec<_>>()
     };
     for style in [Style::Fused, Style::Unfused] {
@@ -48,4 +49,14 @@ fn quantized() {
 #[test]
 fn attention() {
     check("attention");
+}
+
+#[test]
+fn packed() {
+    check("packed");
+}
+
+#[test]
+fn best() {
+    check("best");
 }

@@ -1,16 +1,19 @@
 //! A graph that is loaded on a device.
 
+mod bound;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use planish_eval::{Tensor, bind_types};
-use planish_ir::{Graph, Op, TensorType};
+use planish_ir::{Graph, TensorType};
 
-use super::device::{Buffer, Device, Recording};
-use super::program::{Caches, Program, Room, Target};
+use self::bound::Bound;
+use super::device::{Buffer, Device};
+use super::packing::{PackedBatch, PackedSizes, Packing};
+use super::program::{Caches, Program, Room, Style, Target};
 use super::run::{Addresses, Prepared};
 use super::tensor::{Cache, DeviceTensor};
 use super::weights::Weights;
@@ -29,6 +32,8 @@ pub(super) struct GraphSession {
     model: String,
     graph: Graph,
     target: Target,
+    /// How batches of rows of different lengths are computed on their tokens alone.
+    packing: Option<Packing>,
     device: Arc<dyn Device>,
     weights: Weights,
     inputs: Vec<Port>,
@@ -44,15 +49,17 @@ pub(super) struct GraphSession {
 }
 
 /// What a program is made for.
-type Shapes = (Vec<Vec<usize>>, Caches);
+#[derive(PartialEq)]
+struct Shapes {
+    inputs: Vec<Vec<usize>>,
+    caches: Caches,
+    packed: Option<PackedSizes>,
+}
 
-/// What `run_bound` runs.
-struct Bound {
-    prepared: Rc<Prepared>,
-    inputs: Vec<DeviceTensor>,
-    outputs: Vec<DeviceTensor>,
-    arena: Buffer,
-    recording: Option<Box<dyn Recording>>,
+/// A packed batch whose numbers are in the memory of the device.
+struct OnDevice {
+    batch: PackedBatch,
+    numbers: Buffer,
 }
 
 impl GraphSession {
@@ -73,11 +80,14 @@ impl GraphSession {
         let port = |name: &str, ty: &TensorType| Port { name: name.to_owned(), ty: ty.clone() };
         let inputs = graph.inputs().iter().map(|&id| port(&graph.value(id).name, graph.ty(id))).collect();
         let outputs = graph.outputs().iter().map(|output| port(&output.name, graph.ty(output.value))).collect();
+        // What other runtimes are compared with computes padding as they do.
+        let packing = if target.style == Style::Fused { Packing::of(&graph, &target).ok() } else { None };
         Ok(Self {
             runtime,
             model,
             graph,
             target,
+            packing,
             device,
             weights,
             inputs,
@@ -94,8 +104,28 @@ impl GraphSession {
         RuntimeError::Failed { runtime: self.runtime, action, model: self.model.clone(), reason: reason.to_string() }
     }
 
+    /// Whether a batch with this mask is computed without its padding.
+    pub(super) fn packs(&self, mask: &Tensor) -> bool {
+        self.packing.is_some() && PackedBatch::of(mask).is_some()
+    }
+
+    /// The batch without its padding, where inputs have some that can be left out: `tensor` gives the inputs that are in the
+    /// memory of the host.
+    fn packed<'a>(&self, tensor: impl Fn(usize) -> Option<&'a Tensor>) -> Result<Option<OnDevice>, String> {
+        let mask = self.packing.as_ref().and_then(|packing| tensor(packing.mask()));
+        let Some(batch) = mask.and_then(PackedBatch::of) else { return Ok(None) };
+        let numbers = self.device.allocate(batch.numbers.len())?;
+        self.device.upload(numbers.address(), &batch.numbers)?;
+        Ok(Some(OnDevice { batch, numbers }))
+    }
+
     /// The program for inputs, whose caches get room for more keys with a `reserve`.
-    fn prepared(&mut self, inputs: &[&DeviceTensor], reserve: bool) -> Result<Rc<Prepared>, String> {
+    fn prepared(
+        &mut self,
+        inputs: &[&DeviceTensor],
+        reserve: bool,
+        packed: Option<PackedSizes>,
+    ) -> Result<Rc<Prepared>, String> {
         let room = |(at, tensor): (usize, &&DeviceTensor)| {
             let cache = tensor.cache.as_ref()?;
             // Of a value that is given twice, one is continued.
@@ -111,7 +141,9 @@ impl GraphSession {
         let longest = inputs.iter().map(tokens).max().unwrap_or(0);
         let reserve = if reserve { RESERVE.max(longest / 2) } else { 0 };
         let caches = Caches { room: inputs.iter().enumerate().map(room).collect(), reserve };
-        let shapes = (inputs.iter().map(|tensor| tensor.shape.clone()).collect(), caches);
+        // A graph whose batches are packed has no cache.
+        let caches = if packed.is_some() { Caches::default() } else { caches };
+        let shapes = Shapes { inputs: inputs.iter().map(|tensor| tensor.shape.clone()).collect(), caches, packed };
         if let Some((_, prepared)) = self.programs.iter().find(|(other, _)| *other == shapes) {
             return Ok(prepared.clone());
         }
@@ -121,7 +153,10 @@ impl GraphSession {
         };
         let given = self.inputs.iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), &port.ty, of(tensor)));
         let bindings = bind_types(&self.graph, &given.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
-        let program = Program::new(&self.graph, &bindings, self.target, &shapes.1)?;
+        let program = match (&self.packing, packed) {
+            (Some(packing), Some(sizes)) => Program::packed(&self.graph, &bindings, self.target, packing, sizes)?,
+            _ => Program::new(&self.graph, &bindings, self.target, &shapes.caches)?,
+        };
         let kernels = self.device.prepare(&program.kernels)?;
         let constants = match program.constants.as_slice() {
             [] => None,
@@ -175,8 +210,13 @@ impl GraphSession {
     }
 
     /// Runs the graph.
-    fn outputs_of(&mut self, inputs: &[&DeviceTensor], reserve: bool) -> Result<Vec<(String, DeviceTensor)>, String> {
-        let prepared = self.prepared(inputs, reserve)?;
+    fn outputs_of(
+        &mut self,
+        inputs: &[&DeviceTensor],
+        reserve: bool,
+        packed: Option<&OnDevice>,
+    ) -> Result<Vec<(String, DeviceTensor)>, String> {
+        let prepared = self.prepared(inputs, reserve, packed.map(|packed| packed.batch.sizes))?;
         let arena = self.arena(prepared.program.memory.peak)?;
         let outputs = self.outputs_for(&prepared, inputs)?;
         if self.fill {
@@ -191,6 +231,7 @@ impl GraphSession {
             inputs,
             outputs: &outputs,
             arena: arena.address(),
+            packing: packed.map(|packed| &packed.numbers),
         };
         addresses.run(self.device.as_ref())?;
         Ok(prepared.program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect())
@@ -200,101 +241,17 @@ impl GraphSession {
         let copies = inputs.iter().map(|tensor| DeviceTensor::upload(&self.device, tensor)).collect::<Result<_, _>>();
         copies.map_err(|reason| self.failed("bind inputs of", reason))
     }
+}
 
-    /// Copies of inputs that are run more than once. Caches have room for the keys of the run behind their own, where each
-    /// run writes them again.
-    fn bound_copies(&self, inputs: &[&Tensor]) -> Result<Vec<DeviceTensor>, String> {
-        let mut pasts = vec![false; inputs.len()];
-        for (_, node) in self.graph.nodes() {
-            let operands = match &node.op {
-                Op::Attention(p) => [p.past_key, p.past_value],
-                Op::RotaryAppend(p) => [p.past_key, p.past_value],
-                _ => continue,
-            };
-            for value in operands.into_iter().flatten() {
-                if let Some(at) = self.graph.inputs().iter().position(|input| *input == value) {
-                    pasts[at] = true;
-                }
-            }
-        }
-        // No input has more tokens than this.
-        let tokens = |tensor: &&&Tensor| tensor.shape().get(1).copied().unwrap_or(0);
-        let new = inputs.iter().zip(&pasts).filter(|(_, past)| !**past).map(|(tensor, _)| tensor);
-        let most = new.map(|tensor| tokens(&tensor)).max().unwrap_or(0);
-        let copy = |(tensor, past): (&&Tensor, &bool)| match past {
-            true => {
-                DeviceTensor::upload_cache(&self.device, tensor, tensor.shape().get(2).map_or(0, |keys| keys + most))
-            }
-            false => DeviceTensor::upload(&self.device, tensor),
-        };
-        inputs.iter().zip(&pasts).map(copy).collect()
+#[cfg(test)]
+impl GraphSession {
+    /// The sizes of the batches that the programs are for, the latest one first.
+    pub(super) fn packed_sizes(&self) -> Vec<Option<PackedSizes>> {
+        self.programs.iter().map(|(shapes, _)| shapes.packed).collect()
     }
 
-    /// Gives the bound run to the device.
-    fn launch(&self, bound: &Bound) -> Result<(), String> {
-        if let Some(recording) = &bound.recording {
-            return recording.replay();
-        }
-        let inputs: Vec<&DeviceTensor> = bound.inputs.iter().collect();
-        Addresses {
-            prepared: &bound.prepared,
-            weights: &self.weights,
-            inputs: &inputs,
-            outputs: &bound.outputs,
-            arena: bound.arena.address(),
-        }
-        .run(self.device.as_ref())
-    }
-
-    fn bound(&mut self, inputs: Vec<DeviceTensor>) -> Result<Bound, String> {
-        let views: Vec<&DeviceTensor> = inputs.iter().collect();
-        let prepared = self.prepared(&views, false)?;
-        let arena = self.arena(prepared.program.memory.peak)?;
-        let outputs = self.outputs_for(&prepared, &views)?;
-        let mut bound = Bound { prepared, inputs, outputs, arena, recording: None };
-        // A run before the recording chooses the algorithms of products.
-        self.launch(&bound)?;
-        self.device.wait()?;
-        if self.record {
-            let recording = self.device.record(&mut || self.launch(&bound))?;
-            bound.recording = recording;
-        }
-        Ok(bound)
-    }
-
-    /// Runs once on what is bound, and takes the times.
-    fn measure(&self, bound: &Bound, transfers: bool) -> Result<Option<DeviceTimes>, String> {
-        let Some(begin) = self.device.event()? else {
-            self.launch(bound)?;
-            self.device.wait()?;
-            return Ok(None);
-        };
-        let event = || self.device.event()?.ok_or_else(|| "the device has no clock".to_owned());
-        let copied = |from: &[DeviceTensor]| from.iter().map(DeviceTensor::to_bytes).collect::<Result<Vec<_>, _>>();
-        let host = if transfers { copied(&bound.inputs)? } else { Vec::new() };
-        let begin = if transfers { event()? } else { begin };
-        for (tensor, bytes) in bound.inputs.iter().zip(&host) {
-            tensor.fill(bytes)?;
-        }
-        let taken = event()?;
-        let start = Instant::now();
-        self.launch(bound)?;
-        let enqueue = start.elapsed();
-        let computed = event()?;
-        if transfers {
-            copied(&bound.outputs)?;
-        }
-        let end = event()?;
-        let between = |a: &dyn super::device::Event, b: &dyn super::device::Event| b.since(a);
-        let compute = between(taken.as_ref(), computed.as_ref())?;
-        let transfer = |time: Result<Duration, String>| if transfers { time.map(Some) } else { Ok(None) };
-        Ok(Some(DeviceTimes {
-            enqueue,
-            compute,
-            to_device: transfer(between(begin.as_ref(), taken.as_ref()))?,
-            to_host: transfer(between(computed.as_ref(), end.as_ref()))?,
-            graph: bound.recording.is_some(),
-        }))
+    pub(super) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
     }
 }
 
@@ -310,7 +267,8 @@ impl Session for GraphSession {
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copies = self.copies(&ordered)?;
-        let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>(), false);
+        let packed = self.packed(|at| ordered.get(at).copied()).map_err(|reason| self.failed("run", reason))?;
+        let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>(), false, packed.as_ref());
         let outputs = outputs.and_then(|outputs| self.device.wait().map(|()| outputs));
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
@@ -322,6 +280,12 @@ impl Session for GraphSession {
 
     fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        // A mask that another run gave is on the device, and nothing is read from there.
+        let tensor = |at: usize| match &ordered.get(at)?.0 {
+            Kept::Tensor(tensor) => Some(tensor),
+            _ => None,
+        };
+        let packed = self.packed(tensor).map_err(|reason| self.failed("run", reason))?;
         let mut values = Vec::with_capacity(ordered.len());
         for value in ordered {
             values.push(match &value.0 {
@@ -330,7 +294,7 @@ impl Session for GraphSession {
                 _ => return Err(self.failed("bind inputs of", "a value of another runtime was given")),
             });
         }
-        let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>(), true);
+        let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>(), true, packed.as_ref());
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Cuda(value)))).collect())
     }
@@ -339,7 +303,8 @@ impl Session for GraphSession {
         self.bound = None;
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
         let copies = self.bound_copies(&ordered).map_err(|reason| self.failed("bind inputs of", reason))?;
-        let bound = self.bound(copies).map_err(|reason| self.failed("run", reason))?;
+        let packed = self.packed(|at| ordered.get(at).copied()).map_err(|reason| self.failed("run", reason))?;
+        let bound = self.bound(copies, packed).map_err(|reason| self.failed("run", reason))?;
         self.bound = Some(bound);
         Ok(())
     }
