@@ -27,6 +27,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 pub use apart::{WORKER, serve};
+pub(crate) use clock::wait_until_idle;
 pub use contest::Contest;
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};

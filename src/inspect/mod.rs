@@ -14,7 +14,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use planish_ir::Graph;
-use planish_models::LoadOptions;
+use planish_models::{LoadOptions, Loaded};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{ONNX, Options, Pipeline};
 use planish_runtimes::Format;
@@ -32,6 +32,8 @@ pub use engine::{EngineInspection, engines};
 pub use memory::{Memory, MemoryError, PartMemory};
 pub use picture::Picture;
 pub use sizes::Asked;
+pub(crate) use sizes::ports;
+pub(crate) use svg::escaped;
 pub use svg::svg;
 
 /// How many of the largest weights are named.
@@ -64,14 +66,19 @@ impl Opened {
         }
         let source = SourceModel::open_with(path, options)?;
         let loaded = source.load(LoadOptions { task: None, strict: false })?;
-        Ok(Self {
+        Ok(Self::of(loaded, source.opset()))
+    }
+
+    /// The graphs of a model that was loaded, of an ONNX file with its opset.
+    pub(crate) fn of(loaded: Loaded, opset: Option<u32>) -> Self {
+        Self {
             architecture: loaded.architecture.to_owned(),
             task: loaded.task.map(|task| task.to_string()),
-            opset: source.opset(),
+            opset,
             longest: loaded.max_positions,
             graphs: loaded.parts.into_iter().map(|part| (part.name.to_owned(), part.graph)).collect(),
             is_native: false,
-        })
+        }
     }
 
     fn artifact(folder: &Path, options: &ImportOptions) -> Result<Self> {

@@ -19,7 +19,7 @@ pub struct Asked {
 
 impl Opened {
     /// Which sizes some part leaves open.
-    pub(super) fn open_sizes(&self) -> Open {
+    pub(crate) fn open_sizes(&self) -> Open {
         let parts = self.graphs.iter().map(|(_, graph)| open_sizes(&ports(graph)));
         parts.fold(Open::default(), |all, one| Open {
             rows: all.rows || one.rows,
@@ -63,7 +63,7 @@ impl Opened {
 }
 
 /// The inputs of a graph.
-pub(super) fn ports(graph: &Graph) -> Vec<Port> {
+pub(crate) fn ports(graph: &Graph) -> Vec<Port> {
     let port = |id: &ValueId| Port { name: graph.value(*id).name.clone(), ty: graph.ty(*id).clone() };
     graph.inputs().iter().map(port).collect()
 }
