@@ -93,10 +93,13 @@ pub(crate) fn numbered(module: &str) -> Option<&str> {
     None
 }
 
+/// What ONNX Runtime's optimizers put in front of the name of a node or of a result.
+const OPTIMIZERS: &[&str] = &["InsertedPrecisionFreeCast_", "fused "];
+
 /// The module that the name of a node or of its result tells; of a node at the top of the model, the empty one. What an
 /// optimizer put behind the name of a node is left out.
 pub(crate) fn of_name(name: &str) -> Option<String> {
-    let name = name.strip_prefix("InsertedPrecisionFreeCast_").unwrap_or(name);
+    let name = OPTIMIZERS.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && !part.ends_with("Fusion")).collect();
     match parts.as_slice() {
         // A name with colons is one that an exporter made up, e.g. `onnx::Add_209`.
@@ -154,6 +157,7 @@ mod tests {
         let fused = "encoder.layer.0.attention/matmul/MatmulTransposeFusion//MatMulScaleFusion/";
         assert_eq!(of(fused), some("encoder.layer.0.attention"));
         assert_eq!(of("InsertedPrecisionFreeCast_/encoder/layer.0/query/Add_output_0"), some("encoder.layer.0.query"));
+        assert_eq!(of("fused pooler.dense"), some("pooler.dense"));
         assert_eq!(of("/Where_1"), some(""));
         assert_eq!([of("val_29"), of("onnx::Add_209"), of("")], [None, None, None]);
     }

@@ -15,7 +15,8 @@ use crate::profile::{PartProfile, Profile, ProfileOptions, TimeShare, flame, pro
 
 /// Show where the time of a run goes, by layer and by operator
 ///
-/// The runtime records the time of each node in several runs; the tables have the medians. Layers are the modules of
+/// The runtime records the time of each node in several runs; the tables have the means over the middle half of the runs
+/// by their times, so they add up. Layers are the modules of
 /// the checkpoint, such as encoder.layer.0; for graphs of other exporters, planish takes them from the names of nodes and
 /// weights. `total` of a layer is the time of all its nodes, `self` the time of those that are in no module below it. `total` of
 /// an operator is its time with the nodes inside it, such as those of an `If`.
@@ -104,7 +105,7 @@ fn part(part: &PartProfile) -> String {
     let PartProfile { name, latency_ms, recorded_ms, nodes_ms, runs, .. } = part;
     let accounted = part.accounted();
     let mut text = format!(
-        "\n{name}: {latency_ms:.3} ms without recording, {recorded_ms:.3} ms with it (medians of {runs} runs); its {} nodes \
+        "\n{name}: {latency_ms:.3} ms without recording, {recorded_ms:.3} ms with it (the middle half of {runs} runs); its {} nodes \
          take {nodes_ms:.3} ms, {:.1}% of the latency\n",
         part.nodes.len(),
         accounted * 100.0
@@ -117,7 +118,8 @@ fn part(part: &PartProfile) -> String {
         );
     } else if accounted > 1.0 + CLOSE {
         text += &format!(
-            "recorded nodes take {:.3} ms more than runs without recording: recording slows them down, or the machine was busy\n",
+            "recorded nodes take {:.3} ms more than runs without recording: recording adds some microseconds to each node, \
+             which matters for small models\n",
             -rest
         );
     }

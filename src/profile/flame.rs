@@ -11,7 +11,7 @@ const ROW: f64 = 18.0;
 const MARGIN: f64 = 10.0;
 
 /// Pixels that a character takes at the size of the text.
-const CHARACTER: f64 = 6.3;
+const CHARACTER: f64 = 7.0;
 
 /// What is narrower than this, in pixels, is not drawn.
 const NARROWEST: f64 = 0.2;
@@ -25,7 +25,8 @@ pub fn flame(profile: &Profile) -> String {
         let top = drawing.bottom;
         drawing.all = part.modules.total_ms;
         let scale = (WIDTH - 2.0 * MARGIN) / part.modules.total_ms.max(f64::MIN_POSITIVE);
-        drawing.module(&part.modules, &part.name, &part.name, (MARGIN, top), scale);
+        let label = format!("{}: {:.3} ms", part.name, part.modules.total_ms);
+        drawing.module(&part.modules, &label, &part.name, (MARGIN, top), scale);
         drawing.bottom += MARGIN;
     }
     let height = drawing.bottom;
@@ -51,8 +52,11 @@ impl Drawing {
         }
         let (mut x, y) = (x, y + ROW);
         for child in &module.modules {
-            let path = format!("{path} {}", child.name);
-            self.module(child, &child.name, &path, (x, y), scale);
+            let path = if module.name.is_empty() { child.name.clone() } else { format!("{path}.{}", child.name) };
+            // A number tells nothing without the name in front of it.
+            let is_number = child.name.bytes().all(|b| b.is_ascii_digit());
+            let label = if is_number { format!("{}.{}", module.name, child.name) } else { child.name.clone() };
+            self.module(child, &label, &path, (x, y), scale);
             x += child.total_ms * scale;
         }
         for (operator, time) in &module.operators {
@@ -70,7 +74,7 @@ impl Drawing {
         self.bottom = self.bottom.max(y + ROW);
         let share = time / self.all.max(f64::MIN_POSITIVE) * 100.0;
         let title = escaped(&format!("{path}: {time:.3} ms, {share:.1}%"));
-        // Writing into a string does not fail.
+        // Writing into a string does not fail; so below.
         let _ = write!(
             self.text,
             "<g><title>{title}</title><rect x=\"{x:.2}\" y=\"{y:.1}\" width=\"{width:.2}\" height=\"{:.1}\" fill=\"{fill}\" \

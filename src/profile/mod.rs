@@ -75,16 +75,17 @@ pub struct Profile {
     pub parts: Vec<PartProfile>,
 }
 
-/// Where the time of runs of a part goes. Times are in milliseconds; of a node they are medians of all runs.
+/// Where the time of runs of a part goes. Times are in milliseconds, and means over the middle half of the runs by their
+/// times.
 #[derive(Debug, Serialize)]
 pub struct PartProfile {
     /// The name of the part.
     pub name: String,
     /// The number of recorded runs.
     pub runs: usize,
-    /// The median time of runs that were not recorded, each next to a recorded one.
+    /// The time of runs that were not recorded, each next to a recorded one.
     pub latency_ms: f64,
-    /// The median time of recorded runs.
+    /// The time of recorded runs.
     pub recorded_ms: f64,
     /// The sum of the times of all nodes.
     pub nodes_ms: f64,
@@ -186,10 +187,12 @@ fn part(subject: &Subject, name: &str, options: &ProfileOptions, sizes: Sizes, p
     drop(plain);
     let mut runs = recorded.finish()?;
     runs.drain(..WARM_UP.min(runs.len()));
+    let count = runs.len();
+    let runs = middle(runs, |run| run.total);
     let graph = subject.graph(name)?;
     let modules = Modules::of(graph);
-    let times = NodeTimes::of(&runs, &Located::new(graph, &modules));
-    let run = median_run(&runs).context("the runtime recorded no run; try fewer --runs")?;
+    let times = NodeTimes::of(&runs, &Located::new(graph, &modules, &subject.node_results));
+    let run = runs.get(runs.len() / 2).context("the runtime recorded no run; try fewer --runs")?;
     let flops = flops(graph, &modules, &subject.bindings(name, sizes, past)?);
     let nodes = times.nodes();
     let providers = nodes.iter().fold(BTreeMap::new(), |mut counts, node| {
@@ -198,10 +201,10 @@ fn part(subject: &Subject, name: &str, options: &ProfileOptions, sizes: Sizes, p
     });
     Ok(PartProfile {
         name: name.to_owned(),
-        runs: runs.len(),
-        latency_ms: milliseconds(median(latency)),
-        recorded_ms: milliseconds(median(runs.iter().map(|run| run.total).collect())),
-        nodes_ms: nodes.iter().map(|node| node.self_ms).sum(),
+        runs: count,
+        latency_ms: mean(&middle(latency, |time| *time)),
+        recorded_ms: mean(&runs.iter().map(|run| run.total).collect::<Vec<_>>()),
+        nodes_ms: times::sum(nodes.iter().map(|node| node.self_ms)),
         providers,
         layers: times.layers(&flops),
         operators: times.operators(),
@@ -216,18 +219,25 @@ const WARM_UP: usize = 3;
 
 /// Runs two sessions in turns, so that a change in the speed of the machine affects both; returns the times of the first.
 fn run(plain: &mut dyn Session, recorded: &mut dyn ProfiledSession, runs: usize) -> Result<Vec<Duration>> {
-    let mut times = Vec::with_capacity(runs);
-    for round in 0..WARM_UP.saturating_add(runs) {
+    let mut times = Vec::new();
+    let mut timed = || {
         wait_until_idle();
         let start = Instant::now();
-        plain.run_bound()?;
-        if round >= WARM_UP {
-            times.push(start.elapsed());
+        plain.run_bound().map(|()| times.push(start.elapsed()))
+    };
+    for round in 0..WARM_UP.saturating_add(runs) {
+        // Each comes first in every other round: what runs behind the other one may find caches or clocks different.
+        let first = round % 2 == 0;
+        if first {
+            timed()?;
         }
         wait_until_idle();
         recorded.run_bound()?;
+        if !first {
+            timed()?;
+        }
     }
-    Ok(times)
+    Ok(times.split_off(WARM_UP))
 }
 
 /// The floating-point operations of each layer.
@@ -240,22 +250,18 @@ fn flops(graph: &Graph, modules: &Modules, bindings: &planish_ir::Bindings) -> B
     flops
 }
 
-/// The median; of an even number of times the mean of both in the middle.
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    let middle = times.len() / 2;
-    match (times.get(middle), middle.checked_sub(1).and_then(|before| times.get(before))) {
-        (Some(above), Some(below)) if times.len() % 2 == 0 => (*above + *below) / 2,
-        (Some(middle), _) => *middle,
-        (None, _) => Duration::ZERO,
-    }
+/// The middle half of runs by their times: the mean over these is as robust as a median, and the means of the nodes add up
+/// to the mean of their runs.
+fn middle<T>(mut runs: Vec<T>, time: impl Fn(&T) -> Duration) -> Vec<T> {
+    runs.sort_by_key(|run| time(run));
+    let cut = runs.len() / 4;
+    runs.truncate(runs.len() - cut);
+    runs.split_off(cut)
 }
 
-/// The run of the median time.
-fn median_run(runs: &[RunProfile]) -> Option<&RunProfile> {
-    let mut sorted: Vec<&RunProfile> = runs.iter().collect();
-    sorted.sort_by_key(|run| run.total);
-    sorted.get(sorted.len() / 2).copied()
+/// The mean in milliseconds.
+fn mean(times: &[Duration]) -> f64 {
+    milliseconds(times.iter().sum()) / times.len().max(1) as f64
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -267,8 +273,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_are_in_the_middle() {
-        let of = |times: &[u64]| median(times.iter().map(|t| Duration::from_micros(*t)).collect()).as_micros();
-        assert_eq!([of(&[]), of(&[5]), of(&[9, 1]), of(&[9, 1, 4])], [0, 5, 5, 4]);
+    fn the_middle_half_leaves_out_what_is_slow_and_what_is_fast() {
+        let of = |times: &[u64]| middle(times.to_vec(), |t| Duration::from_millis(*t));
+        assert_eq!(of(&[9, 1, 4, 5]), [4, 5]);
+        assert_eq!(of(&[9, 1, 4, 5, 6, 7, 8, 2]), [4, 5, 6, 7]);
+        assert_eq!([of(&[]), of(&[3]), of(&[3, 1])], [vec![], vec![3], vec![1, 3]]);
+        assert_eq!(mean(&[Duration::from_millis(4), Duration::from_millis(5)]), 4.5);
+        assert_eq!(mean(&[]), 0.0);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use planish_eval::Tensor;
 use planish_ir::{Bindings, Graph};
 use planish_models::LoadOptions;
@@ -12,7 +12,7 @@ use planish_runtimes::{Model, Port, ProfiledSession, Profiler, Runtime, Session,
 
 use super::ProfileOptions;
 use crate::artifact::{Artifact, MANIFEST};
-use crate::inputs::{Sizes, Values, inputs_behind, port_bindings, specs};
+use crate::inputs::{InputError, Sizes, Values, inputs_behind, port_bindings, specs};
 use crate::inspect::{Asked, Opened, ports};
 use crate::source::SourceModel;
 use crate::verify::{input_specs, runtime};
@@ -35,6 +35,8 @@ pub(super) struct Subject {
     source: Source,
     pub(super) runtime: Box<dyn Runtime>,
     pub(super) opened: Opened,
+    /// The first results of the nodes of an ONNX file, by the names of the nodes. Those of an artifact have one name.
+    pub(super) node_results: BTreeMap<String, String>,
 }
 
 enum Source {
@@ -53,7 +55,7 @@ impl Subject {
             let runtime = runtime(&artifact, &options.settings, note);
             profiler(runtime.as_ref())?;
             let opened = Opened::open(path, &Default::default())?;
-            Self { source: Source::Artifact(artifact), runtime, opened }
+            Self { source: Source::Artifact(artifact), runtime, opened, node_results: BTreeMap::new() }
         } else {
             Self::onnx(path, options)?
         };
@@ -81,8 +83,8 @@ impl Subject {
         let loaded = source.load(LoadOptions { task: None, strict: false })?;
         let ranges = loaded.parts.iter().flat_map(|part| &part.id_ranges);
         let ids = ranges.map(|range| (range.input.clone(), Values::Ids { range: 0..range.end, pad: None })).collect();
-        let opened = Opened::of(loaded, source.opset());
-        Ok(Self { source: Source::Onnx(path.to_owned(), ids), runtime, opened })
+        let (opened, node_results) = (Opened::of(loaded, source.opset()), source.node_results());
+        Ok(Self { source: Source::Onnx(path.to_owned(), ids), runtime, opened, node_results })
     }
 
     /// The names of the parts that are profiled.
@@ -140,13 +142,17 @@ impl Subject {
         let is_given = |port: &&Port| options.inputs.iter().any(|(name, _)| *name == port.name);
         let (given, open): (Vec<&Port>, Vec<&Port>) = session.inputs().iter().partition(is_given);
         let open: Vec<Port> = open.into_iter().cloned().collect();
-        let specs = match &self.source {
-            Source::Artifact(artifact) => input_specs(&open, artifact.part(part)?, artifact.manifest.pad_token_id),
-            Source::Onnx(_, ids) => Ok(specs(&open, ids)?),
+        let made = || -> Result<Vec<(String, Tensor)>> {
+            let specs = match &self.source {
+                Source::Artifact(artifact) => input_specs(&open, artifact.part(part)?, artifact.manifest.pad_token_id)?,
+                Source::Onnx(_, ids) => specs(&open, ids)?,
+            };
+            Ok(inputs_behind(&specs, sizes, past, options.seed)?)
         };
-        let made = specs.and_then(|specs| Ok(inputs_behind(&specs, sizes, past, options.seed)?));
-        let mut inputs =
-            made.context("no values can be made up for an input; give them with --inputs FILE.safetensors")?;
+        let mut inputs = made().map_err(|error| match error.downcast_ref() {
+            Some(InputError::TooLarge { .. }) | None => error,
+            Some(_) => error.context("planish cannot make up an input: give it with --inputs FILE.safetensors"),
+        })?;
         let tensor = |port: &Port| options.inputs.iter().find(|(name, _)| *name == port.name).cloned();
         inputs.extend(given.into_iter().filter_map(tensor));
         Ok(inputs)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use planish_ir::{Graph, NodeId, Origin};
 use planish_runtimes::{NodeRun, RunProfile};
 
-use super::{NodeTime, TimeShare, median, milliseconds};
+use super::{NodeTime, TimeShare, mean};
 use crate::modules::{Layers, Modules, of_name};
 
 /// Finds the modules of nodes by their names.
@@ -16,9 +16,10 @@ pub(super) struct Located<'a> {
 }
 
 impl<'a> Located<'a> {
-    /// By the names of the nodes and the results of the graph that a runtime loaded.
-    pub(super) fn new(graph: &'a Graph, modules: &'a Modules) -> Self {
-        let mut nodes = HashMap::new();
+    /// By the names of the results of the graph that a runtime loaded, and by the names of its nodes, of which
+    /// `node_results` has the first results.
+    pub(super) fn new(graph: &'a Graph, modules: &'a Modules, node_results: &'a BTreeMap<String, String>) -> Self {
+        let mut nodes: HashMap<&str, NodeId> = HashMap::new();
         for (id, node) in graph.nodes() {
             for value in &node.outputs {
                 let value = graph.value(*value);
@@ -26,6 +27,11 @@ impl<'a> Located<'a> {
                     nodes.entry(name.as_ref()).or_insert(id);
                 }
                 nodes.entry(value.name.as_str()).or_insert(id);
+            }
+        }
+        for (name, result) in node_results {
+            if let Some(&node) = nodes.get(result.as_str()) {
+                nodes.entry(name).or_insert(node);
             }
         }
         Self { modules, nodes }
@@ -44,7 +50,7 @@ impl<'a> Located<'a> {
     }
 }
 
-/// The nodes of runs with the medians of their times.
+/// The nodes of runs with the means of their times.
 pub(super) struct NodeTimes {
     nodes: Vec<NodeTime>,
     layers: Layers,
@@ -71,8 +77,7 @@ impl NodeTimes {
         let one = |(node, times): (&NodeRun, Vec<[Duration; 2]>)| {
             let module = located.module(&node.name, &before);
             before.clone_from(&module);
-            let [self_ms, total_ms] =
-                [0, 1].map(|which| milliseconds(median(times.iter().map(|t| t[which]).collect())));
+            let [self_ms, total_ms] = [0, 1].map(|which| mean(&times.iter().map(|t| t[which]).collect::<Vec<_>>()));
             let NodeRun { name, operator, provider, .. } = node.clone();
             NodeTime { name, operator, provider, module, self_ms, total_ms }
         };
@@ -91,7 +96,7 @@ impl NodeTimes {
         let mut layers = self.grouped(|node| self.layers.of_module(&node.module));
         for layer in &mut layers {
             let name = layer.name.clone();
-            let own = self.nodes.iter().filter(|node| node.module == name).map(|node| node.self_ms).sum();
+            let own = sum(self.nodes.iter().filter(|node| node.module == name).map(|node| node.self_ms));
             // Of each node of a layer the own time counts: nodes inside it are nodes of a layer themselves.
             (layer.total_ms, layer.self_ms) = (layer.self_ms, own);
             layer.flops = flops.get(&name).copied().filter(|flops| *flops > 0);
@@ -108,7 +113,7 @@ impl NodeTimes {
 
     /// The sums of the times of nodes by name, in the order in which the names come first.
     fn grouped<'a>(&'a self, name: impl Fn(&'a NodeTime) -> &'a str) -> Vec<TimeShare> {
-        let all: f64 = self.nodes.iter().map(|node| node.self_ms).sum();
+        let all = sum(self.nodes.iter().map(|node| node.self_ms));
         let mut places: HashMap<&str, usize> = HashMap::new();
         let mut shares: Vec<TimeShare> = Vec::new();
         for node in &self.nodes {
@@ -129,4 +134,9 @@ impl NodeTimes {
         }
         shares
     }
+}
+
+/// The sum; of nothing 0, where `Iterator::sum` gives a negative zero.
+pub(super) fn sum(times: impl Iterator<Item = f64>) -> f64 {
+    times.fold(0.0, |sum, time| sum + time)
 }

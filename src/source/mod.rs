@@ -2,7 +2,7 @@
 
 mod find;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -129,6 +129,14 @@ impl SourceModel {
                 let usual = weights.file_name().is_some_and(|name| USUAL_WEIGHTS.iter().any(|usual| name == *usual));
                 if usual { self.folder() } else { weights }
             }
+        }
+    }
+
+    /// The first results of the nodes of an ONNX file, by the names of the nodes.
+    pub(crate) fn node_results(&self) -> BTreeMap<String, String> {
+        match self {
+            Self::Checkpoint(_) => BTreeMap::new(),
+            Self::Onnx(model) => model.imported.node_results.clone(),
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Imported {
     pub metadata: Vec<(String, String)>,
     /// What was ignored or assumed, a line each.
     pub warnings: Vec<String>,
+    /// The first results of the nodes of the file's own graph, by the names of the nodes; runtimes report times by these.
+    pub node_results: BTreeMap<String, String>,
 }
 
 /// What is taken from a file.
@@ -113,6 +115,7 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     cut::keep(&mut graph, &options.inputs);
     shapes::fix(&mut graph, &options.shapes).map_err(malformed)?;
     cut::outputs(&mut graph, &options.outputs).map_err(malformed)?;
+    let node_results = node_results(&graph);
     let mut scope = scope::Scope::new(&graph, opsets, path, Arc::new(file));
     scope.interface(&graph).map_err(malformed)?;
     if model.ir_version >= OVERRIDABLE {
@@ -128,7 +131,13 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     let (graph, warnings) = scope.finish(&graph, &given).map_err(malformed)?;
     planish_ir::verify(&graph).map_err(|e| malformed(e.to_string()))?;
     let metadata = model.metadata_props.into_iter().map(|entry| (entry.key, entry.value)).collect();
-    Ok(Imported { graph, opset, metadata, warnings })
+    Ok(Imported { graph, opset, metadata, warnings, node_results })
+}
+
+/// The first results of nodes by the names of the nodes.
+fn node_results(graph: &GraphProto) -> BTreeMap<String, String> {
+    let nodes = graph.node.iter().filter(|node| !node.name.is_empty());
+    nodes.filter_map(|node| Some((node.name.clone(), node.output.first()?.clone()))).collect()
 }
 
 /// The versions of all domains, and that of the default one.
