@@ -36,6 +36,7 @@ pub use document::{
     Workload,
 };
 pub use entrant::{Entrant, Form, Variant};
+pub(crate) use environment::memory;
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use interval::median_interval;

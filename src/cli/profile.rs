@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// Rows [default: 1]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Tokens of a row [default: 128]
+    /// Tokens of a row [default: 128, or as many as the model takes if that is less]
     #[arg(long, value_name = "N")]
     seq: Option<usize>,
     /// Cached tokens in front of them, for a decoder [default: 0]

@@ -155,7 +155,7 @@ pub struct NodeTime {
 /// for cannot be profiled.
 pub fn profile(path: &Path, options: &ProfileOptions, note: &mut dyn FnMut(&str)) -> Result<Profile> {
     let subject = Subject::open(path, options, note)?;
-    let sizes = subject::sizes(options.asked);
+    let sizes = subject.opened.sizes(options.asked);
     let past = options.asked.past.unwrap_or(0);
     let mut parts = Vec::new();
     for name in subject.parts(options.part.as_deref())? {
@@ -174,6 +174,25 @@ pub fn profile(path: &Path, options: &ProfileOptions, note: &mut dyn FnMut(&str)
     })
 }
 
+/// Runs each part of an artifact or an ONNX file once, with all of them loaded.
+///
+/// # Errors
+/// As [`profile`].
+pub(crate) fn run_once(path: &Path, options: &ProfileOptions) -> Result<()> {
+    let subject = Subject::open(path, options, &mut |_| {})?;
+    let (sizes, past) = (subject.opened.sizes(options.asked), options.asked.past.unwrap_or(0));
+    let mut loaded = Vec::new();
+    for name in subject.parts(None)? {
+        let mut session = subject.load(&name, SessionOptions { threads: options.threads })?;
+        let inputs = subject.inputs(&name, session.as_ref(), options, sizes, past)?;
+        session.bind(&named(session.as_ref(), &inputs))?;
+        drop(inputs);
+        session.run_bound()?;
+        loaded.push(session);
+    }
+    Ok(())
+}
+
 fn part(subject: &Subject, name: &str, options: &ProfileOptions, sizes: Sizes, past: usize) -> Result<PartProfile> {
     let session = SessionOptions { threads: options.threads };
     let mut plain = subject.load(name, session)?;
@@ -190,8 +209,9 @@ fn part(subject: &Subject, name: &str, options: &ProfileOptions, sizes: Sizes, p
     let count = runs.len();
     let runs = middle(runs, |run| run.total);
     let graph = subject.graph(name)?;
-    let modules = Modules::of(graph);
-    let times = NodeTimes::of(&runs, &Located::new(graph, &modules, &subject.node_results));
+    let names = subject.opened.names(name);
+    let modules = Modules::of(graph, &names);
+    let times = NodeTimes::of(&runs, &Located::new(graph, &modules, &names));
     let run = runs.get(runs.len() / 2).context("the runtime recorded no run; try fewer --runs")?;
     let flops = flops(graph, &modules, &subject.bindings(name, sizes, past)?);
     let nodes = times.nodes();

@@ -13,7 +13,7 @@ use planish_runtimes::{Model, Port, ProfiledSession, Profiler, Runtime, Session,
 use super::ProfileOptions;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::inputs::{InputError, Sizes, Values, inputs_behind, port_bindings, specs};
-use crate::inspect::{Asked, Opened, ports};
+use crate::inspect::{Opened, ports};
 use crate::source::SourceModel;
 use crate::verify::{input_specs, runtime};
 
@@ -22,21 +22,11 @@ use crate::verify::{input_specs, runtime};
 #[error("{0}")]
 pub struct Unprofiled(pub(crate) String);
 
-/// The side of images whose sizes are open.
-const IMAGE_SIDE: usize = 224;
-
-/// The sizes of inputs.
-pub(super) fn sizes(asked: Asked) -> Sizes {
-    Sizes { batch: asked.batch.unwrap_or(1), sequence: asked.sequence.unwrap_or(128), side: Some(IMAGE_SIDE) }
-}
-
 /// What is profiled.
 pub(super) struct Subject {
     source: Source,
     pub(super) runtime: Box<dyn Runtime>,
     pub(super) opened: Opened,
-    /// The first results of the nodes of an ONNX file, by the names of the nodes. Those of an artifact have one name.
-    pub(super) node_results: BTreeMap<String, String>,
 }
 
 enum Source {
@@ -55,7 +45,7 @@ impl Subject {
             let runtime = runtime(&artifact, &options.settings, note);
             profiler(runtime.as_ref())?;
             let opened = Opened::open(path, &Default::default())?;
-            Self { source: Source::Artifact(artifact), runtime, opened, node_results: BTreeMap::new() }
+            Self { source: Source::Artifact(artifact), runtime, opened }
         } else {
             Self::onnx(path, options)?
         };
@@ -83,8 +73,8 @@ impl Subject {
         let loaded = source.load(LoadOptions { task: None, strict: false })?;
         let ranges = loaded.parts.iter().flat_map(|part| &part.id_ranges);
         let ids = ranges.map(|range| (range.input.clone(), Values::Ids { range: 0..range.end, pad: None })).collect();
-        let (opened, node_results) = (Opened::of(loaded, source.opset()), source.node_results());
-        Ok(Self { source: Source::Onnx(path.to_owned(), ids), runtime, opened, node_results })
+        let opened = Opened::of(loaded, &source)?;
+        Ok(Self { source: Source::Onnx(path.to_owned(), ids), runtime, opened })
     }
 
     /// The names of the parts that are profiled.

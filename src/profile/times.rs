@@ -7,7 +7,7 @@ use planish_ir::{Graph, NodeId, Origin};
 use planish_runtimes::{NodeRun, RunProfile};
 
 use super::{NodeTime, TimeShare, mean};
-use crate::modules::{Layers, Modules, of_name};
+use crate::modules::{Layers, Modules, NodeNames, of_name};
 
 /// Finds the modules of nodes by their names.
 pub(super) struct Located<'a> {
@@ -16,9 +16,8 @@ pub(super) struct Located<'a> {
 }
 
 impl<'a> Located<'a> {
-    /// By the names of the results of the graph that a runtime loaded, and by the names of its nodes, of which
-    /// `node_results` has the first results.
-    pub(super) fn new(graph: &'a Graph, modules: &'a Modules, node_results: &'a BTreeMap<String, String>) -> Self {
+    /// By the names of the results and of the nodes of the graph that a runtime loaded.
+    pub(super) fn new(graph: &'a Graph, modules: &'a Modules, names: &'a NodeNames) -> Self {
         let mut nodes: HashMap<&str, NodeId> = HashMap::new();
         for (id, node) in graph.nodes() {
             for value in &node.outputs {
@@ -29,7 +28,7 @@ impl<'a> Located<'a> {
                 nodes.entry(value.name.as_str()).or_insert(id);
             }
         }
-        for (name, result) in node_results {
+        for (name, result) in &names.results {
             if let Some(&node) = nodes.get(result.as_str()) {
                 nodes.entry(name).or_insert(node);
             }

@@ -57,8 +57,6 @@ pub struct Imported {
     pub metadata: Vec<(String, String)>,
     /// What was ignored or assumed, a line each.
     pub warnings: Vec<String>,
-    /// The first results of the nodes of the file's own graph, by the names of the nodes; runtimes report times by these.
-    pub node_results: BTreeMap<String, String>,
 }
 
 /// What is taken from a file.
@@ -115,7 +113,6 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     cut::keep(&mut graph, &options.inputs);
     shapes::fix(&mut graph, &options.shapes).map_err(malformed)?;
     cut::outputs(&mut graph, &options.outputs).map_err(malformed)?;
-    let node_results = node_results(&graph);
     let mut scope = scope::Scope::new(&graph, opsets, path, Arc::new(file));
     scope.interface(&graph).map_err(malformed)?;
     if model.ir_version >= OVERRIDABLE {
@@ -131,13 +128,20 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     let (graph, warnings) = scope.finish(&graph, &given).map_err(malformed)?;
     planish_ir::verify(&graph).map_err(|e| malformed(e.to_string()))?;
     let metadata = model.metadata_props.into_iter().map(|entry| (entry.key, entry.value)).collect();
-    Ok(Imported { graph, opset, metadata, warnings, node_results })
+    Ok(Imported { graph, opset, metadata, warnings })
 }
 
-/// The first results of nodes by the names of the nodes.
-fn node_results(graph: &GraphProto) -> BTreeMap<String, String> {
-    let nodes = graph.node.iter().filter(|node| !node.name.is_empty());
-    nodes.filter_map(|node| Some((node.name.clone(), node.output.first()?.clone()))).collect()
+/// The first results of the nodes of a file's own graph, by the names of the nodes, which runtimes report. The names of
+/// imported values are those of results. No weight is read.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn node_results(path: &Path) -> Result<BTreeMap<String, String>, ImportError> {
+    let file =
+        skeleton::WeightFile::open(path).map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
+    let nodes = skeleton::read(&file)?.graph.map(|graph| graph.node).unwrap_or_default();
+    let named = nodes.into_iter().filter(|node| !node.name.is_empty());
+    Ok(named.filter_map(|node| Some((node.name, node.output.into_iter().next()?))).collect())
 }
 
 /// The versions of all domains, and that of the default one.
