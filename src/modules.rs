@@ -41,7 +41,13 @@ impl Modules {
     /// `encoder.layer.0.output/add` belong to `encoder.layer.0.output`. A node whose names tell nothing belongs to the module
     /// of a weight that it reads, or of one that its only user reads, or to the module of the node in front of it.
     pub(crate) fn of(graph: &Graph, names: &NodeNames) -> Self {
-        let named = names.modules();
+        let mut named = names.modules();
+        // The node of an output may have the name of the output, which is none of a module.
+        for output in graph.outputs() {
+            if named.get(output.name.as_str()).is_some_and(|module| *module == output.name) {
+                named.remove(output.name.as_str());
+            }
+        }
         let told = |node: &Node| {
             let result = node.outputs.first().map(|value| graph.value(*value).name.as_str());
             result.and_then(|result| named.get(result).cloned()).or_else(|| told(graph, node))
