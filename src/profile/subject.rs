@@ -30,7 +30,7 @@ pub(super) struct Subject {
 }
 
 enum Source {
-    Artifact(Artifact),
+    Artifact(Box<Artifact>),
     /// An ONNX file, with the inputs that pick rows of tables and the numbers of these rows.
     Onnx(PathBuf, BTreeMap<String, Values>),
 }
@@ -45,7 +45,7 @@ impl Subject {
             let runtime = runtime(&artifact, &options.settings, note);
             profiler(runtime.as_ref())?;
             let opened = Opened::open(path, &Default::default())?;
-            Self { source: Source::Artifact(artifact), runtime, opened }
+            Self { source: Source::Artifact(Box::new(artifact)), runtime, opened }
         } else {
             Self::onnx(path, options)?
         };
