@@ -20,6 +20,7 @@ pub mod generate;
 pub mod inputs;
 pub mod inspect;
 mod modules;
+pub mod profile;
 pub mod quantize;
 pub mod source;
 pub mod verify;

@@ -1,7 +1,7 @@
 //! The modules of a model that the nodes of its graphs belong to, such as `encoder.layer.0.attention.self.query`: those of the
 //! checkpoint where names of nodes and weights tell.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use planish_ir::handle::Handle;
 use planish_ir::{Graph, Node, NodeId, Origin, ValueId};
@@ -16,19 +16,50 @@ pub(crate) struct Modules {
     layers: Layers,
 }
 
+/// The names of the nodes of a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeNames {
+    /// The first results of the nodes, by the names of the nodes.
+    pub(crate) results: BTreeMap<String, String>,
+    /// Whether names without a parent are those of modules, such as `lm_head`: in the files that planish writes.
+    pub(crate) are_modules: bool,
+}
+
+impl NodeNames {
+    /// The modules that the names of nodes tell, by the results of the nodes.
+    fn modules(&self) -> HashMap<&str, String> {
+        let module = |name: &str| match self.are_modules && !name.contains('/') {
+            true => Some(name.to_owned()),
+            false => of_name(name),
+        };
+        self.results.iter().filter_map(|(name, result)| Some((result.as_str(), module(name)?))).collect()
+    }
+}
+
 impl Modules {
-    /// The modules of a graph. Names of values and of nodes of ONNX give them: `/encoder/layer.0/output/Add` and
+    /// The modules of a graph. Names of nodes and of values give them: `/encoder/layer.0/output/Add` and
     /// `encoder.layer.0.output/add` belong to `encoder.layer.0.output`. A node whose names tell nothing belongs to the module
     /// of a weight that it reads, or of one that its only user reads, or to the module of the node in front of it.
-    pub(crate) fn of(graph: &Graph) -> Self {
+    pub(crate) fn of(graph: &Graph, names: &NodeNames) -> Self {
+        let mut named = names.modules();
+        // The node of an output may have the name of the output, which is none of a module.
+        for output in graph.outputs() {
+            if named.get(output.name.as_str()).is_some_and(|module| *module == output.name) {
+                named.remove(output.name.as_str());
+            }
+        }
+        let told = |node: &Node| {
+            let result = node.outputs.first().map(|value| graph.value(*value).name.as_str());
+            result.and_then(|result| named.get(result).cloned()).or_else(|| told(graph, node))
+        };
         let counts = graph.use_counts();
         let users = only_users(graph, &counts);
         let (mut by_node, mut last) = (HashMap::new(), String::new());
         for (id, node) in graph.nodes() {
             let user = || node.outputs.first().and_then(|value| users.get(value)).map(|user| graph.node(*user));
-            let module = told(graph, node)
+            let module = told(node)
                 .or_else(|| of_weights(graph, node))
-                .or_else(|| user().filter(|user| told(graph, user).is_none()).and_then(|user| of_weights(graph, user)));
+                .or_else(|| user().filter(|user| told(user).is_none()).and_then(|user| of_weights(graph, user)));
             if let Some(module) = module {
                 last = module;
             }
@@ -93,10 +124,13 @@ pub(crate) fn numbered(module: &str) -> Option<&str> {
     None
 }
 
+/// What ONNX Runtime's optimizers put in front of the name of a node or of a result.
+const OPTIMIZERS: &[&str] = &["InsertedPrecisionFreeCast_", "fused "];
+
 /// The module that the name of a node or of its result tells; of a node at the top of the model, the empty one. What an
 /// optimizer put behind the name of a node is left out.
 pub(crate) fn of_name(name: &str) -> Option<String> {
-    let name = name.strip_prefix("InsertedPrecisionFreeCast_").unwrap_or(name);
+    let name = OPTIMIZERS.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && !part.ends_with("Fusion")).collect();
     match parts.as_slice() {
         // A name with colons is one that an exporter made up, e.g. `onnx::Add_209`.
@@ -154,6 +188,7 @@ mod tests {
         let fused = "encoder.layer.0.attention/matmul/MatmulTransposeFusion//MatMulScaleFusion/";
         assert_eq!(of(fused), some("encoder.layer.0.attention"));
         assert_eq!(of("InsertedPrecisionFreeCast_/encoder/layer.0/query/Add_output_0"), some("encoder.layer.0.query"));
+        assert_eq!(of("fused pooler.dense"), some("pooler.dense"));
         assert_eq!(of("/Where_1"), some(""));
         assert_eq!([of("val_29"), of("onnx::Add_209"), of("")], [None, None, None]);
     }

@@ -8,8 +8,8 @@ pub mod proto;
 
 pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export};
 pub use import::{
-    ImportError, ImportOptions, Imported, KnownOperand, Places, WeightFile, import, import_with, read_body,
-    read_operator,
+    ImportError, ImportOptions, Imported, KnownOperand, Places, WeightFile, import, import_with, node_results,
+    read_body, read_operator,
 };
 pub use operators::operator;
 

@@ -28,6 +28,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 pub use apart::{WORKER, serve};
+pub(crate) use clock::wait_until_idle;
 pub use contest::Contest;
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
@@ -36,6 +37,7 @@ pub use document::{
     Workload,
 };
 pub use entrant::{Entrant, Form, Variant};
+pub(crate) use environment::memory;
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use interval::median_interval;

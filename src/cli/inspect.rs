@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use super::explain::Explained;
 use super::import::ImportArguments;
 use super::{Usage, bytes_text, count_text, inspect_cost, inspect_engine, print, print_json};
 use crate::artifact::value::ValueInfo;
 use crate::files;
 use crate::inputs::Sizes;
-use crate::inspect::{Asked, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
+use crate::inspect::{Asked, IMAGE_SIDE, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
 ///
@@ -43,10 +44,16 @@ pub(super) struct Arguments {
     /// a multiply-add counts 2
     #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention"])]
     cost: bool,
+    #[command(flatten)]
+    estimates: inspect_cost::Estimates,
+    /// Say which high-level operators, such as attention, raising finds in the graph, and where a rule almost matched
+    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "cost"])]
+    explain_fusion: bool,
     /// Rows, for --cost, --memory-plan and --explain-attention [default: 1]
     #[arg(long, value_name = "N", requires = "plans")]
     batch: Option<usize>,
-    /// Tokens of a row, for --cost, --memory-plan and --explain-attention [default: 128]
+    /// Tokens of a row, for --cost, --memory-plan and --explain-attention [default: 128; for --cost as many as the
+    /// model takes if that is less]
     #[arg(long, value_name = "N", requires = "plans")]
     seq: Option<usize>,
     /// Cached tokens in front of them, for --cost, --memory-plan and --explain-attention [default: 0]
@@ -70,6 +77,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let plans = arguments.memory_plan || arguments.explain_attention;
     let graphs = plans
         || arguments.cost
+        || arguments.explain_fusion
         || arguments.raised
         || arguments.dot.is_some()
         || arguments.svg.is_some()
@@ -79,6 +87,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return inspect_engine::show(&arguments.model, &engines, arguments.json);
     }
     let mut opened = Opened::open(&arguments.model, &options)?;
+    if arguments.explain_fusion {
+        let found = opened.explain()?;
+        let parts: Vec<Explained<'_>> = found.iter().map(|(part, found)| Explained::new(part, found)).collect();
+        let text = || parts.iter().map(ToString::to_string).collect::<String>();
+        return if arguments.json { print_json(&parts) } else { print(&text()) };
+    }
     if arguments.raised {
         opened.raise()?;
     }
@@ -91,7 +105,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if arguments.cost {
         let asked = Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past };
         opened.check_sizes(asked).map_err(Usage)?;
-        let cost = opened.cost(arguments.sizes(), arguments.past.unwrap_or(0));
+        let sizes = opened.sizes(asked);
+        let mut cost = opened.cost(sizes, arguments.past.unwrap_or(0));
+        arguments.estimates.add(&mut cost, &mut opened, &arguments.model, asked, sizes)?;
         return if arguments.json { print_json(&cost) } else { print(&inspect_cost::text(&arguments.model, &cost)) };
     }
     if plans {
@@ -142,9 +158,6 @@ fn part(part: &PartInspection) -> String {
 fn typed(value: &ValueInfo) -> String {
     format!("{} {}", value.name, value.ty)
 }
-
-/// The side of images whose sizes are open.
-const IMAGE_SIDE: usize = 224;
 
 /// The largest buffers that a plan names.
 const LARGEST: usize = 8;

@@ -2,11 +2,99 @@
 
 use std::path::Path;
 
+use anyhow::Result;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
+use planish_runtimes::tensorrt::bytes_of;
 
-use super::{bytes_text, count_text};
-use crate::inspect::{ModelCost, PartCost, Share, Work};
+use super::{RuntimeArguments, Usage, bytes_text, count_text};
+use crate::backend::RuntimeSettings;
+use crate::inputs::Sizes;
+use crate::inspect::{
+    Asked, Confirmation, LargestBatch, ModelCost, Opened, PartCost, Share, Training, TrainingOptions, Work, confirm,
+};
+
+/// What is estimated beside the cost of a run.
+#[derive(clap::Args)]
+pub(super) struct Estimates {
+    /// Find the largest batch whose weights, inputs, caches and planned activations fit in a memory, e.g. 16G or 16GiB
+    /// (both 2^34 bytes), or 16GB
+    #[arg(long, value_name = "SIZE", requires = "cost", value_parser = memory_size)]
+    memory: Option<u64>,
+    /// Run the largest batch once on its runtime, ort or reference, and compare the resident memory that it takes; a
+    /// large batch takes minutes
+    #[arg(long, requires = "memory")]
+    confirm: bool,
+    /// Estimate what training takes: floating-point operations (6 for each parameter and token), bytes of weights,
+    /// gradients and Adam in mixed precision, bytes of activations for --batch rows of --seq tokens
+    #[arg(long, requires = "cost")]
+    training: bool,
+    /// The tokens to train on, e.g. 300G [default: 20 for each parameter]
+    #[arg(long, value_name = "N", requires = "training", value_parser = quantity)]
+    tokens: Option<f64>,
+    /// The peak of the machine to train on in floating-point operations a second, e.g. 312T, to estimate the days
+    #[arg(long, value_name = "N", requires = "training", value_parser = quantity)]
+    machine_flops: Option<f64>,
+    /// The share of that peak that training reaches, more than 0 and at most 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.4, requires = "machine_flops", value_parser = share)]
+    utilization: f64,
+    #[command(flatten)]
+    runtime: RuntimeArguments,
+}
+
+/// The value of `--memory`.
+fn memory_size(text: &str) -> Result<u64, String> {
+    let size = bytes_of(text).filter(|size| *size > 0);
+    size.ok_or_else(|| "expected a size, e.g. 16G, 512M or a number of bytes".to_owned())
+}
+
+/// A positive number with a unit: k, M, G, T, P or E, powers of 1000.
+fn quantity(text: &str) -> Result<f64, String> {
+    const UNITS: [(char, f64); 6] = [('k', 1e3), ('M', 1e6), ('G', 1e9), ('T', 1e12), ('P', 1e15), ('E', 1e18)];
+    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(*unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1.0));
+    let number = number.parse::<f64>().ok().map(|number| number * factor);
+    let number = number.filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "expected a number more than 0, e.g. 300G, 312T or 1e12".to_owned())
+}
+
+/// The value of `--utilization`.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "expected a number more than 0 and at most 1".to_owned())
+}
+
+impl Estimates {
+    /// Adds what is asked for.
+    pub(super) fn add(
+        &self,
+        cost: &mut ModelCost,
+        opened: &mut Opened,
+        path: &Path,
+        asked: Asked,
+        sizes: Sizes,
+    ) -> Result<()> {
+        if let Some(memory) = self.memory {
+            let largest = opened.largest_batch(memory, sizes, asked.past.unwrap_or(0)).map_err(Usage)?;
+            if self.confirm {
+                let settings = RuntimeSettings { sleeping: true, ..self.runtime.settings() };
+                cost.confirmed = Some(confirm(path, &largest, asked, settings));
+            }
+            cost.largest = Some(largest);
+        }
+        if self.training {
+            let options = TrainingOptions {
+                tokens: self.tokens,
+                machine_flops: self.machine_flops,
+                utilization: self.utilization,
+            };
+            // Layers are found by their attention.
+            opened.raise()?;
+            cost.training = Some(opened.training(sizes, options));
+        }
+        Ok(())
+    }
+}
 
 /// What a run of a model costs.
 pub(super) fn text(path: &Path, cost: &ModelCost) -> String {
@@ -18,7 +106,72 @@ pub(super) fn text(path: &Path, cost: &ModelCost) -> String {
     let sizes: Vec<String> = sizes.into_iter().flatten().collect();
     let sizes = if sizes.is_empty() { "the sizes of the graph".to_owned() } else { sizes.join(", ") };
     let head = format!("{}: {sizes}\n", path.display());
-    head + &cost.parts.iter().map(part).collect::<String>()
+    let mut text = head + &cost.parts.iter().map(part).collect::<String>();
+    if let Some(largest) = &cost.largest {
+        text += &largest_text(largest, cost.confirmed.as_ref());
+    }
+    if let Some(training) = &cost.training {
+        text += &training_text(training);
+    }
+    text
+}
+
+fn largest_text(largest: &LargestBatch, confirmed: Option<&Confirmation>) -> String {
+    let LargestBatch { memory, batch, needs } = largest;
+    let fits = match batch {
+        0 => format!("not one row fits in {}: it needs", bytes_text(*memory)),
+        rows => format!("{rows} rows fit in {}: they need", bytes_text(*memory)),
+    };
+    let [weights, inputs, cache, activations] =
+        [needs.weights, needs.inputs, needs.cache, needs.activations].map(bytes_text);
+    let mut text = format!(
+        "{fits} {}, of which {weights} are weights, {inputs} inputs, {cache} caches and {activations} activations\n",
+        bytes_text(needs.total())
+    );
+    text += &match confirmed {
+        None => "not confirmed by a run; --confirm makes one\n".to_owned(),
+        Some(Confirmation { reason: Some(reason), .. }) => format!("not confirmed by a run: {reason}\n"),
+        Some(Confirmation { fits, resident, .. }) => {
+            let took = resident.map_or_else(|| "an unknown amount of".to_owned(), bytes_text);
+            let (verdict, why) = match fits {
+                true => ("confirmed", ""),
+                false => {
+                    ("not confirmed", "; runtimes may keep weights in a second form and take memory in large pieces")
+                }
+            };
+            format!("{verdict}: a run took {took} resident memory{why}\n")
+        }
+    };
+    text
+}
+
+fn training_text(training: &Training) -> String {
+    let Training { parameters, tokens, flops, state, activations, days } = training;
+    let large = |number: f64| format!("{number:.3e}");
+    let mut text = format!(
+        "training of {} parameters on {} tokens: {} FLOPs (6 for each parameter and token)\n",
+        count_text(*parameters),
+        large(*tokens),
+        large(*flops)
+    );
+    let [weights, gradients, master, moments] =
+        [state.weights, state.gradients, state.master, state.moments].map(bytes_text);
+    text += &format!(
+        "  state        {} with Adam in mixed precision: {weights} weights, {gradients} gradients, {master} float32 weights, \
+         {moments} moments\n",
+        bytes_text(state.total())
+    );
+    text += &match activations {
+        None => "  activations  not known: there is no attention that planish knows\n".to_owned(),
+        Some(of) => {
+            let [layer, all, recomputed] = [of.layer, of.all, of.recomputed].map(|bytes| bytes_text(bytes as u64));
+            format!("  activations  {layer} a layer, {all} in {} layers; {recomputed} with recomputation\n", of.layers)
+        }
+    };
+    if let Some(days) = days {
+        text += &format!("  time         {} days\n", number(*days));
+    }
+    text
 }
 
 fn part(part: &PartCost) -> String {

@@ -16,6 +16,7 @@ mod inspect_cost;
 mod inspect_engine;
 mod passes;
 mod precision;
+mod profile;
 mod quantization;
 mod refit_engine;
 mod run;
@@ -39,6 +40,7 @@ use serde::Serialize;
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
 use crate::files::unfinished::PROCESS;
+use crate::profile::Unprofiled;
 use crate::verify::Report;
 use signals::Interrupted;
 
@@ -70,6 +72,7 @@ enum Command {
     /// A process of `planish bench --isolate`
     #[command(name = crate::bench::WORKER, hide = true)]
     BenchWorker,
+    Profile(profile::Arguments),
     Runtimes(runtimes::Arguments),
     Passes(passes::Arguments),
     Completions(completions::Arguments),
@@ -168,6 +171,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchWorker => crate::bench::serve(),
+        Command::Profile(arguments) => profile::run(arguments),
         Command::Runtimes(arguments) => runtimes::run(arguments),
         Command::Passes(arguments) => passes::run(arguments),
         Command::Completions(arguments) => completions::run::<Cli>(arguments),
@@ -194,7 +198,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         3
     } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
         4
-    } else if any(|e| e.is::<Usage>() || e.is::<ProfileError>()) {
+    } else if any(|e| e.is::<Usage>() || e.is::<ProfileError>() || e.is::<Unprofiled>()) {
         2
     } else {
         1

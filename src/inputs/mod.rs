@@ -13,7 +13,7 @@ use planish_runtimes::Port;
 pub use sizes::{Open, Sizes, has_cache, has_sequence, open_sizes, port_bindings, shapes};
 pub(crate) use sizes::{is_of_sequence, is_rows};
 
-use sizes::too_large;
+use sizes::{bound_shapes, too_large};
 
 /// The most bytes that the inputs of one run have together.
 pub const MAX_BYTES: u64 = 1 << 30;
@@ -158,8 +158,33 @@ pub fn sized_inputs(
     seed: u64,
     padding: bool,
 ) -> Result<Vec<(String, Tensor)>, InputError> {
-    let shapes = shapes(specs, sizes)?;
     let rows = rows(sizes.batch, sizes.sequence, seed, padding, has_cache(specs));
+    filled(specs, shapes(specs, sizes)?, &rows, seed)
+}
+
+/// [`sized_inputs`] without padding, behind `past` cached tokens.
+///
+/// # Errors
+/// Those of [`seeded_inputs`].
+pub fn inputs_behind(
+    specs: &[InputSpec],
+    sizes: Sizes,
+    past: usize,
+    seed: u64,
+) -> Result<Vec<(String, Tensor)>, InputError> {
+    let ports: Vec<Port> = specs.iter().map(|spec| spec.port.clone()).collect();
+    let shapes = bound_shapes(specs, &port_bindings(&ports, sizes, past))?;
+    let rows = rows(sizes.batch, sizes.sequence.saturating_add(past), seed, false, false);
+    filled(specs, shapes, &rows, seed)
+}
+
+/// Inputs of these shapes, of which `rows` are the positions in each row that are not padding.
+fn filled(
+    specs: &[InputSpec],
+    shapes: Vec<Vec<usize>>,
+    rows: &[Range<usize>],
+    seed: u64,
+) -> Result<Vec<(String, Tensor)>, InputError> {
     let make = |(index, (spec, shape)): (usize, (&InputSpec, Vec<usize>))| {
         // Each input has a stream of its own: one more input does not change the others.
         let mut random = fastrand::Rng::with_seed(seed ^ (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -167,7 +192,7 @@ pub fn sized_inputs(
             return words(spec, shape, &mut random);
         }
         let count = shape.iter().product();
-        let data = fill(spec, &shape, count, &rows, &mut random)?;
+        let data = fill(spec, &shape, count, rows, &mut random)?;
         let tensor = Tensor::new(shape.clone(), data).ok_or_else(|| too_large(spec, shape))?;
         Ok((spec.port.name.clone(), tensor))
     };

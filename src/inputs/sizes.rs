@@ -25,11 +25,15 @@ pub struct Sizes {
 /// # Errors
 /// When a dimension has no size, and when the inputs have more than [`MAX_BYTES`].
 pub fn shapes(specs: &[InputSpec], sizes: Sizes) -> Result<Vec<Vec<usize>>, InputError> {
-    let bindings = bindings(specs, sizes);
+    bound_shapes(specs, &bindings(specs, sizes))
+}
+
+/// The shapes of inputs whose symbols stand for these sizes.
+pub(super) fn bound_shapes(specs: &[InputSpec], bindings: &Bindings) -> Result<Vec<Vec<usize>>, InputError> {
     let mut left = MAX_BYTES;
     let shape = |spec: &InputSpec| {
         let size = |dim: &Dim| {
-            let size = dim.evaluate(&bindings).and_then(|size| usize::try_from(size).ok());
+            let size = dim.evaluate(bindings).and_then(|size| usize::try_from(size).ok());
             let (input, dimension) = (&spec.port.name, dim);
             size.ok_or_else(|| InputError::Dimension { input: input.clone(), dimension: dimension.clone() })
         };

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use planish_ir::cost::{Cost, Costs, costs, stored_bytes};
-use planish_ir::{Bindings, DType, Graph};
+use planish_ir::{Bindings, DType, Graph, ValueId};
 use planish_runtimes::cuda::plan_nodes;
 use serde::Serialize;
 
 use super::Opened;
+use super::batch::LargestBatch;
+use super::confirm::Confirmation;
 use super::memory::bindings;
+use super::training::Training;
 use crate::chain::CACHE;
 use crate::inputs::Sizes;
-use crate::modules::Modules;
+use crate::modules::{Modules, NodeNames};
 
 /// What a run of a model costs for sizes of its inputs.
 #[derive(Debug, Serialize)]
@@ -24,6 +27,15 @@ pub struct ModelCost {
     pub past: Option<usize>,
     /// The parts.
     pub parts: Vec<PartCost>,
+    /// The largest batch that fits in a memory, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest: Option<LargestBatch>,
+    /// What a run of that batch came to, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<Confirmation>,
+    /// What it takes to train the model, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub training: Option<Training>,
 }
 
 /// What a run of a part costs.
@@ -113,21 +125,24 @@ impl Opened {
     /// What a run of each part costs.
     #[must_use]
     pub fn cost(&self, sizes: Sizes, past: usize) -> ModelCost {
-        let part = |(name, graph): &(String, Graph)| part(name, graph, sizes, past);
+        let part = |(name, graph): &(String, Graph)| part(name, graph, &self.names(name), sizes, past);
         let (open, parts) = (self.open_sizes(), self.graphs.iter().map(part).collect());
         ModelCost {
             batch: open.rows.then_some(sizes.batch),
             sequence: open.tokens.then_some(sizes.sequence),
             past: open.past.then_some(past),
             parts,
+            largest: None,
+            confirmed: None,
+            training: None,
         }
     }
 }
 
-fn part(name: &str, graph: &Graph, sizes: Sizes, past: usize) -> PartCost {
+fn part(name: &str, graph: &Graph, names: &NodeNames, sizes: Sizes, past: usize) -> PartCost {
     let bound = bindings(graph, sizes, past);
     let costs = costs(graph, &bound);
-    let modules = Modules::of(graph);
+    let modules = Modules::of(graph, names);
     let total = costs.total();
     let layers = shares(&costs, total, |node| modules.layer(node).to_owned());
     let mut operators = shares(&costs, total, |node| graph.node(node).op.kind().to_owned());
@@ -169,13 +184,17 @@ fn shares(costs: &Costs, total: Cost, name: impl Fn(planish_ir::NodeId) -> Strin
 
 /// The elements of weights that are floating-point numbers or codes of at most 8 bits.
 pub(super) fn parameters(graph: &Graph) -> u64 {
-    let is_parameter =
-        |dtype: DType| dtype.is_float() || (dtype.bits() <= 8 && !matches!(dtype, DType::Bool | DType::String));
     let weights = graph.weights().filter(|(_, _, weight)| is_parameter(weight.dtype()));
     weights.map(|(_, _, weight)| weight.elements() as u64).fold(0, u64::saturating_add)
 }
 
-fn weight_bytes(graph: &Graph) -> u64 {
+/// Whether elements are numbers or codes of numbers.
+pub(super) fn is_parameter(dtype: DType) -> bool {
+    dtype.is_float() || (dtype.bits() <= 8 && !matches!(dtype, DType::Bool | DType::String))
+}
+
+/// The bytes that the weights of a graph are stored in.
+pub(super) fn weight_bytes(graph: &Graph) -> u64 {
     graph.weights().map(|(_, _, weight)| stored_bytes(weight)).fold(0, u64::saturating_add)
 }
 
@@ -197,12 +216,17 @@ fn cache_growth(graph: &Graph, sizes: Sizes) -> Option<u64> {
 
 /// The bytes of the caches among the inputs.
 fn cache_bytes(graph: &Graph, bound: &Bindings) -> Option<u64> {
-    let caches = graph.inputs().iter().filter(|input| graph.value(**input).name.starts_with(CACHE));
+    let caches = graph.inputs().iter().filter(|input| is_cache(graph, **input));
     caches.map(|input| bytes(graph, *input, bound)).sum()
 }
 
+/// Whether an input has cached keys or values.
+pub(super) fn is_cache(graph: &Graph, input: ValueId) -> bool {
+    graph.value(input).name.starts_with(CACHE)
+}
+
 /// The bytes of an input.
-pub(super) fn bytes(graph: &Graph, input: planish_ir::ValueId, bound: &Bindings) -> Option<u64> {
+pub(super) fn bytes(graph: &Graph, input: ValueId, bound: &Bindings) -> Option<u64> {
     let ty = graph.ty(input);
     let elements = ty.shape.evaluate(bound)?.iter().try_fold(1u64, |n, size| n.checked_mul(*size as u64))?;
     Some(elements.checked_mul(ty.dtype.bits() as u64)?.div_ceil(8))

@@ -1,5 +1,7 @@
 //! A description of a model: its interface, its weights, its operators, and drawings of its graphs.
 
+mod batch;
+mod confirm;
 mod cost;
 mod dot;
 mod engine;
@@ -7,6 +9,7 @@ mod memory;
 mod picture;
 mod sizes;
 mod svg;
+mod training;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,25 +17,32 @@ use std::path::Path;
 
 use anyhow::Result;
 use planish_ir::Graph;
-use planish_models::LoadOptions;
-use planish_onnx::{DEFAULT_OPSET, ImportOptions};
+use planish_models::{LoadOptions, Loaded};
+use planish_onnx::{DEFAULT_OPSET, ImportOptions, node_results};
+use planish_passes::raise::{Explanation, explain};
 use planish_passes::{ONNX, Options, Pipeline};
 use planish_runtimes::Format;
 use serde::Serialize;
 
-use crate::artifact::manifest::{Manifest, PartManifest};
+use crate::artifact::manifest::Manifest;
 use crate::artifact::value::ValueInfo;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::compile::value_info;
+use crate::modules::NodeNames;
 use crate::source::SourceModel;
 
+pub use batch::{LargestBatch, Need};
+pub use confirm::{Confirmation, confirm};
 pub use cost::{Activations, ModelCost, PartCost, Share, Uncounted, Work};
 pub use dot::dot;
 pub use engine::{EngineInspection, engines};
 pub use memory::{Memory, MemoryError, PartMemory};
 pub use picture::Picture;
-pub use sizes::Asked;
+pub(crate) use sizes::ports;
+pub use sizes::{Asked, IMAGE_SIDE};
+pub(crate) use svg::escaped;
 pub use svg::svg;
+pub use training::{Training, TrainingActivations, TrainingOptions, TrainingState};
 
 /// How many of the largest weights are named.
 const LARGEST: usize = 5;
@@ -51,6 +61,8 @@ pub struct Opened {
     pub is_native: bool,
     /// The most tokens in a row that it takes; absent where there is no limit.
     pub longest: Option<usize>,
+    /// The names of the nodes in the files of the parts, where they are of ONNX files.
+    names: BTreeMap<String, NodeNames>,
 }
 
 impl Opened {
@@ -64,7 +76,17 @@ impl Opened {
         }
         let source = SourceModel::open_with(path, options)?;
         let loaded = source.load(LoadOptions { task: None, strict: false })?;
+        Self::of(loaded, &source)
+    }
+
+    /// The graphs of a model that was loaded from a source.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub(crate) fn of(loaded: Loaded, source: &SourceModel) -> Result<Self> {
+        let names = source.node_names()?;
         Ok(Self {
+            names: loaded.parts.iter().map(|part| (part.name.to_owned(), names.clone())).collect(),
             architecture: loaded.architecture.to_owned(),
             task: loaded.task.map(|task| task.to_string()),
             opset: source.opset(),
@@ -74,12 +96,21 @@ impl Opened {
         })
     }
 
+    /// The names of the nodes in the file of a part.
+    pub(crate) fn names(&self, part: &str) -> NodeNames {
+        self.names.get(part).cloned().unwrap_or_default()
+    }
+
     fn artifact(folder: &Path, options: &ImportOptions) -> Result<Self> {
         let artifact = Artifact::open(folder)?;
-        let one = |part: &PartManifest| -> Result<(String, Graph)> {
-            Ok((part.name.clone(), artifact.backend.emitter.read(&artifact.file(part)?, options)?))
-        };
-        let graphs = artifact.manifest.parts.iter().map(one).collect::<Result<_>>()?;
+        let (mut graphs, mut names) = (Vec::new(), BTreeMap::new());
+        for part in &artifact.manifest.parts {
+            let file = artifact.file(part)?;
+            graphs.push((part.name.clone(), artifact.backend.emitter.read(&file, options)?));
+            if artifact.backend.emitter.format() == Format::ONNX {
+                names.insert(part.name.clone(), NodeNames { results: node_results(&file)?, are_modules: true });
+            }
+        }
         let Manifest { architecture, task, opset, max_sequence_length: longest, .. } = artifact.manifest;
         let is_native = artifact.backend.emitter.format() == Format::GRAPH;
         Ok(Self {
@@ -89,6 +120,7 @@ impl Opened {
             graphs,
             is_native,
             longest,
+            names,
         })
     }
 
@@ -102,6 +134,21 @@ impl Opened {
             pipeline.raise(graph, &mut Vec::new(), &mut |_, _| {})?;
         }
         Ok(())
+    }
+
+    /// Raises operators of the graphs, and says for each part what was found and where a rule almost matched.
+    ///
+    /// # Errors
+    /// When a pass fails.
+    pub fn explain(&mut self) -> Result<Vec<(String, Explanation)>> {
+        let options = Options { explain: true, ..Options::new(&ONNX, self.opset.unwrap_or(DEFAULT_OPSET)) };
+        let pipeline = Pipeline::new(options);
+        let one = |(name, graph): &mut (String, Graph)| {
+            let mut stages = Vec::new();
+            pipeline.raise(graph, &mut stages, &mut |_, _| {})?;
+            Ok((name.clone(), explain(graph, &stages)))
+        };
+        self.graphs.iter_mut().map(one).collect()
     }
 
     /// What there is to say about each part.

@@ -4,7 +4,7 @@ use planish_ir::{Graph, ValueId};
 use planish_runtimes::Port;
 
 use super::Opened;
-use crate::inputs::{Open, open_sizes};
+use crate::inputs::{Open, Sizes, open_sizes};
 
 /// The sizes that a user asks for; absent ones are left to planish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,15 +17,29 @@ pub struct Asked {
     pub past: Option<usize>,
 }
 
+/// The side of images whose sizes are open.
+pub const IMAGE_SIDE: usize = 224;
+
+/// The tokens of a row, where nothing is asked for.
+const SEQUENCE: usize = 128;
+
 impl Opened {
     /// Which sizes some part leaves open.
-    pub(super) fn open_sizes(&self) -> Open {
+    pub(crate) fn open_sizes(&self) -> Open {
         let parts = self.graphs.iter().map(|(_, graph)| open_sizes(&ports(graph)));
         parts.fold(Open::default(), |all, one| Open {
             rows: all.rows || one.rows,
             tokens: all.tokens || one.tokens,
             past: all.past || one.past,
         })
+    }
+
+    /// The sizes of inputs: one row of 128 tokens, or as many as the model takes if that is less, where nothing is asked for.
+    #[must_use]
+    pub fn sizes(&self, asked: Asked) -> Sizes {
+        let room = self.longest.map_or(SEQUENCE, |longest| longest.saturating_sub(asked.past.unwrap_or(0)).max(1));
+        let sequence = asked.sequence.unwrap_or(SEQUENCE.min(room));
+        Sizes { batch: asked.batch.unwrap_or(1), sequence, side: Some(IMAGE_SIDE) }
     }
 
     /// Checks sizes against what the inputs leave open and what the model takes.
@@ -63,7 +77,7 @@ impl Opened {
 }
 
 /// The inputs of a graph.
-pub(super) fn ports(graph: &Graph) -> Vec<Port> {
+pub(crate) fn ports(graph: &Graph) -> Vec<Port> {
     let port = |id: &ValueId| Port { name: graph.value(*id).name.clone(), ty: graph.ty(*id).clone() };
     graph.inputs().iter().map(port).collect()
 }

@@ -152,7 +152,8 @@ fn shown(name: &str) -> String {
 }
 
 /// Text of XML, which has no control characters.
-fn escaped(text: &str) -> String {
+/// A text as it stands between tags.
+pub(crate) fn escaped(text: &str) -> String {
     let legal = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let text: String = text.chars().map(legal).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")

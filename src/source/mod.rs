@@ -10,9 +10,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
 use planish_ir::{Dim, Graph, Op, Symbol, ValueId, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
-use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS};
+use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS, node_results};
 
 use crate::artifact::manifest::Manifest;
+use crate::modules::NodeNames;
 use crate::verify::OnnxFile;
 
 pub use find::{Found, find};
@@ -129,6 +130,17 @@ impl SourceModel {
                 let usual = weights.file_name().is_some_and(|name| USUAL_WEIGHTS.iter().any(|usual| name == *usual));
                 if usual { self.folder() } else { weights }
             }
+        }
+    }
+
+    /// The names of the nodes of an ONNX file; a checkpoint has none.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn node_names(&self) -> Result<NodeNames> {
+        match self {
+            Self::Checkpoint(_) => Ok(NodeNames::default()),
+            Self::Onnx(model) => Ok(NodeNames { results: node_results(&model.path)?, are_modules: false }),
         }
     }
 

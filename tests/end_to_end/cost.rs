@@ -182,3 +182,81 @@ fn sizes_that_a_model_does_not_take_are_refused() {
     assert_eq!(huge["parts"][0]["activations"], Value::Null);
     assert_eq!(huge["parts"][0]["total"]["flops"], u64::MAX);
 }
+
+#[test]
+fn the_largest_batch_fits_and_one_row_more_does_not() {
+    let largest =
+        |memory: &str| cost(&golden("gpt2"), &["--seq", "8", "--past", "4", "--memory", memory])["largest"].clone();
+    let total = |found: &Value| -> u64 {
+        let needs = found["needs"].as_object().unwrap();
+        assert!(needs.values().all(|bytes| bytes.as_u64().unwrap() > 0), "{found}");
+        needs.values().map(|bytes| bytes.as_u64().unwrap()).sum()
+    };
+    let found = largest("1M");
+    assert_eq!(found["memory"], 1 << 20);
+    let (batch, needs) = (found["batch"].as_u64().unwrap(), total(&found));
+    assert!(batch > 1 && needs <= 1 << 20, "{found}");
+    assert_eq!(largest(&needs.to_string())["batch"], batch);
+    assert_eq!(largest(&(needs - 1).to_string())["batch"], batch - 1);
+    let none = largest("1000");
+    assert!(none["batch"] == 0 && total(&none) > 1000, "{none}");
+
+    let refused = |memory: &str, part: &str| {
+        planish(["inspect", text(&golden("bert")), "--cost", "--memory", memory]).exits(2, &[part]);
+    };
+    refused("0", "expected a size");
+    refused("many", "expected a size");
+    planish(["inspect", text(&golden("bert")), "--memory", "1G"]).exits(2, &["--cost"]);
+}
+
+#[test]
+fn the_largest_batch_is_confirmed_by_a_run() {
+    let (_folder, out) = artifact("bert");
+    let found = cost(&out, &["--seq", "8", "--memory", "4M", "--confirm"]);
+    let confirmed = &found["confirmed"];
+    assert!(found["largest"]["batch"].as_u64().unwrap() > 10 && confirmed["resident"].as_u64().unwrap() > 0, "{found}");
+    assert_eq!(confirmed["fits"], confirmed["resident"].as_u64().unwrap() <= 4 << 20);
+    assert_eq!(confirmed["reason"], Value::Null);
+    let checkpoint = cost(&golden("bert"), &["--memory", "4M", "--confirm"]);
+    assert!(checkpoint["confirmed"]["reason"].as_str().unwrap().contains("compile it first"), "{checkpoint}");
+    let huge = cost(&out, &["--memory", "8000000GiB", "--confirm"]);
+    assert!(huge["confirmed"]["reason"].as_str().unwrap().contains("free"), "{huge}");
+}
+
+#[test]
+fn training_takes_what_the_formulas_give() {
+    let arguments = ["--batch", "2", "--seq", "16", "--training", "--tokens", "1G", "--machine-flops", "312T"];
+    let part = cost(&golden("bert"), &arguments);
+    let (training, parameters) = (&part["training"], part["parts"][0]["parameters"].as_f64().unwrap());
+    assert_eq!(training["flops"], 6.0 * parameters * 1e9);
+    let state: f64 = training["state"].as_object().unwrap().values().map(|bytes| bytes.as_f64().unwrap()).sum();
+    assert_eq!(state, 16.0 * parameters);
+    // s * b * h * (34 + 5 * a * s / h) bytes a layer.
+    let [width, heads] = ["hidden_size", "num_attention_heads"].map(|key| Config::of("bert").number(key));
+    let layer = 16.0 * 2.0 * width * (34.0 + 5.0 * heads * 16.0 / width);
+    let activations = &training["activations"];
+    assert_eq!((&activations["layers"], &activations["layer"]), (&json!(2), &json!(layer)));
+    assert_eq!(activations["all"], 2.0 * layer);
+    assert_eq!(activations["recomputed"], 2.0 * (2.0 * 16.0 * 2.0 * width) + layer);
+    let days = 6.0 * parameters * 1e9 / (312e12 * 0.4) / 86_400.0;
+    assert!((training["days"].as_f64().unwrap() / days - 1.0).abs() < 1e-9);
+    // The graphs of other exporters have the same layers, and parts that share a table have it once.
+    let exported = cost(&repository().join("fixtures/graphs/optimum-bert/model.onnx"), &arguments);
+    assert_eq!(exported["training"]["activations"], *activations);
+    let parts = cost(&golden("t5"), &["--training"]);
+    let all: f64 = parts["parts"].as_array().unwrap().iter().map(|part| part["parameters"].as_f64().unwrap()).sum();
+    assert!(parts["training"]["parameters"].as_f64().unwrap() < all, "{parts}");
+    for (option, value) in [("--tokens", "0"), ("--machine-flops", "fast"), ("--utilization", "1.5")] {
+        let model = golden("bert");
+        let more = ["inspect", text(&model), "--cost", "--training", "--machine-flops", "1T"];
+        let more = if option == "--machine-flops" { &more[..4] } else { &more[..] };
+        planish([more, &[option, value]].concat()).exits(2, &[option, "expected a number more than 0"]);
+    }
+}
+
+#[test]
+fn fusion_is_explained() {
+    let model = repository().join("fixtures/graphs/optimum-bert/model.onnx");
+    let done = planish(["inspect", text(&model), "--explain-fusion"]).succeeds();
+    assert!(done.stdout.contains("2 attention"), "{}", done.stdout);
+}

@@ -41,6 +41,7 @@ mod padding;
 mod parts;
 mod passing_through;
 mod precision;
+mod profile;
 mod quantization;
 mod quantized_decoders;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]

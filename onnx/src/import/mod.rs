@@ -131,6 +131,19 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
     Ok(Imported { graph, opset, metadata, warnings })
 }
 
+/// The first results of the nodes of a file's own graph, by the names of the nodes, which runtimes report. The names of
+/// imported values are those of results. No weight is read.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn node_results(path: &Path) -> Result<BTreeMap<String, String>, ImportError> {
+    let file =
+        skeleton::WeightFile::open(path).map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
+    let nodes = skeleton::read(&file)?.graph.map(|graph| graph.node).unwrap_or_default();
+    let named = nodes.into_iter().filter(|node| !node.name.is_empty());
+    Ok(named.filter_map(|node| Some((node.name, node.output.into_iter().next()?))).collect())
+}
+
 /// The versions of all domains, and that of the default one.
 fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> {
     if model.ir_version > IR_VERSION {
