@@ -14,6 +14,7 @@ use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavail
 use super::apart::{Apart, Start};
 use super::generation::generate;
 use super::lengths::lengths;
+use super::operators;
 use super::peaks::peaks;
 use super::reference_cache::ReferenceCache;
 use super::{
@@ -228,7 +229,11 @@ impl Contest {
             }
         }
         let mut cells = sweep(&mut contestants, &mut reference, options, observer)?;
-        drop((contestants, reference));
+        drop(contestants);
+        if options.operators {
+            record(group, &mut reference, options, &mut cells, observer)?;
+        }
+        drop(reference);
         self.evaluate(group, (model, loaded), options, &mut cells, observer);
         Ok(cells)
     }
@@ -286,6 +291,37 @@ impl Contest {
             }
         }
     }
+}
+
+/// Records what the runs of the cells of a group are made of.
+fn record(
+    group: &[(&Entrant, Vec<Place>)],
+    reference: &mut ReferenceModel,
+    options: &BenchOptions,
+    cells: &mut [Cell],
+    observer: &mut dyn BenchObserver,
+) -> Result<()> {
+    let session = SessionOptions { threads: options.threads };
+    let runs = reference.all_runs(&options.batch, &options.sequence, options.seed)?;
+    for (entrant, places) in group {
+        for (runtime, _) in places {
+            for (index, part) in reference.parts.iter().enumerate() {
+                let (format, file) = entrant.artifact.file_for(entrant.artifact.part(&part.name)?, runtime.as_ref())?;
+                for run in runs.iter().filter(|run| run.part == index) {
+                    let is_of_run = |cell: &&mut Cell| {
+                        let own = cell.model.id == entrant.label && cell.backend == runtime.name();
+                        own && cell.shape == run.shape && cell.status == Status::Measured
+                    };
+                    let Some(cell) = cells.iter_mut().find(is_of_run) else { continue };
+                    if !operators::record(runtime.as_ref(), Model::File(format, &file), session, &run.inputs, cell)? {
+                        observer
+                            .note(&format!("the runtime `{}` does not tell the times of operators", runtime.name()));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn note_evaluation(cell: &mut Cell, evaluation: &Result<Evaluation>) {

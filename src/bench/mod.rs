@@ -14,6 +14,7 @@ mod generation;
 mod interval;
 mod job;
 mod lengths;
+mod operators;
 mod peaks;
 mod prepare;
 mod reference_cache;
@@ -74,6 +75,8 @@ pub struct BenchOptions {
     pub peaks: bool,
     /// Whether each contestant has a process of its own.
     pub isolate: bool,
+    /// Whether to record the time of each operator, and the provider that ran each node.
+    pub operators: bool,
     /// What the runs of cells are.
     pub workload: Workload,
     /// How many tokens a run of generation adds to each prompt.
@@ -96,6 +99,7 @@ impl Default for BenchOptions {
             seed: 0,
             peaks: false,
             isolate: false,
+            operators: false,
             workload: Workload::Encode,
             new_tokens: NonZeroUsize::MIN.saturating_add(31),
         }

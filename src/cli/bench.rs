@@ -108,6 +108,9 @@ pub(super) struct Arguments {
     /// resident memory of a fresh process for each cell. For the workload encode
     #[arg(long)]
     isolate: bool,
+    /// Record the time of each operator and the provider that ran each node, for --json and --html
+    #[arg(long)]
+    operators: bool,
     /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: --new-tokens
     /// tokens are added to prompts of --seq tokens, with the cache and without. lengths: all texts of --data in padded batches
     /// of --batch rows, as they come and by their lengths
@@ -301,6 +304,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         seed: arguments.seed,
         peaks: !arguments.no_peaks,
         isolate: arguments.isolate,
+        operators: arguments.operators,
         workload: match arguments.workload {
             WorkloadName::Encode => Workload::Encode,
             WorkloadName::Generate => Workload::Generate,

@@ -320,6 +320,24 @@ fn a_contestant_in_a_process_of_its_own_has_a_peak_of_memory() {
 }
 
 #[test]
+fn operators_have_times_and_nodes_a_provider() {
+    let (_folder, out) = artifact("gpt2");
+    let model = golden("gpt2");
+    let bench = ["bench", text(&out), "--reference", text(&model), "--operators"];
+    let done = planish([&bench[..], &QUICK].concat()).exits(0, &[]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 2, "the prompt and a step");
+    for cell in cells {
+        let operators = cell["operators"].as_array().unwrap();
+        let times: Vec<f64> = operators.iter().map(|operator| operator[1].as_f64().unwrap()).collect();
+        assert!(operators.len() > 3 && times.is_sorted_by(|a, b| a >= b) && times[0] > 0.0, "{cell}");
+        let providers = cell["providers"].as_object().unwrap();
+        assert!(providers["CPUExecutionProvider"].as_u64() > Some(10) && providers.len() == 1, "{cell}");
+    }
+}
+
+#[test]
 fn generation_is_measured_with_and_without_the_cache() {
     let model = golden("gpt2");
     let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "5"];
