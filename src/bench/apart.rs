@@ -298,7 +298,7 @@ impl From<DeviceTimes> for Times {
 /// Answers what a parent asks on standard input until that ends.
 ///
 /// # Errors
-/// When the parent does not speak as [`Apart`] does.
+/// When the parent is not `planish bench --isolate`.
 pub fn serve() -> Result<()> {
     let mut asks = io::stdin().lock().lines();
     let say = |answer: &Answer| -> Result<()> {

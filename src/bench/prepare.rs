@@ -69,7 +69,10 @@ impl Request {
         }
         for path in &self.named {
             if !path.exists() {
-                bail!("{} is not there", path.display());
+                bail!(
+                    "there is no {}; name an artifact, an .onnx file or a checkpoint, or make an artifact with `planish compile`",
+                    path.display()
+                );
             }
             if is_artifact(path) {
                 prepared.entrants.push(Entrant::of(Artifact::open(path)?));

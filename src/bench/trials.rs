@@ -55,7 +55,7 @@ impl<'a, T> Trial<'a, T> {
             let half = self.latency().and_then(|latency| latency.half_interval());
             self.visits.len() >= LEAST_VISITS && half.is_some_and(|half| half <= options.interval)
         };
-        let least = options.iterations.min(LEAST_VISITS).max(1);
+        let least = options.iterations.clamp(1, LEAST_VISITS);
         self.samples.len() >= least && (self.spent >= options.time || narrow())
     }
 

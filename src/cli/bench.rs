@@ -312,7 +312,6 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         },
         new_tokens: arguments.new_tokens,
         transfers: arguments.include_data_transfers,
-        ..BenchOptions::default()
     })
 }
 

@@ -31,7 +31,7 @@ fn no_message_repeats_its_cause() {
     says_once(planish(["run", &artifact, "--inputs", &nowhere]), missing);
     says_once(planish(["verify", &artifact, "--reference", &nowhere]), missing);
     planish(["verify", &nowhere]).exits(1, &["there is no folder"]);
-    planish(["bench", &nowhere]).exits(1, &["there is no folder"]);
+    planish(["bench", &nowhere]).exits(1, &[&format!("error: there is no {nowhere};")]);
 
     let inputs = text(&place("inputs.safetensors"));
     let all = crate::support::tensors(&golden("bert").join("io.safetensors")).into_iter();
