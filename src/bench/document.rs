@@ -164,6 +164,16 @@ impl Cell {
             warnings: Vec::new(),
         }
     }
+
+    /// What stands in place of its speed where it has none.
+    pub(crate) fn status_text(&self) -> &'static str {
+        match self.status {
+            Status::Measured => "no speed",
+            Status::Failed => "failed",
+            Status::Unavailable => "not available",
+            Status::Unfinished => "not finished",
+        }
+    }
 }
 
 /// Which artifact.
@@ -295,6 +305,16 @@ pub struct Accuracy {
 #[cfg(test)]
 pub(super) mod examples {
     use super::*;
+    use crate::bench::environment::Cpu;
+
+    /// A document of cells, of a machine that is made up.
+    pub(crate) fn document(cells: Vec<Cell>) -> Document {
+        let cpu = Cpu { model: "A CPU".to_owned(), flags: vec!["avx2".to_owned()], cores: 2, governor: None };
+        let runtimes = BTreeMap::from([("onnxruntime".to_owned(), "1.31.1".to_owned())]);
+        let env = Environment { cpu, os: "Linux 6.1".to_owned(), runtimes, time: 1_700_000_000 };
+        let tool = Tool { version: "0.1.0".to_owned(), args: vec!["bench".to_owned(), "a".to_owned()] };
+        Document { schema: SCHEMA, tool, env, peak_rss: Some(1 << 30), peaks: None, cells }
+    }
 
     /// A cell of 2 rows. The times are spread evenly from 10% below to 10% above `ms`; without it the cell failed.
     pub(crate) fn cell(id: &str, seq: usize, ms: Option<u64>) -> Cell {

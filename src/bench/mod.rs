@@ -5,6 +5,7 @@ mod clock;
 mod contest;
 mod contestant;
 mod device;
+mod diff;
 mod document;
 mod energy;
 mod entrant;
@@ -18,6 +19,9 @@ mod operators;
 mod peaks;
 mod prepare;
 mod reference_cache;
+mod ratio;
+mod report;
+mod saved;
 mod source;
 mod stats;
 mod sweep;
@@ -33,6 +37,7 @@ pub(crate) use clock::wait_until_idle;
 pub use contest::Contest;
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
+pub use diff::{CellDiff, CellId, DIFF_SCHEMA, Diff, Verdict};
 pub use document::{
     Accuracy, Cell, CellOptions, CellShape, Document, Memory, ModelId, SCHEMA, Status, Throughput, Tool, Warmup,
     Workload,
@@ -43,6 +48,8 @@ pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use interval::median_interval;
 pub use prepare::{PrepareObserver, Prepared, Request, SAMPLES, divided};
+pub use ratio::{Method, Ratio};
+pub use report::{csv, html};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};

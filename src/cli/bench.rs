@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_runtimes::tensorrt::LoadOptions;
 
+use super::bench_report::Reports;
 use super::signals::{Interrupted, asked_to_finish, finish_at_interrupt};
 use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json, warn};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
@@ -50,7 +51,10 @@ use crate::inputs::tensor_file;
 /// `D2H` the times of copies, with --include-data-transfers; `latency` their sum with GPU compute; `queries/s` the number of
 /// runs by the time of the host for all of them. planish starts a run when the one before it is done.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// What to measure: folders of artifacts, .onnx files of any origin, or checkpoints, which are compiled into temporary
     /// files [default: the current folder if it is an artifact, else the artifacts in folders below it]
     #[arg(value_name = "ARTIFACT|MODEL")]
@@ -150,6 +154,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]
+    reports: Reports,
+    #[command(flatten)]
     library: RuntimeArguments,
 }
 
@@ -199,6 +205,13 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a share from 0 to 1, such as 1% or 0.01".to_owned())
 }
 
+/// What is done with figures that were saved. A folder of that name is written with its path, such as ./diff.
+#[derive(clap::Subcommand)]
+enum Command {
+    Diff(super::bench_diff::Arguments),
+    Report(super::bench_report::Arguments),
+}
+
 /// The value of `--runtime`.
 fn runtime(name: &str) -> Result<MakeRuntime, String> {
     backend::runtime_named(name)
@@ -212,10 +225,16 @@ impl Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
+    match &arguments.command {
+        Some(Command::Diff(of)) => return super::bench_diff::run(of),
+        Some(Command::Report(of)) => return super::bench_report::run(of),
+        None => {}
+    }
     let options = options(&arguments)?;
     if let Some(path) = arguments.file() {
         files::check_writable(path)?;
     }
+    arguments.reports.check()?;
     let settings = arguments.library.settings();
     let engines = LoadOptions {
         weight_streaming_budget: arguments.streaming.weight_streaming_budget,
@@ -256,6 +275,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     contest.check_lengths(&options, &mut console).map_err(Usage)?;
     let document = contest.bench(&options, &mut console)?;
     console.bar.finish_and_clear();
+    arguments.reports.write(&[("", &document)])?;
     let (all, open) = (document.cells.len(), document.cells.iter().filter(|c| c.status == Status::Unfinished).count());
     let failures: Vec<String> = document.cells.iter().filter_map(failure).collect();
     let file = arguments.file();
@@ -268,7 +288,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     if arguments.json.is_some() {
         match file {
-            None => print_json(&document.without_samples())?,
+            None => print_json(&document.clone().without_samples())?,
             Some(path) => files::write(path, (serde_json::to_string(&document)? + "\n").as_bytes())?,
         }
     }

@@ -1,6 +1,8 @@
 //! The command line: one file for each subcommand, with its arguments and its output.
 
 mod bench;
+mod bench_diff;
+mod bench_report;
 mod build_engine;
 mod calibrate;
 mod compile;
@@ -52,7 +54,8 @@ struct Cli {
     command: Command,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 verification failed; 4 the requested \
+const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 verification failed, or \
+                          bench diff found a slowdown; 4 the requested \
                           runtime is not available; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n\
                           A signal leaves the old contents of the output in place. A signal after the new output is \
                           in place has no effect: the command ends with 0. A second signal ends it at once.";
@@ -194,7 +197,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let any = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
     if any(|e| e.is::<Interrupted>()) {
         Interrupted::CODE
-    } else if any(|e| e.is::<VerificationFailed>()) {
+    } else if any(|e| e.is::<VerificationFailed>() || e.is::<Slower>()) {
         3
     } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
         4
@@ -225,6 +228,11 @@ impl VerificationFailed {
         if report.passed() { Ok(()) } else { Err(Self(report.misses())) }
     }
 }
+
+/// Cells of a benchmark became slower, or failed and did not before.
+#[derive(Debug, thiserror::Error)]
+#[error("slower or failed:\n  {}", .0.join("\n  "))]
+struct Slower(Vec<String>);
 
 /// Writes to standard output.
 fn print(text: &str) -> Result<()> {

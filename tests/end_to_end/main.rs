@@ -4,6 +4,8 @@
 
 mod bad_models;
 mod bench;
+mod bench_example;
+mod bench_report;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod built_engines;
 mod calibrate;

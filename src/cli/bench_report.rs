@@ -1,0 +1,67 @@
+//! `planish bench report`, and the files that `planish bench` writes in the same way.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::Usage;
+use crate::bench::{Document, csv, html};
+use crate::files;
+
+/// Write saved runs of bench as a page of HTML or as CSV
+///
+/// The runs of several files are on one page, as further contestants. The first contestant of the first file is the one
+/// that the speed of others is relative to.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The runs, files of bench --json
+    #[arg(value_name = "A.json", required = true)]
+    runs: Vec<PathBuf>,
+    #[command(flatten)]
+    reports: Reports,
+}
+
+/// The files that figures are written to, besides JSON.
+#[derive(clap::Args)]
+pub(super) struct Reports {
+    /// Write a report: one page of HTML with plots and tables, which needs no other files
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the figures as CSV, one row for each cell
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+impl Reports {
+    /// Refuses files that cannot be written, before work that would be in vain.
+    pub(super) fn check(&self) -> Result<()> {
+        [&self.html, &self.csv].into_iter().flatten().try_for_each(|path| files::check_writable(path))
+    }
+
+    /// Writes the files that were asked for; each document has a name.
+    pub(super) fn write(&self, documents: &[(&str, &Document)]) -> Result<()> {
+        if let Some(path) = &self.html {
+            files::write(path, html(documents)?.as_bytes())?;
+        }
+        if let Some(path) = &self.csv {
+            files::write(path, &csv(documents)?)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.reports.html.is_none() && arguments.reports.csv.is_none() {
+        return Err(Usage("nothing is to be written: give --html FILE, --csv FILE or both".to_owned()).into());
+    }
+    arguments.reports.check()?;
+    let read = |path: &PathBuf| Ok((name(path), Document::read(path)?));
+    let documents = arguments.runs.iter().map(read).collect::<Result<Vec<(String, Document)>>>()?;
+    let named: Vec<(&str, &Document)> = documents.iter().map(|(name, document)| (name.as_str(), document)).collect();
+    arguments.reports.write(&named)
+}
+
+/// The name of a run: that of its file without the ending.
+fn name(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
