@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use planish::bench::Document;
 
 use crate::bench_example::document;
-use crate::support::{planish, repository, text};
+use crate::support::{artifact, golden, planish, repository, scratch, text};
 
 fn save(folder: &Path, name: &str, document: &Document) -> PathBuf {
     let path = folder.join(name);
@@ -47,4 +47,96 @@ fn the_report_of_an_example_is_written() {
     assert!(!visible.contains("=\"inf") && !visible.contains("=\"-inf"));
     let mut reader = csv::Reader::from_path(&csv).unwrap();
     assert_eq!(reader.records().map(Result::unwrap).count(), example.cells.len());
+}
+
+/// What was not measured is said in a sentence, with the option that measures it.
+#[test]
+fn a_report_of_little_says_what_is_missing() {
+    let (_artifact, out) = artifact("bert");
+    let folder = scratch();
+    let [html, csv, json] = ["a.html", "a.csv", "a.json"].map(|name| folder.path().join(name));
+    let reference = golden("bert");
+    let quick = ["--time", "0", "--iterations", "3", "--threads", "1", "--seq", "4", "--reference", text(&reference)];
+    let files = ["--html", text(&html), "--csv", text(&csv), "--json", text(&json)];
+    planish([&["bench", text(&out)][..], &quick, &files].concat()).exits(0, &[]);
+    let page = fs::read_to_string(&html).unwrap();
+    let missing =
+        ["--compare MODEL", "--operators does it", "--peaks does it", "--isolate measures", "--data FILE measures"];
+    for sentence in missing {
+        assert!(page.contains(sentence), "{sentence}");
+    }
+    // Latency, cosine, files and memory of loading.
+    assert_eq!(page.matches("<svg class=\"plot").count(), 4, "{page}");
+    let mut rows = csv::Reader::from_path(&csv).unwrap();
+    let row: std::collections::HashMap<String, String> = rows.deserialize().next().unwrap().unwrap();
+    let value = |name: &str| row[name].as_str();
+    let got = ["runtime", "workload", "batch", "seq", "part", "status", "runs", "speedup", "mfu"].map(value);
+    assert_eq!(got, ["ort", "encode", "1", "4", "", "measured", "3", "1", ""]);
+    let document = Document::read(&json).unwrap();
+    let median = document.cells[0].latency_ms.as_ref().unwrap().p50;
+    assert_eq!(row["median_ms"].parse::<f64>().unwrap(), median);
+    // What was saved gives the same page.
+    let again = folder.path().join("again.html");
+    planish(["bench", "report", text(&json), "--html", text(&again)]).exits(0, &[]);
+    assert_eq!(fs::read_to_string(again).unwrap(), page);
+}
+
+#[test]
+fn files_of_the_report_are_checked_first() {
+    let folder = scratch();
+    let (missing, json) = (folder.path().join("no/report.html"), save(folder.path(), "a.json", &document(1)));
+    planish(["bench", "report", text(&json)]).exits(2, &["nothing is to be written: give --html FILE"]);
+    planish(["bench", "report", text(&json), "--html", text(&missing)]).exits(1, &["cannot write", "report.html"]);
+    planish(["bench", "report", "--html", text(&missing)]).exits(2, &["required"]);
+    let nothing = folder.path().join("no artifact");
+    planish(["bench", text(&nothing), "--csv", text(&missing)]).exits(1, &["cannot write", "report.html"]);
+    planish(["bench", "report", text(&nothing), "--html", text(&json)]).exits(1, &["cannot read", "no artifact"]);
+    assert!(fs::read_to_string(&json).unwrap().starts_with('{'), "the file is as it was");
+}
+
+#[test]
+fn saved_runs_are_compared() {
+    let folder = scratch();
+    let before = document(1);
+    let mut after = document(2);
+    // Twice as slow, broken, and gone.
+    let slow = &mut after.cells[2];
+    slow.samples_ns.iter_mut().for_each(|ns| *ns *= 2);
+    slow.latency_ms = planish::bench::Latency::of(&slow.samples_ns);
+    let broken = &mut after.cells[4];
+    (broken.latency_ms, broken.status, broken.failure) =
+        (None, planish::bench::Status::Failed, Some("y: not finite".to_owned()));
+    after.cells.remove(0);
+    let (a, b) = (save(folder.path(), "a.json", &before), save(folder.path(), "b.json", &after));
+    let diff = |more: &[&str]| planish([&["bench", "diff", text(&a), text(&b)], more].concat());
+    let slower = "minilm-ort (ort, f32), batch 1 × 128 tokens: 76";
+    let failed = "minilm-ort-fp16 (ort, fp16), batch 1 × 128 tokens: it has no speed: y: not finite";
+    let done = diff(&[]).exits(3, &["error: slower or failed:\n  ", slower, failed]);
+    assert!(done.stdout.contains("b.json"), "{}", done.stdout);
+    assert!(done.stdout.contains("a.json: minilm-unfused (ort, f32), batch 1 × 128 tokens\n"), "{}", done.stdout);
+    // The times of the two are of one distribution: nothing but what was changed is reported.
+    assert!(done.stdout.contains("beyond 2 % and significant: 1 slower, 0 faster; 1 failed now"), "{}", done.stdout);
+    let done = diff(&["--json", "--threshold", "150%"]).exits(3, &[failed]);
+    let json: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(
+        (&json["cells"][1]["verdict"], &json["cells"][3]["verdict"]),
+        (&"same".into(), &"broken".into()),
+        "{json}"
+    );
+    assert_eq!(json["cells"][1]["method"], "bootstrap", "{json}");
+    planish(["bench", "diff", text(&a), text(&a)]).exits(0, &[]);
+    diff(&["--threshold=-1%"]).exits(2, &["is not a percentage"]);
+    let other = folder.path().join("planish.json");
+    fs::write(&other, r#"{"schema": 4, "producer": "planish 0.1.0"}"#).unwrap();
+    planish(["bench", "diff", text(&a), text(&other)]).exits(1, &["planish.json", "not a document of planish bench"]);
+    fs::write(&other, r#"{"schema": 1, "tool": {"version": "0.0.9"}, "cells": []}"#).unwrap();
+    planish(["bench", "diff", text(&other), text(&a)]).exits(1, &["version 1", "planish 0.0.9", "reads version 2"]);
+}
+
+/// `diff` and `report` are commands only as the first word.
+#[test]
+fn a_folder_may_be_called_diff() {
+    planish(["bench", "./diff"]).exits(1, &["there is no folder", "diff"]);
+    planish(["bench", "a", "diff"]).exits(1, &["there is no folder"]);
+    planish(["bench", "diff"]).exits(2, &["A.json", "B.json"]);
 }

@@ -52,13 +52,14 @@ impl Axes {
 
 /// Draws the ticks of a horizontal scale between two heights: their texts below where they do not overlap.
 pub(super) fn draw_ticks(svg: &mut Svg, x: &Scale, [top, bottom]: [f64; 2]) {
-    let mut last = f64::MIN;
+    let mut last = -6.0;
     for (at, text) in x.ticks() {
         svg.line("grid", [at, top], [at, bottom]);
         let half = width(&text) / 2.0;
-        if at - half >= last + 6.0 {
-            svg.text(at, bottom + 15.0, "tick middle", &text);
-            last = at + half;
+        let middle = at.max(half);
+        if middle - half >= last + 6.0 {
+            svg.text(middle, bottom + 15.0, "tick middle", &text);
+            last = middle + half;
         }
     }
 }

@@ -6,7 +6,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error};
 use serde::Serialize;
 
-use super::sections::{Section, chip, sections};
+use super::sections::{Section, chip, sections, times};
 use super::tables::{Table, cells, summary};
 use super::view::{Entry, View, what};
 use crate::bench::document::{Document, Status};
@@ -21,7 +21,7 @@ struct Page<'a> {
     style: &'static str,
     title: String,
     facts: Vec<Fact>,
-    /// The mark of each contestant, as SVG, with its name.
+    /// The mark of each contestant that was measured, as SVG, with its name.
     contestants: Vec<(String, &'a str)>,
     summary: Option<Table>,
     sections: Vec<Section>,
@@ -38,6 +38,8 @@ struct Page<'a> {
 /// When the template cannot be rendered, which no document is a reason for.
 pub fn html(documents: &[(&str, &Document)]) -> Result<String, Error> {
     let view = View::new(documents);
+    let measured = view.contestants.iter().enumerate().filter(|(index, _)| view.count(*index, Status::Measured) > 0);
+    let contestants = measured.map(|(_, of)| (chip(of), of.label.as_str())).collect();
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -46,7 +48,7 @@ pub fn html(documents: &[(&str, &Document)]) -> Result<String, Error> {
         style: STYLE,
         title: title(&view),
         facts: facts(&view),
-        contestants: view.contestants.iter().map(|of| (chip(of), of.label.as_str())).collect(),
+        contestants,
         summary: summary(&view),
         sections: sections(&view),
         tables: cells(&view),
@@ -90,7 +92,7 @@ fn facts(view: &View<'_>) -> Vec<Fact> {
         let over = if shapes > 1 { format!(", geometric mean over {shapes} shapes") } else { String::new() };
         facts.push(Fact {
             name: "Fastest",
-            value: format!("{}×", significant(speed)),
+            value: times(speed),
             of: match index {
                 0 => format!("{}: no other is faster{over}", base.label),
                 _ => format!("{} over {}{over}", view.contestants[index].label, base.label),

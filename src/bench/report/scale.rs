@@ -119,8 +119,9 @@ fn logarithmic_ticks(domain: [f64; 2]) -> Vec<f64> {
         let stride = (decades / TICKS).ceil() as usize;
         return multiples(&[1.0]).into_iter().step_by(stride).collect();
     }
-    let choices = [&[1.0][..], &[1.0, 3.0], &[1.0, 2.0, 5.0]].map(multiples);
-    if let Some(ticks) = choices.into_iter().find(|ticks| ticks.len() >= 4) {
+    let choices = [(&[1.0][..], 4), (&[1.0, 3.0], 4), (&[1.0, 2.0, 5.0], 3)];
+    let mut choices = choices.into_iter().map(|(of, least)| (multiples(of), least));
+    if let Some((ticks, _)) = choices.find(|(ticks, least)| ticks.len() >= *least) {
         return ticks;
     }
     let step = step(low, high);
@@ -176,6 +177,7 @@ mod tests {
         let cases: &[(&[f64], &[&str])] = &[
             (&[1.0, 100.0], &["1", "3", "10", "30", "100"]),
             (&[2.0, 50.0], &["2", "5", "10", "20", "50"]),
+            (&[0.032, 0.2], &["0.05", "0.1", "0.2"]),
             (&[0.01, 2e4], &["0.01", "0.1", "1", "10", "100", "1000", "10k"]),
             (&[1e-6, 1e9], &["1e-6", "0.01", "100", "1M"]),
             (&[110.0, 170.0], &["120", "140", "160"]),

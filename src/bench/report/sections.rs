@@ -94,7 +94,7 @@ fn speedups(view: &View<'_>) -> Section {
                 |ratio: &crate::bench::ratio::Ratio| entry.contestant == 0 || ratio.significant() == Some(true);
             let text = ratio.map_or_else(
                 || entry.cell.status_text().to_owned(),
-                |ratio| format!("{}{}×", if certain(&ratio) { "" } else { "~" }, significant(ratio.value)),
+                |ratio| format!("{}{}", if certain(&ratio) { "" } else { "~" }, times(ratio.value)),
             );
             let ends = ratio.and_then(|of| of.ci95).filter(|_| entry.contestant != 0);
             let interval = ends.map_or_else(String::new, |[low, high]| {
@@ -133,9 +133,11 @@ fn latency(cell: &Cell) -> Option<([f64; 2], [&'static str; 2])> {
     let median = cell.latency_ms.as_ref()?.p50;
     match (cell.workload, cell.generation) {
         (Workload::Generate, Some(of)) => {
-            Some(([of.tok_s, of.tpot_ms], ["new tokens/s, log scale", "ms for each token"]))
+            Some(([of.tok_s, of.tpot_ms], ["new tokens/s, log scale", "ms for each token, log scale"]))
         }
-        (Workload::Encode, _) => Some(([cell.throughput?.inf_s, median], ["inferences/s, log scale", "median ms"])),
+        (Workload::Encode, _) => {
+            Some(([cell.throughput?.inf_s, median], ["inferences/s, log scale", "median ms, log scale"]))
+        }
         _ => None,
     }
 }
@@ -183,7 +185,7 @@ fn latencies(view: &View<'_>) -> Section {
 
 /// A point of a contestant, with its key as mark.
 fn base_point(of: &Contestant<'_>, [x, y]: [f64; 2], tip: String) -> Point {
-    Point { x, y, colour: of.colour, shape: of.shape(), text: of.key.clone(), label: of.label.clone(), tip }
+    Point { x, y, colour: of.colour, shape: of.shape(), text: of.key.clone(), tip }
 }
 
 fn accuracies(view: &View<'_>) -> Section {
@@ -228,6 +230,11 @@ fn accuracies(view: &View<'_>) -> Section {
     Section { keyed: true, ..section("accuracy", "Accuracy and speed", &text, plots, &missing) }
 }
 
+/// A ratio of speeds.
+pub(super) fn times(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{}×", significant(ratio)) } else { format!("{ratio:.2}×") }
+}
+
 /// A number with the digits that tell it from 1.
 pub(super) fn exact(value: f64) -> String {
     if (0.0..2.0).contains(&value) { format!("{value:.5}") } else { significant(value) }
@@ -244,13 +251,13 @@ fn memory(view: &View<'_>) -> Section {
     ];
     let plot = |(id, caption, figure): &Measure<'_>| {
         let bar = |(index, of): (usize, &Contestant<'_>)| {
-            let bytes = view.largest(index, figure);
-            let text = bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{} MB", significant(bytes as f64 / 1e6)));
+            let bytes = view.largest(index, figure)?;
+            let text = format!("{} MB", significant(bytes as f64 / 1e6));
             let tip = format!("{}\n{caption}: {text}", of.label);
-            let segment = |bytes| Segment { class: colour(of), value: bytes as f64 / 1e6, text: String::new(), tip };
-            Bar { label: of.label.clone(), text, segments: bytes.map(segment).into_iter().collect(), ci95: None }
+            let segment = Segment { class: colour(of), value: bytes as f64 / 1e6, text: String::new(), tip };
+            Some(Bar { label: of.label.clone(), text, segments: vec![segment], ci95: None })
         };
-        let rows: Vec<Bar> = view.contestants.iter().enumerate().map(bar).collect();
+        let rows: Vec<Bar> = view.contestants.iter().enumerate().filter_map(bar).collect();
         Some(Plot::new(caption, bars(&Name { id, title: &format!("Memory: {caption}") }, "MB", None, &rows)?))
     };
     let plots: Vec<Plot> = measures.iter().filter_map(plot).collect();
@@ -340,7 +347,7 @@ fn rooflines(view: &View<'_>) -> Section {
         large: draw("roofline-large", LARGE),
     });
     let text = "Operations a second of each cell below what this machine can do: the slope is its memory, the flat line its \
-                arithmetic, both measured. The distance below the line is what a better program could gain. Bytes are the \
+                arithmetic, both measured with float32. The distance below the line is what a better program could gain. Bytes are the \
                 least that a run moves, so a model that stays in the cache can be above the slope.";
     let missing = format!("What the machine can do at most was not measured; {PEAKS} does it.");
     Section { keyed: true, ..section("roofline", "Roofline", text, plots.into_iter().collect(), &missing) }

@@ -95,7 +95,9 @@ impl Svg {
     /// The drawing, of something that stands beside it in words.
     pub(super) fn decoration(self) -> String {
         let Self { width, height, body } = self;
-        format!("<svg class=\"chip\" width=\"{width:.0}\" height=\"{height:.0}\" aria-hidden=\"true\">{body}</svg>")
+        format!(
+            "<svg class=\"chip\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" aria-hidden=\"true\">{body}</svg>"
+        )
     }
 
     /// The drawing, with what it shows in words for who cannot see it. `id` is unique on the page.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::sections::{chip, exact};
-use super::view::{Entry, View, what};
+use super::sections::{chip, exact, times};
+use super::view::{self, Contestant, Entry, View};
 use crate::bench::document::{Cell, Status};
 use crate::bench::figures::Bound;
 use crate::bench::table::significant;
@@ -17,6 +17,13 @@ pub(super) struct Table {
     /// What it shows.
     pub(super) text: &'static str,
     pub(super) columns: Vec<Head>,
+    pub(super) groups: Vec<Rows>,
+}
+
+/// Rows below a heading, which is empty where the table has only one group.
+#[derive(Serialize)]
+pub(super) struct Rows {
+    pub(super) title: String,
     pub(super) rows: Vec<Row>,
 }
 
@@ -45,38 +52,43 @@ const NOTHING: &str = "–";
 /// A column of a table of `T`: its name, what it counts, empty for words, and its text, absent where there is nothing.
 type Column<T> = (&'static str, &'static str, fn(&View<'_>, &T) -> Option<String>);
 
+/// The rows of a group before their texts: each with the place of its contestant.
+type Group<T> = (String, Vec<(usize, T)>);
+
 impl Table {
     /// A table of these rows with the columns that have something; `None` without a row.
     fn of<T>(
         (id, title, text): (&'static str, &'static str, &'static str),
         view: &View<'_>,
-        rows: &[(usize, T)],
+        name: for<'a> fn(&'a Contestant<'a>) -> &'a str,
+        groups: &[Group<T>],
         columns: &[Column<T>],
     ) -> Option<Self> {
-        let filled = |(name, what, text): &Column<T>| {
-            let cells: Vec<Option<String>> = rows.iter().map(|(_, of)| text(view, of)).collect();
-            let head = Head { name, what, words: what.is_empty() };
-            cells.iter().any(Option::is_some).then_some((head, cells))
+        let all = || groups.iter().flat_map(|(_, rows)| rows);
+        let filled = |(_, _, text): &&Column<T>| all().any(|(_, of)| text(view, of).is_some());
+        let columns: Vec<&Column<T>> = columns.iter().filter(filled).collect();
+        let row = |(contestant, of): &(usize, T)| {
+            let text = |(_, _, text): &&Column<T>| text(view, of).unwrap_or_else(|| NOTHING.to_owned());
+            let contestant = &view.contestants[*contestant];
+            let cells = columns.iter().map(text).collect();
+            Row { chip: chip(contestant), contestant: name(contestant).to_owned(), cells }
         };
-        let (columns, texts): (Vec<Head>, Vec<_>) = columns.iter().filter_map(filled).unzip();
-        let row = |(index, (contestant, _)): (usize, &(usize, T))| {
-            let of = &view.contestants[*contestant];
-            let text = |column: &Vec<Option<String>>| column[index].clone().unwrap_or_else(|| NOTHING.to_owned());
-            Row { chip: chip(of), contestant: of.label.clone(), cells: texts.iter().map(text).collect() }
-        };
-        let rows: Vec<Row> = rows.iter().enumerate().map(row).collect();
-        (!rows.is_empty()).then_some(Self { id, title, text, columns, rows })
+        let rows = |(title, rows): &Group<T>| Rows { title: title.clone(), rows: rows.iter().map(row).collect() };
+        let groups: Vec<Rows> = groups.iter().map(rows).collect();
+        let head = |(name, what, _): &&Column<T>| Head { name, what, words: what.is_empty() };
+        let columns = columns.iter().map(head).collect();
+        all().next().map(|_| Self { id, title, text, columns, groups })
     }
 }
 
 /// The contestants, a row each.
 pub(super) fn summary(view: &View<'_>) -> Option<Table> {
-    let rows: Vec<(usize, usize)> = (0..view.contestants.len()).map(|index| (index, index)).collect();
+    let rows = (0..view.contestants.len()).map(|index| (index, index)).collect();
     let columns: &[Column<usize>] = &[
         ("runtime", "", |view, of| Some(view.contestants[*of].runtime.to_owned())),
         ("precision", "", |view, of| Some(view.contestants[*of].precision.to_owned())),
         ("speed-up", "Times as fast as the first contestant: geometric mean over the shapes of both", |view, of| {
-            view.mean_speedup(*of).map(|(mean, _)| format!("{}×", significant(mean)))
+            view.mean_speedup(*of).map(|(mean, _)| times(mean))
         }),
         ("size MB", "Bytes of the files that the runtime reads, or of the weights in them", |view, of| {
             view.largest(*of, |cell| cell.model.file_bytes.or(Some(cell.memory.weights)).filter(|b| *b > 0))
@@ -92,8 +104,7 @@ pub(super) fn summary(view: &View<'_>) -> Option<Table> {
             view.largest(*of, |cell| cell.memory.device).map(megabytes)
         }),
         ("load ms", "Time to load it, the shortest of its cells", |view, of| {
-            let loads =
-                view.of(*of).filter(|entry| entry.cell.status == Status::Measured).map(|entry| entry.cell.load.ms);
+            let loads = view.of(*of).map(|entry| entry.cell.load.ms).filter(|ms| *ms > 0.0);
             loads.reduce(f64::min).map(significant)
         }),
         (
@@ -120,7 +131,7 @@ pub(super) fn summary(view: &View<'_>) -> Option<Table> {
             Some(format!("{} of {}", view.count(*of, Status::Measured), view.of(*of).count()))
         }),
     ];
-    Table::of(("summary", "Contestants", ""), view, &rows, columns)
+    Table::of(("summary", "Contestants", ""), view, |of| &of.name, &[(String::new(), rows)], columns)
 }
 
 fn figure(view: &View<'_>, contestant: usize, figure: Figure) -> Option<f64> {
@@ -138,49 +149,37 @@ fn ms(value: Option<f64>) -> Option<String> {
 }
 
 /// The tables of cells: all of them, and those with figures that others do not have.
-pub(super) fn cells(view: &View<'_>) -> Vec<Table> {
-    let rows = |wanted: fn(&Cell) -> bool| {
-        let all = view.groups.iter().flat_map(|of| &of.entries).filter(|entry| wanted(entry.cell));
-        all.map(|entry| (entry.contestant, *entry)).collect::<Vec<(usize, Entry<'_>)>>()
+pub(super) fn cells<'a>(view: &View<'a>) -> Vec<Table> {
+    let table = |words, wanted: fn(&Cell) -> bool, columns: Vec<Column<Entry<'a>>>| {
+        let group = |of: &view::Group<'a>| {
+            let entries = of.entries.iter().filter(|entry| wanted(entry.cell));
+            let rows: Vec<(usize, Entry<'a>)> = entries.map(|entry| (entry.contestant, *entry)).collect();
+            (!rows.is_empty()).then(|| (of.title.clone(), rows))
+        };
+        let groups: Vec<Group<Entry<'a>>> = view.groups.iter().filter_map(group).collect();
+        Table::of(words, view, |of| &of.label, &groups, &columns)
     };
-    let all = Table::of(
-        (
-            "cells",
-            "All cells",
-            "A cell is a contestant with a shape. Times are of the host, in milliseconds, unless named otherwise.",
+    let all =
+        "A cell is a contestant with a shape. Times are of the host, in milliseconds, unless a column says otherwise.";
+    let tables = [
+        table(("cells", "All cells", all), |_| true, cells_columns()),
+        table(("generation", "Generation", "Times are medians."), |of| of.generation.is_some(), generation_columns()),
+        table(
+            ("padding", "Texts of different lengths", "Each batch is padded to its longest text."),
+            |of| of.padding.is_some(),
+            padding_columns(),
         ),
-        view,
-        &rows(|_| true),
-        &cells_columns(),
-    );
-    let generation = Table::of(
-        ("generation", "Generation", "Times are medians."),
-        view,
-        &rows(|cell| cell.generation.is_some()),
-        &generation_columns(),
-    );
-    let padding = Table::of(
-        ("padding", "Texts of different lengths", "Each batch is padded to its longest text."),
-        view,
-        &rows(|cell| cell.padding.is_some()),
-        &padding_columns(),
-    );
-    let device = Table::of(
-        ("device", "Times of the device", "By trtexec's definitions: CUDA events, medians."),
-        view,
-        &rows(|cell| cell.device.is_some()),
-        &device_columns(),
-    );
-    [all, generation, padding, device].into_iter().flatten().collect()
-}
-
-fn shape<'a>() -> Column<Entry<'a>> {
-    ("shape", "", |_, of| Some(what(of.cell)))
+        table(
+            ("device", "Times of the device", "By trtexec's definitions: CUDA events, medians, in milliseconds."),
+            |of| of.device.is_some(),
+            device_columns(),
+        ),
+    ];
+    tables.into_iter().flatten().collect()
 }
 
 fn cells_columns<'a>() -> Vec<Column<Entry<'a>>> {
     vec![
-        shape(),
         ("median", "Median latency", |_, of| {
             let median = of.cell.latency_ms.as_ref().map(|l| significant(l.p50));
             Some(median.unwrap_or_else(|| of.cell.status_text().to_owned()))
@@ -201,7 +200,7 @@ fn cells_columns<'a>() -> Vec<Column<Entry<'a>>> {
         ("speed-up", "Times as fast as the first contestant", |view, of| {
             let ratio = view.speedup(of)?;
             let certain = of.contestant == 0 || ratio.significant() == Some(true);
-            Some(format!("{}{}×", if certain { "" } else { "~" }, significant(ratio.value)))
+            Some(format!("{}{}", if certain { "" } else { "~" }, times(ratio.value)))
         }),
         ("TFLOP/s", "Operations a second, in units of 10¹²", |_, of| ms(of.cell.roofline.map(|r| r.tflops))),
         ("MFU %", "Model FLOPs utilization: operations a second as a share of the measured peak", |_, of| {
@@ -235,7 +234,6 @@ fn cells_columns<'a>() -> Vec<Column<Entry<'a>>> {
 
 fn generation_columns<'a>() -> Vec<Column<Entry<'a>>> {
     vec![
-        shape(),
         ("first token ms", "Time to the first new token", |_, of| ms(Some(of.cell.generation?.ttft_ms))),
         ("ms for each", "Time for each token behind the first", |_, of| ms(Some(of.cell.generation?.tpot_ms))),
         ("new tokens/s", "Of all rows and the whole run", |_, of| ms(Some(of.cell.generation?.tok_s))),
@@ -244,7 +242,6 @@ fn generation_columns<'a>() -> Vec<Column<Entry<'a>>> {
 
 fn padding_columns<'a>() -> Vec<Column<Entry<'a>>> {
     vec![
-        shape(),
         ("batches", "How many the texts make", |_, of| Some(of.cell.padding?.count.to_string())),
         ("tokens", "Tokens of texts", |_, of| Some(of.cell.padding?.real.to_string())),
         ("with padding", "Tokens of batches", |_, of| Some(of.cell.padding?.padded.to_string())),
@@ -259,7 +256,6 @@ fn padding_columns<'a>() -> Vec<Column<Entry<'a>>> {
 
 fn device_columns<'a>() -> Vec<Column<Entry<'a>>> {
     vec![
-        shape(),
         ("GPU compute", "Between the first and the last kernel", |_, of| {
             ms(Some(of.cell.device.as_ref()?.gpu_compute.median))
         }),

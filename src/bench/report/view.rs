@@ -11,6 +11,8 @@ pub(super) struct Contestant<'a> {
     pub(super) key: String,
     /// The artifact; the runtime, the precision and the document where that tells contestants apart.
     pub(super) label: String,
+    /// The artifact; the document where there are several.
+    pub(super) name: String,
     pub(super) model: &'a str,
     pub(super) runtime: &'a str,
     pub(super) precision: &'a str,
@@ -66,6 +68,10 @@ impl<'a> View<'a> {
                 contestants.push(Contestant {
                     key: key(contestants.len()),
                     label: String::new(),
+                    name: match documents {
+                        [_] => model.to_owned(),
+                        _ => format!("{}: {model}", documents[document].0),
+                    },
                     model,
                     runtime,
                     precision,
@@ -77,7 +83,7 @@ impl<'a> View<'a> {
             });
             entries.push(Entry { contestant, document, cell });
         }
-        let labels: Vec<String> = contestants.iter().map(|of| label(of, &contestants, documents)).collect();
+        let labels: Vec<String> = contestants.iter().map(|of| label(of, &contestants)).collect();
         contestants.iter_mut().zip(labels).for_each(|(of, label)| of.label = label);
         let groups = groups(&entries);
         Self { documents, contestants, entries, groups }
@@ -135,14 +141,9 @@ fn place<T: PartialEq>(seen: &mut Vec<T>, thing: T) -> usize {
     })
 }
 
-fn label(of: &Contestant<'_>, all: &[Contestant<'_>], documents: &[(&str, &Document)]) -> String {
-    let mut label = String::new();
-    if documents.len() > 1 {
-        label = format!("{}: ", documents[of.document].0);
-    }
-    label += of.model;
-    let alike = |other: &&Contestant<'_>| (other.document, other.model) == (of.document, of.model);
-    if all.iter().filter(alike).any(|other| other.precision != of.precision) {
+fn label(of: &Contestant<'_>, all: &[Contestant<'_>]) -> String {
+    let mut label = of.name.clone();
+    if all.iter().any(|other| other.name == of.name && other.precision != of.precision) {
         label = format!("{label} {}", of.precision);
     }
     if all.iter().any(|other| other.runtime != of.runtime) {

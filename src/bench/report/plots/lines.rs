@@ -2,7 +2,7 @@
 
 use super::super::axes::Axes;
 use super::super::scale::Scale;
-use super::super::svg::{COLOURS, Svg};
+use super::super::svg::{COLOURS, Svg, width};
 use super::{Name, Point, SMALL, words};
 
 /// A line.
@@ -31,18 +31,21 @@ pub(in super::super) fn lines(name: &Name<'_>, x: &str, y: &str, series: &[Serie
     for point in all() {
         svg.mark(point.shape, point.colour, place(point), &point.text, &point.tip);
     }
-    // The keys at the ends keep off each other, the upper first.
-    let ends = series.iter().filter_map(|of| Some((of, of.points.last()?)));
-    let mut ends: Vec<(&Series, &Point, [f64; 2])> = ends.map(|(of, point)| (of, point, place(point))).collect();
-    ends.sort_by(|a, b| a.2[1].total_cmp(&b.2[1]));
-    let mut taken: Vec<[f64; 2]> = Vec::new();
-    for (of, point, [x, y]) in ends {
-        let (x, mut y) = ((x + 12.0).min(SMALL[0] - 10.0), y + 4.0);
-        while let Some(other) = taken.iter().find(|[tx, ty]| (tx - x).abs() < 14.0 && (ty - y).abs() < 11.0) {
-            y = other[1] + 11.0;
+    // The keys at the ends, each where it is on nothing else; boxes are left, top, right, bottom.
+    let around = |[x, y]: [f64; 2], half: [f64; 2]| [x - half[0], y - half[1], x + half[0], y + half[1]];
+    let mut taken: Vec<[f64; 4]> = all().map(|point| around(place(point), [10.0, 9.0])).collect();
+    for (of, point) in series.iter().filter_map(|of| Some((of, of.points.last()?))) {
+        let ([x, y], beside) = (place(point), 10.0 + width(&of.key) / 2.0);
+        let free = |middle: &[f64; 2]| {
+            let own = around(*middle, [width(&of.key) / 2.0, 5.0]);
+            let inside = own[0] > 0.0 && own[1] > 14.0 && own[2] < SMALL[0] && own[3] < axes.bottom;
+            inside && taken.iter().all(|of| own[2] <= of[0] || own[0] >= of[2] || own[3] <= of[1] || own[1] >= of[3])
+        };
+        let places = [[x + beside + 1.0, y], [x, y - 15.0], [x - beside - 1.0, y], [x, y + 15.0]];
+        if let Some([x, y]) = places.into_iter().find(free) {
+            svg.text(x, y + 4.2, &format!("key c{}", point.colour % COLOURS), &of.key);
+            taken.push(around([x, y], [width(&of.key) / 2.0, 6.0]));
         }
-        taken.push([x, y]);
-        svg.text(x, y.min(axes.bottom - 2.0), &format!("key c{}", point.colour % COLOURS), &of.key);
     }
     Some(svg.finish(name.id, "lines", name.title, &words(all().map(|p| p.tip.as_str()))))
 }

@@ -31,8 +31,6 @@ pub(super) struct Point {
     pub(super) shape: Shape,
     /// What its mark has in it.
     pub(super) text: String,
-    /// What stands beside it, where there is room.
-    pub(super) label: String,
     /// All figures of it, in words.
     pub(super) tip: String,
 }
@@ -57,7 +55,7 @@ mod tests {
     pub(super) const NAME: Name<'_> = Name { id: "p", title: "a <title>" };
 
     pub(super) fn point(x: f64, y: f64) -> Point {
-        let [text, label, tip] = ["8", "a & b", "a & b\n8"].map(str::to_owned);
-        Point { x, y, colour: 0, shape: Shape::Circle, text, label, tip }
+        let [text, tip] = ["8", "a & b\n8"].map(str::to_owned);
+        Point { x, y, colour: 0, shape: Shape::Circle, text, tip }
     }
 }
