@@ -84,6 +84,18 @@ doc: deps ## build the documentation, warnings denied
 test-tools: ## test the scripts in tools/
 	python3 -m unittest discover -s tools
 
+# The test of the same name in tests/end_to_end writes the example. Screenshots are in $(TARGET_DIR)/report-screenshots.
+.PHONY: test-report
+test-report: deps ## open the report of an example in Chromium (Debian: apt install chromium): plots, errors, phones, light and dark
+	cargo test -p planish --test end_to_end $(CARGO_FLAGS) -- --exact bench_report::the_report_of_an_example_is_written
+	python3 tools/check_report.py $(TARGET_DIR)/report-example.html $(TARGET_DIR)/report-screenshots
+
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+
+.PHONY: test-report-if-possible
+test-report-if-possible:
+	@if [ -n "$(CHROMIUM)" ]; then $(MAKE) --no-print-directory test-report; else echo "Chromium is not there: skipped"; fi
+
 # NVRTC needs no GPU.
 .PHONY: cuda-compile
 cuda-compile: deps ## compile the CUDA kernels for sm_80, sm_90 and sm_100, and print their registers, shared memory and spills
@@ -102,7 +114,7 @@ test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSaniti
 # One stage after another, the quick ones first, with the time of each.
 .PHONY: check
 check: ## formatting, lints, documentation, kernels, tests: what must pass before a commit
-	@for stage in fmt test-tools clippy doc cuda-compile test; do \
+	@for stage in fmt test-tools clippy doc cuda-compile test test-report-if-possible; do \
 	  start=$$(date +%s); \
 	  echo "== $$stage"; \
 	  $(MAKE) --no-print-directory $$stage || { echo "== $$stage failed after $$(($$(date +%s) - start)) s" >&2; exit 1; }; \

@@ -23,11 +23,13 @@ from typing import Any, Dict, List, Optional
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SHOTS = Path(__file__).resolve().parent.parent / "target" / "report-screenshots"
 
-# Returns the problems of the page as it is shown, and the number of plots that were looked at.
-LOOK = r"""(() => {
+# A function of the width of the screen that returns the problems of the page as it is shown, and the number of plots that were
+# looked at.
+LOOK = r"""(screen => {
   const problems = [], seen = element => element.getClientRects().length > 0;
   const root = document.documentElement;
-  if (root.scrollWidth > innerWidth) problems.push(`the page is ${root.scrollWidth} px wide, the screen ${innerWidth}`);
+  // Not innerWidth: a phone widens that to what the page takes.
+  if (root.scrollWidth > screen) problems.push(`the page is ${root.scrollWidth} px wide, the screen ${screen}`);
   const plots = [...document.querySelectorAll('svg.plot')].filter(seen);
   for (const plot of plots) {
     const name = plot.querySelector('title').textContent, frame = plot.getBoundingClientRect();
@@ -69,7 +71,7 @@ LOOK = r"""(() => {
   }
   problems.push(...low);
   return {problems, plots: plots.length};
-})()"""
+})"""
 
 
 class Browser:
@@ -161,14 +163,14 @@ def look(browser: Browser, page: str, width: int, scheme: str, scripts: bool, sh
     problems = messages(browser.events, page)
     if scripts:
         # The page has no scripts: this one is the test's.
-        answer = browser.call("Runtime.evaluate", session, expression=LOOK, returnByValue=True)
+        answer = browser.call("Runtime.evaluate", session, expression=f"{LOOK}({width})", returnByValue=True)
         if "exceptionDetails" in answer:
             raise SystemExit(f"the test's script failed: {answer['exceptionDetails']['exception']['description']}")
         seen = answer["result"]["value"]
         problems += seen["problems"]
-        print(f"{name}: {seen['plots']} plots, {size['height']:.0f} px high, {len(problems)} problems")
         if seen["plots"] == 0:
             problems.append("no plot is shown")
+        print(f"{name}: {seen['plots']} plots, {size['height']:.0f} px high, {len(problems)} problems")
     if width > 600 and scheme == "light" and scripts:
         printed = browser.call("Page.printToPDF", session, printBackground=True, preferCSSPageSize=True)
         (shots / "print.pdf").write_bytes(base64.b64decode(printed["data"]))
@@ -176,15 +178,14 @@ def look(browser: Browser, page: str, width: int, scheme: str, scripts: bool, sh
     return [f"{name}: {problem}" for problem in problems]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Opens the report of a benchmark in Chromium.")
-    parser.add_argument("page", type=Path, help="what planish bench --html wrote")
-    parser.add_argument("screenshots", type=Path, nargs="?", default=SHOTS, help="where screenshots go")
-    arguments = parser.parse_args()
-    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if not program:
-        raise SystemExit("Chromium is not there: apt install chromium, or name it in CHROMIUM")
-    shots, page = arguments.screenshots, arguments.page.resolve().as_uri()
+def chromium() -> Optional[str]:
+    """The program, if it is there."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def check(program: str, path: Path, shots: Path) -> List[str]:
+    """Opens a page in all ways, and returns what is wrong."""
+    page = path.resolve().as_uri()
     shots.mkdir(parents=True, exist_ok=True)
     problems = []
     with tempfile.TemporaryDirectory() as profile:
@@ -200,9 +201,21 @@ def main() -> None:
             problems.append(f"{width}: the page looks different without scripts")
     if not (shots / "print.pdf").read_bytes().startswith(b"%PDF"):
         problems.append("the page was not printed")
+    return problems
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Opens the report of a benchmark in Chromium.")
+    parser.add_argument("page", type=Path, help="what planish bench --html wrote")
+    parser.add_argument("screenshots", type=Path, nargs="?", default=SHOTS, help="where screenshots go")
+    arguments = parser.parse_args()
+    program = chromium()
+    if not program:
+        raise SystemExit("Chromium is not there: apt install chromium, or name it in CHROMIUM")
+    problems = check(program, arguments.page, arguments.screenshots)
     if problems:
         raise SystemExit("\n".join(problems))
-    print(f"screenshots are in {shots}", file=sys.stderr)
+    print(f"screenshots are in {arguments.screenshots}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ mod reference_cache;
 mod ratio;
 mod report;
 mod saved;
+#[cfg(test)]
+mod simulation;
 mod source;
 mod stats;
 mod sweep;

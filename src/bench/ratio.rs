@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::stats::Latency;
 
 /// How many times samples are drawn again.
-const RESAMPLES: usize = 2000;
+const RESAMPLES: usize = 1000;
 
 /// The least number of samples of each side that are drawn again.
 const FEWEST: usize = 20;

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use planish::bench::Document;
+use serde_json::{Value, json};
 
 use crate::bench_example::document;
+use crate::manifest::{problems, schema_in};
 use crate::support::{artifact, golden, planish, repository, scratch, text};
 
 fn save(folder: &Path, name: &str, document: &Document) -> PathBuf {
@@ -17,10 +19,9 @@ fn save(folder: &Path, name: &str, document: &Document) -> PathBuf {
 /// The files stay in target/, where `make test-report` opens them in a browser.
 #[test]
 fn the_report_of_an_example_is_written() {
-    let target = repository().join("target");
-    fs::create_dir_all(&target).unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let example = document(1);
-    let json = save(&target, "report-example.json", &example);
+    let json = save(target, "report-example.json", &example);
     let (html, csv) = (target.join("report-example.html"), target.join("report-example.csv"));
     planish(["bench", "report", text(&json), "--html", text(&html), "--csv", text(&csv)]).exits(0, &[]);
     let page = fs::read_to_string(&html).unwrap();
@@ -72,6 +73,8 @@ fn a_report_of_little_says_what_is_missing() {
     let value = |name: &str| row[name].as_str();
     let got = ["runtime", "workload", "batch", "seq", "part", "status", "runs", "speedup", "mfu"].map(value);
     assert_eq!(got, ["ort", "encode", "1", "4", "", "measured", "3", "1", ""]);
+    let value: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(problems(&schema_in("bench.schema.json"), &value), Vec::<String>::new());
     let document = Document::read(&json).unwrap();
     let median = document.cells[0].latency_ms.as_ref().unwrap().p50;
     assert_eq!(row["median_ms"].parse::<f64>().unwrap(), median);
@@ -79,6 +82,61 @@ fn a_report_of_little_says_what_is_missing() {
     let again = folder.path().join("again.html");
     planish(["bench", "report", text(&json), "--html", text(&again)]).exits(0, &[]);
     assert_eq!(fs::read_to_string(again).unwrap(), page);
+}
+
+#[test]
+fn documents_are_what_the_schema_describes() {
+    let schema = schema_in("bench.schema.json");
+    let mut example = serde_json::to_value(document(1)).unwrap();
+    // What the example has no device for.
+    let metric =
+        json!({"min": 1, "max": 2, "mean": 1.5, "median": 1.5, "p90": 2, "p95": 2, "p99": 2, "variation": 0.1});
+    let device = json!({"gpu_compute": metric, "enqueue": metric, "h2d": metric, "latency": metric, "throughput": 500.0,
+        "transfers": true, "cuda_graph": false});
+    example["cells"][0]["device"] = device;
+    assert_eq!(problems(&schema, &example), Vec::<String>::new());
+    let read: Document = serde_json::from_value(example.clone()).unwrap();
+    assert!(read.cells[0].device.is_some());
+    let changes = [
+        ("/schema", json!(1)),
+        ("/env/cpu/cores", json!("2")),
+        ("/peaks/tflops", json!(0)),
+        ("/cells/0/workload", json!("sing")),
+        ("/cells/0/shape/batch", json!(0)),
+        ("/cells/0/shape/seq", json!("128")),
+        ("/cells/0/latency_ms/p50", Value::Null),
+        ("/cells/0/latency_ms/ci95", json!([1.0])),
+        ("/cells/0/device/enqueue/p99", json!("1 ms")),
+        ("/cells/0/operators/0", json!(["MatMul"])),
+        ("/cells/0/roofline/bound", json!("cache")),
+        ("/cells/0/evaluation/embeddings/pooling", json!("median")),
+        ("/cells/0/energy/meter", json!("hand")),
+        ("/cells/0/status", json!("done")),
+        ("/cells/0/providers/CPUExecutionProvider", json!(-1)),
+    ];
+    for (at, value) in changes {
+        let mut changed = example.clone();
+        *changed.pointer_mut(at).unwrap_or_else(|| panic!("{at} is not there")) = value;
+        assert!(!problems(&schema, &changed).is_empty(), "{at}");
+    }
+    for at in ["", "/env", "/cells/0", "/cells/0/memory", "/cells/0/latency_ms", "/cells/0/evaluation"] {
+        let mut changed = example.clone();
+        changed.pointer_mut(at).unwrap()["more"] = json!(1);
+        assert!(!problems(&schema, &changed).is_empty(), "{at}");
+    }
+}
+
+/// docs/bench.md has each column of the CSV and each exit code.
+#[test]
+fn columns_are_described() {
+    let page = fs::read_to_string(repository().join("docs/bench.md")).unwrap();
+    let folder = scratch();
+    let (json, csv) = (save(folder.path(), "a.json", &document(1)), folder.path().join("a.csv"));
+    planish(["bench", "report", text(&json), "--csv", text(&csv)]).exits(0, &[]);
+    let mut reader = csv::Reader::from_path(&csv).unwrap();
+    for name in reader.headers().unwrap() {
+        assert!(page.contains(&format!("`{name}`")), "docs/bench.md does not describe the column `{name}`");
+    }
 }
 
 #[test]
@@ -117,7 +175,7 @@ fn saved_runs_are_compared() {
     // The times of the two are of one distribution: nothing but what was changed is reported.
     assert!(done.stdout.contains("beyond 2 % and significant: 1 slower, 0 faster; 1 failed now"), "{}", done.stdout);
     let done = diff(&["--json", "--threshold", "150%"]).exits(3, &[failed]);
-    let json: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    let json: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(
         (&json["cells"][1]["verdict"], &json["cells"][3]["verdict"]),
         (&"same".into(), &"broken".into()),

@@ -10,12 +10,17 @@ use crate::calibrate::stored_inputs;
 use crate::support::{golden, planish_compile, repository, scratch, text};
 
 fn schema() -> Validator {
-    let text = fs::read_to_string(repository().join("docs/manifest.schema.json")).unwrap();
+    schema_in("manifest.schema.json")
+}
+
+/// A schema in docs/.
+pub(crate) fn schema_in(name: &str) -> Validator {
+    let text = fs::read_to_string(repository().join("docs").join(name)).unwrap();
     jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
 }
 
-/// What a manifest has that it should not have, and the other way round.
-fn problems(schema: &Validator, manifest: &Value) -> Vec<String> {
+/// What a document has that it should not have, and the other way round.
+pub(crate) fn problems(schema: &Validator, manifest: &Value) -> Vec<String> {
     schema.iter_errors(manifest).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
