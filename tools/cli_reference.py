@@ -8,7 +8,8 @@ PLANISH is the binary, PAGE is docs/cli.md by default. A section of the page sta
     <!-- help compile: begin -->
     <!-- help compile: end -->
 
-and is replaced by what `planish compile --help` prints. The section without a command, `<!-- help: begin -->`, has what
+and is replaced by what `planish compile --help` prints. A command of a command has a section of both words, such as
+`bench diff`. The section without a command, `<!-- help: begin -->`, has what
 `planish --help` prints. A command without a section is an error, and so is a section without a command. The test
 tests/end_to_end/manual.rs compares the page with the help. Needs Python 3.9, nothing else.
 """
@@ -23,7 +24,7 @@ from typing import Callable, List
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 WIDTH = 110  # columns of the manual; clap prints a paragraph as one line
-SECTION = re.compile(r"<!-- help ?(?P<command>\S*): begin -->\n(?P<text>.*?)<!-- help ?(?P=command): end -->", re.DOTALL)
+SECTION = re.compile(r"<!-- help ?(?P<command>[^:\n]*): begin -->\n(?P<text>.*?)<!-- help ?(?P=command): end -->", re.DOTALL)
 BESIDE = re.compile(r" +\S.*?  +(?=\S)")  # an option or a command before its description, on one line
 
 
@@ -46,15 +47,19 @@ def block(text: str) -> str:
 
 
 def commands(text: str) -> List[str]:
-    """The commands that the help of planish itself lists, in order."""
-    listed = text.split("\nCommands:\n", 1)[1].split("\n\n", 1)[0]
-    return [line.split()[0] for line in listed.splitlines() if line.split()[0] != "help"]
+    """The commands that the help of planish, or of a command, lists, in order."""
+    listed = text.partition("\nCommands:\n")[2].split("\n\n", 1)[0]
+    # With a long help, descriptions are below the names and further in.
+    names = [line.split()[0] for line in listed.splitlines() if re.match(r" {2}\S", line)]
+    return [name for name in names if name != "help"]
 
 
 def rewritten(page: str, help_of: Callable[[str], str]) -> str:
     """The page with each section as the command prints it; `help_of("")` is the help of planish itself."""
     sections = [match["command"] for match in SECTION.finditer(page)]
-    wanted = ["", *commands(help_of(""))]
+    wanted = [""]
+    for command in commands(help_of("")):
+        wanted += [command, *(f"{command} {name}" for name in commands(help_of(command)))]
     if sorted(sections) != sorted(wanted):
         missing = [name for name in wanted if name not in sections]
         unknown = [name for name in sections if sections.count(name) > 1 or name not in wanted]

@@ -22,10 +22,27 @@ fn sections(page: &str) -> BTreeMap<String, String> {
     sections
 }
 
-/// The commands that the help of planish lists.
-fn commands(help: &str) -> Vec<&str> {
+/// The commands that the help of planish, or of a command, lists. With a long help, descriptions are below the names and
+/// further in.
+fn commands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
+    let named = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = named.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    names.map(str::to_owned).collect()
+}
+
+/// The help of planish (the empty name), of each command, and of the commands of these.
+fn helps() -> Vec<(String, String)> {
+    let help = |command: &str| planish(command.split_whitespace().chain(["--help"])).succeeds().stdout;
+    let mut helps = vec![(String::new(), help(""))];
+    for command in commands(&helps[0].1) {
+        let own = help(&command);
+        let nested = commands(&own).into_iter().map(|name| format!("{command} {name}"));
+        let nested: Vec<(String, String)> = nested.map(|name| (name.clone(), help(&name))).collect();
+        helps.push((command, own));
+        helps.extend(nested);
+    }
+    helps
 }
 
 fn words(text: &str) -> Vec<&str> {
@@ -36,10 +53,8 @@ fn words(text: &str) -> Vec<&str> {
 fn the_manual_has_the_help_of_each_command() {
     let page = fs::read_to_string(repository().join("docs/cli.md")).unwrap();
     let mut sections = sections(&page);
-    let own = planish(["--help"]).succeeds().stdout;
-    for command in [""].into_iter().chain(commands(&own)) {
-        let help = planish(command.split_whitespace().chain(["--help"])).succeeds().stdout;
-        let section = sections.remove(command).unwrap_or_else(|| {
+    for (command, help) in helps() {
+        let section = sections.remove(&command).unwrap_or_else(|| {
             panic!(
                 "docs/cli.md has no section for `{command}`: add its two marks (tools/cli_reference.py), then {UPDATE}"
             )

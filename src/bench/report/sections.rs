@@ -6,6 +6,7 @@ use super::plots::{Bar, LARGE, Name, Point, Roof, SMALL, Segment, Series, bars, 
 use super::svg::{COLOURS, Svg};
 use super::view::{Contestant, Entry, Group, View, what};
 use crate::bench::document::{Cell, Workload};
+use crate::bench::ratio::Ratio;
 use crate::bench::table::significant;
 use crate::evaluate::Figure;
 
@@ -100,7 +101,7 @@ fn speedups(view: &View<'_>) -> Section {
             let interval = ends.map_or_else(String::new, |[low, high]| {
                 format!(" (95% {} to {})", significant(low), significant(high))
             });
-            let segment = |ratio: crate::bench::ratio::Ratio| Segment {
+            let segment = |ratio: Ratio| Segment {
                 class: colour(of),
                 value: ratio.value,
                 text: String::new(),
@@ -188,40 +189,50 @@ fn base_point(of: &Contestant<'_>, [x, y]: [f64; 2], tip: String) -> Point {
     Point { x, y, colour: of.colour, shape: of.shape(), text: of.key.clone(), tip }
 }
 
+/// How close outputs are to others, by a figure.
+struct Closeness {
+    id: &'static str,
+    caption: &'static str,
+    /// What the axis counts.
+    axis: &'static str,
+    /// The value of outputs that are equal, and one that the axis goes to at least.
+    equal: f64,
+    near: f64,
+}
+
 fn accuracies(view: &View<'_>) -> Section {
     let evaluated = |contestant, figure| view.of(contestant).find_map(|e| e.cell.evaluation.as_ref()?.figure(figure));
     let gate = |contestant| view.of(contestant).filter_map(|e| Some(e.cell.accuracy?.cos)).reduce(f64::min);
-    let plot = |id: &str, caption: &str, axis: &str, less: bool, figure: &dyn Fn(usize) -> Option<f64>| {
+    let plot = |of: &Closeness, figure: &dyn Fn(usize) -> Option<f64>| {
         let point = |contestant: usize| {
-            let (of, (speed, shapes)) = (&view.contestants[contestant], view.mean_speedup(contestant)?);
+            let (own, (speed, shapes)) = (&view.contestants[contestant], view.mean_speedup(contestant)?);
             let value = figure(contestant).filter(|v| v.is_finite())?;
             let mean = if shapes > 1 { format!(", geometric mean over {shapes} shapes") } else { String::new() };
-            let tip = format!(
-                "{}\n{} times as fast as the first{mean}\n{axis} {}",
-                of.label,
-                significant(speed),
-                exact(value)
-            );
-            Some(base_point(of, [speed, value], tip))
+            let (speed_text, text) = (significant(speed), exact(value));
+            let tip = format!("{}\n{speed_text} times as fast as the first{mean}\n{} {text}", own.label, of.axis);
+            // A cosine may be above 1 by rounding.
+            let shown = if of.near < of.equal { value.min(of.equal) } else { value };
+            Some(base_point(own, [speed, shown], tip))
         };
         let points: Vec<Point> = (0..view.contestants.len()).filter_map(point).collect();
-        let name = Name { id, title: &format!("Accuracy and speed: {caption}") };
-        Some(Plot::new(caption, scatter(&name, "speed-up over the first contestant", axis, less, &points)?))
+        let name = Name { id: of.id, title: &format!("Accuracy and speed: {}", of.caption) };
+        let axes = ("speed-up over the first contestant", of.axis);
+        Some(Plot::new(of.caption, scatter(&name, axes, of.near > of.equal, [of.equal, of.near], &points)?))
     };
+    let closeness = |id, caption, axis, equal, near| Closeness { id, caption, axis, equal, near };
     let figures = [
-        ("accuracy-cos", "Mean cosine", "cosine with float32", false, Figure::Cosine),
-        ("accuracy-near", "Nearest neighbours kept", "% of samples", false, Figure::Neighbours),
-        ("accuracy-top1", "Top-1 agreement", "% of predictions", false, Figure::Top1),
-        ("accuracy-ppl", "Perplexity", "ratio to float32 (1 is equal)", true, Figure::Perplexity),
+        (closeness("accuracy-cos", "Mean cosine", "cosine with float32", 1.0, 0.999), Figure::Cosine),
+        (closeness("accuracy-near", "Nearest neighbours kept", "% of samples", 100.0, 99.0), Figure::Neighbours),
+        (closeness("accuracy-top1", "Top-1 agreement", "% of predictions", 100.0, 99.0), Figure::Top1),
+        (closeness("accuracy-ppl", "Perplexity", "ratio to float32 (1 is equal)", 1.0, 1.01), Figure::Perplexity),
     ];
-    let on_data = figures.into_iter().filter_map(|(id, caption, axis, less, figure)| {
-        plot(id, caption, axis, less, &|contestant| evaluated(contestant, figure))
-    });
+    let on_data = figures.iter().filter_map(|(of, figure)| plot(of, &|contestant| evaluated(contestant, *figure)));
     let mut plots: Vec<Plot> = on_data.collect();
     let mut text =
         "Accuracy on data by speed. The dashed line joins contestants that no other beats in both.".to_owned();
     if plots.is_empty() {
-        plots.extend(plot("accuracy-gate", "Worst cosine of an output", "cosine with the reference", false, &gate));
+        let of = closeness("accuracy-gate", "Worst cosine of an output", "cosine with the reference", 1.0, 0.999);
+        plots.extend(plot(&of, &gate));
         text = format!(
             "Cosine of the outputs with the reference on made-up inputs, by speed. {DATA} measures accuracy on data."
         );

@@ -8,15 +8,22 @@ use super::{Name, Point, SMALL, words};
 /// The pixels of the plot.
 const SIZE: [f64; 2] = [SMALL[0], 290.0];
 
-/// What is right of another is better. What is above is better too, or with `less` what is below. `None` without a point.
-pub(in super::super) fn scatter(name: &Name<'_>, x: &str, y: &str, less: bool, points: &[Point]) -> Option<String> {
+/// What is right of another is better. What is above is better too, or with `less` what is below. The vertical axis has at
+/// least these values. `None` without a point.
+pub(in super::super) fn scatter(
+    name: &Name<'_>,
+    (x, y): (&str, &str),
+    less: bool,
+    least: [f64; 2],
+    points: &[Point],
+) -> Option<String> {
     if points.is_empty() {
         return None;
     }
     let axes = Axes::new(
         SIZE,
         Scale::linear(points.iter().map(|p| p.x).chain([0.0])),
-        Scale::linear(points.iter().map(|p| p.y)),
+        Scale::linear(points.iter().map(|p| p.y).chain(least)),
     );
     let mut svg = Svg::new(SIZE[0], SIZE[1]);
     axes.draw(&mut svg, x, y);
@@ -53,10 +60,10 @@ mod tests {
         let best = |less| frontier(&points, less).iter().map(|p| (p.x, p.y)).collect::<Vec<_>>();
         assert_eq!(best(false), [(2.0, 0.9), (1.0, 1.0)]);
         assert_eq!(best(true), [(2.0, 0.7)]);
-        let svg = scatter(&NAME, "x", "y", false, &points).unwrap();
+        let svg = scatter(&NAME, ("x", "y"), false, [0.5, 1.0], &points).unwrap();
         check(&svg, 4);
         assert!(svg.contains("frontier"), "{svg}");
-        assert!(scatter(&NAME, "x", "y", false, &[]).is_none());
-        check(&scatter(&NAME, "x", "y", true, &[point(1.0, 1.0)]).unwrap(), 1);
+        assert!(scatter(&NAME, ("x", "y"), false, [0.5, 1.0], &[]).is_none());
+        check(&scatter(&NAME, ("x", "y"), true, [0.5, 1.0], &[point(1.0, 1.0)]).unwrap(), 1);
     }
 }
