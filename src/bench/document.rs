@@ -41,7 +41,10 @@ impl Document {
     /// The same without samples.
     #[must_use]
     pub fn without_samples(mut self) -> Self {
-        self.cells.iter_mut().for_each(|cell| cell.samples_ns.clear());
+        for cell in &mut self.cells {
+            cell.samples_ns.clear();
+            cell.visits.clear();
+        }
         self
     }
 
@@ -83,6 +86,9 @@ pub struct Cell {
     /// standard output.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub samples_ns: Vec<u64>,
+    /// How many of these were taken in each visit, one after another; other cells ran between visits. Absent without samples.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub visits: Vec<usize>,
     /// The statistics of the samples; absent where there is no speed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_ms: Option<Latency>,
@@ -145,6 +151,7 @@ impl Cell {
             options: CellOptions { threads: 0, spin: false },
             warmup: Warmup::default(),
             samples_ns: Vec::new(),
+            visits: Vec::new(),
             latency_ms: None,
             device: None,
             throughput: None,
@@ -318,8 +325,10 @@ pub(super) mod examples {
 
     /// A cell of 2 rows. The times are spread evenly from 10% below to 10% above `ms`; without it the cell failed.
     pub(crate) fn cell(id: &str, seq: usize, ms: Option<u64>) -> Cell {
-        let samples = |ms: u64| (0..=200).map(|k| ms * 900_000 + ms * k * 1000).collect();
+        // In an order that does not rise.
+        let samples = |ms: u64| (0..=200).map(|k| ms * 900_000 + ms * (k * 73 % 201) * 1000).collect();
         let samples_ns: Vec<u64> = ms.map_or(Vec::new(), samples);
+        let visits = samples_ns.chunks(25).map(<[u64]>::len).collect();
         let latency_ms = Latency::of(&samples_ns);
         let model = ModelId { id: id.to_owned(), file_bytes: None };
         let shape = CellShape { batch: 2, seq: Some(seq), part: None, tokens: Some(seq), past: 0 };
@@ -329,6 +338,7 @@ pub(super) mod examples {
                 .map(|l| Throughput { inf_s: 2e3 / l.p50, tok_s: Some(2e3 / l.p50 * seq as f64) }),
             latency_ms,
             samples_ns,
+            visits,
             memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: 1, ..Memory::default() },
             load: Load { ms: 12.4, first_ms: None },
             accuracy: Some(Accuracy { max_abs: 0.0, max_rel: 0.0, cos: 1.0, top1: 1.0 }),

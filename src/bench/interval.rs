@@ -27,14 +27,28 @@ pub fn median_interval(visits: &[Vec<f64>]) -> Option<[f64; 2]> {
     }
 }
 
-/// The interval between the 2.5th and the 97.5th percentile of the medians of resampled visits, made wider for few visits as
-/// Student's distribution is wider than the normal one.
+/// The interval between the 2.5th and the 97.5th percentile of the medians of resampled visits, made wider for few visits.
 fn resampled(visits: &[Vec<f64>], median: f64) -> Option<[f64; 2]> {
+    let medians = resampled_medians(visits, visits.len() as u64)?;
+    percentiles(medians, median, visits.len())
+}
+
+/// The interval around a value between the 2.5th and the 97.5th percentile of what resamples of visits gave, made wider as
+/// Student's distribution is wider than the normal one for so few visits.
+pub(super) fn percentiles(mut resamples: Vec<f64>, around: f64, visits: usize) -> Option<[f64; 2]> {
+    resamples.sort_by(f64::total_cmp);
+    let widening = student(visits.checked_sub(1)?) / student(usize::MAX);
+    let ends = [quantile(&resamples, 0.025)?, quantile(&resamples, 0.975)?];
+    Some(ends.map(|end| around + (end - around) * widening))
+}
+
+/// The medians of resampled visits; `None` of too few visits.
+pub(super) fn resampled_medians(visits: &[Vec<f64>], seed: u64) -> Option<Vec<f64>> {
     if visits.len() < LEAST_VISITS {
         return None;
     }
     let kept: Vec<Vec<f64>> = visits.iter().map(|visit| thinned(visit)).collect();
-    let mut random = Rng::with_seed(visits.len() as u64);
+    let mut random = Rng::with_seed(seed);
     let mut medians: Vec<f64> = Vec::with_capacity(RESAMPLES);
     let mut pooled = Vec::new();
     for _ in 0..RESAMPLES {
@@ -43,13 +57,13 @@ fn resampled(visits: &[Vec<f64>], median: f64) -> Option<[f64; 2]> {
             pooled.extend_from_slice(random.choice(&kept)?);
         }
         let middle = pooled.len() / 2;
+        if middle >= pooled.len() {
+            return None;
+        }
         let (_, value, _) = pooled.select_nth_unstable_by(middle, f64::total_cmp);
         medians.push(*value);
     }
-    medians.sort_by(f64::total_cmp);
-    let widening = student(visits.len() - 1) / student(usize::MAX);
-    let ends = [quantile(&medians, 0.025)?, quantile(&medians, 0.975)?];
-    Some(ends.map(|end| median + (end - median) * widening))
+    Some(medians)
 }
 
 /// A visit's times, or as many of their quantiles as stand for them.

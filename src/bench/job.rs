@@ -193,6 +193,7 @@ impl Job {
             options: CellOptions { threads: options.threads, spin: options.spin },
             warmup: self.warmup,
             samples_ns: if latency.is_some() { self.samples } else { Vec::new() },
+            visits: if latency.is_some() { self.visits } else { Vec::new() },
             latency_ms: latency,
             device,
             throughput,

@@ -18,8 +18,8 @@ mod lengths;
 mod operators;
 mod peaks;
 mod prepare;
-mod reference_cache;
 mod ratio;
+mod reference_cache;
 mod report;
 mod saved;
 #[cfg(test)]

@@ -2,13 +2,9 @@
 
 use serde::Serialize;
 
-use super::stats::Latency;
-
-/// How many times samples are drawn again.
-const RESAMPLES: usize = 1000;
-
-/// The least number of samples of each side that are drawn again.
-const FEWEST: usize = 20;
+use super::document::Cell;
+use super::interval::{percentiles, resampled_medians};
+use super::stats::{Latency, split};
 
 /// A ratio of two medians.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -26,37 +22,23 @@ pub struct Ratio {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// The samples of both sides: they are drawn again in blocks of consecutive runs, because runs close to each other take
-    /// about as long (moving block bootstrap, percentiles).
+    /// The samples of both sides: visits are resampled, because runs of one visit take about as long.
     Bootstrap,
     /// The confidence intervals of the two medians: distances from the medians, in logarithms, add as squares.
     Intervals,
 }
 
 impl Ratio {
-    /// The median of `b` over that of `a`, by samples in nanoseconds in the order in which they were taken. `None` where
-    /// there are fewer than 20 of one, or the median of `a` is 0. The same samples give the same interval.
+    /// The median of `b` over that of `a`: with their samples where both have them in visits enough, else as [`Ratio::of`].
+    /// `None` where one of them has no speed. The same cells give the same interval.
     #[must_use]
-    pub fn of_samples(a: &[u64], b: &[u64]) -> Option<Self> {
-        if a.len().min(b.len()) < FEWEST {
-            return None;
-        }
-        let mut random = fastrand::Rng::with_seed(0);
-        let mut medians = |samples: &[u64]| -> Vec<f64> {
-            let mut drawn = Vec::with_capacity(samples.len());
-            (0..RESAMPLES).map(|_| draw(samples, &mut drawn, &mut random)).collect()
-        };
-        let (of_a, of_b) = (medians(a), medians(b));
-        let mut ratios: Vec<f64> = of_a.iter().zip(&of_b).map(|(a, b)| b / a).collect();
-        ratios.sort_by(f64::total_cmp);
-        let at = |share: f64| ratios.get((share * (RESAMPLES - 1) as f64).round() as usize).copied();
-        let ci95 =
-            at(0.025).zip(at(0.975)).map(|(low, high)| [low, high]).filter(|of| of.iter().all(|v| v.is_finite()));
-        let value = median(&mut b.to_vec()) / median(&mut a.to_vec());
-        (value.is_finite() && value > 0.0).then_some(Self { value, ci95, method: Method::Bootstrap })
+    pub fn of_cells(a: &Cell, b: &Cell) -> Option<Self> {
+        let ratio = Self::of(a.latency_ms.as_ref()?, b.latency_ms.as_ref()?)?;
+        let ci95 = resampled(a, b, ratio.value);
+        Some(ci95.map_or(ratio, |ci95| Self { ci95: Some(ci95), method: Method::Bootstrap, ..ratio }))
     }
 
-    /// The same by what is known of the samples. `None` where a median is not positive.
+    /// The median of `b` over that of `a` by their intervals. `None` where a median is not positive.
     #[must_use]
     pub fn of(a: &Latency, b: &Latency) -> Option<Self> {
         let value = b.p50 / a.p50;
@@ -85,30 +67,23 @@ impl Ratio {
     }
 }
 
-/// The median of as many samples as there are, drawn in blocks of consecutive ones; the last may go on at the beginning.
-fn draw(samples: &[u64], drawn: &mut Vec<u64>, random: &mut fastrand::Rng) -> f64 {
-    let n = samples.len();
-    let block = (n as f64).sqrt().ceil() as usize;
-    drawn.clear();
-    while drawn.len() < n {
-        let start = random.usize(..n);
-        let take = block.min(n - drawn.len());
-        drawn.extend(samples.iter().cycle().skip(start).take(take));
-    }
-    median(drawn)
-}
-
-/// The median of samples, of which there is at least one; their order changes.
-fn median(samples: &mut [u64]) -> f64 {
-    let middle = samples.len() / 2;
-    let even = samples.len() % 2 == 0;
-    let (below, &mut upper, _) = samples.select_nth_unstable(middle);
-    let lower = if even { below.iter().max().copied() } else { None };
-    lower.map_or(upper as f64, |lower| (lower as f64 + upper as f64) / 2.0)
+/// The interval of a ratio around its value from resampled visits of both cells.
+fn resampled(a: &Cell, b: &Cell, value: f64) -> Option<[f64; 2]> {
+    // Other seeds, so that the visits of one do not depend on those of the other.
+    let medians = |cell: &Cell, seed| {
+        let whole =
+            cell.visits.iter().try_fold(0usize, |sum, runs| sum.checked_add(*runs)) == Some(cell.samples_ns.len());
+        whole.then(|| resampled_medians(&split(&cell.samples_ns, &cell.visits), seed))?
+    };
+    let (of_a, of_b) = (medians(a, 1)?, medians(b, 2)?);
+    let logarithms = of_a.iter().zip(&of_b).map(|(a, b)| (b / a).ln()).collect();
+    let ends = percentiles(logarithms, value.ln(), a.visits.len().min(b.visits.len()))?.map(f64::exp);
+    ends.iter().all(|end| end.is_finite()).then_some(ends)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::document::examples::cell;
     use super::*;
 
     fn latency(p50: f64, ci95: Option<[f64; 2]>) -> Latency {
@@ -134,20 +109,21 @@ mod tests {
         assert_eq!(Ratio::of(&latency(0.0, None), &latency(1.0, None)), None);
         assert_eq!(Ratio::of(&latency(1.0, None), &latency(f64::NAN, None)), None);
         assert_eq!(Ratio::of(&latency(1.0, Some([0.0, 2.0])), &latency(1.0, Some([0.0, 2.0]))).unwrap().ci95, None);
-        assert_eq!(Ratio::of_samples(&[1; 19], &[1; 100]), None);
-        assert_eq!(Ratio::of_samples(&[0; 20], &[1; 20]), None);
     }
 
     #[test]
-    fn samples_are_drawn_again() {
-        let samples = |ms: u64| (0..=200).map(|k| ms * 900_000 + ms * k * 1000).collect::<Vec<u64>>();
-        let ratio = Ratio::of_samples(&samples(100), &samples(110)).unwrap();
+    fn visits_are_resampled() {
+        let (a, b) = (cell("a", 8, Some(100)), cell("a", 8, Some(110)));
+        let ratio = Ratio::of_cells(&a, &b).unwrap();
         assert_eq!((ratio.value, ratio.method), (1.1, Method::Bootstrap));
         let [low, high] = ratio.ci95.unwrap();
         assert!(low < 1.1 && 1.1 < high && high - low < 0.3, "{ratio:?}");
-        assert_eq!(Ratio::of_samples(&samples(100), &samples(110)), Some(ratio));
-        let constant = Ratio::of_samples(&[5; 20], &[10; 20]).unwrap();
-        assert_eq!((constant.value, constant.ci95), (2.0, Some([2.0, 2.0])));
-        assert_eq!(median(&mut [4, 1, 3, 2]), 2.5);
+        assert_eq!(Ratio::of_cells(&a, &b), Some(ratio));
+        // Without visits, with too few, or with some of other samples only the intervals are left.
+        for visits in [vec![], vec![200], vec![50; 5], vec![usize::MAX, 201], vec![0; 8]] {
+            let other = Cell { visits, ..b.clone() };
+            assert_eq!(Ratio::of_cells(&a, &other).unwrap().method, Method::Intervals, "{:?}", other.visits);
+        }
+        assert_eq!(Ratio::of_cells(&a, &cell("b", 8, None)), None);
     }
 }

@@ -1,10 +1,15 @@
 //! Whether printed intervals hold what they promise, on latencies that are made up: the machine drifts, and some runs are late.
 
-use super::ratio::Ratio;
+use super::document::Cell;
+use super::document::examples::cell;
+use super::ratio::{Method, Ratio};
 use super::stats::Latency;
 
 /// How many pairs of runs are made up.
 const TRIALS: u64 = 100;
+
+/// The same where a trial takes longer.
+const FEWER: u64 = 40;
 
 /// The speed of a machine: it wanders, and comes back slowly.
 struct Machine {
@@ -30,63 +35,77 @@ impl Machine {
         (5e6 * times * (1.0 + self.drift + noise + late)) as u64
     }
 
-    /// Two contestants in rounds of random order; the second takes so many times as long.
-    fn rounds(&mut self, count: usize, times: f64) -> [Vec<u64>; 2] {
+    /// Two contestants, visited in rounds of random order, so many runs in a visit; the second takes so many times as long.
+    fn rounds(&mut self, count: usize, runs: usize, times: f64) -> [Cell; 2] {
         let mut samples = [Vec::new(), Vec::new()];
         for _ in 0..count {
             let first = self.random.usize(..2);
             for contestant in [first, 1 - first] {
-                let time = self.run(if contestant == 0 { 1.0 } else { times });
-                samples[contestant].push(time);
+                let of = if contestant == 0 { 1.0 } else { times };
+                samples[contestant].extend((0..runs).map(|_| self.run(of)));
             }
         }
-        samples
+        samples.map(|samples_ns| {
+            let visits = vec![runs; count];
+            // Its interval is not needed by all tests, and takes time.
+            Cell { latency_ms: Latency::of(&samples_ns), samples_ns, visits, ..cell("a", 8, Some(1)) }
+        })
     }
 }
 
+/// Visits of a cell, and runs of a visit.
+const SIZES: [(usize, usize); 2] = [(12, 5), (15, 30)];
+
 /// Whether the medians of two runs are apart by less than their printed intervals: these meet.
-fn agree([a, b]: &[Vec<u64>; 2]) -> bool {
-    let ends = |samples: &[u64]| Latency::of(samples).unwrap().ci95.expect("there are samples enough");
-    let ([a_low, a_high], [b_low, b_high]) = (ends(a), ends(b));
+fn agree(cells: &[Cell; 2]) -> bool {
+    let [[a_low, a_high], [b_low, b_high]] =
+        cells.each_ref().map(|cell| Latency::of_visits(&cell.samples_ns, &cell.visits).unwrap().ci95.unwrap());
     a_low <= b_high && b_low <= a_high
 }
 
 /// Of how many trials something is true.
-fn count(trial: impl Fn(u64) -> bool) -> usize {
-    count_of(TRIALS, trial)
-}
-
-fn count_of(trials: u64, trial: impl Fn(u64) -> bool) -> usize {
+fn count(trials: u64, trial: impl Fn(u64) -> bool) -> usize {
     (0..trials).filter(|seed| trial(*seed)).count()
 }
 
 #[test]
 fn two_runs_of_one_contestant_differ_by_less_than_their_intervals() {
-    for rounds in [50, 200, 600] {
-        let agreeing = count(|seed| agree(&Machine::new(seed).rounds(rounds, 1.0)));
-        assert!(agreeing >= 95, "{rounds} rounds: {agreeing} of {TRIALS}");
+    for (visits, runs) in SIZES {
+        let agreeing = count(TRIALS, |seed| agree(&Machine::new(seed).rounds(visits, runs, 1.0)));
+        assert!(agreeing >= 95, "{visits} visits of {runs}: {agreeing} of {TRIALS}");
     }
 }
 
 #[test]
 fn contestants_that_differ_are_told_apart() {
-    let agreeing = count(|seed| agree(&Machine::new(seed).rounds(200, 1.03)));
+    let agreeing = count(TRIALS, |seed| agree(&Machine::new(seed).rounds(20, 10, 1.05)));
     assert!(agreeing <= 5, "{agreeing} of {TRIALS}");
 }
 
 #[test]
 fn a_comparison_of_samples_seldom_sees_what_is_not_there() {
-    let significant = |ratio: Ratio| ratio.significant() == Some(true);
-    let different = |[a, b]: &[Vec<u64>; 2]| significant(Ratio::of_samples(a, b).unwrap());
-    let same = count_of(40, |seed| different(&Machine::new(seed).rounds(100, 1.0)));
-    let slower = count_of(40, |seed| different(&Machine::new(seed).rounds(100, 1.03)));
-    assert!(same <= 4 && slower >= 38, "{same} and {slower} of 40");
-    // In documents of two benches the machine drifts on its own in each: bench diff has a threshold for that as well.
-    let apart = |seed: u64| {
-        let [[a, _], [b, _]] = [seed, seed + TRIALS].map(|seed| Machine::new(seed).rounds(200, 1.0));
-        let ratio = Ratio::of_samples(&a, &b).unwrap();
-        significant(ratio) && (ratio.value - 1.0).abs() > 0.02
+    let compared = |a: &Cell, b: &Cell| {
+        let ratio = Ratio::of_cells(a, b).unwrap();
+        assert_eq!(ratio.method, Method::Bootstrap);
+        ratio
     };
-    let apart = count_of(40, apart);
-    assert!(apart <= 2, "{apart} of 40");
+    let different = |[a, b]: &[Cell; 2]| compared(a, b).significant() == Some(true);
+    for (visits, runs) in SIZES {
+        let same = count(FEWER, |seed| different(&Machine::new(seed).rounds(visits, runs, 1.0)));
+        let slower = count(FEWER, |seed| different(&Machine::new(seed).rounds(visits, runs, 1.05)));
+        assert!(same <= 4 && slower >= 38, "{visits} visits of {runs}: {same} and {slower} of {FEWER}");
+    }
+}
+
+/// In documents of two benches the machine drifts on its own in each. That is in the intervals where a cell is measured for
+/// longer than the machine stays fast or slow, and `bench diff` has a threshold as well.
+#[test]
+fn two_benches_of_one_contestant_seldom_differ() {
+    let (visits, runs) = (40, 10);
+    let apart = count(FEWER, |seed| {
+        let [[a, _], [b, _]] = [seed, seed + FEWER].map(|seed| Machine::new(seed).rounds(visits, runs, 1.0));
+        let ratio = Ratio::of_cells(&a, &b).unwrap();
+        ratio.significant() == Some(true) && (ratio.value - 1.0).abs() > 0.02
+    });
+    assert!(apart <= 2, "{visits} visits of {runs}: {apart} of {FEWER}");
 }

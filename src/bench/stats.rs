@@ -45,15 +45,8 @@ impl Latency {
     /// on; `None` for no samples.
     #[must_use]
     pub fn of_visits(samples_ns: &[u64], visits: &[usize]) -> Option<Self> {
-        let samples: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64 / 1e6).collect();
-        let mut rest = samples.as_slice();
-        let mut split = |runs: &usize| {
-            let (visit, others) = rest.split_at((*runs).min(rest.len()));
-            rest = others;
-            visit.to_vec()
-        };
-        let visits: Vec<Vec<f64>> = visits.iter().map(&mut split).collect();
-        let mut sorted = samples;
+        let visits = split(samples_ns, visits);
+        let mut sorted: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64 / 1e6).collect();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len();
         let min = *sorted.first()?;
@@ -72,6 +65,17 @@ impl Latency {
             p99: tail(0.99),
         })
     }
+}
+
+/// Samples in nanoseconds by visit, in milliseconds: the first so many are of one visit, the next of another one, and so on.
+pub(super) fn split(samples_ns: &[u64], visits: &[usize]) -> Vec<Vec<f64>> {
+    let mut rest = samples_ns;
+    let mut split = |runs: &usize| {
+        let (visit, others) = rest.split_at((*runs).min(rest.len()));
+        rest = others;
+        visit.iter().map(|&ns| ns as f64 / 1e6).collect()
+    };
+    visits.iter().map(&mut split).collect()
 }
 
 impl Latency {

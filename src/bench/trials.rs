@@ -127,6 +127,7 @@ pub(super) fn measure<T>(
             finish(&mut trial.cell, &latency, &trial.given);
             trial.cell.latency_ms = Some(latency);
             trial.cell.samples_ns = std::mem::take(&mut trial.samples);
+            trial.cell.visits = std::mem::take(&mut trial.visits);
             trial.cell.status = Status::Measured;
         } else if trial.cell.failure.is_none() {
             trial.cell.failure = Some("the benchmark was ended before".to_owned());

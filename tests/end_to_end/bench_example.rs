@@ -51,7 +51,7 @@ const ARTIFACTS: [Artifact; 4] = [
 /// A runtime, and how fast it is.
 const RUNTIMES: [(&str, f64); 2] = [("ort", 1.0), ("cuda-emulator", 0.62)];
 
-const PEAKS: Peaks = Peaks { tflops: 0.198, gb_s: 21.4, threads: 2 };
+const PEAKS: Peaks = Peaks { tflops: 0.138, int8_tops: 0.242, gb_s: 21.4, threads: 2 };
 
 /// Times of `n` runs in nanoseconds that take about `ms`: they drift, and some are late.
 pub(crate) fn times(random: &mut fastrand::Rng, ms: f64, n: usize) -> Vec<u64> {
@@ -67,16 +67,18 @@ pub(crate) fn times(random: &mut fastrand::Rng, ms: f64, n: usize) -> Vec<u64> {
 
 fn measured(random: &mut fastrand::Rng, cell: Cell, ms: f64) -> Cell {
     let samples_ns = times(random, ms, (3000.0 / ms).clamp(50.0, 400.0) as usize);
-    let latency_ms = Latency::of(&samples_ns);
+    let visits: Vec<usize> = samples_ns.chunks(10).map(<[u64]>::len).collect();
+    let latency_ms = Latency::of_visits(&samples_ns, &visits);
     let median = latency_ms.as_ref().unwrap().p50;
     let rows = cell.shape.batch as f64;
     let tokens = cell.shape.tokens.map(|tokens| rows * tokens as f64 / median * 1e3);
     Cell {
         throughput: Some(Throughput { inf_s: rows / median * 1e3, tok_s: tokens }),
         warmup: Warmup { n: 12, ms: 12.0 * ms },
-        roofline: cell.work.map(|work| Roofline::of(work, median, PEAKS)),
+        roofline: cell.work.map(|work| Roofline::of(work, median, PEAKS, cell.precision == "int8")),
         status: Status::Measured,
         samples_ns,
+        visits,
         latency_ms,
         ..cell
     }

@@ -57,12 +57,24 @@ fn a_report_of_little_says_what_is_missing() {
     let folder = scratch();
     let [html, csv, json] = ["a.html", "a.csv", "a.json"].map(|name| folder.path().join(name));
     let reference = golden("bert");
-    let quick = ["--time", "0", "--iterations", "3", "--threads", "1", "--seq", "4", "--reference", text(&reference)];
+    let quick = [
+        "--time",
+        "0",
+        "--iterations",
+        "3",
+        "--threads",
+        "1",
+        "--seq",
+        "4",
+        "--no-peaks",
+        "--reference",
+        text(&reference),
+    ];
     let files = ["--html", text(&html), "--csv", text(&csv), "--json", text(&json)];
     planish([&["bench", text(&out)][..], &quick, &files].concat()).exits(0, &[]);
     let page = fs::read_to_string(&html).unwrap();
     let missing =
-        ["--compare MODEL", "--operators does it", "--peaks does it", "--isolate measures", "--data FILE measures"];
+        ["--compare MODEL", "no times of operators", "--no-peaks leaves", "--isolate measures", "--data FILE measures"];
     for sentence in missing {
         assert!(page.contains(sentence), "{sentence}");
     }
@@ -160,7 +172,7 @@ fn saved_runs_are_compared() {
     // Twice as slow, broken, and gone.
     let slow = &mut after.cells[2];
     slow.samples_ns.iter_mut().for_each(|ns| *ns *= 2);
-    slow.latency_ms = planish::bench::Latency::of(&slow.samples_ns);
+    slow.latency_ms = planish::bench::Latency::of_visits(&slow.samples_ns, &slow.visits);
     let broken = &mut after.cells[4];
     (broken.latency_ms, broken.status, broken.failure) =
         (None, planish::bench::Status::Failed, Some("y: not finite".to_owned()));
@@ -194,7 +206,7 @@ fn saved_runs_are_compared() {
 /// `diff` and `report` are commands only as the first word.
 #[test]
 fn a_folder_may_be_called_diff() {
-    planish(["bench", "./diff"]).exits(1, &["there is no folder", "diff"]);
-    planish(["bench", "a", "diff"]).exits(1, &["there is no folder"]);
+    planish(["bench", "./diff"]).exits(1, &["./diff is not there"]);
+    planish(["bench", "./a", "diff"]).exits(1, &["./a is not there"]);
     planish(["bench", "diff"]).exits(2, &["A.json", "B.json"]);
 }

@@ -134,9 +134,7 @@ impl Diff {
 }
 
 fn compare(id: CellId, a: &Cell, b: &Cell, threshold: f64) -> CellDiff {
-    let of_samples = || Ratio::of_samples(&a.samples_ns, &b.samples_ns);
-    let speeds = a.latency_ms.as_ref().zip(b.latency_ms.as_ref());
-    let ratio = speeds.and_then(|(before, after)| of_samples().or_else(|| Ratio::of(before, after)));
+    let ratio = Ratio::of_cells(a, b);
     let verdict = match ratio {
         None if a.latency_ms.is_some() && b.status == Status::Failed => Verdict::Broken,
         None => Verdict::NotMeasured,

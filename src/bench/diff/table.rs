@@ -56,7 +56,7 @@ impl Diff {
         };
         let (bootstrap, intervals) = (of(Method::Bootstrap), of(Method::Intervals));
         if bootstrap > 0 {
-            text += &format!("\nintervals of {bootstrap} cells: block bootstrap of the samples of both files");
+            text += &format!("\nintervals of {bootstrap} cells: bootstrap of the samples of both files");
         }
         if intervals > 0 {
             text += &format!("\nintervals of {intervals} cells: from the intervals of both medians, without samples");

@@ -59,7 +59,7 @@ fn cells_are_compared_by_samples_or_by_intervals() {
     for expected in [
         "only in a.json: gone (ort, f32), batch 2 × 8 tokens\nonly in b.json: new (ort, f32), batch 2 × 8 tokens\n",
         "8 cells in both; beyond 2 % and significant: 2 slower, 1 faster; 1 failed now and not before; 1 with too few",
-        "intervals of 3 cells: block bootstrap of the samples of both files\nintervals of 2 cells: from the intervals",
+        "intervals of 3 cells: bootstrap of the samples of both files\nintervals of 2 cells: from the intervals",
         "| few                 | ort     | f32  | batch 2 × 8 tokens |       100 |      300 | +200.0 % |",
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");

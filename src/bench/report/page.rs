@@ -228,8 +228,11 @@ fn machine(view: &View<'_>, index: usize, document: &Document) -> Vec<(&'static 
     let timed = range(cells().filter_map(|cell| Some(cell.latency_ms.as_ref()?.n)).collect());
     let warm = range(cells().filter(|cell| cell.latency_ms.is_some()).map(|cell| cell.warmup.n).collect());
     let peaks = document.peaks.map(|of| {
-        let (tflops, gb_s) = (significant(of.tflops), significant(of.gb_s));
-        format!("{tflops} TFLOP/s (product of float32 matrices), {gb_s} GB/s (copy), {} threads", of.threads)
+        let [f32, int8, gb_s] = [of.tflops, of.int8_tops, of.gb_s].map(significant);
+        format!(
+            "{f32} TFLOP/s (product in float32), {int8} TOP/s (linear layer in INT8), {gb_s} GB/s (copy), {} threads",
+            of.threads
+        )
     });
     let runtimes: Vec<String> = env.runtimes.iter().map(|(name, version)| format!("{name} {version}")).collect();
     let some = |text: String| (!text.is_empty()).then_some(text);

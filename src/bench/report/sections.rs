@@ -10,10 +10,9 @@ use crate::bench::ratio::Ratio;
 use crate::bench::table::significant;
 use crate::evaluate::Figure;
 
-/// The options of `planish bench` that give what a section shows.
+/// The options of `planish bench` that say what a section shows.
 const COMPARE: &str = "several artifacts or runtimes, or --compare MODEL";
-const PEAKS: &str = "--peaks";
-const OPERATORS: &str = "--operators";
+const PEAKS: &str = "--no-peaks";
 const DATA: &str = "--data FILE";
 const ISOLATE: &str = "--isolate";
 
@@ -324,8 +323,8 @@ fn operators(view: &View<'_>) -> Section {
         legend.push((format!("o{}", COLOURS - 1), format!("{} others", totals.len() - named.len())));
     }
     let text = "The time of one run, by operator, as the runtime's profile has it. Profiled runs are a little slower.";
-    let missing = format!("No run was profiled; {OPERATORS} does it.");
-    Section { legend, ..section("operators", "Time by operator", text, plots, &missing) }
+    let missing = "The runtimes gave no times of operators.";
+    Section { legend, ..section("operators", "Time by operator", text, plots, missing) }
 }
 
 fn rooflines(view: &View<'_>) -> Section {
@@ -357,9 +356,11 @@ fn rooflines(view: &View<'_>) -> Section {
         small,
         large: draw("roofline-large", LARGE),
     });
-    let text = "Operations a second of each cell below what this machine can do: the slope is its memory, the flat line its \
-                arithmetic, both measured with float32. The distance below the line is what a better program could gain. Bytes are the \
-                least that a run moves, so a model that stays in the cache can be above the slope.";
-    let missing = format!("What the machine can do at most was not measured; {PEAKS} does it.");
+    let text = "Operations a second of each cell below what this machine can do, as measured: the slope is a copy in memory, the \
+                flat lines are products of matrices in float32 and in INT8. The distance below the line is what a better \
+                program could gain. Bytes are the least that a run moves, so a model that stays in the cache can be above the \
+                slope.";
+    let missing =
+        format!("The operations of the models or the peaks of the machine are not known: {PEAKS} leaves them out.");
     Section { keyed: true, ..section("roofline", "Roofline", text, plots.into_iter().collect(), &missing) }
 }
