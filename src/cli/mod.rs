@@ -71,7 +71,7 @@ enum Command {
     Evaluate(evaluate::Arguments),
     Run(run::Arguments),
     Generate(generate::Arguments),
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     /// A process of `planish bench --isolate`
     #[command(name = crate::bench::WORKER, hide = true)]
     BenchWorker,
@@ -172,7 +172,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Evaluate(arguments) => evaluate::run(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
-        Command::Bench(arguments) => bench::run(arguments),
+        Command::Bench(arguments) => bench::run(*arguments),
         Command::BenchWorker => crate::bench::serve(),
         Command::Profile(arguments) => profile::run(arguments),
         Command::Runtimes(arguments) => runtimes::run(arguments),

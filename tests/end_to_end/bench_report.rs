@@ -50,7 +50,7 @@ fn the_report_of_an_example_is_written() {
     assert_eq!(reader.records().map(Result::unwrap).count(), example.cells.len());
 }
 
-/// What was not measured is said in a sentence, with the option that measures it.
+/// What was not measured is said in a sentence, with the option that measures it. These options are there.
 #[test]
 fn a_report_of_little_says_what_is_missing() {
     let (_artifact, out) = artifact("bert");
@@ -74,9 +74,12 @@ fn a_report_of_little_says_what_is_missing() {
     planish([&["bench", text(&out)][..], &quick, &files].concat()).exits(0, &[]);
     let page = fs::read_to_string(&html).unwrap();
     let missing =
-        ["--compare MODEL", "no times of operators", "--no-peaks leaves", "--isolate measures", "--data FILE measures"];
+        ["--compare MODEL", "--operators measures", "--no-peaks leaves", "--isolate measures", "--data FILE measures"];
+    let help = planish(["bench", "--help"]).exits(0, &[]).stdout;
     for sentence in missing {
         assert!(page.contains(sentence), "{sentence}");
+        let option = sentence.split(' ').next().unwrap();
+        assert!(help.contains(&format!("{option} <")) || help.contains(&format!("{option}\n")), "{option}");
     }
     // Latency, cosine, files and memory of loading.
     assert_eq!(page.matches("<svg class=\"plot").count(), 4, "{page}");

@@ -114,7 +114,7 @@ impl Diff {
             // `what` is the same where all else is.
             match ids_b.iter().position(|other| other == id).and_then(|at| b.1.cells.get(at)) {
                 Some(after) => {
-                    warnings.extend(machines::conditions(id, before, after).into_iter());
+                    warnings.extend(machines::conditions(id, before, after));
                     cells.push(compare(id.clone(), before, after, threshold));
                 }
                 None => only_a.push(id.clone()),

@@ -12,6 +12,7 @@ use crate::evaluate::Figure;
 
 /// The options of `planish bench` that say what a section shows.
 const COMPARE: &str = "several artifacts or runtimes, or --compare MODEL";
+const OPERATORS: &str = "--operators";
 const PEAKS: &str = "--no-peaks";
 const DATA: &str = "--data FILE";
 const ISOLATE: &str = "--isolate";
@@ -323,8 +324,8 @@ fn operators(view: &View<'_>) -> Section {
         legend.push((format!("o{}", COLOURS - 1), format!("{} others", totals.len() - named.len())));
     }
     let text = "The time of one run, by operator, as the runtime's profile has it. Profiled runs are a little slower.";
-    let missing = "The runtimes gave no times of operators.";
-    Section { legend, ..section("operators", "Time by operator", text, plots, missing) }
+    let missing = format!("No run was profiled; {OPERATORS} measures it on the runtimes that tell the times of nodes.");
+    Section { legend, ..section("operators", "Time by operator", text, plots, &missing) }
 }
 
 fn rooflines(view: &View<'_>) -> Section {
