@@ -209,7 +209,7 @@ fn saved_runs_are_compared() {
 /// `diff` and `report` are commands only as the first word.
 #[test]
 fn a_folder_may_be_called_diff() {
-    planish(["bench", "./diff"]).exits(1, &["./diff is not there"]);
-    planish(["bench", "./a", "diff"]).exits(1, &["./a is not there"]);
+    planish(["bench", "./diff"]).exits(1, &["there is no ./diff"]);
+    planish(["bench", "./a", "diff"]).exits(1, &["there is no ./a"]);
     planish(["bench", "diff"]).exits(2, &["A.json", "B.json"]);
 }
