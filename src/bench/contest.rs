@@ -15,14 +15,14 @@ use super::apart::{Apart, Start};
 use super::generation::generate;
 use super::lengths::lengths;
 use super::operators;
-use super::peaks::peaks;
+use super::peaks::hold_against_peaks;
 use super::reference_cache::ReferenceCache;
 use super::{
     BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, ModelId,
-    ReferenceModel, ReferencePart, Roofline, Status, Workload, sweep,
+    ReferenceModel, ReferencePart, Status, Workload, sweep,
 };
 use crate::artifact::{Artifact, MANIFEST};
-use crate::backend::{MakeRuntime, ONNX_RUNTIME, RuntimeSettings, lacks};
+use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
 use crate::data::DataOptions;
 use crate::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Reference, evaluate_compiled};
 use crate::inputs::is_of_sequence;
@@ -47,9 +47,6 @@ pub struct Contest {
 
 /// The sequence length that is measured unless told otherwise.
 const SEQUENCE: usize = 128;
-
-/// The precision of artifacts whose products are of integers of 8 bits.
-const INT8: &str = "int8";
 
 /// A runtime that an entrant is measured on, or why it is not.
 pub(super) type Place = (Box<dyn Runtime>, MakeRuntime);
@@ -128,35 +125,9 @@ impl Contest {
         }
         let mut document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
         if options.peaks && document.cells.iter().any(|cell| cell.work.is_some()) {
-            self.take_peaks(&mut document, &options, observer);
+            hold_against_peaks(&mut document, &options, &self.settings, observer);
         }
         Ok(document)
-    }
-
-    /// Measures what the machine can do at most, and holds the cells that ran on its processor against that.
-    fn take_peaks(&self, document: &mut Document, options: &BenchOptions, observer: &mut dyn BenchObserver) {
-        let cpu = &document.env.cpu;
-        let machine = format!("{}, {}", cpu.model, cpu.flags.join(" "));
-        let mut peaks = match peaks(options.threads, &self.settings, &machine) {
-            Ok(peaks) => peaks,
-            Err(error) => return observer.note(&format!("what the machine can do at most is not known: {error:#}")),
-        };
-        let on_cpu = ONNX_RUNTIME.runtime(&self.settings).name();
-        let measured = |cell: &&mut Cell| cell.backend == on_cpu && cell.latency_ms.is_some();
-        for cell in document.cells.iter_mut().filter(measured) {
-            if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
-                // What a cell reaches the machine can do, though the product was slower when it was measured.
-                let reached = Roofline::of(work, latency.p50, peaks, cell.precision == INT8);
-                let peak = if cell.precision == INT8 { &mut peaks.int8_tops } else { &mut peaks.tflops };
-                *peak = peak.max(reached.tflops);
-            }
-        }
-        for cell in document.cells.iter_mut().filter(measured) {
-            if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
-                cell.roofline = Some(Roofline::of(work, latency.p50, peaks, cell.precision == INT8));
-            }
-        }
-        document.peaks = Some(peaks);
     }
 
     /// What of the lengths that are asked for an entrant does not take, if there is such a length.
@@ -231,7 +202,7 @@ impl Contest {
         let mut cells = sweep(&mut contestants, &mut reference, options, observer)?;
         drop(contestants);
         if options.operators {
-            record(group, &mut reference, options, &mut cells, observer)?;
+            operators::record_group(group, &mut reference, options, &mut cells, observer)?;
         }
         drop(reference);
         self.evaluate(group, (model, loaded), options, &mut cells, observer);
@@ -291,37 +262,6 @@ impl Contest {
             }
         }
     }
-}
-
-/// Records what the runs of the cells of a group are made of.
-fn record(
-    group: &[(&Entrant, Vec<Place>)],
-    reference: &mut ReferenceModel,
-    options: &BenchOptions,
-    cells: &mut [Cell],
-    observer: &mut dyn BenchObserver,
-) -> Result<()> {
-    let session = SessionOptions { threads: options.threads };
-    let runs = reference.all_runs(&options.batch, &options.sequence, options.seed)?;
-    for (entrant, places) in group {
-        for (runtime, _) in places {
-            for (index, part) in reference.parts.iter().enumerate() {
-                let (format, file) = entrant.artifact.file_for(entrant.artifact.part(&part.name)?, runtime.as_ref())?;
-                for run in runs.iter().filter(|run| run.part == index) {
-                    let is_of_run = |cell: &&mut Cell| {
-                        let own = cell.model.id == entrant.label && cell.backend == runtime.name();
-                        own && cell.shape == run.shape && cell.status == Status::Measured
-                    };
-                    let Some(cell) = cells.iter_mut().find(is_of_run) else { continue };
-                    if !operators::record(runtime.as_ref(), Model::File(format, &file), session, &run.inputs, cell)? {
-                        observer
-                            .note(&format!("the runtime `{}` does not tell the times of operators", runtime.name()));
-                    }
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 fn note_evaluation(cell: &mut Cell, evaluation: &Result<Evaluation>) {

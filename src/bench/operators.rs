@@ -6,17 +6,52 @@ use anyhow::Result;
 use planish_eval::Tensor;
 use planish_runtimes::{Model, Runtime, SessionOptions};
 
-use super::document::Cell;
+use super::contest::Place;
+use super::document::{Cell, Status};
+use super::source::ReferenceModel;
+use super::sweep::BenchObserver;
+use super::{BenchOptions, Entrant};
 use crate::draft::Draft;
 
 /// Runs that are not looked at, and runs that are.
 const RUNS: [usize; 2] = [2, 7];
 
+/// Records what the runs of the cells of a group are made of.
+pub(super) fn record_group(
+    group: &[(&Entrant, Vec<Place>)],
+    reference: &mut ReferenceModel,
+    options: &BenchOptions,
+    cells: &mut [Cell],
+    observer: &mut dyn BenchObserver,
+) -> Result<()> {
+    let session = SessionOptions { threads: options.threads };
+    let runs = reference.all_runs(&options.batch, &options.sequence, options.seed)?;
+    for (entrant, places) in group {
+        for (runtime, _) in places {
+            for (index, part) in reference.parts.iter().enumerate() {
+                let (format, file) = entrant.artifact.file_for(entrant.artifact.part(&part.name)?, runtime.as_ref())?;
+                for run in runs.iter().filter(|run| run.part == index) {
+                    let is_of_run = |cell: &&mut Cell| {
+                        let own = cell.model.id == entrant.label && cell.backend == runtime.name();
+                        own && cell.shape == run.shape && cell.status == Status::Measured
+                    };
+                    let Some(cell) = cells.iter_mut().find(is_of_run) else { continue };
+                    if !record(runtime.as_ref(), Model::File(format, &file), session, &run.inputs, cell)? {
+                        observer
+                            .note(&format!("the runtime `{}` does not tell the times of operators", runtime.name()));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Records runs of a model on inputs for a cell. Returns whether the runtime has a profiler.
 ///
 /// # Errors
 /// When the runtime does not load or run the model, or there is no folder for what it records.
-pub(super) fn record(
+fn record(
     runtime: &dyn Runtime,
     model: Model<'_>,
     options: SessionOptions,

@@ -16,7 +16,10 @@ use planish_passes::quantize::{Plan, Quantization, Settings};
 use planish_passes::{Options, Pipeline};
 use planish_runtimes::{Format, Model, SessionOptions, cache_folder};
 
-use super::figures::Peaks;
+use super::BenchOptions;
+use super::document::{Cell, Document};
+use super::figures::{Peaks, Roofline};
+use super::sweep::BenchObserver;
 use crate::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
 
 /// Rows, inner size and columns of the product.
@@ -31,12 +34,46 @@ const COPY: usize = 96 << 20;
 /// How often the copy is made.
 const COPIES: usize = 4;
 
+/// The precision of artifacts whose products are of integers of 8 bits.
+const INT8: &str = "int8";
+
+/// Measures what the machine can do at most, and holds the cells that ran on its processor against that.
+pub(super) fn hold_against_peaks(
+    document: &mut Document,
+    options: &BenchOptions,
+    settings: &RuntimeSettings,
+    observer: &mut dyn BenchObserver,
+) {
+    let cpu = &document.env.cpu;
+    let machine = format!("{}, {}", cpu.model, cpu.flags.join(" "));
+    let mut peaks = match peaks(options.threads, settings, &machine) {
+        Ok(peaks) => peaks,
+        Err(error) => return observer.note(&format!("what the machine can do at most is not known: {error:#}")),
+    };
+    let on_cpu = ONNX_RUNTIME.runtime(settings).name();
+    let measured = |cell: &&mut Cell| cell.backend == on_cpu && cell.latency_ms.is_some();
+    for cell in document.cells.iter_mut().filter(measured) {
+        if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
+            // What a cell reaches the machine can do, though the product was slower when it was measured.
+            let reached = Roofline::of(work, latency.p50, peaks, cell.precision == INT8);
+            let peak = if cell.precision == INT8 { &mut peaks.int8_tops } else { &mut peaks.tflops };
+            *peak = peak.max(reached.tflops);
+        }
+    }
+    for cell in document.cells.iter_mut().filter(measured) {
+        if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
+            cell.roofline = Some(Roofline::of(work, latency.p50, peaks, cell.precision == INT8));
+        }
+    }
+    document.peaks = Some(peaks);
+}
+
 /// Measures what the machine can do with so many threads (0: one for each core), and takes better figures of earlier
 /// benchmarks. `machine` tells it from others.
 ///
 /// # Errors
 /// When ONNX Runtime is not there, or does not run the products.
-pub(crate) fn peaks(threads: usize, settings: &RuntimeSettings, machine: &str) -> Result<Peaks> {
+fn peaks(threads: usize, settings: &RuntimeSettings, machine: &str) -> Result<Peaks> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let count = if threads == 0 { cores } else { threads };
     let own = Peaks {

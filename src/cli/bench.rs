@@ -13,6 +13,7 @@ use planish_ir::Graph;
 use planish_runtimes::tensorrt::LoadOptions;
 
 use super::bench_report::Reports;
+use super::numbers::{Numbers, share};
 use super::signals::{Interrupted, asked_to_finish, finish_at_interrupt};
 use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json, warn};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
@@ -82,11 +83,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
     /// The batch sizes: numbers, and ranges such as 1-32*2 (1, 2, 4 and so on) or 8-24+8
-    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..", value_parser = numbers)]
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,..", value_parser = Numbers::parse)]
     batch: Vec<Numbers>,
     /// The sequence lengths in tokens, for models that take sequences: numbers and ranges as for --batch [default: 128, or
     /// the longest sequence that every artifact takes if that is shorter]
-    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = numbers)]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = Numbers::parse)]
     seq: Vec<Numbers>,
     /// Measure on the tensors of this safetensors file, which have the names of the model's inputs, instead of seeded inputs
     #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "seq"])]
@@ -166,43 +167,10 @@ enum WorkloadName {
     Lengths,
 }
 
-/// One number or a range of them.
-#[derive(Clone)]
-struct Numbers(Vec<usize>);
-
-/// The largest size of a batch or a sequence.
-const LARGEST: usize = 1 << 20;
-
-/// A number, or a range `a-b*f` or `a-b+d`.
-fn numbers(text: &str) -> Result<Numbers, String> {
-    let number = |text: &str| {
-        let number = text.parse::<usize>().ok().filter(|number| (1..=LARGEST).contains(number));
-        number.ok_or_else(|| format!("expected a number from 1 to {LARGEST}, or a range such as 1-32*2 or 8-24+8"))
-    };
-    let Some((first, rest)) = text.split_once('-') else { return Ok(Numbers(vec![number(text)?])) };
-    let (first, (last, step, is_factor)) = match (rest.split_once('*'), rest.split_once('+')) {
-        (Some((last, factor)), _) => (number(first)?, (number(last)?, number(factor)?, true)),
-        (None, Some((last, step))) => (number(first)?, (number(last)?, number(step)?, false)),
-        (None, None) => (number(first)?, (number(rest)?, 1, false)),
-    };
-    if last < first || is_factor && step < 2 {
-        return Err("a range goes up: 1-32*2 has 1, 2, 4, 8, 16, 32".to_owned());
-    }
-    let next = |at: &usize| Some(if is_factor { at * step } else { at + step }).filter(|next| *next <= last);
-    Ok(Numbers(std::iter::successors(Some(first), next).collect()))
-}
-
 /// The value of `--precision`.
 fn variant(name: &str) -> Result<Variant, String> {
     let found = Variant::ALL.iter().find(|(own, _)| *own == name).map(|(_, variant)| *variant);
     found.ok_or_else(|| format!("there are {}", Variant::ALL.map(|(own, _)| own).join(", ")))
-}
-
-/// A share: a number, or a number of percent.
-fn share(text: &str) -> Result<f64, String> {
-    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
-    let share = number.trim().parse::<f64>().ok().map(|share| share * unit).filter(|share| (0.0..1.0).contains(share));
-    share.ok_or_else(|| "expected a share from 0 to 1, such as 1% or 0.01".to_owned())
 }
 
 /// What is done with figures that were saved. A folder of that name is written with its path, such as ./diff.
@@ -307,7 +275,7 @@ fn failure(cell: &Cell) -> Option<String> {
 fn options(arguments: &Arguments) -> Result<BenchOptions> {
     let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
     let warmup = Duration::try_from_secs_f64(arguments.warmup).map_err(|e| Usage(format!("--warmup: {e}")))?;
-    let sizes = |all: &[Numbers]| all.iter().flat_map(|Numbers(sizes)| sizes.clone()).collect::<Vec<_>>();
+    let sizes = |all: &[Numbers]| all.iter().flat_map(|numbers| numbers.0.clone()).collect::<Vec<_>>();
     let (batch, sequence) = (sizes(&arguments.batch), sizes(&arguments.seq));
     if time.is_zero() && arguments.iterations == 0 {
         return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());

@@ -16,6 +16,7 @@ mod import;
 mod inspect;
 mod inspect_cost;
 mod inspect_engine;
+mod numbers;
 mod passes;
 mod precision;
 mod profile;
