@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use planish_eval::{Limits, Tensor};
 use planish_models::{Loaded, Part};
 use planish_onnx::ImportOptions;
@@ -15,11 +16,11 @@ use super::apart::{Apart, Start};
 use super::generation::generate;
 use super::lengths::lengths;
 use super::operators;
-use super::peaks::hold_against_peaks;
+use super::peaks::add_rooflines;
 use super::reference_cache::ReferenceCache;
 use super::{
-    BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, ModelId,
-    ReferenceModel, ReferencePart, Status, Workload, sweep,
+    BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, Measured,
+    ModelId, ReferenceModel, ReferencePart, Status, Workload, sweep,
 };
 use crate::artifact::{Artifact, MANIFEST};
 use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
@@ -47,6 +48,9 @@ pub struct Contest {
 
 /// The sequence length that is measured unless told otherwise.
 const SEQUENCE: usize = 128;
+
+/// The tokens of a row on which outputs are compared before another workload.
+const CHECKED_TOKENS: usize = 16;
 
 /// A runtime that an entrant is measured on, or why it is not.
 pub(super) type Place = (Box<dyn Runtime>, MakeRuntime);
@@ -104,28 +108,30 @@ impl Contest {
             Ok((group, source))
         });
         let groups = groups.collect::<Result<Vec<_>>>()?;
+        observer.begin();
         for (group, source) in &groups {
+            if observer.is_ended() {
+                let why = (Status::Unfinished, "the benchmark was ended before".to_owned());
+                for (entrant, places) in group {
+                    cells.extend(
+                        places.iter().flat_map(|(runtime, _)| unmeasured(entrant, runtime.name(), &why, &options)),
+                    );
+                }
+                continue;
+            }
             cells.extend(match options.workload {
                 Workload::Encode => self.measure(group, source, &options, observer)?,
-                Workload::Generate => {
-                    let places = group
-                        .iter()
-                        .flat_map(|(entrant, places)| places.iter().map(|(runtime, _)| (*entrant, runtime.as_ref())));
-                    generate(&places.collect::<Vec<_>>(), options.new_tokens, &options, observer)?
-                }
-                Workload::Lengths => {
-                    let (data, how) = self.data.as_ref().context("--workload lengths needs texts: add --data FILE")?;
-                    lengths(group, (&source.0.folder(), &source.1), (data, how), &options, observer)?
-                }
+                Workload::Generate | Workload::Lengths => self.measure_right(group, source, &options, observer)?,
             });
         }
         for (entrant, runtime, problem) in left_out {
             observer.warning(&format!("{} is not measured: {problem}", entrant.label));
-            cells.extend(unavailable(entrant, runtime, &problem, &options));
+            let why = (Status::Unavailable, problem.to_string());
+            cells.extend(unmeasured(entrant, runtime, &why, &options));
         }
         let mut document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
-        if options.peaks && document.cells.iter().any(|cell| cell.work.is_some()) {
-            hold_against_peaks(&mut document, &options, &self.settings, observer);
+        if options.peaks && !observer.is_ended() && document.cells.iter().any(|cell| cell.work.is_some()) {
+            add_rooflines(&mut document, &options, &self.settings, observer);
         }
         Ok(document)
     }
@@ -158,18 +164,75 @@ impl Contest {
         }
     }
 
-    /// Measures entrants of one model.
+    /// Measures another workload than that of one call, by the entrants of one model whose outputs are right.
+    fn measure_right(
+        &self,
+        group: &[(&Entrant, Vec<Place>)],
+        source: &(SourceModel, Loaded),
+        options: &BenchOptions,
+        observer: &mut dyn BenchObserver,
+    ) -> Result<Vec<Cell>> {
+        let shortest = options.sequence.iter().copied().min().unwrap_or(SEQUENCE);
+        let once = BenchOptions {
+            batch: vec![2],
+            sequence: vec![shortest.min(CHECKED_TOKENS)],
+            interval: 0.0,
+            time: Duration::ZERO,
+            iterations: 1,
+            warmup: Duration::ZERO,
+            peaks: false,
+            isolate: false,
+            operators: false,
+            ..options.clone()
+        };
+        let checked = self.sweep(group, source, &once, &mut Checking(observer))?;
+        let (mut cells, mut right) = (Vec::new(), Vec::new());
+        for (entrant, places) in group {
+            for (runtime, _) in places {
+                let own = |cell: &&Cell| cell.model.id == entrant.label && cell.backend == runtime.name();
+                match checked.iter().filter(own).find_map(|cell| cell.failure.clone()) {
+                    Some(failure) => {
+                        cells.extend(unmeasured(entrant, runtime.name(), &(Status::Failed, failure), options));
+                    }
+                    None => right.push((*entrant, runtime.as_ref())),
+                }
+            }
+        }
+        cells.extend(match options.workload {
+            Workload::Lengths => {
+                let (data, how) = self.data.as_ref().context("--workload lengths needs texts: add --data FILE")?;
+                lengths(&right, (&source.0.folder(), &source.1), (data, how), options, observer)?
+            }
+            _ => generate(&right, options.new_tokens, options, observer)?,
+        });
+        Ok(cells)
+    }
+
+    /// Measures entrants of one model, and compares them with it on data.
     fn measure(
         &self,
         group: &[(&Entrant, Vec<Place>)],
-        (model, loaded): &(SourceModel, Loaded),
+        source: &(SourceModel, Loaded),
+        options: &BenchOptions,
+        observer: &mut dyn BenchObserver,
+    ) -> Result<Vec<Cell>> {
+        let mut cells = self.sweep(group, source, options, observer)?;
+        self.evaluate(group, (&source.0, &source.1), options, &mut cells, observer);
+        Ok(cells)
+    }
+
+    /// Measures entrants of one model.
+    fn sweep(
+        &self,
+        group: &[(&Entrant, Vec<Place>)],
+        (_, loaded): &(SourceModel, Loaded),
         options: &BenchOptions,
         observer: &mut dyn BenchObserver,
     ) -> Result<Vec<Cell>> {
         let session = SessionOptions { threads: options.threads };
         let (first, _) = group.first().ok_or_else(|| anyhow!("nothing to measure"))?;
         let mut reference = self.on_reference(loaded, &first.artifact, session)?;
-        let mut contestants = Vec::new();
+        let (mut contestants, mut failed) = (Vec::new(), Vec::new());
         for (entrant, places) in group {
             let artifact = &entrant.artifact;
             for (index, part) in reference.parts.iter().enumerate() {
@@ -183,13 +246,22 @@ impl Contest {
                     let model = Model::File(format, &file);
                     let (label, precision) = (&entrant.label, &entrant.precision);
                     let settings = artifact.settings(&self.settings);
-                    let mut loaded = match options.isolate {
+                    let loaded = match options.isolate {
                         true => {
                             let start = Start::new(runtime, format, &file, options.threads, &settings);
-                            let apart = Apart::start(start, runtime.name())?;
-                            Contestant::apart(label, precision, apart, bytes, tolerances)
+                            let apart = Apart::start(start, runtime.name());
+                            apart.map(|apart| Contestant::apart(label, precision, apart, bytes, tolerances))
                         }
-                        false => Contestant::load(label, precision, runtime, model, session, bytes, tolerances)?,
+                        false => Contestant::load(label, precision, runtime, model, session, bytes, tolerances)
+                            .map_err(Error::from),
+                    };
+                    let mut loaded = match loaded {
+                        Ok(loaded) => loaded,
+                        Err(error) => {
+                            let why = (Status::Failed, format!("{error:#}"));
+                            failed.extend(unmeasured(entrant, runtime.name(), &why, options));
+                            continue;
+                        }
                     };
                     loaded.graph = graph.clone();
                     loaded.is_foreign = entrant.is_foreign();
@@ -199,13 +271,16 @@ impl Contest {
                 }
             }
         }
+        if contestants.is_empty() {
+            return Ok(failed);
+        }
         let mut cells = sweep(&mut contestants, &mut reference, options, observer)?;
         drop(contestants);
-        if options.operators {
+        if options.operators && !observer.is_ended() {
             operators::record_group(group, &mut reference, options, &mut cells, observer)?;
         }
         drop(reference);
-        self.evaluate(group, (model, loaded), options, &mut cells, observer);
+        cells.extend(failed);
         Ok(cells)
     }
 
@@ -250,6 +325,9 @@ impl Contest {
         let watching = Watching(RefCell::new(observer));
         for (entrant, places) in group {
             for (runtime, make) in places {
+                if watching.0.borrow().is_ended() {
+                    return;
+                }
                 let settings = RuntimeSettings { runtime: Some(*make), ..self.settings.clone() };
                 let how =
                     EvaluateOptions { data: how.clone(), threads: options.threads, settings, ..Default::default() };
@@ -264,10 +342,33 @@ impl Contest {
     }
 }
 
+/// What the warning begins with of a cell that was measured and could not be evaluated.
+pub const UNEVALUATED: &str = "it could not be evaluated on the data";
+
 fn note_evaluation(cell: &mut Cell, evaluation: &Result<Evaluation>) {
     match evaluation {
         Ok(evaluation) => cell.evaluation = Some(evaluation.clone()),
-        Err(error) => cell.warnings.push(format!("it could not be evaluated: {error:#}")),
+        Err(error) => cell.warnings.push(format!("{UNEVALUATED}: {error:#}")),
+    }
+}
+
+/// Passes on what is said while outputs are compared, but no figures.
+struct Checking<'a>(&'a mut dyn BenchObserver);
+
+impl BenchObserver for Checking<'_> {
+    fn is_ended(&self) -> bool {
+        self.0.is_ended()
+    }
+
+    fn progress(&mut self, _: f64) {}
+    fn measured(&mut self, _: Measured<'_>) {}
+
+    fn warning(&mut self, text: &str) {
+        self.0.warning(text);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.0.note(text);
     }
 }
 
@@ -295,8 +396,8 @@ fn check(entrant: &Entrant, runtime: &dyn Runtime) -> Result<(String, String), U
     Ok((found.product.to_owned(), found.version))
 }
 
-/// The cells of an entrant that cannot run.
-fn unavailable(entrant: &Entrant, runtime: &str, problem: &Unavailable, options: &BenchOptions) -> Vec<Cell> {
+/// The cells of an entrant that is not measured.
+fn unmeasured(entrant: &Entrant, runtime: &str, (status, why): &(Status, String), options: &BenchOptions) -> Vec<Cell> {
     let model = || ModelId { id: entrant.label.clone(), file_bytes: None };
     let shape = |batch: usize, seq: usize| match takes_sequences(&entrant.artifact) {
         true => CellShape { batch, seq: Some(seq), part: None, tokens: Some(seq), past: 0 },
@@ -304,8 +405,8 @@ fn unavailable(entrant: &Entrant, runtime: &str, problem: &Unavailable, options:
     };
     let cell = |(batch, seq)| Cell {
         options: CellOptions { threads: options.threads, spin: options.spin },
-        status: Status::Unavailable,
-        failure: Some(problem.to_string()),
+        status: *status,
+        failure: Some(why.clone()),
         ..Cell::new(model(), runtime, &entrant.precision, options.workload, shape(batch, seq))
     };
     let shapes = options.batch.iter().flat_map(|batch| options.sequence.iter().map(move |seq| (*batch, *seq)));

@@ -18,6 +18,9 @@ use crate::quantize::QuantizeOptions;
 use crate::source::{self, SourceModel};
 use crate::verify::{Tolerances, is_quantized};
 
+/// The precision of ONNX files with quantized operators.
+pub(super) const QUANTIZED: &str = "quantized";
+
 /// An artifact that takes part, with what is to be known of it beside its manifest.
 pub struct Entrant {
     /// How it is called in tables.
@@ -106,7 +109,7 @@ impl Entrant {
         };
         Ok(Self {
             label: path.display().to_string(),
-            precision: if is_quantized { "quantized".to_owned() } else { precision.to_string() },
+            precision: if is_quantized { QUANTIZED.to_owned() } else { precision.to_string() },
             artifact: Artifact { folder, manifest, backend: &ANY_ONNX },
             runtimes: Vec::new(),
             reference: Some(compared.to_owned()),

@@ -6,9 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
 use planish_models::Loaded;
-use planish_runtimes::SessionOptions;
+use planish_runtimes::{Runtime, SessionOptions};
 
-use super::contest::Place;
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
 use super::figures::{Batches, Padding};
 use super::sweep::BenchObserver;
@@ -26,13 +25,13 @@ type Inputs = Vec<(String, Tensor)>;
 /// # Errors
 /// When the data cannot be read, is not of texts, or the model does not take it.
 pub(super) fn lengths(
-    group: &[(&Entrant, Vec<Place>)],
+    group: &[(&Entrant, &dyn Runtime)],
     (folder, loaded): (&Path, &Loaded),
     (data, how): (&Path, &DataOptions),
     options: &BenchOptions,
     observer: &mut dyn BenchObserver,
 ) -> Result<Vec<Cell>> {
-    let (first, _) = group.first().context("nothing to measure")?;
+    let Some((first, _)) = group.first() else { return Ok(Vec::new()) };
     let parts = &first.artifact.manifest.parts;
     let [_] = parts.as_slice() else {
         bail!("--workload lengths is for models of one part; this one has {}", parts.len())
@@ -50,28 +49,26 @@ pub(super) fn lengths(
     for &rows in &options.batch {
         for arrangement in [Batches::Arrival, Batches::Buckets] {
             let (batches, padding) = arranged(&texts, rows, arrangement, pad)?;
-            for (entrant, places) in group {
-                for (runtime, _) in places {
-                    let part = entrant.artifact.manifest.parts.first().context("the artifact has no part")?;
-                    let session = SessionOptions { threads: options.threads };
-                    let mut session = entrant.artifact.load(part, runtime.as_ref(), session)?;
-                    let of = if arrangement == Batches::Arrival { "texts as they come" } else { "texts by length" };
-                    let shape = CellShape { batch: rows, seq: None, part: Some(of.to_owned()), tokens: None, past: 0 };
-                    let bytes = entrant.artifact.bytes(part);
-                    let model = ModelId { id: entrant.label.clone(), file_bytes: Some(bytes) };
-                    let cell = Cell {
-                        options: CellOptions { threads: options.threads, spin: options.spin },
-                        padding: Some(padding),
-                        ..Cell::new(model, runtime.name(), &entrant.precision, Workload::Lengths, shape)
-                    };
-                    let batches = batches.clone();
-                    trials.push(Trial::new(cell, move || {
-                        for inputs in &batches {
-                            session.run(&named(session.as_ref(), inputs))?;
-                        }
-                        Ok(())
-                    }));
-                }
+            for (entrant, runtime) in group {
+                let part = entrant.artifact.manifest.parts.first().context("the artifact has no part")?;
+                let session = SessionOptions { threads: options.threads };
+                let mut session = entrant.artifact.load(part, *runtime, session)?;
+                let of = if arrangement == Batches::Arrival { "texts as they come" } else { "texts by length" };
+                let shape = CellShape { batch: rows, seq: None, part: Some(of.to_owned()), tokens: None, past: 0 };
+                let bytes = entrant.artifact.bytes(part);
+                let model = ModelId { id: entrant.label.clone(), file_bytes: Some(bytes) };
+                let cell = Cell {
+                    options: CellOptions { threads: options.threads, spin: options.spin },
+                    padding: Some(padding),
+                    ..Cell::new(model, runtime.name(), &entrant.precision, Workload::Lengths, shape)
+                };
+                let batches = batches.clone();
+                trials.push(Trial::new(cell, move || {
+                    for inputs in &batches {
+                        session.run(&named(session.as_ref(), inputs))?;
+                    }
+                    Ok(())
+                }));
             }
         }
     }

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 pub use apart::{WORKER, serve};
 pub(crate) use clock::wait_until_idle;
-pub use contest::Contest;
+pub use contest::{Contest, UNEVALUATED};
 pub use contestant::{Contestant, Load};
 pub use device::{DeviceLatency, Metric, device_table};
 pub use diff::{CellDiff, CellId, DIFF_SCHEMA, Diff, Verdict};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use planish_runtimes::{Format, Model, SessionOptions, cache_folder};
 
 use super::BenchOptions;
 use super::document::{Cell, Document};
+use super::entrant::QUANTIZED;
 use super::figures::{Peaks, Roofline};
 use super::sweep::BenchObserver;
 use crate::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
@@ -34,11 +35,13 @@ const COPY: usize = 96 << 20;
 /// How often the copy is made.
 const COPIES: usize = 4;
 
-/// The precision of artifacts whose products are of integers of 8 bits.
-const INT8: &str = "int8";
+/// Whether products are of integers of 8 bits, by the name of a precision. Those of ONNX files with quantized operators are.
+fn is_int8(precision: &str) -> bool {
+    ["int8", QUANTIZED].contains(&precision)
+}
 
 /// Measures what the machine can do at most, and holds the cells that ran on its processor against that.
-pub(super) fn hold_against_peaks(
+pub(super) fn add_rooflines(
     document: &mut Document,
     options: &BenchOptions,
     settings: &RuntimeSettings,
@@ -48,21 +51,21 @@ pub(super) fn hold_against_peaks(
     let machine = format!("{}, {}", cpu.model, cpu.flags.join(" "));
     let mut peaks = match peaks(options.threads, settings, &machine) {
         Ok(peaks) => peaks,
-        Err(error) => return observer.note(&format!("what the machine can do at most is not known: {error:#}")),
+        Err(error) => return observer.note(&format!("the peaks of this machine were not measured: {error:#}")),
     };
     let on_cpu = ONNX_RUNTIME.runtime(settings).name();
     let measured = |cell: &&mut Cell| cell.backend == on_cpu && cell.latency_ms.is_some();
     for cell in document.cells.iter_mut().filter(measured) {
         if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
             // What a cell reaches the machine can do, though the product was slower when it was measured.
-            let reached = Roofline::of(work, latency.p50, peaks, cell.precision == INT8);
-            let peak = if cell.precision == INT8 { &mut peaks.int8_tops } else { &mut peaks.tflops };
+            let reached = Roofline::of(work, latency.p50, peaks, is_int8(&cell.precision));
+            let peak = if is_int8(&cell.precision) { &mut peaks.int8_tops } else { &mut peaks.tflops };
             *peak = peak.max(reached.tflops);
         }
     }
     for cell in document.cells.iter_mut().filter(measured) {
         if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
-            cell.roofline = Some(Roofline::of(work, latency.p50, peaks, cell.precision == INT8));
+            cell.roofline = Some(Roofline::of(work, latency.p50, peaks, is_int8(&cell.precision)));
         }
     }
     document.peaks = Some(peaks);
@@ -75,7 +78,7 @@ pub(super) fn hold_against_peaks(
 /// When ONNX Runtime is not there, or does not run the products.
 fn peaks(threads: usize, settings: &RuntimeSettings, machine: &str) -> Result<Peaks> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let count = if threads == 0 { cores } else { threads };
+    let count = if threads == 0 { cores } else { threads.min(cores) };
     let own = Peaks {
         tflops: product(threads, settings, false)?,
         int8_tops: product(threads, settings, true)?,
@@ -122,10 +125,12 @@ fn lowered(mut graph: Graph, int8: bool) -> Result<Graph> {
 
 /// Bytes read and written a second, in units of 10^9, by so many threads that copy.
 fn copied(threads: usize) -> f64 {
+    let together = Barrier::new(threads);
     let copy = || {
         let (from, mut to) = (vec![1u8; COPY], vec![0u8; COPY]);
         let mut times = Vec::new();
         for _ in 0..COPIES {
+            together.wait();
             let start = Instant::now();
             to.copy_from_slice(std::hint::black_box(&from));
             std::hint::black_box(&to);

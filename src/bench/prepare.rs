@@ -87,6 +87,7 @@ impl Request {
                 prepared._folders.push(compiling.folder);
             }
         }
+        tell_apart(&mut prepared.entrants)?;
         Ok(prepared)
     }
 
@@ -158,6 +159,26 @@ impl Request {
         add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8]);
         forms
     }
+}
+
+/// Gives entrants of one name the paths of their folders, by which figures are told apart.
+///
+/// # Errors
+/// When one is named twice.
+fn tell_apart(entrants: &mut [Entrant]) -> Result<()> {
+    let labels: Vec<String> = entrants.iter().map(|entrant| entrant.label.clone()).collect();
+    let count = |label: &String| labels.iter().filter(|other| *other == label).count();
+    for (entrant, label) in entrants.iter_mut().zip(&labels) {
+        if count(label) > 1 {
+            entrant.label = entrant.artifact.folder.display().to_string();
+        }
+    }
+    for (at, entrant) in entrants.iter().enumerate() {
+        if entrants[..at].iter().any(|other| other.label == entrant.label) {
+            bail!("{} is named twice; name it once", entrant.label);
+        }
+    }
+    Ok(())
 }
 
 /// A model that is compiled in several forms.

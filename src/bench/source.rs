@@ -15,6 +15,9 @@ use crate::chain::Tensors;
 use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, is_rows, seeded_inputs};
 use crate::verify::{continued, first_tokens, named, per_token};
 
+/// The most bytes of the inputs and outputs of a run.
+const MOST_BYTES: u64 = 8 << 30;
+
 /// How many rows of a batch are different.
 const DISTINCT_ROWS: usize = 2;
 
@@ -71,7 +74,10 @@ impl ReferenceModel {
             let sizes = inputs.iter().find(|(name, _)| name == "input_ids").or(inputs.first());
             let size = |axis: usize| sizes.and_then(|(_, tensor)| tensor.shape().get(axis).copied());
             let seq = size(1).filter(|_| inputs.iter().any(|(name, _)| name == "input_ids"));
-            let shape = CellShape { batch: size(0).unwrap_or(1), seq, part: None, tokens: seq, past: 0 };
+            // Where some tokens are padding, no number of tokens is that of all rows.
+            let mask = inputs.iter().find(|(name, _)| name == "attention_mask").and_then(|(_, mask)| mask.as_i64());
+            let tokens = seq.filter(|_| mask.is_none_or(|mask| mask.iter().all(|real| *real == 1)));
+            let shape = CellShape { batch: size(0).unwrap_or(1), seq, part: None, tokens, past: 0 };
             return Ok(vec![part.run(0, shape, inputs)]);
         }
         let lengths = self.lengths(asked);
@@ -101,7 +107,7 @@ impl ReferenceModel {
             self.known.insert((distinct, seq), runs);
         }
         let runs = self.known.get(&(distinct, seq)).into_iter().flatten();
-        Ok(runs.map(|run| run.with_rows(batch)).collect())
+        runs.map(|run| run.with_rows(batch)).collect()
     }
 
     fn distinct_runs(&mut self, batch: usize, seq: usize, seed: u64) -> Result<Vec<Run>, InputError> {
@@ -124,20 +130,28 @@ impl ReferenceModel {
 
 impl Run {
     /// The same for so many rows: the rows of this run, again and again.
-    fn with_rows(&self, batch: usize) -> Self {
+    fn with_rows(&self, batch: usize) -> Result<Self, InputError> {
         if self.shape.batch == batch {
-            return self.clone();
+            return Ok(self.clone());
+        }
+        let outputs = self.expected.as_deref().unwrap_or_default();
+        let times = batch as u64 / self.shape.batch.max(1) as u64;
+        let largest = self.inputs.iter().chain(outputs).max_by_key(|(_, tensor)| tensor.bytes());
+        let bytes: u64 = self.inputs.iter().chain(outputs).map(|(_, tensor)| tensor.bytes()).sum();
+        if let Some((name, tensor)) = largest.filter(|_| bytes.saturating_mul(times) > MOST_BYTES) {
+            let shape = [batch].into_iter().chain(tensor.shape().iter().skip(1).copied()).collect();
+            return Err(InputError::Batch { tensor: name.clone(), dtype: tensor.dtype(), shape, limit: MOST_BYTES });
         }
         let all = |tensors: &[(String, Tensor)]| {
             tensors.iter().map(|(name, tensor)| (name.clone(), repeated(tensor, batch))).collect::<Vec<_>>()
         };
-        Self {
+        Ok(Self {
             part: self.part,
             shape: CellShape { batch, ..self.shape.clone() },
             inputs: all(&self.inputs),
             expected: self.expected.as_ref().map(|expected| all(expected)).map_err(String::clone),
             per_token: self.per_token.clone(),
-        }
+        })
     }
 }
 

@@ -96,7 +96,7 @@ pub fn sweep(
     for run in source.all_runs(&options.batch, &options.sequence, options.seed)? {
         let of_part = contestants.iter_mut().enumerate().filter(|(_, contestant)| contestant.part == run.part);
         for (index, contestant) in of_part {
-            let (accuracy, failure) = gate(contestant, &run);
+            let (accuracy, failure) = if observer.is_ended() { Default::default() } else { gate(contestant, &run) };
             let model = source.parts.get(run.part).and_then(|part| part.graph.as_ref());
             let outputs = run.expected.as_deref().unwrap_or_default();
             let work = model.zip(contestant.graph.as_ref());
@@ -111,7 +111,6 @@ pub fn sweep(
         return Err(BenchError::Nothing("no shape with rows and tokens"));
     }
 
-    observer.begin();
     let rapl = Rapl::open();
     let mut random = fastrand::Rng::with_seed(options.seed);
     let (mut done, total) = (0, jobs.len());
@@ -146,6 +145,9 @@ pub fn sweep(
         }
     }
     for job in jobs.iter_mut().filter(|job| job.failure.is_none() && job.done(options)) {
+        if observer.is_ended() {
+            break;
+        }
         if let Place::Apart(apart) = &contestants[job.contestant].session {
             match apart.peak(&named(apart.as_ref(), &inputs[job.run].1)) {
                 Ok(peak) => job.peak = peak,

@@ -4,6 +4,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
 use super::document::{Cell, Status};
+use super::ratio::Ratio;
 
 /// A column: its header, and what it has of a cell, among all of them.
 type Column = (&'static str, fn(&Cell, &[Cell]) -> Option<String>);
@@ -20,11 +21,11 @@ const KEYS: [Column; 6] = [
 ];
 
 /// The columns of figures.
-const FIGURES: [Column; 24] = [
+const FIGURES: [Column; 25] = [
     ("p50 ms", |cell, _| match (&cell.latency_ms, cell.status) {
         (Some(latency), _) => Some(significant(latency.p50)),
         (None, Status::Unavailable) => Some("unavailable".to_owned()),
-        (None, Status::Unfinished) => Some("not run".to_owned()),
+        (None, Status::Unfinished) => Some("not finished".to_owned()),
         (None, Status::Failed | Status::Measured) => Some("failed".to_owned()),
     }),
     ("±CI", |cell, _| cell.latency_ms.as_ref()?.ci95.map(|[low, high]| significant((high - low) / 2.0))),
@@ -52,6 +53,7 @@ const FIGURES: [Column; 24] = [
     }),
     ("neighbours", |cell, _| Some(format!("{:.1}%", cell.evaluation.as_ref()?.embeddings?.neighbours_kept?))),
     ("top-1", |cell, _| Some(format!("{:.1}%", cell.evaluation.as_ref()?.predictions?.top1_agreement))),
+    ("KL", |cell, _| Some(format!("{:.2e}", cell.evaluation.as_ref()?.predictions?.mean_divergence))),
     ("perplexity", |cell, _| Some(format!("{:.4}", cell.evaluation.as_ref()?.perplexity?.artifact))),
     ("vs base", |cell, cells| ratio(cell, cells)),
 ];
@@ -59,7 +61,7 @@ const FIGURES: [Column; 24] = [
 /// The cells as a table. A column that has nothing of any cell is left out.
 ///
 /// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
-/// shape, with `~` where the confidence intervals of the two medians do not lie apart. `±CI` is
+/// shape, with `~` where the confidence interval of that contains 1. `±CI` is
 /// half of that 95% interval. `load MB` is [`Memory::load_rss`](super::Memory::load_rss).
 #[must_use]
 pub fn table(cells: &[Cell]) -> String {
@@ -80,12 +82,11 @@ pub fn table(cells: &[Cell]) -> String {
 /// How many times as fast a cell is as the first artifact at the same shape.
 fn ratio(cell: &Cell, cells: &[Cell]) -> Option<String> {
     let first = cells.first()?;
-    let same = |c: &&Cell| c.model == first.model && c.backend == first.backend && c.shape == cell.shape;
+    let same = |c: &&Cell| c.model.id == first.model.id && c.backend == first.backend && c.shape == cell.shape;
     let base = cells.iter().find(same)?;
-    let (own, other) = (cell.latency_ms.as_ref()?, base.latency_ms.as_ref()?);
-    let apart = |a: [f64; 2], b: [f64; 2]| a[1] < b[0] || b[1] < a[0];
-    let known = std::ptr::eq(base, cell) || own.ci95.zip(other.ci95).is_some_and(|(a, b)| apart(a, b));
-    Some(format!("{}{:.2}x", if known { "" } else { "~" }, other.p50 / own.p50))
+    let ratio = Ratio::of(cell.latency_ms.as_ref()?, base.latency_ms.as_ref()?)?;
+    let known = std::ptr::eq(base, cell) || ratio.significant() == Some(true);
+    Some(format!("{}{:.2}x", if known { "" } else { "~" }, ratio.value))
 }
 
 fn percent(share: f64) -> String {

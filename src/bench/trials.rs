@@ -89,7 +89,6 @@ pub(super) fn measure<T>(
     observer: &mut dyn BenchObserver,
     finish: impl Fn(&mut Cell, &Latency, &[T]),
 ) {
-    observer.begin();
     let mut random = fastrand::Rng::with_seed(options.seed);
     let (mut told, total) = (0, trials.len());
     loop {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_runtimes::tensorrt::LoadOptions;
@@ -18,8 +18,8 @@ use super::signals::{Interrupted, asked_to_finish, finish_at_interrupt};
 use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json, warn};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
-    BenchObserver, BenchOptions, Cell, Contest, Measured, PrepareObserver, Request, SAMPLES, Status, Variant, Workload,
-    device_table, divided, remarks, table,
+    BenchObserver, BenchOptions, Cell, Contest, Measured, PrepareObserver, Request, SAMPLES, Status, UNEVALUATED,
+    Variant, Workload, device_table, divided, remarks, table,
 };
 use crate::calibrate::CalibrationObserver;
 use crate::compile::Observer;
@@ -42,7 +42,7 @@ use crate::inputs::tensor_file;
 /// The table has these columns, among others. ±CI is half of the 95% confidence interval of the median. A
 /// percentile is shown only if there are enough samples for it. `load MB` is the resident memory that loading adds.
 /// `cos` is the cosine between the outputs and the reference. `vs base` is the speed relative to the first
-/// artifact; `~` before it means that the confidence intervals of the two medians overlap. `MFU` is the number of operations of
+/// artifact; `~` before it means that the confidence interval of this ratio contains 1. `MFU` is the number of operations of
 /// the model's products, by the time, as a share of what a large product of matrices reaches on this machine. `roof` is the
 /// least time that such products and copies of memory allow, as a share of the time. Progress and notes go to
 /// standard error. The first Ctrl-C prints what is finished, and the exit code is 130; the second one ends planish at once.
@@ -62,7 +62,7 @@ pub(super) struct Arguments {
     named: Vec<PathBuf>,
     /// Compile the usual forms of a checkpoint into temporary files, and compare them: float32 without fused operators,
     /// float32, float16, dynamic INT8, and INT8 with --calibrate or --data; on ONNX Runtime, and on a GPU if there is one
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["precision", "runtime"])]
     compare: Option<PathBuf>,
     /// The forms in which checkpoints are compiled: unfused (float32 without fused operators), f32, fp16, bf16,
     /// int8-dynamic, int8 [default: f32]
@@ -106,7 +106,7 @@ pub(super) struct Arguments {
     /// The time in seconds after which a cell is done, whatever its interval
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     time: f64,
-    /// The least number of runs of each cell
+    /// The least number of runs of each cell; of generation and of lengths 5 at most
     #[arg(long, default_value_t = 10, value_name = "N")]
     iterations: u32,
     /// Load each contestant in a process of its own, so that none has an effect on another one, and measure the peak of the
@@ -260,10 +260,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             Some(path) => files::write(path, (serde_json::to_string(&document)? + "\n").as_bytes())?,
         }
     }
+    let unevaluated =
+        document.cells.iter().find_map(|c| c.warnings.iter().find(|w| w.starts_with(UNEVALUATED)).cloned());
     if open > 0 {
         return Err(Interrupted(format!("{open} of {all} cells are not measured")).into());
     }
-    if failures.is_empty() { Ok(()) } else { Err(VerificationFailed(failures).into()) }
+    if !failures.is_empty() {
+        return Err(VerificationFailed(failures).into());
+    }
+    match unevaluated {
+        Some(why) => bail!("{why}"),
+        None => Ok(()),
+    }
 }
 
 fn failure(cell: &Cell) -> Option<String> {
@@ -275,7 +283,15 @@ fn failure(cell: &Cell) -> Option<String> {
 fn options(arguments: &Arguments) -> Result<BenchOptions> {
     let time = Duration::try_from_secs_f64(arguments.time).map_err(|e| Usage(format!("--time: {e}")))?;
     let warmup = Duration::try_from_secs_f64(arguments.warmup).map_err(|e| Usage(format!("--warmup: {e}")))?;
-    let sizes = |all: &[Numbers]| all.iter().flat_map(|numbers| numbers.0.clone()).collect::<Vec<_>>();
+    let sizes = |all: &[Numbers]| {
+        let mut sizes: Vec<usize> = Vec::new();
+        for size in all.iter().flat_map(|numbers| numbers.0.clone()) {
+            if !sizes.contains(&size) {
+                sizes.push(size);
+            }
+        }
+        sizes
+    };
     let (batch, sequence) = (sizes(&arguments.batch), sizes(&arguments.seq));
     if time.is_zero() && arguments.iterations == 0 {
         return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{Slower, print, print_json, warn};
 use crate::bench::{Diff, Document};
@@ -50,6 +50,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     } else {
         print(&diff.to_string())?;
         diff.warnings.iter().for_each(|warning| warn(warning));
+    }
+    if diff.cells.is_empty() {
+        bail!("{} and {} have no cell in common, so nothing was compared", a.0, b.0);
     }
     let regressions = diff.regressions();
     if regressions.is_empty() { Ok(()) } else { Err(Slower(regressions).into()) }

@@ -91,6 +91,21 @@ pub enum InputError {
         /// Its type.
         ty: Type,
     },
+    /// A batch whose inputs and outputs do not fit.
+    #[error(
+        "the inputs and outputs of a run may have {limit} bytes at most, and with `{tensor}`, {dtype}{shape:?}, they would \
+         have more: choose a smaller batch"
+    )]
+    Batch {
+        /// The largest of them.
+        tensor: String,
+        /// Its element type.
+        dtype: DType,
+        /// Its sizes.
+        shape: Vec<usize>,
+        /// The most bytes.
+        limit: u64,
+    },
     /// More elements than inputs are made of.
     #[error(
         "the inputs of one run may have {limit} bytes at most, and with `{input}`, {dtype}{shape:?}, they would have more{advice}",

@@ -196,7 +196,11 @@ fn each_artifact_is_held_against_its_own_reference() {
         text(&second),
     ];
     let quick = [&bench[..], &["--reference", text(&first)]].concat();
-    assert_eq!(planish(quick).exits(0, &[]).stdout.lines().filter(|line| line.starts_with("| out")).count(), 2);
+    // Both folders have one name, so the table has their paths.
+    let table = planish(quick).exits(0, &[]).stdout;
+    let rows =
+        [&bert, &vit].map(|out| table.lines().filter(|line| line.starts_with(&format!("| {} ", text(out)))).count());
+    assert_eq!(rows, [1, 1], "{table}");
     let done = planish(bench).exits(1, &["vit", "is not what the artifact", text(&bert), "--reference"]);
     assert!(!done.stderr.contains(" of "), "something was measured before: {}", done.stderr);
 }
@@ -317,6 +321,22 @@ fn a_contestant_in_a_process_of_its_own_has_a_peak_of_memory() {
     assert!(memory("peak_rss") > memory("load_rss") && memory("peak_rss") > 10_000_000, "{cell}");
     assert!(cell["load"]["ms"].as_f64().unwrap() > 0.0, "{cell}");
     planish(["bench-worker"]).exits(0, &[]);
+}
+
+#[test]
+fn a_decoder_that_is_wrong_is_not_measured_while_it_generates() {
+    let (_folder, out) = artifact("gpt2");
+    let path = out.join("model.onnx");
+    let mut bytes = fs::read(&path).unwrap();
+    let stored = tensors(&golden("gpt2").join("model.safetensors"));
+    let weight = stored.iter().find(|(name, _)| name.ends_with("wte.weight")).unwrap().1;
+    let at = bytes.windows(64).position(|window| *window == weight.bytes[..64]).expect("it is there as stored");
+    bytes[at..at + 8192].copy_from_slice(&[5f32.to_le_bytes(); 2048].concat());
+    fs::write(&path, bytes).unwrap();
+    let model = golden("gpt2");
+    let bench = ["bench", text(&out), "--reference", text(&model), "--workload", "generate"];
+    let done = planish([&bench[..], &QUICK].concat()).exits(3, &["verification failed", "max relative error"]);
+    assert_eq!(cells(&done.stdout).iter().map(|cell| &*cell[3]).collect::<Vec<_>>(), ["failed"]);
 }
 
 #[test]

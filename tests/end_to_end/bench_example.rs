@@ -149,7 +149,8 @@ fn generate(random: &mut fastrand::Rng, of: &Artifact, cache: bool, batch: usize
     let (ttft_ms, new_tokens) = (14.0 * batch as f64 / of.speed, 64);
     let ms = ttft_ms + tpot_ms * (new_tokens - 1) as f64;
     let tok_s = (batch * new_tokens) as f64 / ms * 1e3;
-    let shape = CellShape { batch, seq: Some(128), part: None, tokens: Some(128), past: 0 };
+    let part = Some(if cache { "generate" } else { "generate without cache" }.to_owned());
+    let shape = CellShape { batch, seq: Some(128), part, tokens: Some(new_tokens), past: 0 };
     let id = if cache { of.id } else { "minilm-unfused" };
     let model = ModelId { id: id.to_owned(), file_bytes: Some(of.bytes) };
     let generation = Some(Generation { new_tokens, cache, ttft_ms, tpot_ms, tok_s });

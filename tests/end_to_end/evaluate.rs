@@ -148,7 +148,7 @@ fn verification_takes_data_too() {
     fs::write(&bad, "{\"text\": \"a\"}\n{\"txt\": 1}\n").unwrap();
     planish(["verify", text(&out), "--data", text(&bad)]).exits(1, &["bad.jsonl", "line 2"]);
     planish(["bench", text(&out), "--data", text(&bad), "--no-peaks", "--time", "0", "--seq", "4"])
-        .exits(0, &["could not be evaluated", "line 2"]);
+        .exits(1, &["could not be evaluated on the data", "line 2"]);
 }
 
 /// The perplexity of [`IDS`] in windows, and how many tokens were predicted, by the interpreter.

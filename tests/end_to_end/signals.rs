@@ -261,7 +261,7 @@ fn the_first_interrupt_of_a_benchmark_shows_what_is_finished() {
     let output = child.wait_with_output().unwrap();
     let (table, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(130), "{errors}");
-    assert_eq!(table.matches("not run").count(), 2, "{table}");
+    assert_eq!(table.matches("not finished").count(), 2, "{table}");
     assert!(errors.contains("ended by SIGINT: 2 of 2 cells are not measured"), "{errors}");
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&figures).unwrap()).unwrap();
     assert_eq!(document["cells"][0]["status"], "unfinished", "{document}");

@@ -136,7 +136,7 @@ impl Diff {
 fn compare(id: CellId, a: &Cell, b: &Cell, threshold: f64) -> CellDiff {
     let ratio = Ratio::of_cells(a, b);
     let verdict = match ratio {
-        None if a.latency_ms.is_some() && b.status == Status::Failed => Verdict::Broken,
+        None if a.latency_ms.is_some() && b.status != Status::Measured => Verdict::Broken,
         None => Verdict::NotMeasured,
         Some(ratio) => match ratio.significant() {
             None => Verdict::Unknown,

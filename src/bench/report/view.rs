@@ -177,10 +177,9 @@ pub(in super::super) fn variant(cell: &Cell) -> String {
         Batches::Arrival => "in order of arrival".to_owned(),
         Batches::Buckets => "in buckets of similar length".to_owned(),
     });
-    let generated = cell.generation.map(|of| {
-        let cache = if of.cache { "with the cache" } else { "without a cache" };
-        format!("{} new tokens {cache}", of.new_tokens)
-    });
+    // What is known of a cell before it runs, so that one that fails is the same cell.
+    let generated = cell.shape.tokens.filter(|_| cell.workload == Workload::Generate);
+    let generated = generated.map(|count| format!("{count} new tokens"));
     [batches, generated].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
