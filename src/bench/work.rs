@@ -1,10 +1,11 @@
 //! What a run computes and reads, counted on graphs.
 
 use planish_eval::Tensor;
+use planish_ir::Graph;
 use planish_ir::cost::{Cost, costs};
-use planish_ir::{Bindings, Dim, Graph};
 
 use super::figures::Work;
+use crate::inputs::shape_bindings;
 
 /// The work of a run on these inputs, which gives these outputs: the operations of the products of `model`, and the weights of
 /// `graph`, which computes the same in some form. `None` where a node of one of them cannot be counted.
@@ -20,23 +21,9 @@ pub(crate) fn work(
 }
 
 fn total(graph: &Graph, inputs: &[(String, Tensor)]) -> Option<Cost> {
-    let costs = costs(graph, &bindings(graph, inputs));
+    let shapes = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.shape()));
+    let costs = costs(graph, &shape_bindings(graph, shapes));
     costs.uncounted.is_empty().then(|| costs.total())
-}
-
-/// What the symbols of a graph's inputs stand for by the sizes of tensors.
-fn bindings(graph: &Graph, inputs: &[(String, Tensor)]) -> Bindings {
-    let mut bindings = Bindings::default();
-    for value in graph.inputs() {
-        let Some((_, tensor)) = inputs.iter().find(|(name, _)| *name == graph.value(*value).name) else { continue };
-        let Some(ty) = graph.type_of(*value).as_tensor() else { continue };
-        for (dim, size) in ty.shape.iter().zip(tensor.shape()) {
-            if let (Some(symbol), Ok(size)) = (Dim::as_symbol(dim), i64::try_from(*size)) {
-                bindings.insert(symbol.clone(), size);
-            }
-        }
-    }
-    bindings
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use planish_ir::{DType, Dim, Type};
 use planish_runtimes::Port;
 
 pub use sizes::{Open, Sizes, has_cache, has_sequence, open_sizes, port_bindings, shapes};
-pub(crate) use sizes::{is_of_sequence, is_rows};
+pub(crate) use sizes::{is_of_sequence, is_rows, shape_bindings};
 
 use sizes::{bound_shapes, too_large};
 

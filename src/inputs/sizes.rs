@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use planish_ir::{Bindings, DType, Dim, Symbol};
+use planish_ir::{Bindings, DType, Dim, Graph, Symbol};
 use planish_runtimes::Port;
 
 use super::{InputError, InputSpec, LETTERS, MAX_BYTES, Values};
@@ -177,6 +177,21 @@ fn bindings(specs: &[InputSpec], sizes: Sizes) -> Bindings {
     };
     let symbols = specs.iter().flat_map(|spec| spec.port.ty.shape.iter()).flat_map(Dim::symbols);
     symbols.filter_map(|symbol| Some((symbol.clone(), i64::try_from(size(symbol)?).ok()?))).collect()
+}
+
+/// What the symbols of a graph's inputs stand for where the inputs of these names have these sizes.
+pub(crate) fn shape_bindings<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Bindings {
+    let mut bindings = Bindings::new();
+    for (name, shape) in shapes {
+        let Some(input) = graph.inputs().iter().find(|input| graph.value(**input).name == name) else { continue };
+        let Some(ty) = graph.type_of(*input).as_tensor() else { continue };
+        for (dim, size) in ty.shape.iter().zip(shape) {
+            if let (Some(symbol), Ok(size)) = (dim.as_symbol(), i64::try_from(*size)) {
+                bindings.insert(symbol.clone(), size);
+            }
+        }
+    }
+    bindings
 }
 
 /// The size of an open dimension of an image: of colours there are three.

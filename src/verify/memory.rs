@@ -5,6 +5,8 @@ use std::time::Duration;
 use planish_eval::Limits;
 use planish_ir::{Bindings, Graph, TensorType, ValueId};
 
+use crate::inputs::shape_bindings;
+
 /// The bytes that the inputs, the outputs and the largest other value of a case may take together while the reference
 /// computes them: of any model at least, and of any model at most. Verification has to run beside other programs on a
 /// usual machine, and of a small model in a small part of its memory.
@@ -76,15 +78,7 @@ struct Bytes {
 }
 
 fn estimate<'a>(graph: &Graph, shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Bytes {
-    let mut bindings = Bindings::new();
-    for (name, shape) in shapes {
-        let Some(input) = graph.inputs().iter().find(|input| graph.value(**input).name == name) else { continue };
-        for (dim, size) in graph.ty(*input).shape.iter().zip(shape) {
-            if let (Some(symbol), Ok(size)) = (dim.as_symbol(), i64::try_from(*size)) {
-                bindings.insert(symbol.clone(), size);
-            }
-        }
-    }
+    let bindings = shape_bindings(graph, shapes);
     let given = |value: ValueId| bytes(graph.ty(value), &bindings, graph.ty(value).dtype.size() as u64);
     let computed = |value: ValueId| bytes(graph.ty(value), &bindings, COMPUTED_BYTES);
     let inputs = || graph.inputs().iter().copied();
