@@ -146,8 +146,12 @@ impl Contest {
             if !options.sequence.is_empty() && !takes_sequences(artifact) {
                 observer.warning(&format!("--seq has no effect on {label}: the model takes no sequences"));
             }
-            if let Some(length) = options.sequence.iter().find(|length| **length > longest) {
-                return Err(format!("--seq {length}: {label} takes at most {longest} tokens"));
+            let new = if options.workload == Workload::Generate { options.new_tokens.get() } else { 0 };
+            let shortest = options.sequence.is_empty().then_some(1);
+            let mut asked = options.sequence.iter().copied().chain(shortest);
+            if let Some(length) = asked.find(|length| length.saturating_add(new) > longest) {
+                let with = if new > 0 { format!(" with --new-tokens {new}") } else { String::new() };
+                return Err(format!("--seq {length}{with}: {label} takes at most {longest} tokens"));
             }
         }
         Ok(())

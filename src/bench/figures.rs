@@ -135,6 +135,4 @@ pub struct Energy {
 pub enum Meter {
     /// The processor's packages, by RAPL.
     Rapl,
-    /// The GPU, by NVML.
-    Nvml,
 }

@@ -296,6 +296,23 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
     if time.is_zero() && arguments.iterations == 0 {
         return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());
     }
+    let others = [
+        (arguments.isolate, "--isolate"),
+        (arguments.operators, "--operators"),
+        (arguments.inputs.is_some(), "--inputs"),
+    ];
+    if let (false, Some((_, option))) =
+        (arguments.workload == WorkloadName::Encode, others.into_iter().find(|(given, _)| *given))
+    {
+        return Err(Usage(format!("{option} is for --workload encode; leave one of them out")).into());
+    }
+    if arguments.workload == WorkloadName::Lengths && arguments.data.is_none() {
+        return Err(Usage("--workload lengths needs texts: add --data FILE".to_owned()).into());
+    }
+    if arguments.workload == WorkloadName::Generate && arguments.new_tokens.get() < 2 {
+        let why = "--new-tokens is at least 2: the time for a token is that of the tokens behind the first";
+        return Err(Usage(why.to_owned()).into());
+    }
     Ok(BenchOptions {
         batch,
         sequence,

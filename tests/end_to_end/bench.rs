@@ -377,8 +377,13 @@ fn generation_is_measured_with_and_without_the_cache() {
     }
     // The model takes 32 tokens.
     let long = [&bench[..4], &["--new-tokens", "4000"], &QUICK].concat();
-    planish(long).exits(3, &["the model takes", "new ones are"]);
-    planish(["bench", text(&golden("bert")), "--workload", "generate"]).exits(1, &["cannot generate"]);
+    planish(long).exits(2, &["--seq 4 with --new-tokens 4000", "takes at most"]);
+    let wrong = |more: &[&str]| planish([&bench[..4], more].concat());
+    wrong(&["--new-tokens", "1"]).exits(2, &["--new-tokens is at least 2"]);
+    wrong(&["--isolate"]).exits(2, &["--isolate is for --workload encode"]);
+    wrong(&["--operators"]).exits(2, &["--operators is for --workload encode"]);
+    let few = ["--workload", "generate", "--new-tokens", "4"];
+    planish([&["bench", text(&golden("bert"))], &few[..]].concat()).exits(1, &["cannot generate"]);
 }
 
 #[test]
@@ -402,7 +407,7 @@ fn texts_of_different_lengths_are_measured_in_two_orders() {
         assert_eq!(cell["padding"], expected, "{cell}");
         assert!(cell["throughput"]["inf_s"].as_f64().unwrap() > 0.0, "{cell}");
     }
-    planish(["bench", text(&model), "--workload", "lengths"]).exits(1, &["add --data FILE"]);
+    planish(["bench", text(&model), "--workload", "lengths"]).exits(2, &["add --data FILE"]);
     let several = golden("t5");
     let one_part = ["bench", text(&several), "--workload", "lengths", "--data", text(&data)];
     planish(one_part).exits(1, &["models of one part"]);
