@@ -96,9 +96,8 @@ impl Sizes<'_> {
 #[must_use]
 pub fn stored_bytes(weight: &Weight) -> u64 {
     match weight.expr() {
-        WeightExpr::Dequantize(parts, _) | WeightExpr::Concat(parts, _) => {
-            parts.iter().map(stored_bytes).fold(0, u64::saturating_add)
-        }
+        WeightExpr::Dequantize(parts, _) => parts.iter().map(stored_bytes).fold(0, u64::saturating_add),
+        WeightExpr::Concat(parts, _) => parts.iter().map(stored_bytes).fold(0, u64::saturating_add),
         WeightExpr::Transpose(of, _) | WeightExpr::Reshape(of) => stored_bytes(of),
         _ => weight.bytes(),
     }

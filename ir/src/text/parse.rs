@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::syntax::{self, cut, enclosed, list, split, string};
 use crate::ops::payload_parse;
-use crate::weight::StoredRange;
+use crate::weight::{BlockFit, Channels, Fitted, StoredRange};
 use crate::{Graph, Origin, Type, ValueId, Weight, WeightSource};
 
 /// A text is not a graph.
@@ -168,18 +168,39 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
             let indices = list(indices)?.iter().map(|n| number(n)).collect::<Result<Vec<usize>, _>>()?;
             of(w)?.gather(number(axis)?, &indices)
         }
-        ("concat" | "quantize" | "dequantize" | "scale", [parts, axis]) => {
+        ("flip_sign", [w]) => of(w)?.flip_sign(),
+        ("bytes", [w]) => of(w)?.as_bytes(&shape),
+        ("concat" | "quantize" | "dequantize" | "scale", [parts, axis, block @ ..]) if block.len() < 2 => {
             let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
             let axis = number(axis)?;
+            let channels = match block.first() {
+                Some(size) => Channels::Blocks { axis, size: number(size)? },
+                None => Channels::Axis(axis),
+            };
             match (kind, parts.as_slice()) {
-                ("concat", parts) => Weight::concat(parts, axis),
+                ("concat", parts) if block.is_empty() => Weight::concat(parts, axis),
                 ("quantize", [of, scales, zeros @ ..]) if zeros.len() < 2 => {
-                    of.quantize(ty.dtype, axis, scales, zeros.first())
+                    of.quantize(ty.dtype, channels, scales, zeros.first())
                 }
                 ("dequantize", [of, scales, zeros @ ..]) if zeros.len() < 2 => {
-                    of.dequantize(axis, scales, zeros.first())
+                    of.dequantize(channels, scales, zeros.first())
                 }
-                ("scale", [of, factors]) => of.scale(axis, factors),
+                ("scale", [of, factors]) if block.is_empty() => of.scale(axis, factors),
+                _ => return Err(format!("`{kind}` takes another number of weights")),
+            }
+        }
+        ("fitted_scales" | "fitted_zero_points", [parts, codes, size, search, negative @ ..]) => {
+            let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
+            let codes = codes.parse().map_err(|_| format!("`{codes}` is not an element type"))?;
+            let negative = match negative {
+                [] => false,
+                [word] if *word == "negative" => true,
+                _ => return Err(format!("`{kind}` takes other arguments")),
+            };
+            let fit = BlockFit { codes, size: number(size)?, search: search.parse()?, negative };
+            let part = if kind == "fitted_scales" { Fitted::Scales } else { Fitted::ZeroPoints };
+            match parts.as_slice() {
+                [of, importance @ ..] if importance.len() < 2 => of.fitted(fit, importance.first(), part),
                 _ => return Err(format!("`{kind}` takes another number of weights")),
             }
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::syntax::{self, quote};
 use crate::ops::payload_text;
-use crate::weight::WeightExpr;
+use crate::weight::{Channels, Fitted, WeightExpr};
 use crate::{DType, Def, Graph, ValueId, Weight};
 
 /// The most elements that are written as numbers; more are written as hexadecimal bytes.
@@ -53,9 +53,9 @@ fn expression(weight: &Weight) -> String {
         let dims: Vec<String> = w.shape().iter().map(usize::to_string).collect();
         format!("{} : {}[{}]", expression(w), w.dtype(), dims.join(", "))
     };
-    let call = |name: &str, parts: &[Weight], axis: usize| {
+    let call = |name: &str, parts: &[Weight], arguments: &str| {
         let parts: Vec<String> = parts.iter().map(typed).collect();
-        format!("{name}([{}], {axis})", parts.join(", "))
+        format!("{name}([{}], {arguments})", parts.join(", "))
     };
     match weight.expr() {
         WeightExpr::Stored(range) => format!("stored({}, {})", quote(range.source.name()), range.offset),
@@ -64,12 +64,30 @@ fn expression(weight: &Weight) -> String {
         WeightExpr::Transpose(of, perm) => format!("transpose({}, {perm:?})", typed(of)),
         WeightExpr::Cast(of) => format!("cast({})", typed(of)),
         WeightExpr::Reshape(of) => format!("reshape({})", typed(of)),
-        WeightExpr::Concat(parts, axis) => call("concat", parts, *axis),
+        WeightExpr::Concat(parts, axis) => call("concat", parts, &axis.to_string()),
         WeightExpr::Pad(of, value) => format!("pad({}, {value})", typed(of)),
         WeightExpr::Gather(of, axis, indices) => format!("gather({}, {axis}, {indices:?})", typed(of)),
-        WeightExpr::Quantize(parts, axis) => call("quantize", parts, *axis),
-        WeightExpr::Dequantize(parts, axis) => call("dequantize", parts, *axis),
-        WeightExpr::Scale(parts, axis) => call("scale", parts, *axis),
+        WeightExpr::Quantize(parts, channels) => call("quantize", parts, &channels_text(*channels)),
+        WeightExpr::Dequantize(parts, channels) => call("dequantize", parts, &channels_text(*channels)),
+        WeightExpr::Fitted(parts, fit, part) => {
+            let name = match part {
+                Fitted::Scales => "fitted_scales",
+                Fitted::ZeroPoints => "fitted_zero_points",
+            };
+            let sign = if fit.negative { ", negative" } else { "" };
+            call(name, parts, &format!("{}, {}, {}{sign}", fit.codes, fit.size, fit.search))
+        }
+        WeightExpr::FlipSign(of) => format!("flip_sign({})", typed(of)),
+        WeightExpr::Bytes(of) => format!("bytes({})", typed(of)),
+        WeightExpr::Scale(parts, axis) => call("scale", parts, &axis.to_string()),
+    }
+}
+
+/// The axis, and the elements of a block.
+fn channels_text(channels: Channels) -> String {
+    match channels {
+        Channels::Axis(axis) => axis.to_string(),
+        Channels::Blocks { axis, size } => format!("{axis}, {size}"),
     }
 }
 

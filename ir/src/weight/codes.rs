@@ -2,22 +2,11 @@
 
 use std::io;
 
+use super::channels::Runs;
+use super::fit::{self, Fitted, ROUND};
 use super::read::{Sink, WeightError};
-use super::{CHUNK_BYTES, Weight, WeightExpr, convert, small};
+use super::{CHUNK_BYTES, Channels, Weight, WeightExpr, convert, small};
 use crate::DType;
-
-/// A weight that is codes with scales: element `x` is `(code - zero point) * scale` of its channel.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Dequantized {
-    /// The codes, of the shape of the weight.
-    pub codes: Weight,
-    /// One scale for each channel, `[channels]`, or one for all, `[]`.
-    pub scales: Weight,
-    /// Zero points of the shape of the scales, in the type of the codes; 0 where absent.
-    pub zero_points: Option<Weight>,
-    /// The dimension of the channels.
-    pub axis: usize,
-}
 
 /// The codes that a quantized type has for integers: least and largest. `None` for a type of floating-point codes.
 #[must_use]
@@ -49,24 +38,32 @@ pub fn is_code(dtype: DType) -> bool {
 
 impl Weight {
     /// Codes of a type: each element in f32, divided by the scale of its channel, rounded to nearest even, plus the zero
-    /// point, saturated. `scales` are floats, one for each index of `axis` or one for all; `zero_points` are codes.
-    /// `None` where types or shapes do not fit.
+    /// point, saturated. `scales` are floats, of the shape that [`Channels::of`] gives, or one for all, `[]`; `zero_points`
+    /// are codes. `None` where types or shapes do not fit.
     #[must_use]
-    pub fn quantize(&self, to: DType, axis: usize, scales: &Self, zero_points: Option<&Self>) -> Option<Self> {
-        let fits = self.dtype().is_float() && is_code(to) && self.has_channels(axis, scales, zero_points, to);
+    pub fn quantize(
+        &self,
+        to: DType,
+        channels: impl Into<Channels>,
+        scales: &Self,
+        zero_points: Option<&Self>,
+    ) -> Option<Self> {
+        let channels = channels.into();
+        let fits = self.dtype().is_float() && is_code(to) && self.has_channels(channels, scales, zero_points, to);
         bytes_fit(to, self.shape()).filter(|()| fits)?;
         let parts = [self, scales].into_iter().chain(zero_points).cloned().collect();
-        Some(Self::build(to, self.shape().to_vec(), WeightExpr::Quantize(parts, axis)))
+        Some(Self::build(to, self.shape().to_vec(), WeightExpr::Quantize(parts, channels)))
     }
 
     /// The numbers that codes stand for, in the type of the scales: `(code - zero point) * scale`, computed in f32 and
     /// rounded once more. `None` where types or shapes do not fit.
     #[must_use]
-    pub fn dequantize(&self, axis: usize, scales: &Self, zero_points: Option<&Self>) -> Option<Self> {
-        let fits = is_code(self.dtype()) && self.has_channels(axis, scales, zero_points, self.dtype());
+    pub fn dequantize(&self, channels: impl Into<Channels>, scales: &Self, zero_points: Option<&Self>) -> Option<Self> {
+        let channels = channels.into();
+        let fits = is_code(self.dtype()) && self.has_channels(channels, scales, zero_points, self.dtype());
         bytes_fit(scales.dtype(), self.shape()).filter(|()| fits)?;
         let parts = [self, scales].into_iter().chain(zero_points).cloned().collect();
-        Some(Self::build(scales.dtype(), self.shape().to_vec(), WeightExpr::Dequantize(parts, axis)))
+        Some(Self::build(scales.dtype(), self.shape().to_vec(), WeightExpr::Dequantize(parts, channels)))
     }
 
     /// Each element times the factor of its index along `axis`, computed in f64 and rounded once. `factors` are floats,
@@ -81,8 +78,34 @@ impl Weight {
         })
     }
 
-    /// The slices of `axis` with these indices, in this order. `None` where one is out of range, and for elements that do
-    /// not begin at bytes of their own.
+    /// The codes of the signed type as those of the unsigned type of the same bits, and back: half of the range is added or
+    /// subtracted. `None` for types other than integers of 2, 4 and 8 bits.
+    #[must_use]
+    pub fn flip_sign(&self) -> Option<Self> {
+        let to = match self.dtype() {
+            DType::I2 => DType::U2,
+            DType::U2 => DType::I2,
+            DType::I4 => DType::U4,
+            DType::U4 => DType::I4,
+            DType::I8 => DType::U8,
+            DType::U8 => DType::I8,
+            _ => return None,
+        };
+        if let WeightExpr::FlipSign(of) = self.expr() {
+            return Some(of.clone());
+        }
+        Some(Self::build(to, self.shape().to_vec(), WeightExpr::FlipSign(self.clone())))
+    }
+
+    /// The bytes of the elements, u8, of this shape. `None` where their number is another one, and for text.
+    #[must_use]
+    pub fn as_bytes(&self, shape: &[usize]) -> Option<Self> {
+        let bytes = usize::try_from(self.bytes()).ok().filter(|_| self.dtype() != DType::String)?;
+        let fits = super::elements_of(shape)? == bytes;
+        fits.then(|| Self::build(DType::U8, shape.to_vec(), WeightExpr::Bytes(self.clone())))
+    }
+
+    /// The slices of `axis` with these indices, in this order. `None` where one is out of range, and for text.
     #[must_use]
     pub fn gather(&self, axis: usize, indices: &[usize]) -> Option<Self> {
         let size = *self.shape().get(axis)?;
@@ -96,91 +119,12 @@ impl Weight {
     }
 
     /// Whether there is a scale for each channel, or one for all, and a zero point for each scale.
-    fn has_channels(&self, axis: usize, scales: &Self, zero_points: Option<&Self>, codes: DType) -> bool {
-        let channels = self.shape().get(axis);
-        let whole = scales.shape().is_empty();
-        let fits = whole || channels.is_some_and(|channels| scales.shape() == [*channels]);
+    fn has_channels(&self, channels: Channels, scales: &Self, zero_points: Option<&Self>, codes: DType) -> bool {
+        let whole = scales.shape().is_empty() && matches!(channels, Channels::Axis(_));
+        let fits = whole || channels.of(self.shape()).is_some_and(|shape| scales.shape() == shape);
         let zeros = zero_points
             .is_none_or(|zeros| zeros.dtype() == codes && zeros.shape() == scales.shape() && !is_float_code(codes));
         fits && zeros && scales.dtype().is_float()
-    }
-
-    /// The codes and scales that the weight is made of, where it is: transforms that only move elements, and conversion
-    /// to another floating-point type, are applied to the codes and the scales.
-    #[must_use]
-    pub fn as_dequantized(&self) -> Option<Dequantized> {
-        match self.expr() {
-            WeightExpr::Dequantize(parts, axis) => Some(Dequantized {
-                codes: parts[0].clone(),
-                scales: parts[1].clone(),
-                zero_points: parts.get(2).cloned(),
-                axis: *axis,
-            }),
-            WeightExpr::Cast(of) if self.dtype().is_float() => {
-                let of = of.as_dequantized()?;
-                Some(Dequantized { scales: of.scales.cast(self.dtype())?, ..of })
-            }
-            WeightExpr::Transpose(of, perm) => {
-                let of = of.as_dequantized()?;
-                let codes = of.codes.transpose(perm)?;
-                Some(match of.scales.shape() {
-                    [] => Dequantized { codes, ..of },
-                    _ => Dequantized { codes, axis: perm.iter().position(|p| *p == of.axis)?, ..of },
-                })
-            }
-            WeightExpr::Gather(of, axis, indices) => {
-                let of = of.as_dequantized()?;
-                let codes = of.codes.gather(*axis, indices)?;
-                Some(match *axis == of.axis && !of.scales.shape().is_empty() {
-                    true => Dequantized { codes, ..of.channels(&mut |w| w.gather(0, indices))? },
-                    false => Dequantized { codes, ..of },
-                })
-            }
-            // A code of 0 is the number 0.
-            WeightExpr::Pad(of, value) if value.0 == 0.0 => {
-                let of = of.as_dequantized().filter(|of| of.zero_points.is_none())?;
-                let codes = of.codes.pad(self.shape(), 0.0)?;
-                Some(match of.scales.shape() {
-                    [] => Dequantized { codes, ..of },
-                    _ => Dequantized { codes, scales: of.scales.pad(&[self.shape()[of.axis]], 1.0)?, ..of },
-                })
-            }
-            WeightExpr::Concat(parts, axis) => {
-                let parts: Vec<Dequantized> = parts.iter().map(Self::as_dequantized).collect::<Option<_>>()?;
-                let first = parts.first()?;
-                let codes = Self::concat(&parts.iter().map(|p| p.codes.clone()).collect::<Vec<_>>(), *axis)?;
-                let alike = |p: &Dequantized| {
-                    (&p.scales, &p.zero_points, p.axis) == (&first.scales, &first.zero_points, first.axis)
-                };
-                if parts.iter().all(alike) && (*axis != first.axis || first.scales.shape().is_empty()) {
-                    return Some(Dequantized { codes, ..first.clone() });
-                }
-                let joined =
-                    |p: &Dequantized| p.axis == *axis && p.zero_points.is_some() == first.zero_points.is_some();
-                let join = |of: &dyn Fn(&Dequantized) -> Option<Weight>| {
-                    Self::concat(&parts.iter().map(of).collect::<Option<Vec<_>>>()?, 0)
-                };
-                let fits = parts.iter().all(joined);
-                let zero_points = match &first.zero_points {
-                    Some(_) => Some(join(&|p| p.zero_points.clone())?),
-                    None => None,
-                };
-                fits.then_some(())?;
-                Some(Dequantized { codes, scales: join(&|p| Some(p.scales.clone()))?, zero_points, axis: *axis })
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Dequantized {
-    /// With another vector of scales and of zero points.
-    fn channels(&self, f: &mut dyn FnMut(&Weight) -> Option<Weight>) -> Option<Self> {
-        let zero_points = match &self.zero_points {
-            Some(zeros) => Some(f(zeros)?),
-            None => None,
-        };
-        Some(Self { scales: f(&self.scales)?, zero_points, ..self.clone() })
     }
 }
 
@@ -188,114 +132,169 @@ fn bytes_fit(dtype: DType, shape: &[usize]) -> Option<()> {
     Weight::size_of(dtype, shape).map(drop)
 }
 
-/// Which channel each element belongs to, from the first element on.
-struct Channels {
-    /// How many elements in a row have the same channel.
-    run: usize,
-    count: usize,
-    /// The next element.
-    at: usize,
-}
-
-impl Channels {
-    fn new(of: &Weight, axis: usize, count: usize) -> Self {
-        let run = if count == 1 { usize::MAX } else { of.shape()[axis + 1..].iter().product() };
-        Self { run, count, at: 0 }
-    }
-
-    /// Calls `f` on the pieces of the next elements that are of one channel, with the channel.
-    fn pieces<T>(&mut self, mut elements: &[T], mut f: impl FnMut(usize, &[T])) {
-        while !elements.is_empty() {
-            let left = self.run - self.at % self.run;
-            let (now, later) = elements.split_at(elements.len().min(left));
-            f(self.at / self.run % self.count, now);
-            (self.at, elements) = (self.at + now.len(), later);
-        }
-    }
-}
-
 fn single(weight: &Weight) -> Result<Vec<f32>, WeightError> {
     Ok(singles(weight.dtype(), &weight.read()?, weight.elements()))
 }
 
 /// Elements of a type as f32.
-fn singles(dtype: DType, bytes: &[u8], elements: usize) -> Vec<f32> {
+pub(super) fn singles(dtype: DType, bytes: &[u8], elements: usize) -> Vec<f32> {
     let bytes = if dtype == DType::F32 { bytes } else { &convert::convert(dtype, DType::F32, bytes, elements) };
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
-/// Streams the codes of `parts[0]` with the scales `parts[1]` and, perhaps, the zero points `parts[2]`.
-pub(super) fn quantize(parts: &[Weight], axis: usize, to: DType, sink: Sink<'_>) -> Result<(), WeightError> {
-    let (of, scales) = (&parts[0], single(&parts[1])?);
-    let zeros = parts.get(2).map(Weight::read_numbers).transpose()?.unwrap_or_else(|| vec![0.0; scales.len()]);
-    let mut channels = Channels::new(of, axis, scales.len());
-    let mut packed = Vec::new();
-    of.stream(&mut |bytes| {
-        let elements = singles(of.dtype(), bytes, bytes.len() / of.dtype().size());
-        let mut out = Vec::with_capacity(elements.len() * to.size().max(1));
-        channels.pieces(&elements, |channel, piece| encode(piece, scales[channel], zeros[channel], to, &mut out));
-        match to.is_packed() {
-            true => {
-                packed.extend_from_slice(&out);
-                Ok(())
-            }
-            false => out.chunks(CHUNK_BYTES).try_for_each(&mut *sink),
-        }
-    })?;
-    // Elements that share bytes are put together when all are there.
-    if to.is_packed() { Ok(sink(&small::pack(to.bits(), &packed))?) } else { Ok(()) }
+/// The fit whose scales, and zero points, these are, where it is one to the weight itself.
+fn own_fit(parts: &[Weight], channels: Channels) -> Option<(&[Weight], fit::BlockFit)> {
+    let WeightExpr::Fitted(of, fit, Fitted::Scales) = parts[1].expr() else { return None };
+    let zeros = match parts.get(2).map(Weight::expr) {
+        Some(WeightExpr::Fitted(zeros_of, zeros, Fitted::ZeroPoints)) => (zeros_of, zeros) == (of, fit),
+        Some(_) => false,
+        None => !fit.has_zero_points(),
+    };
+    (of[0] == parts[0] && fit.channels() == channels && zeros).then_some((of.as_slice(), *fit))
 }
 
-/// Appends the codes of elements; those of a packed type take a byte each.
-fn encode(elements: &[f32], scale: f32, zero: f64, to: DType, out: &mut Vec<u8>) {
-    let Some((least, largest)) = code_range(to) else {
-        let encoder = small::Encoder::new(to);
-        out.extend(elements.iter().map(|x| encoder.code(f64::from(x / scale))));
-        return;
-    };
-    let (low, high, zero) = ((least as f64 - zero) as f32, (largest as f64 - zero) as f32, zero as f32);
-    // What is not a number becomes the zero point.
-    let code = |x: &f32| {
-        let t = (x / scale).round_ties_even().clamp(low, high);
-        if t.is_nan() { zero } else { t + zero }
-    };
-    match to {
-        DType::I16 | DType::U16 => {
-            elements.iter().for_each(|x| out.extend_from_slice(&(code(x) as i32 as u16).to_le_bytes()))
+/// Streams the codes of `parts[0]` with the scales `parts[1]` and, perhaps, the zero points `parts[2]`.
+pub(super) fn quantize(parts: &[Weight], channels: Channels, to: DType, sink: Sink<'_>) -> Result<(), WeightError> {
+    if let Some((of, fit)) = own_fit(parts, channels).filter(|(_, fit)| fit.codes == to) {
+        return fit::stream_codes(of, fit, sink);
+    }
+    let (of, scales) = (&parts[0], single(&parts[1])?);
+    let zeros = parts.get(2).map(Weight::read_numbers).transpose()?.unwrap_or_else(|| vec![0.0; scales.len()]);
+    let mut runs = Runs::new(of.shape(), channels, scales.len());
+    let mut codes = CodeWriter::new(to);
+    of.stream(&mut |bytes| {
+        let elements = singles(of.dtype(), bytes, bytes.len() / of.dtype().size());
+        runs.pieces(&elements, |at, piece| codes.encode(piece, scales[at], zeros[at]));
+        codes.hand_on(sink)
+    })?;
+    Ok(codes.finish(sink)?)
+}
+
+/// Collects codes, and hands them on in pieces.
+pub(super) struct CodeWriter {
+    to: DType,
+    /// For floating-point codes.
+    encoder: Option<small::Encoder>,
+    /// Codes of a packed type take a byte each.
+    codes: Vec<u8>,
+}
+
+impl CodeWriter {
+    pub(super) fn new(to: DType) -> Self {
+        let encoder = code_range(to).is_none().then(|| small::Encoder::new(to));
+        Self { to, encoder, codes: Vec::new() }
+    }
+
+    /// Where codes are appended, those of a packed type in a byte each.
+    pub(super) fn unpacked(&mut self) -> &mut Vec<u8> {
+        &mut self.codes
+    }
+
+    /// Appends the codes of elements.
+    pub(super) fn encode(&mut self, elements: &[f32], scale: f32, zero: f64) {
+        let out = &mut self.codes;
+        if let Some(encoder) = &self.encoder {
+            out.extend(elements.iter().map(|x| encoder.code(f64::from(x / scale))));
+            return;
         }
-        DType::I32 => elements.iter().for_each(|x| out.extend_from_slice(&(code(x) as i32).to_le_bytes())),
-        _ => out.extend(elements.iter().map(|x| code(x) as i32 as u8)),
+        let (least, largest) = code_range(self.to).unwrap_or((0, 0));
+        let (low, high, zero) = ((least as f64 - zero) as f32, (largest as f64 - zero) as f32, zero as f32);
+        // What is not a number becomes the zero point.
+        let wide = |x: &f32| {
+            let t = (x / scale).round_ties_even().clamp(low, high);
+            if t.is_nan() { zero } else { t + zero }
+        };
+        match self.to {
+            DType::I16 | DType::U16 => {
+                elements.iter().for_each(|x| out.extend_from_slice(&(wide(x) as i32 as u16).to_le_bytes()));
+            }
+            DType::I32 => elements.iter().for_each(|x| out.extend_from_slice(&(wide(x) as i32).to_le_bytes())),
+            // The same for integers that `ROUND` rounds, in vectors.
+            _ => out.extend(elements.iter().map(|x| {
+                let t = x / scale;
+                let t = if t.is_nan() { 0.0 } else { t };
+                let t = if t > low { t } else { low };
+                let t = if t < high { t } else { high };
+                (((t + ROUND) - ROUND) + zero) as i32 as u8
+            })),
+        }
+    }
+
+    /// Hands on the codes, once they are a piece.
+    pub(super) fn hand_on(&mut self, sink: Sink<'_>) -> io::Result<()> {
+        if self.codes.len() < CHUNK_BYTES {
+            return Ok(());
+        }
+        // Elements that share a byte are handed on together.
+        let whole = self.codes.len() - if self.to.is_packed() { self.codes.len() % (8 / self.to.bits()) } else { 0 };
+        self.write(whole, sink)?;
+        self.codes.drain(..whole);
+        Ok(())
+    }
+
+    /// Hands on what is left.
+    pub(super) fn finish(self, sink: Sink<'_>) -> io::Result<()> {
+        self.write(self.codes.len(), sink)
+    }
+
+    fn write(&self, codes: usize, sink: Sink<'_>) -> io::Result<()> {
+        let codes = &self.codes[..codes];
+        match self.to.is_packed() {
+            true => small::pack(self.to.bits(), codes).chunks(CHUNK_BYTES).try_for_each(sink),
+            false => codes.chunks(CHUNK_BYTES).try_for_each(sink),
+        }
     }
 }
 
 /// Streams the numbers that the codes `parts[0]` stand for.
-pub(super) fn dequantize(parts: &[Weight], axis: usize, to: DType, sink: Sink<'_>) -> Result<(), WeightError> {
+pub(super) fn dequantize(parts: &[Weight], channels: Channels, to: DType, sink: Sink<'_>) -> Result<(), WeightError> {
     let (of, scales) = (&parts[0], single(&parts[1])?);
     let zeros = parts.get(2).map(Weight::read_numbers).transpose()?.unwrap_or_else(|| vec![0.0; scales.len()]);
-    let mut channels = Channels::new(of, axis, scales.len());
-    let mut numbers = |codes: &[f64], sink: Sink<'_>| -> io::Result<()> {
-        let mut out: Vec<u8> = Vec::with_capacity(codes.len() * 4);
-        channels.pieces(codes, |channel, piece| {
-            let (scale, zero) = (scales[channel], zeros[channel]);
+    let mut runs = Runs::new(of.shape(), channels, scales.len());
+    let mut left = of.elements();
+    of.stream(&mut |bytes| {
+        // The last byte of a packed type may be filled up.
+        let elements = left.min(bytes.len() * 8 / of.dtype().bits());
+        left -= elements;
+        let codes = convert::decode(of.dtype(), bytes, elements);
+        let mut out: Vec<u8> = Vec::with_capacity(elements * 4);
+        runs.pieces(&codes, |at, piece| {
+            let (scale, zero) = (scales[at], zeros[at]);
             piece.iter().for_each(|code| out.extend_from_slice(&((code - zero) as f32 * scale).to_le_bytes()));
         });
-        let out = if to == DType::F32 { out } else { convert::convert(DType::F32, to, &out, codes.len()) };
+        let out = if to == DType::F32 { out } else { convert::convert(DType::F32, to, &out, elements) };
         out.chunks(CHUNK_BYTES).try_for_each(&mut *sink)
+    })
+}
+
+/// Streams codes with the highest bit of each changed.
+pub(super) fn flip_sign(of: &Weight, sink: Sink<'_>) -> Result<(), WeightError> {
+    let mask = match of.dtype().bits() {
+        2 => 0b1010_1010,
+        4 => 0x88,
+        _ => 0x80,
     };
-    if of.dtype().is_packed() {
-        return Ok(numbers(&of.read_numbers()?, sink)?);
-    }
-    of.stream(&mut |bytes| numbers(&convert::decode(of.dtype(), bytes, bytes.len() / of.dtype().size()), sink))
+    // The bits that fill up the last byte stay 0.
+    let filled = of.elements() * of.dtype().bits() % 8;
+    let mut left = of.bytes();
+    of.stream(&mut |bytes| {
+        let mut flipped: Vec<u8> = bytes.iter().map(|byte| byte ^ mask).collect();
+        left -= bytes.len() as u64;
+        if let (0, 1.., Some(last)) = (left, filled, flipped.last_mut()) {
+            *last &= u8::MAX >> (8 - filled);
+        }
+        sink(&flipped)
+    })
 }
 
 /// Streams `parts[0]` with each element times the factor of its index along `axis`.
 pub(super) fn scale(parts: &[Weight], axis: usize, sink: Sink<'_>) -> Result<(), WeightError> {
     let (of, factors) = (&parts[0], parts[1].read_numbers()?);
-    let mut channels = Channels::new(of, axis, factors.len());
+    let mut runs = Runs::new(of.shape(), Channels::Axis(axis), factors.len());
     of.stream(&mut |bytes| {
         let numbers = convert::decode(of.dtype(), bytes, bytes.len() / of.dtype().size());
         let mut out = Vec::with_capacity(numbers.len());
-        channels.pieces(&numbers, |channel, piece| out.extend(piece.iter().map(|x| x * factors[channel])));
+        runs.pieces(&numbers, |channel, piece| out.extend(piece.iter().map(|x| x * factors[channel])));
         convert::encode(of.dtype(), &out).chunks(CHUNK_BYTES).try_for_each(&mut *sink)
     })
 }

@@ -3,8 +3,12 @@
 //! Passes rewrite expressions through the constructors here; [`Weight::stream`] evaluates one,
 //! piece by piece where the expression allows, so that memory follows the largest tensor at most.
 
+mod channels;
 mod codes;
 mod convert;
+mod dequantized;
+mod fit;
+mod packed;
 mod pad;
 mod read;
 mod small;
@@ -17,7 +21,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use codes::{Dequantized, code_range, is_code};
+pub use channels::Channels;
+pub use codes::{code_range, is_code};
+pub use dequantized::Dequantized;
+pub use fit::{BlockFit, Fitted, Search};
 pub use read::{CHUNK_BYTES, WeightError};
 pub use text::unpack_text;
 
@@ -85,11 +92,18 @@ pub enum WeightExpr {
     /// larger here.
     Pad(Weight, Real),
     /// Codes of this type: a weight divided by scales and rounded, plus zero points; see [`Weight::quantize`]. The parts
-    /// are the weight, the scales and, perhaps, the zero points; the number is the axis of the scales.
-    Quantize(Vec<Weight>, usize),
+    /// are the weight, the scales and, perhaps, the zero points.
+    Quantize(Vec<Weight>, Channels),
     /// The numbers that codes stand for; see [`Weight::dequantize`]. The parts are the codes, the scales and, perhaps, the
-    /// zero points; the number is the axis of the scales.
-    Dequantize(Vec<Weight>, usize),
+    /// zero points.
+    Dequantize(Vec<Weight>, Channels),
+    /// Scales or zero points of blocks that are fitted to a matrix; see [`Weight::fit`]. The parts are the matrix and,
+    /// perhaps, the importance of its columns.
+    Fitted(Vec<Weight>, BlockFit, Fitted),
+    /// Codes of a signed type as those of the unsigned type, and back; see [`Weight::flip_sign`].
+    FlipSign(Weight),
+    /// The bytes of the elements of another weight, as u8.
+    Bytes(Weight),
     /// A weight with each element times a factor by its index along an axis; see [`Weight::scale`]. The parts are the
     /// weight and the factors.
     Scale(Vec<Weight>, usize),
@@ -173,7 +187,7 @@ impl Weight {
     }
 
     /// The dimensions permuted; two transposes in a row become one. `None` where `perm` is no
-    /// permutation of the dimensions, and for elements that do not begin at bytes of their own.
+    /// permutation of the dimensions, and for text.
     #[must_use]
     pub fn transpose(&self, perm: &[usize]) -> Option<Self> {
         let mut seen = vec![false; self.shape().len()];
@@ -235,8 +249,7 @@ impl Weight {
         })
     }
 
-    /// Weights after each other along `axis`. `None` where types or other dimensions differ, and for elements that do
-    /// not begin at bytes of their own.
+    /// Weights after each other along `axis`. `None` where types or other dimensions differ, and for text.
     #[must_use]
     pub fn concat(parts: &[Weight], axis: usize) -> Option<Self> {
         let first = parts.first()?;
@@ -257,8 +270,7 @@ impl Weight {
 
     /// Elements of one number appended at the end of each dimension, up to `shape`. The number is
     /// rounded to the element type; a finite one stays finite, as the nearest that the type has.
-    /// `None` where the rank differs, a dimension would shrink, the size in bytes leaves `u64`, or elements do not begin
-    /// at bytes of their own.
+    /// `None` where the rank differs, a dimension would shrink, the size in bytes leaves `u64`, and for text.
     #[must_use]
     pub fn pad(&self, shape: &[usize], value: f64) -> Option<Self> {
         let grows = shape.len() == self.shape().len() && shape.iter().zip(self.shape()).all(|(new, old)| new >= old);
@@ -308,9 +320,9 @@ impl Weight {
         }
     }
 
-    /// Whether elements can be moved: each begins at a byte of its own, and all take as many.
+    /// Whether elements can be moved: all take as many bits.
     fn is_movable(&self) -> bool {
-        !self.dtype().is_packed() && self.dtype() != DType::String
+        self.dtype() != DType::String
     }
 
     /// The elements of text that is held in memory.

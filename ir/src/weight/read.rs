@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{StoredRange, Weight, WeightExpr, codes, convert, pad};
+use super::{StoredRange, Weight, WeightExpr, codes, convert, fit, packed, pad};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -89,14 +89,19 @@ impl Weight {
                 let elements = bytes.len() / of.dtype().size();
                 convert::convert(of.dtype(), self.dtype(), bytes, elements).chunks(CHUNK_BYTES).try_for_each(&mut *sink)
             }),
-            WeightExpr::Reshape(of) => of.stream(sink),
+            WeightExpr::Reshape(of) | WeightExpr::Bytes(of) => of.stream(sink),
+            expr if self.dtype().is_packed() && expr.moves_elements() => {
+                Ok(packed::pack(self)?.chunks(CHUNK_BYTES).try_for_each(&mut *sink)?)
+            }
             WeightExpr::Transpose(of, perm) => {
                 let bytes = of.read()?;
                 Ok(sink(&transpose(&bytes, of.shape(), perm, self.dtype().size()))?)
             }
             WeightExpr::Pad(of, value) => pad::stream(of, self.shape(), value.0, sink),
-            WeightExpr::Quantize(parts, axis) => codes::quantize(parts, *axis, self.dtype(), sink),
-            WeightExpr::Dequantize(parts, axis) => codes::dequantize(parts, *axis, self.dtype(), sink),
+            WeightExpr::Quantize(parts, channels) => codes::quantize(parts, *channels, self.dtype(), sink),
+            WeightExpr::Dequantize(parts, channels) => codes::dequantize(parts, *channels, self.dtype(), sink),
+            WeightExpr::Fitted(parts, fit, part) => fit::stream(parts, *fit, *part, sink),
+            WeightExpr::FlipSign(of) => codes::flip_sign(of, sink),
             WeightExpr::Scale(parts, axis) => codes::scale(parts, *axis, sink),
             WeightExpr::Gather(of, axis, indices) => codes::gather(of, *axis, indices, sink),
             WeightExpr::Concat(parts, 0) => parts.iter().try_for_each(|part| part.stream(sink)),
@@ -155,7 +160,7 @@ impl Weight {
 }
 
 /// Moves elements of `size` bytes so that dimension `i` of the result is dimension `perm[i]`.
-fn transpose(bytes: &[u8], shape: &[usize], perm: &[usize], size: usize) -> Vec<u8> {
+pub(super) fn transpose(bytes: &[u8], shape: &[usize], perm: &[usize], size: usize) -> Vec<u8> {
     let mut strides = vec![size; shape.len()];
     for i in (0..shape.len().saturating_sub(1)).rev() {
         strides[i] = strides[i + 1] * shape[i + 1];

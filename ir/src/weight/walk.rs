@@ -11,9 +11,9 @@ impl WeightExpr {
             Self::Transpose(of, _) | Self::Cast(of) | Self::Reshape(of) | Self::Pad(of, _) | Self::Gather(of, ..) => {
                 std::slice::from_ref(of)
             }
-            Self::Concat(parts, _) | Self::Quantize(parts, _) | Self::Dequantize(parts, _) | Self::Scale(parts, _) => {
-                parts
-            }
+            Self::FlipSign(of) | Self::Bytes(of) => std::slice::from_ref(of),
+            Self::Quantize(parts, _) | Self::Dequantize(parts, _) | Self::Fitted(parts, ..) => parts,
+            Self::Concat(parts, _) | Self::Scale(parts, _) => parts,
         }
     }
 
@@ -23,7 +23,8 @@ impl WeightExpr {
     pub fn moves_elements(&self) -> bool {
         match self {
             Self::Stored(_) | Self::Inline(_) | Self::Uniform(_) | Self::Cast(_) => false,
-            Self::Quantize(..) | Self::Dequantize(..) | Self::Scale(..) => false,
+            Self::Quantize(..) | Self::Dequantize(..) | Self::Scale(..) | Self::Fitted(..) => false,
+            Self::FlipSign(_) | Self::Bytes(_) => false,
             Self::Transpose(..) | Self::Reshape(_) | Self::Concat(..) | Self::Pad(..) | Self::Gather(..) => true,
         }
     }
@@ -43,14 +44,20 @@ impl Weight {
             WeightExpr::Concat(parts, axis) => Self::concat(&parts.iter().map(f).collect::<Option<Vec<_>>>()?, *axis),
             WeightExpr::Pad(of, value) => f(of)?.pad(self.shape(), value.0),
             WeightExpr::Gather(of, axis, indices) => f(of)?.gather(*axis, indices),
-            WeightExpr::Quantize(parts, axis) => {
+            WeightExpr::Quantize(parts, channels) => {
                 let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
-                parts[0].quantize(self.dtype(), *axis, &parts[1], parts.get(2))
+                parts[0].quantize(self.dtype(), *channels, &parts[1], parts.get(2))
             }
-            WeightExpr::Dequantize(parts, axis) => {
+            WeightExpr::Dequantize(parts, channels) => {
                 let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
-                parts[0].dequantize(*axis, &parts[1], parts.get(2))
+                parts[0].dequantize(*channels, &parts[1], parts.get(2))
             }
+            WeightExpr::Fitted(parts, fit, part) => {
+                let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
+                parts[0].fitted(*fit, parts.get(1), *part)
+            }
+            WeightExpr::FlipSign(of) => f(of)?.flip_sign(),
+            WeightExpr::Bytes(of) => f(of)?.as_bytes(self.shape()),
             WeightExpr::Scale(parts, axis) => {
                 let parts = parts.iter().map(f).collect::<Option<Vec<_>>>()?;
                 parts[0].scale(*axis, &parts[1])

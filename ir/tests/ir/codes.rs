@@ -1,6 +1,6 @@
 //! Weights that are codes with scales, against what they should be by a formula.
 
-use planish_ir::weight::{CHUNK_BYTES, Dequantized, code_range, is_code};
+use planish_ir::weight::{CHUNK_BYTES, Channels, Dequantized, code_range, is_code};
 use planish_ir::{DType, Weight};
 use proptest::prelude::*;
 
@@ -114,6 +114,8 @@ fn what_does_not_fit_is_no_weight() {
         ("integers", zeros(DType::I8, &[2, 3]).quantize(DType::I8, 0, &two, None)),
         ("scales of integers", x.quantize(DType::I8, 0, &zeros(DType::I8, &[2]), None)),
         ("a matrix of scales", x.quantize(DType::I8, 0, &x, None)),
+        ("a vector of scales of blocks", x.quantize(DType::I8, Channels::Blocks { axis: 1, size: 2 }, &two, None)),
+        ("blocks of nothing", x.quantize(DType::I8, Channels::Blocks { axis: 1, size: 0 }, &x, None)),
         ("zero points of another type", x.quantize(DType::I8, 0, &two, Some(&zeros(DType::U8, &[2])))),
         ("one zero point for two scales", x.quantize(DType::I8, 0, &two, Some(&zeros(DType::I8, &[])))),
         ("zero points of floats", x.quantize(DType::F8E4M3FN, 0, &two, Some(&zeros(DType::F8E4M3FN, &[2])))),
@@ -125,7 +127,6 @@ fn what_does_not_fit_is_no_weight() {
         ("elements that are no floats", zeros(DType::I8, &[2]).scale(0, &two)),
         ("an index out of range", x.gather(1, &[3])),
         ("an axis that is not there", x.gather(2, &[0])),
-        ("elements that share bytes", zeros(DType::I4, &[2]).gather(0, &[1])),
         ("text", Weight::text(vec![1], &["a"]).unwrap().gather(0, &[0])),
     ];
     for (what, weight) in refused {
@@ -222,9 +223,9 @@ proptest! {
                 }
             };
         }
-        if let Some(Dequantized { codes, scales, zero_points, axis }) = weight.as_dequantized() {
+        if let Some(Dequantized { codes, scales, zero_points, channels }) = weight.as_dequantized() {
             prop_assert_eq!(codes.shape(), weight.shape());
-            let same = codes.dequantize(axis, &scales, zero_points.as_ref()).unwrap();
+            let same = codes.dequantize(channels, &scales, zero_points.as_ref()).unwrap();
             prop_assert_eq!(same.dtype(), weight.dtype());
             prop_assert_eq!(same.read_numbers().unwrap(), weight.read_numbers().unwrap());
         }
@@ -239,7 +240,7 @@ fn codes_are_found_behind_transforms() {
         let weight = of_codes([3, 2], axis, kind);
         let (scaled, zeros) = (kind & 1 == 0, kind & 2 != 0);
         let turned = found(weight.transpose(&[1, 0])).unwrap();
-        assert!(!scaled || turned.axis == 1 - axis);
+        assert!(!scaled || turned.channels.axis() == 1 - axis);
         assert_eq!(found(weight.cast(DType::F16)).unwrap().scales.dtype(), DType::F16);
         assert_eq!(
             found(weight.pad(&[4, 4], 0.0)).is_some(),

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod attention;
+mod blocks;
 mod codes;
 mod dim;
 mod fused;

@@ -313,7 +313,7 @@ fn constants() {
     assert_eq!(Weight::integers(&[3, 0]).cast(DType::Bool).unwrap().read().unwrap(), [1, 0]);
 }
 
-/// Elements that share bytes are stored, read and converted; what would have to cut a byte is not a weight.
+/// Elements that share bytes are stored, read, moved and converted.
 #[test]
 fn elements_that_share_bytes() {
     let packed = Weight::numbers(DType::I4, vec![3], &[1.0, -2.0, 7.0]).unwrap();
@@ -326,9 +326,9 @@ fn elements_that_share_bytes() {
     assert_eq!(file.reshape(&[3]).unwrap().read().unwrap(), [0x21, 0x03]);
     assert!(file.reshape(&[4]).is_none(), "as many bytes, and more elements");
     assert!(Weight::inline(DType::U4, vec![3], vec![1]).is_none());
-    assert!(file.transpose(&[1, 0]).is_none());
-    assert!(Weight::concat(&[packed.clone(), packed.clone()], 0).is_none());
-    assert!(packed.pad(&[4], 0.0).is_none());
+    let twice = Weight::concat(&[packed.clone(), packed.clone()], 0).unwrap();
+    assert_eq!(twice.read().unwrap(), [0xe1, 0x17, 0x7e]);
+    assert_eq!(packed.pad(&[4], -1.0).unwrap().read().unwrap(), [0xe1, 0xf7]);
     assert!(Weight::uniform(DType::I4, vec![2], 1).is_none());
     // Padded and then narrowed.
     let padded = Weight::numbers(DType::F32, vec![1], &[3.0]).unwrap().pad(&[3], -1.0).unwrap();

@@ -14,7 +14,7 @@ pub(super) use shared::{DEPTH, moved};
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{FakeQuantize, Linear};
-use planish_ir::weight::Dequantized;
+use planish_ir::weight::{Channels, Dequantized};
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 
 use crate::{Example, ORT, Options, Outcome, Pass, PassError, QuantizedForm};
@@ -208,24 +208,28 @@ fn is_quantized(graph: &Graph, value: ValueId) -> bool {
 struct Matrix {
     /// [in, out], with rows repeated for columns that are split.
     codes: Weight,
-    /// Floats, `[out]` or `[]`.
+    /// Floats: `[out]`, `[]`, or [blocks, out].
     scales: Weight,
     /// As the scales.
     zero_points: Option<Weight>,
+    /// By output feature, or by block of input features.
+    channels: Channels,
 }
 
 impl Matrix {
     fn new(weight: Dequantized, linear: &Linear, input: Option<&FakeQuantize>) -> Option<Self> {
-        let Dequantized { codes, scales, zero_points, axis } = weight;
-        let out = usize::from(linear.transposed.0);
-        // A scale for each input feature is no factor of a product.
-        if axis != out && !scales.shape().is_empty() {
-            return None;
-        }
-        let codes = if linear.transposed.0 { codes } else { codes.transpose(&[1, 0])? };
+        let weight = if linear.transposed.0 { weight } else { weight.transpose(&[1, 0])? };
+        let Dequantized { codes, scales, zero_points, channels } = weight;
         let split = input.map_or(&[][..], |input| &input.split.0);
+        match channels {
+            // A scale for each input feature is no factor of a product.
+            Channels::Axis(axis) if axis != 1 && !scales.shape().is_empty() => return None,
+            Channels::Axis(_) => {}
+            Channels::Blocks { axis, .. } if axis != 0 || !split.is_empty() => return None,
+            Channels::Blocks { .. } => return Some(Self { codes, scales, zero_points, channels }),
+        }
         let rows: Vec<usize> = (0..codes.shape()[0]).chain(behind(split).map(|(column, _)| column)).collect();
-        Some(Self { codes: codes.gather(0, &rows)?, scales, zero_points })
+        Some(Self { codes: codes.gather(0, &rows)?, scales, zero_points, channels: Channels::Axis(1) })
     }
 
     /// Whether the operators of ONNX Runtime for products of integers take the codes, with codes of this type. They have
@@ -233,7 +237,7 @@ impl Matrix {
     fn is_of_integers(&self, input: DType) -> bool {
         let codes = self.codes.dtype();
         let pair = matches!((input, codes), (DType::U8, DType::U8 | DType::I8) | (DType::I8, DType::I8));
-        pair && self.scales.dtype() == DType::F32
+        pair && self.scales.dtype() == DType::F32 && matches!(self.channels, Channels::Axis(_))
     }
 }
 

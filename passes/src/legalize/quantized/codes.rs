@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use planish_ir::ops::{Cast, FakeQuantize, FusedLinear, Quantize, QuantizedLinear, Real};
-use planish_ir::weight::{Dequantized, WeightError, WeightExpr};
+use planish_ir::weight::{Channels, Dequantized, WeightError, WeightExpr};
 use planish_ir::{DType, Graph, Op, Step, ValueId, Weight};
 
 use crate::PassError;
@@ -86,8 +86,8 @@ impl Matrix {
     /// That of a layer whose input has a scale; `None` where the target does not multiply the codes.
     fn of(graph: &Graph, layer: &FusedLinear, scale: Real) -> Result<Option<Self>, WeightError> {
         let Some(weight) = graph.weight(layer.weight).and_then(Weight::as_dequantized) else { return Ok(None) };
-        let Dequantized { codes, scales, zero_points, axis } = weight;
-        let by_feature = scales.shape().is_empty() || axis == usize::from(layer.transposed.0);
+        let Dequantized { codes, scales, zero_points, channels } = weight;
+        let by_feature = scales.shape().is_empty() || channels == Channels::Axis(usize::from(layer.transposed.0));
         let codes = if layer.transposed.0 { codes.transpose(&[1, 0]) } else { Some(codes) };
         let Some(codes) = codes.filter(|codes| codes.dtype() == DType::I8 && by_feature) else { return Ok(None) };
         let [out, size] = *codes.shape() else { return Ok(None) };

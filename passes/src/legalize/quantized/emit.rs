@@ -4,9 +4,10 @@ use planish_ir::ops::{
     Binary, BinaryKind, Concat, FakeQuantize, Flag, Foreign, Gather, InnerOperators, Linear, MatMul, Results, Setting,
     Settings, Slice, Text,
 };
-use planish_ir::weight::code_range;
+use planish_ir::weight::{Channels, code_range};
 use planish_ir::{BuildError, DType, Dim, Graph, Rewriter, TensorType, Value, ValueId, Weight};
 
+use super::weights::channel_settings;
 use super::{Coded, Lowering, Matrix, behind, first_opset};
 use crate::PassError;
 use crate::build::Builder;
@@ -18,6 +19,12 @@ pub(in crate::legalize) const MICROSOFT: &str = "com.microsoft";
 /// The opset whose QuantizeLinear and DequantizeLinear are emitted where they have the types; their forms of later opsets
 /// take the same.
 pub(in crate::legalize) const QUANTIZE_OPSET: u32 = 19;
+
+/// One scale for all.
+const WHOLE: Channels = Channels::Axis(0);
+
+/// The first opset whose DequantizeLinear has a scale for each block.
+const BLOCKS_OPSET: u32 = 21;
 
 /// An operator of ONNX with results of these types.
 pub(in crate::legalize) fn foreign(
@@ -54,8 +61,10 @@ impl Lowering {
         like: ValueId,
         op: &'a str,
         [codes, floats]: [DType; 2],
+        channels: Channels,
     ) -> Result<(&'a str, &'a str, usize), PassError> {
-        let needed = first_opset(floats, codes);
+        let blocks = matches!(channels, Channels::Blocks { .. });
+        let needed = first_opset(floats, codes).max(if blocks { BLOCKS_OPSET } else { 0 });
         if needed <= self.opset {
             let version = needed.max(self.opset.min(QUANTIZE_OPSET));
             return Ok(standard(op, usize::try_from(version).unwrap_or(usize::MAX)));
@@ -84,7 +93,7 @@ impl Lowering {
         let mut l = Builder::at(graph, like);
         let ty = TensorType::new(l.graph.ty(coded.scale).dtype, l.graph.ty(coded.codes).shape.clone());
         let inputs = vec![Some(coded.codes), Some(coded.scale), Some(coded.zero_point)];
-        let operator = self.operator(l.graph, like, "DequantizeLinear", [quantize.to, ty.dtype])?;
+        let operator = self.operator(l.graph, like, "DequantizeLinear", [quantize.to, ty.dtype], WHOLE)?;
         let numbers = foreign(&mut l, operator, inputs, Vec::new(), vec![ty])?[0];
         self.wide.insert(quantize.clone(), numbers);
         Ok(numbers)
@@ -146,7 +155,7 @@ impl Lowering {
         zero_point: ValueId,
     ) -> Result<ValueId, PassError> {
         let TensorType { dtype, shape } = l.graph.ty(x).clone();
-        let operator = self.operator(l.graph, quantize.x, "QuantizeLinear", [quantize.to, dtype])?;
+        let operator = self.operator(l.graph, quantize.x, "QuantizeLinear", [quantize.to, dtype], WHOLE)?;
         let inputs = vec![Some(x), Some(scale), Some(zero_point)];
         Ok(foreign(l, operator, inputs, Vec::new(), vec![TensorType::new(quantize.to, shape)])?[0])
     }
@@ -207,13 +216,13 @@ impl Lowering {
         let numbers = TensorType::new(ty.dtype, planish_ir::Shape::new(shape));
         let (codes, scales, zeros) = weights(l, matrix, linear.weight);
         let zeros = match zeros {
-            Some(zeros) => zeros,
-            None => zero_points(l, matrix, linear.weight),
+            None if matches!(matrix.channels, Channels::Axis(_)) => Some(zero_points(l, matrix, linear.weight)),
+            zeros => zeros,
         };
-        let axis = ("axis".to_owned(), Setting::Int(1));
-        let inputs = vec![Some(codes), Some(scales), Some(zeros)];
-        let operator = self.operator(l.graph, linear.weight, "DequantizeLinear", [matrix.codes.dtype(), ty.dtype])?;
-        let b = foreign(l, operator, inputs, vec![axis], vec![numbers])?[0];
+        let inputs = vec![Some(codes), Some(scales), zeros];
+        let types = [matrix.codes.dtype(), ty.dtype];
+        let operator = self.operator(l.graph, linear.weight, "DequantizeLinear", types, matrix.channels)?;
+        let b = foreign(l, operator, inputs, channel_settings(matrix.channels), vec![numbers])?[0];
         let one_row = l.graph.ty(a).shape.rank() == 1;
         if one_row {
             let linear = Linear { x: a, weight: b, bias: linear.bias, transposed: Flag(true) };

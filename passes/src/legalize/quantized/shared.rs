@@ -1,8 +1,8 @@
 //! Codes that the graph has already.
 
 use planish_ir::ops::{FakeQuantize, Foreign, Reshape, Transpose};
-use planish_ir::weight::Dequantized;
-use planish_ir::{DType, Graph, Op, Rewriter, ValueId, Weight};
+use planish_ir::weight::{Dequantized, code_range};
+use planish_ir::{DType, Graph, Op, Rewriter, ValueId};
 
 use super::{Coded, Lowering};
 use crate::{PassError, QuantizedForm};
@@ -91,15 +91,13 @@ impl Lowering {
 
     /// The same codes of a weight as signed ones, where the target takes no others.
     pub(super) fn signed_codes(&self, weight: Dequantized) -> Dequantized {
-        let moves = self.form == QuantizedForm::SignedPairs && weight.codes.dtype() == DType::U8;
-        let Some(zeros) = weight.zero_points.as_ref().filter(|_| moves) else { return weight };
-        let middle = zeros.read_numbers().is_ok_and(|zeros| zeros.iter().all(|zero| *zero == MIDDLE as f64));
-        // Numbers of a scale of 1 are codes less the zero point.
-        let one = Weight::scalar(DType::F32, 1.0);
-        let zero = Weight::scalar(DType::U8, MIDDLE as f64);
-        let codes =
-            weight.codes.dequantize(0, &one, Some(&zero)).and_then(|codes| codes.quantize(DType::I8, 0, &one, None));
-        match codes.filter(|_| middle) {
+        let middle = code_range(weight.codes.dtype()).map_or(0, |(least, largest)| (least + largest + 1) / 2);
+        let Some(zeros) = weight.zero_points.as_ref().filter(|_| self.form == QuantizedForm::SignedPairs && middle > 0)
+        else {
+            return weight;
+        };
+        let is_middle = zeros.read_numbers().is_ok_and(|zeros| zeros.iter().all(|zero| *zero == middle as f64));
+        match weight.codes.flip_sign().filter(|_| is_middle) {
             Some(codes) => Dequantized { codes, zero_points: None, ..weight },
             None => weight,
         }

@@ -1,7 +1,7 @@
 //! Weights of codes that other operators than layers take.
 
 use planish_ir::ops::{Embedding, Gather, Setting};
-use planish_ir::weight::Dequantized;
+use planish_ir::weight::{Channels, Dequantized};
 use planish_ir::{DType, NodeId, Op, Rewriter, Step, TensorType, ValueId, Weight};
 
 use super::Lowering;
@@ -50,14 +50,17 @@ impl Lowering {
         let scales = l.graph.weight_part(weight.scales.clone(), l.like);
         let dtype = weight.codes.dtype();
         let zeros = weight.zero_points.clone().or_else(|| {
-            let shape = weight.scales.shape().to_vec();
+            let shape = matches!(weight.channels, Channels::Axis(_)).then(|| weight.scales.shape().to_vec())?;
             Weight::numbers(dtype, shape, &vec![0.0; weight.scales.elements()])
         });
         let zeros = zeros.map(|zeros| l.graph.weight_part(zeros, l.like));
         let ty = TensorType::new(weight.scales.dtype(), l.graph.ty(codes).shape.clone());
-        let axis = i64::try_from(weight.axis).ok().filter(|_| !weight.scales.shape().is_empty());
-        let settings = axis.into_iter().map(|axis| ("axis".to_owned(), Setting::Int(axis))).collect();
-        let operator = self.operator(l.graph, l.like, "DequantizeLinear", [dtype, weight.scales.dtype()])?;
+        let settings = match weight.scales.shape() {
+            [] => Vec::new(),
+            _ => channel_settings(weight.channels),
+        };
+        let operator =
+            self.operator(l.graph, l.like, "DequantizeLinear", [dtype, weight.scales.dtype()], weight.channels)?;
         Ok(foreign(l, operator, vec![Some(codes), Some(scales), zeros], settings, vec![ty])?[0])
     }
 
@@ -78,6 +81,16 @@ impl Lowering {
         let rows = l.emit(Gather { x: codes, indices, axis: 0 })?;
         self.numbers(l, rows, &weight).map(Some)
     }
+}
+
+/// The attributes of `DequantizeLinear` that say which codes share a scale.
+pub(super) fn channel_settings(channels: Channels) -> Vec<(String, Setting)> {
+    let int = |name: &str, value: usize| i64::try_from(value).ok().map(|value| (name.to_owned(), Setting::Int(value)));
+    let size = match channels {
+        Channels::Axis(_) => None,
+        Channels::Blocks { size, .. } => int("block_size", size),
+    };
+    int("axis", channels.axis()).into_iter().chain(size).collect()
 }
 
 /// A weight of codes of at most 16 bits, and of at least two dimensions.

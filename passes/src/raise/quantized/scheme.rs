@@ -1,6 +1,7 @@
 //! Scales and zero points.
 
 use planish_ir::ops::{FakeQuantize, Foreign, Setting};
+use planish_ir::weight::Channels;
 use planish_ir::{DType, Dim, Graph, Shape, ValueId, Weight};
 
 use super::super::NoMatch;
@@ -93,8 +94,8 @@ impl Scheme {
     /// What the codes of a weight stand for, where there is one scale, and the type of the codes.
     pub(super) fn of_weight(weight: &Weight) -> Option<(DType, Self)> {
         let of = weight.as_dequantized()?;
-        let scheme = Self { scales: of.scales, zero_points: of.zero_points, axis: of.axis };
-        Some((of.codes.dtype(), scheme))
+        let Channels::Axis(axis) = of.channels else { return None };
+        Some((of.codes.dtype(), Self { scales: of.scales, zero_points: of.zero_points, axis }))
     }
 
     /// The numbers that codes stand for.
