@@ -52,10 +52,24 @@ pub struct Options {
     pub precision: Option<Arc<Precision>>,
     /// How linear layers are quantized, where that is asked for.
     pub quantization: Option<Arc<quantize::Quantization>>,
+    /// How weights alone are quantized, where that is asked for.
+    pub weight_quantization: Option<Arc<quantize::WeightQuantization>>,
+    /// How target `ort` multiplies with weights that have a scale for each block.
+    pub block_inputs: BlockInputs,
     /// What is padded.
     pub padding: Padding,
     /// Whether passes that raise report the rules that nearly matched.
     pub explain: bool,
+}
+
+/// What ONNX Runtime multiplies weights that have a scale for each block with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockInputs {
+    /// The input as it is.
+    Floats,
+    /// Integers of 8 bits with a scale for each block of the input, which each run computes.
+    #[default]
+    Integers,
 }
 
 impl Options {
@@ -68,6 +82,8 @@ impl Options {
             fusion: true,
             precision: None,
             quantization: None,
+            weight_quantization: None,
+            block_inputs: BlockInputs::default(),
             attention_fp32: false,
             padding: Padding::of(target),
             explain: false,

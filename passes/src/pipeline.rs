@@ -12,7 +12,7 @@ use crate::legalize::{
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, STORE_HALF, WIDEN};
-use crate::quantize::QUANTIZE;
+use crate::quantize::{QUANTIZE, QUANTIZE_WEIGHTS};
 use crate::raise::{
     RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_QUANTIZED, RAISE_ROTARY,
 };
@@ -36,6 +36,7 @@ pub const PASSES: &[Pass] = &[
     OBSERVE,
     OBSERVE_INPUTS,
     QUANTIZE,
+    QUANTIZE_WEIGHTS,
     HALVE,
     PAD_VOCAB,
     PAD_LINEAR,
@@ -183,6 +184,9 @@ impl Pipeline {
         let mut run = Run { pipeline: self, graph, stages, after };
         if self.options.quantization.is_some() {
             run.once(&[&QUANTIZE])?;
+        }
+        if self.options.weight_quantization.is_some() {
+            run.once(&[&QUANTIZE_WEIGHTS])?;
         }
         if self.options.precision.as_ref().is_some_and(|precision| precision.half().is_some()) {
             run.once(&[&HALVE])?;

@@ -9,7 +9,7 @@ use planish_ir::ops::Foreign;
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
 use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
-use crate::legalize::{ATTENTION_OPSET, Kernels};
+use crate::legalize::{ATTENTION_OPSET, Kernels, MICROSOFT};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -80,6 +80,14 @@ pub enum AttentionForm {
     WholeWithCache,
     /// The operator of the graph, whatever it has: a mask, a window, a cache.
     Whole,
+}
+
+impl Target {
+    /// Whether it runs MatMulNBits and GatherBlockQuantized, ONNX Runtime's operators for weights with a scale for each block.
+    #[must_use]
+    pub fn has_block_operators(&self) -> bool {
+        self.kernels.domains.contains(&MICROSOFT)
+    }
 }
 
 /// The form of quantized layers.

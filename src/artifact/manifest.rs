@@ -19,7 +19,7 @@ use crate::artifact::value::ValueInfo;
 use crate::data::Split;
 use crate::evaluate::Evaluation;
 use crate::verify::Report;
-use planish_passes::quantize::Plan;
+use planish_passes::quantize::{Plan, WeightPlan};
 
 /// The version of this format. docs/manifest.md describes it.
 const SCHEMA: u32 = 4;
@@ -118,6 +118,9 @@ pub struct PartManifest {
     /// How the inputs of its linear layers are quantized; absent where none is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quantization: Option<Plan>,
+    /// What becomes of its weights while activations stay floats; absent where nothing does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub weights: Option<WeightPlan>,
     /// How many of each operator that raising finds the graph has, before it is lowered.
     pub raised: BTreeMap<String, usize>,
     /// Its engine, where one was built.

@@ -177,8 +177,9 @@ impl Artifact {
     /// How far its results may be from those of its model.
     #[must_use]
     pub fn tolerances(&self, model: &Loaded) -> Tolerances {
-        match self.manifest.parts.iter().any(|part| part.quantization.is_some()) {
-            true => Tolerances::CODES,
+        match self.manifest.has_weights_of(4) {
+            true => Tolerances::NIBBLES,
+            false if self.manifest.is_quantized() => Tolerances::CODES,
             false => (self.backend.tolerances)(model, self.manifest.precision),
         }
     }
@@ -213,12 +214,27 @@ impl Manifest {
         inputs.filter_map(|input| input.activation.codes()).any(|own| own == codes)
     }
 
+    /// Whether layers or weights were quantized when it was compiled.
+    #[must_use]
+    pub fn is_quantized(&self) -> bool {
+        self.parts.iter().any(|part| part.quantization.is_some() || part.weights.is_some())
+    }
+
+    /// Whether weights alone were quantized to codes of so many bits.
+    #[must_use]
+    pub fn has_weights_of(&self, bits: usize) -> bool {
+        let weights = self.parts.iter().filter_map(|part| part.weights.as_ref()).flat_map(|plan| &plan.weights);
+        weights.filter_map(|planned| planned.form.codes()).any(|codes| codes.bits() == bits)
+    }
+
     /// The precision as tables name it: that of quantized layers, where there are any.
     #[must_use]
     pub fn precision_name(&self) -> String {
         match self.is_quantized_to(DType::F8E4M3FN) {
             true => "fp8".to_owned(),
             false if [DType::U8, DType::I8].iter().any(|codes| self.is_quantized_to(*codes)) => "int8".to_owned(),
+            false if self.has_weights_of(4) => "int4".to_owned(),
+            false if self.has_weights_of(8) => "int8-weights".to_owned(),
             false => self.precision.to_string(),
         }
     }

@@ -20,7 +20,7 @@ use super::gate::GateArguments;
 use super::written::{Shown, finish};
 use super::{
     RuntimeArguments, Usage, backend, import::ImportArguments, note, precision::PrecisionArguments, print,
-    quantization::QuantizationArguments, warn,
+    quantization::QuantizationArguments, warn, weights::WeightArguments,
 };
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
@@ -69,6 +69,8 @@ pub(super) struct Arguments {
     precision: PrecisionArguments,
     #[command(flatten)]
     quantization: QuantizationArguments,
+    #[command(flatten)]
+    weights_only: WeightArguments,
     /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
     /// weight files, which must be on the same filesystem. ONNX Runtime loads linked weights, but the Python
     /// package onnx does not. planish copies a weight that it has to convert, and prints a warning; target cuda copies
@@ -169,7 +171,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let settings = arguments.runtime.settings();
     let threads = arguments.threads.unwrap_or(0).into();
     let gate = arguments.gate.gate(
-        arguments.quantization.is_given(),
+        arguments.quantization.is_given() || arguments.weights_only.is_given(),
         arguments.calibrate.as_deref(),
         arguments.field.as_deref(),
         EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
@@ -180,6 +182,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let data = arguments.calibrate.as_deref().map(|data| (data, &calibrate));
     let quantize = arguments.quantization.options(backend.target, data)?;
+    let quantize_weights = arguments.weights_only.options(backend.target, arguments.quantization.kept()?, data)?;
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
     if arguments.gate.verify || gate.is_some() {
@@ -208,10 +211,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
     arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;
-    let folder = arguments
-        .output
-        .clone()
-        .unwrap_or_else(|| default_folder(&source, backend, half, quantize.as_ref(), arguments.runtime_package));
+    let folder = arguments.output.clone().unwrap_or_else(|| {
+        let weights = quantize_weights.as_ref();
+        default_folder(&source, backend, half, quantize.as_ref(), weights, arguments.runtime_package)
+    });
     if arguments.stop_after.is_none() {
         // Before the model is calibrated and lowered.
         check_output(&source, &folder, arguments.force)
@@ -245,6 +248,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         profiles,
         calibration: calibration(&arguments, half, &calibrate, &source)?,
         quantize,
+        quantize_weights,
     };
     let console = Console::new(arguments.print_ir_after.clone());
     let context = || format!("cannot compile {}", arguments.model.display());
@@ -307,6 +311,9 @@ fn calibration(
 ) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target.target;
+    if arguments.weights_only.takes_data() {
+        return Ok(None);
+    }
     if !arguments.quantization.is_given() && (half.is_none() || target.computes_in_float32) {
         let message = format!(
             "--calibrate is for --int8 and --fp8, and keeps operators in float32 whose activations are too large for half \

@@ -26,6 +26,7 @@ mod run;
 mod runtimes;
 mod signals;
 mod verify;
+mod weights;
 mod written;
 
 use std::ffi::OsString;

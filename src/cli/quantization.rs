@@ -4,11 +4,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use planish_passes::quantize::{Activation, Plan, PlannedAttention, PlannedInput, Settings, Smooth, WeightScales};
+use planish_passes::quantize::{
+    Activation, Plan, PlannedAttention, PlannedInput, PlannedWeight, Settings, Smooth, WeightScales,
+};
 use planish_passes::{QuantizedForm, RangeMethod, Target};
 use regex::Regex;
 
-use super::{Usage, warn};
+use super::{Usage, warn, weights};
 use crate::artifact::manifest::Manifest;
 use crate::calibrate::{CalibrateOptions, is_table};
 use crate::quantize::{PlanDocument, QuantizeOptions, Rounding};
@@ -30,7 +32,7 @@ pub(super) struct QuantizationArguments {
     /// The number of columns that an input of linear layers gets in addition, so that columns with large values are split
     /// over several columns and do not set the scale of all. 0 turns splitting off. It is for --int8 with --calibrate
     /// [default: 32, and none for target cuda, which has no such columns]
-    #[arg(long, value_name = "N", requires = "quantize")]
+    #[arg(long, value_name = "N", requires = "quantize", conflicts_with = "weight_bits")]
     split_columns: Option<usize>,
     /// How the inputs that norms give are smoothed, which moves the range of columns into the weights (SmoothQuant): off, a
     /// number alpha from 0 to 1, or auto. Without --calibrate, off or auto: the weights of the norms stand for data
@@ -44,12 +46,18 @@ pub(super) struct QuantizationArguments {
     /// How the range of an activation is chosen: minmax, percentile (or percentile:P), entropy, or mse
     #[arg(long, value_name = "METHOD", requires = "int8", requires = "calibrate", default_value = "minmax")]
     range: RangeMethod,
-    /// Keep linear layers in float whose name, weight name or module name matches this regular expression; may be
+    /// Keep linear layers, or weights, in float whose name, weight name or module name matches this regular expression; may be
     /// given several times
     #[arg(long, value_name = "PATTERN", requires = "quantize")]
     keep_float: Vec<String>,
     /// How the scale of each output feature of a weight is chosen: minmax, or mse (the least mean square error)
-    #[arg(long, value_name = "METHOD", requires = "quantize", default_value = "minmax")]
+    #[arg(
+        long,
+        value_name = "METHOD",
+        requires = "quantize",
+        conflicts_with = "weight_bits",
+        default_value = "minmax"
+    )]
     weight_scales: WeightScalesName,
     /// How weights are rounded to codes: nearest, or gptq, which makes up for the error of each column in the columns behind
     /// and runs the calibration data once more. GPTQ needs data for --calibrate, not a table
@@ -65,15 +73,16 @@ pub(super) struct QuantizationArguments {
     /// nor for target cuda, which computes attention in floating point
     #[arg(long, requires = "int8", requires = "calibrate", conflicts_with_all = ["attention_fp32", "apply_quantization_plan"])]
     quantize_attention: bool,
-    /// Print how each input of linear layers is quantized, and its loss: the error of the results of its layers, as
+    /// Print how each weight is quantized with --int4 and --int8-weights; with --int8 and --fp8, how each input of linear layers is
+    /// quantized, and its loss: the error of the results of its layers, as
     /// --max-layer-loss counts it, on the rows that calibration sampled
     #[arg(long, requires = "quantize")]
     pub(super) explain_quantization: bool,
     /// Write how each input of linear layers is quantized to this JSON file, which --apply-quantization-plan takes
-    #[arg(long, value_name = "FILE", requires = "quantize")]
+    #[arg(long, value_name = "FILE", requires = "quantize", conflicts_with = "weight_bits")]
     pub(super) quantization_plan: Option<PathBuf>,
     /// Quantize as this file says, which --quantization-plan wrote
-    #[arg(long, value_name = "FILE", requires = "quantize", conflicts_with_all = ["split_columns", "keep_float", "smooth", "dynamic", "range", "max_layer_loss"])]
+    #[arg(long, value_name = "FILE", requires = "quantize", conflicts_with_all = ["weight_bits", "split_columns", "keep_float", "smooth", "dynamic", "range", "max_layer_loss"])]
     pub(super) apply_quantization_plan: Option<PathBuf>,
 }
 
@@ -150,8 +159,7 @@ impl QuantizationArguments {
         settings.max_loss = self.max_layer_loss.unwrap_or(settings.max_loss);
         settings.smooth = if self.fp8 { Smooth::Off } else { self.smooth };
         settings.split_columns = self.split_columns.unwrap_or(settings.split_columns);
-        let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-float: {e}")));
-        settings.keep_float = self.keep_float.iter().map(pattern).collect::<Result<_, _>>()?;
+        settings.keep_float = self.kept()?;
         let weight_scales = match self.weight_scales {
             WeightScalesName::Minmax => WeightScales::MinMax,
             WeightScalesName::Mse => WeightScales::Mse,
@@ -195,7 +203,13 @@ impl QuantizationArguments {
         }
     }
 
-    /// Whether quantization is asked for.
+    /// The patterns of what stays a float.
+    pub(super) fn kept(&self) -> Result<Vec<Regex>, Usage> {
+        let pattern = |text: &String| Regex::new(text).map_err(|e| Usage(format!("--keep-float: {e}")));
+        self.keep_float.iter().map(pattern).collect()
+    }
+
+    /// Whether quantization of activations is asked for.
     pub(super) fn is_given(&self) -> bool {
         self.int8 || self.fp8
     }
@@ -205,6 +219,7 @@ impl QuantizationArguments {
     /// Prints and writes how the parts of an artifact are quantized, where that is asked for.
     pub(super) fn report(&self, manifest: &Manifest) -> Result<()> {
         let plans = || manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.quantization.as_ref()?)));
+        let weights = || manifest.parts.iter().filter_map(|part| Some((part.name.as_str(), part.weights.as_ref()?)));
         for pattern in &self.keep_float {
             let reason = format!("`{pattern}`");
             let regex = Regex::new(pattern)?;
@@ -213,7 +228,13 @@ impl QuantizationArguments {
                 named || input.activation.to_string().contains(&reason)
             };
             let scores = |planned: &PlannedAttention| regex.is_match(&planned.attention);
-            if !plans().any(|(_, plan)| plan.inputs.iter().any(kept) || plan.attention.iter().any(scores)) {
+            let weight = |planned: &PlannedWeight| {
+                let named = regex.is_match(&planned.weight) || planned.used_by.iter().any(|name| regex.is_match(name));
+                named || planned.form.to_string().contains(&reason)
+            };
+            let in_weights = weights().any(|(_, plan)| plan.weights.iter().any(weight));
+            let in_plans = plans().any(|(_, plan)| plan.inputs.iter().any(kept) || plan.attention.iter().any(scores));
+            if !in_weights && !in_plans {
                 warn(&format!(
                     "no linear layer is named as --keep-float {reason} says; --explain-quantization prints the names of inputs"
                 ));
@@ -221,8 +242,9 @@ impl QuantizationArguments {
         }
         if self.explain_quantization {
             // Beside the command's own output. Standard error may be closed.
-            let _ = io::stderr()
-                .write_all(plans().map(|(part, plan)| explained(part, plan)).collect::<String>().as_bytes());
+            let inputs = plans().map(|(part, plan)| explained(part, plan));
+            let text: String = inputs.chain(weights().map(|(part, plan)| weights::explained(part, plan))).collect();
+            let _ = io::stderr().write_all(text.as_bytes());
         }
         if let Some(path) = &self.quantization_plan {
             let parts = plans().map(|(part, plan)| (part.to_owned(), plan.clone())).collect();

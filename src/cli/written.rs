@@ -89,6 +89,10 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
         text += &format!("  {}{of}: {}\n", manifest.precision_name(), super::quantization::summary(plan));
         text += &super::quantization::floats(plan);
     }
+    for (part, plan) in manifest.parts.iter().filter_map(|part| Some((part, part.weights.as_ref()?))) {
+        let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
+        text += &format!("  {}{of}: {}\n", manifest.precision_name(), super::weights::summary(plan));
+    }
     if let Some(calibration) = &manifest.calibration {
         text += &format!(
             "  calibrated on {} samples of {}{}\n",

@@ -55,6 +55,7 @@ pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> Par
         raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         precision: lowered.precision.as_ref().map(Into::into),
         quantization: lowered.quantization.as_ref().map(|quantization| quantization.plan.clone()),
+        weights: lowered.weight_quantization.as_ref().map(|quantization| quantization.plan.clone()),
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
         vocabulary: lowered.vocabulary.clone(),
         ..interface(part, &lowered.graph)
@@ -76,6 +77,7 @@ pub(crate) fn interface(part: &Part, graph: &Graph) -> PartManifest {
         raised: BTreeMap::new(),
         precision: None,
         quantization: None,
+        weights: None,
         passes: Vec::new(),
         engine: None,
         vocabulary: None,

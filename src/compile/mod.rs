@@ -14,7 +14,7 @@ use anyhow::Result;
 use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
-use planish_passes::quantize::Quantization;
+use planish_passes::quantize::{Bits, Quantization, WeightQuantization};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
     Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
@@ -28,7 +28,7 @@ use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::engine::{PROFILES, Profiles, SymbolRanges};
 use crate::files::relative_path;
-use crate::quantize::QuantizeOptions;
+use crate::quantize::{QuantizeOptions, WeightOptions};
 use crate::source::SourceModel;
 
 pub use check::output as check_output;
@@ -59,6 +59,8 @@ pub struct CompileOptions {
     pub profiles: Vec<SymbolRanges>,
     /// How linear layers are quantized, where that is asked for.
     pub quantize: Option<QuantizeOptions>,
+    /// How weights alone are quantized, where that is asked for.
+    pub quantize_weights: Option<WeightOptions>,
     /// What was measured of the activations: it decides what stays in float32, and the scales of quantized inputs; absent
     /// without calibration.
     pub calibration: Option<Calibration>,
@@ -80,6 +82,7 @@ impl CompileOptions {
             force: false,
             profiles: Vec::new(),
             quantize: None,
+            quantize_weights: None,
             calibration: None,
         }
     }
@@ -136,6 +139,8 @@ pub struct LoweredPart {
     pub precision: Option<precision::HalfReport>,
     /// How its linear layers are quantized; absent where they are not.
     pub quantization: Option<Arc<Quantization>>,
+    /// How its weights alone are quantized; absent where they are not.
+    pub weight_quantization: Option<Arc<WeightQuantization>>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
 }
@@ -175,11 +180,15 @@ pub fn default_folder(
     backend: &Backend,
     half: Option<Half>,
     quantize: Option<&QuantizeOptions>,
+    weights: Option<&WeightOptions>,
     package: RuntimePackage,
 ) -> PathBuf {
     let mut precision = half.map(|half| format!("-{half}")).unwrap_or_default();
     if let Some(options) = quantize {
         precision += if options.settings.codes == planish_ir::DType::F8E4M3FN { "-fp8" } else { "-int8" };
+    }
+    if let Some(options) = weights {
+        precision += if options.settings.bits == Bits::Four { "-int4" } else { "-int8-weights" };
     }
     format!("{}-{}{precision}{}", model.name(), backend.target.name, package.folder_suffix()).into()
 }
@@ -213,7 +222,16 @@ pub fn lower(
             Some(quantize) => Some(quantize.quantization(model, part.name, &graph, options.calibration.as_ref())?),
             None => None,
         };
-        let pipeline = pipeline(Options { quantization: quantization.clone(), ..passes });
+        let weight_quantization = match &options.quantize_weights {
+            Some(quantize) => Some(quantize.quantization(model, part.name, &graph, passes.target)?),
+            None => None,
+        };
+        let pipeline = pipeline(Options {
+            quantization: quantization.clone(),
+            weight_quantization: weight_quantization.clone(),
+            block_inputs: options.quantize_weights.as_ref().map_or(passes.block_inputs, |quantize| quantize.inputs),
+            ..passes
+        });
         let mut explanation = options.explain_fusion.then(|| explain(&graph, &stages));
         let raised = raised(&graph);
         pipeline.prepare(&mut graph, &mut stages, &mut after)?;
@@ -232,7 +250,17 @@ pub fn lower(
                 Note::Missed(_) | Note::Features(_) => {}
             }
         }
-        Ok(LoweredPart { name: part.name, graph, stages, raised, explanation, precision, quantization, vocabulary })
+        Ok(LoweredPart {
+            name: part.name,
+            graph,
+            stages,
+            raised,
+            explanation,
+            precision,
+            quantization,
+            weight_quantization,
+            vocabulary,
+        })
     };
     let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
     check::lowered(options, &parts, observer)?;

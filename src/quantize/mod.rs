@@ -1,6 +1,7 @@
 //! How a model is quantized: from options and a calibration to what passes apply to each part.
 
 mod document;
+mod weights;
 mod within;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, Input
 use crate::source::SourceModel;
 
 pub use document::PlanDocument;
+pub use weights::WeightOptions;
 pub use within::{Trials, Unreached, Within, keep_within};
 
 /// How the linear layers of parts are quantized, by the names of the parts.

@@ -37,6 +37,8 @@ pub enum Basis {
     Quantized,
     /// Its linear layers were quantized to 8 bits, and it is compared with the model before.
     Codes,
+    /// Weights were quantized to 4 bits, and it is compared with the model before.
+    Nibbles,
 }
 
 impl Basis {
@@ -49,6 +51,7 @@ impl Basis {
             Self::Bfloat16 => "bfloat16",
             Self::Quantized => "quantized operators",
             Self::Codes => "an artifact with layers of 8 bits",
+            Self::Nibbles => "an artifact with weights of 4 bits",
         }
     }
 }
@@ -78,6 +81,9 @@ impl Tolerances {
     /// How much that costs depends on the model and its data: `planish evaluate` measures it. These find wrong graphs: wrong
     /// scales, codes or columns turn the direction of the outputs.
     pub const CODES: Self = Self { basis: Basis::Codes, max_relative: 5e-1, cosine: 0.98, top1: 0.9 };
+
+    /// For artifacts with weights of 4 bits, compared with the model in float; for the same purpose.
+    pub const NIBBLES: Self = Self { basis: Basis::Nibbles, max_relative: 1.0, cosine: 0.9, top1: 0.6 };
 
     /// What the coarsest rounding allows that a model, or an artifact of it in a precision, has.
     #[must_use]

@@ -28,6 +28,7 @@ pub use linear::LOWER_LINEAR;
 pub use norm::LOWER_NORMS;
 pub use parts::SELECT_PARTS;
 pub use quantized::LOWER_QUANTIZED;
+pub(crate) use quantized::MICROSOFT;
 pub use rotary::LOWER_ROTARY;
 pub use substitute::SUBSTITUTE_KERNELS;
 

@@ -1,6 +1,7 @@
 //! Lowering of quantized values and of the linear layers that take them.
 
 mod ahead;
+mod blocks;
 mod codes;
 mod emit;
 mod shared;
@@ -8,8 +9,10 @@ mod weights;
 
 use std::collections::HashMap;
 
+use blocks::Blocks;
 pub(super) use codes::unfit;
-pub(super) use emit::{MICROSOFT, QUANTIZE_OPSET, foreign, standard};
+pub(crate) use emit::MICROSOFT;
+pub(super) use emit::{QUANTIZE_OPSET, foreign, standard};
 pub(super) use shared::{DEPTH, moved};
 
 use planish_ir::handle::Handle;
@@ -17,7 +20,7 @@ use planish_ir::ops::{FakeQuantize, Linear};
 use planish_ir::weight::{Channels, Dequantized};
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 
-use crate::{Example, ORT, Options, Outcome, Pass, PassError, QuantizedForm};
+use crate::{BlockInputs, Example, ORT, Options, Outcome, Pass, PassError, QuantizedForm};
 
 /// Emits what the target computes quantized layers with.
 pub const LOWER_QUANTIZED: Pass = Pass {
@@ -32,7 +35,9 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               For target ort, where the input is Gelu or ReLU of a product of integers, a QGemm with results of codes \
               computes these columns from the input of that product, and the bias makes up for the zero point. \
               Weights of codes that other operators take go through DequantizeLinear too, except vectors, which are \
-              computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. For target \
+              computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. Where the target \
+              runs ONNX Runtime's own operators, layers with a scale for each block of their weight become MatMulNBits, and \
+              rows of such a table are looked up by GatherBlockQuantized. For target \
               trt, u8 with a zero point of 128 becomes i8. For target cuda, a layer becomes quantize and \
               quantized_linear, with its activation and residual: layers of one input share its codes, the weight is \
               [out, in], and its scales are multiplied by that of the input. Layers whose sizes are no multiples of 4, \
@@ -77,7 +82,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let mut lowering = Lowering {
         form: options.target.quantized,
         opset: options.opset,
-        microsoft: options.target.kernels.domains.contains(&emit::MICROSOFT),
+        integers: options.block_inputs == BlockInputs::Integers,
+        microsoft: options.target.has_block_operators(),
         layers: layers(graph),
         uses: graph.use_counts(),
         numbers: HashMap::new(),
@@ -120,6 +126,8 @@ struct Lowering {
     form: QuantizedForm,
     /// Whether the target runs ONNX Runtime's own operators.
     microsoft: bool,
+    /// Whether products with weights that have a scale for each block round blocks of their input to integers.
+    integers: bool,
     /// The opset that the graph is written for.
     opset: u32,
     /// By quantized value, how many layers with a quantized weight take it.
@@ -182,6 +190,9 @@ impl Lowering {
             let x = self.pair(graph, &input, linear.x)?;
             return Ok(Some(graph.emit(Linear { x, ..linear.clone() }, like)?));
         };
+        if let Some(blocks) = self.blocks(&weight, linear.transposed.0).filter(|_| input.is_none()) {
+            return Ok(Some(blocks.product(graph, linear, like, self.integers)?));
+        }
         let Some(matrix) = Matrix::new(self.signed_codes(weight), linear, input.as_ref()) else { return Ok(None) };
         let integers = self.form == QuantizedForm::IntegerProducts
             && graph.ty(like).dtype == DType::F32
@@ -195,6 +206,19 @@ impl Lowering {
                 let input = input.filter(|_| is_quantized(graph, linear.x));
                 Ok(Some(self.product_of_numbers(graph, input.as_ref(), &matrix, linear, like)?))
             }
+        }
+    }
+}
+
+impl Lowering {
+    /// A weight with a scale for each block as ONNX Runtime's own operators take it; `transposed` says that it is [in, out].
+    fn blocks(&self, weight: &Dequantized, transposed: bool) -> Option<Blocks> {
+        if !self.microsoft {
+            return None;
+        }
+        match transposed {
+            true => Blocks::new(&weight.clone().transpose(&[1, 0])?),
+            false => Blocks::new(weight),
         }
     }
 }

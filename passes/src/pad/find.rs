@@ -14,11 +14,11 @@ const TOKEN_IDS: &str = "input_ids";
 const LOGITS: &str = "logits";
 
 /// A linear layer that scores tokens.
-pub(super) struct Head {
+pub(crate) struct Head {
     /// The place of the output that it ends in.
     pub(super) output: usize,
     /// The layer.
-    pub(super) linear: Linear,
+    pub(crate) linear: Linear,
     /// What it gives.
     pub(super) scores: ValueId,
     /// What is computed from that element by element up to the output: the results in this order.
@@ -28,11 +28,11 @@ pub(super) struct Head {
 }
 
 /// What makes up the vocabulary of a graph.
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Weights [tokens, features] that token ids are looked up in.
-    pub(super) tables: Vec<ValueId>,
+    pub(crate) tables: Vec<ValueId>,
     /// What scores tokens.
-    pub(super) heads: Vec<Head>,
+    pub(crate) heads: Vec<Head>,
 }
 
 impl Found {
@@ -43,7 +43,7 @@ impl Found {
         scored.or_else(|| read().map(|size| (size, false)))
     }
 
-    pub(super) fn of(graph: &Graph) -> Self {
+    pub(crate) fn of(graph: &Graph) -> Self {
         let uses = graph.use_counts();
         let outputs = 0..graph.outputs().len();
         let mut heads: Vec<Head> = outputs.filter_map(|output| linear_before(graph, &uses, output)).collect();

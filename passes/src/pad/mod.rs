@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use planish_ir::{Graph, Value, ValueId, Weight};
 
+pub(crate) use find::Found;
 pub use linear::PAD_LINEAR;
 pub use vocabulary::{PAD_VOCAB, VocabularyPadding};
 

@@ -105,20 +105,31 @@ fn quantized_input(
     activation: &Activation,
     alone: bool,
 ) -> Result<ValueId, PassError> {
-    let factors: Vec<f64> = activation.smooth().iter().map(|factor| 1.0 / f64::from(*factor)).collect();
-    let smoothed = match Weight::numbers(DType::F32, vec![factors.len()], &factors).filter(|_| !factors.is_empty()) {
-        Some(factors) => match if alone { scaled_norm(graph, x, &factors) } else { None } {
-            Some(norm) => graph.part(norm, x)?,
-            None => {
-                let b = graph.weight_part(factors, x);
-                graph.part(Binary { kind: BinaryKind::Mul, a: x, b }, x)?
-            }
-        },
-        None => x,
-    };
+    let smoothed = smoothed_input(graph, x, activation.smooth(), alone)?;
     match activation.operator(smoothed) {
         Some(operator) => Ok(graph.part(operator, x)?),
         None => Ok(x),
+    }
+}
+
+/// The input with each column divided by a factor; `alone` says that nothing else takes it.
+pub(super) fn smoothed_input(
+    graph: &mut Rewriter<'_>,
+    x: ValueId,
+    factors: &[f32],
+    alone: bool,
+) -> Result<ValueId, PassError> {
+    let factors: Vec<f64> = factors.iter().map(|factor| 1.0 / f64::from(*factor)).collect();
+    let Some(factors) = Weight::numbers(DType::F32, vec![factors.len()], &factors).filter(|_| !factors.is_empty())
+    else {
+        return Ok(x);
+    };
+    match if alone { scaled_norm(graph, x, &factors) } else { None } {
+        Some(norm) => Ok(graph.part(norm, x)?),
+        None => {
+            let b = graph.weight_part(factors, x);
+            Ok(graph.part(Binary { kind: BinaryKind::Mul, a: x, b }, x)?)
+        }
     }
 }
 

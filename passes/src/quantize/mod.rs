@@ -1,4 +1,4 @@
-//! Quantization: the inputs and weights of linear layers as codes of 8 bits.
+//! Quantization: the inputs and weights of linear layers as codes of 8 bits, and weights alone as codes of 4 or 8 bits.
 
 mod apply;
 mod attention;
@@ -13,6 +13,7 @@ mod sites;
 mod smooth;
 mod split;
 mod trial;
+mod weight_only;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,9 @@ pub use sites::{MIN_FEATURES, Site, sites};
 pub use smooth::smooth_factors;
 pub use split::split_columns;
 pub use trial::quantize_rows;
+pub use weight_only::{
+    Bits, PlannedWeight, QUANTIZE_WEIGHTS, WeightForm, WeightMethod, WeightPlan, WeightQuantization, WeightSettings,
+};
 pub use weights::WeightScales;
 
 /// What `quantize` does to a graph.

@@ -98,16 +98,16 @@ fn is_zero(number: &i64) -> bool {
 }
 
 /// Element types by their names.
-mod dtype {
+pub(super) mod dtype {
     use planish_ir::DType;
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(dtype)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
         let name = String::deserialize(deserializer)?;
         name.parse().map_err(|_| D::Error::custom(format!("`{name}` is not an element type")))
     }

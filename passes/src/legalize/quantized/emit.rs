@@ -14,7 +14,7 @@ use crate::build::Builder;
 use crate::legalize::dim;
 
 /// The domain of ONNX Runtime's own operators.
-pub(in crate::legalize) const MICROSOFT: &str = "com.microsoft";
+pub(crate) const MICROSOFT: &str = "com.microsoft";
 
 /// The opset whose QuantizeLinear and DequantizeLinear are emitted where they have the types; their forms of later opsets
 /// take the same.

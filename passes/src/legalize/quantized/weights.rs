@@ -72,6 +72,9 @@ impl Lowering {
             _ => return Ok(None),
         };
         let weight = graph.weight(table).and_then(matrix);
+        if let Some(blocks) = weight.as_ref().and_then(|weight| self.blocks(weight, false)) {
+            return blocks.rows(graph, [table, indices], like);
+        }
         let whole = |weight: &Dequantized| weight.scales.shape().is_empty() && !weight.codes.dtype().is_packed();
         let Some(weight) = weight.filter(|weight| self.form == QuantizedForm::IntegerProducts && whole(weight)) else {
             return Ok(None);

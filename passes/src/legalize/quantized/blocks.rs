@@ -1,0 +1,127 @@
+//! Layers and tables of codes with a scale for each block, as ONNX Runtime's own operators.
+
+use planish_ir::ops::{Linear, Setting};
+use planish_ir::weight::{Channels, Dequantized, code_range};
+use planish_ir::{BuildError, DType, Rewriter, TensorType, ValueId, Weight};
+
+use super::emit::{MICROSOFT, foreign};
+use crate::PassError;
+use crate::build::Builder;
+
+/// The fewest elements of a block that MatMulNBits and GatherBlockQuantized take; the number is a power of two.
+const LEAST_BLOCK: usize = 16;
+
+/// The elements of a block where the codes have a scale for each row.
+const ROW_BLOCK: usize = 128;
+
+/// A matrix of codes as MatMulNBits and GatherBlockQuantized take it: unsigned, with half of the range as the zero point
+/// unless there is another one.
+pub(super) struct Blocks {
+    /// u8, [rows, blocks, bytes of a block]: the codes, those of the last block filled up.
+    codes: Weight,
+    /// [rows, blocks].
+    scales: Weight,
+    /// u8, [rows, bytes of the zero points of a row].
+    zero_points: Option<Weight>,
+    rows: usize,
+    columns: usize,
+    block: usize,
+    bits: usize,
+}
+
+impl Blocks {
+    /// Of a matrix with codes for blocks of a row. `None` where the operators do not take it.
+    pub(super) fn new(weight: &Dequantized) -> Option<Self> {
+        let [rows, columns] = *weight.codes.shape() else { return None };
+        let dtype = weight.codes.dtype();
+        let (least, _) = code_range(dtype)?;
+        let (bits, signed) = (dtype.bits(), least < 0);
+        let floats = weight.scales.dtype();
+        let fits = matches!(bits, 2 | 4 | 8) && matches!(floats, DType::F32 | DType::F16 | DType::Bf16);
+        let Channels::Blocks { axis: 1, size } = weight.channels else { return None };
+        // One scale for each row is repeated: there are fast kernels for small blocks only.
+        let whole = size >= columns && size > ROW_BLOCK;
+        let block = if whole { ROW_BLOCK } else { size };
+        let repeated = vec![0; columns.div_ceil(block)];
+        let spread = |w: &Weight| if whole { w.gather(1, &repeated) } else { Some(w.clone()) };
+        let scales = spread(&weight.scales)?;
+        let zeros = match &weight.zero_points {
+            Some(zeros) => Some(spread(zeros)?),
+            None => None,
+        };
+        let fits = fits && block.is_power_of_two() && block >= LEAST_BLOCK && signed == zeros.is_none();
+        let blocks = columns.div_ceil(block);
+        let filled = weight.codes.pad(&[rows, blocks * block], 0.0).filter(|_| fits)?;
+        let codes = if signed { filled.flip_sign()? } else { filled };
+        let zero_points = match zeros {
+            Some(zeros) => {
+                let bytes = (blocks * bits).div_ceil(8);
+                Some(zeros.pad(&[rows, bytes * 8 / bits], 0.0)?.as_bytes(&[rows, bytes])?)
+            }
+            None => None,
+        };
+        let codes = codes.as_bytes(&[rows, blocks, block * bits / 8])?;
+        Some(Self { codes, scales, zero_points, rows, columns, block, bits })
+    }
+
+    fn settings(&self) -> Vec<(String, Setting)> {
+        [("bits", self.bits), ("block_size", self.block)].into_iter().filter_map(int).collect()
+    }
+
+    /// `x * weight^T + bias` by MatMulNBits, which rounds blocks of `x` to integers of 8 bits where `integers` says so.
+    pub(super) fn product(
+        &self,
+        graph: &mut Rewriter<'_>,
+        linear: &Linear,
+        like: ValueId,
+        integers: bool,
+    ) -> Result<ValueId, BuildError> {
+        let l = &mut Builder::at(graph, like);
+        let (codes, scales, zeros) = self.values(l, linear.weight);
+        let inputs = match linear.bias {
+            Some(bias) => vec![Some(linear.x), Some(codes), Some(scales), zeros, None, Some(bias)],
+            None => {
+                [Some(linear.x), Some(codes), Some(scales), zeros].into_iter().take_while(Option::is_some).collect()
+            }
+        };
+        let level = if integers { INTEGERS } else { FLOATS };
+        let sizes = [("K", self.columns), ("N", self.rows), ("accuracy_level", level)];
+        let settings = sizes.into_iter().filter_map(int).chain(self.settings()).collect();
+        let ty = l.graph.ty(like).clone();
+        Ok(foreign(l, (MICROSOFT, "MatMulNBits", 1), inputs, settings, vec![ty])?[0])
+    }
+
+    /// Rows by GatherBlockQuantized; `None` where the rows do not end with their last block.
+    pub(super) fn rows(
+        &self,
+        graph: &mut Rewriter<'_>,
+        [table, indices]: [ValueId; 2],
+        like: ValueId,
+    ) -> Result<Option<ValueId>, PassError> {
+        let bytes = self.columns * self.bits / 8;
+        let flat = self.columns.is_multiple_of(self.block).then(|| self.codes.reshape(&[self.rows, bytes])).flatten();
+        let Some(flat) = flat else { return Ok(None) };
+        let l = &mut Builder::at(graph, like);
+        let data = l.graph.weight_like(flat, table);
+        let (_, scales, zeros) = self.values(l, table);
+        let inputs = [Some(data), Some(indices), Some(scales), zeros].into_iter().take_while(Option::is_some).collect();
+        let axes = [("gather_axis", 0), ("quantize_axis", 1)].map(|(name, axis)| (name.to_owned(), Setting::Int(axis)));
+        let settings = axes.into_iter().chain(self.settings()).collect();
+        let ty = TensorType::new(self.scales.dtype(), l.graph.ty(like).shape.clone());
+        Ok(Some(foreign(l, (MICROSOFT, "GatherBlockQuantized", 1), inputs, settings, vec![ty])?[0]))
+    }
+
+    fn values(&self, l: &mut Builder<'_, '_>, weight: ValueId) -> (ValueId, ValueId, Option<ValueId>) {
+        let codes = l.graph.weight_like(self.codes.clone(), weight);
+        let scales = l.graph.weight_part(self.scales.clone(), weight);
+        (codes, scales, self.zero_points.clone().map(|zeros| l.graph.weight_part(zeros, weight)))
+    }
+}
+
+/// The values of `accuracy_level`: inputs are rounded to integers of 8 bits by block, or stay floats.
+const INTEGERS: usize = 4;
+const FLOATS: usize = 1;
+
+fn int((name, value): (&str, usize)) -> Option<(String, Setting)> {
+    Some((name.to_owned(), Setting::Int(i64::try_from(value).ok()?)))
+}

@@ -1,0 +1,132 @@
+//! The pass that applies a plan of weights.
+
+use std::collections::HashMap;
+
+use planish_ir::handle::Handle;
+use planish_ir::ops::{Embedding, Gather, Linear};
+use planish_ir::{Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
+
+use super::super::apply::{smoothed, smoothed_input};
+use super::super::sites::sites;
+use super::{WeightForm, WeightQuantization};
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
+
+/// Quantizes weights, and leaves activations as they are.
+pub const QUANTIZE_WEIGHTS: Pass = Pass {
+    name: "quantize-weights",
+    summary: "Quantizes weights as the plan of the weights says. The pass runs where weight-only quantization is asked for. \
+              Each weight of a linear layer, and each table that token ids are looked up in, becomes codes with a scale for \
+              each block of neighbours in a row, and stays lazy: the export fits scales and codes to a row when it writes it. \
+              With AWQ, columns of an input are divided by factors, by the weights of the norm that gives the input where \
+              nothing else takes it, and the columns of the weights are multiplied by them. lower-quantized emits what the \
+              target computes with such weights.",
+    numerics: "Weights round to codes of 4 or 8 bits. planish evaluate measures what that does to a model.",
+    example: Example {
+        target: &ORT,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = dense([1.0, 2.0]) : f32[1, 2]
+            %y = linear(%x, @w) : f32[n, 1]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            weight @w = dequantize([quantize([dense([1.0, 2.0]) : f32[1, 2], fitted_scales([dense([1.0, 2.0]) : f32[1, 2]], i4, 2, least_squares, negative) : f32[1, 1]], 1, 2) : i4[1, 2], fitted_scales([dense([1.0, 2.0]) : f32[1, 2]], i4, 2, least_squares, negative) : f32[1, 1]], 1, 2) : f32[1, 2]
+            %y = linear(%x, @w) : f32[n, 1]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let Some(quantization) = &options.weight_quantization else { return Ok(Outcome::default()) };
+    let negative = options.target.has_block_operators();
+    let forms: HashMap<&str, &WeightForm> =
+        quantization.plan.weights.iter().map(|planned| (planned.weight.as_str(), &planned.form)).collect();
+    let layers = scaled_layers(graph, quantization);
+    let mut quantized: HashMap<(ValueId, Option<&str>), ValueId> = HashMap::new();
+    let mut inputs: HashMap<&str, ValueId> = HashMap::new();
+    let changed = graph.rewrite(|graph, node| {
+        let like = graph.node(node).outputs[0];
+        let mut op = graph.node(node).op.clone();
+        let (weight, transposed) = match &op {
+            Op::Linear(Linear { weight, transposed, .. }) => (*weight, transposed.0),
+            Op::Embedding(Embedding { weight, .. }) | Op::Gather(Gather { x: weight, axis: 0, .. }) => (*weight, false),
+            _ => return Ok::<_, PassError>(Step::Keep),
+        };
+        let form = forms.get(graph.value(weight).name.as_str()).copied();
+        let Some(form) = form.filter(|form| form.codes().is_some()) else { return Ok(Step::Keep) };
+        let scaled = layers.get(&node);
+        // A weight of several inputs with factors of their own becomes several weights.
+        let key = (weight, scaled.map(|scaled| scaled.input));
+        let new = match quantized.get(&key) {
+            Some(new) => *new,
+            None => {
+                let factors = scaled.map_or(&[][..], |scaled| scaled.factors);
+                let codes = codes(graph, weight, transposed, form, factors, quantization, negative);
+                let Some(codes) = codes else { return Ok(Step::Keep) };
+                *quantized.entry(key).or_insert(graph.weight_like(codes, weight))
+            }
+        };
+        if let Op::Linear(linear) = &mut op {
+            linear.weight = new;
+            if let Some(scaled) = scaled {
+                linear.x = match inputs.get(scaled.input) {
+                    Some(x) => *x,
+                    None => {
+                        let x = smoothed_input(graph, linear.x, scaled.factors, scaled.alone)?;
+                        *inputs.entry(scaled.input).or_insert(x)
+                    }
+                };
+            }
+        } else {
+            op.visit_operands_mut(&mut |v| *v = if *v == weight { new } else { *v });
+        }
+        Ok(Step::Replace(graph.emit_all(op, like)?))
+    })?;
+    graph.compact();
+    Ok(changed.into())
+}
+
+/// A layer whose input is divided by factors.
+struct Scaled<'a> {
+    /// The name of the input.
+    input: &'a str,
+    factors: &'a [f32],
+    /// Whether nothing but layers takes the input.
+    alone: bool,
+}
+
+fn scaled_layers<'a>(graph: &Graph, quantization: &'a WeightQuantization) -> HashMap<NodeId, Scaled<'a>> {
+    let uses = graph.use_counts();
+    let mut layers = HashMap::new();
+    for site in sites(graph) {
+        let factors = quantization.factors.get_key_value(&graph.value(site.value).name);
+        let Some((input, factors)) = factors.filter(|(_, factors)| factors.len() == site.columns) else { continue };
+        let alone = uses[site.value.index()] == site.layers.len();
+        layers.extend(site.layers.iter().map(|layer| (*layer, Scaled { input, factors, alone })));
+    }
+    layers
+}
+
+/// A weight as codes with scales, of the shape that it has; `None` where the plan does not fit it.
+fn codes(
+    graph: &Rewriter<'_>,
+    value: ValueId,
+    transposed: bool,
+    form: &WeightForm,
+    factors: &[f32],
+    quantization: &WeightQuantization,
+    negative: bool,
+) -> Option<Weight> {
+    let turned = |weight: &Weight| if transposed { weight.transpose(&[1, 0]) } else { Some(weight.clone()) };
+    let of = match quantization.chosen.get(&graph.value(value).name) {
+        Some(chosen) => chosen.clone(),
+        None => {
+            let matrix = turned(graph.weight(value)?)?;
+            let matrix = smoothed(&matrix, 1, factors)?;
+            matrix.fit(form.fit(&matrix, negative)?, None)?
+        }
+    };
+    turned(&of.codes.dequantize(of.channels, &of.scales, of.zero_points.as_ref())?)
+}

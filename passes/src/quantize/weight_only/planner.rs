@@ -1,0 +1,184 @@
+//! From what is asked for to a plan of weights.
+
+use std::collections::HashMap;
+
+use planish_ir::ops::{Embedding, Gather};
+use planish_ir::{DType, Graph, Op, ValueId};
+use regex::Regex;
+
+use super::super::sites::{MIN_FEATURES, layer};
+use super::{PlannedWeight, WeightForm, WeightMethod, WeightPlan};
+use crate::Target;
+use crate::pad::Found;
+
+/// The bits of the codes of a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bits {
+    /// It stays as it is.
+    Keep,
+    /// Codes of 4 bits.
+    Four,
+    /// Codes of 8 bits.
+    Eight,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct WeightSettings {
+    /// The bits of linear layers.
+    pub bits: Bits,
+    /// The bits of the layer that scores tokens, and of the table of tokens where both are one; those of linear layers where
+    /// absent.
+    pub head: Option<Bits>,
+    /// The bits of a table of tokens that scores none; 8 where absent and the target looks up rows of codes.
+    pub table: Option<Bits>,
+    /// The elements of a block; absent where an output feature is one block.
+    pub block: Option<usize>,
+    /// Whether blocks have zero points.
+    pub zero_points: bool,
+    /// How codes and scales are chosen.
+    pub method: WeightMethod,
+    /// Other bits for weights by the name of the weight or of a result, or an origin: the last pattern that matches counts.
+    pub bits_for: Vec<(Regex, Bits)>,
+    /// Weights that stay floats, likewise.
+    pub keep_float: Vec<Regex>,
+}
+
+impl WeightSettings {
+    /// Blocks of 32 without zero points.
+    #[must_use]
+    pub fn new(bits: Bits) -> Self {
+        Self {
+            bits,
+            head: None,
+            table: None,
+            block: Some(32),
+            zero_points: false,
+            method: WeightMethod::default(),
+            bits_for: Vec::new(),
+            keep_float: Vec::new(),
+        }
+    }
+
+    fn form(&self, bits: Bits, columns: usize, method: WeightMethod) -> Option<WeightForm> {
+        let codes = match (bits, self.zero_points) {
+            (Bits::Keep, _) => return None,
+            (Bits::Four, false) => DType::I4,
+            (Bits::Four, true) => DType::U4,
+            (Bits::Eight, false) => DType::I8,
+            (Bits::Eight, true) => DType::U8,
+        };
+        // A block that is larger than a row would be filled up.
+        let block = self.block.map(|block| block.min(columns.next_power_of_two().max(LEAST_BLOCK)));
+        Some(WeightForm::Blocks { codes, block, method })
+    }
+}
+
+/// The fewest elements of a block.
+const LEAST_BLOCK: usize = 16;
+
+/// The uses of a weight.
+#[derive(Default)]
+struct Uses {
+    /// The results of layers and lookups.
+    results: Vec<ValueId>,
+    layers: usize,
+    lookups: usize,
+    /// The features that a layer takes or gives, and those of a row of a table; the least ones.
+    features: Option<[usize; 2]>,
+}
+
+impl WeightPlan {
+    /// A plan for a graph that has been raised.
+    #[must_use]
+    pub fn new(graph: &Graph, settings: &WeightSettings, target: &Target) -> Self {
+        let found = Found::of(graph);
+        let heads: Vec<ValueId> = found.heads.iter().map(|head| head.linear.weight).collect();
+        let (order, uses) = uses(graph);
+        let weights = order.into_iter().filter_map(|weight| {
+            let own = uses.get(&weight)?;
+            let is_head = heads.contains(&weight);
+            // Positions and types of tokens are small tables, and stay as they are.
+            if own.layers == 0 && !found.tables.contains(&weight) {
+                return None;
+            }
+            let form = form(graph, weight, own, settings, is_head, target.has_block_operators());
+            Some(PlannedWeight {
+                weight: graph.value(weight).name.clone(),
+                used_by: own.results.iter().map(|result| graph.value(*result).name.clone()).collect(),
+                elements: graph.weight(weight)?.elements(),
+                form,
+            })
+        });
+        Self { weights: weights.collect() }
+    }
+}
+
+/// The matrices that layers and lookups take, in the order of the graph.
+fn uses(graph: &Graph) -> (Vec<ValueId>, HashMap<ValueId, Uses>) {
+    let mut order = Vec::new();
+    let mut uses: HashMap<ValueId, Uses> = HashMap::new();
+    for (_, node) in graph.nodes() {
+        let (weight, features) = match &node.op {
+            Op::Linear(_) => match layer(graph, node) {
+                Some((linear, features)) => (linear.weight, Some(features)),
+                None => continue,
+            },
+            Op::Embedding(Embedding { weight, .. }) | Op::Gather(Gather { x: weight, axis: 0, .. }) => {
+                let matrix = graph.weight(*weight).filter(|w| w.shape().len() == 2 && w.dtype() == DType::F32);
+                match matrix.filter(|w| w.as_dequantized().is_none()) {
+                    Some(_) => (*weight, None),
+                    None => continue,
+                }
+            }
+            _ => continue,
+        };
+        let own = uses.entry(weight).or_insert_with(|| {
+            order.push(weight);
+            Uses::default()
+        });
+        own.results.push(node.outputs[0]);
+        match features {
+            Some(features) => (own.layers, own.features) = (own.layers + 1, Some(features)),
+            None => own.lookups += 1,
+        }
+    }
+    (order, uses)
+}
+
+fn form(
+    graph: &Graph,
+    weight: ValueId,
+    uses: &Uses,
+    settings: &WeightSettings,
+    is_head: bool,
+    looks_up: bool,
+) -> WeightForm {
+    let float = |reason: String| WeightForm::Float { reason };
+    let names: Vec<_> = uses.results.iter().chain([&weight]).map(|value| graph.value(*value)).collect();
+    let matches =
+        |pattern: &Regex| names.iter().any(|v| pattern.is_match(&v.name) || pattern.is_match(&v.origin.to_string()));
+    if let Some(pattern) = settings.keep_float.iter().find(|pattern| matches(pattern)) {
+        return float(format!("`{pattern}` of --keep-float matches"));
+    }
+    if let Some(least) = uses.features.iter().flatten().find(|features| **features < MIN_FEATURES) {
+        return float(format!("a layer of {least} features is too small"));
+    }
+    if uses.lookups > 0 && !looks_up {
+        return float("the target has no operator that looks up rows of codes".to_owned());
+    }
+    let asked = settings.bits_for.iter().rev().find(|(pattern, _)| matches(pattern)).map(|(_, bits)| *bits);
+    let (bits, option) = match asked {
+        Some(bits) => (bits, "--bits-for"),
+        None if is_head => (settings.head.unwrap_or(settings.bits), "--quantize-head"),
+        None if uses.layers == 0 => (settings.table.unwrap_or(Bits::Eight), "--quantize-table"),
+        None => (settings.bits, "the options"),
+    };
+    // Data says nothing of a table.
+    let method = match settings.method {
+        method if method.takes_data() && (uses.layers == 0 || uses.lookups > 0) => WeightMethod::Mse,
+        method => method,
+    };
+    let columns = graph.weight(weight).map_or(0, |weight| weight.shape()[1]);
+    settings.form(bits, columns, method).unwrap_or_else(|| float(format!("{option} keeps it")))
+}
