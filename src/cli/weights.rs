@@ -32,7 +32,7 @@ pub(super) struct WeightArguments {
     #[arg(long, value_name = "METHOD", requires = "weight_bits", default_value = "mse")]
     weight_method: MethodName,
     /// The layer that scores tokens, and the table of tokens where both are one weight: int4, int8, or keep for a float
-    /// [default: as the other layers]
+    /// [default: int8]
     #[arg(long, value_name = "BITS", requires = "weight_bits")]
     quantize_head: Option<BitsName>,
     /// The table of tokens, where it is a weight of its own: int4, int8, or keep for a float. For targets that run ONNX

@@ -8,7 +8,8 @@ use planish_ir::Graph;
 use planish_passes::quantize::{WeightPlan, WeightQuantization, WeightSettings};
 use planish_passes::{BlockInputs, Target};
 
-use crate::calibrate::CalibrateOptions;
+use super::Quiet;
+use crate::calibrate::{CalibrateOptions, InputName, ProductOptions, products};
 use crate::source::SourceModel;
 
 /// How weights are quantized.
@@ -35,12 +36,21 @@ impl WeightOptions {
     /// When a weight cannot be read, or the model cannot be run on the data.
     pub fn quantization(
         &self,
-        _model: &SourceModel,
-        _part: &str,
+        model: &SourceModel,
+        part: &str,
         graph: &Graph,
         target: &Target,
     ) -> Result<Arc<WeightQuantization>> {
         let plan = WeightPlan::new(graph, &self.settings, target);
-        Ok(Arc::new(WeightQuantization { plan, ..WeightQuantization::default() }))
+        let mut quantization = WeightQuantization { plan, ..WeightQuantization::default() };
+        if let Some((data, run)) = &self.data {
+            let inputs: Vec<InputName> =
+                quantization.inputs(graph).into_iter().map(|value| (part.to_owned(), value)).collect();
+            let wanted = ProductOptions { inputs: &inputs, transform: &|_, _, _, _| {} };
+            products(model, data, run, &wanted, &Quiet, &mut |_, value, gram| {
+                Ok(quantization.choose(graph, value, &gram, target)?)
+            })?;
+        }
+        Ok(Arc::new(quantization))
     }
 }

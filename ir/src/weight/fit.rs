@@ -72,6 +72,22 @@ impl BlockFit {
         matches!(self.codes, DType::U2 | DType::U4 | DType::U8)
     }
 
+    /// The scales and zero points of the blocks of rows, [rows, blocks], with the importance of their columns.
+    #[must_use]
+    pub fn of_rows(&self, rows: &[f32], columns: usize, importance: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
+        let fitter = Fitter::new(*self);
+        let mut found = (Vec::new(), Vec::new());
+        for row in rows.chunks(columns.max(1)) {
+            for (at, block) in row.chunks(self.size.max(1)).enumerate() {
+                let own = importance.map(|all| &all[at * self.size..][..block.len()]);
+                let Block { scale, zero } = fitter.fit(block, own);
+                found.0.push(scale);
+                found.1.push(zero);
+            }
+        }
+        found
+    }
+
     /// The blocks of a matrix.
     #[must_use]
     pub fn channels(&self) -> Channels {
@@ -199,9 +215,6 @@ const RANGE_STEP: f32 = 0.05;
 /// How often half-quadratic quantization updates the scale or zero point.
 const UPDATES: usize = 20;
 
-/// How much smaller the ranges are that half-quadratic quantization starts from.
-const NARROWER: [f32; 3] = [1.0, 0.9, 0.8];
-
 /// The weight of the quadratic term of half-quadratic quantization: at first, for errors in units of the scale, and its
 /// growth by update.
 const PENALTY: f32 = 2.0;
@@ -299,7 +312,7 @@ impl Fitter {
         }
     }
 
-    /// Half-quadratic quantization from ranges up to that of a start: the errors are split into a part that the shrinkage of square roots takes
+    /// Half-quadratic quantization from a start: the errors are split into a part that the shrinkage of square roots takes
     /// and a part whose squares the scale and the zero point minimize.
     fn half_quadratic(&self, block: &[f32], importance: Option<&[f32]>, start: Block) -> Block {
         let weight = |i: usize| importance.map_or(1.0, |all| all[i]);
@@ -308,18 +321,15 @@ impl Fitter {
             block.iter().enumerate().map(|(i, x)| weight(i) * error(*x).sqrt()).sum::<f32>() * at.scale.abs().sqrt()
         };
         let (mut best, mut least) = (start, cost(start));
-        for narrower in NARROWER {
-            let mut at = Block { scale: start.scale * narrower, ..start };
-            let mut penalty = PENALTY;
-            for _ in 0..UPDATES {
-                let Some(next) = self.updated(block, importance, at, penalty).filter(|next| *next != at) else { break };
-                at = next;
-                let found = cost(at);
-                if found < least {
-                    (best, least) = (at, found);
-                }
-                penalty *= PENALTY_GROWTH;
+        let (mut at, mut penalty) = (start, PENALTY);
+        for _ in 0..UPDATES {
+            let Some(next) = self.updated(block, importance, at, penalty).filter(|next| *next != at) else { break };
+            at = next;
+            let found = cost(at);
+            if found < least {
+                (best, least) = (at, found);
             }
+            penalty *= PENALTY_GROWTH;
         }
         best
     }

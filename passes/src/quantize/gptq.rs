@@ -7,30 +7,67 @@ use rayon::prelude::*;
 /// tokens, MiniLM was further from float32 on other texts.
 const DAMPING: f64 = 0.1;
 
-/// The codes of `weights`, f32 [features, columns], for `scales` `[features]` and the sum of outer products of inputs,
-/// f64 [columns, columns]: i8 codes from -127 to 127, [features, columns]. Columns are rounded in the order of their
-/// diagonal, the largest first. The same arguments give the same codes on any number of threads.
+/// The codes that the rows of a matrix round to: element `x` of a block is `(code - zero) * scale`.
+#[derive(Clone, Debug)]
+pub struct CodeGrid {
+    /// [rows, blocks].
+    pub scales: Vec<f32>,
+    /// [rows, blocks]; empty where all are 0.
+    pub zeros: Vec<f32>,
+    /// The elements of a block of a row; the last block may have fewer.
+    pub block: usize,
+    /// The least and the largest code.
+    pub range: [i16; 2],
+}
+
+impl CodeGrid {
+    /// Codes from -127 to 127 with a scale for each row.
+    #[must_use]
+    pub fn by_row(scales: &[f32]) -> Self {
+        Self { scales: scales.to_vec(), zeros: Vec::new(), block: usize::MAX, range: [-127, 127] }
+    }
+}
+
+/// The codes of `weights`, f32 [rows, columns], for a grid and the sum of outer products of inputs, f64 [columns, columns]:
+/// [rows, columns]. Columns are rounded in the order of their diagonal, the largest first. The same arguments give the same
+/// codes on any number of threads.
 #[must_use]
-pub fn gptq(weights: &[f32], scales: &[f32], products: &[f64], columns: usize) -> Vec<i8> {
+pub fn gptq(weights: &[f32], grid: &CodeGrid, products: &[f64], columns: usize) -> Vec<i16> {
     let mut order: Vec<usize> = (0..columns).collect();
     let diagonal = |column: usize| products[column * columns + column];
     order.sort_by(|a, b| diagonal(*b).total_cmp(&diagonal(*a)).then(a.cmp(b)));
     let factor = inverse_factor(products, &order);
-    let rows: Vec<Vec<i8>> = weights
+    let blocks = columns.div_ceil(grid.block.max(1)).max(1);
+    let rows: Vec<Vec<i16>> = weights
         .par_chunks(columns.max(1))
-        .zip(scales)
-        .map(|(row, scale)| round_row(row, f64::from(*scale), &order, &factor))
+        .enumerate()
+        .map(|(at, row)| {
+            let zeros = grid.zeros.get(at * blocks..(at + 1) * blocks).unwrap_or_default();
+            let row_grid = RowGrid { scales: &grid.scales[at * blocks..(at + 1) * blocks], zeros, grid };
+            round_row(row, &row_grid, &order, &factor)
+        })
         .collect();
     rows.concat()
 }
 
-fn round_row(row: &[f32], scale: f64, order: &[usize], factor: &[f64]) -> Vec<i8> {
+/// What of a grid is for a row.
+struct RowGrid<'a> {
+    scales: &'a [f32],
+    zeros: &'a [f32],
+    grid: &'a CodeGrid,
+}
+
+fn round_row(row: &[f32], RowGrid { scales, zeros, grid }: &RowGrid<'_>, order: &[usize], factor: &[f64]) -> Vec<i16> {
     let columns = order.len();
+    let [least, largest] = grid.range.map(f64::from);
     let mut left: Vec<f64> = order.iter().map(|column| f64::from(row[*column])).collect();
-    let mut codes = vec![0i8; columns];
+    let mut codes = vec![0i16; columns];
     for (at, column) in order.iter().enumerate() {
-        let code = (left[at] / scale).round_ties_even().clamp(-127.0, 127.0);
-        codes[*column] = code as i8;
+        let block = column / grid.block;
+        let scale = f64::from(scales[block]);
+        let zero = zeros.get(block).copied().map_or(0.0, f64::from);
+        let code = (left[at] / scale).round_ties_even().clamp(least - zero, largest - zero);
+        codes[*column] = (code + zero) as i16;
         let line = &factor[at * columns..][..columns];
         let error = (left[at] - code * scale) / line[at];
         left[at + 1..].iter_mut().zip(&line[at + 1..]).for_each(|(w, f)| *w -= error * f);
@@ -135,7 +172,7 @@ mod tests {
     }
 
     /// The error of the results: e H e^T.
-    fn error(row: &[f32], codes: &[i8], scale: f32, products: &[f64]) -> f64 {
+    fn error(row: &[f32], codes: &[i16], scale: f32, products: &[f64]) -> f64 {
         let n = row.len();
         let e: Vec<f64> =
             row.iter().zip(codes).map(|(w, c)| f64::from(*w) - f64::from(*c) * f64::from(scale)).collect();
@@ -171,10 +208,10 @@ mod tests {
         for seed in 0..count {
             let row: Vec<f32> = uniform(n, 100 + seed).iter().map(|w| *w as f32).collect();
             let scale = 0.25;
-            let codes = gptq(&row, &[scale], &h, n);
-            let nearest: Vec<i8> = row.iter().map(|w| (w / scale).round_ties_even() as i8).collect();
-            let all = (0..1u32 << n).map(|bits| -> Vec<i8> {
-                row.iter().enumerate().map(|(i, w)| (w / scale).floor() as i8 + (bits >> i & 1) as i8).collect()
+            let codes = gptq(&row, &CodeGrid::by_row(&[scale]), &h, n);
+            let nearest: Vec<i16> = row.iter().map(|w| (w / scale).round_ties_even() as i16).collect();
+            let all = (0..1u32 << n).map(|bits| -> Vec<i16> {
+                row.iter().enumerate().map(|(i, w)| (w / scale).floor() as i16 + (bits >> i & 1) as i16).collect()
             });
             let least = all.map(|codes| error(&row, &codes, scale, &h)).fold(f64::INFINITY, f64::min);
             let (found, plain) = (error(&row, &codes, scale, &h), error(&row, &nearest, scale, &h));
@@ -190,7 +227,7 @@ mod tests {
         let n = 5;
         let identity: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i % (n + 1) == 0))).collect();
         let row = [0.3f32, -0.7, 200.0, -1.26, 0.0];
-        assert_eq!(gptq(&row, &[0.5], &identity, n), [1, -1, 127, -3, 0]);
-        assert_eq!(gptq(&row, &[0.5], &vec![0.0; n * n], n), [1, -1, 127, -3, 0]);
+        assert_eq!(gptq(&row, &CodeGrid::by_row(&[0.5]), &identity, n), [1, -1, 127, -3, 0]);
+        assert_eq!(gptq(&row, &CodeGrid::by_row(&[0.5]), &vec![0.0; n * n], n), [1, -1, 127, -3, 0]);
     }
 }

@@ -22,7 +22,7 @@ use planish_ir::{DType, Weight};
 
 pub use apply::QUANTIZE;
 pub use check::PlanError;
-pub use gptq::gptq;
+pub use gptq::{CodeGrid, gptq};
 pub use plan::{Activation, Plan, PlannedAttention, PlannedInput};
 pub use planner::{SPLIT_COLUMNS, Settings, Smooth};
 pub use sites::{MIN_FEATURES, Site, sites};

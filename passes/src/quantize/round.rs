@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use planish_ir::{DType, Graph, NodeId, Weight};
 use rayon::prelude::*;
 
-use super::gptq::gptq;
+use super::gptq::{CodeGrid, gptq};
 use super::sites::{Site, name, sites};
 use super::trial::{matrix, product, quantize_rows};
 use super::weights::{WeightScales, scales};
@@ -66,7 +66,9 @@ impl Quantization {
         let matrix = products.matrix();
         for layer in &site.layers {
             let weight = Smoothed::new(graph, *layer, activation.smooth(), site.columns, self.weight_scales)?;
-            let codes = gptq(&weight.rows, &weight.scales, &matrix, site.columns);
+            let codes = gptq(&weight.rows, &CodeGrid::by_row(&weight.scales), &matrix, site.columns);
+            // They are at most 127.
+            let codes: Vec<i8> = codes.into_iter().map(|code| code as i8).collect();
             self.set_codes(name(graph, *layer), &weight, &codes);
         }
         Ok(())

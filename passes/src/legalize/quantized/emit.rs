@@ -70,7 +70,7 @@ impl Lowering {
             return Ok(standard(op, usize::try_from(version).unwrap_or(usize::MAX)));
         }
         // Those of ONNX Runtime take them at any opset.
-        if self.microsoft && matches!(codes, DType::U16 | DType::I16 | DType::U4 | DType::I4) {
+        if self.microsoft && !blocks && matches!(codes, DType::U16 | DType::I16 | DType::U4 | DType::I4) {
             return Ok((MICROSOFT, op, 1));
         }
         let Value { name, origin, .. } = graph.value(like);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Embedding, Gather, Linear};
-use planish_ir::{Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
+use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 
 use super::super::apply::{smoothed, smoothed_input};
 use super::super::sites::sites;
@@ -62,15 +62,14 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let new = match quantized.get(&key) {
             Some(new) => *new,
             None => {
-                let factors = scaled.map_or(&[][..], |scaled| scaled.factors);
-                let codes = codes(graph, weight, transposed, form, factors, quantization, negative);
+                let codes = codes(graph, weight, transposed, form, scaled, quantization, negative);
                 let Some(codes) = codes else { return Ok(Step::Keep) };
                 *quantized.entry(key).or_insert(graph.weight_like(codes, weight))
             }
         };
         if let Op::Linear(linear) = &mut op {
             linear.weight = new;
-            if let Some(scaled) = scaled {
+            if let Some(scaled) = scaled.filter(|scaled| !scaled.factors.is_empty()) {
                 linear.x = match inputs.get(scaled.input) {
                     Some(x) => *x,
                     None => {
@@ -88,11 +87,14 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     Ok(changed.into())
 }
 
-/// A layer whose input is divided by factors.
+/// A layer whose input was measured.
 struct Scaled<'a> {
     /// The name of the input.
     input: &'a str,
+    /// What the columns of the input are divided by; empty for nothing.
     factors: &'a [f32],
+    /// How much the columns of the weight count.
+    importance: &'a [f32],
     /// Whether nothing but layers takes the input.
     alone: bool,
 }
@@ -101,10 +103,13 @@ fn scaled_layers<'a>(graph: &Graph, quantization: &'a WeightQuantization) -> Has
     let uses = graph.use_counts();
     let mut layers = HashMap::new();
     for site in sites(graph) {
-        let factors = quantization.factors.get_key_value(&graph.value(site.value).name);
-        let Some((input, factors)) = factors.filter(|(_, factors)| factors.len() == site.columns) else { continue };
+        let found = quantization.importance.get_key_value(&graph.value(site.value).name);
+        let Some((input, importance)) = found.filter(|(_, importance)| importance.len() == site.columns) else {
+            continue;
+        };
+        let factors = quantization.factors.get(input).map_or(&[][..], Vec::as_slice);
         let alone = uses[site.value.index()] == site.layers.len();
-        layers.extend(site.layers.iter().map(|layer| (*layer, Scaled { input, factors, alone })));
+        layers.extend(site.layers.iter().map(|layer| (*layer, Scaled { input, factors, importance, alone })));
     }
     layers
 }
@@ -115,7 +120,7 @@ fn codes(
     value: ValueId,
     transposed: bool,
     form: &WeightForm,
-    factors: &[f32],
+    scaled: Option<&Scaled<'_>>,
     quantization: &WeightQuantization,
     negative: bool,
 ) -> Option<Weight> {
@@ -124,8 +129,18 @@ fn codes(
         Some(chosen) => chosen.clone(),
         None => {
             let matrix = turned(graph.weight(value)?)?;
+            let factors = scaled.map_or(&[][..], |scaled| scaled.factors);
             let matrix = smoothed(&matrix, 1, factors)?;
-            matrix.fit(form.fit(&matrix, negative)?, None)?
+            let fit = form.fit(matrix.shape()[1], negative)?;
+            match scaled.map(|scaled| scaled.importance) {
+                None => matrix.fit(fit, None)?,
+                Some(importance) => {
+                    let factor = |i: usize| factors.get(i).map_or(1.0, |factor| f64::from(*factor));
+                    let squares: Vec<f64> =
+                        importance.iter().enumerate().map(|(i, x)| f64::from(*x) / factor(i).powi(2)).collect();
+                    matrix.fit(fit, Some(&Weight::numbers(DType::F32, vec![squares.len()], &squares)?))?
+                }
+            }
         }
     };
     turned(&of.codes.dequantize(of.channels, &of.scales, of.zero_points.as_ref())?)

@@ -1,13 +1,14 @@
 //! Weight-only quantization: weights as codes with a scale for each block, while activations stay floats.
 
 mod apply;
+mod data;
 mod planner;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use planish_ir::DType;
 use planish_ir::weight::{BlockFit, Dequantized, Search};
-use planish_ir::{DType, Weight};
 use serde::{Deserialize, Serialize};
 
 pub use apply::QUANTIZE_WEIGHTS;
@@ -25,6 +26,9 @@ pub struct WeightQuantization {
     /// What the columns of an input of linear layers are divided by, and those of its weights are multiplied by, by the name
     /// of the input (AWQ).
     pub factors: BTreeMap<String, Vec<f32>>,
+    /// How much the square errors of the columns of weights count, by the name of the input: the squares of its columns, before
+    /// factors divide it.
+    pub importance: BTreeMap<String, Vec<f32>>,
 }
 
 /// What becomes of the weights of linear layers and of tables of tokens.
@@ -130,10 +134,9 @@ impl WeightForm {
         }
     }
 
-    /// How a matrix becomes codes; absent for a float. `negative` says whether scales may be negative.
-    pub(super) fn fit(&self, weight: &Weight, negative: bool) -> Option<BlockFit> {
+    /// How a matrix of so many columns becomes codes; absent for a float. `negative` says whether scales may be negative.
+    pub(super) fn fit(&self, columns: usize, negative: bool) -> Option<BlockFit> {
         let Self::Blocks { codes, block, method } = self else { return None };
-        let columns = *weight.shape().get(1)?;
         let size = block.unwrap_or(columns).max(1);
         Some(BlockFit { codes: *codes, size, search: method.search(), negative })
     }

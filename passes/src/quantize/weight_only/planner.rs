@@ -27,8 +27,7 @@ pub enum Bits {
 pub struct WeightSettings {
     /// The bits of linear layers.
     pub bits: Bits,
-    /// The bits of the layer that scores tokens, and of the table of tokens where both are one; those of linear layers where
-    /// absent.
+    /// The bits of the layer that scores tokens, and of the table of tokens where both are one; 8 where absent.
     pub head: Option<Bits>,
     /// The bits of a table of tokens that scores none; 8 where absent and the target looks up rows of codes.
     pub table: Option<Bits>,
@@ -114,6 +113,13 @@ impl WeightPlan {
     }
 }
 
+/// The largest block that divides a row, up to the one that is asked for.
+fn whole_block(block: Option<usize>, columns: usize) -> Option<usize> {
+    let largest = block.unwrap_or(usize::MAX);
+    let blocks = [256, 128, 64, 32, LEAST_BLOCK];
+    blocks.into_iter().find(|block| *block <= largest && columns.is_multiple_of(*block))
+}
+
 /// The matrices that layers and lookups take, in the order of the graph.
 fn uses(graph: &Graph) -> (Vec<ValueId>, HashMap<ValueId, Uses>) {
     let mut order = Vec::new();
@@ -170,7 +176,7 @@ fn form(
     let asked = settings.bits_for.iter().rev().find(|(pattern, _)| matches(pattern)).map(|(_, bits)| *bits);
     let (bits, option) = match asked {
         Some(bits) => (bits, "--bits-for"),
-        None if is_head => (settings.head.unwrap_or(settings.bits), "--quantize-head"),
+        None if is_head => (settings.head.unwrap_or(Bits::Eight), "--quantize-head"),
         None if uses.layers == 0 => (settings.table.unwrap_or(Bits::Eight), "--quantize-table"),
         None => (settings.bits, "the options"),
     };
@@ -180,5 +186,13 @@ fn form(
         method => method,
     };
     let columns = graph.weight(weight).map_or(0, |weight| weight.shape()[1]);
+    let settings = match uses.lookups {
+        0 => settings,
+        // Rows are looked up as whole blocks.
+        _ => match whole_block(settings.block, columns) {
+            Some(block) => &WeightSettings { block: Some(block), ..settings.clone() },
+            None => return float(format!("rows of {columns} are no whole blocks of {LEAST_BLOCK}")),
+        },
+    };
     settings.form(bits, columns, method).unwrap_or_else(|| float(format!("{option} keeps it")))
 }
