@@ -3,9 +3,10 @@
 use std::io;
 
 use super::channels::Runs;
-use super::fit::{self, Fitted, ROUND};
+use super::fit::{self, Fitted};
 use super::read::{Sink, WeightError};
-use super::{CHUNK_BYTES, Channels, Weight, WeightExpr, convert, small};
+use super::search::ROUND;
+use super::{CHUNK_BYTES, Channels, Weight, WeightExpr, convert, small, vectors};
 use crate::DType;
 
 /// The codes that a quantized type has for integers: least and largest. `None` for a type of floating-point codes.
@@ -209,14 +210,25 @@ impl CodeWriter {
                 elements.iter().for_each(|x| out.extend_from_slice(&(wide(x) as i32 as u16).to_le_bytes()));
             }
             DType::I32 => elements.iter().for_each(|x| out.extend_from_slice(&(wide(x) as i32).to_le_bytes())),
-            // The same for integers that `ROUND` rounds, in vectors.
-            _ => out.extend(elements.iter().map(|x| {
-                let t = x / scale;
-                let t = if t.is_nan() { 0.0 } else { t };
-                let t = if t > low { t } else { low };
-                let t = if t < high { t } else { high };
-                (((t + ROUND) - ROUND) + zero) as i32 as u8
-            })),
+            // The same for the integers that `ROUND` rounds, in vectors.
+            _ => {
+                let start = out.len();
+                out.resize(start + elements.len(), 0);
+                let zero = (zero as i32) as u8;
+                vectors::widest(
+                    #[inline(always)]
+                    || {
+                        for (code, x) in out[start..].iter_mut().zip(elements) {
+                            let t = x / scale;
+                            let t = if t.is_nan() { 0.0 } else { t };
+                            let t = if t > low { t } else { low };
+                            let t = if t < high { t } else { high };
+                            // The last bits of the sum are those of the integer.
+                            *code = ((t + ROUND).to_bits() as u8).wrapping_add(zero);
+                        }
+                    },
+                );
+            }
         }
     }
 

@@ -11,8 +11,10 @@ mod fit;
 mod packed;
 mod pad;
 mod read;
+mod search;
 mod small;
 mod text;
+mod vectors;
 mod walk;
 
 use std::fmt;

@@ -10,6 +10,11 @@ pub(super) fn unpack(bits: usize, bytes: &[u8]) -> impl Iterator<Item = u8> {
 
 /// Puts elements of so many bits together; the last byte is filled up with zeros.
 pub(super) fn pack(bits: usize, codes: &[u8]) -> Vec<u8> {
+    if bits == 4 {
+        let pairs = codes.as_chunks::<2>();
+        let whole = pairs.0.iter().map(|[low, high]| low & 0x0f | high << 4);
+        return whole.chain(pairs.1.iter().map(|low| low & 0x0f)).collect();
+    }
     let mask = u8::MAX >> (8 - bits);
     let byte = |codes: &[u8]| {
         codes.iter().rev().fold(0, |byte: u8, code| byte.checked_shl(bits as u32).unwrap_or(0) | code & mask)
