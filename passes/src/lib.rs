@@ -26,8 +26,8 @@ pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
 pub use precision::{Half, HalfPrecision, Precision};
 pub use rounds::{MAX_ROUNDS, Stage};
 pub use target::{
-    AttentionForm, CUDA, CastAttention, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT, Target,
-    TokenOrder, UnknownTarget,
+    AttentionForm, CUDA, CacheForm, CastAttention, ONNX, ORT, ORT_CUDA, Observation, QuantizedForm, TARGETS, TRT,
+    Target, TokenOrder, UnknownTarget,
 };
 
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub struct Options {
     pub weight_quantization: Option<Arc<quantize::WeightQuantization>>,
     /// How target `ort` multiplies with weights that have a scale for each block.
     pub block_inputs: BlockInputs,
+    /// How attention appends to the cache of keys and values.
+    pub cache: CacheForm,
     /// What is padded.
     pub padding: Padding,
     /// Whether passes that raise report the rules that nearly matched.
@@ -85,6 +87,7 @@ impl Options {
             weight_quantization: None,
             block_inputs: BlockInputs::default(),
             attention_fp32: false,
+            cache: CacheForm::default(),
             padding: Padding::of(target),
             explain: false,
         }
@@ -200,6 +203,15 @@ pub enum PassError {
         needed: u32,
         /// The opset.
         opset: u32,
+    },
+    /// Attention that cannot append to its cache in place; all of them are listed.
+    #[error(
+        "the cache cannot be appended to in place: {} of the graph's attentions cannot be ONNX Runtime's GroupQueryAttention; use --cache copy:{}",
+        .operators.len(), .operators.concat()
+    )]
+    Cache {
+        /// A line for each.
+        operators: Vec<String>,
     },
     /// Passes that are repeated until nothing changes do not come to an end: a bug in those that are named.
     #[error("passes still change the graph after {rounds} rounds; please report it with the model:{}", .passes.concat())]

@@ -24,6 +24,8 @@ pub struct Target {
     pub order: TokenOrder,
     /// What attention is lowered to.
     pub attention: AttentionForm,
+    /// Whether it has an operator that appends to a cache of keys and values in place ([`CacheForm::InPlace`]).
+    pub appends_in_place: bool,
     /// Whether it runs the operators of the graph itself: with fusion they stay as they are, and the passes that fuse join
     /// them to larger ones.
     pub fuses: bool,
@@ -90,6 +92,17 @@ impl Target {
     }
 }
 
+/// How attention appends new keys and values to those of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheForm {
+    /// The results are new tensors, with a copy of the past in them.
+    #[default]
+    Copy,
+    /// The operator writes behind the past, if a program gives it one buffer for the past and for the result, with room
+    /// for all keys. Given two, it copies the past. The operator is ONNX Runtime's GroupQueryAttention.
+    InPlace,
+}
+
 /// The form of quantized layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantizedForm {
@@ -146,6 +159,7 @@ pub static ONNX: Target = Target {
     kernels: Kernels { missing: standard, domains: &[Foreign::STANDARD], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    appends_in_place: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -172,6 +186,7 @@ pub static ORT: Target = Target {
     },
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
+    appends_in_place: true,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: true,
@@ -198,6 +213,7 @@ pub static ORT_CUDA: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    appends_in_place: false,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: false,
@@ -224,6 +240,7 @@ pub static TRT: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
+    appends_in_place: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -247,6 +264,7 @@ pub static CUDA: Target = Target {
     kernels: Kernels { missing: native, domains: &[], foreign: |_, _| None, value: native_value },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
+    appends_in_place: false,
     fuses: true,
     most_scores: None,
     skips_masks: false,

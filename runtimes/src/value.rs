@@ -4,7 +4,7 @@ use planish_eval::{Data, Tensor};
 use planish_ir::DType;
 
 use crate::cuda::DeviceTensor as CudaTensor;
-use crate::ort::OrtValue;
+use crate::ort::{OrtCache, OrtValue};
 #[cfg(feature = "trtx")]
 use crate::tensorrt::DeviceTensor;
 
@@ -28,6 +28,7 @@ pub struct BestScores {
 pub(crate) enum Kept {
     Tensor(Tensor),
     Ort(OrtValue),
+    OrtCache(OrtCache),
     Cuda(CudaTensor),
     #[cfg(feature = "trtx")]
     Device(DeviceTensor),
@@ -46,6 +47,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.dtype(),
             Kept::Ort(value) => value.dtype(),
+            Kept::OrtCache(_) => DType::F32,
             Kept::Cuda(value) => value.dtype(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.dtype(),
@@ -58,6 +60,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.shape(),
             Kept::Ort(value) => value.shape(),
+            Kept::OrtCache(value) => value.shape(),
             Kept::Cuda(value) => value.shape(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.shape(),
@@ -70,7 +73,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => tensor.as_f32(),
             Kept::Ort(value) => value.elements(),
-            Kept::Cuda(_) => None,
+            Kept::OrtCache(_) | Kept::Cuda(_) => None,
             #[cfg(feature = "trtx")]
             Kept::Device(_) => None,
         }
@@ -82,6 +85,7 @@ impl RuntimeValue {
         match &self.0 {
             Kept::Tensor(tensor) => Some(tensor.clone()),
             Kept::Ort(value) => value.to_tensor(),
+            Kept::OrtCache(value) => value.to_tensor(),
             Kept::Cuda(value) => value.to_tensor().ok(),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.to_tensor(),
@@ -119,6 +123,7 @@ impl RuntimeValue {
                 Tensor::new(shape, taken).map(Self::from)
             }
             Kept::Ort(value) => value.take_rows(rows).map(|value| Self(Kept::Ort(value))),
+            Kept::OrtCache(value) => value.take_rows(rows).map(|value| Self(Kept::OrtCache(value))),
             Kept::Cuda(value) => value.take_rows(rows).map(|value| Self(Kept::Cuda(value))),
             #[cfg(feature = "trtx")]
             Kept::Device(value) => value.take_rows(rows).map(|value| Self(Kept::Device(value))),

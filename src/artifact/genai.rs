@@ -70,7 +70,7 @@ pub(crate) fn write(
 ) -> Result<Option<String>> {
     let file = manifest.parts.first().and_then(|part| part.files.first());
     let file = file.context("the decoder has no file")?;
-    let mut document = document(model, file)?;
+    let mut document = document(model, file, manifest.cache_in_place)?;
     let ids = &mut document["model"];
     // The library refuses ids that are in no vocabulary; configurations say by them that there is none.
     let vocabulary = ids["vocab_size"].as_i64().unwrap_or(0);
@@ -121,7 +121,7 @@ pub(crate) fn warnings(model: &Loaded) -> Vec<String> {
 }
 
 /// The settings that follow from the graph.
-fn document(model: &Loaded, file: &str) -> Result<Value> {
+fn document(model: &Loaded, file: &str, in_place: bool) -> Result<Value> {
     let no_decoder =
         || anyhow!("{} is not a decoder with a cache, and onnxruntime-genai takes no other", model.architecture);
     let [part] = model.parts.as_slice() else { return Err(no_decoder()) };
@@ -154,12 +154,12 @@ fn document(model: &Loaded, file: &str) -> Result<Value> {
                 "outputs": outputs,
             },
         },
-        // The graph returns a longer cache instead of writing into the one that it is given.
         // Defaults of the library that are not those of transformers are stated.
         "search": {
             "early_stopping": false,
             "max_length": context,
-            "past_present_share_buffer": false,
+            // One buffer for the past and the result, where attention writes into it.
+            "past_present_share_buffer": in_place,
             "top_k": 50,
         },
     }))

@@ -55,6 +55,9 @@ pub struct Manifest {
     /// Whether queries, keys and values of attention are cast to float32.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub attention_fp32: bool,
+    /// Whether attention writes new keys and values behind the past, if both are in one buffer.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub cache_in_place: bool,
     /// The library that the artifact is laid out for.
     #[serde(default)]
     pub runtime_package: RuntimePackage,

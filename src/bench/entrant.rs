@@ -95,6 +95,7 @@ impl Entrant {
             calibration: None,
             fusion: false,
             attention_fp32: false,
+            cache_in_place: false,
             runtime_package: RuntimePackage::default(),
             files: files.clone(),
             linked: Vec::new(),

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::{DType, Graph};
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::{Half, Logits, Options, PASSES, Padding};
+use planish_passes::{CacheForm, Half, Logits, Options, PASSES, Padding, TARGETS};
 use planish_runtimes::Format;
 
 use super::engine::{self, EngineArguments, check_builder, no_engines};
@@ -71,6 +71,12 @@ pub(super) struct Arguments {
     quantization: QuantizationArguments,
     #[command(flatten)]
     weights_only: WeightArguments,
+    /// How a decoder appends new keys and values to its cache, for target ort. With in-place, attention is ONNX Runtime's
+    /// GroupQueryAttention, and writes them behind the past if a program gives it one buffer for an input of the cache
+    /// and its output; `planish generate`, `verify` and `bench` do. A program that gives two buffers gets a copy, as with
+    /// copy [default: copy, and in-place for --runtime-package genai and target ort]
+    #[arg(long, value_name = "FORM")]
+    cache: Option<Cache>,
     /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
     /// weight files, which must be on the same filesystem. ONNX Runtime loads linked weights, but the Python
     /// package onnx does not. planish copies a weight that it has to convert, and prints a warning; target cuda copies
@@ -126,6 +132,12 @@ pub(super) struct Arguments {
     engine: EngineArguments,
     #[command(flatten)]
     runtime: RuntimeArguments,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Cache {
+    Copy,
+    InPlace,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -232,6 +244,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         strict: arguments.strict,
         passes: Options {
             fusion: !arguments.no_fusion,
+            cache: cache(&arguments)?,
             attention_fp32,
             precision: precision.map(Into::into),
             padding: padding(&arguments)?,
@@ -286,6 +299,30 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         &arguments.engine,
         &engine::FinishContext { settings: &settings, force, json, start },
     )
+}
+
+/// How attention appends to the cache.
+fn cache(arguments: &Arguments) -> Result<CacheForm> {
+    let target = arguments.target.target;
+    let supported = target.appends_in_place && !arguments.no_fusion;
+    match arguments.cache {
+        Some(Cache::InPlace) if !target.appends_in_place => {
+            let with = TARGETS.iter().filter(|target| target.appends_in_place).map(|target| target.name);
+            let with: Vec<&str> = with.collect();
+            let with = with.join(", ");
+            Err(Usage(format!(
+                "target {target} does not append to a cache in place; --cache in-place is for target {with}"
+            ))
+            .into())
+        }
+        Some(Cache::InPlace) if arguments.no_fusion => {
+            Err(Usage("--cache in-place needs an operator for the whole attention; leave out --no-fusion".to_owned())
+                .into())
+        }
+        None if supported && arguments.runtime_package == RuntimePackage::Genai => Ok(CacheForm::InPlace),
+        Some(Cache::InPlace) => Ok(CacheForm::InPlace),
+        Some(Cache::Copy) | None => Ok(CacheForm::Copy),
+    }
 }
 
 /// How the data of `--calibrate` is run.

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use planish_ir::{Graph, Node, Op};
+use planish_ir::{Graph, Node, Op, Type};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
-use planish_passes::{Logits, Precision};
+use planish_passes::{CacheForm, Logits, Precision};
 
 use super::{CompileOptions, LoweredPart, Observer, links, sentence};
+use crate::chain::CACHE;
 use crate::draft::Draft;
 use crate::source::SourceModel;
 
@@ -65,9 +66,10 @@ fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
 /// Checks what passes made of a model.
 ///
 /// # Errors
-/// When nothing is named as `--keep-fp32` says.
+/// When nothing is named as `--keep-fp32` says, or a cache cannot be appended to in place.
 pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer: &dyn Observer) -> Result<()> {
     patterns(options, parts)?;
+    in_place(options, parts)?;
     let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
     if let Some(first) = reports.peek().map(|report| report.half)
         && !(options.backend.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
@@ -76,6 +78,46 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
         observer.warning(&format!(
             "--{first} changed nothing, because the model has no float32 weights or operators to convert"
         ));
+    }
+    Ok(())
+}
+
+/// A cache that is appended to in place is that of a decoder. All of it is an operand of the operator that does so, and the
+/// mask says how long the past is: the buffers of the cache have room for more.
+fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
+    if options.passes.cache == CacheForm::Copy {
+        return Ok(());
+    }
+    let [part] = parts else {
+        bail!("--cache in-place is for decoders, and the model has several parts; use --cache copy")
+    };
+    let graph = &part.graph;
+    let inputs =
+        || graph.inputs().iter().map(|input| (*input, graph.value(*input).name.as_str(), graph.type_of(*input)));
+    let dims = |ty: &Type| ty.as_tensor().map_or_else(Vec::new, |ty| ty.shape.to_vec());
+    let new = inputs().find(|(_, name, _)| *name == "input_ids").and_then(|(_, _, ty)| dims(ty).get(1).cloned());
+    let mut pasts = inputs().filter(|(_, name, _)| name.starts_with(CACHE)).peekable();
+    let (Some(_), Some(new)) = (pasts.peek(), new) else {
+        bail!("--cache in-place is for decoders with inputs `{CACHE}*`, and the model has none; use --cache copy");
+    };
+    for (past, name, ty) in pasts {
+        let appended = |node: &Node| match &node.op {
+            Op::Foreign(op) => op.op.0 == "GroupQueryAttention" && op.inputs.contains(&Some(past)),
+            _ => false,
+        };
+        if !graph.nodes().any(|(_, node)| appended(node)) {
+            bail!(
+                "--cache in-place: planish found no attention that takes `{name}`; --explain-fusion says why; use --cache copy"
+            );
+        }
+        let length =
+            dims(ty).get(2).filter(|past| past.as_constant().is_none()).and_then(|past| past.checked_add(&new));
+        if !length.is_some_and(|length| inputs().any(|(_, _, ty)| dims(ty).contains(&length))) {
+            bail!(
+                "--cache in-place needs an input as long as the past and the new tokens, such as an attention mask, and the \
+                 model has none for `{name}`, {ty}; use --cache copy"
+            );
+        }
     }
     Ok(())
 }

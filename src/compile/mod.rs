@@ -17,7 +17,7 @@ use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
-    Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
+    CacheForm, Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
 };
 
 use crate::artifact::Artifact;
@@ -311,6 +311,7 @@ pub fn compile(
         calibration: options.calibration.as_ref().map(describe::calibration),
         fusion: options.passes.fusion,
         attention_fp32: options.passes.attention_fp32,
+        cache_in_place: options.passes.cache == CacheForm::InPlace,
         runtime_package: options.package,
         files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
         linked: write::linked(&emitted),

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use planish_models::SourceFile;
 use planish_onnx::Placement;
+use planish_passes::CacheForm;
+use planish_runtimes::ort::{CACHE_ENTRY, IN_PLACE};
 
 use super::{CompileOptions, LoweredPart, Observer};
 use crate::artifact::manifest::File;
@@ -35,11 +37,12 @@ pub(super) fn graphs(
         });
         observer.begin_writing(parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w.bytes()).sum());
         let progress = |bytes| observer.written(bytes);
+        let metadata = metadata(model, options);
         let how = EmitOptions {
             opset: options.passes.opset,
             placement: options.placement,
             data_suffix: options.package.data_suffix(),
-            metadata: model.metadata(),
+            metadata: &metadata,
             progress: &progress,
         };
         let one = |part: &LoweredPart| -> Result<Emitted> {
@@ -80,4 +83,12 @@ pub(super) fn linked(emitted: &[Emitted]) -> Vec<String> {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What is noted in the files of graphs: what the source has, and how attention appends to the cache, by which sessions of
+/// planish know that it writes into the memory of the past.
+fn metadata(model: &SourceModel, options: &CompileOptions) -> Vec<(String, String)> {
+    let of_source = model.metadata().iter().filter(|(key, _)| key != CACHE_ENTRY).cloned();
+    let in_place = options.passes.cache == CacheForm::InPlace;
+    of_source.chain(in_place.then(|| (CACHE_ENTRY.to_owned(), IN_PLACE.to_owned()))).collect()
 }

@@ -25,6 +25,7 @@ static TOY: Target = Target {
     kernels: Kernels { missing: |_, _| None, domains: &["ai.onnx"], foreign: |_, _| None, value: |_, _| None },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    appends_in_place: false,
     fuses: false,
     quantized: planish_passes::QuantizedForm::Pairs,
     most_scores: None,

@@ -77,9 +77,21 @@ impl Emitter<'_> {
     }
 
     fn symbol(&mut self, symbol: &Symbol) -> String {
-        let (input, axis) = binding(self.graph, symbol);
+        let (input, axis) = match (binding(self.graph, symbol), sum_of(self.graph, symbol)) {
+            // The room of a buffer is no length of what is in it.
+            (of, Some((input, axis, rest))) if is_buffer(self.graph, of.0) => {
+                let all = self.shape_of(input, axis, "length");
+                let rest = self.dim(&rest);
+                return self.shape_node("Sub", vec![all, rest], symbol, Vec::new());
+            }
+            (of, _) => of,
+        };
+        self.shape_of(input, axis, symbol)
+    }
+
+    fn shape_of(&mut self, input: ValueId, axis: i64, what: &str) -> String {
         let attributes = vec![int("start", axis), int("end", axis + 1)];
-        self.shape_node("Shape", vec![self.name(input).to_owned()], symbol, attributes)
+        self.shape_node("Shape", vec![self.name(input).to_owned()], what, attributes)
     }
 
     fn sum(&mut self, dim: &Dim) -> String {
@@ -150,6 +162,32 @@ fn binding(graph: &Graph, symbol: &Symbol) -> (ValueId, i64) {
         }
     }
     unreachable!("invariant V07: every symbol is a dimension of one of these")
+}
+
+/// Whether an input is a cache that an operator appends to in place: a program may give it a buffer with room for more.
+fn is_buffer(graph: &Graph, input: ValueId) -> bool {
+    graph.nodes().any(|(_, node)| match &node.op {
+        Op::Foreign(op) => {
+            op.op.0 == "GroupQueryAttention" && op.inputs.iter().skip(3).take(2).any(|o| *o == Some(input))
+        }
+        _ => false,
+    })
+}
+
+/// The first input that has a sum of the symbol and of others as a dimension, which, and the others: all of them symbols of
+/// inputs that are no buffers.
+fn sum_of(graph: &Graph, symbol: &Symbol) -> Option<(ValueId, i64, Dim)> {
+    let own = Dim::symbol(symbol);
+    let known = |dim: &Dim| {
+        let mut symbols = dim.symbols();
+        symbols.all(|other| *other != *symbol && !is_buffer(graph, binding(graph, other).0))
+    };
+    graph.inputs().iter().find_map(|&input| {
+        graph.ty(input).shape.iter().enumerate().find_map(|(axis, dim)| {
+            let rest = dim.checked_sub(&own).filter(|rest| rest.as_constant() != Some(0))?;
+            known(&rest).then_some((input, i64::try_from(axis).ok()?, rest))
+        })
+    })
 }
 
 /// Permutations and the like as an attribute.

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use planish_ir::ops::{
     Attention, BinaryKind, Concat, Expand, Flag, MaskedSoftmax, MatMul, Reshape, Select, Softmax, Transpose, UnaryKind,
 };
-use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
+use planish_ir::{BuildError, DType, Dim, Graph, Node, Op, Shape, Step, ValueId};
 
 use super::attention_codes::{Codes, rounded_probabilities, rounds_probabilities};
-use super::{SWAP_TOKENS, cast_attention, dim, mask};
+use super::{SWAP_TOKENS, cast_attention, dim, in_place, mask};
 use crate::build::Builder;
-use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
+use crate::{AttentionForm, CacheForm, Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers attention to products and a softmax.
 pub const LOWER_ATTENTION: Pass = Pass {
@@ -27,7 +27,9 @@ pub const LOWER_ATTENTION: Pass = Pass {
               (MatMulIntegerToFloat), and a mask is added only where it leaves out a key of the batch: an If chooses. From opset 23 on, \
               attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
-              mask and causality as an addend. Other targets take products. Where the plan of the \
+              mask and causality as an addend. Other targets take products. With --cache in-place, attention with a \
+              cache becomes ONNX Runtime's GroupQueryAttention, which writes new keys and values behind the past where \
+              both are in one buffer. Where the plan of the \
               quantization says so, probabilities go through QuantizeLinear and DequantizeLinear. With --attention-fp32, queries, keys and values \
               of half types are cast to float32 in front of the products and the result is cast back. For target trt, from \
               opset 23 on, ONNX's Attention stands between these casts, with a mask of the half type, if there are two \
@@ -77,6 +79,14 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
     let keep_caches = options.fusion && whole_with_cache && options.opset >= ATTENTION_OPSET;
     let skips_mask = options.fusion && options.target.skips_masks;
+    let appends = options.cache == CacheForm::InPlace;
+    if appends {
+        let refused = graph.nodes().filter_map(|(_, node)| not_in_place(graph, node, options));
+        let operators: Vec<String> = refused.collect();
+        if !operators.is_empty() {
+            return Err(PassError::Cache { operators });
+        }
+    }
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
@@ -88,6 +98,9 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             _ => return Ok::<_, PassError>(Step::Keep),
         };
         let kernel = l.graph.ty(like).dtype == DType::F32 && l.graph.ty(attention.k).shape.rank() == 3;
+        if appends && attention.past_key.is_some() {
+            return Ok(Step::Replace(in_place::lower(&mut l, &attention)?));
+        }
         // Where heads share keys, products of grouped queries are as fast.
         let apart = attention.kv_heads() == attention.heads;
         if keep_caches && kernel && apart && has_operator(&attention) && addend_is_whole(&l, &attention) {
@@ -114,6 +127,18 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     })?;
     graph.compact();
     Ok(lowered.into())
+}
+
+/// Why an attention with a cache cannot append to it in place: a line of an error.
+fn not_in_place(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
+    let Op::Attention(attention) = &node.op else { return None };
+    attention.past_key?;
+    let reason = match options.target.appends_in_place && options.fusion {
+        true => in_place::refuses(graph, attention)?,
+        false => format!("target {} has no operator for it, or fusion is off", options.target),
+    };
+    let value = graph.value(node.outputs[0]);
+    Some(format!("\n  `attention` at `{}` ({}): {reason}", value.name, value.origin))
 }
 
 /// The softmax of scores and an addend, which is 0 where nothing is masked.

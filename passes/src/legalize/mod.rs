@@ -7,6 +7,7 @@ mod attention_codes;
 mod cast_attention;
 mod chunk;
 mod flatten;
+mod in_place;
 mod kernels;
 mod linear;
 mod mask;

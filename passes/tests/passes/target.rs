@@ -21,6 +21,7 @@ static TOY: Target = Target {
     },
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
+    appends_in_place: false,
     fuses: false,
     quantized: planish_passes::QuantizedForm::Pairs,
     most_scores: Some(3000),

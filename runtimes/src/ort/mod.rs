@@ -1,5 +1,6 @@
 //! ONNX Runtime on its CPU or CUDA provider, from a shared library that is found when it is first needed.
 
+mod cache;
 mod cuda;
 mod library;
 mod placement;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use planish_ir::DType;
 
+pub(crate) use cache::OrtCache;
+pub use cache::{CACHE_ENTRY, IN_PLACE};
 pub(crate) use tensor::OrtValue;
 
 use crate::find::{Search, SharedLibrary};

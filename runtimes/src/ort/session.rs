@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use ort::environment::Environment;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{Session as Inner, SessionInputValue};
+use ort::session::{IoBinding, Session as Inner, SessionInputValue};
 use planish_eval::Tensor;
 use planish_ir::DType;
 
 use crate::api::in_order;
+use crate::ort::cache::{CACHE_ENTRY, IN_PLACE, OrtCache, pairs};
 use crate::ort::tensor::{OrtValue, port};
 use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, placement};
 use crate::value::Kept;
@@ -22,8 +24,18 @@ pub(crate) struct OrtSession {
     model: String,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
-    /// What `run_bound` runs on, in the order of the inputs.
-    bound: Option<Vec<OrtValue>>,
+    /// The inputs of a cache that the model appends to in place, each with its output; none where it copies.
+    caches: Vec<(usize, usize)>,
+    /// What `run_bound` runs on.
+    bound: Option<Bound>,
+}
+
+/// What is bound for runs.
+enum Bound {
+    /// Values in the order of the inputs.
+    Inputs(Vec<OrtValue>),
+    /// Inputs and outputs, and the memory of the cache.
+    All(IoBinding, Vec<OrtCache>),
 }
 
 impl OrtSession {
@@ -52,7 +64,10 @@ impl OrtSession {
         let ports = |outlets: &[ort::value::Outlet]| outlets.iter().map(port).collect::<Result<Vec<_>, _>>();
         let inputs = ports(inner.inputs()).map_err(|reason| failed(format!("the input {reason}")))?;
         let outputs = ports(inner.outputs()).map_err(|reason| failed(format!("the output {reason}")))?;
-        Ok(Self { inner, provider, elsewhere, model, inputs, outputs, bound: None })
+        let in_place =
+            inner.metadata().ok().and_then(|metadata| metadata.custom(CACHE_ENTRY)).as_deref() == Some(IN_PLACE);
+        let caches = if in_place { pairs(&inputs, &outputs) } else { Vec::new() };
+        Ok(Self { inner, provider, elsewhere, model, inputs, outputs, caches, bound: None })
     }
 
     /// Ends the recording of runs; returns the file.
@@ -81,6 +96,112 @@ impl OrtSession {
         value.map_err(|reason| self.failed("bind inputs of", reason))
     }
 
+    /// Binds inputs, and the buffers of the cache as both inputs and outputs. Returns the cache of each pair, and the
+    /// number of tokens that a run adds to it.
+    fn bind_all(&self, ordered: &[&&RuntimeValue]) -> Result<(IoBinding, Vec<OrtCache>, usize), String> {
+        // The inputs in front of the cache are [batch, new tokens]; a mask covers the past too.
+        let tokens = self.inputs.iter().zip(ordered).filter(|(port, _)| port.name == "input_ids");
+        let new = tokens.filter_map(|(_, value)| value.shape().get(1)).next().copied();
+        let new = new.ok_or("it has no input `input_ids`, which says how many tokens are new")?;
+        let error = |error: ort::Error| error.to_string();
+        let mut binding = self.inner.create_binding().map_err(error)?;
+        let mut caches: Vec<OrtCache> = Vec::new();
+        for (at, (port, value)) in self.inputs.iter().zip(ordered).enumerate() {
+            if let Some((_, output)) = self.caches.iter().find(|(input, _)| *input == at) {
+                let elements = |value: &OrtValue| value.elements::<f32>().map(<[f32]>::to_vec);
+                let no_floats = || format!("`{}` has no elements of f32", port.name);
+                let cache = match &value.0 {
+                    Kept::OrtCache(cache) => match caches.iter().any(|other| other.is_in_memory_of(cache)) {
+                        // Each input has a memory of its own.
+                        true => cache.copied(new)?,
+                        false => cache.with_room(new)?,
+                    },
+                    Kept::Ort(kept) => OrtCache::of(kept.shape(), &elements(kept).ok_or_else(no_floats)?, new)?,
+                    Kept::Tensor(tensor) => OrtCache::of(tensor.shape(), tensor.as_f32().ok_or_else(no_floats)?, new)?,
+                    _ => return Err(OTHER.to_owned()),
+                };
+                let mut buffer = cache.buffer();
+                binding.bind_input(&*port.name, &*buffer).map_err(error)?;
+                binding.bind_output(&*self.outputs[*output].name, &mut *buffer).map_err(error)?;
+                drop(buffer);
+                caches.push(cache);
+                continue;
+            }
+            let copy;
+            let given = match &value.0 {
+                Kept::Ort(kept) => kept,
+                Kept::Tensor(tensor) => {
+                    copy = OrtValue::of(tensor).map_err(error)?;
+                    &copy
+                }
+                _ => return Err(OTHER.to_owned()),
+            };
+            binding.bind_input(&*port.name, given.inner()).map_err(error)?;
+        }
+        let cpu =
+            MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default).map_err(error)?;
+        for (at, port) in self.outputs.iter().enumerate() {
+            if !self.caches.iter().any(|(_, output)| *output == at) {
+                binding.bind_output_to_device(&*port.name, &cpu).map_err(error)?;
+            }
+        }
+        Ok((binding, caches, new))
+    }
+
+    /// Runs a model that appends to its cache in place. ONNX Runtime's operator takes several new tokens behind a past
+    /// for one row only, so rows then run one after the other.
+    fn append(&mut self, ordered: &[&&RuntimeValue]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
+        let shape = |at: usize| ordered.get(at).map_or(&[][..], |value| value.shape());
+        let tokens = self.inputs.iter().position(|port| port.name == "input_ids").map_or(&[][..], shape);
+        let past = self.caches.first().and_then(|(input, _)| shape(*input).get(2)).copied();
+        let &[rows, new] = tokens else { return self.append_to_all(ordered) };
+        if rows < 2 || new < 2 || past == Some(0) {
+            return self.append_to_all(ordered);
+        }
+        let mut of_rows = Vec::new();
+        for row in 0..rows {
+            let one = ordered.iter().map(|value| value.take_rows(&[row]));
+            let one = one.collect::<Option<Vec<RuntimeValue>>>();
+            let one = one.ok_or_else(|| self.failed("bind inputs of", "an input has fewer rows than `input_ids`"))?;
+            of_rows.push(self.append_to_all(&one.iter().collect::<Vec<_>>().iter().collect::<Vec<_>>())?);
+        }
+        let joined = |(at, port): (usize, &Port)| {
+            let parts = of_rows.iter().filter_map(|outputs| outputs.get(at)?.1.to_tensor()).collect::<Vec<_>>();
+            let shape: Option<Vec<usize>> = parts.first().map(|part| [&[rows], &part.shape()[1..]].concat());
+            let bytes = parts.iter().flat_map(Tensor::to_bytes).collect::<Vec<u8>>();
+            let tensor = shape.and_then(|shape| Tensor::from_bytes(parts[0].dtype(), shape, &bytes));
+            let tensor =
+                tensor.ok_or_else(|| self.failed("run", format!("`{}` cannot be joined of rows", port.name)))?;
+            Ok((port.name.clone(), tensor.into()))
+        };
+        self.outputs.iter().enumerate().map(joined).collect()
+    }
+
+    /// The same, all rows at once.
+    fn append_to_all(&mut self, ordered: &[&&RuntimeValue]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
+        let (binding, caches, new) = self.bind_all(ordered).map_err(|reason| self.failed("bind inputs of", reason))?;
+        let (runtime, model) = (self.provider.runtime(), &self.model);
+        let failed = |reason: String| RuntimeError::Failed { runtime, action: "run", model: model.clone(), reason };
+        let guards: Vec<_> = caches.iter().map(OrtCache::buffer).collect();
+        let mut given = self.inner.run_binding(&binding).map_err(|error| failed(error.to_string()))?;
+        drop(guards);
+        let mut caches: Vec<Option<OrtCache>> = caches.into_iter().map(|cache| Some(cache.extended(new))).collect();
+        let output = |(at, port): (usize, &Port)| {
+            let pair = self.caches.iter().position(|(_, output)| *output == at);
+            let value = match pair.and_then(|pair| caches.get_mut(pair)?.take()) {
+                Some(cache) => Kept::OrtCache(cache),
+                None => {
+                    let value =
+                        given.remove(&port.name).ok_or_else(|| failed(format!("there is no `{}`", port.name)))?;
+                    let value = OrtValue::new(value);
+                    Kept::Ort(value.map_err(|reason| failed(format!("the output `{}` is {reason}", port.name)))?)
+                }
+            };
+            Ok((port.name.clone(), RuntimeValue(value)))
+        };
+        self.outputs.iter().enumerate().map(output).collect()
+    }
+
     /// Runs the model on values in the order of its inputs.
     fn outputs_of(&mut self, values: &[&OrtValue]) -> Result<Vec<(String, OrtValue)>, RuntimeError> {
         let (runtime, model) = (self.provider.runtime(), &self.model);
@@ -94,6 +215,9 @@ impl OrtSession {
         outputs.into_iter().map(kept).collect()
     }
 }
+
+/// Why a value is not taken.
+const OTHER: &str = "a value of another runtime was given";
 
 fn configured(
     environment: &Environment,
@@ -137,6 +261,16 @@ impl Session for OrtSession {
     }
 
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        if !self.caches.is_empty() {
+            let given: Vec<(&str, RuntimeValue)> =
+                inputs.iter().map(|(name, tensor)| (*name, tensor.clone().into())).collect();
+            let outputs = self.run_values(&given.iter().map(|(name, value)| (*name, value)).collect::<Vec<_>>())?;
+            let tensor = |(name, value): (String, RuntimeValue)| match value.to_tensor() {
+                Some(tensor) => Ok((name, tensor)),
+                None => Err(self.failed("run", format!("the output `{name}` cannot be read"))),
+            };
+            return outputs.into_iter().map(tensor).collect();
+        }
         let values = self.values(inputs)?;
         let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>())?;
         let tensor = |(name, value): (String, OrtValue)| match value.to_tensor() {
@@ -148,12 +282,13 @@ impl Session for OrtSession {
 
     fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
         let ordered = in_order(&self.inputs, inputs).map_err(|reason| self.failed("bind inputs of", reason))?;
+        if !self.caches.is_empty() {
+            return self.append(&ordered);
+        }
         let copied = self.inputs.iter().zip(&ordered).map(|(port, value)| match &value.0 {
             Kept::Ort(_) => Ok(None),
             Kept::Tensor(tensor) => self.value(port, tensor).map(Some),
-            Kept::Cuda(_) => Err(self.failed("bind inputs of", "a value of another runtime was given")),
-            #[cfg(feature = "trtx")]
-            Kept::Device(_) => Err(self.failed("bind inputs of", "a value of another runtime was given")),
+            _ => Err(self.failed("bind inputs of", OTHER)),
         });
         let copied = copied.collect::<Result<Vec<_>, _>>()?;
         let values = ordered.iter().zip(&copied).filter_map(|(value, copy)| match &value.0 {
@@ -165,16 +300,34 @@ impl Session for OrtSession {
     }
 
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
-        self.bound = Some(self.values(inputs)?);
+        if self.caches.is_empty() {
+            self.bound = Some(Bound::Inputs(self.values(inputs)?));
+            return Ok(());
+        }
+        let given: Vec<(&str, RuntimeValue)> =
+            inputs.iter().map(|(name, tensor)| (*name, tensor.clone().into())).collect();
+        let given: Vec<(&str, &RuntimeValue)> = given.iter().map(|(name, value)| (*name, value)).collect();
+        let ordered = in_order(&self.inputs, &given).and_then(|ordered| self.bind_all(&ordered));
+        let (binding, caches, _) = ordered.map_err(|reason| self.failed("bind inputs of", reason))?;
+        self.bound = Some(Bound::All(binding, caches));
         Ok(())
     }
 
     fn run_bound(&mut self) -> Result<(), RuntimeError> {
-        let Some(values) = &self.bound else {
-            return Err(self.failed("run", "no inputs are bound"));
+        let result = match &self.bound {
+            Some(Bound::Inputs(values)) => {
+                let views: Vec<SessionInputValue<'_>> = values.iter().map(|value| value.inner().into()).collect();
+                self.inner.run(views.as_slice()).map(drop)
+            }
+            // The new keys of each run are written to the same place.
+            Some(Bound::All(binding, caches)) => {
+                let guards: Vec<_> = caches.iter().map(OrtCache::buffer).collect();
+                let result = self.inner.run_binding(binding).map(drop);
+                drop(guards);
+                result
+            }
+            None => return Err(self.failed("run", "no inputs are bound")),
         };
-        let views: Vec<SessionInputValue<'_>> = values.iter().map(|value| value.inner().into()).collect();
-        let result = self.inner.run(views.as_slice()).map(drop);
         result.map_err(|e| self.failed("run", e))
     }
 }

@@ -288,7 +288,7 @@ impl Session for EngineSession {
         let copied = ordered.iter().map(|value| match &value.0 {
             Kept::Device(_) => Ok(None),
             Kept::Tensor(tensor) => self.gpu.copy(tensor).map(Some),
-            Kept::Ort(_) | Kept::Cuda(_) => Err("a value of another runtime was given".to_owned()),
+            Kept::Ort(_) | Kept::OrtCache(_) | Kept::Cuda(_) => Err("a value of another runtime was given".to_owned()),
         });
         let copied = copied.collect::<Result<Vec<_>, _>>().map_err(|reason| self.failed("bind inputs of", reason))?;
         let values = ordered.iter().zip(&copied).filter_map(|(value, copy)| match &value.0 {

@@ -16,14 +16,14 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
 }
 
 /// A tensor as [batch, heads, sequence, size].
-struct Heads {
-    shape: [usize; 4],
-    values: Vec<f64>,
+pub(super) struct Heads {
+    pub(super) shape: [usize; 4],
+    pub(super) values: Vec<f64>,
 }
 
 impl Heads {
     /// Of a tensor that has these dimensions, or [batch, sequence, heads * size].
-    fn of(x: &Tensor, heads: i64) -> Result<Self, String> {
+    pub(super) fn of(x: &Tensor, heads: i64) -> Result<Self, String> {
         match *x.shape() {
             [batch, heads, length, size] => Ok(Self { shape: [batch, heads, length, size], values: x.to_f64() }),
             [batch, length, features] => {
@@ -56,7 +56,7 @@ impl Heads {
         Ok(Self { shape: [batch, heads, before + length, size], values })
     }
 
-    fn row(&self, [batch, head, at]: [usize; 3]) -> &[f64] {
+    pub(super) fn row(&self, [batch, head, at]: [usize; 3]) -> &[f64] {
         let [_, heads, length, size] = self.shape;
         let from = ((batch * heads + head) * length + at) * size;
         &self.values[from..from + size]
@@ -203,12 +203,7 @@ fn attention(node: &Node<'_>) -> super::Results {
     }
     let result = match q.shape().len() {
         4 => of_numbers(q.dtype(), &[batch, heads, length, width], &result)?,
-        _ => {
-            let apart = [batch, heads, length, width];
-            let value = |i: Vec<usize>| result[position(&[i[0], i[2], i[1], i[3]], &apart)];
-            let joined: Vec<f64> = indices(&[batch, length, heads, width]).map(value).collect();
-            of_numbers(q.dtype(), &[batch, length, heads * width], &joined)?
-        }
+        _ => joined(q.dtype(), [batch, heads, length, width], &result)?,
     };
     Ok(vec![
         result,
@@ -216,6 +211,14 @@ fn attention(node: &Node<'_>) -> super::Results {
         of_numbers(v.dtype(), &values.shape, &values.values)?,
         of_numbers(q.dtype(), &[batch, heads, length, all], &scores)?,
     ])
+}
+
+/// Heads, [batch, heads, sequence, size], side by side: [batch, sequence, heads * size].
+pub(super) fn joined(dtype: DType, shape: [usize; 4], values: &[f64]) -> Result<Tensor, String> {
+    let [batch, heads, length, width] = shape;
+    let value = |i: Vec<usize>| values[position(&[i[0], i[2], i[1], i[3]], &shape)];
+    let joined: Vec<f64> = indices(&[batch, length, heads, width]).map(value).collect();
+    of_numbers(dtype, &[batch, length, heads * width], &joined)
 }
 
 /// Pairs of each head rotated by the angle of their position; what lies behind the rotated part stays.

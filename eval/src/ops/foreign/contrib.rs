@@ -5,7 +5,7 @@ use planish_ir::DType;
 
 use super::arith::broadcast_shape;
 use super::norm::{normalized, scale};
-use super::{Maybe, Node, not_known, of_integers, of_numbers, one, quantized};
+use super::{Maybe, Node, grouped, not_known, of_integers, of_numbers, one, quantized};
 use crate::Tensor;
 use crate::error::Failure;
 use crate::product::{Matrix, multiply};
@@ -35,6 +35,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "SkipLayerNormalization" => skip_norm(node, true).map(Some),
         "SkipSimplifiedLayerNormalization" => skip_norm(node, false).map(Some),
         "EmbedLayerNormalization" => embed(node).map(Some),
+        "GroupQueryAttention" => grouped::run(node).map(Some),
         _ => quantized::run(node),
     }
 }

@@ -10,6 +10,7 @@ mod create;
 mod detection;
 mod einsum;
 mod grid;
+mod grouped;
 mod indexed;
 mod loss;
 mod movement;
