@@ -245,6 +245,13 @@ HELD_BACK ?= $(LANGUAGE_MODEL)/heldback.txt
 bench-perplexity: deps build ## perplexity of LANGUAGE_MODEL in INT8 and FP8 next to float32, on the text HELD_BACK; at most 1 % more
 	python3 tools/bench_perplexity.py $(PLANISH) $(LANGUAGE_MODEL) $(HELD_BACK)
 
+.PHONY: bench-cache
+bench-cache: build .bench/gpt2/model.safetensors $(COMPAT)/.installed ## a step of GPT-2 by the length of its cache, appended to in place next to a copy
+	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-copy --cache copy
+	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-in-place --cache in-place
+	$(COMPAT)/bin/python tools/bench_cache.py .bench/gpt2-copy/model.onnx .bench/gpt2-in-place/model.onnx \
+	  --cells 1x16,1x128,1x512,1x960,4x512,8x128,8x960
+
 .PHONY: bench-generate
 bench-generate: deps build ## generation with the cache against without it, by DECODER, an artifact that takes 1003 tokens
 	@test -f "$(DECODER)/planish.json" || { echo 'name an artifact, say: make bench-generate DECODER=gpt2-ort' >&2; exit 2; }

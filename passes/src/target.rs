@@ -101,6 +101,8 @@ pub enum CacheForm {
     /// The operator writes behind the past, if a program gives it one buffer for the past and for the result, with room
     /// for all keys. Given two, it copies the past. The operator is ONNX Runtime's GroupQueryAttention.
     InPlace,
+    /// The same, if the operator computes every attention with a cache; a copy otherwise.
+    InPlaceIfPossible,
 }
 
 /// The form of quantized layers.

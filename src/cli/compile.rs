@@ -74,7 +74,9 @@ pub(super) struct Arguments {
     /// How a decoder appends new keys and values to its cache, for target ort. With in-place, attention is ONNX Runtime's
     /// GroupQueryAttention, and writes them behind the past if a program gives it one buffer for an input of the cache
     /// and its output; `planish generate`, `verify` and `bench` do. A program that gives two buffers gets a copy, as with
-    /// copy [default: copy, and in-place for --runtime-package genai and target ort]
+    /// copy The
+    /// features of a head must be a multiple of 8 [default: copy; for --runtime-package genai and target ort in-place where
+    /// possible]
     #[arg(long, value_name = "FORM")]
     cache: Option<Cache>,
     /// Whether weights are copied into the artifact or linked. With link, the artifact and the checkpoint share the
@@ -319,7 +321,7 @@ fn cache(arguments: &Arguments) -> Result<CacheForm> {
             Err(Usage("--cache in-place needs an operator for the whole attention; leave out --no-fusion".to_owned())
                 .into())
         }
-        None if supported && arguments.runtime_package == RuntimePackage::Genai => Ok(CacheForm::InPlace),
+        None if supported && arguments.runtime_package == RuntimePackage::Genai => Ok(CacheForm::InPlaceIfPossible),
         Some(Cache::InPlace) => Ok(CacheForm::InPlace),
         Some(Cache::Copy) | None => Ok(CacheForm::Copy),
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use planish_ir::{Graph, Node, Op, Type};
+use planish_ir::{Graph, Node, Op, Type, ValueId};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::{CacheForm, Logits, Precision};
@@ -82,10 +82,19 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
     Ok(())
 }
 
+/// Whether an operator appends to a cache in place; to this one, if it is given.
+pub(super) fn is_appended(op: &Op, past: Option<ValueId>) -> bool {
+    match op {
+        Op::Foreign(op) => op.op.0 == "GroupQueryAttention" && past.is_none_or(|past| op.inputs.contains(&Some(past))),
+        _ => false,
+    }
+}
+
 /// A cache that is appended to in place is that of a decoder. All of it is an operand of the operator that does so, and the
 /// mask says how long the past is: the buffers of the cache have room for more.
 fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
-    if options.passes.cache == CacheForm::Copy {
+    let appends = parts.iter().any(|part| part.appends_in_place());
+    if options.passes.cache == CacheForm::Copy || !appends && options.passes.cache != CacheForm::InPlace {
         return Ok(());
     }
     let [part] = parts else {
@@ -101,11 +110,7 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
         bail!("--cache in-place is for decoders with inputs `{CACHE}*`, and the model has none; use --cache copy");
     };
     for (past, name, ty) in pasts {
-        let appended = |node: &Node| match &node.op {
-            Op::Foreign(op) => op.op.0 == "GroupQueryAttention" && op.inputs.contains(&Some(past)),
-            _ => false,
-        };
-        if !graph.nodes().any(|(_, node)| appended(node)) {
+        if !graph.nodes().any(|(_, node)| is_appended(&node.op, Some(past))) {
             bail!(
                 "--cache in-place: planish found no attention that takes `{name}`; --explain-fusion says why; use --cache copy"
             );

@@ -17,7 +17,7 @@ use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
-    CacheForm, Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
+    Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
 };
 
 use crate::artifact::Artifact;
@@ -143,6 +143,13 @@ pub struct LoweredPart {
     pub weight_quantization: Option<Arc<WeightQuantization>>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
+}
+
+impl LoweredPart {
+    /// Whether its attention appends to a cache in place.
+    fn appends_in_place(&self) -> bool {
+        self.graph.nodes().any(|(_, node)| check::is_appended(&node.op, None))
+    }
 }
 
 /// A compiled model that is not in its place yet.
@@ -311,7 +318,7 @@ pub fn compile(
         calibration: options.calibration.as_ref().map(describe::calibration),
         fusion: options.passes.fusion,
         attention_fp32: options.passes.attention_fp32,
-        cache_in_place: options.passes.cache == CacheForm::InPlace,
+        cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),
         runtime_package: options.package,
         files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
         linked: write::linked(&emitted),

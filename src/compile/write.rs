@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use planish_models::SourceFile;
 use planish_onnx::Placement;
-use planish_passes::CacheForm;
 use planish_runtimes::ort::{CACHE_ENTRY, IN_PLACE};
 
 use super::{CompileOptions, LoweredPart, Observer};
@@ -37,7 +36,7 @@ pub(super) fn graphs(
         });
         observer.begin_writing(parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, w)| w.bytes()).sum());
         let progress = |bytes| observer.written(bytes);
-        let metadata = metadata(model, options);
+        let metadata = metadata(model, parts);
         let how = EmitOptions {
             opset: options.passes.opset,
             placement: options.placement,
@@ -87,8 +86,8 @@ fn file_name(path: &Path) -> String {
 
 /// What is noted in the files of graphs: what the source has, and how attention appends to the cache, by which sessions of
 /// planish know that it writes into the memory of the past.
-fn metadata(model: &SourceModel, options: &CompileOptions) -> Vec<(String, String)> {
+fn metadata(model: &SourceModel, parts: &[LoweredPart]) -> Vec<(String, String)> {
     let of_source = model.metadata().iter().filter(|(key, _)| key != CACHE_ENTRY).cloned();
-    let in_place = options.passes.cache == CacheForm::InPlace;
+    let in_place = parts.iter().any(LoweredPart::appends_in_place);
     of_source.chain(in_place.then(|| (CACHE_ENTRY.to_owned(), IN_PLACE.to_owned()))).collect()
 }

@@ -46,6 +46,12 @@ def generate(model: onnxruntime_genai.Model, prompts: np.ndarray, length: int, b
 
 def check_folder(folder: Path, prompt: np.ndarray, expected: dict[str, np.ndarray], known: str | None) -> str:
     """Returns what came of the beams."""
+    config = json.loads((folder / "genai_config.json").read_text())
+    manifest = json.loads((folder / "planish.json").read_text())
+    in_place = manifest["target"] == "ort" and config["model"]["decoder"]["head_size"] % 8 == 0
+    found = config["search"]["past_present_share_buffer"], manifest.get("cache_in_place", False)
+    if found != (in_place, in_place):
+        raise ValueError(f"past_present_share_buffer and cache_in_place are {found}, expected {in_place}")
     model = onnxruntime_genai.Model(str(folder))
     greedy, beam4 = expected["greedy"][0], expected["beam4"][0]
     same_ids("greedy", generate(model, prompt, len(greedy))[0], greedy)
@@ -55,7 +61,7 @@ def check_folder(folder: Path, prompt: np.ndarray, expected: dict[str, np.ndarra
         return "4 beams"
 
     beams = as_known(known, four_beams)
-    padding = json.loads((folder / "genai_config.json").read_text())["model"]["pad_token_id"]
+    padding = config["model"]["pad_token_id"]
     padded = np.full_like(prompt, padding)
     padded[:, :SHORTER] = prompt[:, :SHORTER]
     alone = generate(model, prompt[:, :SHORTER], len(greedy) - prompt.shape[1] + SHORTER)[0]

@@ -53,7 +53,7 @@ fn the_configuration_of_a_decoder() {
                 },
             },
         },
-        "search": {"early_stopping": false, "max_length": 64, "past_present_share_buffer": false, "top_k": 50},
+        "search": {"early_stopping": false, "max_length": 64, "past_present_share_buffer": true, "top_k": 50},
     });
     assert_eq!(config(&golden("llama"), &out), expected);
     let files = ["config.json", "genai_config.json", "generation_config.json", "model.onnx", "planish.json"];
@@ -62,9 +62,11 @@ fn the_configuration_of_a_decoder() {
     assert_eq!(manifest["runtime_package"], "genai");
     assert_eq!(manifest["companions"], json!(["config.json", "generation_config.json", "genai_config.json"]));
 
+    assert_eq!(manifest["cache_in_place"], json!(true));
+
     // The file is planish's own: the folder may be replaced. The graph is the same without it.
     let graph = fs::read(out.join("model.onnx")).unwrap();
-    planish_compile(&golden("llama"), &out, &[]).succeeds();
+    planish_compile(&golden("llama"), &out, &["--cache", "in-place"]).succeeds();
     assert_eq!(names(&out), ["config.json", "generation_config.json", "model.onnx", "planish.json"]);
     assert!(fs::read(out.join("model.onnx")).unwrap() == graph);
     assert_eq!(document(&out.join("planish.json"))["runtime_package"], "optimum");
@@ -122,4 +124,17 @@ fn padding_behind_a_prompt_takes_up_a_sliding_window() {
     let model = draft.write(folder.path().join("model"));
     let done = planish_compile(&model, &folder.path().join("out"), PACKAGE).exits(0, &["sliding window", "one length"]);
     assert!(done.stderr.starts_with("warning: onnxruntime-genai"), "{}", done.stderr);
+}
+
+/// Where the operator does not take the heads of a model, or a copy is asked for, there are two buffers.
+#[test]
+fn a_cache_that_is_copied_has_a_buffer_of_its_own() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let shared = |document: Value| document["search"]["past_present_share_buffer"].clone();
+    assert_eq!(shared(config(&golden("gpt2"), &out)), json!(false));
+    for more in [&["--cache", "copy"][..], &["--target", "onnx"], &["--no-fusion"]] {
+        planish_compile(&golden("llama"), &out, &[PACKAGE, more].concat()).succeeds();
+        assert_eq!(shared(document(&out.join("genai_config.json"))), json!(false), "{more:?}");
+    }
 }

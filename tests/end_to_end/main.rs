@@ -8,6 +8,7 @@ mod bench_example;
 mod bench_report;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod built_engines;
+mod cache_in_place;
 mod calibrate;
 mod command_line;
 mod cost;

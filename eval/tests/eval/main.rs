@@ -13,6 +13,7 @@ mod foreign;
 mod fused;
 mod gather;
 mod graph;
+mod grouped;
 mod inputs;
 mod linear;
 mod movement;

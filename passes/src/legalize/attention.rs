@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use planish_ir::ops::{
     Attention, BinaryKind, Concat, Expand, Flag, MaskedSoftmax, MatMul, Reshape, Select, Softmax, Transpose, UnaryKind,
 };
-use planish_ir::{BuildError, DType, Dim, Graph, Node, Op, Shape, Step, ValueId};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Shape, Step, ValueId};
 
 use super::attention_codes::{Codes, rounded_probabilities, rounds_probabilities};
 use super::{SWAP_TOKENS, cast_attention, dim, in_place, mask};
 use crate::build::Builder;
-use crate::{AttentionForm, CacheForm, Example, ONNX, Options, Outcome, Pass, PassError};
+use crate::{AttentionForm, Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers attention to products and a softmax.
 pub const LOWER_ATTENTION: Pass = Pass {
@@ -79,14 +79,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
     let keep_caches = options.fusion && whole_with_cache && options.opset >= ATTENTION_OPSET;
     let skips_mask = options.fusion && options.target.skips_masks;
-    let appends = options.cache == CacheForm::InPlace;
-    if appends {
-        let refused = graph.nodes().filter_map(|(_, node)| not_in_place(graph, node, options));
-        let operators: Vec<String> = refused.collect();
-        if !operators.is_empty() {
-            return Err(PassError::Cache { operators });
-        }
-    }
+    let appends = in_place::is_chosen(graph, options)?;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
@@ -127,18 +120,6 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     })?;
     graph.compact();
     Ok(lowered.into())
-}
-
-/// Why an attention with a cache cannot append to it in place: a line of an error.
-fn not_in_place(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
-    let Op::Attention(attention) = &node.op else { return None };
-    attention.past_key?;
-    let reason = match options.target.appends_in_place && options.fusion {
-        true => in_place::refuses(graph, attention)?,
-        false => format!("target {} has no operator for it, or fusion is off", options.target),
-    };
-    let value = graph.value(node.outputs[0]);
-    Some(format!("\n  `attention` at `{}` ({}): {reason}", value.name, value.origin))
 }
 
 /// The softmax of scores and an addend, which is 0 where nothing is masked.

@@ -8,7 +8,7 @@ use planish_ir::{
 
 use super::dim;
 use crate::build::Builder;
-use crate::{CacheForm, Example, Note, ORT, Options, Outcome, Pass, PassError};
+use crate::{Example, Note, ORT, Options, Outcome, Pass, PassError};
 
 /// Computes attention for some queries after others where all scores would take too much memory.
 pub const CHUNK_ATTENTION: Pass = Pass {
@@ -47,10 +47,6 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let planned = options.quantization.as_ref().map_or(&[][..], |quantization| &quantization.plan.attention);
     let changed = graph.rewrite(|graph, node| {
         let Op::Attention(attention) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
-        // One operator computes it whole.
-        if options.cache == CacheForm::InPlace && attention.past_key.is_some() {
-            return Ok(Step::Keep);
-        }
         let like = graph.node(node).outputs[0];
         let name = &graph.value(like).name;
         if planned.iter().any(|planned| planned.attention == *name) {

@@ -1,29 +1,70 @@
 //! Attention that appends to a cache in place: ONNX Runtime's GroupQueryAttention.
 
 use planish_ir::ops::{Attention, BinaryKind, Expand, Real, Setting, Sizes};
-use planish_ir::{BuildError, DType, Dim, Graph, Shape, TensorType, ValueId};
+use planish_ir::{BuildError, DType, Dim, Graph, Node, Op, Shape, TensorType, ValueId};
 
-use super::mask;
 use super::quantized::{MICROSOFT, foreign};
+use super::{dim, mask};
 use crate::build::Builder;
+use crate::{CacheForm, Options, PassError};
+
+/// The sizes of heads that the operator takes are multiples of this.
+const HEAD_MULTIPLE: i64 = 8;
+
+/// Whether attention with a cache is to become the operator.
+///
+/// # Errors
+/// When it has to, and the operator does not compute one of the graph's.
+pub(super) fn is_chosen(graph: &Graph, options: &Options) -> Result<bool, PassError> {
+    let operators = || graph.nodes().filter_map(|(_, node)| refused(graph, node, options)).collect::<Vec<_>>();
+    match options.cache {
+        CacheForm::Copy => Ok(false),
+        CacheForm::InPlaceIfPossible => Ok(operators().is_empty()),
+        CacheForm::InPlace => match operators() {
+            operators if operators.is_empty() => Ok(true),
+            operators => Err(PassError::Cache { operators }),
+        },
+    }
+}
+
+/// Why an attention with a cache cannot append to it in place: a line of an error.
+fn refused(graph: &Graph, node: &Node, options: &Options) -> Option<String> {
+    let Op::Attention(attention) = &node.op else { return None };
+    attention.past_key?;
+    let reason = match options.target.appends_in_place && options.fusion {
+        true => refuses(graph, attention)?,
+        false => format!("target {} has no operator for it, or fusion is off", options.target),
+    };
+    let value = graph.value(node.outputs[0]);
+    Some(format!("\n  `attention` at `{}` ({}): {reason}", value.name, value.origin))
+}
 
 /// Why the operator does not compute an attention with a cache.
-pub(super) fn refuses(graph: &Graph, attention: &Attention) -> Option<String> {
+fn refuses(graph: &Graph, attention: &Attention) -> Option<String> {
     let (q, k, v) = (graph.ty(attention.q), graph.ty(attention.k), graph.ty(attention.v));
-    let reason = if attention.past_key.is_none() || !attention.present.0 {
-        "it has no cache"
-    } else if !attention.causal.0 {
-        "it is not causal"
+    let heads = dim(attention.heads);
+    let size = q.shape[2].exact_div(&heads).and_then(|size| size.as_constant()).unwrap_or(0);
+    let past = attention.past_key.map(|past| &graph.ty(past).shape[2]);
+    let is_input = |past: Option<ValueId>| past.is_some_and(|past| graph.inputs().contains(&past));
+    if !attention.causal.0 {
+        Some("it is not causal".to_owned())
+    } else if !attention.present.0 {
+        Some("its keys and values are no results".to_owned())
     } else if q.dtype != DType::F32 {
-        "it is not computed in float32"
+        Some(format!("it is computed in {}; the operator computes in f32", q.dtype))
     } else if k.shape.rank() != 3 || v.shape.rank() != 3 {
-        "its keys are in heads already"
+        Some("its new keys are in heads already".to_owned())
     } else if k.shape[2] != v.shape[2] {
-        "its keys and values differ in size"
+        Some("its keys and values differ in size".to_owned())
+    } else if size % HEAD_MULTIPLE != 0 {
+        Some(format!("a head has {size} features; the operator takes a multiple of {HEAD_MULTIPLE}"))
+    } else if !is_input(attention.past_key) || !is_input(attention.past_value) {
+        Some("its cache is no input of the graph".to_owned())
+    } else if past.is_none_or(|past| past.as_constant().is_some()) {
+        Some("its cache has a fixed size".to_owned())
     } else {
-        return None;
-    };
-    Some(reason.to_owned())
+        None
+    }
 }
 
 /// The results of an attention that the operator computes. Its operands are queries, keys, values, the cache, the last

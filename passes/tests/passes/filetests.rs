@@ -5,6 +5,7 @@
 //! ; target: ort               with `pass`; onnx where absent
 //! ; opset: 17                 20 where absent
 //! ; fusion: off               on where absent
+//! ; cache: in-place            attention appends to its cache in place; the cache is copied where absent
 //! ; attention: fp32           products of attention in float32; in its own type where absent
 //! ; precision: fp16           or bf16; the graph's own where absent. With it:
 //! ; keep-fp32: PATTERN        what stays in float32
@@ -39,7 +40,7 @@ use planish_ir::{DType, Graph, text, verify};
 use planish_passes::legalize::LOWER_ATTENTION;
 use planish_passes::quantize::{QUANTIZE, Quantization, WeightScales};
 use planish_passes::{
-    Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
+    CacheForm, Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
 };
 use planish_testing::evaluation::{allowed, difference, inputs, tolerance};
 use planish_testing::{same_up_to_names, unified_diff};
@@ -131,6 +132,11 @@ fn read(content: &str) -> Result<Filetest, String> {
         None => false,
         Some("fp32") => true,
         Some(other) => return Err(format!("attention is fp32, not `{other}`")),
+    };
+    options.cache = match headers.remove("cache") {
+        None => CacheForm::Copy,
+        Some("in-place") => CacheForm::InPlace,
+        Some(other) => return Err(format!("cache is in-place, not `{other}`")),
     };
     options.precision = precision(&mut headers)?.map(Into::into);
     let number = |text: &str| text.parse::<usize>().map_err(|e| format!("`{text}`: {e}"));
