@@ -14,6 +14,9 @@ use crate::chain::CACHE;
 use crate::draft::Draft;
 use crate::source::SourceModel;
 
+/// Why the cache of an encoder-decoder is copied.
+const SEVERAL_PARTS: &str = "--cache in-place is for decoders, and the model has several parts; use --cache copy";
+
 /// Checks that a model may be compiled into a folder, before work that would be in vain.
 ///
 /// # Errors
@@ -38,9 +41,13 @@ fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
 /// Checks a model that was loaded.
 ///
 /// # Errors
-/// When it is of another precision than the options take, or of a kind that the runtime package does not load.
+/// When it is of another precision than the options take, of a kind that the runtime package does not load, or of several
+/// parts where a cache is to be appended to in place.
 pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Observer) -> Result<()> {
     halves(source, options)?;
+    if options.passes.cache == CacheForm::InPlace && source.parts.len() > 1 {
+        bail!("{SEVERAL_PARTS}");
+    }
     options.package.check(source, options.backend)?;
     options.package.warnings(source, options.backend).iter().for_each(|warning| observer.warning(warning));
     Ok(())
@@ -97,9 +104,7 @@ fn in_place(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
     if options.passes.cache == CacheForm::Copy || !appends && options.passes.cache != CacheForm::InPlace {
         return Ok(());
     }
-    let [part] = parts else {
-        bail!("--cache in-place is for decoders, and the model has several parts; use --cache copy")
-    };
+    let [part] = parts else { bail!("{SEVERAL_PARTS}") };
     let graph = &part.graph;
     let inputs =
         || graph.inputs().iter().map(|input| (*input, graph.value(*input).name.as_str(), graph.type_of(*input)));
