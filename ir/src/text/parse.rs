@@ -204,6 +204,10 @@ fn typed_weight(text: &str, files: Files<'_>) -> Result<Weight, String> {
                 _ => return Err(format!("`{kind}` takes another number of weights")),
             }
         }
+        ("unpack", [parts, packing]) => {
+            let parts = list(parts)?.iter().map(|w| of(w)).collect::<Result<Vec<_>, _>>()?;
+            Weight::unpack(&parts, packing.parse()?, ty.dtype, &shape)
+        }
         ("pad", [w, value]) => of(w)?.pad(&shape, number(value)?),
         _ => return Err(format!("`{call}` is not a weight")),
     };

@@ -80,6 +80,7 @@ fn expression(weight: &Weight) -> String {
         WeightExpr::FlipSign(of) => format!("flip_sign({})", typed(of)),
         WeightExpr::Bytes(of) => format!("bytes({})", typed(of)),
         WeightExpr::Scale(parts, axis) => call("scale", parts, &axis.to_string()),
+        WeightExpr::Unpack(parts, packing) => call("unpack", parts, &packing.to_string()),
     }
 }
 

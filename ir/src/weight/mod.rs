@@ -8,6 +8,7 @@ mod codes;
 mod convert;
 mod dequantized;
 mod fit;
+mod ggml;
 mod packed;
 mod pad;
 mod read;
@@ -15,6 +16,7 @@ mod search;
 mod small;
 mod text;
 mod vectors;
+mod unpack;
 mod walk;
 
 use std::fmt;
@@ -29,6 +31,7 @@ pub use dequantized::Dequantized;
 pub use fit::{BlockFit, Fitted, Search};
 pub use read::{CHUNK_BYTES, WeightError};
 pub use text::unpack_text;
+pub use unpack::{GgmlBlock, Packing};
 
 use crate::DType;
 use crate::ops::Real;
@@ -111,6 +114,9 @@ pub enum WeightExpr {
     Scale(Vec<Weight>, usize),
     /// The slices of an axis of a weight with these indices, in this order.
     Gather(Weight, usize, Arc<[usize]>),
+    /// Codes or numbers taken out of a layout of a weight file; see [`Weight::unpack`]. The parts are the packed bytes and,
+    /// for some layouts, tables.
+    Unpack(Vec<Weight>, Packing),
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{StoredRange, Weight, WeightExpr, codes, convert, fit, packed, pad};
+use super::{StoredRange, Weight, WeightExpr, codes, convert, fit, packed, pad, unpack};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -104,6 +104,7 @@ impl Weight {
             WeightExpr::FlipSign(of) => codes::flip_sign(of, sink),
             WeightExpr::Scale(parts, axis) => codes::scale(parts, *axis, sink),
             WeightExpr::Gather(of, axis, indices) => codes::gather(of, *axis, indices, sink),
+            WeightExpr::Unpack(parts, packing) => unpack::stream(parts, *packing, self.dtype(), sink),
             WeightExpr::Concat(parts, 0) => parts.iter().try_for_each(|part| part.stream(sink)),
             WeightExpr::Concat(parts, axis) => {
                 let read: Vec<(Vec<u8>, usize)> = parts

@@ -10,4 +10,5 @@ mod dim;
 mod fused;
 mod graph;
 mod text;
+mod unpack;
 mod weight;
