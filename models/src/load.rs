@@ -63,8 +63,8 @@ pub struct Loaded {
 /// When the architecture or task is unknown, a setting cannot be honoured, a tensor is missing,
 /// does not fit or contradicts its copy, or, with `strict`, there is a warning.
 pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, ModelError> {
-    let Accepted { config, architecture, task, class } = accept(checkpoint, options.task)?;
-    let mut builder = Builder::new(checkpoint, &config, architecture.base);
+    let Accepted { config, architecture, task, class, quantization } = accept(checkpoint, options.task)?;
+    let mut builder = Builder::new(checkpoint, &config, architecture.base, quantization);
     let interface = (architecture.build)(&mut builder, task).map_err(|e| explain(e, task, class))?;
     debug_assert_eq!(
         accept::undeclared(&config, architecture),
@@ -73,10 +73,12 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         architecture.model_type
     );
     let unused = builder.tensors.unused(architecture.unused_tensors);
-    let mut warnings = config.take_warnings();
+    let mut warnings = checkpoint.gguf().map(|gguf| gguf.warnings.clone()).unwrap_or_default();
+    warnings.extend(config.take_warnings());
     if !unused.is_empty() {
         warnings.push(unused_tensors(checkpoint, &unused));
     }
+    warnings.extend(builder.tensors.lost_codes().map(|lost| lost_codes(checkpoint, lost)));
     warnings.append(&mut builder.warnings);
     let parts = builder.into_parts();
     if options.strict && !warnings.is_empty() {
@@ -106,14 +108,37 @@ fn explain(error: ModelError, task: Task, class: Option<&str>) -> ModelError {
     }
 }
 
-/// How many unused tensors a warning names.
-const UNUSED_SHOWN: usize = 8;
+/// How many tensors a warning names.
+const TENSORS_SHOWN: usize = 8;
+
+/// The first of some names, and how many more there are.
+fn some_of(names: &[&str]) -> String {
+    let shown = names[..names.len().min(TENSORS_SHOWN)].join(", ");
+    match names.len().saturating_sub(TENSORS_SHOWN) {
+        0 => shown,
+        n => format!("{shown} and {n} more"),
+    }
+}
 
 fn unused_tensors(checkpoint: &Checkpoint, names: &[&str]) -> String {
-    let shown = names[..names.len().min(UNUSED_SHOWN)].join(", ");
-    let more = match names.len().saturating_sub(UNUSED_SHOWN) {
-        0 => String::new(),
-        n => format!(" and {n} more"),
-    };
-    format!("{}: {} unused tensors: {shown}{more}", checkpoint.weights_path().display(), names.len())
+    format!("{}: {} unused tensors: {}", checkpoint.weights_path().display(), names.len(), some_of(names))
+}
+
+/// The warning about quantized weights that become float32, by reason.
+fn lost_codes(checkpoint: &Checkpoint, lost: &[(String, &'static str)]) -> String {
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, reason) in lost {
+        match by_reason.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, names)) => names.push(name),
+            None => by_reason.push((reason, vec![name])),
+        }
+    }
+    let one = |(reason, names): &(&str, Vec<&str>)| format!("{} because {reason}: {}", names.len(), some_of(names));
+    let reasons: Vec<String> = by_reason.iter().map(one).collect();
+    let file = checkpoint.weights_path().display();
+    format!(
+        "{file}: the codes of {} quantized weights are not kept, they become floats: {}",
+        lost.len(),
+        reasons.join("; ")
+    )
 }

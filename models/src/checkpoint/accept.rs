@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::checkpoint::config::{Config, brief, is_off};
 use crate::checkpoint::config_keys::{EXPERTS, IRRELEVANT, ONLY, Only, QUANTIZATION, REMOTE_CODE};
+use crate::checkpoint::quantized::Quantization;
 use crate::registry::{ARCHITECTURES, Architecture};
 use crate::{Checkpoint, ModelError, Task};
 
@@ -23,6 +24,8 @@ pub(crate) struct Accepted<'a> {
     pub(crate) task: Task,
     /// The class that the checkpoint was saved from, such as `BertForMaskedLM`.
     pub(crate) class: Option<&'a str>,
+    /// How linear layers are quantized, where they are.
+    pub(crate) quantization: Option<Quantization>,
 }
 
 /// Judges the configuration of a checkpoint. `task` is the one that the caller asks for.
@@ -32,7 +35,7 @@ pub(crate) struct Accepted<'a> {
 pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Accepted<'_>, ModelError> {
     let config = Config::new(checkpoint);
     refuse_experts(&config)?;
-    refuse_quantized_weights(&config)?;
+    let quantization = Quantization::read(&config)?;
     let class = class_name(&config)?;
     let architecture = find_architecture(&config, class)?;
     let task = choose_task(&config, architecture, task, class)?;
@@ -47,7 +50,7 @@ pub(crate) fn accept(checkpoint: &Checkpoint, task: Option<Task>) -> Result<Acce
     if !unknown.is_empty() {
         config.warn(format!("ignored keys: {}", unknown.join(", ")));
     }
-    Ok(Accepted { config, architecture, task, class })
+    Ok(Accepted { config, architecture, task, class, quantization })
 }
 
 /// Whether a key is read, or is known not to change the computation.
@@ -98,16 +101,6 @@ fn refuse_experts(config: &Config<'_>) -> Result<(), ModelError> {
         "`{key}` is {}: {model_type} is a mixture of experts (MoE), which is not supported; take a dense \
          model of the family",
         brief(value)
-    )))
-}
-
-/// Refuses quantized weights of whatever architecture.
-fn refuse_quantized_weights(config: &Config<'_>) -> Result<(), ModelError> {
-    let Some((key, value)) = first(config, QUANTIZATION) else { return Ok(()) };
-    let method = value.get("quant_method").and_then(Value::as_str).unwrap_or("of no known method");
-    Err(config.error(format!(
-        "`{key}` is there: the weights are quantized ({method}), which is not supported; take the checkpoint that \
-         they were made from, in float32, float16 or bfloat16, or save a dequantized one"
     )))
 }
 

@@ -5,6 +5,8 @@ pub(crate) mod accept;
 pub(crate) mod config;
 pub(crate) mod config_keys;
 pub(crate) mod files;
+pub(crate) mod gguf;
+pub(crate) mod quantized;
 pub(crate) mod safetensors;
 pub(crate) mod tensors;
 
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use planish_ir::WeightSource;
 use serde_json::{Map, Value};
 
+use self::gguf::Gguf;
 use self::safetensors::{StoredTensor, WeightFile};
 use crate::ModelError;
 
@@ -50,9 +53,9 @@ pub const COMPANIONS: &[&str] = &[
 ];
 
 /// Endings of weight files in formats that are not read.
-const OTHER_FORMATS: &[&str] = &[".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".ckpt"];
+const OTHER_FORMATS: &[&str] = &[".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt"];
 
-const CONVERT: &str = "only safetensors is read; convert once where transformers is installed: \
+const CONVERT: &str = "only safetensors and GGUF are read; convert once where transformers is installed: \
                        AutoModel.from_pretrained(\"...\").save_pretrained(\"DIR\", safe_serialization=True), \
                        with the class that config.json names instead of AutoModel";
 
@@ -75,11 +78,13 @@ pub struct Checkpoint {
     shards: Vec<Arc<WeightFile>>,
     /// Tensor names to positions in `shards`.
     tensors: BTreeMap<String, usize>,
+    /// What a GGUF file says, where the checkpoint is one.
+    gguf: Option<Gguf>,
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint: a folder, a `.safetensors` file with `config.json` beside it, or an
-    /// index of shards.
+    /// Opens a checkpoint: a folder, a `.safetensors` file with `config.json` beside it, an index of shards, or a `.gguf`
+    /// file.
     ///
     /// # Errors
     /// When a file is missing, unreadable or malformed, or shards and index disagree.
@@ -93,6 +98,9 @@ impl Checkpoint {
             },
             _ => ModelError::Read { path: path.to_owned(), source },
         })?;
+        if metadata.is_file() && Self::is_gguf(path) {
+            return Self::open_gguf(path);
+        }
         let file_name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let (folder, weights) = if metadata.is_dir() {
             (path.to_owned(), None)
@@ -103,7 +111,7 @@ impl Checkpoint {
             let advice = if OTHER_FORMATS.iter().any(|f| file_name.ends_with(f)) {
                 CONVERT
             } else {
-                "expected a checkpoint folder, a .safetensors file, a .safetensors.index.json or an .onnx file"
+                "expected a checkpoint folder, a .safetensors file, a .safetensors.index.json, a .gguf file or an .onnx file"
             };
             return Err(ModelError::File { path: path.to_owned(), message: advice.to_owned() });
         };
@@ -119,7 +127,8 @@ impl Checkpoint {
             None => find_weights(&folder)?,
         };
         let name = model_name(&folder, &weights);
-        let mut checkpoint = Self { folder, name, config, index: None, shards: Vec::new(), tensors: BTreeMap::new() };
+        let mut checkpoint =
+            Self { folder, name, config, index: None, shards: Vec::new(), tensors: BTreeMap::new(), gguf: None };
         if weights.to_string_lossy().ends_with(INDEX_SUFFIX) {
             checkpoint.open_shards(&weights)?;
             checkpoint.index = Some(weights);
@@ -128,6 +137,30 @@ impl Checkpoint {
             checkpoint.add_shard(&weights)?;
         }
         Ok(checkpoint)
+    }
+
+    /// Whether a file is in the format GGUF, by its ending.
+    #[must_use]
+    pub fn is_gguf(path: &Path) -> bool {
+        path.to_string_lossy().to_ascii_lowercase().ends_with(gguf::ENDING)
+    }
+
+    /// Opens a GGUF file, which has the configuration too.
+    fn open_gguf(path: &Path) -> Result<Self, ModelError> {
+        let gguf::Opened { file, config, gguf } = Gguf::open(path)?;
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = match stem.as_str() {
+            "model" => model_name(&folder, Path::new(SINGLE)),
+            _ => stem,
+        };
+        let tensors = gguf.names().map(|name| (name.clone(), 0)).collect();
+        Ok(Self { folder, name, config, index: None, shards: vec![Arc::new(file)], tensors, gguf: Some(gguf) })
+    }
+
+    /// What a GGUF file says, where the checkpoint is one.
+    pub(crate) fn gguf(&self) -> Option<&Gguf> {
+        self.gguf.as_ref()
     }
 
     /// Opens the shards that an index names, and checks that both agree.
@@ -201,13 +234,16 @@ impl Checkpoint {
         &self.name
     }
 
-    /// Where `config.json` is.
+    /// Where the configuration is: `config.json`, or the GGUF file that has it.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {
-        self.folder.join(CONFIG)
+        match (&self.gguf, self.shards.first()) {
+            (Some(_), Some(file)) => file.path().to_owned(),
+            _ => self.folder.join(CONFIG),
+        }
     }
 
-    /// The contents of `config.json`.
+    /// The contents of `config.json`, or what a GGUF file's metadata says in its place.
     #[must_use]
     pub fn config(&self) -> &Map<String, Value> {
         &self.config
@@ -228,11 +264,16 @@ impl Checkpoint {
         }
     }
 
+    /// What a weight file calls a tensor.
+    pub(crate) fn stored_name<'n>(&'n self, name: &'n str) -> &'n str {
+        self.gguf.as_ref().and_then(|gguf| gguf.stored_name(name)).unwrap_or(name)
+    }
+
     /// A tensor and the file that contains it.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<(&Arc<WeightFile>, &StoredTensor)> {
         let file = self.shards.get(*self.tensors.get(name)?)?;
-        Some((file, file.tensors().get(name)?))
+        Some((file, file.tensors().get(self.stored_name(name))?))
     }
 
     /// The names of all tensors, sorted.
@@ -249,14 +290,26 @@ impl Checkpoint {
             Ok(metadata) => Ok(SourceFile { path, bytes: metadata.len() }),
             Err(source) => Err(ModelError::Read { path, source }),
         };
-        let texts = std::iter::once(self.config_path()).chain(self.index.clone()).map(stat);
+        let config = Some(self.config_path()).filter(|_| self.gguf.is_none());
+        let texts = config.into_iter().chain(self.index.clone()).map(stat);
         let weights = self.shards.iter().map(|f| Ok(SourceFile { path: f.path().to_owned(), bytes: f.bytes() }));
         texts.chain(weights).collect()
     }
 
-    /// The configuration and tokenizer files that are there, which an artifact takes over unchanged.
+    /// The names and contents of the configuration and tokenizer files that a GGUF file stands for; none of other
+    /// checkpoints, which have such files.
+    #[must_use]
+    pub fn written_companions(&self) -> Vec<(&'static str, String)> {
+        self.gguf.as_ref().map(|gguf| gguf.companions(&self.config)).unwrap_or_default()
+    }
+
+    /// The configuration and tokenizer files that are there, which an artifact takes over unchanged. None are those of a
+    /// GGUF file.
     #[must_use]
     pub fn companions(&self) -> Vec<PathBuf> {
+        if self.gguf.is_some() {
+            return Vec::new();
+        }
         COMPANIONS.iter().map(|name| self.folder.join(name)).filter(|path| path.is_file()).collect()
     }
 }
@@ -271,6 +324,9 @@ fn may_be_hub_name(path: &Path) -> bool {
 /// The message for a folder without a configuration. If the user gave the folder, it names the ONNX files there.
 fn no_config(folder: &Path, is_given: bool) -> String {
     let mut graphs = if is_given { file_names(folder).unwrap_or_default() } else { Vec::new() };
+    if let Some(file) = graphs.iter().find(|name| Checkpoint::is_gguf(Path::new(name))) {
+        return format!("there is no {CONFIG}; to compile a GGUF file, pass the file: {file}");
+    }
     graphs.retain(|name| Path::new(name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("onnx")));
     match &graphs[..] {
         [] => format!("there is no {CONFIG}; a checkpoint folder has it beside the weights"),
@@ -311,7 +367,9 @@ fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
             names.iter().map(String::as_str).filter(|n| endings.iter().any(|e| n.ends_with(e))).collect();
         (!found.is_empty()).then(|| found.join(", "))
     };
-    let message = if let Some(found) = ending(&[".safetensors"]) {
+    let message = if let Some(found) = ending(&[gguf::ENDING]) {
+        format!("there is no {SINGLE} and no {INDEX}; a GGUF file is named itself: {found}")
+    } else if let Some(found) = ending(&[".safetensors"]) {
         format!("there is no {SINGLE} and no {INDEX}; give one of these files instead of the folder: {found}")
     } else if let Some(found) = ending(OTHER_FORMATS) {
         format!("there is no {SINGLE}, but {found}: {CONVERT}")

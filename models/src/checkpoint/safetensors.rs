@@ -17,7 +17,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 
 use crate::ModelError;
-use crate::checkpoint::files;
+use crate::checkpoint::{files, gguf};
 
 /// The longest header that the format allows, in bytes.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -31,7 +31,7 @@ const LENGTH_BYTES: u64 = 8;
 /// The entry of a tensor in the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
-    /// The element type as the format spells it, e.g. `BF16`.
+    /// The element type as the format spells it, e.g. `BF16`, or `Q4_K` in a GGUF file.
     pub dtype: String,
     /// Dimensions.
     pub shape: Vec<usize>,
@@ -117,8 +117,21 @@ impl WeightFile {
             serde_json::from_slice(&header).map_err(|e| bad(format!("the header is malformed: {e}")))?;
         let tensors = check(header.0, data, bytes - data).map_err(bad)?;
 
+        Ok(Self::with_tensors(path, file, bytes, tensors))
+    }
+
+    /// A file of a size whose header was read and checked.
+    pub(crate) fn with_tensors(path: &Path, file: File, bytes: u64, tensors: BTreeMap<String, StoredTensor>) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Self { path: path.to_owned(), name, file, bytes, tensors })
+        Self { path: path.to_owned(), name, file, bytes, tensors }
+    }
+
+    /// Opens a GGUF file and checks its header; tensors have the names and types of the file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is cut short, or its header is malformed or does not describe the bytes that follow it.
+    pub fn open_gguf(path: &Path) -> Result<Self, ModelError> {
+        gguf::open_file(path)
     }
 
     /// Where the file is.

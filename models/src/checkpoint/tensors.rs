@@ -9,6 +9,7 @@ use planish_ir::weight::StoredRange;
 use planish_ir::{DType, Origin, Weight, WeightSource};
 
 use crate::checkpoint::config::Size;
+use crate::checkpoint::quantized::{Dequantized, Layer, Quantization};
 use crate::{Checkpoint, ModelError};
 
 /// How many names a message about a missing tensor offers.
@@ -23,26 +24,54 @@ pub(crate) struct Tensors<'a> {
     prefix: String,
     /// Names as stored.
     used: BTreeSet<String>,
+    quantization: Option<Quantization>,
+    /// Weights of which no codes are kept, and why.
+    lost_codes: Vec<(String, &'static str)>,
 }
 
 impl<'a> Tensors<'a> {
     /// The tensors of a checkpoint whose base model goes by a name such as `bert`.
-    pub(crate) fn new(checkpoint: &'a Checkpoint, base: &str) -> Self {
+    pub(crate) fn new(checkpoint: &'a Checkpoint, base: &str, quantization: Option<Quantization>) -> Self {
         let prefix = format!("{base}.");
         let prefixed = checkpoint.tensor_names().any(|name| name.starts_with(&prefix));
         let prefix = if prefixed { prefix } else { String::new() };
-        Self { checkpoint, prefix, used: BTreeSet::new() }
+        Self { checkpoint, prefix, used: BTreeSet::new(), quantization, lost_codes: Vec::new() }
     }
 
-    /// The stored name of a tensor.
+    /// The stored name of a tensor; of the weight of a quantized layer, the name that it would have.
     fn find(&self, name: &str) -> Option<String> {
-        let stored = |name: String| self.checkpoint.tensor(&name).map(|_| name);
+        let is_there = |name: &str| self.checkpoint.tensor(name).is_some() || self.quantized_module(name).is_some();
+        let stored = |name: String| is_there(&name).then_some(name);
         stored(format!("{}{name}", self.prefix)).or_else(|| stored(name.to_owned()))
     }
 
     /// Whether there is such a tensor.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.find(name).is_some()
+    }
+
+    /// The stored name of the module whose weight is stored in quantized form, where it is.
+    fn quantized_module<'n>(&self, stored: &'n str) -> Option<&'n str> {
+        let module = stored.strip_suffix(".weight")?;
+        let marker = self.quantization.as_ref()?.marker();
+        self.checkpoint.tensor(&format!("{module}{marker}")).map(|_| module)
+    }
+
+    /// Whether the weight of a linear layer is stored as [out, in] whatever the layer is: in GGUF files, and in quantized
+    /// form.
+    pub(crate) fn is_out_in(&self, name: &str) -> bool {
+        let quantized = |stored: String| self.quantized_module(&stored).is_some();
+        self.checkpoint.gguf().is_some() || self.find(name).is_some_and(quantized)
+    }
+
+    /// Whether weights of normalization that the transformers library stores less 1 are stored whole, as in GGUF files.
+    pub(crate) fn has_whole_norms(&self) -> bool {
+        self.checkpoint.gguf().is_some_and(|gguf| gguf.has_whole_norms())
+    }
+
+    /// The weights of which no codes are kept, and why; `None` where there is no such weight.
+    pub(crate) fn lost_codes(&self) -> Option<&[(String, &'static str)]> {
+        Some(self.lost_codes.as_slice()).filter(|lost| !lost.is_empty())
     }
 
     /// The length of a tensor's first axis, if it is there and has one.
@@ -59,16 +88,21 @@ impl<'a> Tensors<'a> {
 
     /// The tensor under the first of several names that is there, as 32 bit floats.
     pub(crate) fn take(&mut self, names: &[&str], shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
-        let stored = names.iter().find_map(|name| self.find(name));
-        let found = stored.and_then(|name| self.checkpoint.tensor(&name).map(|(file, tensor)| (name, file, tensor)));
-        let Some((name, file, tensor)) = found else { return Err(self.missing(names)) };
-        let wrong = |message| ModelError::Tensor { name: name.clone(), path: file.path().to_owned(), message };
-
-        if !tensor.shape.iter().eq(shape.iter().map(|size| &size.value)) {
-            let expected: Vec<usize> = shape.iter().map(|size| size.value).collect();
-            let reasons: Vec<String> = shape.iter().map(Size::to_string).collect();
-            let message = format!("the shape is {:?}, expected {expected:?} ({})", tensor.shape, reasons.join(", "));
-            return Err(wrong(message));
+        let Some(name) = names.iter().find_map(|name| self.find(name)) else { return Err(self.missing(names)) };
+        if let Some(module) = self.quantized_module(&name).map(str::to_owned) {
+            return self.take_quantized(name, &module, shape);
+        }
+        let Some((file, tensor)) = self.checkpoint.tensor(&name) else { return Err(self.missing(names)) };
+        let stored = self.checkpoint.stored_name(&name).to_owned();
+        let wrong = |message| ModelError::Tensor { name: stored.clone(), path: file.path().to_owned(), message };
+        check_shape(&tensor.shape, shape).map_err(wrong)?;
+        if let Some(gguf) = self.checkpoint.gguf() {
+            let Dequantized { weight, loses_codes } =
+                gguf.weight(file, tensor, &name, self.checkpoint.config()).map_err(wrong)?;
+            let origin = Origin::Tensor { file: file.name().into(), name: stored.as_str().into() };
+            self.lost_codes.extend(loses_codes.map(|why| (stored, why)));
+            self.used.insert(name);
+            return Ok((weight, origin));
         }
         let dtype = match tensor.element_type() {
             Some(dtype @ (DType::F32 | DType::F16 | DType::Bf16)) => dtype,
@@ -86,6 +120,26 @@ impl<'a> Tensors<'a> {
             .ok_or_else(|| wrong("its size does not fit 64 bits".to_owned()))?;
         let origin = Origin::Tensor { file: file.name().into(), name: name.as_str().into() };
         self.used.insert(name);
+        Ok((weight, origin))
+    }
+
+    /// The weight of a quantized module, under the name that it would have.
+    fn take_quantized(&mut self, name: String, module: &str, shape: &[Size]) -> Result<(Weight, Origin), ModelError> {
+        let mut layer = Layer::new(self.checkpoint, module);
+        let found = self.quantization.as_ref().map(|quantization| quantization.weight(&mut layer)).transpose()?;
+        let taken = layer.into_taken();
+        let first = taken.first().and_then(|name| self.checkpoint.tensor(name));
+        let (Some(Dequantized { weight, loses_codes }), Some((file, _))) = (found, first) else {
+            return Err(self.missing(&[&name]));
+        };
+        check_shape(weight.shape(), shape).map_err(|message| ModelError::Tensor {
+            name: name.clone(),
+            path: file.path().to_owned(),
+            message,
+        })?;
+        let origin = Origin::Tensor { file: file.name().into(), name: name.as_str().into() };
+        self.lost_codes.extend(loses_codes.map(|why| (name, why)));
+        self.used.extend(taken);
         Ok((weight, origin))
     }
 
@@ -139,6 +193,16 @@ impl<'a> Tensors<'a> {
         };
         self.checkpoint.tensor_names().filter(|name| !self.used.contains(*name) && !expected(name)).collect()
     }
+}
+
+/// Refuses another shape than the configuration says.
+fn check_shape(found: &[usize], shape: &[Size]) -> Result<(), String> {
+    if found.iter().eq(shape.iter().map(|size| &size.value)) {
+        return Ok(());
+    }
+    let expected: Vec<usize> = shape.iter().map(|size| size.value).collect();
+    let reasons: Vec<String> = shape.iter().map(Size::to_string).collect();
+    Err(format!("the shape is {found:?}, expected {expected:?} ({})", reasons.join(", ")))
 }
 
 /// How many dot-separated parts two names share at their beginning and end.

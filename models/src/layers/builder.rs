@@ -7,6 +7,7 @@ use planish_ir::ops::{Binary, BinaryKind, Embedding, Flag, LayerNorm, Linear, Re
 use planish_ir::{DType, Dim, Graph, Op, Origin, Shape, TensorType, ValueId, Weight};
 
 use crate::checkpoint::config::{Config, Size};
+use crate::checkpoint::quantized::Quantization;
 use crate::checkpoint::tensors::Tensors;
 use crate::{Checkpoint, IdRange, ModelError, Part};
 
@@ -32,11 +33,16 @@ pub(crate) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// An empty graph of a checkpoint whose base model goes by a name such as `bert`.
-    pub(crate) fn new(checkpoint: &'a Checkpoint, config: &'a Config<'a>, base: &str) -> Self {
+    pub(crate) fn new(
+        checkpoint: &'a Checkpoint,
+        config: &'a Config<'a>,
+        base: &str,
+        quantization: Option<Quantization>,
+    ) -> Self {
         Self {
             graph: Graph::new(checkpoint.name()),
             config,
-            tensors: Tensors::new(checkpoint, base),
+            tensors: Tensors::new(checkpoint, base, quantization),
             warnings: Vec::new(),
             id_ranges: Vec::new(),
             parts: Vec::new(),
@@ -131,8 +137,12 @@ impl<'a> Builder<'a> {
         self.emit(Linear::new(x, weight, bias), module)
     }
 
-    /// `Conv1D` of the transformers library: a linear layer whose weight is stored as [in, out].
+    /// `Conv1D` of the transformers library: a linear layer whose weight is stored as [in, out], but as
+    /// [out, in] where all layers are.
     pub(crate) fn conv1d(&mut self, x: ValueId, module: &str, out: Size, inner: Size) -> Result<ValueId, ModelError> {
+        if self.tensors.is_out_in(&format!("{module}.weight")) {
+            return self.linear(x, module, out, inner);
+        }
         let weight = self.weight(&[&format!("{module}.weight")], &[inner, out])?;
         let bias = Some(self.weight(&[&format!("{module}.bias")], &[out])?);
         self.emit(Linear { transposed: Flag(true), ..Linear::new(x, weight, bias) }, module)
@@ -167,6 +177,9 @@ impl<'a> Builder<'a> {
         size: Size,
         eps: f64,
     ) -> Result<ValueId, ModelError> {
+        if self.tensors.has_whole_norms() {
+            return self.rms_norm(x, module, size, eps);
+        }
         let stored = self.weight(&[&format!("{module}.weight")], &[size])?;
         let one = self.number(1.0, &format!("{module}.one"), "model_type");
         let weight = self.add(stored, one, &format!("{module}.weight.add"))?;

@@ -110,15 +110,21 @@ fn what_the_system_says_is_the_source_alone() {
 
 #[test]
 fn other_formats_are_told_how_to_become_safetensors() {
-    for name in ["pytorch_model.bin", "model.gguf", "tf_model.h5"] {
+    for name in ["pytorch_model.bin", "tf_model.h5"] {
         let folder = Draft::of("bert").write();
         let path = folder.path().join(name);
         fs::rename(folder.path().join("model.safetensors"), &path).unwrap();
-        let advice = ["only safetensors is read", "save_pretrained", "safe_serialization=True"];
+        let advice = ["only safetensors and GGUF are read", "save_pretrained", "safe_serialization=True"];
         assert_refused(folder.path(), &[&[name], advice.as_slice()].concat());
         assert_refused(&path, &[&[name], advice.as_slice()].concat());
     }
     assert_refused(&golden("bert").join("config.json"), &["expected a checkpoint folder"]);
+    // A folder is no GGUF file: the file is named itself.
+    let folder = Draft::of("bert").write();
+    fs::rename(folder.path().join("model.safetensors"), folder.path().join("tiny.gguf")).unwrap();
+    assert_refused(folder.path(), &["a GGUF file is named itself: tiny.gguf"]);
+    fs::remove_file(folder.path().join("config.json")).unwrap();
+    assert_refused(folder.path(), &["there is no config.json; to compile a GGUF file, pass the file: tiny.gguf"]);
 }
 
 #[test]

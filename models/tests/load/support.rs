@@ -57,7 +57,11 @@ pub(crate) struct Draft {
 impl Draft {
     /// A copy of a golden.
     pub(crate) fn of(name: &str) -> Self {
-        let folder = golden(name);
+        Self::at(&golden(name))
+    }
+
+    /// A copy of a checkpoint of one file.
+    pub(crate) fn at(folder: &Path) -> Self {
         let config = serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap();
         let bytes = fs::read(folder.join("model.safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();

@@ -1,0 +1,178 @@
+//! compressed-tensors (<https://github.com/vllm-project/compressed-tensors>), as llm-compressor writes it: integers, packed
+//! into words or not, with scales of whole tensors, of outputs or of groups of inputs.
+
+use planish_ir::weight::{Channels, Packing};
+use planish_ir::{DType, Weight};
+use serde_json::Value;
+
+use super::layer::{FLOATS, Layer};
+use super::packed::{group_order, grouped};
+use super::{Dequantized, Settings};
+use crate::ModelError;
+use crate::checkpoint::config::is_off;
+
+/// The settings of a checkpoint. The tensors of a layer say the bits and the groups of its codes.
+pub(crate) struct CompressedTensors {
+    /// Whether codes are packed into words.
+    packed: bool,
+}
+
+impl CompressedTensors {
+    pub(super) fn read(settings: &Settings<'_, '_>) -> Result<Self, ModelError> {
+        const FORMATS: &[&str] = &["pack-quantized", "int-quantized"];
+        settings.only("format", FORMATS)?;
+        settings.only("quantization_status", &["compressed"])?;
+        let format = settings.text("format")?;
+        if let Some(value) = settings.get("sparsity_config").filter(|value| !is_off(value))
+            && !matches!(value.get("format").and_then(Value::as_str), None | Some("dense"))
+        {
+            return Err(settings.unexpected("sparsity_config", value, "no sparsity"));
+        }
+        let Some(Value::Object(groups)) = settings.get("config_groups") else {
+            let config = settings.config;
+            return Err(
+                config.error(format!("`{}.config_groups` is missing: it says how weights are quantized", settings.key))
+            );
+        };
+        for (name, group) in groups {
+            let weights = group.get("weights").filter(|weights| !is_off(weights));
+            if let Some(weights) = weights
+                && !matches!(weights.get("type").and_then(Value::as_str), None | Some("int"))
+            {
+                return Err(settings.unexpected(&format!("config_groups.{name}.weights"), weights, "integers"));
+            }
+            let given = |key: &str| group.get(key).is_some_and(|value| !is_off(value));
+            if given("input_activations") || given("output_activations") {
+                settings.config.warn(format!(
+                    "`{}.config_groups.{name}` quantizes activations too, which is not followed: they stay floats",
+                    settings.key
+                ));
+            }
+        }
+        match format {
+            Some(format) => Ok(Self { packed: format == FORMATS[0] }),
+            None => Err(settings.config.error(format!(
+                "`{}.format` is missing: known are {}",
+                settings.key,
+                FORMATS.join(", ")
+            ))),
+        }
+    }
+
+    pub(super) fn marker(&self) -> &'static str {
+        if self.packed { ".weight_packed" } else { ".weight_scale" }
+    }
+
+    /// The weight of a layer.
+    pub(super) fn weight(&self, layer: &mut Layer<'_>) -> Result<Dequantized, ModelError> {
+        let too_many = |layer: &Layer<'_>| layer.error(self.marker(), "its size does not fit 64 bits".to_owned());
+        let (codes, bits) =
+            if self.packed { packed_codes(layer)? } else { (layer.matrix(".weight", &[DType::I8])?.0, 8) };
+        let &[outputs, inputs] = codes.shape() else { return Err(too_many(layer)) };
+        let scales = layer.tensor(".weight_scale", FLOATS)?;
+        let scales_f32 = scales.cast(DType::F32).ok_or_else(|| too_many(layer))?;
+        let (shape, group): (Vec<usize>, _) = match *scales.shape() {
+            [] | [1] | [1, 1] => (Vec::new(), None),
+            [rows, 1] if rows == outputs => (vec![outputs], None),
+            [rows, groups] if rows == outputs && groups > 0 && inputs.is_multiple_of(groups) => {
+                (vec![outputs, groups], Some(inputs / groups))
+            }
+            _ => {
+                return Err(layer.error(".weight_scale", format!(
+                    "the shape is {:?}, expected [1], [{outputs}, 1], or [{outputs}, groups] with a number of groups that \
+                     divides {inputs}",
+                    scales.shape()
+                )));
+            }
+        };
+        let zeros = zero_points(layer, codes.dtype(), bits, outputs, &scales)?;
+        let reshaped = |weight: Weight| weight.reshape(&shape);
+        let scales = reshaped(scales_f32);
+        let zeros = match zeros {
+            Some(zeros) => Some(reshaped(zeros).ok_or_else(|| too_many(layer))?),
+            None => None,
+        };
+        let weight = match (scales, group) {
+            (Some(scales), Some(group)) => {
+                let order = group_order(layer, ".weight_g_idx", inputs, group)?;
+                grouped(&codes, &scales, zeros.as_ref(), group, order)
+            }
+            (Some(scales), None) => {
+                layer.skip(".weight_g_idx");
+                let weight = codes.dequantize(Channels::Axis(0), &scales, zeros.as_ref());
+                weight.map(|weight| Dequantized { weight, loses_codes: None })
+            }
+            (None, _) => None,
+        };
+        weight.ok_or_else(|| too_many(layer))
+    }
+}
+
+/// Codes of `weight_packed` [out, words], of the shape `weight_shape`, and their bits.
+fn packed_codes(layer: &mut Layer<'_>) -> Result<(Weight, usize), ModelError> {
+    const PACKED: &str = ".weight_packed";
+    let (words, [rows, columns]) = layer.matrix(PACKED, &[DType::I32])?;
+    let sizes = layer.shaped(".weight_shape", &[DType::I64, DType::I32], &[2], "outputs and inputs")?;
+    let sizes = sizes.cast(DType::I64).ok_or_else(|| layer.error(".weight_shape", "it is no list".to_owned()))?;
+    let sizes: Vec<usize> = layer
+        .read(".weight_shape", &sizes)?
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|bytes| usize::try_from(i64::from_le_bytes(*bytes)).unwrap_or(0))
+        .collect();
+    let &[outputs, inputs] = sizes.as_slice() else {
+        return Err(layer.error(".weight_shape", "it is no pair".to_owned()));
+    };
+    let bits =
+        columns.checked_mul(32).filter(|_| inputs > 0).filter(|bits| bits.is_multiple_of(inputs)).map(|b| b / inputs);
+    let codes = match bits {
+        Some(2) => Some((DType::U2, 2)),
+        Some(4) => Some((DType::U4, 4)),
+        Some(8) => Some((DType::U8, 8)),
+        _ => None,
+    };
+    let Some((dtype, bits)) = codes.filter(|_| outputs == rows) else {
+        return Err(layer.error(PACKED, format!(
+            "the shape is [{rows}, {columns}], and `weight_shape` is {sizes:?}: this is no matrix of codes of 2, 4 or 8 bits \
+             whose rows fill words of 32 bits"
+        )));
+    };
+    // Codes are in offset binary.
+    let codes = Weight::unpack(&[words], Packing::Words, dtype, &sizes).and_then(|codes| codes.flip_sign());
+    codes.map(|codes| (codes, bits)).ok_or_else(|| layer.error(PACKED, "its size does not fit 64 bits".to_owned()))
+}
+
+/// The zero points, of the shape of the scales: as they are, or packed along the outputs.
+fn zero_points(
+    layer: &mut Layer<'_>,
+    dtype: DType,
+    bits: usize,
+    outputs: usize,
+    scales: &Weight,
+) -> Result<Option<Weight>, ModelError> {
+    const ZERO_POINT: &str = ".weight_zero_point";
+    let Some(zeros) = layer.find(ZERO_POINT, &[DType::I8, DType::I32])? else { return Ok(None) };
+    let failed = |layer: &Layer<'_>| layer.error(ZERO_POINT, "its size does not fit 64 bits".to_owned());
+    if zeros.dtype() == DType::I8 {
+        layer.check_shape(ZERO_POINT, &zeros, scales.shape(), "one for each scale")?;
+        return zeros.cast(dtype).map(Some).ok_or_else(|| failed(layer));
+    }
+    let groups = scales.shape().last().copied().unwrap_or(1);
+    let words = (outputs * bits).div_ceil(32);
+    layer.check_shape(ZERO_POINT, &zeros, &[words, groups], "the codes of zero points of each group")?;
+    if !(outputs * bits).is_multiple_of(32) {
+        return Err(
+            layer.error(ZERO_POINT, format!("the zero points of {outputs} outputs do not fill words of 32 bits"))
+        );
+    }
+    let unsigned = match bits {
+        2 => DType::U2,
+        4 => DType::U4,
+        _ => DType::U8,
+    };
+    let zeros = zeros.transpose(&[1, 0]);
+    let zeros = zeros.and_then(|zeros| Weight::unpack(&[zeros], Packing::Words, unsigned, &[groups, outputs]));
+    let zeros = zeros.and_then(|zeros| zeros.flip_sign()).and_then(|zeros| zeros.transpose(&[1, 0]));
+    zeros.map(Some).ok_or_else(|| failed(layer))
+}
