@@ -149,7 +149,8 @@ impl<'a> Prepared<'a> {
         done: &mut dyn FnMut(usize),
     ) -> Result<usize> {
         let chain = Chain::of(&self.parts);
-        let mut batches = self.dataset.batches(&chain, &self.source, &model.folder(), &options.data)?.of(options.shard);
+        let mut batches =
+            self.dataset.batches(&chain, &self.source, &model.companion_folder()?, &options.data)?.of(options.shard);
         let sessions = Sessions::open(&self.source, model.default_opset(), options, wanted)?;
         let continued = self.parts.iter().find(|part| part.name == DECODER_WITH_PAST);
         let mut runner = Runner::new(chain.parts().iter().copied().chain(continued).collect(), sessions);

@@ -35,8 +35,8 @@ use crate::source::SourceModel;
 /// is bit for bit the table of one run over all data.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
-    /// .onnx file
+    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, a .gguf
+    /// file, or an .onnx file
     #[arg(required_unless_present = "merge")]
     model: Option<PathBuf>,
     /// The calibration data: texts in a .txt file (one text per line), a .jsonl file (one object per line), a .csv

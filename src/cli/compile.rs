@@ -33,8 +33,8 @@ use crate::source::SourceModel;
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, or an
-    /// .onnx file
+    /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, a .gguf
+    /// file, or an .onnx file
     model: PathBuf,
     /// The folder to write [default: NAME-TARGET in the current folder; half precision adds -fp16 or -bf16, and the
     /// packages genai and triton add -genai and -triton]. If the folder is a mount point or the current folder, planish replaces its

@@ -69,7 +69,7 @@ pub(super) fn companions(model: &SourceModel, folder: &Path) -> Result<Vec<Strin
         fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
         Ok(name)
     };
-    model.companions().into_iter().map(copy).collect()
+    model.companions()?.into_iter().map(copy).collect()
 }
 
 /// The files of the source that several parts point into, each once.

@@ -126,7 +126,7 @@ pub fn evaluate_compiled(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluation> {
-    let folder = model.folder();
+    let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);
     let mut data_options = options.data.clone();
     let windows = windows(artifact, loaded, options)?;

@@ -55,7 +55,7 @@ impl Subject {
 
     fn onnx(path: &Path, options: &ProfileOptions) -> Result<Self> {
         let source = SourceModel::open(path)?;
-        if matches!(source, SourceModel::Checkpoint(_)) {
+        if matches!(source, SourceModel::Checkpoint(..)) {
             let path = path.display();
             let reason =
                 format!("{path} is a checkpoint, which no runtime runs; compile it first: planish compile {path}");

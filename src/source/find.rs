@@ -77,9 +77,9 @@ fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
         if looked.iter().any(|(path, _)| *path == place) {
             continue;
         }
-        // An ONNX graph goes by the name of its file, which is recorded first.
+        // An ONNX graph or a GGUF file goes by the name of its file, which is recorded first.
         let file = match manifest.source.files.first() {
-            Some(file) if place.is_dir() && SourceModel::is_file_of_graph(Path::new(&file.name)) => {
+            Some(file) if place.is_dir() && SourceModel::is_file_of_model(Path::new(&file.name)) => {
                 place.join(&file.name)
             }
             _ => place.clone(),

@@ -1,5 +1,6 @@
 //! What a model is compiled from: a checkpoint, or an ONNX graph.
 
+mod companions;
 mod find;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use crate::artifact::manifest::Manifest;
 use crate::modules::NodeNames;
 use crate::verify::OnnxFile;
 
+pub use companions::WrittenCompanions;
 pub use find::{Found, find};
 
 /// The ending of ONNX files.
@@ -26,8 +28,8 @@ const USUAL_WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.
 
 /// What a model is compiled from, opened: weights are not read.
 pub enum SourceModel {
-    /// A checkpoint of Hugging Face's libraries.
-    Checkpoint(Checkpoint),
+    /// A checkpoint of Hugging Face's libraries, or a GGUF file with the files that are written for it.
+    Checkpoint(Checkpoint, WrittenCompanions),
     /// An ONNX graph.
     Onnx(Box<OnnxModel>),
 }
@@ -42,7 +44,7 @@ pub struct OnnxModel {
 }
 
 impl SourceModel {
-    /// Opens an ONNX file, or a checkpoint: a folder, a `.safetensors` file or an index of shards.
+    /// Opens an ONNX file, or a checkpoint: a folder, a `.safetensors` file, an index of shards, or a `.gguf` file.
     ///
     /// # Errors
     /// When it is missing, unreadable or malformed.
@@ -65,7 +67,8 @@ impl SourceModel {
                 path.display()
             );
         }
-        let opened = Checkpoint::open(path).map(Self::Checkpoint);
+        let opened =
+            Checkpoint::open(path).map(|checkpoint| Self::Checkpoint(checkpoint, WrittenCompanions::default()));
         opened.map_err(|error| match Manifest::read(path) {
             Ok(artifact) => anyhow!(
                 "{} is an artifact of planish: give what it was compiled from, {}",
@@ -74,6 +77,11 @@ impl SourceModel {
             ),
             Err(_) => error.into(),
         })
+    }
+
+    /// Whether a file is all of a model, by its ending: an ONNX graph, or in the format GGUF.
+    pub(crate) fn is_file_of_model(path: &Path) -> bool {
+        Self::is_file_of_graph(path) || Checkpoint::is_gguf(path)
     }
 
     /// Whether a file is an ONNX graph, by its ending.
@@ -86,7 +94,7 @@ impl SourceModel {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Self::Checkpoint(checkpoint) => checkpoint.name().to_owned(),
+            Self::Checkpoint(checkpoint, _) => checkpoint.name().to_owned(),
             Self::Onnx(model) => model.name(),
         }
     }
@@ -113,7 +121,7 @@ impl SourceModel {
     #[must_use]
     pub fn import_options(&self) -> ImportOptions {
         match self {
-            Self::Checkpoint(_) => ImportOptions::default(),
+            Self::Checkpoint(..) => ImportOptions::default(),
             Self::Onnx(model) => model.options.clone(),
         }
     }
@@ -123,7 +131,7 @@ impl SourceModel {
     pub fn path(&self) -> PathBuf {
         match self {
             Self::Onnx(model) => model.path.clone(),
-            Self::Checkpoint(checkpoint) => {
+            Self::Checkpoint(checkpoint, _) => {
                 let mut sources = checkpoint.sources().unwrap_or_default().into_iter().map(|source| source.path);
                 let index = sources.find(|path| path.to_string_lossy().ends_with(".index.json"));
                 let weights = index.unwrap_or_else(|| checkpoint.weights_path().to_owned());
@@ -139,7 +147,7 @@ impl SourceModel {
     /// When the file cannot be read.
     pub(crate) fn node_names(&self) -> Result<NodeNames> {
         match self {
-            Self::Checkpoint(_) => Ok(NodeNames::default()),
+            Self::Checkpoint(..) => Ok(NodeNames::default()),
             Self::Onnx(model) => Ok(NodeNames { results: node_results(&model.path)?, are_modules: false }),
         }
     }
@@ -157,7 +165,7 @@ impl SourceModel {
     #[must_use]
     pub fn metadata(&self) -> &[(String, String)] {
         match self {
-            Self::Checkpoint(_) => &[],
+            Self::Checkpoint(..) => &[],
             Self::Onnx(model) => &model.imported.metadata,
         }
     }
@@ -166,7 +174,7 @@ impl SourceModel {
     #[must_use]
     pub fn opset(&self) -> Option<u32> {
         match self {
-            Self::Checkpoint(_) => None,
+            Self::Checkpoint(..) => None,
             Self::Onnx(model) => Some(model.imported.opset),
         }
     }
@@ -177,7 +185,7 @@ impl SourceModel {
     /// When the model cannot be loaded, or with `strict` when there is a warning.
     pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
         match self {
-            Self::Checkpoint(checkpoint) => Ok(planish_models::load(checkpoint, options)?),
+            Self::Checkpoint(checkpoint, _) => Ok(planish_models::load(checkpoint, options)?),
             Self::Onnx(model) => model.load(options),
         }
     }
@@ -188,7 +196,7 @@ impl SourceModel {
     /// When one has gone.
     pub fn files(&self) -> Result<Vec<SourceFile>> {
         match self {
-            Self::Checkpoint(checkpoint) => Ok(checkpoint.sources()?),
+            Self::Checkpoint(checkpoint, _) => Ok(checkpoint.sources()?),
             Self::Onnx(model) => {
                 let one = |path: &PathBuf| {
                     let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
@@ -203,7 +211,7 @@ impl SourceModel {
     #[must_use]
     pub fn weight_files(&self) -> Vec<&Path> {
         match self {
-            Self::Checkpoint(checkpoint) => checkpoint.weight_files().iter().map(|f| f.path()).collect(),
+            Self::Checkpoint(checkpoint, _) => checkpoint.weight_files().iter().map(|f| f.path()).collect(),
             Self::Onnx(model) => [&model.path].into_iter().chain(&model.external).map(PathBuf::as_path).collect(),
         }
     }
@@ -212,18 +220,37 @@ impl SourceModel {
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         match self {
-            Self::Checkpoint(checkpoint) => checkpoint.config_path().parent().map(Path::to_owned).unwrap_or_default(),
+            Self::Checkpoint(checkpoint, _) => {
+                checkpoint.config_path().parent().map(Path::to_owned).unwrap_or_default()
+            }
             Self::Onnx(model) => model.folder().to_owned(),
         }
     }
 
-    /// Files beside the model that belong into an artifact unchanged.
-    #[must_use]
-    pub fn companions(&self) -> Vec<PathBuf> {
+    /// The folder that has the tokenizer and the configuration: that of the model, or a temporary one of a GGUF file, which
+    /// goes when this is dropped.
+    ///
+    /// # Errors
+    /// When the files of a GGUF file cannot be written.
+    pub fn companion_folder(&self) -> Result<PathBuf> {
         match self {
-            Self::Checkpoint(checkpoint) => checkpoint.companions(),
+            Self::Checkpoint(checkpoint, written) => written.folder(checkpoint, self.folder()),
+            Self::Onnx(_) => Ok(self.folder()),
+        }
+    }
+
+    /// Files beside the model that belong into an artifact unchanged; of a GGUF file, what it says in their place.
+    ///
+    /// # Errors
+    /// When the files of a GGUF file cannot be written.
+    pub fn companions(&self) -> Result<Vec<PathBuf>> {
+        match self {
+            Self::Checkpoint(checkpoint, written) => {
+                let own = checkpoint.companions();
+                if own.is_empty() { written.paths(checkpoint) } else { Ok(own) }
+            }
             Self::Onnx(model) => {
-                COMPANIONS.iter().map(|name| model.folder().join(name)).filter(|path| path.is_file()).collect()
+                Ok(COMPANIONS.iter().map(|name| model.folder().join(name)).filter(|path| path.is_file()).collect())
             }
         }
     }

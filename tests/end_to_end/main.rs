@@ -46,6 +46,7 @@ mod passing_through;
 mod precision;
 mod profile;
 mod quantization;
+mod quantized_checkpoints;
 mod quantized_decoders;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod quantized_engines;
