@@ -59,9 +59,9 @@ fn weights_are_what_the_tools_say() {
         ("gptq-8bits-v2", DType::U8, &[32, 1]),
         ("awq", DType::U4, &[32, 2]),
         ("compressed-tensors", DType::I4, &[32, 2]),
-        ("compressed-tensors-zero-points", DType::I4, &[32, 2]),
-        ("compressed-tensors-8bits", DType::I8, &[32]),
-        ("compressed-tensors-int8", DType::I8, &[32]),
+        ("compressed-tensors-zero-points", DType::U4, &[32, 2]),
+        ("compressed-tensors-8bits", DType::I8, &[32, 1]),
+        ("compressed-tensors-int8", DType::U8, &[32, 1]),
     ] {
         let model = load_path(&fixture(name), STRICT).unwrap();
         assert_eq!(assert_reference(&model, &fixture(name)), 12, "{name}");

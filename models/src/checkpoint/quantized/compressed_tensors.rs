@@ -63,53 +63,58 @@ impl CompressedTensors {
         if self.packed { ".weight_packed" } else { ".weight_scale" }
     }
 
-    /// The weight of a layer.
+    /// The weight of a layer. Codes without zero points are signed, those with zero points are unsigned, and so are these:
+    /// the forms that targets have.
     pub(super) fn weight(&self, layer: &mut Layer<'_>) -> Result<Dequantized, ModelError> {
         let too_many = |layer: &Layer<'_>| layer.error(self.marker(), "its size does not fit 64 bits".to_owned());
-        let (codes, bits) =
-            if self.packed { packed_codes(layer)? } else { (layer.matrix(".weight", &[DType::I8])?.0, 8) };
-        let &[outputs, inputs] = codes.shape() else { return Err(too_many(layer)) };
+        let unsigned = match self.packed {
+            true => Some(packed_codes(layer)?),
+            false => layer.matrix(".weight", &[DType::I8])?.0.flip_sign(),
+        };
+        let unsigned = unsigned.ok_or_else(|| too_many(layer))?;
+        let &[outputs, inputs] = unsigned.shape() else { return Err(too_many(layer)) };
         let scales = layer.tensor(".weight_scale", FLOATS)?;
-        let scales_f32 = scales.cast(DType::F32).ok_or_else(|| too_many(layer))?;
-        let (shape, group): (Vec<usize>, _) = match *scales.shape() {
-            [] | [1] | [1, 1] => (Vec::new(), None),
-            [rows, 1] if rows == outputs => (vec![outputs], None),
+        let (shape, channels) = match *scales.shape() {
+            [] | [1] | [1, 1] => (Vec::new(), Channels::Axis(0)),
             [rows, groups] if rows == outputs && groups > 0 && inputs.is_multiple_of(groups) => {
-                (vec![outputs, groups], Some(inputs / groups))
+                (vec![outputs, groups], Channels::Blocks { axis: 1, size: inputs / groups })
             }
             _ => {
-                return Err(layer.error(".weight_scale", format!(
-                    "the shape is {:?}, expected [1], [{outputs}, 1], or [{outputs}, groups] with a number of groups that \
-                     divides {inputs}",
-                    scales.shape()
-                )));
+                return Err(layer.error(
+                    ".weight_scale",
+                    format!(
+                        "the shape is {:?}, expected [1], [{outputs}, 1], or [{outputs}, groups] with a number of groups that \
+                         divides {inputs}",
+                        scales.shape()
+                    ),
+                ));
             }
         };
-        let zeros = zero_points(layer, codes.dtype(), bits, outputs, &scales)?;
-        let reshaped = |weight: Weight| weight.reshape(&shape);
-        let scales = reshaped(scales_f32);
+        let zeros = zero_points(layer, unsigned.dtype(), outputs, &scales)?;
+        let codes = if zeros.is_some() { Some(unsigned) } else { unsigned.flip_sign() };
         let zeros = match zeros {
-            Some(zeros) => Some(reshaped(zeros).ok_or_else(|| too_many(layer))?),
+            Some(zeros) => Some(zeros.reshape(&shape).ok_or_else(|| too_many(layer))?),
             None => None,
         };
-        let weight = match (scales, group) {
-            (Some(scales), Some(group)) => {
-                let order = group_order(layer, ".weight_g_idx", inputs, group)?;
-                grouped(&codes, &scales, zeros.as_ref(), group, order)
+        let scales = scales.cast(DType::F32).and_then(|scales| scales.reshape(&shape));
+        let (Some(codes), Some(scales)) = (codes, scales) else { return Err(too_many(layer)) };
+        let weight = match channels {
+            Channels::Blocks { size, .. } => {
+                let order = group_order(layer, ".weight_g_idx", inputs, size)?;
+                grouped(&codes, &scales, zeros.as_ref(), size, order)
             }
-            (Some(scales), None) => {
+            Channels::Axis(_) => {
                 layer.skip(".weight_g_idx");
-                let weight = codes.dequantize(Channels::Axis(0), &scales, zeros.as_ref());
+                let weight = codes.dequantize(channels, &scales, zeros.as_ref());
                 weight.map(|weight| Dequantized { weight, loses_codes: None })
             }
-            (None, _) => None,
         };
         weight.ok_or_else(|| too_many(layer))
     }
 }
 
-/// Codes of `weight_packed` [out, words], of the shape `weight_shape`, and their bits.
-fn packed_codes(layer: &mut Layer<'_>) -> Result<(Weight, usize), ModelError> {
+/// The codes of `weight_packed` [out, words], of the shape `weight_shape`: in offset binary, so that they are unsigned.
+fn packed_codes(layer: &mut Layer<'_>) -> Result<Weight, ModelError> {
     const PACKED: &str = ".weight_packed";
     let (words, [rows, columns]) = layer.matrix(PACKED, &[DType::I32])?;
     let sizes = layer.shaped(".weight_shape", &[DType::I64, DType::I32], &[2], "outputs and inputs")?;
@@ -127,36 +132,39 @@ fn packed_codes(layer: &mut Layer<'_>) -> Result<(Weight, usize), ModelError> {
     let bits =
         columns.checked_mul(32).filter(|_| inputs > 0).filter(|bits| bits.is_multiple_of(inputs)).map(|b| b / inputs);
     let codes = match bits {
-        Some(2) => Some((DType::U2, 2)),
-        Some(4) => Some((DType::U4, 4)),
-        Some(8) => Some((DType::U8, 8)),
+        Some(2) => Some(DType::U2),
+        Some(4) => Some(DType::U4),
+        Some(8) => Some(DType::U8),
         _ => None,
     };
-    let Some((dtype, bits)) = codes.filter(|_| outputs == rows) else {
+    let Some(dtype) = codes.filter(|_| outputs == rows) else {
         return Err(layer.error(PACKED, format!(
             "the shape is [{rows}, {columns}], and `weight_shape` is {sizes:?}: this is no matrix of codes of 2, 4 or 8 bits \
              whose rows fill words of 32 bits"
         )));
     };
-    // Codes are in offset binary.
-    let codes = Weight::unpack(&[words], Packing::Words, dtype, &sizes).and_then(|codes| codes.flip_sign());
-    codes.map(|codes| (codes, bits)).ok_or_else(|| layer.error(PACKED, "its size does not fit 64 bits".to_owned()))
+    let codes = Weight::unpack(&[words], Packing::Words, dtype, &sizes);
+    codes.ok_or_else(|| layer.error(PACKED, "its size does not fit 64 bits".to_owned()))
 }
 
-/// The zero points, of the shape of the scales: as they are, or packed along the outputs.
+/// The zero points of unsigned codes of a type, of the shape of the scales: stored as they are, or packed along the outputs.
 fn zero_points(
     layer: &mut Layer<'_>,
     dtype: DType,
-    bits: usize,
     outputs: usize,
     scales: &Weight,
 ) -> Result<Option<Weight>, ModelError> {
     const ZERO_POINT: &str = ".weight_zero_point";
     let Some(zeros) = layer.find(ZERO_POINT, &[DType::I8, DType::I32])? else { return Ok(None) };
+    let bits = dtype.bits();
     let failed = |layer: &Layer<'_>| layer.error(ZERO_POINT, "its size does not fit 64 bits".to_owned());
     if zeros.dtype() == DType::I8 {
         layer.check_shape(ZERO_POINT, &zeros, scales.shape(), "one for each scale")?;
-        return zeros.cast(dtype).map(Some).ok_or_else(|| failed(layer));
+        // Zero points of fewer bits are stored in 8.
+        return signed_type(dtype)
+            .and_then(|signed| zeros.cast(signed)?.flip_sign())
+            .map(Some)
+            .ok_or_else(|| failed(layer));
     }
     let groups = scales.shape().last().copied().unwrap_or(1);
     let words = (outputs * bits).div_ceil(32);
@@ -166,13 +174,18 @@ fn zero_points(
             layer.error(ZERO_POINT, format!("the zero points of {outputs} outputs do not fill words of 32 bits"))
         );
     }
-    let unsigned = match bits {
-        2 => DType::U2,
-        4 => DType::U4,
-        _ => DType::U8,
-    };
     let zeros = zeros.transpose(&[1, 0]);
-    let zeros = zeros.and_then(|zeros| Weight::unpack(&[zeros], Packing::Words, unsigned, &[groups, outputs]));
-    let zeros = zeros.and_then(|zeros| zeros.flip_sign()).and_then(|zeros| zeros.transpose(&[1, 0]));
+    let zeros = zeros.and_then(|zeros| Weight::unpack(&[zeros], Packing::Words, dtype, &[groups, outputs]));
+    let zeros = zeros.and_then(|zeros| zeros.transpose(&[1, 0]));
     zeros.map(Some).ok_or_else(|| failed(layer))
+}
+
+/// The signed type of as many bits.
+fn signed_type(unsigned: DType) -> Option<DType> {
+    match unsigned {
+        DType::U2 => Some(DType::I2),
+        DType::U4 => Some(DType::I4),
+        DType::U8 => Some(DType::I8),
+        _ => None,
+    }
 }
