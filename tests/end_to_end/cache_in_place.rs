@@ -7,7 +7,7 @@ use planish_runtimes::{Model, Runtime, RuntimeValue, Session, SessionOptions};
 use serde_json::{Value, json};
 
 use crate::generate::{DECODERS, artifact, ids, list, stored};
-use crate::support::{golden, planish_compile, scratch};
+use crate::support::{Draft, golden, planish_compile, scratch};
 
 const IN_PLACE: &[&str] = &["--cache", "in-place"];
 
@@ -39,6 +39,21 @@ fn the_ids_are_those_of_a_cache_that_is_copied() {
             let more = [&["--max-new-tokens", "24"][..], search, &prompts].concat();
             assert_eq!(ids(&out, &more), ids(&copying, &more), "{name} {search:?}");
         }
+    }
+}
+
+/// GPT-2 with heads that the operator takes: queries, keys and values are parts of one product.
+#[test]
+fn the_ids_of_gpt2_are_those_of_a_cache_that_is_copied() {
+    let folder = scratch();
+    let mut draft = Draft::of("gpt2");
+    draft.config["n_head"] = json!(2);
+    let model = draft.write(folder.path().join("model"));
+    let (_folder, out) = artifact(&model, &["--cache", "in-place", "--verify"]);
+    let (_other, copying) = artifact(&model, &[]);
+    for more in [&["--ids", "5,6,7,8,9"][..], &["--ids", "5,6,7,8,9", "--ids", "3,4", "--ids", "11"]] {
+        let more = [&["--max-new-tokens", "40", "--ignore-eos"], more].concat();
+        assert_eq!(ids(&out, &more), ids(&copying, &more));
     }
 }
 

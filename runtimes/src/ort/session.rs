@@ -35,7 +35,7 @@ enum Bound {
     /// Values in the order of the inputs.
     Inputs(Vec<OrtValue>),
     /// Inputs and outputs, and the memory of the cache.
-    All(IoBinding, Vec<OrtCache>),
+    All(Box<IoBinding>, Vec<OrtCache>),
 }
 
 impl OrtSession {
@@ -309,7 +309,7 @@ impl Session for OrtSession {
         let given: Vec<(&str, &RuntimeValue)> = given.iter().map(|(name, value)| (*name, value)).collect();
         let ordered = in_order(&self.inputs, &given).and_then(|ordered| self.bind_all(&ordered));
         let (binding, caches, _) = ordered.map_err(|reason| self.failed("bind inputs of", reason))?;
-        self.bound = Some(Bound::All(binding, caches));
+        self.bound = Some(Bound::All(binding.into(), caches));
         Ok(())
     }
 
