@@ -19,7 +19,7 @@ mod rounds;
 mod target;
 
 pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
-pub use legalize::{Kernels, Signature};
+pub use legalize::{Kernels, Signature, opset_of_codes};
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
@@ -75,7 +75,8 @@ pub enum BlockInputs {
 }
 
 impl Options {
-    /// With fusion, in the model's own precision, padded as the target wants it, and without explanations.
+    /// With fusion, in the model's own precision and with inputs of blocks as they are, padded as the target wants it, and
+    /// without explanations.
     #[must_use]
     pub fn new(target: &'static Target, opset: u32) -> Self {
         Self {
@@ -85,7 +86,8 @@ impl Options {
             precision: None,
             quantization: None,
             weight_quantization: None,
-            block_inputs: BlockInputs::default(),
+            // Codes that a model comes with are multiplied without loss.
+            block_inputs: BlockInputs::Floats,
             attention_fp32: false,
             cache: CacheForm::default(),
             padding: Padding::of(target),

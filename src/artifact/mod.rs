@@ -22,7 +22,7 @@ use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 use crate::artifact::layout::base_name;
 use crate::artifact::manifest::{File, Manifest, PartManifest};
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
-use crate::verify::Tolerances;
+use crate::verify::{Tolerances, has_blocks};
 
 pub use run::RunOptions;
 
@@ -180,7 +180,15 @@ impl Artifact {
         match self.manifest.has_weights_of(4) {
             true => Tolerances::NIBBLES,
             false if self.manifest.is_quantized() => Tolerances::CODES,
-            false => (self.backend.tolerances)(model, self.manifest.precision),
+            false => {
+                let own = (self.backend.tolerances)(model, self.manifest.precision);
+                // Where ONNX Runtime fuses DequantizeLinear of blocks with a product, it rounds the other operand to integers of
+                // 8 bits, as for quantized layers.
+                match !self.backend.target.has_block_operators() && has_blocks(model) {
+                    true => Tolerances::CODES,
+                    false => own,
+                }
+            }
         }
     }
 

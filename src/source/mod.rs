@@ -12,6 +12,7 @@ use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
 use planish_ir::{Dim, Graph, Op, Symbol, ValueId, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS, node_results};
+use planish_passes::opset_of_codes;
 
 use crate::artifact::manifest::Manifest;
 use crate::modules::NodeNames;
@@ -112,6 +113,9 @@ impl SourceModel {
         match self {
             Self::Onnx(model) if passes_through(&model.imported.graph) => {
                 model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end())
+            }
+            Self::Checkpoint(checkpoint, _) if checkpoint.may_have_codes() => {
+                DEFAULT_OPSET.max(least).max(opset_of_weights(checkpoint))
             }
             _ => DEFAULT_OPSET.max(least),
         }
@@ -298,6 +302,16 @@ impl OnnxModel {
             parts: vec![Part { name: "model", graph, id_ranges }],
         })
     }
+}
+
+/// The first opset that has operators for all codes of a checkpoint's weights; 0 where there are none, or the checkpoint
+/// does not load.
+fn opset_of_weights(checkpoint: &Checkpoint) -> u32 {
+    let Ok(model) = planish_models::load(checkpoint, LoadOptions::default()) else { return 0 };
+    let weights = model.parts.iter().flat_map(|part| part.graph.weights());
+    let codes = weights.filter_map(|(_, _, weight)| weight.as_dequantized());
+    let opsets = codes.map(|found| opset_of_codes(found.scales.dtype(), found.codes.dtype(), found.channels));
+    opsets.max().unwrap_or(0)
 }
 
 /// The files that a weight is made of.

@@ -1,6 +1,7 @@
 //! The allowed differences between results.
 
 use planish_ir::handle::Handle;
+use planish_ir::weight::Channels;
 use planish_ir::{DType, Graph, Op, ValueId};
 use planish_models::Loaded;
 use serde::{Deserialize, Serialize};
@@ -126,6 +127,14 @@ fn rounds_to_bfloat16(graph: &Graph) -> bool {
 pub fn is_quantized(model: &Loaded) -> bool {
     let mut nodes = model.parts.iter().flat_map(|part| part.graph.nodes());
     nodes.any(|(_, node)| matches!(&node.op, Op::Foreign(foreign) if quantizes(&foreign.op.0)))
+}
+
+/// Whether a weight of a model is codes with a scale for each block, as in quantized checkpoints.
+#[must_use]
+pub fn has_blocks(model: &Loaded) -> bool {
+    let weights = model.parts.iter().flat_map(|part| part.graph.weights());
+    let mut channels = weights.filter_map(|(_, _, weight)| Some(weight.as_dequantized()?.channels));
+    channels.any(|channels| matches!(channels, Channels::Blocks { .. }))
 }
 
 /// Whether an operator of ONNX or ONNX Runtime computes on quantized numbers, by its name.

@@ -29,7 +29,16 @@ fn compiles_and_verifies(model: &Path, expected: &[&str]) {
 
 #[test]
 fn checkpoints_of_each_format_run() {
-    for name in ["gptq", "awq", "compressed-tensors", "compressed-tensors-zero-points", "compressed-tensors-int8"] {
+    for name in [
+        "gptq",
+        "gptq-2bits-rows",
+        "gptq-8bits-v2",
+        "awq",
+        "compressed-tensors",
+        "compressed-tensors-zero-points",
+        "compressed-tensors-8bits",
+        "compressed-tensors-int8",
+    ] {
         compiles_and_verifies(&fixture(name), &[]);
     }
     for name in ["gptq-act-order", "bitsandbytes-nf4", "bitsandbytes-fp4-nested"] {

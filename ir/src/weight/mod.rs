@@ -15,8 +15,8 @@ mod read;
 mod search;
 mod small;
 mod text;
-mod vectors;
 mod unpack;
+mod vectors;
 mod walk;
 
 use std::fmt;

@@ -158,6 +158,13 @@ impl Checkpoint {
         Ok(Self { folder, name, config, index: None, shards: vec![Arc::new(file)], tensors, gguf: Some(gguf) })
     }
 
+    /// Whether weights may be codes with scales: the configuration says that they are quantized, or the checkpoint is a GGUF
+    /// file.
+    #[must_use]
+    pub fn may_have_codes(&self) -> bool {
+        self.gguf.is_some() || config_keys::QUANTIZATION.iter().any(|key| self.config.contains_key(*key))
+    }
+
     /// What a GGUF file says, where the checkpoint is one.
     pub(crate) fn gguf(&self) -> Option<&Gguf> {
         self.gguf.as_ref()

@@ -52,6 +52,12 @@ pub(in crate::legalize) fn standard(op: &str, version: usize) -> (&str, &str, us
     (Foreign::STANDARD, op, version)
 }
 
+/// The first opset whose QuantizeLinear and DequantizeLinear have codes of a type for floats of a type, with such scales.
+#[must_use]
+pub fn opset_of_codes(floats: DType, codes: DType, channels: Channels) -> u32 {
+    first_opset(floats, codes).max(if matches!(channels, Channels::Blocks { .. }) { BLOCKS_OPSET } else { 0 })
+}
+
 impl Lowering {
     /// `QuantizeLinear` or `DequantizeLinear` for codes of a type, in the form of the opset that the graph is written for;
     /// `like` is what is quantized.
@@ -64,7 +70,7 @@ impl Lowering {
         channels: Channels,
     ) -> Result<(&'a str, &'a str, usize), PassError> {
         let blocks = matches!(channels, Channels::Blocks { .. });
-        let needed = first_opset(floats, codes).max(if blocks { BLOCKS_OPSET } else { 0 });
+        let needed = opset_of_codes(floats, codes, channels);
         if needed <= self.opset {
             let version = needed.max(self.opset.min(QUANTIZE_OPSET));
             return Ok(standard(op, usize::try_from(version).unwrap_or(usize::MAX)));
