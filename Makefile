@@ -225,6 +225,13 @@ bench-check: deps build $(COMPAT)/.installed ## the times of planish bench next 
 	test -d $(DEMO)/bench-check || $(PLANISH) compile $(MINILM) -o $(DEMO)/bench-check --target ort
 	$(COMPAT)/bin/python tools/bench_check.py $(PLANISH) $(DEMO)/bench-check/model.onnx 1x16 1x128 8x128 --library $(abspath .deps/onnxruntime)
 
+.PHONY: memory-check
+memory-check: deps build .bench/gpt2/model.safetensors ## the memory figures of bench and inspect next to what the system counts for planish run: within 10%
+	@mkdir -p $(DEMO)
+	test -d $(DEMO)/memory-minilm || $(PLANISH) compile $(MINILM) -o $(DEMO)/memory-minilm --target ort
+	test -d $(DEMO)/memory-gpt2 || $(PLANISH) compile .bench/gpt2 -o $(DEMO)/memory-gpt2 --target ort
+	python3 tools/memory_check.py $(PLANISH) $(DEMO)/memory-minilm=1,8,32 $(DEMO)/memory-gpt2=1,4 --library $(abspath .deps/onnxruntime)
+
 # tools/quantization/settings.txt has the settings of planish. QUANT_ARTIFACTS are NAME=DIR, compiled before.
 QUANT_MODEL ?= $(MINILM)
 # QUANT_FLAGS=--realtime measures at real-time priority on a machine that is shared.

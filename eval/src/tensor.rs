@@ -259,6 +259,25 @@ impl Tensor {
         }
     }
 
+    /// Hands each element to `visit` as [`to_f64`](Self::to_f64) gives it, without a copy of all of them.
+    pub fn visit_f64(&self, mut visit: impl FnMut(f64)) {
+        match &self.data {
+            Data::Bool(v) => v.iter().for_each(|b| visit(f64::from(u8::from(*b)))),
+            Data::I8(v) => v.iter().for_each(|e| visit(f64::from(*e))),
+            Data::I16(v) => v.iter().for_each(|e| visit(f64::from(*e))),
+            Data::I32(v) => v.iter().for_each(|e| visit(f64::from(*e))),
+            Data::I64(v) => v.iter().for_each(|e| visit(*e as f64)),
+            Data::U8(v) => v.iter().for_each(|e| visit(f64::from(*e))),
+            Data::U16(v) => v.iter().for_each(|e| visit(f64::from(*e))),
+            Data::U32(v) => v.iter().for_each(|e| visit(f64::from(*e))),
+            Data::U64(v) => v.iter().for_each(|e| visit(*e as f64)),
+            Data::F16(v) => v.iter().for_each(|e| visit(e.to_f64())),
+            Data::Bf16(v) => v.iter().for_each(|e| visit(e.to_f64())),
+            Data::F32(v) => v.iter().for_each(|e| visit(f64::from(*e))),
+            Data::F64(v) => v.iter().for_each(|e| visit(*e)),
+        }
+    }
+
     /// Numbers as elements of a type: floats round to nearest even, integers truncate and
     /// saturate, booleans are whether the number differs from zero. `None` where their number
     /// does not fit the shape, or no tensor has the type.

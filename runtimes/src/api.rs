@@ -312,6 +312,14 @@ impl Typed for &RuntimeValue {
     }
 }
 
+/// Checks that inputs are those of ports: by their names, element types and fixed sizes.
+///
+/// # Errors
+/// What is missing, unknown or of another type or shape, with the inputs that there are.
+pub fn check_inputs(ports: &[Port], inputs: &[(&str, Tensor)]) -> Result<(), String> {
+    in_order(ports, inputs).map(drop)
+}
+
 /// The inputs in the order of the ports, or what is wrong with them.
 pub(crate) fn in_order<'a, T: Typed>(ports: &[Port], inputs: &'a [(&str, T)]) -> Result<Vec<&'a T>, String> {
     let names = || ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

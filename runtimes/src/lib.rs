@@ -35,7 +35,7 @@ use std::path::PathBuf;
 
 pub use api::{
     Arithmetic, Description, DeviceTimes, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions,
-    Unavailable,
+    Unavailable, check_inputs,
 };
 pub use profile::{NodeRun, ProfiledSession, Profiler, RunProfile};
 pub use reference::{OnnxReader, ReferenceRuntime};

@@ -5,114 +5,26 @@
 //! standard output. Tensors go through files. A worker ends with its standard input.
 
 use std::env;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
-use planish_runtimes::{
-    DeviceTimes, Format, Model, Port, Runtime, RuntimeError, RuntimeValue, Session, SessionOptions,
-};
-use serde::{Deserialize, Serialize};
+use planish_runtimes::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
+use serde::Serialize;
 
 use super::contestant::Load;
-use super::environment::memory;
+use super::worker::{Answer, Ask, LoadedModel, Start, Usage, WORKER};
 use crate::artifact::value::ValueInfo;
-use crate::backend::{RuntimeSettings, runtime_named};
 use crate::draft::Draft;
 use crate::inputs::tensor_file;
 
-/// The name of the command that is a worker.
-pub const WORKER: &str = "bench-worker";
-
-/// What a worker loads.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Start {
-    runtime: String,
-    format: String,
-    file: PathBuf,
-    threads: usize,
-    sleeping: bool,
-    float8: bool,
-    cuda_graph: bool,
-    ort_library: Option<PathBuf>,
-    trt_library: Option<PathBuf>,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Ask {
-    Bind(PathBuf),
-    /// Run on the tensors of the first file, and write the outputs to the second.
-    Run(PathBuf, PathBuf),
-    RunBound,
-    Time {
-        transfers: bool,
-    },
-    Peak,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Answer {
-    Loaded { inputs: Vec<ValueInfo>, outputs: Vec<ValueInfo>, elsewhere: Vec<String>, ms: f64, resident: Option<u64> },
-    Done,
-    Time { host: Duration, device: Option<Times> },
-    Bytes(Option<u64>),
-    Failed(String),
-}
-
-/// [`DeviceTimes`] in a message.
-#[derive(Serialize, Deserialize)]
-struct Times {
-    enqueue: Duration,
-    compute: Duration,
-    to_device: Option<Duration>,
-    to_host: Option<Duration>,
-    graph: bool,
-}
-
-impl Start {
-    pub(crate) fn new(
-        runtime: &dyn Runtime,
-        format: Format,
-        file: &Path,
-        threads: usize,
-        settings: &RuntimeSettings,
-    ) -> Self {
-        Self {
-            runtime: runtime.name().to_owned(),
-            format: format.name.to_owned(),
-            file: file.to_owned(),
-            threads,
-            sleeping: settings.sleeping,
-            float8: settings.float8,
-            cuda_graph: settings.engines.cuda_graph,
-            ort_library: settings.ort_library.clone(),
-            trt_library: settings.trt_library.clone(),
-        }
-    }
-
-    /// The session, and how long it took to load.
-    fn load(&self) -> Result<(Box<dyn Session>, f64)> {
-        let mut settings = RuntimeSettings {
-            sleeping: self.sleeping,
-            float8: self.float8,
-            ort_library: self.ort_library.clone(),
-            trt_library: self.trt_library.clone(),
-            ..RuntimeSettings::default()
-        };
-        settings.engines.cuda_graph = self.cuda_graph;
-        let runtime = runtime_named(&self.runtime).map_err(|reason| anyhow!(reason))?(&settings);
-        runtime.check()?;
-        let format = runtime.formats().iter().find(|format| format.name == self.format);
-        let format = *format.with_context(|| format!("{} takes no files of format {}", self.runtime, self.format))?;
-        let start = Instant::now();
-        let session = runtime.load(Model::File(format, &self.file), SessionOptions { threads: self.threads })?;
-        Ok((session, start.elapsed().as_secs_f64() * 1e3))
-    }
-}
+/// The runs after the first one for the memory of a process that goes on: ONNX Runtime plans its memory in the first run, and
+/// takes it as one piece from the second one on.
+const REPEATED: usize = 3;
 
 /// A session in a process of its own.
 pub(crate) struct Apart {
@@ -130,7 +42,12 @@ pub(crate) struct Apart {
     pub(crate) load: Load,
     /// What loading added to the memory of the process, in bytes.
     pub(crate) resident: Option<u64>,
+    /// The time from the start of the process until the model was loaded.
+    pub(crate) ready: Duration,
 }
+
+/// What a worker says that was asked for something else.
+const OTHER_ANSWER: &str = "a worker gave another answer than was asked for";
 
 impl Apart {
     /// Starts a worker and has it load a model.
@@ -138,9 +55,11 @@ impl Apart {
     /// # Errors
     /// When that is impossible.
     pub(crate) fn start(start: Start, runtime: &'static str) -> Result<Self> {
+        let files = Draft::temporary("planish-apart")?;
         let mut command = Command::new(env::current_exe().context("the path of the planish binary is not known")?);
         // Signals of the terminal are for the parent, with which the worker ends.
         command.arg(WORKER).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let began = Instant::now();
         let mut child = command.spawn().context("cannot start a process for a contestant")?;
         let (Some(asks), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("a worker has no pipes")
@@ -149,7 +68,7 @@ impl Apart {
             child,
             asks,
             answers: BufReader::new(answers),
-            files: Draft::temporary("planish-apart")?,
+            files,
             start: start.clone(),
             runtime,
             inputs: Vec::new(),
@@ -157,33 +76,70 @@ impl Apart {
             elsewhere: Vec::new(),
             load: Load::default(),
             resident: None,
+            ready: Duration::ZERO,
         };
         apart.say(&start)?;
-        match apart.hear()? {
-            Answer::Loaded { inputs, outputs, elsewhere, ms, resident } => {
-                let port = |value: ValueInfo| Some(Port { ty: value.ty.as_tensor()?.clone(), name: value.name });
-                apart.inputs = inputs.into_iter().filter_map(port).collect();
-                apart.outputs = outputs.into_iter().filter_map(port).collect();
-                (apart.elsewhere, apart.load.ms, apart.resident) = (elsewhere, ms, resident);
-                Ok(apart)
-            }
+        let answer = apart.hear()?;
+        apart.ready = began.elapsed();
+        match answer {
+            Answer::Loaded(model) => apart.has_loaded(model),
             Answer::Failed(reason) => bail!("{reason}"),
-            _ => bail!("a worker gave another answer than was asked for"),
+            _ => bail!(OTHER_ANSWER),
         }
+        Ok(apart)
     }
 
-    /// The most memory that a fresh process has resident that loads the same model and runs it twice on these inputs, in bytes.
+    /// Has the worker load another model, which is the one to run from now on. The first one stays loaded.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub(crate) fn load_another(&mut self, start: Start) -> Result<()> {
+        match self.ask(&Ask::Load(start))? {
+            Answer::Loaded(model) => self.has_loaded(model),
+            _ => bail!(OTHER_ANSWER),
+        }
+        Ok(())
+    }
+
+    fn has_loaded(&mut self, LoadedModel { inputs, outputs, elsewhere, ms, resident }: LoadedModel) {
+        let port = |value: ValueInfo| Some(Port { ty: value.ty.as_tensor()?.clone(), name: value.name });
+        self.inputs = inputs.into_iter().filter_map(port).collect();
+        self.outputs = outputs.into_iter().filter_map(port).collect();
+        (self.elsewhere, self.load.ms, self.resident) = (elsewhere, ms, resident);
+    }
+
+    /// The most memory that a fresh process has resident that loads the same model, in bytes: after one run on these inputs,
+    /// whose outputs it reads, and after [`REPEATED`] more.
     ///
     /// # Errors
     /// When the process fails.
-    pub(crate) fn peak(&self, inputs: &[(&str, Tensor)]) -> Result<Option<u64>> {
+    pub(crate) fn peaks(&self, inputs: &[(&str, Tensor)]) -> Result<[Option<u64>; 2]> {
         let mut fresh = Self::start(self.start.clone(), self.runtime)?;
-        fresh.bind(inputs)?;
-        fresh.run_bound()?;
-        fresh.run_bound()?;
-        match fresh.ask(&Ask::Peak)? {
-            Answer::Bytes(bytes) => Ok(bytes),
-            _ => bail!("a worker gave another answer than was asked for"),
+        fresh.run_once(inputs)?;
+        let once = fresh.usage()?.peak;
+        for _ in 0..REPEATED {
+            fresh.run_once(inputs)?;
+        }
+        Ok([once, fresh.usage()?.peak])
+    }
+
+    /// Runs on these inputs, and leaves the outputs there.
+    ///
+    /// # Errors
+    /// As [`run`](Session::run).
+    pub(crate) fn run_once(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
+        let path = self.written(inputs)?;
+        self.ask(&Ask::Once(path)).map(drop)
+    }
+
+    /// What the process has used since its start.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn usage(&mut self) -> Result<Usage> {
+        match self.ask(&Ask::Usage)? {
+            Answer::Usage(usage) => Ok(usage),
+            _ => bail!(OTHER_ANSWER),
         }
     }
 
@@ -270,7 +226,7 @@ impl Session for Apart {
     fn timed(&mut self, transfers: bool) -> Result<(Duration, Option<DeviceTimes>), RuntimeError> {
         match self.ask(&Ask::Time { transfers })? {
             Answer::Time { host, device } => Ok((host, device.map(DeviceTimes::from))),
-            _ => Err(self.failed("a worker gave another answer than was asked for".to_owned())),
+            _ => Err(self.failed(OTHER_ANSWER.to_owned())),
         }
     }
 }
@@ -281,74 +237,4 @@ impl Drop for Apart {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-impl From<Times> for DeviceTimes {
-    fn from(Times { enqueue, compute, to_device, to_host, graph }: Times) -> Self {
-        Self { enqueue, compute, to_device, to_host, graph }
-    }
-}
-
-impl From<DeviceTimes> for Times {
-    fn from(DeviceTimes { enqueue, compute, to_device, to_host, graph }: DeviceTimes) -> Self {
-        Self { enqueue, compute, to_device, to_host, graph }
-    }
-}
-
-/// Answers what a parent asks on standard input until that ends.
-///
-/// # Errors
-/// When the parent is not `planish bench --isolate`.
-pub fn serve() -> Result<()> {
-    let mut asks = io::stdin().lock().lines();
-    let say = |answer: &Answer| -> Result<()> {
-        let mut out = io::stdout().lock();
-        out.write_all(&[&serde_json::to_vec(answer)?[..], b"\n"].concat())?;
-        Ok(out.flush()?)
-    };
-    let Some(start) = asks.next() else { return Ok(()) };
-    let start: Start = serde_json::from_str(&start?).context("this command is for planish bench --isolate alone")?;
-    let before = memory("VmRSS");
-    let (mut session, ms) = match start.load() {
-        Ok(loaded) => loaded,
-        Err(error) => return say(&Answer::Failed(format!("{error:#}"))),
-    };
-    let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
-    let values = |ports: &[Port]| {
-        ports.iter().map(|port| ValueInfo { name: port.name.clone(), ty: port.ty.clone().into() }).collect()
-    };
-    let (inputs, outputs) = (values(session.inputs()), values(session.outputs()));
-    say(&Answer::Loaded { inputs, outputs, elsewhere: session.elsewhere().to_vec(), ms, resident })?;
-    for line in asks {
-        let ask = serde_json::from_str(&line?)?;
-        let answer = answered(session.as_mut(), ask).unwrap_or_else(|error| Answer::Failed(format!("{error:#}")));
-        say(&answer)?;
-    }
-    Ok(())
-}
-
-fn answered(session: &mut dyn Session, ask: Ask) -> Result<Answer> {
-    Ok(match ask {
-        Ask::Bind(path) => {
-            let inputs = tensor_file::read(&path)?;
-            session.bind(&inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect::<Vec<_>>())?;
-            Answer::Done
-        }
-        Ask::Run(inputs, outputs) => {
-            let inputs = tensor_file::read(&inputs)?;
-            let given = session
-                .run(&inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect::<Vec<_>>())?;
-            std::fs::write(&outputs, tensor_file::serialized(&given)?)?;
-            Answer::Done
-        }
-        Ask::RunBound => {
-            session.run_bound()?;
-            Answer::Done
-        }
-        Ask::Time { transfers } => {
-            let (host, device) = session.timed(transfers)?;
-            Answer::Time { host, device: device.map(Times::from) }
-        }
-        Ask::Peak => Answer::Bytes(memory("VmHWM")),
-    })
 }

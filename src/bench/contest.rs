@@ -1,7 +1,7 @@
 //! Which entrants are measured, where, and against which models.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,23 +9,27 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use planish_eval::{Limits, Tensor};
 use planish_models::{Loaded, Part};
-use planish_onnx::ImportOptions;
-use planish_runtimes::{Model, ReferenceRuntime, Runtime, SessionOptions, Unavailable};
+use planish_runtimes::{Model, Port, ReferenceRuntime, Runtime, SessionOptions, Unavailable, check_inputs};
 
-use super::apart::{Apart, Start};
+use super::apart::Apart;
 use super::generation::generate;
 use super::lengths::lengths;
+use super::loading::loading;
 use super::operators;
 use super::peaks::add_rooflines;
 use super::reference_cache::ReferenceCache;
+use super::watching::{Checking, Once, Watching};
+use super::worker::Start;
 use super::{
-    BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, Measured,
-    ModelId, ReferenceModel, ReferencePart, Status, Workload, sweep,
+    BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, ModelId,
+    ReferenceModel, ReferencePart, Status, Workload, sweep,
 };
+use crate::artifact::manifest::Input;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
+use crate::chain::Chain;
 use crate::data::DataOptions;
-use crate::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Reference, evaluate_compiled};
+use crate::evaluate::{EvaluateOptions, Evaluation, Reference, evaluate_compiled};
 use crate::inputs::is_of_sequence;
 use crate::source::SourceModel;
 use crate::verify::{input_specs, note_elsewhere, reference_limits};
@@ -61,6 +65,7 @@ impl Contest {
     /// # Errors
     /// [`Unavailable`] when nothing can run; when a file or a model is missing or changed, or no inputs can be made.
     pub fn bench(self, options: &BenchOptions, observer: &mut dyn BenchObserver) -> Result<Document> {
+        let observer = &mut Once { observer, said: BTreeSet::new() };
         let mut options = options.clone();
         if options.sequence.is_empty() {
             let longest = self.entrants.iter().filter_map(|one| one.artifact.manifest.max_sequence_length).min();
@@ -121,7 +126,9 @@ impl Contest {
             }
             cells.extend(match options.workload {
                 Workload::Encode => self.measure(group, source, &options, observer)?,
-                Workload::Generate | Workload::Lengths => self.measure_right(group, source, &options, observer)?,
+                Workload::Generate | Workload::Lengths | Workload::Load => {
+                    self.measure_right(group, source, &options, observer)?
+                }
             });
         }
         for (entrant, runtime, problem) in left_out {
@@ -153,6 +160,32 @@ impl Contest {
                 let with = if new > 0 { format!(" with --new-tokens {new}") } else { String::new() };
                 return Err(format!("--seq {length}{with}: {label} takes at most {longest} tokens"));
             }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the inputs that are given, if there are any.
+    ///
+    /// # Errors
+    /// The entrant, the input, and what the model takes.
+    pub fn check_inputs(&self) -> Result<(), String> {
+        let Some(given) = &self.inputs else { return Ok(()) };
+        for Entrant { label, artifact, .. } in &self.entrants {
+            let [part] = artifact.manifest.parts.as_slice() else {
+                let parts = artifact.manifest.parts.len();
+                return Err(format!("--inputs is for models of one part; {label} has {parts}"));
+            };
+            let port =
+                |input: &Input| Some(Port { name: input.value.name.clone(), ty: input.value.ty.as_tensor()?.clone() });
+            let ports: Vec<Port> = part.inputs.iter().filter_map(port).collect();
+            // A file may have more than one of several models takes.
+            let own = given.iter().filter(|(name, _)| ports.iter().any(|port| port.name == *name));
+            let own: Vec<(String, Tensor)> = own.cloned().collect();
+            let named: Vec<(&str, Tensor)> = own.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+            check_inputs(&ports, &named).map_err(|reason| format!("--inputs: {label}: {reason}"))?;
+            Chain::of(&artifact.manifest.parts)
+                .check(&own, artifact.manifest.max_sequence_length)
+                .map_err(|error| format!("--inputs: {label}: {error:#}"))?;
         }
         Ok(())
     }
@@ -207,6 +240,7 @@ impl Contest {
                 let (data, how) = self.data.as_ref().context("--workload lengths needs texts: add --data FILE")?;
                 lengths(&right, (&source.0.folder(), &source.1), (data, how), options, observer)?
             }
+            Workload::Load => loading(&right, &self.settings, options, observer)?,
             _ => generate(&right, options.new_tokens, options, observer)?,
         });
         Ok(cells)
@@ -242,8 +276,7 @@ impl Contest {
             for (index, part) in reference.parts.iter().enumerate() {
                 let part = artifact.part(&part.name)?;
                 let tolerances = entrant.tolerances(loaded);
-                let read = |file: PathBuf| artifact.backend.emitter.read(&file, &ImportOptions::default()).ok();
-                let graph = if options.peaks { artifact.file(part).ok().and_then(read) } else { None };
+                let graph = entrant.graph(part);
                 for (runtime, _) in places {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
                     let (format, file) = artifact.file_for(part, runtime)?;
@@ -309,9 +342,6 @@ impl Contest {
             })
         };
         let parts: Vec<ReferencePart> = loaded.parts.iter().map(part).collect::<Result<_>>()?;
-        if let (Some(_), true) = (&self.inputs, parts.len() > 1) {
-            bail!("--inputs is for models of one part; this one has {}", parts.len());
-        }
         Ok(ReferenceModel { given: self.inputs.clone(), ..ReferenceModel::new(parts, loaded.max_positions) })
     }
 
@@ -354,41 +384,6 @@ fn note_evaluation(cell: &mut Cell, evaluation: &Result<Evaluation>) {
         Ok(evaluation) => cell.evaluation = Some(evaluation.clone()),
         Err(error) => cell.warnings.push(format!("{UNEVALUATED}: {error:#}")),
     }
-}
-
-/// Passes on what is said while outputs are compared, but no figures.
-struct Checking<'a>(&'a mut dyn BenchObserver);
-
-impl BenchObserver for Checking<'_> {
-    fn is_ended(&self) -> bool {
-        self.0.is_ended()
-    }
-
-    fn progress(&mut self, _: f64) {}
-    fn measured(&mut self, _: Measured<'_>) {}
-
-    fn warning(&mut self, text: &str) {
-        self.0.warning(text);
-    }
-
-    fn note(&mut self, text: &str) {
-        self.0.note(text);
-    }
-}
-
-/// Passes on what an evaluation says.
-struct Watching<'a>(RefCell<&'a mut dyn BenchObserver>);
-
-impl EvaluationObserver for Watching<'_> {
-    fn warning(&self, text: &str) {
-        self.0.borrow_mut().warning(text);
-    }
-
-    fn note(&self, text: &str) {
-        self.0.borrow_mut().note(text);
-    }
-
-    fn progress(&self, _: usize, _: usize) {}
 }
 
 /// Whether an entrant can run on a runtime: the product that runs it, and its version.

@@ -21,15 +21,15 @@ pub struct Contestant {
     pub runtime: &'static str,
     /// Its precision, as tables name it.
     pub precision: String,
-    /// The size of its weights in files, in bytes.
-    pub weights: u64,
+    /// The size of the files that the runtime reads, in bytes.
+    pub file_bytes: u64,
     /// How far its outputs may be from the reference's.
     pub tolerances: Tolerances,
     /// Whether it comes from another exporter, which may leave out some outputs of the model.
     pub is_foreign: bool,
     /// Its vocabulary, where it gives logits for all rows of that.
     pub vocabulary: Option<PaddedVocabulary>,
-    /// Its graph, to count what a run reads; absent where it cannot be read.
+    /// Its graph, to count its weights and what a run reads; absent where it cannot be read.
     pub(crate) graph: Option<Graph>,
     /// The session of the contestant, in a process of its own or in this one.
     pub(crate) session: Place,
@@ -69,6 +69,9 @@ pub struct Load {
     /// The first run after it, in milliseconds; absent where it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_ms: Option<f64>,
+    /// The bytes that came from storage for the process that loaded it; of the workload `load`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub read_bytes: Option<u64>,
 }
 
 impl Contestant {
@@ -82,7 +85,7 @@ impl Contestant {
         runtime: &dyn Runtime,
         model: Model<'_>,
         options: SessionOptions,
-        weights: u64,
+        file_bytes: u64,
         tolerances: Tolerances,
     ) -> Result<Self, RuntimeError> {
         // What is resident is read before and after, so what the first use of the runtime itself
@@ -92,14 +95,14 @@ impl Contestant {
         let session = runtime.load(model, options)?;
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
-        let load = Load { ms, first_ms: None };
-        Ok(Self::new(label, precision, runtime.name(), Place::Here(session), (load, resident), weights, tolerances))
+        let load = Load { ms, ..Load::default() };
+        Ok(Self::new(label, precision, runtime.name(), Place::Here(session), (load, resident), file_bytes, tolerances))
     }
 
     /// A session that was loaded in a process of its own.
-    pub(crate) fn apart(label: &str, precision: &str, apart: Apart, weights: u64, tolerances: Tolerances) -> Self {
+    pub(crate) fn apart(label: &str, precision: &str, apart: Apart, file_bytes: u64, tolerances: Tolerances) -> Self {
         let (runtime, known) = (apart.runtime, (apart.load, apart.resident));
-        Self::new(label, precision, runtime, Place::Apart(Box::new(apart)), known, weights, tolerances)
+        Self::new(label, precision, runtime, Place::Apart(Box::new(apart)), known, file_bytes, tolerances)
     }
 
     fn new(
@@ -108,7 +111,7 @@ impl Contestant {
         runtime: &'static str,
         session: Place,
         (load, resident): (Load, Option<u64>),
-        weights: u64,
+        file_bytes: u64,
         tolerances: Tolerances,
     ) -> Self {
         Self {
@@ -116,7 +119,7 @@ impl Contestant {
             part: 0,
             runtime,
             precision: precision.to_owned(),
-            weights,
+            file_bytes,
             tolerances,
             is_foreign: false,
             vocabulary: None,

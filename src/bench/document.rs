@@ -203,6 +203,8 @@ pub enum Workload {
     Lengths,
     /// Tokens generated one after another.
     Generate,
+    /// A process that starts and loads a model, and its first run.
+    Load,
 }
 
 /// Whether a cell was measured.
@@ -286,14 +288,16 @@ pub struct Memory {
     /// had freed and that was used again does not show.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub load_rss: Option<u64>,
-    /// The most memory that a process of the cell alone had resident; absent without `--isolate`.
+    /// The most memory that a process had resident that loaded the artifact, ran the cell once and read its outputs; absent
+    /// without `--isolate`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peak_rss: Option<u64>,
-    /// The most memory of the device that a run needs, weights included; absent where the runtime does not say.
+    /// The same after three more runs; absent without `--isolate`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub device: Option<u64>,
-    /// The weights in the artifact's files.
-    pub weights: u64,
+    pub repeated_rss: Option<u64>,
+    /// The weights of the graph as they are stored; absent where the graph cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub weights: Option<u64>,
 }
 
 /// How far a cell's outputs are from the reference's on the same inputs: the worst output.
@@ -339,8 +343,8 @@ pub(super) mod examples {
             latency_ms,
             samples_ns,
             visits,
-            memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: 1, ..Memory::default() },
-            load: Load { ms: 12.4, first_ms: None },
+            memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: Some(1), ..Memory::default() },
+            load: Load { ms: 12.4, ..Load::default() },
             accuracy: Some(Accuracy { max_abs: 0.0, max_rel: 0.0, cos: 1.0, top1: 1.0 }),
             status: if ms.is_some() { Status::Measured } else { Status::Failed },
             failure: ms.is_none().then(|| "y: not finite".to_owned()),

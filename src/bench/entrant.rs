@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, SourceFile};
-use planish_onnx::Placement;
+use planish_onnx::{ImportOptions, Placement};
 use planish_passes::{Half, HalfPrecision, Options, QuantizedForm, quantize};
 
 use crate::artifact::Artifact;
@@ -14,6 +15,7 @@ use crate::backend::{ANY_ONNX, Backend, MakeRuntime};
 use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters};
 use crate::files::digest;
+use crate::inspect::weight_bytes;
 use crate::quantize::QuantizeOptions;
 use crate::source::{self, SourceModel};
 use crate::verify::{Tolerances, is_quantized};
@@ -157,6 +159,18 @@ impl Entrant {
         };
         let loaded = model.load(LoadOptions { task: self.artifact.manifest.task, strict: false })?;
         Ok((model, loaded))
+    }
+
+    /// The graph of a part; `None` where no file has it, or it cannot be read.
+    pub(super) fn graph(&self, part: &PartManifest) -> Option<Graph> {
+        let file = self.artifact.file(part).ok()?;
+        self.artifact.backend.emitter.read(&file, &ImportOptions::default()).ok()
+    }
+
+    /// The bytes of the weights of all parts as graphs store them; `None` where a graph cannot be read.
+    pub(super) fn weight_bytes(&self) -> Option<u64> {
+        let parts = self.artifact.manifest.parts.iter();
+        parts.map(|part| self.graph(part).as_ref().map(weight_bytes)).sum()
     }
 
     /// Whether another exporter may have made it.

@@ -95,6 +95,13 @@ pub(crate) fn memory(name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// The bytes that came from storage for this process since its start, and not from the cache of the system. `None` where the
+/// system does not tell.
+pub(crate) fn bytes_from_storage() -> Option<u64> {
+    let io = std::fs::read_to_string("/proc/self/io").ok()?;
+    field(&io, "read_bytes")?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,10 +13,32 @@ pub struct Peaks {
     pub gb_s: f64,
     /// The threads of both.
     pub threads: usize,
+    /// The most operations a second of a cell that is not INT8, in units of 10^12, where that is more than `tflops`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reached_tflops: Option<f64>,
+    /// The same of a cell in INT8, where that is more than `int8_tops`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reached_int8_tops: Option<f64>,
 }
 
 impl Peaks {
-    /// The better figures of two measurements of a machine.
+    /// The most operations a second that are known, of the product and of cells, in units of 10^12.
+    #[must_use]
+    pub fn most(&self, int8: bool) -> f64 {
+        match int8 {
+            true => self.reached_int8_tops.unwrap_or(0.0).max(self.int8_tops),
+            false => self.reached_tflops.unwrap_or(0.0).max(self.tflops),
+        }
+    }
+
+    /// Takes note of what a cell reached.
+    pub(super) fn reach(&mut self, tops: f64, int8: bool) {
+        if tops > self.most(int8) {
+            *(if int8 { &mut self.reached_int8_tops } else { &mut self.reached_tflops }) = Some(tops);
+        }
+    }
+
+    /// The better figures of two measurements of a machine, by products and copies.
     #[must_use]
     pub fn better(self, other: &Self) -> Self {
         Self {
@@ -24,6 +46,8 @@ impl Peaks {
             int8_tops: self.int8_tops.max(other.int8_tops),
             gb_s: self.gb_s.max(other.gb_s),
             threads: self.threads,
+            reached_tflops: None,
+            reached_int8_tops: None,
         }
     }
 }
@@ -69,7 +93,7 @@ impl Roofline {
     #[must_use]
     pub fn of(work: Work, ms: f64, peaks: Peaks, int8: bool) -> Self {
         let (flops, bytes, seconds) = (work.flops as f64, work.bytes as f64, ms / 1e3);
-        let peak = if int8 { peaks.int8_tops } else { peaks.tflops };
+        let peak = peaks.most(int8);
         let (compute, memory) = (flops / (peak * 1e12), bytes / (peaks.gb_s * 1e9));
         Self {
             tflops: flops / seconds / 1e12,

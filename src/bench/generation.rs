@@ -1,24 +1,28 @@
 //! The workload of generation: prompts of seeded tokens are continued greedily by so many tokens, with the cache of keys and
 //! values and without.
 
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use planish_runtimes::Runtime;
 
+use super::contestant::Load;
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
 use super::figures::Generation;
 use super::stats::Latency;
 use super::sweep::BenchObserver;
 use super::trials::{Trial, measure};
 use super::{BenchOptions, Entrant};
-use crate::generate::{Generated, Length, Loading, Processors, Search, SearchOptions, load, search};
+use crate::generate::{Generated, LanguageModel, Length, Loading, Processors, Search, SearchOptions, load, search};
 
 /// What a run of generation gives.
 struct Run {
     first: Duration,
     total: Duration,
+    load: Load,
 }
 
 /// Measures the generation of `new_tokens` tokens by entrants on their runtimes, which take as many behind the prompts.
@@ -34,8 +38,16 @@ pub(super) fn generate(
     let mut trials = Vec::new();
     for caching in [true, false] {
         for (entrant, runtime) in places {
+            let start = Instant::now();
+            let loading = Loading { threads: options.threads, caching, decoder_start_token: None };
+            let model = load(&entrant.artifact, *runtime, loading)?;
+            let loaded = Loaded { model, load: Load { ms: start.elapsed().as_secs_f64() * 1e3, ..Load::default() } };
+            let loaded = Rc::new(RefCell::new(loaded));
+            let weights = entrant.weight_bytes();
             for (&batch, &seq) in options.batch.iter().flat_map(|b| options.sequence.iter().map(move |s| (b, s))) {
-                trials.push(trial(entrant, *runtime, (batch, seq), (new_tokens, caching), options)?);
+                let mut cell = cell(entrant, runtime.name(), (batch, seq), (new_tokens, caching), options);
+                cell.memory.weights = weights;
+                trials.push(trial(cell, Rc::clone(&loaded), new_tokens, options.seed));
             }
         }
     }
@@ -43,39 +55,50 @@ pub(super) fn generate(
     Ok(trials.into_iter().map(|trial| trial.cell).collect())
 }
 
-fn trial<'a>(
-    entrant: &'a Entrant,
-    runtime: &'a dyn Runtime,
+/// A model that all shapes of a contestant run on.
+struct Loaded {
+    model: Box<dyn LanguageModel>,
+    load: Load,
+}
+
+/// A cell of which nothing is known but what it is to be.
+fn cell(
+    entrant: &Entrant,
+    runtime: &str,
     (batch, seq): (usize, usize),
     (new_tokens, caching): (NonZeroUsize, bool),
     options: &BenchOptions,
-) -> Result<Trial<'a, Run>> {
+) -> Cell {
     let artifact = &entrant.artifact;
     let part = if caching { "generate" } else { "generate without cache" };
     let shape =
         CellShape { batch, seq: Some(seq), part: Some(part.to_owned()), tokens: Some(new_tokens.get()), past: 0 };
     let bytes = artifact.manifest.parts.iter().map(|part| artifact.bytes(part)).sum();
     let model = ModelId { id: entrant.label.clone(), file_bytes: Some(bytes) };
-    let cell = Cell {
+    Cell {
         options: CellOptions { threads: options.threads, spin: options.spin },
-        ..Cell::new(model, runtime.name(), &entrant.precision, Workload::Generate, shape)
-    };
-    let loading = Loading { threads: options.threads, caching, decoder_start_token: None };
-    let mut model = load(artifact, runtime, loading)?;
-    let mut random = fastrand::Rng::with_seed(options.seed);
-    let vocabulary = model.vocabulary();
-    let prompts: Vec<Vec<i64>> = (0..batch).map(|_| (0..seq).map(|_| random.i64(0..vocabulary)).collect()).collect();
+        ..Cell::new(model, runtime, &entrant.precision, Workload::Generate, shape)
+    }
+}
+
+fn trial<'a>(cell: Cell, loaded: Rc<RefCell<Loaded>>, new_tokens: NonZeroUsize, seed: u64) -> Trial<'a, Run> {
+    let CellShape { batch, seq, .. } = cell.shape;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let vocabulary = loaded.borrow().model.vocabulary();
+    let prompt = |_| (0..seq.unwrap_or(1)).map(|_| random.i64(0..vocabulary)).collect();
+    let prompts: Vec<Vec<i64>> = (0..batch).map(prompt).collect();
     let how = SearchOptions {
         length: Length::New(new_tokens),
         end_tokens: Vec::new(),
         search: Search::Greedy,
         processors: Processors::default(),
     };
-    let run = move || {
+    Trial::new(cell, move || {
+        let Loaded { model, load } = &mut *loaded.borrow_mut();
         let Generated { first_token, total, .. } = search(model.as_mut(), &prompts, &how, &mut |_, _| Ok(()))?;
-        Ok(Run { first: first_token, total })
-    };
-    Ok(Trial::new(cell, run))
+        load.first_ms.get_or_insert(total.as_secs_f64() * 1e3);
+        Ok(Run { first: first_token, total, load: *load })
+    })
 }
 
 /// The figures of the runs of a cell.
@@ -85,6 +108,9 @@ fn finish(cell: &mut Cell, latency: &Latency, runs: &[Run], new_tokens: NonZeroU
         times.sort();
         times.get(times.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1e3)
     };
+    if let Some(run) = runs.first() {
+        cell.load = run.load;
+    }
     let (batch, count) = (cell.shape.batch, new_tokens.get());
     let seconds = latency.p50 / 1e3;
     cell.throughput = Some(Throughput { inf_s: batch as f64 / seconds, tok_s: Some((batch * count) as f64 / seconds) });

@@ -12,6 +12,7 @@ use super::energy::Rapl;
 use super::figures::{Energy, Meter, Work};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
+use crate::inspect::weight_bytes;
 use crate::verify::named;
 
 /// The least time of the timed runs in one visit: short, so that rounds are many.
@@ -55,8 +56,8 @@ pub(crate) struct Job {
     accuracy: Option<Accuracy>,
     /// What a run computes and reads.
     pub(crate) work: Option<Work>,
-    /// The most memory that a process of the cell alone had resident.
-    pub(crate) peak: Option<u64>,
+    /// The most memory that a process of the cell alone had resident, after one run and after several.
+    pub(crate) peaks: [Option<u64>; 2],
     /// Why it has no latency.
     pub(crate) failure: Option<String>,
 }
@@ -77,7 +78,7 @@ impl Job {
             joules: 0.0,
             accuracy,
             work: None,
-            peak: None,
+            peaks: [None; 2],
             failure,
         }
     }
@@ -184,7 +185,7 @@ impl Job {
         let mut warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
         let device = DeviceLatency::of(&self.device, self.spent).filter(|_| latency.is_some());
         warnings.extend(device.iter().flat_map(DeviceLatency::warnings));
-        let model = ModelId { id: contestant.label.clone(), file_bytes: Some(contestant.weights) };
+        let model = ModelId { id: contestant.label.clone(), file_bytes: Some(contestant.file_bytes) };
         let runs = self.samples.len().max(1) as f64;
         let energy = latency.as_ref().filter(|_| self.joules > 0.0);
         let energy = energy.map(|_| Energy { joules: self.joules / runs, meter: Meter::Rapl });
@@ -199,9 +200,9 @@ impl Job {
             throughput,
             memory: Memory {
                 load_rss: contestant.resident,
-                peak_rss: self.peak,
-                weights: contestant.weights,
-                ..Memory::default()
+                peak_rss: self.peaks[0],
+                repeated_rss: self.peaks[1],
+                weights: contestant.graph.as_ref().map(weight_bytes),
             },
             load: contestant.load,
             work: self.work,

@@ -1,13 +1,17 @@
 //! The workload of texts of different lengths: the texts of a data set in padded batches, in the order in which they come and in
 //! the order of their lengths.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
 use planish_models::Loaded;
 use planish_runtimes::{Runtime, SessionOptions};
 
+use super::contestant::Load;
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
 use super::figures::{Batches, Padding};
 use super::sweep::BenchObserver;
@@ -45,35 +49,46 @@ pub(super) fn lengths(
         bail!("--workload lengths is for models with an attention_mask, which tells padding from tokens");
     }
     let pad = first.artifact.manifest.pad_token_id.unwrap_or(0);
+    let mut sessions = Vec::new();
+    for (entrant, runtime) in group {
+        let part = entrant.artifact.manifest.parts.first().context("the artifact has no part")?;
+        let start = Instant::now();
+        let session = entrant.artifact.load(part, *runtime, SessionOptions { threads: options.threads })?;
+        let load = Load { ms: start.elapsed().as_secs_f64() * 1e3, ..Load::default() };
+        sessions.push((*entrant, runtime.name(), part, Rc::new(RefCell::new((session, load)))));
+    }
     let mut trials = Vec::new();
     for &rows in &options.batch {
         for arrangement in [Batches::Arrival, Batches::Buckets] {
             let (batches, padding) = arranged(&texts, rows, arrangement, pad)?;
-            for (entrant, runtime) in group {
-                let part = entrant.artifact.manifest.parts.first().context("the artifact has no part")?;
-                let session = SessionOptions { threads: options.threads };
-                let mut session = entrant.artifact.load(part, *runtime, session)?;
+            let batches = Rc::new(batches);
+            for (entrant, runtime, part, loaded) in &sessions {
                 let of = if arrangement == Batches::Arrival { "texts as they come" } else { "texts by length" };
                 let shape = CellShape { batch: rows, seq: None, part: Some(of.to_owned()), tokens: None, past: 0 };
                 let bytes = entrant.artifact.bytes(part);
                 let model = ModelId { id: entrant.label.clone(), file_bytes: Some(bytes) };
-                let cell = Cell {
+                let mut cell = Cell {
                     options: CellOptions { threads: options.threads, spin: options.spin },
                     padding: Some(padding),
-                    ..Cell::new(model, runtime.name(), &entrant.precision, Workload::Lengths, shape)
+                    ..Cell::new(model, runtime, &entrant.precision, Workload::Lengths, shape)
                 };
-                let batches = batches.clone();
+                cell.memory.weights = entrant.weight_bytes();
+                let (batches, loaded) = (Rc::clone(&batches), Rc::clone(loaded));
                 trials.push(Trial::new(cell, move || {
-                    for inputs in &batches {
+                    let (session, load) = &mut *loaded.borrow_mut();
+                    for inputs in batches.iter() {
+                        let start = Instant::now();
                         session.run(&named(session.as_ref(), inputs))?;
+                        load.first_ms.get_or_insert_with(|| start.elapsed().as_secs_f64() * 1e3);
                     }
-                    Ok(())
+                    Ok(*load)
                 }));
             }
         }
     }
     let count = texts.len();
-    measure(&mut trials, options, observer, |cell, latency, _| {
+    measure(&mut trials, options, observer, |cell, latency, loads| {
+        cell.load = loads.first().copied().unwrap_or_default();
         let seconds = latency.p50 / 1e3;
         let real = cell.padding.map_or(0, |padding| padding.real);
         cell.throughput = Some(Throughput { inf_s: count as f64 / seconds, tok_s: Some(real as f64 / seconds) });

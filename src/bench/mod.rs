@@ -15,6 +15,7 @@ mod generation;
 mod interval;
 mod job;
 mod lengths;
+mod loading;
 mod operators;
 mod peaks;
 mod prepare;
@@ -29,12 +30,14 @@ mod stats;
 mod sweep;
 mod table;
 mod trials;
+mod watching;
 mod work;
+mod worker;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-pub use apart::{WORKER, serve};
+pub(crate) use apart::Apart;
 pub(crate) use clock::wait_until_idle;
 pub use contest::{Contest, UNEVALUATED};
 pub use contestant::{Contestant, Load};
@@ -45,7 +48,6 @@ pub use document::{
     Workload,
 };
 pub use entrant::{Entrant, Form, Variant};
-pub(crate) use environment::memory;
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use interval::median_interval;
@@ -56,6 +58,8 @@ pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
 pub use table::{remarks, table};
+pub(crate) use worker::Start;
+pub use worker::{WORKER, serve};
 
 /// What is measured and for how long.
 #[derive(Clone, Debug)]

@@ -22,6 +22,7 @@ use super::entrant::QUANTIZED;
 use super::figures::{Peaks, Roofline};
 use super::sweep::BenchObserver;
 use crate::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
+use crate::files::write_cached;
 
 /// Rows, inner size and columns of the product.
 const PRODUCT: [usize; 3] = [512, 1024, 4096];
@@ -58,9 +59,8 @@ pub(super) fn add_rooflines(
     for cell in document.cells.iter_mut().filter(measured) {
         if let (Some(work), Some(latency)) = (cell.work, &cell.latency_ms) {
             // What a cell reaches the machine can do, though the product was slower when it was measured.
-            let reached = Roofline::of(work, latency.p50, peaks, is_int8(&cell.precision));
-            let peak = if is_int8(&cell.precision) { &mut peaks.int8_tops } else { &mut peaks.tflops };
-            *peak = peak.max(reached.tflops);
+            let int8 = is_int8(&cell.precision);
+            peaks.reach(Roofline::of(work, latency.p50, peaks, int8).tflops, int8);
         }
     }
     for cell in document.cells.iter_mut().filter(measured) {
@@ -84,6 +84,8 @@ fn peaks(threads: usize, settings: &RuntimeSettings, machine: &str) -> Result<Pe
         int8_tops: product(threads, settings, true)?,
         gb_s: copied(count),
         threads: count,
+        reached_tflops: None,
+        reached_int8_tops: None,
     };
     Ok(kept(own, &format!("{machine}, {count} threads")))
 }
@@ -158,9 +160,7 @@ fn kept_in(path: &PathBuf, own: Peaks, machine: &str) -> Peaks {
     known.insert(machine.to_owned(), best);
     // A benchmark does without a file.
     if let (Some(folder), Ok(text)) = (path.parent(), serde_json::to_vec(&known)) {
-        let draft = path.with_extension(format!("{:016x}", fastrand::u64(..)));
-        let _ =
-            fs::create_dir_all(folder).and_then(|()| fs::write(&draft, text)).and_then(|()| fs::rename(&draft, path));
+        let _ = fs::create_dir_all(folder).and_then(|()| write_cached(path, &text));
     }
     best
 }
@@ -173,12 +173,44 @@ mod tests {
     fn the_better_figures_are_kept_for_each_machine() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("caches/peaks.json");
-        let peaks = |tflops, gb_s| Peaks { tflops, int8_tops: 1.0, gb_s, threads: 2 };
+        let peaks = |tflops, gb_s| Peaks {
+            tflops,
+            int8_tops: 1.0,
+            gb_s,
+            threads: 2,
+            reached_tflops: None,
+            reached_int8_tops: None,
+        };
         assert_eq!(kept_in(&path, peaks(0.2, 10.0), "a"), peaks(0.2, 10.0));
         assert_eq!(kept_in(&path, peaks(0.1, 12.0), "a"), peaks(0.2, 12.0));
         assert_eq!(kept_in(&path, peaks(0.1, 9.0), "b"), peaks(0.1, 9.0));
         fs::write(&path, "cut").unwrap();
         assert_eq!(kept_in(&path, peaks(0.1, 9.0), "a"), peaks(0.1, 9.0));
+    }
+
+    #[test]
+    fn what_a_cell_reaches_stands_beside_the_product() {
+        use crate::bench::Work;
+        let mut peaks = Peaks {
+            tflops: 0.2,
+            int8_tops: 0.4,
+            gb_s: 10.0,
+            threads: 2,
+            reached_tflops: None,
+            reached_int8_tops: None,
+        };
+        peaks.reach(0.1, false);
+        assert_eq!((peaks.reached_tflops, peaks.most(false)), (None, 0.2));
+        // 0.25 and 0.5 TFLOP/s.
+        let work = Work { flops: 250_000_000, bytes: 1000 };
+        for (ms, int8, reached) in [(1.0, false, 0.25), (0.5, true, 0.5)] {
+            peaks.reach(Roofline::of(work, ms, peaks, int8).tflops, int8);
+            assert!((peaks.most(int8) - reached).abs() < 1e-9);
+            assert!((Roofline::of(work, ms, peaks, int8).mfu - 1.0).abs() < 1e-9);
+        }
+        assert_eq!((peaks.tflops, peaks.int8_tops), (0.2, 0.4));
+        // What is kept for later benchmarks is of products.
+        assert_eq!(peaks.better(&peaks).reached_tflops, None);
     }
 
     #[test]

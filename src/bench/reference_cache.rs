@@ -12,6 +12,7 @@ use planish_eval::Tensor;
 use planish_runtimes::{RuntimeError, cache_folder};
 
 use crate::artifact::manifest::SourceManifest;
+use crate::files::write_cached;
 use crate::inputs::tensor_file;
 
 /// The most bytes of all files; the oldest ones are removed for new ones.
@@ -71,11 +72,8 @@ impl ReferenceCache {
             return;
         }
         make_room(&self.folder, bytes);
-        // Another process that reads it finds all of it or nothing.
-        let draft = path.with_extension(format!("{:016x}", fastrand::u64(..)));
-        let written = tensor_file::serialized(outputs).is_ok_and(|file| fs::write(&draft, file).is_ok());
-        if !(written && fs::rename(&draft, path).is_ok()) {
-            let _ = fs::remove_file(&draft);
+        if let Ok(file) = tensor_file::serialized(outputs) {
+            let _ = write_cached(path, &file);
         }
     }
 }

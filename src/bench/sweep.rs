@@ -149,8 +149,8 @@ pub fn sweep(
             break;
         }
         if let Place::Apart(apart) = &contestants[job.contestant].session {
-            match apart.peak(&named(apart.as_ref(), &inputs[job.run].1)) {
-                Ok(peak) => job.peak = peak,
+            match apart.peaks(&named(apart.as_ref(), &inputs[job.run].1)) {
+                Ok(peaks) => job.peaks = peaks,
                 Err(error) => observer.warning(&format!("the peak of memory is not known: {error:#}")),
             }
         }

@@ -21,7 +21,7 @@ const KEYS: [Column; 6] = [
 ];
 
 /// The columns of figures.
-const FIGURES: [Column; 25] = [
+const FIGURES: [Column; 26] = [
     ("p50 ms", |cell, _| match (&cell.latency_ms, cell.status) {
         (Some(latency), _) => Some(significant(latency.p50)),
         (None, Status::Unavailable) => Some("unavailable".to_owned()),
@@ -43,6 +43,7 @@ const FIGURES: [Column; 25] = [
     ("J", |cell, _| Some(significant(cell.energy?.joules))),
     ("file MB", |cell, _| Some(format!("{:.1}", cell.model.file_bytes? as f64 / 1e6))),
     ("load ms", |cell, _| Some(format!("{:.0}", cell.load.ms)).filter(|_| cell.load.ms > 0.0)),
+    ("read MB", |cell, _| Some(format!("{:.1}", cell.load.read_bytes? as f64 / 1e6))),
     ("load MB", |cell, _| Some(format!("{:.0}", cell.memory.load_rss? as f64 / 1e6))),
     ("peak MB", |cell, _| Some(format!("{:.0}", cell.memory.peak_rss? as f64 / 1e6))),
     ("cos", |cell, _| Some(format!("{:.5}", cell.accuracy?.cos))),

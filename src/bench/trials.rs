@@ -22,17 +22,28 @@ const LEAST_VISITS: usize = 5;
 pub(super) struct Trial<'a, T> {
     /// What is known of the cell before.
     pub(super) cell: Cell,
-    /// One run; what it gives is kept of each.
-    pub(super) run: Box<dyn FnMut() -> Result<T> + 'a>,
+    /// One run, and how long it took; what it gives is kept of each.
+    pub(super) run: Box<dyn FnMut() -> Result<(Duration, T)> + 'a>,
     samples: Vec<u64>,
     visits: Vec<usize>,
+    /// The time of the timed runs, with all that is done for them.
     spent: Duration,
     /// What the timed runs gave.
     pub(super) given: Vec<T>,
 }
 
 impl<'a, T> Trial<'a, T> {
-    pub(super) fn new(cell: Cell, run: impl FnMut() -> Result<T> + 'a) -> Self {
+    /// A cell whose time is that of a call of `run`.
+    pub(super) fn new(cell: Cell, mut run: impl FnMut() -> Result<T> + 'a) -> Self {
+        Self::timed(cell, move || {
+            let start = Instant::now();
+            let given = run()?;
+            Ok((start.elapsed(), given))
+        })
+    }
+
+    /// A cell whose time `run` gives.
+    pub(super) fn timed(cell: Cell, run: impl FnMut() -> Result<(Duration, T)> + 'a) -> Self {
         Self {
             cell,
             run: Box::new(run),
@@ -59,23 +70,31 @@ impl<'a, T> Trial<'a, T> {
         self.samples.len() >= least && (self.spent >= options.time || narrow())
     }
 
+    /// How much of the cell is done, from 0 to 1.
+    fn share(&self, options: &BenchOptions) -> f64 {
+        if self.done(options) {
+            return 1.0;
+        }
+        let time = self.spent.as_secs_f64() / options.time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let runs = self.samples.len() as f64 / options.iterations.clamp(1, LEAST_VISITS) as f64;
+        time.min(runs).min(1.0)
+    }
+
     /// Some timed runs behind one that is not timed in the first visit.
     fn visit(&mut self) -> Result<()> {
         if self.visits.is_empty() {
-            let start = Instant::now();
-            (self.run)()?;
+            let (took, _) = (self.run)()?;
             self.cell.warmup.n = 1;
-            self.cell.warmup.ms = start.elapsed().as_secs_f64() * 1e3;
+            self.cell.warmup.ms = took.as_secs_f64() * 1e3;
         }
         wait_until_idle();
         let (before, visit) = (self.samples.len(), Instant::now());
         while self.samples.len() == before || visit.elapsed() < VISIT {
             let start = Instant::now();
-            let given = (self.run)()?;
-            let took = start.elapsed();
+            let (took, given) = (self.run)()?;
             self.given.push(given);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-            self.spent += took;
+            self.spent += start.elapsed();
         }
         self.visits.push(self.samples.len() - before);
         Ok(())
@@ -93,6 +112,7 @@ pub(super) fn measure<T>(
     let (mut told, total) = (0, trials.len());
     loop {
         let mut open: Vec<usize> = (0..trials.len()).filter(|&at| !trials[at].done(options)).collect();
+        observer.progress(trials.iter().map(|trial| trial.share(options)).sum::<f64>() / total.max(1) as f64);
         if open.is_empty() || observer.is_ended() {
             break;
         }

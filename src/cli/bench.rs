@@ -118,7 +118,8 @@ pub(super) struct Arguments {
     operators: bool,
     /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: --new-tokens
     /// tokens are added to prompts of --seq tokens, with the cache and without. lengths: all texts of --data in padded batches
-    /// of --batch rows, as they come and by their lengths
+    /// of --batch rows, as they come and by their lengths. load: a fresh process for each run starts and loads the model, with
+    /// its files dropped from the cache of the system and with them cached, and runs it for the first time
     #[arg(long, value_enum, default_value = "encode", value_name = "NAME")]
     workload: WorkloadName,
     /// The number of tokens that `--workload generate` adds to each prompt
@@ -165,6 +166,7 @@ enum WorkloadName {
     Encode,
     Generate,
     Lengths,
+    Load,
 }
 
 /// The value of `--precision`.
@@ -241,6 +243,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     };
     let mut console = Console::new();
     contest.check_lengths(&options, &mut console).map_err(Usage)?;
+    contest.check_inputs().map_err(Usage)?;
     let document = contest.bench(&options, &mut console)?;
     console.bar.finish_and_clear();
     arguments.reports.write(&[("", &document)])?;
@@ -330,6 +333,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
             WorkloadName::Encode => Workload::Encode,
             WorkloadName::Generate => Workload::Generate,
             WorkloadName::Lengths => Workload::Lengths,
+            WorkloadName::Load => Workload::Load,
         },
         new_tokens: arguments.new_tokens,
         transfers: arguments.include_data_transfers,

@@ -55,13 +55,37 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         return Err(Usage("nothing is to be written: give --html FILE, --csv FILE or both".to_owned()).into());
     }
     arguments.reports.check()?;
-    let read = |path: &PathBuf| Ok((name(path), Document::read(path)?));
-    let documents = arguments.runs.iter().map(read).collect::<Result<Vec<(String, Document)>>>()?;
-    let named: Vec<(&str, &Document)> = documents.iter().map(|(name, document)| (name.as_str(), document)).collect();
+    let documents = arguments.runs.iter().map(|path| Document::read(path)).collect::<Result<Vec<Document>>>()?;
+    let names = names(&arguments.runs);
+    let named: Vec<(&str, &Document)> = names.iter().map(String::as_str).zip(&documents).collect();
     arguments.reports.write(&named)
 }
 
-/// The name of a run: that of its file without the ending.
-fn name(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+/// The names of runs: those of their files without the ending, or the paths where several files have one name. A file that is
+/// given again has a number.
+fn names(runs: &[PathBuf]) -> Vec<String> {
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = |path: &PathBuf| {
+        let alone = runs.iter().filter(|other| stem(other) == stem(path)).count() == 1;
+        if alone { stem(path) } else { path.display().to_string() }
+    };
+    let all: Vec<String> = runs.iter().map(name).collect();
+    let numbered = |(at, name): (usize, &String)| match all[..at].iter().filter(|other| *other == name).count() {
+        0 => name.clone(),
+        before => format!("{name} ({})", before + 1),
+    };
+    all.iter().enumerate().map(numbered).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_name_are_told_apart() {
+        let named = |paths: &[&str]| names(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(named(&["a/one.json", "two.json"]), ["one", "two"]);
+        assert_eq!(named(&["a/run.json", "b/run.json", "two.json"]), ["a/run.json", "b/run.json", "two"]);
+        assert_eq!(named(&["run.json", "run.json"]), ["run.json", "run.json (2)"]);
+    }
 }

@@ -11,18 +11,20 @@ use super::{RuntimeArguments, Usage, bytes_text, count_text};
 use crate::backend::RuntimeSettings;
 use crate::inputs::Sizes;
 use crate::inspect::{
-    Asked, Confirmation, LargestBatch, ModelCost, Opened, PartCost, Share, Training, TrainingOptions, Work, confirm,
+    Asked, Confirmation, LargestBatch, ModelCost, Need, Opened, PartCost, Share, Training, TrainingOptions, Work,
+    confirm,
 };
+use crate::profile::{Process, ProfileOptions, loaded_apart};
 
 /// What is estimated beside the cost of a run.
 #[derive(clap::Args)]
 pub(super) struct Estimates {
-    /// Find the largest batch whose weights, inputs, caches and planned activations fit in a memory, e.g. 16G or 16GiB
-    /// (both 2^34 bytes), or 16GB
+    /// Estimate the memory of a process that loads the model and runs --batch rows once, and find the largest batch that fits
+    /// in a memory, e.g. 16G or 16GiB (both 2^34 bytes), or 16GB. The model is loaded to measure what the runtime keeps
     #[arg(long, value_name = "SIZE", requires = "cost", value_parser = memory_size)]
     memory: Option<u64>,
-    /// Run the largest batch once on its runtime, ort or reference, and compare the resident memory that it takes; a
-    /// large batch takes minutes
+    /// Run the largest batch once on its runtime, ort or reference, and a smaller one where that takes more memory than there
+    /// is; a large batch takes minutes
     #[arg(long, requires = "memory")]
     confirm: bool,
     /// Estimate what training takes: floating-point operations (6 for each parameter and token), bytes of weights,
@@ -75,10 +77,12 @@ impl Estimates {
         sizes: Sizes,
     ) -> Result<()> {
         if let Some(memory) = self.memory {
-            let largest = opened.largest_batch(memory, sizes, asked.past.unwrap_or(0)).map_err(Usage)?;
+            let past = asked.past.unwrap_or(0);
+            let settings = RuntimeSettings { sleeping: true, ..self.runtime.settings() };
+            let process = process(opened, path, sizes, past, settings.clone());
+            let largest = opened.largest_batch(memory, sizes, past, process).map_err(Usage)?;
             if self.confirm {
-                let settings = RuntimeSettings { sleeping: true, ..self.runtime.settings() };
-                cost.confirmed = Some(confirm(path, &largest, asked, settings));
+                cost.confirmed = Some(confirm(opened, path, &largest, asked, settings));
             }
             cost.largest = Some(largest);
         }
@@ -94,6 +98,22 @@ impl Estimates {
         }
         Ok(())
     }
+}
+
+/// What a process has resident that loads the model, or why that is not known.
+fn process(
+    opened: &Opened,
+    path: &Path,
+    sizes: Sizes,
+    past: usize,
+    settings: RuntimeSettings,
+) -> Result<Process, String> {
+    if opened.is_native {
+        return Err("its memory is that of a GPU".to_owned());
+    }
+    let needs = opened.least_need(sizes, past)?;
+    let options = ProfileOptions { runs: 1, settings, ..ProfileOptions::default() };
+    loaded_apart(path, needs, &options).map_err(|error| format!("{error:#}"))
 }
 
 /// What a run of a model costs.
@@ -117,32 +137,51 @@ pub(super) fn text(path: &Path, cost: &ModelCost) -> String {
 }
 
 fn largest_text(largest: &LargestBatch, confirmed: Option<&Confirmation>) -> String {
-    let LargestBatch { memory, batch, needs } = largest;
-    let fits = match batch {
-        0 => format!("not one row fits in {}: it needs", bytes_text(*memory)),
-        rows => format!("{rows} rows fit in {}: they need", bytes_text(*memory)),
+    let LargestBatch { memory, batch, needs, total, asked, process, unmeasured } = largest;
+    let rows = |rows: usize| if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+    let mut text = format!("memory\n  a run of {} needs {}\n", rows(asked.batch), need_text(&asked.needs, asked.total));
+    text += &match batch {
+        0 => format!("  not one row fits in {}: it needs {}\n", bytes_text(*memory), bytes_text(*total)),
+        batch => format!("  {} fit in {}, with {}\n", rows(*batch), bytes_text(*memory), need_text(needs, *total)),
     };
-    let [weights, inputs, cache, activations] =
-        [needs.weights, needs.inputs, needs.cache, needs.activations].map(bytes_text);
-    let mut text = format!(
-        "{fits} {}, of which {weights} are weights, {inputs} inputs, {cache} caches and {activations} activations\n",
-        bytes_text(needs.total())
-    );
+    if let Some(Process { runtime, base, loaded, peak }) = process {
+        let [base, loaded, peak] = [base, loaded, peak].map(|bytes| bytes_text(*bytes));
+        text += &format!(
+            "  measured: a process has {base} resident with the runtime `{runtime}`, {loaded} with the model, and {peak} at most \
+             while it loads it\n"
+        );
+    }
+    if let Some(reason) = unmeasured {
+        text += &format!("  what a runtime keeps beside that is left out: {reason}\n");
+    }
     text += &match confirmed {
-        None => "not confirmed by a run; --confirm makes one\n".to_owned(),
-        Some(Confirmation { reason: Some(reason), .. }) => format!("not confirmed by a run: {reason}\n"),
-        Some(Confirmation { fits, resident, .. }) => {
+        None => "  not confirmed by a run; --confirm makes one\n".to_owned(),
+        Some(Confirmation { reason: Some(reason), .. }) => format!("  not confirmed by a run: {reason}\n"),
+        Some(Confirmation { batch, fits, resident, .. }) => {
             let took = resident.map_or_else(|| "an unknown amount of".to_owned(), bytes_text);
-            let (verdict, why) = match fits {
-                true => ("confirmed", ""),
-                false => {
-                    ("not confirmed", "; runtimes may keep weights in a second form and take memory in large pieces")
-                }
-            };
-            format!("{verdict}: a run took {took} resident memory{why}\n")
+            let verdict = if *fits { "confirmed" } else { "not confirmed" };
+            format!("  {verdict}: a process that ran {} had {took} resident at most\n", rows(*batch))
         }
     };
     text
+}
+
+/// The bytes that a run needs, and of what.
+fn need_text(needs: &Need, total: u64) -> String {
+    let Need { base, weights, inputs, cache, activations, outputs } = *needs;
+    let weights_of = if base.is_some() { "the loaded model" } else { "weights" };
+    let all = [
+        (base.unwrap_or(0), "the runtime"),
+        (weights, weights_of),
+        (inputs, "inputs"),
+        (cache, "caches"),
+        (activations, "activations"),
+        (outputs.unwrap_or(0), "outputs that are read"),
+    ];
+    let terms: Vec<String> =
+        all.iter().filter(|(bytes, _)| *bytes > 0).map(|(bytes, of)| format!("{} {of}", bytes_text(*bytes))).collect();
+    let loading = if total > needs.total() { ", less than to load the model" } else { "" };
+    format!("{} ({}{loading})", bytes_text(total), terms.join(" + "))
 }
 
 fn training_text(training: &Training) -> String {

@@ -59,17 +59,21 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 
 /// What an output looks like.
 fn line(name: &str, tensor: &Tensor) -> String {
-    let mut numbers = tensor.to_f64();
-    let all = numbers.len();
-    numbers.retain(|number| !number.is_nan());
+    let (mut numbers, mut nan, mut sum) = (0usize, 0usize, 0.0);
+    let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+    tensor.visit_f64(|number| {
+        if number.is_nan() {
+            nan += 1;
+        } else {
+            (numbers, sum, least, most) = (numbers + 1, sum + number, least.min(number), most.max(number));
+        }
+    });
     let mut text = format!("{name}: {}{:?}", tensor.dtype(), tensor.shape());
-    if !numbers.is_empty() {
-        let (least, most) = numbers.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), v| (l.min(*v), m.max(*v)));
-        let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
-        text += &format!(", from {least:.6} to {most:.6}, mean {mean:.6}");
+    if numbers > 0 {
+        text += &format!(", from {least:.6} to {most:.6}, mean {:.6}", sum / numbers as f64);
     }
-    if numbers.len() < all {
-        text += &format!(", {} NaN", all - numbers.len());
+    if nan > 0 {
+        text += &format!(", {nan} NaN");
     }
     text + "\n"
 }

@@ -47,6 +47,19 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// Writes a file of a cache: another process that reads it finds the old file, all of the new one, or nothing. A signal
+/// leaves no part of it.
+pub(crate) fn write_cached(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let make = || {
+        let draft = path.with_extension(format!("{:016x}", fastrand::u64(..)));
+        File::create_new(&draft).map(|file| (draft, file))
+    };
+    let (draft, mut file) = unfinished::PROCESS.make(make)?;
+    file.write_all(bytes)?;
+    // What is at the path of the draft is gone then.
+    fs::rename(draft.path(), path)
+}
+
 /// Writes a file of a folder in the making, in place of a link to another file. A signal removes the folder, so this file
 /// does not count as finished.
 ///
@@ -152,6 +165,23 @@ mod tests {
         let error = write(folder.path(), b"four").unwrap_err();
         assert!(format!("{error:#}").contains("Is a directory"), "{error:#}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_of_a_cache_is_replaced_and_leaves_no_draft() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept.json");
+        for text in ["one", "two"] {
+            write_cached(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), text.as_bytes());
+        }
+        // A folder that is not empty cannot be replaced.
+        let taken = folder.path().join("taken");
+        fs::create_dir_all(taken.join("inner")).unwrap();
+        assert!(write_cached(&taken, b"three").is_err());
+        let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["kept.json", "taken"]);
     }
 
     #[test]

@@ -4,46 +4,65 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Asked, LargestBatch};
+use super::{Asked, LargestBatch, Opened};
 use crate::backend::RuntimeSettings;
-use crate::bench::memory;
-use crate::profile::{ProfileOptions, run_once};
+use crate::profile::{ProfileOptions, run_apart};
 
-/// What a run of the largest batch came to.
+/// What runs of the largest batch came to.
 #[derive(Debug, Serialize)]
 pub struct Confirmation {
-    /// Whether the batch ran within the memory.
+    /// The rows of the last run; 0 where there was none.
+    pub batch: usize,
+    /// Whether this run kept within the memory.
     pub fits: bool,
-    /// The resident memory that loading the model and the run added, in bytes; absent where it did not run.
+    /// The most memory that its process had resident, which loaded the model, ran it once and read its outputs, in bytes;
+    /// absent where it did not run.
     pub resident: Option<u64>,
-    /// Why it did not run.
+    /// Why there was no further run.
     pub reason: Option<String>,
 }
 
-/// Runs the largest batch once on its runtime. The run is left out where this machine has not as much memory free.
-#[must_use]
-pub fn confirm(path: &Path, largest: &LargestBatch, asked: Asked, settings: RuntimeSettings) -> Confirmation {
-    let not_run = |reason: String| Confirmation { fits: false, resident: None, reason: Some(reason) };
-    if largest.batch == 0 {
-        return not_run("one row does not fit".to_owned());
-    }
-    let needs = largest.needs.total();
-    if let Some(free) = available().filter(|free| *free < needs) {
-        return not_run(format!("it needs {needs} bytes, and this machine has {free} free"));
-    }
-    let asked = Asked { batch: Some(largest.batch), ..asked };
-    let options = ProfileOptions { asked, runs: 1, settings, ..ProfileOptions::default() };
-    let before = memory("VmRSS");
-    if let Err(error) = run_once(path, &options) {
-        return not_run(format!("{error:#}"));
-    }
-    let resident = memory("VmHWM").zip(before).map(|(most, before)| most.saturating_sub(before));
-    Confirmation { fits: resident.is_some_and(|bytes| bytes <= largest.memory), resident, reason: None }
-}
+/// The most runs.
+const MOST_RUNS: usize = 4;
 
-/// The memory of the machine that programs can take without swapping, in bytes.
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+/// Runs the largest batch once on its runtime, in a process of its own. Where that takes more memory than there is, a smaller
+/// batch is run: the estimate less what it missed. A run is left out where this machine has not as much memory free.
+#[must_use]
+pub fn confirm(
+    opened: &Opened,
+    path: &Path,
+    largest: &LargestBatch,
+    asked: Asked,
+    settings: RuntimeSettings,
+) -> Confirmation {
+    let mut last = Confirmation { batch: 0, fits: false, resident: None, reason: None };
+    let (mut batch, mut total) = (largest.batch, largest.total);
+    for _ in 0..MOST_RUNS {
+        if batch == 0 {
+            last.reason = Some("one row does not fit".to_owned());
+            return last;
+        }
+        let options = ProfileOptions {
+            asked: Asked { batch: Some(batch), ..asked },
+            runs: 1,
+            settings: settings.clone(),
+            ..ProfileOptions::default()
+        };
+        let resident = match run_apart(path, total, &options) {
+            Ok(resident) => resident,
+            Err(error) => return Confirmation { reason: Some(format!("{error:#}")), ..last },
+        };
+        last = Confirmation { batch, fits: resident.is_some_and(|all| all <= largest.memory), resident, reason: None };
+        let Some(beyond) = resident.and_then(|all| all.checked_sub(largest.memory)).filter(|beyond| *beyond > 0) else {
+            return last;
+        };
+        let (sizes, past) = (opened.sizes(asked), asked.past.unwrap_or(0));
+        // What the estimate missed by at this batch.
+        let aim = total.min(largest.memory).saturating_sub(beyond);
+        let Ok(next) = opened.largest_batch(aim, sizes, past, largest.process.clone().ok_or_else(String::new)) else {
+            return last;
+        };
+        (batch, total) = (next.batch.min(batch - 1), next.total);
+    }
+    last
 }

@@ -194,7 +194,7 @@ pub(super) fn is_parameter(dtype: DType) -> bool {
 }
 
 /// The bytes that the weights of a graph are stored in.
-pub(super) fn weight_bytes(graph: &Graph) -> u64 {
+pub(crate) fn weight_bytes(graph: &Graph) -> u64 {
     graph.weights().map(|(_, _, weight)| stored_bytes(weight)).fold(0, u64::saturating_add)
 }
 

@@ -1,5 +1,6 @@
 //! A description of a model: its interface, its weights, its operators, and drawings of its graphs.
 
+mod arena;
 mod batch;
 mod confirm;
 mod cost;
@@ -31,8 +32,9 @@ use crate::compile::value_info;
 use crate::modules::NodeNames;
 use crate::source::SourceModel;
 
-pub use batch::{LargestBatch, Need};
+pub use batch::{LargestBatch, Need, RunNeed};
 pub use confirm::{Confirmation, confirm};
+pub(crate) use cost::weight_bytes;
 pub use cost::{Activations, ModelCost, PartCost, Share, Uncounted, Work};
 pub use dot::dot;
 pub use engine::{EngineInspection, engines};

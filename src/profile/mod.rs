@@ -1,6 +1,7 @@
 //! Where the time of a run goes: by node, by operator and by the modules of the model.
 
 mod flame;
+mod process;
 mod subject;
 mod times;
 mod trace;
@@ -28,6 +29,8 @@ use subject::Subject;
 use times::{Located, NodeTimes};
 
 pub use flame::flame;
+pub use process::Process;
+pub(crate) use process::{loaded_apart, run_apart};
 pub use subject::Unprofiled;
 pub use trace::trace;
 pub use tree::ModuleTime;
@@ -172,25 +175,6 @@ pub fn profile(path: &Path, options: &ProfileOptions, note: &mut dyn FnMut(&str)
         past: open.past.then_some(past),
         parts,
     })
-}
-
-/// Runs each part of an artifact or an ONNX file once, with all of them loaded.
-///
-/// # Errors
-/// As [`profile`].
-pub(crate) fn run_once(path: &Path, options: &ProfileOptions) -> Result<()> {
-    let subject = Subject::open(path, options, &mut |_| {})?;
-    let (sizes, past) = (subject.opened.sizes(options.asked), options.asked.past.unwrap_or(0));
-    let mut loaded = Vec::new();
-    for name in subject.parts(None)? {
-        let mut session = subject.load(&name, SessionOptions { threads: options.threads })?;
-        let inputs = subject.inputs(&name, session.as_ref(), options, sizes, past)?;
-        session.bind(&named(session.as_ref(), &inputs))?;
-        drop(inputs);
-        session.run_bound()?;
-        loaded.push(session);
-    }
-    Ok(())
 }
 
 fn part(subject: &Subject, name: &str, options: &ProfileOptions, sizes: Sizes, past: usize) -> Result<PartProfile> {

@@ -12,6 +12,8 @@ use planish_runtimes::{Model, Port, ProfiledSession, Profiler, Runtime, Session,
 
 use super::ProfileOptions;
 use crate::artifact::{Artifact, MANIFEST};
+use crate::backend::{Backend, ONNX_RUNTIME};
+use crate::bench::Start;
 use crate::inputs::{InputError, Sizes, Values, inputs_behind, port_bindings, specs};
 use crate::inspect::{Opened, ports};
 use crate::source::SourceModel;
@@ -101,6 +103,32 @@ impl Subject {
         match &self.source {
             Source::Artifact(artifact) => artifact.load(artifact.part(part)?, self.runtime.as_ref(), options),
             Source::Onnx(path, _) => Ok(self.runtime.load(Model::onnx(path), options)?),
+        }
+    }
+
+    /// What a process of its own loads for a part.
+    pub(super) fn start(&self, part: &str, options: &ProfileOptions) -> Result<Start> {
+        match &self.source {
+            Source::Artifact(artifact) => {
+                let (format, file) = artifact.file_for(artifact.part(part)?, self.runtime.as_ref())?;
+                let settings = artifact.settings(&options.settings);
+                Ok(Start::new(self.runtime.as_ref(), format, &file, options.threads, &settings))
+            }
+            Source::Onnx(path, _) => Ok(self.start_of(path, options)),
+        }
+    }
+
+    /// What a process of its own loads for another file, of the kind that the subject has.
+    pub(super) fn start_of(&self, file: &Path, options: &ProfileOptions) -> Start {
+        let format = self.backend().emitter.format();
+        Start::new(self.runtime.as_ref(), format, file, options.threads, &options.settings)
+    }
+
+    /// What writes files of the kind that the subject has.
+    pub(super) fn backend(&self) -> &'static Backend {
+        match &self.source {
+            Source::Artifact(artifact) => artifact.backend,
+            Source::Onnx(..) => &ONNX_RUNTIME,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
     Stored, artifact, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
@@ -319,8 +319,38 @@ fn a_contestant_in_a_process_of_its_own_has_a_peak_of_memory() {
     assert!(cell["accuracy"]["cos"].as_f64().unwrap() > 0.999_999, "{cell}");
     let memory = |name: &str| cell["memory"][name].as_u64().unwrap();
     assert!(memory("peak_rss") > memory("load_rss") && memory("peak_rss") > 10_000_000, "{cell}");
+    assert!(memory("repeated_rss") >= memory("peak_rss"), "{cell}");
+    // The weights of the graph, and not its file.
+    let file = fs::metadata(out.join("model.onnx")).unwrap().len();
+    assert!((file / 2..file).contains(&memory("weights")), "{cell}");
     assert!(cell["load"]["ms"].as_f64().unwrap() > 0.0, "{cell}");
     planish(["bench-worker"]).exits(0, &[]);
+}
+
+/// Each trial is a process of its own. A first start finds no file in the system's cache, as far as the system tells.
+#[test]
+fn loading_is_measured_in_fresh_processes() {
+    let (folder, out) = artifact("bert");
+    let (model, csv) = (golden("bert"), folder.path().join("load.csv"));
+    let bench =
+        ["bench", text(&out), "--reference", text(&model), "--workload", "load", "--time", "0", "--iterations", "3"];
+    let done = planish([&bench[..], &["--batch", "2", "--seq", "8", "--json", "--csv", text(&csv)]].concat());
+    let document: Value = serde_json::from_str(&done.exits(0, &["3 of 3"]).stdout).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    let parts: Vec<&str> = cells.iter().map(|cell| cell["shape"]["part"].as_str().unwrap()).collect();
+    assert_eq!(parts, ["cold start", "warm start", "first inference"]);
+    for cell in cells {
+        assert_eq!((&cell["workload"], &cell["status"]), (&json!("load"), &json!("measured")), "{cell}");
+        assert!(cell["latency_ms"]["n"].as_u64().unwrap() >= 3 && cell["load"]["ms"].as_f64().unwrap() > 0.0, "{cell}");
+    }
+    let median = |cell: &Value| cell["latency_ms"]["p50"].as_f64().unwrap();
+    // A start has all of loading in it, and the first run of this model takes less than that.
+    assert!(median(&cells[1]) > cells[1]["load"]["ms"].as_f64().unwrap(), "{document}");
+    assert!(median(&cells[2]) < median(&cells[1]), "{document}");
+    assert_eq!(cells[2]["shape"]["seq"], 8);
+    assert_eq!(cells[1]["load"]["read_bytes"], 0, "what was just loaded is cached: {document}");
+    let csv = fs::read_to_string(csv).unwrap();
+    assert!(csv.lines().next().unwrap().contains("read_bytes") && csv.lines().count() == 4, "{csv}");
 }
 
 #[test]
@@ -361,6 +391,13 @@ fn operators_have_times_and_nodes_a_provider() {
 fn generation_is_measured_with_and_without_the_cache() {
     let model = golden("gpt2");
     let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "5"];
+    // One session serves all shapes: they have the time of one loading, and of its first run.
+    let two = planish([&bench[..], &["--batch", "1,2"], &QUICK[2..]].concat()).exits(0, &["4 of 4"]);
+    let two: Value = serde_json::from_str(&two.stdout).unwrap();
+    let load = |at: usize, name: &str| two["cells"][at]["load"][name].as_f64().unwrap();
+    for name in ["ms", "first_ms"] {
+        assert!(load(0, name) > 0.0 && load(0, name) == load(1, name) && load(2, name) == load(3, name), "{two}");
+    }
     let done = planish([&bench[..], &QUICK].concat()).exits(0, &["1 of 2", "2 of 2"]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     let cells = document["cells"].as_array().unwrap();
@@ -406,6 +443,7 @@ fn texts_of_different_lengths_are_measured_in_two_orders() {
         let expected = serde_json::json!({"batches": batches, "count": 3, "real": 30, "padded": 30});
         assert_eq!(cell["padding"], expected, "{cell}");
         assert!(cell["throughput"]["inf_s"].as_f64().unwrap() > 0.0, "{cell}");
+        assert!(cell["load"]["ms"].as_f64().unwrap() > 0.0 && cell["load"] == document["cells"][0]["load"], "{cell}");
     }
     planish(["bench", text(&model), "--workload", "lengths"]).exits(2, &["add --data FILE"]);
     let several = golden("t5");
@@ -439,6 +477,15 @@ fn inputs_that_cannot_be_guessed_are_given() {
     let done = done.exits(0, &[]);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(document["cells"][0]["shape"]["batch"], 3, "{document}");
+    // Wrong tensors are wrong arguments, and nothing is measured.
+    let refused = |names: &[&str], shape: &[usize], parts: &[&str]| {
+        let bytes = vec![0; shape.iter().product::<usize>() * 4];
+        let tensor = || Stored { dtype: safetensors::Dtype::F32, shape: shape.to_vec(), bytes: bytes.clone() };
+        write_tensors(&inputs, &names.iter().map(|name| ((*name).to_owned(), tensor())).collect());
+        planish([&["bench", text(&file)], &quick[..]].concat()).exits(2, &[&["--inputs"], parts].concat());
+    };
+    refused(&["x"], &[3, 1, 4], &["the input `r` is missing"]);
+    refused(&["x", "r"], &[3, 4], &["was given f32[3, 4]"]);
 }
 
 #[test]

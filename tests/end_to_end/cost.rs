@@ -209,18 +209,40 @@ fn the_largest_batch_fits_and_one_row_more_does_not() {
     planish(["inspect", text(&golden("bert")), "--memory", "1G"]).exits(2, &["--cost"]);
 }
 
+/// The estimate is what the system counts for a process that runs the batch: within 10 %, most of it activations.
 #[test]
 fn the_largest_batch_is_confirmed_by_a_run() {
+    const MEMORY: u64 = 256 << 20;
     let (_folder, out) = artifact("bert");
-    let found = cost(&out, &["--seq", "8", "--memory", "4M", "--confirm"]);
-    let confirmed = &found["confirmed"];
-    assert!(found["largest"]["batch"].as_u64().unwrap() > 10 && confirmed["resident"].as_u64().unwrap() > 0, "{found}");
-    assert_eq!(confirmed["fits"], confirmed["resident"].as_u64().unwrap() <= 4 << 20);
-    assert_eq!(confirmed["reason"], Value::Null);
+    let memory = MEMORY.to_string();
+    let found = cost(&out, &["--seq", "32", "--batch", "7", "--memory", &memory, "--confirm"]);
+    let (largest, confirmed) = (&found["largest"], &found["confirmed"]);
+    let (estimate, resident) = (largest["total"].as_f64().unwrap(), confirmed["resident"].as_f64().unwrap());
+    assert_eq!((&confirmed["fits"], &confirmed["reason"]), (&json!(true), &Value::Null), "{found}");
+    assert!(resident <= MEMORY as f64 && largest["needs"]["activations"].as_f64().unwrap() > 0.4 * resident, "{found}");
+    assert!((estimate / resident - 1.0).abs() < 0.1 || largest["batch"] != confirmed["batch"], "{found}");
+    assert!(confirmed["batch"].as_f64().unwrap() > 0.9 * largest["batch"].as_f64().unwrap(), "{found}");
+    let process = ["base", "loaded", "peak"].map(|key| largest["process"][key].as_u64().unwrap());
+    assert!(process.is_sorted() && process[0] > 10 << 20 && largest["unmeasured"].is_null(), "{found}");
+    let few = &largest["asked"];
+    assert_eq!(few["batch"], 7);
+    assert!(few["total"].as_u64().unwrap() >= process[2] && few["total"].as_f64().unwrap() < estimate, "{found}");
+    // The process alone needs more than this.
+    let none = cost(&out, &["--memory", "4M", "--confirm"]);
+    assert_eq!((&none["largest"]["batch"], &none["confirmed"]["reason"]), (&json!(0), &json!("one row does not fit")));
     let checkpoint = cost(&golden("bert"), &["--memory", "4M", "--confirm"]);
-    assert!(checkpoint["confirmed"]["reason"].as_str().unwrap().contains("compile it first"), "{checkpoint}");
+    for reason in [&checkpoint["confirmed"]["reason"], &checkpoint["largest"]["unmeasured"]] {
+        assert!(reason.as_str().unwrap().contains("compile it first"), "{checkpoint}");
+    }
     let huge = cost(&out, &["--memory", "8000000GiB", "--confirm"]);
     assert!(huge["confirmed"]["reason"].as_str().unwrap().contains("free"), "{huge}");
+    let text = planish(["inspect", text(&out), "--cost", "--memory", "1G"]).succeeds();
+    let text = text.stdout;
+    for part in
+        ["a run of 1 row needs", "rows fit in 1.1 GB, with", "measured: a process has", "not confirmed by a run"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

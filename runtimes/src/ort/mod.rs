@@ -2,6 +2,7 @@
 
 mod cache;
 mod cuda;
+mod heap;
 mod library;
 mod placement;
 mod profile;
@@ -49,7 +50,7 @@ pub enum Provider {
 impl Provider {
     /// The runtime's name with this provider.
     #[must_use]
-    pub fn runtime(self) -> &'static str {
+    pub const fn runtime(self) -> &'static str {
         match self {
             Provider::Cpu => "ort",
             Provider::Cuda => "ort-cuda",

@@ -12,7 +12,7 @@ use planish_ir::DType;
 use crate::api::in_order;
 use crate::ort::cache::{CACHE_ENTRY, IN_PLACE, OrtCache, pairs};
 use crate::ort::tensor::{OrtValue, port};
-use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, placement};
+use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, heap, placement};
 use crate::value::Kept;
 use crate::{Port, RuntimeError, RuntimeValue, Session};
 
@@ -50,6 +50,7 @@ impl OrtSession {
     ) -> Result<Self, RuntimeError> {
         let (runtime, model) = (provider.runtime(), path.display().to_string());
         let failed = |reason: String| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
+        let loading = heap::Loading::begin();
         let inner = configured(environment, provider, threads, options)
             .and_then(|builder| match profile {
                 Some(prefix) => Ok(builder.with_profiling(prefix)?),
@@ -57,6 +58,7 @@ impl OrtSession {
             })
             .and_then(|mut builder| builder.commit_from_file(path))
             .map_err(|e| failed(e.to_string()))?;
+        drop(loading);
         let elsewhere = match provider {
             Provider::Cpu => Vec::new(),
             Provider::Cuda => placement::elsewhere(&inner, cuda::NAME).map_err(failed)?,

@@ -84,8 +84,7 @@ const COLUMNS: &[Column] = &[
     ("first_run_ms", |_, of| number(of.cell.load.first_ms?)),
     ("load_rss_bytes", |_, of| of.cell.memory.load_rss.map(|v| v.to_string())),
     ("peak_rss_bytes", |_, of| of.cell.memory.peak_rss.map(|v| v.to_string())),
-    ("device_bytes", |_, of| of.cell.memory.device.map(|v| v.to_string())),
-    ("weights_bytes", |_, of| Some(of.cell.memory.weights.to_string())),
+    ("weights_bytes", |_, of| of.cell.memory.weights.map(|v| v.to_string())),
     ("flops", |_, of| Some(of.cell.work?.flops.to_string())),
     ("moved_bytes", |_, of| Some(of.cell.work?.bytes.to_string())),
     ("tflop_per_s", |_, of| number(of.cell.roofline?.tflops)),
@@ -123,4 +122,6 @@ const COLUMNS: &[Column] = &[
         Some(each.collect::<Vec<_>>().join(";"))
     }),
     ("warnings", |_, of| Some(of.cell.warnings.join("; "))),
+    ("read_bytes", |_, of| of.cell.load.read_bytes.map(|v| v.to_string())),
+    ("repeated_rss_bytes", |_, of| of.cell.memory.repeated_rss.map(|v| v.to_string())),
 ];

@@ -101,9 +101,8 @@ fn facts(view: &View<'_>) -> Vec<Fact> {
         });
     }
     let measured = |index: &usize| view.count(*index, Status::Measured) > 0;
-    let size = |index: usize| {
-        view.largest(index, |cell| cell.model.file_bytes.or(Some(cell.memory.weights)).filter(|b| *b > 0))
-    };
+    let size =
+        |index: usize| view.largest(index, |cell| cell.model.file_bytes.or(cell.memory.weights).filter(|b| *b > 0));
     let sizes = (0..view.contestants.len()).filter(measured).filter_map(|index| Some((index, size(index)?)));
     if let Some((index, bytes)) = sizes.min_by_key(|of| of.1) {
         let of_base = size(0)
@@ -229,8 +228,11 @@ fn machine(view: &View<'_>, index: usize, document: &Document) -> Vec<(&'static 
     let warm = range(cells().filter(|cell| cell.latency_ms.is_some()).map(|cell| cell.warmup.n).collect());
     let peaks = document.peaks.map(|of| {
         let [f32, int8, gb_s] = [of.tflops, of.int8_tops, of.gb_s].map(significant);
+        let reached = |more: Option<f64>| more.map(|tops| format!("; a cell reached {}", significant(tops)));
+        let [f32_more, int8_more] = [of.reached_tflops, of.reached_int8_tops].map(|of| reached(of).unwrap_or_default());
         format!(
-            "{f32} TFLOP/s (product in float32), {int8} TOP/s (linear layer in INT8), {gb_s} GB/s (copy), {} threads",
+            "{f32} TFLOP/s (product in float32{f32_more}), {int8} TOP/s (linear layer in INT8{int8_more}), {gb_s} GB/s (copy), \
+             {} threads",
             of.threads
         )
     });

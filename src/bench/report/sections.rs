@@ -252,13 +252,13 @@ pub(super) fn exact(value: f64) -> String {
 }
 
 fn memory(view: &View<'_>) -> Section {
-    let size = |of: &Cell| of.model.file_bytes.or(Some(of.memory.weights)).filter(|bytes| *bytes > 0);
+    let size = |of: &Cell| of.model.file_bytes.or(of.memory.weights).filter(|bytes| *bytes > 0);
     type Measure<'a> = (&'a str, &'a str, &'a dyn Fn(&Cell) -> Option<u64>);
     let measures: [Measure<'_>; 4] = [
         ("memory-files", "Files", &size),
         ("memory-load", "Resident after loading", &|of| of.memory.load_rss),
-        ("memory-peak", "Peak of a process of its own", &|of| of.memory.peak_rss),
-        ("memory-device", "Memory of the device", &|of| of.memory.device),
+        ("memory-peak", "Peak of a process that runs once", &|of| of.memory.peak_rss),
+        ("memory-repeated", "Peak of a process that goes on to run", &|of| of.memory.repeated_rss),
     ];
     let plot = |(id, caption, figure): &Measure<'_>| {
         let bar = |(index, of): (usize, &Contestant<'_>)| {

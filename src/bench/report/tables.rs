@@ -91,17 +91,16 @@ pub(super) fn summary(view: &View<'_>) -> Option<Table> {
             view.mean_speedup(*of).map(|(mean, _)| times(mean))
         }),
         ("size MB", "Bytes of the files that the runtime reads, or of the weights in them", |view, of| {
-            view.largest(*of, |cell| cell.model.file_bytes.or(Some(cell.memory.weights)).filter(|b| *b > 0))
-                .map(megabytes)
+            view.largest(*of, |cell| cell.model.file_bytes.or(cell.memory.weights).filter(|b| *b > 0)).map(megabytes)
         }),
         ("resident MB", "Memory that loading adds", |view, of| {
             view.largest(*of, |cell| cell.memory.load_rss).map(megabytes)
         }),
-        ("peak MB", "The most memory of a process of its own", |view, of| {
+        ("peak MB", "The most memory of a process that runs once", |view, of| {
             view.largest(*of, |cell| cell.memory.peak_rss).map(megabytes)
         }),
-        ("device MB", "The most memory of the device", |view, of| {
-            view.largest(*of, |cell| cell.memory.device).map(megabytes)
+        ("peak MB, repeated", "The most memory of a process that goes on to run", |view, of| {
+            view.largest(*of, |cell| cell.memory.repeated_rss).map(megabytes)
         }),
         ("load ms", "Time to load it, the shortest of its cells", |view, of| {
             let loads = view.of(*of).map(|entry| entry.cell.load.ms).filter(|ms| *ms > 0.0);

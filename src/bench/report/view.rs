@@ -191,6 +191,7 @@ pub(in super::super) fn what(cell: &Cell) -> String {
         Workload::Encode => {}
         Workload::Lengths => words.push("texts of different lengths".to_owned()),
         Workload::Generate => words.push("generate".to_owned()),
+        Workload::Load => words.push("load".to_owned()),
     }
     words.extend(shape.part.clone());
     words.push(match shape.seq {

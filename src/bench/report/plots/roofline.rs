@@ -30,12 +30,12 @@ impl Roof {
 pub(in super::super) fn roofline(name: &Name<'_>, size: [f64; 2], roofs: &[Roof], points: &[Point]) -> Option<String> {
     let positive = |v: f64| v.is_finite() && v > 0.0;
     let roofs: Vec<&Roof> =
-        roofs.iter().filter(|roof| positive(roof.peaks.tflops) && positive(roof.peaks.gb_s)).collect();
+        roofs.iter().filter(|roof| positive(roof.peaks.most(false)) && positive(roof.peaks.gb_s)).collect();
     if points.is_empty() || roofs.is_empty() {
         return None;
     }
-    let int8 = |roof: &Roof| Some(roof.peaks.int8_tops).filter(|peak| positive(*peak));
-    let peaks = |roof: &Roof| [Some(roof.peaks.tflops), int8(roof)].into_iter().flatten();
+    let int8 = |roof: &Roof| Some(roof.peaks.most(true)).filter(|peak| positive(*peak));
+    let peaks = |roof: &Roof| [Some(roof.peaks.most(false)), int8(roof)].into_iter().flatten();
     let ridges = roofs.iter().flat_map(|roof| peaks(roof).map(|peak| roof.ridge(peak)));
     let xs = points.iter().map(|p| p.x).chain(ridges.flat_map(|ridge| [ridge / 3.0, ridge * 3.0]));
     let tops = roofs.iter().flat_map(|roof| peaks(roof));
@@ -49,18 +49,18 @@ pub(in super::super) fn roofline(name: &Name<'_>, size: [f64; 2], roofs: &[Roof]
         let start = low.max(axes.y.domain()[0] * 1e3 / roof.peaks.gb_s).min(high);
         let corners = |peak| [start, roof.ridge(peak).clamp(start, high), high].map(|x| axes.at(x, roof.at(x, peak)));
         let label = |text: String| if roof.label.is_empty() { text } else { format!("{}: {text}", roof.label) };
-        let flat = corners(roof.peaks.tflops);
+        let flat = corners(roof.peaks.most(false));
         if let Some(peak) = int8(roof) {
             let [_, [x, _], [_, y]] = corners(peak);
             svg.polyline("roof int8", &corners(peak));
             // Off the other line and its name, which is at the right.
             let below = (y - flat[2][1]).abs() < 28.0 && y >= flat[2][1];
-            let text = label(format!("INT8 linear layer {}", significant(peak)));
+            let text = label(format!("INT8 {}", significant(peak)));
             svg.text(x + 6.0, if below { y + 14.0 } else { y - 6.0 }, "roof-name", &text);
         }
         svg.polyline("roof", &flat);
         let near = int8(roof).is_some_and(|peak| (0.0..28.0).contains(&(flat[2][1] - corners(peak)[2][1])));
-        let text = label(format!("float32 product {}", significant(roof.peaks.tflops)));
+        let text = label(format!("float32 {}", significant(roof.peaks.most(false))));
         svg.text(axes.right, flat[2][1] + if near { 14.0 } else { -6.0 }, "roof-name end", &text);
         let [[x1, y1], [x2, y2], _] = flat;
         if (x2 - x1).hypot(y2 - y1) > 100.0 {
@@ -84,7 +84,17 @@ mod tests {
     use super::*;
 
     fn roof(tflops: f64, gb_s: f64) -> Roof {
-        Roof { label: String::new(), peaks: Peaks { tflops, int8_tops: 2.0 * tflops, gb_s, threads: 2 } }
+        Roof {
+            label: String::new(),
+            peaks: Peaks {
+                tflops,
+                int8_tops: 2.0 * tflops,
+                gb_s,
+                threads: 2,
+                reached_tflops: None,
+                reached_int8_tops: None,
+            },
+        }
     }
 
     #[test]
@@ -99,9 +109,7 @@ mod tests {
             let svg = roofline(&NAME, size, &[roof(0.2, 20.0)], &[point(30.0, 0.15), point(1.0, 0.01)]).unwrap();
             check(&svg, 2);
             assert!(
-                svg.contains("float32 product 0.200<")
-                    && svg.contains("INT8 linear layer 0.400<")
-                    && svg.contains("copy 20.0 GB/s"),
+                svg.contains("float32 0.200<") && svg.contains("INT8 0.400<") && svg.contains("copy 20.0 GB/s"),
                 "{svg}"
             );
         }
