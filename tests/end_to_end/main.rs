@@ -58,3 +58,4 @@ mod support;
 mod toy_backend;
 mod triton;
 mod verification;
+mod weight_only;

@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
 use planish_ir::{DType, Graph, text, verify};
-use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization};
+use planish_passes::quantize::{
+    Activation, Plan, PlannedInput, PlannedWeight, Quantization, WeightForm, WeightMethod, WeightPlan,
+    WeightQuantization,
+};
 use planish_passes::{Half, HalfPrecision, Options, PASSES, Padding};
 
 /// The graph of a pass's example.
@@ -21,6 +24,13 @@ fn quantization() -> Quantization {
     Quantization { plan: Plan { inputs: vec![input], ..Plan::default() }, ..Quantization::default() }
 }
 
+/// A quantization of `@w` alone.
+fn weight_quantization() -> WeightQuantization {
+    let form = WeightForm::Blocks { codes: DType::I4, block: None, method: WeightMethod::Mse };
+    let weight = PlannedWeight { weight: "w".to_owned(), used_by: vec!["y".to_owned()], elements: 2, form };
+    WeightQuantization { plan: WeightPlan { weights: vec![weight] }, ..WeightQuantization::default() }
+}
+
 #[test]
 fn every_pass_does_what_it_documents() {
     for pass in PASSES {
@@ -30,8 +40,15 @@ fn every_pass_does_what_it_documents() {
         let padding = Padding { vocabulary: Some(4), features: Some(4), ..Padding::default() };
         let precision = Some(HalfPrecision::new(Half::F16).into());
         let quantization = Some(Arc::new(quantization()));
-        let options =
-            Options { fusion: example.fusion, precision, quantization, padding, ..Options::new(example.target, 20) };
+        let weight_quantization = Some(Arc::new(weight_quantization()));
+        let options = Options {
+            fusion: example.fusion,
+            precision,
+            quantization,
+            weight_quantization,
+            padding,
+            ..Options::new(example.target, 20)
+        };
         (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         verify(&rewritten).unwrap_or_else(|e| panic!("{}: {e}", pass.name));
         assert!(!example.after.trim().is_empty(), "`{}` gives\n{rewritten}", pass.name);

@@ -19,6 +19,7 @@
 //! ; quantize: {"inputs": [..]}  how linear layers are quantized, as a plan of the quantization in JSON; they stay
 //!                             where absent. With it:
 //! ; weight-scales: mse        minmax where absent
+//! ; quantize-weights: {"weights": [..]}  how weights alone are quantized, as a plan of the weights in JSON
 //! ; error: no kernel for f16  the pass fails with this in its message, and no graph follows
 //! graph "before" { ... }
 //! ; ---
@@ -38,7 +39,7 @@ use std::path::{Path, PathBuf};
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph, text, verify};
 use planish_passes::legalize::LOWER_ATTENTION;
-use planish_passes::quantize::{QUANTIZE, Quantization, WeightScales};
+use planish_passes::quantize::{QUANTIZE, QUANTIZE_WEIGHTS, Quantization, WeightQuantization, WeightScales};
 use planish_passes::{
     CacheForm, Half, HalfPrecision, Logits, Options, PASSES, Padding, Pass, PassError, Pipeline, Precision, Target,
 };
@@ -146,6 +147,13 @@ fn read(content: &str) -> Result<Filetest, String> {
         features: headers.remove("pad-features").map(number).transpose()?,
     };
     options.quantization = quantization(&mut headers)?.map(Into::into);
+    options.weight_quantization = match headers.remove("quantize-weights") {
+        None => None,
+        Some(plan) => {
+            let plan = serde_json::from_str(plan).map_err(|e| format!("quantize-weights: {e}"))?;
+            Some(WeightQuantization { plan, ..WeightQuantization::default() }.into())
+        }
+    };
     let error = headers.remove("error").map(str::to_owned);
     match headers.keys().next() {
         Some(key) => Err(format!("unknown header `{key}`")),
@@ -196,6 +204,9 @@ fn quantization(headers: &mut BTreeMap<&str, &str>) -> Result<Option<Quantizatio
 /// What codes of 8 bits may change, relative to the largest number of a tensor. A wrong code, column or scale changes
 /// more.
 const QUANTIZED: f64 = 5e-2;
+
+/// What codes of 4 bits may change, likewise.
+const NIBBLES: f64 = 2e-1;
 
 fn parse(text: &str) -> Result<Graph, String> {
     let graph = text::parse(text, &text::no_files).map_err(|e| e.to_string())?;
@@ -252,7 +263,12 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
         // The probabilities of attention become codes where it is lowered.
         let rounds =
             matches!(&test.subject, Subject::Pass(pass) if [QUANTIZE.name, LOWER_ATTENTION.name].contains(&pass.name));
-        let quantized = if rounds && test.options.quantization.is_some() { QUANTIZED } else { 0.0 };
+        let rounds_weights = matches!(&test.subject, Subject::Pass(pass) if pass.name == QUANTIZE_WEIGHTS.name);
+        let quantized = match rounds && test.options.quantization.is_some() {
+            true => QUANTIZED,
+            false if rounds_weights && test.options.weight_quantization.is_some() => NIBBLES,
+            false => 0.0,
+        };
         let tolerance = shortest.map_or(0.0, allowed).max(tolerance(&before)).max(quantized);
         if let Some(difference) = difference(tolerance, 0.0, &expected, &given) {
             return Err(format!("it changes the meaning: {difference}\n{after}"));
@@ -278,6 +294,10 @@ fn quantized_before(graph: &Graph, options: &Options) -> Result<Graph, PassError
     if options.quantization.is_some() {
         Pipeline::new(options.clone()).raise(&mut graph, &mut Vec::new(), &mut |_, _| {})?;
         (QUANTIZE.run)(&mut graph, options)?;
+    }
+    if options.weight_quantization.is_some() {
+        Pipeline::new(options.clone()).raise(&mut graph, &mut Vec::new(), &mut |_, _| {})?;
+        (QUANTIZE_WEIGHTS.run)(&mut graph, options)?;
     }
     Ok(graph)
 }

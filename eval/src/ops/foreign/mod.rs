@@ -3,6 +3,7 @@
 
 mod arith;
 mod attention;
+mod blocks;
 mod contrib;
 mod control;
 mod convolution;

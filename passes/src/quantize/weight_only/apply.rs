@@ -54,7 +54,8 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
             Op::Embedding(Embedding { weight, .. }) | Op::Gather(Gather { x: weight, axis: 0, .. }) => (*weight, false),
             _ => return Ok::<_, PassError>(Step::Keep),
         };
-        let form = forms.get(graph.value(weight).name.as_str()).copied();
+        let is_quantized = graph.weight(weight).is_none_or(|weight| weight.as_dequantized().is_some());
+        let form = forms.get(graph.value(weight).name.as_str()).copied().filter(|_| !is_quantized);
         let Some(form) = form.filter(|form| form.codes().is_some()) else { return Ok(Step::Keep) };
         let scaled = layers.get(&node);
         // A weight of several inputs with factors of their own becomes several weights.

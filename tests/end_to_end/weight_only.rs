@@ -1,0 +1,165 @@
+//! Compiling with --int4 and --int8-weights: weights are codes with a scale for each block, and activations stay floats.
+
+use std::fs;
+use std::path::Path;
+
+use planish::artifact::manifest::{Manifest, PartManifest};
+use planish_ir::DType;
+use planish_passes::quantize::{PlannedWeight, WeightForm, WeightMethod};
+
+use crate::calibrate::with_tokenizer;
+use crate::determinism::same_bytes;
+use crate::generate::{artifact, ids};
+use crate::support::{golden, planish, planish_compile, scratch, text};
+
+fn weights(folder: &Path) -> Vec<PlannedWeight> {
+    let manifest = Manifest::read(folder).unwrap();
+    let plan = |part: &PartManifest| part.weights.clone().unwrap().weights;
+    manifest.parts.iter().flat_map(plan).collect()
+}
+
+fn codes(of: &[PlannedWeight], name: &str) -> Option<DType> {
+    of.iter().find(|planned| planned.weight.contains(name)).unwrap_or_else(|| panic!("{name}")).form.codes()
+}
+
+/// Decoders, encoders and encoder-decoders, with blocks of every kind, against the reference interpreter.
+#[test]
+fn artifacts_verify_on_each_target() {
+    for (name, target, more) in [
+        ("llama", "ort", &["--int4", "--block-size", "16"][..]),
+        ("llama", "onnx", &["--int4", "--block-size", "16", "--opset", "21"]),
+        ("llama", "onnx", &["--int4", "--zero-points", "--block-size", "16", "--opset", "21"]),
+        ("qwen2", "ort", &["--int8-weights", "--accuracy-level", "float"]),
+        ("qwen2", "ort", &["--int4", "--zero-points", "--weight-method", "hqq"]),
+        ("gpt2", "ort", &["--int8-weights", "--block-size", "row"]),
+        ("gpt2", "ort", &["--int8-weights", "--zero-points", "--block-size", "128"]),
+        ("bert", "ort", &["--int8-weights"]),
+        ("t5", "ort", &["--int8-weights", "--weight-method", "nearest"]),
+    ] {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        let more = [&["--target", target, "--verify"], more].concat();
+        planish_compile(&golden(name), &out, &more).success();
+        assert!(weights(&out).iter().any(|planned| planned.form.codes().is_some()), "{name} {more:?}");
+        planish(["verify", text(&out)]).success();
+    }
+}
+
+/// The reference interpreter computes what ONNX Runtime computes, up to the rounding of floats.
+#[test]
+fn the_interpreter_computes_the_operators_too() {
+    for more in
+        [&["--int4", "--block-size", "16"][..], &["--int4", "--zero-points", "--block-size", "16"], &["--int8-weights"]]
+    {
+        let folder = scratch();
+        let out = folder.path().join("out");
+        planish_compile(&golden("llama"), &out, &[more, &["--accuracy-level", "float"]].concat()).success();
+        let (model, again) = (out.join("model.onnx"), folder.path().join("again"));
+        // The graph is compiled as it is, and held against itself on the interpreter.
+        planish_compile(&model, &again, &["--verify"]).success();
+    }
+}
+
+#[test]
+fn each_weight_has_the_bits_that_are_asked_for() {
+    let folder = scratch();
+    let compile = |more: &[&str]| {
+        let out = folder.path().join("out");
+        planish_compile(&golden("llama"), &out, &[&["--force", "--block-size", "16"], more].concat()).success();
+        weights(&out)
+    };
+    let usual = compile(&["--int4"]);
+    assert_eq!(codes(&usual, "layers.0.mlp.down_proj"), Some(DType::I4));
+    assert_eq!(codes(&usual, "lm_head"), Some(DType::I8));
+    assert_eq!(codes(&usual, "embed_tokens"), Some(DType::I8));
+    let other =
+        compile(&["--int4", "--quantize-head", "int4", "--quantize-table", "keep", "--bits-for", "down_proj=8"]);
+    assert_eq!(codes(&other, "layers.0.mlp.down_proj"), Some(DType::I8));
+    assert_eq!(codes(&other, "layers.0.mlp.up_proj"), Some(DType::I4));
+    assert_eq!((codes(&other, "lm_head"), codes(&other, "embed_tokens")), (Some(DType::I4), None));
+    let kept = compile(&["--int8-weights", "--zero-points", "--keep-float", "mlp", "--bits-for", "o_proj=keep"]);
+    assert_eq!(codes(&kept, "q_proj"), Some(DType::U8));
+    assert_eq!((codes(&kept, "mlp.up_proj"), codes(&kept, "o_proj")), (None, None));
+    let reason = |name: &str| match &kept.iter().find(|w| w.weight.contains(name)).unwrap().form {
+        WeightForm::Float { reason } => reason.clone(),
+        form => panic!("{form}"),
+    };
+    assert_eq!(reason("mlp.up_proj"), "`mlp` of --keep-float matches");
+    assert_eq!(reason("o_proj"), "--bits-for keeps it");
+    // A tied table is the head.
+    let tied = folder.path().join("tied");
+    planish_compile(&golden("gpt2"), &tied, &["--int4", "--block-size", "16"]).success();
+    assert_eq!(codes(&weights(&tied), "wte"), Some(DType::I8));
+}
+
+#[test]
+fn data_chooses_codes() {
+    let folder = scratch();
+    let model = with_tokenizer("llama", 131, folder.path());
+    let data = folder.path().join("data.txt");
+    let line = |at: usize| (0..12).map(|i| format!("w{}", 2 + (at * 31 + i * 17) % 128)).collect::<Vec<_>>().join(" ");
+    fs::write(&data, (0..20).map(|at| line(at) + "\n").collect::<String>()).unwrap();
+    let loss = |method: &str| {
+        let out = folder.path().join(method);
+        let calibrate: &[&str] = if method == "nearest" { &[] } else { &["--calibrate", text(&data)] };
+        let more = [&["--int4", "--weight-method", method, "--quantize-head", "keep"], calibrate].concat();
+        planish_compile(&model, &out, &more).success();
+        let planned = weights(&out);
+        let methods = planned.iter().filter_map(|w| match &w.form {
+            WeightForm::Blocks { method, .. } => Some(*method),
+            WeightForm::Float { .. } => None,
+        });
+        // Data says nothing of a table of tokens alone.
+        let wanted = if method == "gptq" { WeightMethod::Gptq } else { WeightMethod::Awq };
+        assert_eq!(methods.filter(|found| *found == wanted).count() > 0, method != "nearest", "{method}");
+        let report = planish(["evaluate", text(&out), "--data", text(&data), "--json"]).success().json();
+        report["task"]["divergence"]
+            .as_f64()
+            .or_else(|| report.pointer("/figures/kl").and_then(|v| v.as_f64()))
+            .unwrap_or_else(|| panic!("{report}"))
+    };
+    let [nearest, gptq, awq] = ["nearest", "gptq", "awq"].map(loss);
+    assert!(gptq < nearest && awq < nearest * 1.05, "{gptq} {awq} {nearest}");
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_threads() {
+    let folder = scratch();
+    let [one, two] = ["1", "2"].map(|threads| {
+        let out = folder.path().join(threads);
+        planish_compile(&golden("qwen2"), &out, &["--int4", "--threads", threads]).success();
+        out
+    });
+    same_bytes(&one, &two);
+}
+
+/// A cache that is appended to in place, and weights of 4 bits.
+#[test]
+fn generation_gives_the_same_ids_with_both_forms_of_the_cache() {
+    let (_a, copying) = artifact(&golden("llama"), &["--int4", "--block-size", "16"]);
+    let (_b, in_place) = artifact(&golden("llama"), &["--int4", "--block-size", "16", "--cache", "in-place"]);
+    let more = ["--ids", "5,6,7,8,9", "--max-new-tokens", "20", "--ignore-eos"];
+    assert_eq!(ids(&copying, &more), ids(&in_place, &more));
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let refused = |more: &[&str], parts: &[&str]| {
+        planish_compile(&golden("llama"), &out, more).exits(2, parts);
+        assert!(!out.exists());
+    };
+    refused(&["--int4", "--int8"], &["cannot be used with"]);
+    refused(&["--block-size", "32"], &["--int4"]);
+    refused(&["--int4", "--block-size", "48"], &["expected 16, 32, 64, 128, 256 or row"]);
+    refused(&["--int4", "--bits-for", "down_proj"], &["expected PATTERN=BITS"]);
+    refused(&["--int4", "--bits-for", "down_proj=3"], &["`3` is not 4, 8 or keep"]);
+    refused(&["--int4", "--weight-method", "gptq"], &["--weight-method gptq needs data", "--calibrate FILE"]);
+    refused(&["--int4", "--zero-points", "--target", "trt"], &["--zero-points is not for target trt"]);
+    refused(&["--int4", "--quantize-table", "int8", "--target", "onnx"], &["--quantize-table is not for target onnx"]);
+    refused(&["--int4", "--split-columns", "4"], &["cannot be used with"]);
+    // DequantizeLinear has blocks from opset 21 on.
+    planish_compile(&golden("llama"), &out, &["--int4", "--target", "onnx", "--opset", "20"])
+        .exits(1, &["needs opset 21", "--opset"]);
+}
