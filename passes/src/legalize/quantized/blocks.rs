@@ -11,7 +11,7 @@ use crate::build::Builder;
 /// The fewest elements of a block that MatMulNBits and GatherBlockQuantized take; the number is a power of two.
 const LEAST_BLOCK: usize = 16;
 
-/// The elements of a block where the codes have a scale for each row.
+/// The most elements of a block where the codes have a scale for each row.
 const ROW_BLOCK: usize = 128;
 
 /// A matrix of codes as MatMulNBits and GatherBlockQuantized take it: unsigned, with half of the range as the zero point
@@ -40,8 +40,8 @@ impl Blocks {
         let fits = matches!(bits, 2 | 4 | 8) && matches!(floats, DType::F32 | DType::F16 | DType::Bf16);
         let Channels::Blocks { axis: 1, size } = weight.channels else { return None };
         // One scale for each row is repeated: there are fast kernels for small blocks only.
-        let whole = size >= columns && size > ROW_BLOCK;
-        let block = if whole { ROW_BLOCK } else { size };
+        let whole = size >= columns && (size > ROW_BLOCK || !size.is_power_of_two() || size < LEAST_BLOCK);
+        let block = if whole { columns.next_power_of_two().clamp(LEAST_BLOCK, ROW_BLOCK) } else { size };
         let repeated = vec![0; columns.div_ceil(block)];
         let spread = |w: &Weight| if whole { w.gather(1, &repeated) } else { Some(w.clone()) };
         let scales = spread(&weight.scales)?;
