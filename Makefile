@@ -225,6 +225,16 @@ bench-check: deps build $(COMPAT)/.installed ## the times of planish bench next 
 	test -d $(DEMO)/bench-check || $(PLANISH) compile $(MINILM) -o $(DEMO)/bench-check --target ort
 	$(COMPAT)/bin/python tools/bench_check.py $(PLANISH) $(DEMO)/bench-check/model.onnx 1x16 1x128 8x128 --library $(abspath .deps/onnxruntime)
 
+# PAIRS of consecutive runs; BENCH has options of bench.
+PAIRS ?= 20
+BENCH ?= --seq 16 --time 1
+
+.PHONY: bench-agreement
+bench-agreement: deps build ## how often the medians of PAIRS of consecutive runs of MiniLM differ by less than their intervals
+	@mkdir -p $(DEMO)
+	test -d $(DEMO)/memory-minilm || $(PLANISH) compile $(MINILM) -o $(DEMO)/memory-minilm --target ort
+	python3 tools/bench_agreement.py $(PLANISH) $(DEMO)/memory-minilm --pairs $(PAIRS) --bench "$(BENCH) --reference $(MINILM) --ort-lib $(abspath .deps/onnxruntime)"
+
 .PHONY: memory-check
 memory-check: deps build .bench/gpt2/model.safetensors ## the memory figures of bench and inspect next to what the system counts for planish run: within 10%
 	@mkdir -p $(DEMO)
