@@ -30,7 +30,7 @@ const USUAL_WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.
 /// What a model is compiled from, opened: weights are not read.
 pub enum SourceModel {
     /// A checkpoint of Hugging Face's libraries, or a GGUF file with the files that are written for it.
-    Checkpoint(Checkpoint, WrittenCompanions),
+    Checkpoint(Box<Checkpoint>, WrittenCompanions),
     /// An ONNX graph.
     Onnx(Box<OnnxModel>),
 }
@@ -68,8 +68,8 @@ impl SourceModel {
                 path.display()
             );
         }
-        let opened =
-            Checkpoint::open(path).map(|checkpoint| Self::Checkpoint(checkpoint, WrittenCompanions::default()));
+        let opened = Checkpoint::open(path)
+            .map(|checkpoint| Self::Checkpoint(Box::new(checkpoint), WrittenCompanions::default()));
         opened.map_err(|error| match Manifest::read(path) {
             Ok(artifact) => anyhow!(
                 "{} is an artifact of planish: give what it was compiled from, {}",

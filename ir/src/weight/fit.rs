@@ -147,12 +147,11 @@ pub(super) fn stream_codes(parts: &[Weight], fit: BlockFit, sink: Sink<'_>) -> R
     Ok(codes.finish(sink)?)
 }
 
+/// What takes rows and what is fitted to their blocks.
+type RowSink<'a> = &'a mut dyn FnMut(&[f32], &[Block]) -> io::Result<()>;
+
 /// Calls `f` on rows of the matrix `parts[0]`, with what is fitted to their blocks.
-fn fit_rows(
-    parts: &[Weight],
-    fit: BlockFit,
-    f: &mut dyn FnMut(&[f32], &[Block]) -> io::Result<()>,
-) -> Result<(), WeightError> {
+fn fit_rows(parts: &[Weight], fit: BlockFit, f: RowSink<'_>) -> Result<(), WeightError> {
     let of = &parts[0];
     let importance = match parts.get(1) {
         Some(weight) => Some(singles(weight.dtype(), &weight.read()?, weight.elements())),
