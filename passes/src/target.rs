@@ -9,7 +9,7 @@ use planish_ir::ops::Foreign;
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
 use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
-use crate::legalize::{ATTENTION_OPSET, Kernels, MICROSOFT};
+use crate::legalize::{ATTENTION_OPSET, BLOCKS_OPSET, Kernels, MICROSOFT};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -89,6 +89,12 @@ impl Target {
     #[must_use]
     pub fn has_block_operators(&self) -> bool {
         self.kernels.domains.contains(&MICROSOFT)
+    }
+
+    /// The first opset that can express a weight with a scale for each block.
+    #[must_use]
+    pub fn blocks_opset(&self) -> u32 {
+        if self.has_block_operators() { 0 } else { BLOCKS_OPSET }
     }
 }
 

@@ -238,7 +238,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
     }
     let attention_fp32 = arguments.precision.attention_fp32;
-    let least = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
+    let attention = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
+    let blocks = if quantize_weights.is_some() { backend.target.blocks_opset() } else { 0 };
+    let least = attention.max(blocks);
     let opset = arguments.opset.unwrap_or_else(|| source.default_opset_from(least));
     let options = CompileOptions {
         backend,

@@ -7,13 +7,14 @@ A CASE is a decoder's checkpoint with an io.safetensors in it, or MODEL:IO to na
 case it runs `PLANISH compile MODEL --runtime-package genai`, for each target and with linked weights, loads
 the folder with `onnxruntime_genai.Model`, continues `in.prompt`, and compares the ids with `out.greedy` and
 `out.beam4`. In a batch with the prompt's first tokens, padded on the right as the library wants it, each
-must give what it gives alone. What that library is known to generate otherwise must differ: see KNOWN. Exits 1 when
+must give what it gives alone. With weights of 4 bits, the ids must be those of `PLANISH generate`. What that library is known to generate otherwise must differ: see KNOWN. Exits 1 when
 a case fails.
 """
 
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from cases import Case, as_known, check_all, same_ids
 
 # How many of the prompt's first tokens are the shorter prompt of a batch.
 SHORTER = 5
+
+# How many new tokens two programs are compared in at least.
+LEAST = 3
 
 
 # Of which cases beams differ, and in what. The stored texts have no end token before their full length. The transformers
@@ -71,6 +75,23 @@ def check_folder(folder: Path, prompt: np.ndarray, expected: dict[str, np.ndarra
     return beams
 
 
+def check_weights_of_4_bits(planish: Path, folder: Path, prompt: np.ndarray, length: int) -> None:
+    """The ids of both programs for one artifact, whose weights are rounded."""
+    new = length - prompt.shape[1]
+    ids = ",".join(map(str, prompt[0]))
+    options = ["--ids", ids, "--ignore-eos", "--max-new-tokens", str(new)]
+    done = subprocess.run([planish, "generate", folder, *options], capture_output=True, text=True, check=True)
+    own = [int(token) for token in done.stdout.strip().split(",")]
+    # The library does not generate the end token before the full length, and goes on with another one.
+    ends = json.loads((folder / "genai_config.json").read_text())["model"]["eos_token_id"]
+    ends = ends if isinstance(ends, list) else [ends]
+    count = next((at for at, token in enumerate(own) if token in ends), new)
+    if count < LEAST:
+        raise ValueError(f"only {count} tokens can be compared: {own}")
+    found = generate(onnxruntime_genai.Model(str(folder)), prompt, length)[0][prompt.shape[1] :]
+    same_ids("greedy with weights of 4 bits", found[:count], np.array(own[:count]))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("planish", type=Path, help="the binary")
@@ -88,7 +109,10 @@ def main() -> int:
             near.compile(args.planish, scratch / "linked", *package, "--weights", "link"),
         )
         (beams,) = {check_folder(folder, inputs["prompt"], expected, KNOWN.get(case.name)) for folder in folders}
-        return f"ids equal: greedy, a padded batch, {beams}"
+        weights = ("--int4", "--block-size", "16")
+        rounded = case.compile(args.planish, scratch / "int4", *package, "--target", "ort", *weights)
+        check_weights_of_4_bits(args.planish, rounded, inputs["prompt"], expected["greedy"].shape[1])
+        return f"ids equal: greedy, a padded batch, {beams}, weights of 4 bits"
 
     return check_all(args.cases, "genai", check)
 

@@ -28,7 +28,8 @@ fn codes(of: &[PlannedWeight], name: &str) -> Option<DType> {
 fn artifacts_verify_on_each_target() {
     for (name, target, more) in [
         ("llama", "ort", &["--int4", "--block-size", "16"][..]),
-        ("llama", "onnx", &["--int4", "--block-size", "16", "--opset", "21"]),
+        ("llama", "onnx", &["--int4", "--block-size", "16"]),
+        ("llama", "ort", &["--int4", "--block-size", "16", "--fp16"]),
         ("llama", "onnx", &["--int4", "--zero-points", "--block-size", "16", "--opset", "21"]),
         ("qwen2", "ort", &["--int8-weights", "--accuracy-level", "float"]),
         ("qwen2", "ort", &["--int4", "--zero-points", "--weight-method", "hqq"]),
