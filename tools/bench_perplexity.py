@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Perplexity of a quantized language model next to float32, on text that it was not trained on.
 
-    tools/bench_perplexity.py PLANISH MODEL TEXT [--limit 1.01]
+    tools/bench_perplexity.py PLANISH MODEL TEXT [--weights] [--limit 1.01]
 
-TEXT is cut into pieces of 900 characters: 60 calibrate, and the next 120 are evaluated, in windows of 256 tokens. Prints a
-table, and exits with 1 where a perplexity is more than the limit times that of float32.
+TEXT is cut into pieces of 900 characters: 60 calibrate, and the next 120 are evaluated, in windows of 256 tokens. With
+--weights, weights alone are quantized, by each method. Prints a table, and exits with 1 where a perplexity is more than the
+limit times that of float32.
 """
 
 import argparse
@@ -24,6 +25,23 @@ SETTINGS = {
     "onnx, static": "--target onnx --int8 --calibrate {data}",
     "onnx, FP8": "--target onnx --fp8 --calibrate {data}",
 }
+METHODS = {
+    "nearest": "--weight-method nearest",
+    "mse": "",
+    "mse, zero points": "--zero-points",
+    "hqq": "--weight-method hqq",
+    "awq": "--weight-method awq --calibrate {data}",
+    "gptq": "--weight-method gptq --calibrate {data}",
+}
+WEIGHTS = {
+    **{f"INT8, blocks of {block}": f"--int8-weights --block-size {block}" for block in (32, 128)},
+    "INT8, blocks of 32, float inputs": "--int8-weights --accuracy-level float",
+    **{
+        f"INT4, blocks of {block}, {name}": f"--int4 --block-size {block} {arguments}"
+        for block in (32, 128)
+        for name, arguments in METHODS.items()
+    },
+}
 
 
 def write(path: Path, pieces: List[str]) -> str:
@@ -36,6 +54,7 @@ def main() -> int:
     parser.add_argument("planish", type=Path, help="the binary")
     parser.add_argument("model", type=Path, help="a checkpoint folder of a language model")
     parser.add_argument("text", type=Path, help="a text file")
+    parser.add_argument("--weights", action="store_true", help="quantize weights alone, by each method")
     parser.add_argument("--limit", type=float, default=1.01, help="the largest ratio to float32")
     args = parser.parse_args()
     text = args.text.read_text(encoding="utf-8")
@@ -46,18 +65,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         data = write(Path(folder) / "calibration.jsonl", pieces[:CALIBRATION])
         evaluation = write(Path(folder) / "evaluation.jsonl", pieces[CALIBRATION:][:EVALUATION])
-        print("| setting | perplexity | ratio to float32 | top-1 agreement % | cosine of logits |\n|---|---|---|---|---|")
-        for name, arguments in SETTINGS.items():
+        columns = "setting | MB | perplexity | ratio to float32 | divergence | top-1 agreement % | cosine of logits"
+        print(f"| {columns} |\n|{'---|' * len(columns.split('|'))}")
+        for name, arguments in (WEIGHTS if args.weights else SETTINGS).items():
             out = str(Path(folder) / "artifact")
             words = [word.replace("{data}", data) for word in arguments.split()]
             subprocess.run(
-                [args.planish, "compile", args.model, "-o", out, *words], check=True, stdout=subprocess.DEVNULL
+                [args.planish, "compile", args.model, "-o", out, "--force", *words], check=True, stdout=subprocess.DEVNULL
             )
             command = [args.planish, "evaluate", out, "--data", evaluation, "--window", "256", "--json"]
             report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
             perplexity, predictions = report["perplexity"], report["predictions"]
             ratio, agreement, cosine = perplexity["ratio"], predictions["top1_agreement"], predictions["mean_cosine"]
-            print(f"| {name} | {perplexity['artifact']:.4f} | {ratio:.5f} | {agreement:.2f} | {cosine:.6f} |", flush=True)
+            divergence = predictions["mean_divergence"]
+            size = sum(file.stat().st_size for file in Path(out).glob("model.onnx*")) / 1e6
+            figures = f"{perplexity['artifact']:.4f} | {ratio:.5f} | {divergence:.2e} | {agreement:.2f} | {cosine:.6f}"
+            print(f"| {name} | {size:.2f} | {figures} |", flush=True)
             missed |= ratio > args.limit
         print(f"\nFloat32: {perplexity['reference']:.4f}, over {perplexity['tokens']} tokens of {args.text.name}.")
     return int(missed)

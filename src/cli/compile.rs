@@ -1,20 +1,17 @@
 //! `planish compile`.
 
-use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use planish_ir::{DType, Graph};
+use planish_ir::DType;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
 use planish_passes::{CacheForm, Half, Logits, Options, PASSES, Padding, TARGETS};
 use planish_runtimes::Format;
 
+use super::console::Console;
 use super::engine::{self, EngineArguments, check_builder, no_engines};
 use super::gate::GateArguments;
 use super::written::{Shown, finish};
@@ -25,7 +22,7 @@ use super::{
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
-use crate::compile::{CompileOptions, LoweredPart, Observer, check_output, compile, default_folder, lower};
+use crate::compile::{CompileOptions, LoweredPart, check_output, compile, default_folder, lower};
 use crate::data::DataOptions;
 use crate::evaluate::EvaluateOptions;
 use crate::source::SourceModel;
@@ -36,8 +33,8 @@ pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, a .gguf
     /// file, or an .onnx file
     model: PathBuf,
-    /// The folder to write [default: NAME-TARGET in the current folder; half precision adds -fp16 or -bf16, and the
-    /// packages genai and triton add -genai and -triton]. If the folder is a mount point or the current folder, planish replaces its
+    /// The folder to write [default: NAME-TARGET in the current folder, followed by the precision (-fp16, -bf16, -int8, -fp8,
+    /// -int4 or -int8-weights) and the package (-genai or -triton)]. If the folder is a mount point or the current folder, planish replaces its
     /// contents, planish.json last
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -352,13 +349,14 @@ fn calibration(
 ) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target.target;
-    if arguments.weights_only.takes_data() {
-        return Ok(None);
-    }
     if !arguments.quantization.is_given() && (half.is_none() || target.computes_in_float32) {
+        // The method of the weights runs the data itself.
+        if arguments.weights_only.takes_data() {
+            return Ok(None);
+        }
         let message = format!(
-            "--calibrate is for --int8 and --fp8, and keeps operators in float32 whose activations are too large for half \
-             precision: it needs --int8, --fp8, or --fp16 or --bf16 for a target that computes in half precision; {}",
+            "--calibrate is for --int8, --fp8, and --weight-method gptq and awq, and keeps operators in float32 whose activations are too large for half \
+             precision: it needs --int8, --fp8, --weight-method gptq or awq, or --fp16 or --bf16 for a target that computes in half precision; {}",
             match half {
                 None => "add one of them".to_owned(),
                 Some(_) => format!("target {target} only stores weights in half precision, choose --target onnx"),
@@ -367,68 +365,4 @@ fn calibration(
         return Err(Usage(message).into());
     }
     super::calibrate::ranges(source, path, options).map(Some)
-}
-
-/// Warnings and progress for a person; nothing of the progress in a pipe.
-struct Console {
-    print_after: Option<String>,
-    /// The passes that ran.
-    ran: Mutex<BTreeSet<String>>,
-    bar: ProgressBar,
-}
-
-impl Console {
-    fn new(print_after: Option<String>) -> Self {
-        let terminal = io::stderr().is_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
-        if let Ok(style) = ProgressStyle::with_template("writing {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta}")
-        {
-            bar.set_style(style);
-        }
-        Self { print_after, ran: Mutex::default(), bar }
-    }
-
-    /// Names the passes that ran, if the pass of `--print-ir-after` did not.
-    fn note_missing_pass(&self) {
-        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pass) = self.print_after.as_ref().filter(|pass| !ran.contains(*pass)) {
-            let all = PASSES.iter().map(|pass| pass.name).filter(|name| ran.contains(*name));
-            let all = all.collect::<Vec<_>>().join(", ");
-            let all = if all.is_empty() { "no pass ran".to_owned() } else { format!("these passes ran: {all}") };
-            note(&format!("--print-ir-after {pass} printed no graph, because pass {pass} did not run; {all}"));
-        }
-    }
-}
-
-impl Observer for Console {
-    fn warning(&self, text: &str) {
-        warn(text);
-    }
-
-    fn note(&self, text: &str) {
-        note(text);
-    }
-
-    fn graph(&self, pass: &str, graph: &Graph) {
-        if self.print_after.is_some() {
-            self.ran.lock().unwrap_or_else(PoisonError::into_inner).insert(pass.to_owned());
-        }
-        if self.print_after.as_deref() == Some(pass) {
-            // For debugging, beside the command's own output. Standard error may be closed.
-            let _ = writeln!(io::stderr(), "// after {pass}\n{graph}");
-        }
-    }
-
-    fn begin_writing(&self, total: u64) {
-        self.bar.set_length(total);
-    }
-
-    fn written(&self, bytes: u64) {
-        self.bar.inc(bytes);
-    }
-
-    fn end_writing(&self) {
-        self.bar.finish_and_clear();
-    }
 }

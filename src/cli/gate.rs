@@ -37,7 +37,7 @@ pub(super) struct GateArguments {
     /// Keep the inputs of linear layers in float that harm most, until the artifact meets these limits; exit with 3 if no
     /// set of inputs does. The limits are those of `planish evaluate --require`. Say: cos=0.999. The data is that of
     /// --evaluate, else every fifth sample of the data of --calibrate, which calibration then leaves out
-    #[arg(long, value_name = "LIMITS", requires = "quantize")]
+    #[arg(long, value_name = "LIMITS", requires = "quantize", conflicts_with = "weight_bits")]
     max_loss: Option<Requirements>,
 }
 

@@ -7,6 +7,7 @@ mod build_engine;
 mod calibrate;
 mod compile;
 mod completions;
+mod console;
 mod engine;
 mod evaluate;
 mod explain;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use planish_passes::quantize::{Bits, PlannedWeight, WeightForm, WeightMethod, WeightPlan, WeightSettings};
-use planish_passes::{BlockInputs, Target};
+use planish_passes::{BlockInputs, QuantizedForm, Target};
 use regex::Regex;
 
 use super::Usage;
@@ -43,10 +43,10 @@ pub(super) struct WeightArguments {
     /// PATTERN=keep; may be given several times, the last that matches counts
     #[arg(long, value_name = "PATTERN=BITS", requires = "weight_bits", value_parser = bits_for)]
     bits_for: Vec<(Regex, Bits)>,
-    /// What ONNX Runtime multiplies the weights with: int8 rounds each block of the input to integers in each run, which is
-    /// faster; float keeps it
-    #[arg(long, value_name = "TYPE", requires = "weight_bits", default_value = "int8")]
-    accuracy_level: AccuracyLevel,
+    /// What ONNX Runtime multiplies the weights with, for targets that run its own operators: int8 rounds each block of the
+    /// input to integers in each run, which is faster; float keeps it [default: int8]
+    #[arg(long, value_name = "TYPE", requires = "weight_bits")]
+    accuracy_level: Option<AccuracyLevel>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -138,7 +138,17 @@ impl WeightArguments {
         }
         let usage = |why: String| Err(Usage(why).into());
         let method = self.method();
-        if self.zero_points && target.quantized == planish_passes::QuantizedForm::SignedPairs {
+        if target.quantized == QuantizedForm::Codes {
+            return usage(format!(
+                "target {target} has no products with weights of blocks; for --int4 and --int8-weights choose --target ort, onnx or trt"
+            ));
+        }
+        if self.accuracy_level.is_some() && !target.has_block_operators() {
+            return usage(format!(
+                "--accuracy-level is not for target {target}, whose products are not MatMulNBits of ONNX Runtime; choose --target ort, or leave it out"
+            ));
+        }
+        if self.zero_points && target.quantized == QuantizedForm::SignedPairs {
             return usage(format!("--zero-points is not for target {target}, which takes zero points of 0 only"));
         }
         if self.quantize_table.is_some_and(|bits| bits != BitsName::Keep) && !target.has_block_operators() {
@@ -168,8 +178,8 @@ impl WeightArguments {
             ..WeightSettings::new(if self.int4 { Bits::Four } else { Bits::Eight })
         };
         let inputs = match self.accuracy_level {
-            AccuracyLevel::Int8 => BlockInputs::Integers,
-            AccuracyLevel::Float => BlockInputs::Floats,
+            Some(AccuracyLevel::Int8) | None => BlockInputs::Integers,
+            Some(AccuracyLevel::Float) => BlockInputs::Floats,
         };
         Ok(Some(WeightOptions { settings, inputs, data }))
     }

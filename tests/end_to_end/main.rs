@@ -5,6 +5,7 @@
 mod bad_models;
 mod bench;
 mod bench_example;
+mod bench_load;
 mod bench_report;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod built_engines;

@@ -153,6 +153,9 @@ fn options_that_do_not_go_together_are_refused() {
     refused(&["--int4", "--zero-points", "--target", "trt"], &["--zero-points is not for target trt"]);
     refused(&["--int4", "--quantize-table", "int8", "--target", "onnx"], &["--quantize-table is not for target onnx"]);
     refused(&["--int4", "--split-columns", "4"], &["cannot be used with"]);
+    refused(&["--int4", "--max-loss", "cos=0.99"], &["cannot be used with"]);
+    refused(&["--int4", "--target", "cuda"], &["target cuda has no products with weights of blocks", "--target ort"]);
+    refused(&["--int4", "--accuracy-level", "float", "--target", "onnx"], &["--accuracy-level is not for target onnx"]);
     // DequantizeLinear has blocks from opset 21 on.
     planish_compile(&golden("llama"), &out, &["--int4", "--target", "onnx", "--opset", "20"])
         .exits(1, &["needs opset 21", "--opset"]);

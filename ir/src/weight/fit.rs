@@ -30,7 +30,7 @@ pub struct BlockFit {
 pub enum Search {
     /// The codes span the elements: from the least to the largest, or to the largest magnitude.
     Range,
-    /// Ranges up to a third smaller are tried, each with the scale that has the least mean square error for its codes.
+    /// Ranges up to 30 % smaller are tried, each with the scale that has the least mean square error for its codes.
     LeastSquares,
     /// Half-quadratic quantization (HQQ, Badri and Shaji 2023): few elements with a large error count less than in a mean
     /// square error. The error is the sum of the square roots of the magnitudes of errors, which alternating updates

@@ -121,9 +121,10 @@ pub(super) fn matrix(graph: &Graph, id: NodeId) -> Result<Vec<f32>, PassError> {
 }
 
 /// `rows * weights^T`: [rows, columns] times [features, columns].
-pub(super) fn product(rows: &[f32], weights: &[f32], columns: usize) -> Vec<f32> {
+pub(super) fn product<T: From<f32> + Copy + 'static>(rows: &[T], weights: &[T], columns: usize) -> Vec<T> {
     let (m, n) = (rows.len() / columns.max(1), weights.len() / columns.max(1));
-    let mut out = vec![0f32; m * n];
+    let (zero, one) = (T::from(0.0), T::from(1.0));
+    let mut out = vec![zero; m * n];
     let stride = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
     // SAFETY: the strides of [m, columns], [columns, n] and [m, n] stay within the slices, whose lengths they come from.
     unsafe {
@@ -141,8 +142,8 @@ pub(super) fn product(rows: &[f32], weights: &[f32], columns: usize) -> Vec<f32>
             weights.as_ptr(),
             stride(columns),
             1,
-            0.0,
-            1.0,
+            zero,
+            one,
             false,
             false,
             false,

@@ -26,6 +26,11 @@ impl Layout {
         if !matches!(bits, 2 | 4 | 8) || block < 16 || !block.is_power_of_two() {
             return Err(format!("codes of {bits} bits in blocks of {block} are not known"));
         }
+        // Bits of rows, and of whole blocks, are counted.
+        let bits_of_row = columns.checked_add(block).and_then(|columns| columns.checked_mul(bits));
+        if bits_of_row.is_none() {
+            return Err(format!("rows of {columns} codes in blocks of {block} are too long"));
+        }
         Ok(Self { rows, columns, bits, block })
     }
 

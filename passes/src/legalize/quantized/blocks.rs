@@ -49,7 +49,11 @@ impl Blocks {
             Some(zeros) => Some(spread(zeros)?),
             None => None,
         };
-        let fits = fits && block.is_power_of_two() && block >= LEAST_BLOCK && signed == zeros.is_none();
+        let fits = fits
+            && weight.codes.elements() > 0
+            && block.is_power_of_two()
+            && block >= LEAST_BLOCK
+            && signed == zeros.is_none();
         let blocks = columns.div_ceil(block);
         let filled = weight.codes.pad(&[rows, blocks * block], 0.0).filter(|_| fits)?;
         let codes = if signed { filled.flip_sign()? } else { filled };

@@ -1,13 +1,13 @@
 //! Codes and factors of weights that are chosen with data.
 
-use gemm::{Parallelism, gemm};
+use planish_ir::handle::Handle;
 use planish_ir::weight::{BlockFit, Dequantized, code_range};
 use planish_ir::{DType, Graph, NodeId, Op, ValueId, Weight};
 use rayon::prelude::*;
 
 use super::super::gptq::{CodeGrid, gptq};
 use super::super::sites::{Site, layer, sites};
-use super::super::trial::matrix;
+use super::super::trial::{matrix, product};
 use super::{WeightForm, WeightMethod, WeightQuantization};
 use crate::calibration::Gram;
 use crate::{PassError, Target};
@@ -87,7 +87,7 @@ fn diagonal(products: &[f64], columns: usize) -> impl Iterator<Item = f64> {
 /// Whether a norm gives the input of a site, and nothing else takes it: the factors then cost nothing.
 fn has_place(graph: &Graph, site: &Site) -> bool {
     let norm = graph.producer(site.value).is_some_and(|node| matches!(node.op, Op::LayerNorm(_) | Op::RmsNorm(_)));
-    norm && graph.use_counts()[planish_ir::handle::Handle::index(site.value)] == site.layers.len()
+    norm && graph.use_counts()[site.value.index()] == site.layers.len()
 }
 
 /// The codes of a matrix by GPTQ, with scales that are fitted to it.
@@ -166,39 +166,7 @@ fn error(rows: &[f32], fit: BlockFit, factors: &[f32], products: &[f64], columns
         let code = (w / scale).round_ties_even().clamp(least - zero, largest - zero);
         *error = f64::from((w - code * scale) / factors[column]);
     }
+    // The matrix is symmetric.
     let moved = product(&errors, products, columns);
     errors.iter().zip(&moved).map(|(a, b)| a * b).sum()
-}
-
-/// `rows * matrix`, of [rows, columns] and [columns, columns].
-fn product(rows: &[f64], matrix: &[f64], columns: usize) -> Vec<f64> {
-    let count = rows.len() / columns.max(1);
-    let mut out = vec![0f64; rows.len()];
-    assert!(matrix.len() == columns * columns && count * columns == rows.len());
-    let stride = columns.cast_signed();
-    // SAFETY: all elements that the strides lead to lie within the slices, whose lengths were checked.
-    unsafe {
-        gemm(
-            count,
-            columns,
-            columns,
-            out.as_mut_ptr(),
-            1,
-            stride,
-            false,
-            rows.as_ptr(),
-            1,
-            stride,
-            matrix.as_ptr(),
-            1,
-            stride,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            Parallelism::None,
-        );
-    }
-    out
 }

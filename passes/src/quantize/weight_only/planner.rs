@@ -175,10 +175,9 @@ fn form(
     }
     let asked = settings.bits_for.iter().rev().find(|(pattern, _)| matches(pattern)).map(|(_, bits)| *bits);
     let (bits, option) = match asked {
-        Some(bits) => (bits, "--bits-for"),
         None if is_head => (settings.head.unwrap_or(Bits::Eight), "--quantize-head"),
         None if uses.layers == 0 => (settings.table.unwrap_or(Bits::Eight), "--quantize-table"),
-        None => (settings.bits, "the options"),
+        _ => (asked.unwrap_or(settings.bits), "--bits-for"),
     };
     // Data says nothing of a table.
     let method = match settings.method {
