@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use planish_ir::Graph;
 use planish_models::{LoadOptions, Loaded, SourceFile};
 use planish_onnx::{ImportOptions, Placement};
+use planish_passes::quantize::{Bits, WeightSettings};
 use planish_passes::{Half, HalfPrecision, Options, QuantizedForm, quantize};
 
 use crate::artifact::Artifact;
@@ -16,7 +17,7 @@ use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters};
 use crate::files::digest;
 use crate::inspect::weight_bytes;
-use crate::quantize::QuantizeOptions;
+use crate::quantize::{QuantizeOptions, WeightOptions};
 use crate::source::{self, SourceModel};
 use crate::verify::{Tolerances, is_quantized};
 
@@ -210,17 +211,23 @@ pub enum Variant {
     DynamicInt8,
     /// INT8 with scales of activations from data.
     Int8,
+    /// Weights of 4 bits, and activations in float32.
+    Int4,
+    /// Weights of 8 bits, and activations in float32.
+    Int8Weights,
 }
 
 impl Variant {
     /// Every variant by its name.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 8] = [
         ("unfused", Self::Unfused),
         ("f32", Self::F32),
         ("fp16", Self::Fp16),
         ("bf16", Self::Bf16),
         ("int8-dynamic", Self::DynamicInt8),
         ("int8", Self::Int8),
+        ("int4", Self::Int4),
+        ("int8-weights", Self::Int8Weights),
     ];
 
     /// Its name.
@@ -248,7 +255,17 @@ impl Form {
             Variant::Bf16 => (half(Half::Bf16), None),
             Variant::DynamicInt8 => (None, Some(true)),
             Variant::Int8 => (None, Some(false)),
+            Variant::Int4 | Variant::Int8Weights => (None, None),
         };
+        let bits = match self.variant {
+            Variant::Int4 => Some(Bits::Four),
+            Variant::Int8Weights => Some(Bits::Eight),
+            _ => None,
+        };
+        if let Some(reason) = bits.and_then(|_| WeightOptions::refused(target)) {
+            bail!(reason);
+        }
+        options.quantize_weights = bits.map(|bits| WeightOptions::new(WeightSettings::new(bits)));
         options.placement = Placement::Copy;
         options.passes = Options { precision, fusion: self.variant != Variant::Unfused, ..options.passes };
         if let Some(dynamic) = dynamic {

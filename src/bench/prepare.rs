@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use planish_models::Task;
 
 use super::contest::{artifacts_here, is_artifact};
 use super::{Entrant, Form, Variant};
@@ -57,6 +58,13 @@ impl Request {
             let model = SourceModel::open(path)?;
             let mut compiling = Compiling::new(self, &model, observer)?;
             for form in self.usual_forms() {
+                // A step of generation reads all weights; otherwise fewer bytes of them save little.
+                let generates = prepared.entrants.first().is_some_and(|first| {
+                    matches!(first.artifact.manifest.task, Some(Task::TextGeneration | Task::Text2TextGeneration))
+                });
+                if form.variant == Variant::Int4 && !generates {
+                    continue;
+                }
                 match compiling.form(&form) {
                     Ok(entrant) => prepared.entrants.push(entrant),
                     Err(error) => observer.left_out(&format!("{} is left out: {error:#}", form.label(&model))),
@@ -143,7 +151,7 @@ impl Request {
 
     /// The forms of a comparison: those that run here, the slowest usual one first.
     fn usual_forms(&self) -> Vec<Form> {
-        use Variant::{DynamicInt8, F32, Fp16, Int8, Unfused};
+        use Variant::{DynamicInt8, F32, Fp16, Int4, Int8, Unfused};
         let mut forms = Vec::new();
         let mut add = |backend: &'static Backend, at: usize, variants: &[Variant]| {
             let Some(make) = backend.runtimes.get(at).copied() else { return };
@@ -156,7 +164,7 @@ impl Request {
         add(&CUDA, 0, &[F32, Fp16, Int8]);
         add(&ONNX_RUNTIME_CUDA, 0, &[F32, Fp16]);
         add(&ANY_ONNX, 0, &[Unfused]);
-        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8]);
+        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8, Int4]);
         forms
     }
 }

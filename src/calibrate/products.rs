@@ -102,6 +102,9 @@ impl Sink for Sums<'_> {
             }
             let mut kept: Vec<f32> = rows.kept().flat_map(|(_, row)| row.iter().copied()).collect();
             (self.transform)(part, value, &mut kept, rows.columns);
+            if let Some(odd) = kept.iter().find(|x| !x.is_finite()) {
+                bail!("`{value}` of {part} has an element that is {odd} on this data: the data or the model is wrong");
+            }
             gram.add(&kept);
         }
         Ok(())

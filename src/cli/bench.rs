@@ -61,11 +61,12 @@ pub(super) struct Arguments {
     #[arg(value_name = "ARTIFACT|MODEL")]
     named: Vec<PathBuf>,
     /// Compile the usual forms of a checkpoint into temporary files, and compare them: float32 without fused operators,
-    /// float32, float16, dynamic INT8, and INT8 with --calibrate or --data; on ONNX Runtime, and on a GPU if there is one
+    /// float32, float16, dynamic INT8, INT8 with --calibrate or --data, and for text generation weights of 4 bits; on ONNX
+    /// Runtime, and on a GPU if there is one
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["precision", "runtime"])]
     compare: Option<PathBuf>,
     /// The forms in which checkpoints are compiled: unfused (float32 without fused operators), f32, fp16, bf16,
-    /// int8-dynamic, int8 [default: f32]
+    /// int8-dynamic, int8, int4 and int8-weights (weights of 4 or 8 bits, and activations in float32) [default: f32]
     #[arg(long, value_delimiter = ',', value_name = "FORM,..", value_parser = variant)]
     precision: Vec<Variant>,
     /// Compare everything with its model in float32 on this data, of the kinds that `calibrate` takes. The columns are those

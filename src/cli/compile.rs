@@ -13,7 +13,7 @@ use planish_runtimes::Format;
 
 use super::console::Console;
 use super::engine::{self, EngineArguments, check_builder, no_engines};
-use super::gate::GateArguments;
+use super::gate::{Gate, GateArguments, usual_limits};
 use super::written::{Shown, finish};
 use super::{
     RuntimeArguments, Usage, backend, import::ImportArguments, note, precision::PrecisionArguments, print,
@@ -49,16 +49,18 @@ pub(super) struct Arguments {
     task: Option<Task>,
     #[command(flatten)]
     import: ImportArguments,
-    /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors), or a table that `planish calibrate` wrote. With --fp16 or
-    /// --bf16, operators whose activations exceed --max-abs stay in float32
+    /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors), or a table that `planish calibrate` wrote, for --int8
+    /// and --fp8. --weight-method gptq and awq take data. With --fp16 or --bf16, operators whose activations exceed --max-abs stay
+    /// in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
     calibrate: Option<PathBuf>,
     /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, for --calibrate and
     /// --evaluate that is the text [default: text]
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
-    /// The ONNX opset of the artifact, 17 to 26 [default: 20, or 23 for target trt with --attention-fp32; for an ONNX graph with operators that planish passes
-    /// through, the opset of that graph]
+    /// The ONNX opset of the artifact, 17 to 26 [default: 20; 21 where weights with a scale for each block become
+    /// DequantizeLinear; 23 for target trt with --attention-fp32; for an ONNX graph with operators that planish passes through, the
+    /// opset of that graph]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
@@ -71,8 +73,7 @@ pub(super) struct Arguments {
     /// How a decoder appends new keys and values to its cache, for target ort. With in-place, attention is ONNX Runtime's
     /// GroupQueryAttention, and writes them behind the past if a program gives it one buffer for an input of the cache
     /// and its output; `planish generate`, `verify` and `bench` do. A program that gives two buffers gets a copy, as with
-    /// copy The
-    /// features of a head must be a multiple of 8 [default: copy; for --runtime-package genai and target ort in-place where
+    /// copy. The features of a head must be a multiple of 8 [default: copy; for --runtime-package genai and target ort in-place where
     /// possible]
     #[arg(long, value_name = "FORM")]
     cache: Option<Cache>,
@@ -182,7 +183,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let settings = arguments.runtime.settings();
     let threads = arguments.threads.unwrap_or(0).into();
     let gate = arguments.gate.gate(
-        arguments.quantization.is_given() || arguments.weights_only.is_given(),
+        match arguments.quantization.is_given() || arguments.weights_only.is_given() {
+            true => Some(usual_limits(arguments.weights_only.has_4_bits())?),
+            false => None,
+        },
         arguments.calibrate.as_deref(),
         arguments.field.as_deref(),
         EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
@@ -260,7 +264,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         verify_passes: arguments.verify_passes,
         force: arguments.force,
         profiles,
-        calibration: calibration(&arguments, half, &calibrate, &source)?,
+        calibration: calibration(&arguments, half, &calibrate, &source, gate.as_ref().is_some_and(Gate::holds_out))?,
         quantize,
         quantize_weights,
     };
@@ -281,6 +285,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         compiled = gate.pass(compiled, &source, options, arguments.json)?;
     }
     arguments.quantization.report(&compiled.artifact.manifest)?;
+    arguments.weights_only.report(&compiled.artifact.manifest);
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
@@ -340,28 +345,29 @@ fn calibrate_options(arguments: &Arguments, half: Option<Half>) -> CalibrateOpti
     CalibrateOptions { task, data, measure, on, threads, ..CalibrateOptions::default() }
 }
 
-/// What was measured of the activations, if `--calibrate` is given.
+/// What was measured of the activations, if `--calibrate` is given. `is_evaluated` says that a part of its data evaluates the
+/// artifact.
 fn calibration(
     arguments: &Arguments,
     half: Option<Half>,
     options: &CalibrateOptions,
     source: &SourceModel,
+    is_evaluated: bool,
 ) -> Result<Option<Calibration>> {
     let Some(path) = &arguments.calibrate else { return Ok(None) };
     let target = arguments.target.target;
     if !arguments.quantization.is_given() && (half.is_none() || target.computes_in_float32) {
-        // The method of the weights runs the data itself.
-        if arguments.weights_only.takes_data() {
+        // Weights take no ranges: their method runs the data itself.
+        if arguments.weights_only.takes_data() || arguments.weights_only.is_given() && is_evaluated {
             return Ok(None);
         }
-        let message = format!(
-            "--calibrate is for --int8, --fp8, and --weight-method gptq and awq, and keeps operators in float32 whose activations are too large for half \
-             precision: it needs --int8, --fp8, --weight-method gptq or awq, or --fp16 or --bf16 for a target that computes in half precision; {}",
-            match half {
-                None => "add one of them".to_owned(),
-                Some(_) => format!("target {target} only stores weights in half precision, choose --target onnx"),
-            }
-        );
+        let message = match half {
+            None => "--calibrate gives data to --int8, --fp8, --weight-method gptq and awq, --fp16 and --bf16; add one of them".to_owned(),
+            Some(half) => format!(
+                "--calibrate does nothing with --{half} for target {target}, which only stores weights in half precision; choose \
+                 --target onnx, or leave it out"
+            ),
+        };
         return Err(Usage(message).into());
     }
     super::calibrate::ranges(source, path, options).map(Some)

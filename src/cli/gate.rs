@@ -21,9 +21,9 @@ use crate::verify::{VerifyOptions, verify_compiled};
 #[derive(clap::Args)]
 pub(super) struct GateArguments {
     /// Run the artifact and compare it with its source, as `planish verify` does; exit with 3 if an output is out
-    /// of tolerance. With --int8 or --fp8 the tolerances only find wrong graphs, so the artifact is also evaluated on
+    /// of tolerance. For a quantized artifact the tolerances only find wrong graphs, so planish also evaluates it on
     /// data that was held out: --evaluate, else every fifth sample of the data of --calibrate, which calibration then
-    /// leaves out. It has to reach --max-loss, else cos=0.99
+    /// leaves out. It has to reach --max-loss, else cos=0.99, and with --int4 cos=0.9
     #[arg(long)]
     pub(super) verify: bool,
     /// The longest sequence of --verify, in tokens [default: as many tokens as the model takes, but at most 512 for
@@ -34,31 +34,41 @@ pub(super) struct GateArguments {
     /// --calibrate
     #[arg(long, value_name = "FILE")]
     evaluate: Option<PathBuf>,
-    /// Keep the inputs of linear layers in float that harm most, until the artifact meets these limits; exit with 3 if no
-    /// set of inputs does. The limits are those of `planish evaluate --require`. Say: cos=0.999. The data is that of
+    /// Give more precision to what harms most, until the artifact meets these limits: with --int8 and --fp8, inputs of linear
+    /// layers stay floats; with --int4, weights get 8 bits; with --int8-weights, weights stay floats. Exit with 3 if the
+    /// artifact cannot meet the limits. The limits are those of `planish evaluate --require`. Say: cos=0.999. The data is that of
     /// --evaluate, else every fifth sample of the data of --calibrate, which calibration then leaves out
-    #[arg(long, value_name = "LIMITS", requires = "quantize", conflicts_with = "weight_bits")]
+    #[arg(long, value_name = "LIMITS", requires = "quantize")]
     max_loss: Option<Requirements>,
 }
 
-/// What a quantized artifact has to reach unless told otherwise. Far less than planish's defaults reach, and more than
+/// What a quantized artifact has to reach unless told otherwise. Less than planish's defaults reach, and more than
 /// harmful quantization does.
-pub(super) const LIMITS: &str = "cos=0.99";
+const LIMITS: &str = "cos=0.99";
+
+/// The same for weights of 4 bits.
+const LIMITS_OF_4_BITS: &str = "cos=0.9";
+
+/// What a quantized artifact has to reach unless told otherwise; `has_4_bits` says that weights have 4 bits.
+pub(super) fn usual_limits(has_4_bits: bool) -> Result<Requirements, Usage> {
+    if has_4_bits { LIMITS_OF_4_BITS } else { LIMITS }.parse().map_err(Usage)
+}
 
 /// The data that an artifact is evaluated on, and what it has to reach.
 pub(super) struct Gate {
     data: PathBuf,
     options: EvaluateOptions,
     limits: Option<Requirements>,
-    /// Whether inputs are kept in float where the limits are missed.
+    /// Whether what harms most gets more precision where the limits are missed.
     keeps: bool,
 }
 
 impl GateArguments {
-    /// The evaluation that the options request, of an artifact that is calibrated on `calibrate`.
+    /// The evaluation that the options request, of an artifact that is calibrated on `calibrate`. `quantized` is what it has
+    /// to reach if it is quantized.
     pub(super) fn gate(
         &self,
-        is_quantized: bool,
+        quantized: Option<Requirements>,
         calibrate: Option<&Path>,
         field: Option<&str>,
         options: EvaluateOptions,
@@ -66,7 +76,7 @@ impl GateArguments {
         if let (Some(field), None, None) = (field, calibrate, &self.evaluate) {
             return Err(Usage(format!("--field {field} is for data: add --calibrate or --evaluate")).into());
         }
-        let asks = self.max_loss.is_some() || self.verify && is_quantized;
+        let asks = self.max_loss.is_some() || self.verify && quantized.is_some();
         let (data, split) = match (&self.evaluate, calibrate) {
             (Some(data), _) => (data.as_path(), Split::All),
             (None, Some(data)) if asks && !is_table(data) => (data, Split::HeldOut),
@@ -90,7 +100,7 @@ impl GateArguments {
         // Before work that bad data would make useless.
         data::check(data, &options.data)?;
         let limits = match &self.max_loss {
-            None if asks => Some(LIMITS.parse().map_err(Usage)?),
+            None => quantized.filter(|_| asks),
             limits => limits.clone(),
         };
         Ok(Some(Gate { data: data.to_owned(), options, limits, keeps: self.max_loss.is_some() }))
@@ -135,9 +145,14 @@ fn refuse(checked: Result<(), VerificationFailed>, compiled: &Compiled, json: bo
 }
 
 impl Gate {
+    /// Whether it evaluates on a part of the data of `--calibrate`.
+    pub(super) fn holds_out(&self) -> bool {
+        self.options.data.split == Split::HeldOut
+    }
+
     /// Leaves to calibration what is not held out. `--field` is for data alone: a table takes none.
     pub(super) fn divide(&self, calibrate: Option<&Path>, data: &mut DataOptions) {
-        if self.options.data.split == Split::HeldOut {
+        if self.holds_out() {
             data.split = Split::Rest;
         }
         if calibrate.is_some_and(is_table) && self.options.data.field.is_some() {
@@ -145,7 +160,7 @@ impl Gate {
         }
     }
 
-    /// Evaluates what was compiled, and compiles it with inputs in float where that is asked for and needed.
+    /// Evaluates what was compiled, and compiles it with more precision where that is asked for and needed.
     pub(super) fn pass(
         &self,
         mut compiled: Compiled,
@@ -174,7 +189,7 @@ impl Gate {
         if let Some(evaluation) = compiled.artifact.manifest.evaluation.as_ref().filter(|_| !json) {
             print(&format!("{evaluation}\n"))?;
         }
-        let remedy = "nothing was written; --max-loss keeps inputs in float until the limits are met";
+        let remedy = "nothing was written; --max-loss gives more precision to what harms most until the limits are met";
         refuse(Err(VerificationFailed(misses)), &compiled, json).context(remedy)?;
         Ok(compiled)
     }
@@ -207,7 +222,8 @@ fn unreached(error: Error) -> Error {
 fn described(within: Within<Compiled>) -> (Compiled, Evaluation) {
     let Within { mut made, evaluation, quantizations } = within;
     for part in &mut made.artifact.manifest.parts {
-        part.quantization = quantizations.get(&part.name).map(|quantization| quantization.plan.clone());
+        part.quantization = quantizations.layers.get(&part.name).map(|quantization| quantization.plan.clone());
+        part.weights = quantizations.weights.get(&part.name).map(|quantization| quantization.plan.clone());
     }
     (made, evaluation)
 }
@@ -229,7 +245,10 @@ impl Trials for Search<'_> {
 
     fn make(&mut self, quantizations: Quantizations) -> Result<Compiled> {
         if let Some(quantize) = &mut self.options.quantize {
-            quantize.known = quantizations;
+            quantize.known = quantizations.layers;
+        }
+        if let Some(quantize) = &mut self.options.quantize_weights {
+            quantize.known = quantizations.weights;
         }
         compile(self.model, &self.folder, &self.options, &Again)
     }

@@ -236,7 +236,7 @@ impl QuantizationArguments {
             let in_plans = plans().any(|(_, plan)| plan.inputs.iter().any(kept) || plan.attention.iter().any(scores));
             if !in_weights && !in_plans {
                 warn(&format!(
-                    "no linear layer is named as --keep-float {reason} says; --explain-quantization prints the names of inputs"
+                    "no linear layer is named as --keep-float {reason} says; --explain-quantization prints the names"
                 ));
             }
         }

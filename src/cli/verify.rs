@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::evaluate::watched;
-use super::gate::LIMITS;
+use super::gate::usual_limits;
 use super::{RunOn, RuntimeArguments, Usage, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
 use crate::data::{DataOptions, SAMPLES};
@@ -43,9 +43,9 @@ pub(super) struct Arguments {
     /// Compare on this data too, as `evaluate` does, and exit with 3 if a figure misses its limit
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// The limits of --data, as `evaluate --require` takes them
-    #[arg(long, default_value = LIMITS, value_name = "LIMITS", requires = "data")]
-    require: Requirements,
+    /// The limits of --data, as `evaluate --require` takes them [default: cos=0.99; cos=0.9 for weights of 4 bits]
+    #[arg(long, value_name = "LIMITS", requires = "data")]
+    require: Option<Requirements>,
     /// The largest number of samples of --data to run
     #[arg(long, default_value_t = SAMPLES, value_name = "N", requires = "data")]
     samples: NonZeroUsize,
@@ -95,7 +95,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     } else {
         print(&format!("{}\n", evaluated.evaluation))?;
     }
-    let misses = arguments.require.misses(&evaluated.evaluation);
+    let limits = arguments.require.map_or_else(|| usual_limits(artifact.manifest.has_weights_of(4)), Ok)?;
+    let misses = limits.misses(&evaluated.evaluation);
     let misses = misses.map_err(|reason| Usage(format!("--require: {reason}")))?;
     if misses.is_empty() { Ok(()) } else { Err(VerificationFailed(misses).into()) }
 }

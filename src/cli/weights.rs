@@ -1,13 +1,17 @@
 //! The arguments that say how weights are quantized while activations stay floats.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use planish_passes::quantize::{Bits, PlannedWeight, WeightForm, WeightMethod, WeightPlan, WeightSettings};
+use planish_passes::quantize::{
+    Bits, HEAD_OPTION, PlannedWeight, TABLE_OPTION, WeightForm, WeightMethod, WeightPlan, WeightSettings,
+};
 use planish_passes::{BlockInputs, QuantizedForm, Target};
 use regex::Regex;
 
-use super::Usage;
+use super::{Usage, warn};
+use crate::artifact::manifest::Manifest;
 use crate::calibrate::{CalibrateOptions, is_table};
 use crate::quantize::WeightOptions;
 
@@ -110,6 +114,11 @@ impl WeightArguments {
         self.int4 || self.int8_weights
     }
 
+    /// Whether weights of 4 bits are asked for.
+    pub(super) fn has_4_bits(&self) -> bool {
+        self.int4 || self.bits_for.iter().any(|(_, bits)| *bits == Bits::Four)
+    }
+
     /// Whether the method takes the data of --calibrate.
     pub(super) fn takes_data(&self) -> bool {
         self.is_given() && self.method().takes_data()
@@ -138,10 +147,8 @@ impl WeightArguments {
         }
         let usage = |why: String| Err(Usage(why).into());
         let method = self.method();
-        if target.quantized == QuantizedForm::Codes {
-            return usage(format!(
-                "target {target} has no products with weights of blocks; for --int4 and --int8-weights choose --target ort, onnx or trt"
-            ));
+        if let Some(reason) = WeightOptions::refused(target) {
+            return usage(reason);
         }
         if self.accuracy_level.is_some() && !target.has_block_operators() {
             return usage(format!(
@@ -181,7 +188,31 @@ impl WeightArguments {
             Some(AccuracyLevel::Int8) | None => BlockInputs::Integers,
             Some(AccuracyLevel::Float) => BlockInputs::Floats,
         };
-        Ok(Some(WeightOptions { settings, inputs, data }))
+        Ok(Some(WeightOptions { settings, inputs, data, known: BTreeMap::new() }))
+    }
+
+    /// Warns of options that chose nothing.
+    pub(super) fn report(&self, manifest: &Manifest) {
+        let weights = || manifest.parts.iter().filter_map(|part| part.weights.as_ref()).flat_map(|plan| &plan.weights);
+        let is_a_reason = |text: &str| weights().any(|weight| weight.form.to_string().contains(text));
+        for (pattern, _) in &self.bits_for {
+            let named = |name: &String| pattern.is_match(name);
+            let is_named = weights().any(|weight| named(&weight.weight) || weight.used_by.iter().any(named));
+            if !is_named && !is_a_reason(&format!("`{pattern}`")) {
+                warn(&format!(
+                    "no weight is named as --bits-for `{pattern}` says; --explain-quantization prints the names of weights"
+                ));
+            }
+        }
+        for (is_given, option) in
+            [(self.quantize_head.is_some(), HEAD_OPTION), (self.quantize_table.is_some(), TABLE_OPTION)]
+        {
+            if is_given && !is_a_reason(option) {
+                warn(&format!(
+                    "{option} changed nothing; --explain-quantization prints what became of each weight, and why"
+                ));
+            }
+        }
     }
 }
 
@@ -208,5 +239,6 @@ pub(super) fn summary(plan: &WeightPlan) -> String {
     let floats = plan.weights.iter().filter(|w| matches!(w.form, WeightForm::Float { .. })).count();
     let kept = if floats > 0 { format!(", {floats} float") } else { String::new() };
     let share = 100.0 * coded as f64 / elements.max(1) as f64;
-    format!("weights: {}{kept}; {share:.1} % of their elements are codes", counts.join(", "))
+    let counts = if counts.is_empty() { "none of codes".to_owned() } else { counts.join(", ") };
+    format!("weights: {counts}{kept}; {share:.1} % of their elements are codes")
 }

@@ -2,11 +2,13 @@
 //! the artifact.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use planish_ir::{Graph, Node, Op, Type, ValueId};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
+use planish_passes::quantize::WeightQuantization;
 use planish_passes::{CacheForm, Logits, Precision};
 
 use super::{CompileOptions, LoweredPart, Observer, links, sentence};
@@ -85,6 +87,14 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
         observer.warning(&format!(
             "--{first} changed nothing, because the model has no float32 weights or operators to convert"
         ));
+    }
+    let mut weights = parts.iter().filter_map(|part| part.weight_quantization.as_ref()).peekable();
+    let has_codes = |of: &Arc<WeightQuantization>| of.plan.weights.iter().any(|weight| weight.form.codes().is_some());
+    if weights.peek().is_some() && !weights.any(has_codes) {
+        observer.warning(
+            "no weight was quantized: the weights of linear layers are no float32, have codes already, are too small, or are \
+             kept; --explain-quantization says which",
+        );
     }
     Ok(())
 }

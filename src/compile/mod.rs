@@ -28,7 +28,7 @@ use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::engine::{PROFILES, Profiles, SymbolRanges};
 use crate::files::relative_path;
-use crate::quantize::{QuantizeOptions, WeightOptions};
+use crate::quantize::{Quantizations, QuantizeOptions, WeightOptions};
 use crate::source::SourceModel;
 
 pub use check::output as check_output;
@@ -162,8 +162,8 @@ pub struct Compiled {
     pub source: Loaded,
     /// The profiles of its engines, if its target has engines.
     pub profiles: Option<Profiles>,
-    /// How the linear layers of each part are quantized; empty where they are not.
-    pub quantizations: BTreeMap<String, Arc<Quantization>>,
+    /// How its parts are quantized; empty where they are not.
+    pub quantizations: Quantizations,
     /// What raising found, by part; empty without `explain_fusion`.
     pub explanations: Vec<(&'static str, Explanation)>,
 }
@@ -339,8 +339,12 @@ pub fn compile(
         profiles.write(draft.folder())?;
         artifact.manifest.companions.push(PROFILES.to_owned());
     }
-    let quantized = |part: &LoweredPart| Some((part.name.to_owned(), part.quantization.clone()?));
-    let quantizations = lowered.iter().filter_map(quantized).collect();
+    let layers = |part: &LoweredPart| Some((part.name.to_owned(), part.quantization.clone()?));
+    let weights = |part: &LoweredPart| Some((part.name.to_owned(), part.weight_quantization.clone()?));
+    let quantizations = Quantizations {
+        layers: lowered.iter().filter_map(layers).collect(),
+        weights: lowered.iter().filter_map(weights).collect(),
+    };
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
     Ok(Compiled { draft, artifact, source, profiles, quantizations, explanations })
 }

@@ -1,5 +1,6 @@
 //! How a model is quantized: from options and a calibration to what passes apply to each part.
 
+mod candidates;
 mod document;
 mod weights;
 mod within;
@@ -15,12 +16,10 @@ use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization, Set
 use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, InputName, ProductOptions, products};
 use crate::source::SourceModel;
 
+pub use candidates::Quantizations;
 pub use document::PlanDocument;
 pub use weights::WeightOptions;
 pub use within::{Trials, Unreached, Within, keep_within};
-
-/// How the linear layers of parts are quantized, by the names of the parts.
-pub type Quantizations = BTreeMap<String, Arc<Quantization>>;
 
 /// How a model is quantized.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ pub struct QuantizeOptions {
     /// The plans of the parts, by their names; planned by the settings where absent.
     pub plans: Option<BTreeMap<String, Plan>>,
     /// The parts whose quantization is known, by their names: nothing else decides then.
-    pub known: Quantizations,
+    pub known: BTreeMap<String, Arc<Quantization>>,
 }
 
 /// How weights are rounded to codes.
@@ -66,7 +65,7 @@ impl QuantizeOptions {
             rounding: Rounding::Nearest,
             correct_biases: false,
             plans: None,
-            known: Quantizations::new(),
+            known: BTreeMap::new(),
         }
     }
 

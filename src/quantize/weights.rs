@@ -1,12 +1,13 @@
 //! How the weights of a model are quantized while activations stay floats.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
 use planish_ir::Graph;
 use planish_passes::quantize::{WeightPlan, WeightQuantization, WeightSettings};
-use planish_passes::{BlockInputs, Target};
+use planish_passes::{BlockInputs, QuantizedForm, Target};
 
 use super::Quiet;
 use crate::calibrate::{CalibrateOptions, InputName, ProductOptions, products};
@@ -21,13 +22,23 @@ pub struct WeightOptions {
     pub inputs: BlockInputs,
     /// The data of a method that takes some, and how it is run.
     pub data: Option<(PathBuf, Box<CalibrateOptions>)>,
+    /// The parts whose weights are planned already, by their names: nothing else decides then.
+    pub known: BTreeMap<String, Arc<WeightQuantization>>,
 }
 
 impl WeightOptions {
     /// Without data.
     #[must_use]
     pub fn new(settings: WeightSettings) -> Self {
-        Self { settings, inputs: BlockInputs::default(), data: None }
+        Self { settings, inputs: BlockInputs::default(), data: None, known: BTreeMap::new() }
+    }
+
+    /// Why the weights of a target cannot be quantized alone, if they cannot.
+    #[must_use]
+    pub fn refused(target: &Target) -> Option<String> {
+        (target.quantized == QuantizedForm::Codes).then(|| {
+            format!("target {target} has no products with weights of 4 or 8 bits and floats; choose another target")
+        })
     }
 
     /// What is done to the weights of a part whose graph has been raised.
@@ -41,6 +52,9 @@ impl WeightOptions {
         graph: &Graph,
         target: &Target,
     ) -> Result<Arc<WeightQuantization>> {
+        if let Some(known) = self.known.get(part) {
+            return Ok(known.clone());
+        }
         let plan = WeightPlan::new(graph, &self.settings, target);
         let mut quantization = WeightQuantization { plan, ..WeightQuantization::default() };
         if let Some((data, run)) = &self.data {

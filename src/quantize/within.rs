@@ -1,21 +1,20 @@
-//! Keeping inputs of linear layers in float until an artifact meets limits on data that was held out.
+//! Raising the precision of inputs or weights until an artifact meets limits on data that was held out.
 //!
-//! Errors of inputs add up, so the inputs are ordered by what each adds, and the least number of the first ones is searched
-//! for that meets the limits: 1, 2, 4 and so on, then halfway between what misses and what meets. What an input adds is not
-//! measured one by one: inputs of one role, whose names differ in numbers only, are quantized alone, and share what that
-//! adds by the losses of their layers.
+//! Errors add up, so the candidates are ordered by what each adds, for each byte where bytes matter, and the least number of
+//! the first ones is searched for that meets the limits: 1, 2, 4 and so on, then halfway between what misses and what meets.
+//! What a candidate adds is not measured one by one: candidates of one role, whose names differ in numbers only, are quantized
+//! alone, and share what that adds by their losses. Weights of one layer, or of a few neighbouring layers of a deep model, are
+//! too, and what a weight adds is taken for a product of what its role and its layers add.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use planish_passes::quantize::{Activation, Plan};
 
-use super::Quantizations;
+use super::candidates::{Candidate, LAYERS, Place, Quantizations};
 use crate::evaluate::{Evaluation, Figure, Requirements};
 
-/// The most roles that are measured. Names that say nothing of roles would take an evaluation each.
-const MOST_ROLES: usize = 24;
+/// The most groups of a kind that are measured. Names that say nothing of roles would take an evaluation each.
+const MOST_GROUPS: usize = 24;
 
 /// Makes artifacts and evaluates them.
 pub trait Trials {
@@ -41,29 +40,27 @@ pub struct Within<M> {
     pub made: M,
     /// Its figures.
     pub evaluation: Evaluation,
-    /// How it is quantized; inputs that are kept in float have what they buy as the reason.
+    /// How it is quantized; what is kept has what it buys as the reason.
     pub quantizations: Quantizations,
 }
 
 /// The limits cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no set of inputs in float meets --max-loss; with all {inputs} in float {}", .misses.join(", "))]
+#[error("no set of {} meets --max-loss; with all {count} {} {}", .kinds.join(" "), .kinds[1], .misses.join(", "))]
 pub struct Unreached {
-    /// How many inputs and attentions are quantized otherwise.
-    pub inputs: usize,
+    /// How many candidates there are.
+    pub count: usize,
+    /// What they are, in the plural, and what they become.
+    pub kinds: [&'static str; 2],
     /// What misses its limit even then.
     pub misses: Vec<String>,
 }
 
-/// A quantized input: the part, and its place in the plan. Attentions, whose queries and keys are quantized, come behind the
-/// inputs of layers.
-type Input = (String, usize);
-
-/// Keeps as few inputs in float as the limits allow, of an artifact that misses them. The first artifact and its figures are
-/// those with all inputs quantized.
+/// Raises the precision of as few candidates as the limits allow, of an artifact that misses them. The first artifact and its
+/// figures are those with all of them quantized as `quantizations` says.
 ///
 /// # Errors
-/// [`Unreached`] when the limits are missed with all inputs in float; also when an artifact cannot be made or evaluated.
+/// [`Unreached`] when the limits are missed with all candidates raised; also when an artifact cannot be made or evaluated.
 pub fn keep_within<T: Trials>(
     trials: &mut T,
     first: Evaluation,
@@ -73,10 +70,10 @@ pub fn keep_within<T: Trials>(
     let order = ordered(trials, quantizations)?;
     let mut measured = BTreeMap::from([(0, first)]);
     let mut best = None;
-    // `low` inputs in float miss the limits, and `high` meet them or are more than there are.
+    // `low` raised candidates miss the limits, and `high` meet them or are more than there are.
     let (mut low, mut high, mut next) = (0, order.len() + 1, 1);
     while low + 1 < high {
-        let made = trials.make(kept(quantizations, &order[..next], |_| String::new()))?;
+        let made = trials.make(quantizations.kept(&order[..next], |_| String::new()))?;
         let evaluation = trials.evaluate(&made, false)?;
         match misses(limits, &evaluation)?.is_empty() {
             true => (high, best) = (next, Some(made)),
@@ -87,18 +84,19 @@ pub fn keep_within<T: Trials>(
     }
     let (Some(made), Some(evaluation)) = (best, measured.get(&high)) else {
         let misses = measured.get(&low).map(|evaluation| misses(limits, evaluation)).transpose()?;
-        return Err(Unreached { inputs: order.len(), misses: misses.unwrap_or_default() }.into());
+        let (count, kinds) = (order.len(), quantizations.kinds());
+        return Err(Unreached { count, kinds, misses: misses.unwrap_or_default() }.into());
     };
     let reason = |rank: usize| {
         let (before, after) = (measured.range(..=rank).next_back(), measured.range(rank + 1..).next());
         let (Some((fewer, before)), Some((more, after))) = (before, after) else { return String::new() };
         let together = match more - fewer {
             1 => String::new(),
-            count => format!(" by {count} inputs together"),
+            count => format!(" by {count} of them together"),
         };
         format!("kept by --max-loss: {}{together}", limits.change(before, after))
     };
-    let quantizations = kept(quantizations, &order[..high], reason);
+    let quantizations = quantizations.kept(&order[..high], reason);
     Ok(Within { made, evaluation: evaluation.clone(), quantizations })
 }
 
@@ -107,61 +105,41 @@ fn misses(limits: &Requirements, evaluation: &Evaluation) -> Result<Vec<String>>
     limits.misses(evaluation).map_err(|reason| anyhow!(reason))
 }
 
-/// The quantizations with some inputs in float, each with a reason by its rank.
-fn kept(quantizations: &Quantizations, inputs: &[Input], reason: impl Fn(usize) -> String) -> Quantizations {
-    let mut kept = quantizations.clone();
-    for (rank, (part, place)) in inputs.iter().enumerate() {
-        let plan = kept.get_mut(part).map(|quantization| &mut Arc::make_mut(quantization).plan);
-        let Some(plan) = plan else { continue };
-        let float = Activation::Float { reason: reason(rank) };
-        let inputs = plan.inputs.len();
-        if let Some(input) = plan.inputs.get_mut(*place) {
-            (input.activation, input.layer_loss) = (float, None);
-        } else if let Some(attention) = plan.attention.get_mut(place - inputs) {
-            (attention.queries, attention.keys) = (float.clone(), float);
-            (attention.values, attention.score_loss) = (None, None);
+/// The candidates, those that add most to the error of the model first.
+fn ordered<T: Trials>(trials: &mut T, quantizations: &Quantizations) -> Result<Vec<Place>> {
+    let candidates = quantizations.candidates();
+    let mut weighted: Vec<(f64, &Place)> = candidates.iter().map(|of| (1.0 / of.cost, &of.place)).collect();
+    for kind in 0..candidates.iter().map(|of| of.groups.len()).max().unwrap_or_default() {
+        let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (i, of) in candidates.iter().enumerate() {
+            groups.entry(&of.groups[kind]).or_default().push(i);
         }
-    }
-    kept
-}
-
-/// The quantized inputs, those that add most to the error of the model first.
-fn ordered<T: Trials>(trials: &mut T, quantizations: &Quantizations) -> Result<Vec<Input>> {
-    let mut roles: BTreeMap<String, Vec<(Input, f64)>> = BTreeMap::new();
-    for (part, quantization) in quantizations {
-        let Plan { inputs, attention } = &quantization.plan;
-        let inputs = inputs.iter().map(|input| (role(&input.value), &input.activation, input.layer_loss));
-        // The result of an attention is an input too, so the role of its scores needs another name.
-        let attention = attention.iter().map(|a| (role(&a.attention) + " scores", &a.queries, a.score_loss));
-        for (place, (role, activation, loss)) in inputs.chain(attention).enumerate() {
-            if activation.codes().is_some() {
-                roles.entry(role).or_default().push(((part.clone(), place), loss.unwrap_or_default()));
+        let mut groups: Vec<Vec<usize>> = groups.into_values().collect();
+        // Candidates come in the order of the graph, and so do neighbours.
+        groups.sort_unstable();
+        if kind == LAYERS {
+            let together = groups.len().div_ceil(MOST_GROUPS).max(1);
+            groups = groups.chunks(together).map(<[_]>::concat).collect();
+        }
+        let are_measured = (2..=MOST_GROUPS).contains(&groups.len());
+        for group in groups {
+            let losses = || group.iter().map(|i| candidates[*i].loss);
+            let added = if are_measured { added(trials, quantizations, &candidates, &group)? } else { 1.0 };
+            let sum: f64 = if are_measured { losses().sum() } else { 1.0 };
+            for (i, loss) in group.iter().zip(losses()) {
+                weighted[*i].0 *= added * if sum > 0.0 { loss / sum } else { 1.0 / group.len() as f64 };
             }
         }
     }
-    let all: Vec<Input> = roles.values().flatten().map(|(input, _)| input.clone()).collect();
-    let are_measured = (2..=MOST_ROLES).contains(&roles.len());
-    let mut weighted = Vec::with_capacity(all.len());
-    for inputs in roles.into_values() {
-        let added = if are_measured { added(trials, quantizations, &all, &inputs)? } else { 1.0 };
-        let sum: f64 = if are_measured { inputs.iter().map(|(_, loss)| loss).sum() } else { 1.0 };
-        let share = |loss: f64| if sum > 0.0 { loss / sum } else { 1.0 / inputs.len() as f64 };
-        weighted.extend(inputs.iter().map(|(input, loss)| (added * share(*loss), input.clone())));
-    }
-    weighted.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    Ok(weighted.into_iter().map(|(_, input)| input).collect())
+    weighted.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    Ok(weighted.into_iter().map(|(_, place)| place.clone()).collect())
 }
 
-/// How far some inputs alone turn the results of the model.
-fn added<T: Trials>(
-    trials: &mut T,
-    quantizations: &Quantizations,
-    all: &[Input],
-    alone: &[(Input, f64)],
-) -> Result<f64> {
-    let alone: HashSet<&Input> = alone.iter().map(|(input, _)| input).collect();
-    let others: Vec<Input> = all.iter().filter(|input| !alone.contains(input)).cloned().collect();
-    let made = trials.make(kept(quantizations, &others, |_| String::new()))?;
+/// How far some candidates alone turn the results of the model.
+fn added<T: Trials>(trials: &mut T, quantizations: &Quantizations, all: &[Candidate], alone: &[usize]) -> Result<f64> {
+    let alone: HashSet<&Place> = alone.iter().map(|i| &all[*i].place).collect();
+    let others: Vec<Place> = all.iter().map(|of| &of.place).filter(|place| !alone.contains(place)).cloned().collect();
+    let made = trials.make(quantizations.kept(&others, |_| String::new()))?;
     let evaluation = trials.evaluate(&made, true)?;
     Ok(evaluation.figure(Figure::Cosine).map_or(0.0, |cosine| {
         // A result that is no number is the worst.
@@ -169,15 +147,15 @@ fn added<T: Trials>(
     }))
 }
 
-/// The role of an input: its name without the numbers in it.
-fn role(name: &str) -> String {
-    name.chars().filter(|c| !c.is_ascii_digit()).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use planish_ir::DType;
-    use planish_passes::quantize::{PlannedInput, Quantization};
+    use planish_passes::quantize::{
+        Activation, Plan, PlannedInput, PlannedWeight, Quantization, WeightForm, WeightMethod, WeightPlan,
+        WeightQuantization,
+    };
 
     use super::*;
     use crate::artifact::manifest::File;
@@ -214,12 +192,14 @@ mod tests {
         }
 
         fn evaluate(&mut self, made: &Quantizations, rough: bool) -> Result<Evaluation> {
-            let inputs = || made.values().flat_map(|quantization| &quantization.plan.inputs);
+            let inputs = || made.layers.values().flat_map(|quantization| &quantization.plan.inputs);
             let is_float = |input: &&PlannedInput| input.activation.codes().is_none();
-            self.evaluated.push((inputs().filter(is_float).count(), rough));
-            Ok(evaluation(
-                inputs().filter(|input| !is_float(input)).fold(0.0, |sum, input| sum + self.adds[&input.value]),
-            ))
+            let weights = || made.weights.values().flat_map(|quantization| &quantization.plan.weights);
+            let is_wide = |weight: &&PlannedWeight| weight.form.codes() == Some(DType::I8);
+            self.evaluated.push((inputs().filter(is_float).count() + weights().filter(is_wide).count(), rough));
+            let inputs = inputs().filter(|input| !is_float(input)).map(|input| self.adds[&input.value]);
+            let weights = weights().filter(|weight| !is_wide(weight)).map(|weight| self.adds[&weight.weight]);
+            Ok(evaluation(inputs.chain(weights).fold(0.0, |sum, added| sum + added)))
         }
     }
 
@@ -245,7 +225,10 @@ mod tests {
         };
         let adds = inputs.iter().map(adds).collect();
         let quantization = Quantization { plan: Plan { inputs, ..Plan::default() }, ..Quantization::default() };
-        (Additive { adds, evaluated: Vec::new() }, [("model".to_owned(), Arc::new(quantization))].into())
+        (
+            Additive { adds, evaluated: Vec::new() },
+            Quantizations { layers: [("model".to_owned(), Arc::new(quantization))].into(), ..Quantizations::default() },
+        )
     }
 
     fn searched(limits: &str) -> (Result<Within<Quantizations>>, Vec<(usize, bool)>) {
@@ -260,7 +243,7 @@ mod tests {
         // All add 0.0132; the first five of role a leave 0.0132 - 0.0065.
         let (within, evaluated) = searched("error=0.007");
         let within = within.unwrap();
-        let inputs = &within.quantizations["model"].plan.inputs;
+        let inputs = &within.quantizations.layers["model"].plan.inputs;
         let floats: Vec<(&str, String)> = inputs
             .iter()
             .filter(|input| input.activation.codes().is_none())
@@ -269,8 +252,8 @@ mod tests {
         let reason = |change: &str| format!("float: kept by --max-loss: error {change}");
         let expected = [
             ("layer.11.a", reason("0.007800 -> 0.006700")),
-            ("layer.12.a", reason("0.010300 -> 0.007800 by 2 inputs together")),
-            ("layer.13.a", reason("0.010300 -> 0.007800 by 2 inputs together")),
+            ("layer.12.a", reason("0.010300 -> 0.007800 by 2 of them together")),
+            ("layer.13.a", reason("0.010300 -> 0.007800 by 2 of them together")),
             ("layer.14.a", reason("0.011700 -> 0.010300")),
             ("layer.15.a", reason("0.013200 -> 0.011700")),
         ];
@@ -281,6 +264,43 @@ mod tests {
             evaluated,
             [(16, true), (16, true), (1, false), (2, false), (4, false), (8, false), (6, false), (5, false)]
         );
+    }
+
+    #[test]
+    fn the_weights_that_add_most_for_their_size_get_8_bits() {
+        // What a weight adds is a product of what its role and its layer add; those of role a have half the elements.
+        let form = WeightForm::Blocks { codes: DType::I4, block: Some(32), method: WeightMethod::Gptq, reason: None };
+        let weight = |layer: usize, name: &str, elements: usize| PlannedWeight {
+            weight: format!("layers.{layer}.{name}"),
+            used_by: Vec::new(),
+            elements,
+            form: form.clone(),
+        };
+        let weights: Vec<PlannedWeight> =
+            (0..4).flat_map(|layer| [weight(layer, "a", 100), weight(layer, "b", 200)]).collect();
+        let adds = |weight: &PlannedWeight| {
+            let layer: f64 = weight.weight[7..8].parse().unwrap();
+            (weight.weight.clone(), 1e-3 * (1.0 + layer) * if weight.elements == 100 { 3.0 } else { 4.0 })
+        };
+        let mut model = Additive { adds: weights.iter().map(adds).collect(), evaluated: Vec::new() };
+        let quantization = WeightQuantization { plan: WeightPlan { weights }, ..WeightQuantization::default() };
+        let quantizations = Quantizations {
+            weights: [("model".to_owned(), Arc::new(quantization))].into(),
+            ..Quantizations::default()
+        };
+        // All add 0.07. For their size, a of layers 3 and 2 add most, then b of layer 3, as a of layer 1 does.
+        let first = evaluation(model.adds.values().sum());
+        let within = keep_within(&mut model, first, &quantizations, &"error=0.05".parse().unwrap()).unwrap();
+        let kept = within.quantizations.weights["model"].plan.weights.iter();
+        let kept: Vec<(&str, String)> = kept
+            .filter(|weight| weight.form.codes() == Some(DType::I8))
+            .map(|weight| (weight.weight.as_str(), weight.form.to_string()))
+            .collect();
+        let text = |change: &str| format!("i8, blocks of 32, mse: kept by --max-loss: error {change}");
+        assert_eq!(kept, [("layers.2.a", text("0.058000 -> 0.049000")), ("layers.3.a", text("0.070000 -> 0.058000")),]);
+        // Two roles and four layers alone, then 1 and 2 weights.
+        let alone = [(4, true), (4, true), (6, true), (6, true), (6, true), (6, true)];
+        assert_eq!(model.evaluated, [&alone[..], &[(1, false), (2, false)]].concat());
     }
 
     #[test]

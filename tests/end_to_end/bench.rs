@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::support::{
     Stored, artifact, golden, names, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
@@ -256,16 +256,18 @@ fn sizes_are_numbers_and_ranges() {
 #[test]
 fn checkpoints_are_compiled_in_the_forms_that_are_named() {
     let model = golden("bert");
-    let bench = ["bench", text(&model), "--precision", "unfused,f32,fp16,int8-dynamic"];
+    let bench = ["bench", text(&model), "--precision", "unfused,f32,fp16,int8-dynamic,int4,int8-weights"];
     let done = planish([&bench[..], &QUICK].concat()).exits(0, &[]);
     let expected = [
         ["bert-onnx-unfused", "ort", "f32", "measured"],
         ["bert-ort-f32", "ort", "f32", "measured"],
         ["bert-ort-fp16", "ort", "fp16", "measured"],
         ["bert-ort-int8-dynamic", "ort", "int8", "measured"],
+        ["bert-ort-int4", "ort", "int4", "measured"],
+        ["bert-ort-int8-weights", "ort", "int8-weights", "measured"],
     ];
     assert_eq!(cells(&done.stdout), expected);
-    planish(["bench", text(&model), "--precision", "int4"]).exits(2, &["--precision", "there are unfused, f32, fp16"]);
+    planish(["bench", text(&model), "--precision", "int2"]).exits(2, &["--precision", "there are unfused, f32, fp16"]);
     planish(["bench", text(&model), "--precision", "int8"]).exits(1, &["needs data", "--calibrate"]);
     planish(["bench", text(&model), "--runtime", "trt"]).exits(1, &["planish compile first"]);
 }

@@ -14,7 +14,8 @@ use safetensors::tensor::Dtype;
 use serde_json::Value;
 
 use crate::support::{
-    Done, Draft, Stored, golden, numbered, planish, repository, scratch, tensors, text, write_tensors, write_tokenizer,
+    Done, Draft, Stored, golden, numbered, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
+    write_tokenizer,
 };
 
 pub(crate) struct Silent;
@@ -252,6 +253,10 @@ fn a_value_that_is_not_a_number_is_named() {
     write_tensors(&data, &pixels);
     let (done, _) = planish_calibrate(&golden("vit"), &data, &[]);
     done.exits(1, &["samples 1 to 2", "the input `pixel_values` of model", "contains NaN"]);
+    let out = folder.path().join("out");
+    let by_gptq = ["--int4", "--weight-method", "gptq", "--calibrate", text(&data)];
+    planish_compile(&golden("vit"), &out, &by_gptq).exits(1, &["has an element that is NaN on this data"]);
+    assert!(!out.exists());
 
     let mut broken = Draft::of("vit");
     let (name, weight) =
@@ -313,7 +318,8 @@ fn compile_takes_ranges_for_half_precision() {
         let fixed = ["compile", text(&bert), "-o", text(&out), "--calibrate", text(ranges)];
         planish(fixed.into_iter().chain(more.iter().copied()))
     };
-    compile(&table, &[]).exits(2, &["--calibrate", "it needs --int8, --fp8, or --fp16 or --bf16"]);
+    compile(&table, &[])
+        .exits(2, &["--calibrate", "gives data to --int8, --fp8, --weight-method gptq and awq, --fp16 and --bf16"]);
     compile(&table, &["--fp16"]).exits(2, &["target ort only stores weights in half precision"]);
     assert!(!out.exists());
 

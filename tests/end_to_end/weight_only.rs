@@ -1,7 +1,7 @@
 //! Compiling with --int4 and --int8-weights: weights are codes with a scale for each block, and activations stay floats.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use planish::artifact::manifest::{Manifest, PartManifest};
 use planish::evaluate::{Evaluation, Figure};
@@ -94,13 +94,19 @@ fn each_weight_has_the_bits_that_are_asked_for() {
     assert_eq!(codes(&weights(&tied), "wte"), Some(DType::I8));
 }
 
+/// Twenty texts of twelve words.
+fn texts(folder: &Path) -> PathBuf {
+    let data = folder.join("data.txt");
+    let line = |at: usize| (0..12).map(|i| format!("w{}", 2 + (at * 31 + i * 17) % 128)).collect::<Vec<_>>().join(" ");
+    fs::write(&data, (0..20).map(|at| line(at) + "\n").collect::<String>()).unwrap();
+    data
+}
+
 #[test]
 fn data_chooses_codes() {
     let folder = scratch();
     let model = with_tokenizer("llama", 131, folder.path());
-    let data = folder.path().join("data.txt");
-    let line = |at: usize| (0..12).map(|i| format!("w{}", 2 + (at * 31 + i * 17) % 128)).collect::<Vec<_>>().join(" ");
-    fs::write(&data, (0..20).map(|at| line(at) + "\n").collect::<String>()).unwrap();
+    let data = texts(folder.path());
     let loss = |method: &str| {
         let out = folder.path().join(method);
         let calibrate: &[&str] = if method == "nearest" { &[] } else { &["--calibrate", text(&data)] };
@@ -122,6 +128,37 @@ fn data_chooses_codes() {
     assert!(gptq < nearest / 2.0 && awq > 0.0, "{gptq} {awq} {nearest}");
 }
 
+/// Weights get 8 bits, or stay floats, until limits are met on other data.
+#[test]
+fn limits_choose_the_bits_of_weights() {
+    let folder = scratch();
+    let model = with_tokenizer("llama", 131, folder.path());
+    let data = texts(folder.path());
+    let compile = |bits: &str, limit: &str| {
+        let out = folder.path().join("out");
+        let more = [bits, "--force", "--evaluate", text(&data), "--max-loss", limit];
+        (planish_compile(&model, &out, &more), out)
+    };
+    let (done, out) = compile("--int4", "kl=1");
+    done.exits(0, &[]);
+    let narrow = weights(&out).iter().filter(|planned| planned.form.codes() == Some(DType::I4)).count();
+    let report = Manifest::read(&out).unwrap().evaluation.unwrap();
+    let half = format!("kl={}", report.figure(Figure::Divergence).unwrap() / 2.0);
+    let (done, out) = compile("--int4", &half);
+    done.exits(0, &[]);
+    let planned = weights(&out);
+    let kept = planned.iter().filter(|planned| planned.form.to_string().contains("kept by --max-loss: kl ")).count();
+    let left = planned.iter().filter(|planned| planned.form.codes() == Some(DType::I4)).count();
+    assert!(kept > 0 && left > 0 && kept + left == narrow, "{kept} {left} {narrow}");
+    planish(["verify", text(&out)]).exits(0, &[]);
+
+    let (done, out) = compile("--int8-weights", "kl=1e-9");
+    done.exits(0, &[]);
+    assert!(weights(&out).iter().any(|planned| planned.form.to_string().starts_with("float: kept by --max-loss")));
+    let (done, _) = compile("--int4", "kl=-1");
+    done.exits(3, &["no set of weights of 8 bits meets --max-loss", &format!("with all {narrow} of 8 bits kl is")]);
+}
+
 #[test]
 fn the_bytes_do_not_depend_on_threads() {
     same_bytes(&golden("qwen2"), &["--int4"]);
@@ -134,6 +171,40 @@ fn generation_gives_the_same_ids_with_both_forms_of_the_cache() {
     let (_b, in_place) = artifact(&golden("llama"), &["--int4", "--block-size", "16", "--cache", "in-place"]);
     let more = ["--ids", "5,6,7,8,9", "--max-new-tokens", "20", "--ignore-eos"];
     assert_eq!(ids(&copying, &more), ids(&in_place, &more));
+}
+
+/// What an option leaves as it is gets a warning.
+#[test]
+fn options_that_change_nothing_say_so() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let warned = |model: &Path, more: &[&str], parts: &[&str]| {
+        let done = planish_compile(model, &out, &[&["--force"], more].concat());
+        done.exits(0, parts);
+    };
+    let llama = golden("llama");
+    warned(&llama, &["--int4", "--bits-for", "dwon_proj=8"], &["no weight is named as --bits-for `dwon_proj` says"]);
+    warned(&golden("bert"), &["--int4", "--quantize-head", "int4"], &["--quantize-head changed nothing"]);
+    warned(&llama, &["--int4", "--keep-float", "."], &["no weight was quantized"]);
+    assert!(weights(&out).iter().all(|planned| planned.form.codes().is_none()));
+}
+
+/// Data of --calibrate that is held out judges the artifact, also where no method takes the rest.
+#[test]
+fn weights_are_judged_on_data_that_is_held_out() {
+    let folder = scratch();
+    let model = with_tokenizer("llama", 131, folder.path());
+    let data = texts(folder.path());
+    let out = folder.path().join("out");
+    for more in [&["--verify"][..], &["--max-loss", "cos=0.9"], &["--verify", "--weight-method", "gptq"]] {
+        let more = [&["--int4", "--force", "--calibrate", text(&data)], more].concat();
+        planish_compile(&model, &out, &more).exits(0, &[]);
+        let evaluation = Manifest::read(&out).unwrap().evaluation.unwrap();
+        assert_eq!(evaluation.samples, 4);
+        assert!(evaluation.figure(Figure::Cosine).unwrap() > 0.9);
+    }
+    planish_compile(&model, &folder.path().join("no"), &["--int4", "--calibrate", text(&data)])
+        .exits(2, &["--calibrate gives data to"]);
 }
 
 #[test]
@@ -153,8 +224,11 @@ fn options_that_do_not_go_together_are_refused() {
     refused(&["--int4", "--zero-points", "--target", "trt"], &["--zero-points is not for target trt"]);
     refused(&["--int4", "--quantize-table", "int8", "--target", "onnx"], &["--quantize-table is not for target onnx"]);
     refused(&["--int4", "--split-columns", "4"], &["cannot be used with"]);
-    refused(&["--int4", "--max-loss", "cos=0.99"], &["cannot be used with"]);
-    refused(&["--int4", "--target", "cuda"], &["target cuda has no products with weights of blocks", "--target ort"]);
+    refused(&["--int4", "--max-loss", "cos=0.99"], &["--max-loss needs data that was held out"]);
+    refused(
+        &["--int4", "--target", "cuda"],
+        &["target cuda has no products with weights of 4 or 8 bits", "choose another target"],
+    );
     refused(&["--int4", "--accuracy-level", "float", "--target", "onnx"], &["--accuracy-level is not for target onnx"]);
     // DequantizeLinear has blocks from opset 21 on.
     planish_compile(&golden("llama"), &out, &["--int4", "--target", "onnx", "--opset", "20"])

@@ -178,7 +178,8 @@ impl Group {
     /// The best of smaller ranges, each with the scale that has the least square error for its codes.
     #[inline(always)]
     fn least_squares(&self, least: &Lanes, largest: &Lanes) -> Fit {
-        let mut best = Best { found: ([1.0; LANES], [0.0; LANES]), gain: [f32::NEG_INFINITY; LANES] };
+        // The range stays where no element counts.
+        let mut best = Best { found: self.of_range(least, largest, 1.0), gain: [f32::NEG_INFINITY; LANES] };
         for step in 0..RANGES {
             let (scale, zero) = self.of_range(least, largest, 1.0 - step as f32 * RANGE_STEP);
             self.offer(&mut best, &scale, &zero);

@@ -145,6 +145,20 @@ fn the_range_spans_the_elements() {
     assert!((scale, codes) == (-0.125, vec![0.0, -8.0, -8.0]), "what is not finite has no part in the range");
 }
 
+/// A block whose columns do not count keeps the codes of its range.
+#[test]
+fn columns_of_no_importance_keep_their_range() {
+    let values = [0.3, -0.2, 0.1, 0.25, 30.0, -20.0, 10.0, 25.0];
+    let weight = floats(&[1, 8], &values);
+    for (codes, negative) in [(DType::I4, true), (DType::I4, false), (DType::U4, true)] {
+        let fit = |search| BlockFit { codes, size: 4, search, negative };
+        let range = weight.fit(fit(Search::Range), None).unwrap();
+        let found = weight.fit(fit(Search::LeastSquares), Some(&floats(&[8], &[0.0; 8]))).unwrap();
+        assert_eq!(found.scales.read_numbers().unwrap(), range.scales.read_numbers().unwrap(), "{codes}");
+        assert_eq!(found.codes.read_numbers().unwrap(), range.codes.read_numbers().unwrap(), "{codes}");
+    }
+}
+
 #[test]
 fn what_cannot_be_fitted_is_none() {
     let fit = BlockFit { codes: DType::I4, size: 4, search: Search::Range, negative: false };

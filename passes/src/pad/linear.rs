@@ -2,7 +2,7 @@
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{Binary, BinaryKind, FakeQuantize, Gelu, Linear, Slice, Unary, UnaryKind};
-use planish_ir::{DType, Dim, Graph, NodeId, Op, Rewriter, Step, Value, ValueId};
+use planish_ir::{DType, Dim, Graph, NodeId, Op, Rewriter, Step, Value, ValueId, Weight};
 
 use super::enlarged;
 use crate::{Example, FeaturePadding, Note, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
@@ -15,7 +15,8 @@ pub const PAD_LINEAR: Pass = Pass {
               (gelu, relu, silu, tanh) stand between. This costs nothing at run time. Results of other layers are \
               padded, and a slice removes the padding. Layers with fewer results than the multiple stay, as \
               classifiers have: they would compute more padding than results. Layers of which only the operand is not \
-              aligned stay, because padding it at run time would copy it. Weights with other uses stay. Without fusion \
+              aligned stay, because padding it at run time would copy it. Weights with other uses, and weights of codes \
+              with zero points, stay. Without fusion \
               everything stays. For target cuda, layers of codes have the alignment of their codes.",
     numerics: "none, except that a product of another size may sum in another order",
     example: Example {
@@ -154,7 +155,10 @@ fn features(graph: &Graph, value: ValueId) -> Option<usize> {
 fn own_linear(graph: &Graph, op: &Op, uses: &[usize]) -> Option<Linear> {
     let Op::Linear(linear) = op else { return None };
     let known = |weight: ValueId| graph.weight(weight).is_some();
-    let own = known(linear.weight) && uses.get(linear.weight.index()) == Some(&1);
+    // Codes of 0 would not be the number 0.
+    let has_zero_points = |weight: &Weight| weight.as_dequantized().is_some_and(|of| of.zero_points.is_some());
+    let own = graph.weight(linear.weight).is_some_and(|weight| !has_zero_points(weight))
+        && uses.get(linear.weight.index()) == Some(&1);
     let tokens = graph.ty(linear.x).shape.rank() > 1;
     (own && tokens && linear.bias.is_none_or(known)).then(|| linear.clone())
 }

@@ -26,7 +26,7 @@ fn quantization() -> Quantization {
 
 /// A quantization of `@w` alone.
 fn weight_quantization() -> WeightQuantization {
-    let form = WeightForm::Blocks { codes: DType::I4, block: None, method: WeightMethod::Mse };
+    let form = WeightForm::Blocks { codes: DType::I4, block: None, method: WeightMethod::Mse, reason: None };
     let weight = PlannedWeight { weight: "w".to_owned(), used_by: vec!["y".to_owned()], elements: 2, form };
     WeightQuantization { plan: WeightPlan { weights: vec![weight] }, ..WeightQuantization::default() }
 }

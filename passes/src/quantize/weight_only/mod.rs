@@ -12,7 +12,7 @@ use planish_ir::weight::{BlockFit, Dequantized, Search};
 use serde::{Deserialize, Serialize};
 
 pub use apply::QUANTIZE_WEIGHTS;
-pub use planner::{Bits, WeightSettings};
+pub use planner::{Bits, HEAD_OPTION, TABLE_OPTION, WeightSettings};
 
 use super::plan::dtype;
 
@@ -40,7 +40,7 @@ pub struct WeightPlan {
 }
 
 /// What becomes of a weight.
-// `WeightForm` refuses the members that neither has.
+// serde cannot combine `deny_unknown_fields` with `flatten`; `WeightForm` refuses unknown members.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedWeight {
     /// The name of the weight in the canonical graph.
@@ -73,6 +73,9 @@ pub enum WeightForm {
         block: Option<usize>,
         /// How codes and scales are chosen.
         method: WeightMethod,
+        /// Why it has these bits, where an option or a search chose them for this weight.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
 }
 
@@ -136,7 +139,7 @@ impl WeightForm {
 
     /// How a matrix of so many columns becomes codes; absent for a float. `negative` says whether scales may be negative.
     pub(super) fn fit(&self, columns: usize, negative: bool) -> Option<BlockFit> {
-        let Self::Blocks { codes, block, method } = self else { return None };
+        let Self::Blocks { codes, block, method, .. } = self else { return None };
         let size = block.unwrap_or(columns).max(1);
         Some(BlockFit { codes: *codes, size, search: method.search(), negative })
     }
@@ -147,13 +150,14 @@ impl fmt::Display for WeightForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Float { reason } => write!(f, "float: {reason}"),
-            Self::Blocks { codes, block, method } => {
+            Self::Blocks { codes, block, method, reason } => {
                 write!(f, "{codes}, ")?;
                 match block {
                     Some(block) => write!(f, "blocks of {block}")?,
                     None => f.write_str("a scale for each output feature")?,
                 }
-                write!(f, ", {method}")
+                write!(f, ", {method}")?;
+                reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
             }
         }
     }

@@ -59,9 +59,9 @@ impl WeightSettings {
         }
     }
 
-    fn form(&self, bits: Bits, columns: usize, method: WeightMethod) -> Option<WeightForm> {
+    fn form(&self, bits: Bits, columns: usize, method: WeightMethod, reason: Option<String>) -> WeightForm {
         let codes = match (bits, self.zero_points) {
-            (Bits::Keep, _) => return None,
+            (Bits::Keep, _) => return WeightForm::Float { reason: reason.unwrap_or_default() },
             (Bits::Four, false) => DType::I4,
             (Bits::Four, true) => DType::U4,
             (Bits::Eight, false) => DType::I8,
@@ -69,9 +69,14 @@ impl WeightSettings {
         };
         // A block that is larger than a row would be filled up.
         let block = self.block.map(|block| block.min(columns.next_power_of_two().max(LEAST_BLOCK)));
-        Some(WeightForm::Blocks { codes, block, method })
+        WeightForm::Blocks { codes, block, method, reason }
     }
 }
+
+/// The option for the head, which a reason names.
+pub const HEAD_OPTION: &str = "--quantize-head";
+/// The option for the table of tokens, which a reason names.
+pub const TABLE_OPTION: &str = "--quantize-table";
 
 /// The fewest elements of a block.
 const LEAST_BLOCK: usize = 16;
@@ -83,7 +88,9 @@ struct Uses {
     results: Vec<ValueId>,
     layers: usize,
     lookups: usize,
-    /// The features that a layer takes or gives, and those of a row of a table; the least ones.
+    /// What the layers take, without repetition.
+    inputs: Vec<ValueId>,
+    /// The features that a layer takes and gives.
     features: Option<[usize; 2]>,
 }
 
@@ -127,7 +134,7 @@ fn uses(graph: &Graph) -> (Vec<ValueId>, HashMap<ValueId, Uses>) {
     for (_, node) in graph.nodes() {
         let (weight, features) = match &node.op {
             Op::Linear(_) => match layer(graph, node) {
-                Some((linear, features)) => (linear.weight, Some(features)),
+                Some((linear, features)) => (linear.weight, Some((linear.x, features))),
                 None => continue,
             },
             Op::Embedding(Embedding { weight, .. }) | Op::Gather(Gather { x: weight, axis: 0, .. }) => {
@@ -145,7 +152,12 @@ fn uses(graph: &Graph) -> (Vec<ValueId>, HashMap<ValueId, Uses>) {
         });
         own.results.push(node.outputs[0]);
         match features {
-            Some(features) => (own.layers, own.features) = (own.layers + 1, Some(features)),
+            Some((x, features)) => {
+                (own.layers, own.features) = (own.layers + 1, Some(features));
+                if !own.inputs.contains(&x) {
+                    own.inputs.push(x);
+                }
+            }
             None => own.lookups += 1,
         }
     }
@@ -173,15 +185,20 @@ fn form(
     if uses.lookups > 0 && !looks_up {
         return float("the target has no operator that looks up rows of codes".to_owned());
     }
-    let asked = settings.bits_for.iter().rev().find(|(pattern, _)| matches(pattern)).map(|(_, bits)| *bits);
-    let (bits, option) = match asked {
-        None if is_head => (settings.head.unwrap_or(Bits::Eight), "--quantize-head"),
-        None if uses.layers == 0 => (settings.table.unwrap_or(Bits::Eight), "--quantize-table"),
-        _ => (asked.unwrap_or(settings.bits), "--bits-for"),
+    let pattern = settings.bits_for.iter().rev().find(|(pattern, _)| matches(pattern));
+    let (bits, reason) = match pattern {
+        Some((pattern, bits)) => (*bits, Some(format!("`{pattern}` of --bits-for matches"))),
+        None if is_head => {
+            (settings.head.unwrap_or(Bits::Eight), settings.head.map(|_| format!("{HEAD_OPTION} says so")))
+        }
+        None if uses.layers == 0 => {
+            (settings.table.unwrap_or(Bits::Eight), settings.table.map(|_| format!("{TABLE_OPTION} says so")))
+        }
+        None => (settings.bits, None),
     };
-    // Data says nothing of a table.
+    // Data says nothing of a table, and one choice of codes does not serve several inputs.
     let method = match settings.method {
-        method if method.takes_data() && (uses.layers == 0 || uses.lookups > 0) => WeightMethod::Mse,
+        method if method.takes_data() && (uses.inputs.len() != 1 || uses.lookups > 0) => WeightMethod::Mse,
         method => method,
     };
     let columns = graph.weight(weight).map_or(0, |weight| weight.shape()[1]);
@@ -193,5 +210,5 @@ fn form(
             None => return float(format!("rows of {columns} are no whole blocks of {LEAST_BLOCK}")),
         },
     };
-    settings.form(bits, columns, method).unwrap_or_else(|| float(format!("{option} keeps it")))
+    settings.form(bits, columns, method, reason)
 }

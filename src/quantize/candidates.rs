@@ -1,0 +1,148 @@
+//! What a search for the precision of a model may change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use planish_ir::DType;
+use planish_passes::quantize::{Activation, Plan, Quantization, WeightForm, WeightMethod, WeightQuantization};
+
+/// How a model is quantized, by the names of its parts.
+#[derive(Clone, Debug, Default)]
+pub struct Quantizations {
+    /// How linear layers are quantized; empty where they are not.
+    pub layers: BTreeMap<String, Arc<Quantization>>,
+    /// How weights alone are quantized; empty where they are not.
+    pub weights: BTreeMap<String, Arc<WeightQuantization>>,
+}
+
+/// Where the plans have a candidate: by the part, and the place in its plan. Attentions, whose queries and keys are
+/// quantized, come behind the inputs of layers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Place {
+    Input(String, usize),
+    Weight(String, usize),
+}
+
+/// The kind of the groups that are layers.
+pub(super) const LAYERS: usize = 1;
+
+/// What is quantized, and may have more precision.
+pub(super) struct Candidate {
+    pub(super) place: Place,
+    /// The groups that it is measured with: its role, and for a weight its layer.
+    pub(super) groups: Vec<String>,
+    /// What quantization does to it, next to others of a group.
+    pub(super) loss: f64,
+    /// What more precision costs, next to others.
+    pub(super) cost: f64,
+}
+
+impl Quantizations {
+    /// What may have more precision: quantized inputs and attentions may be floats, weights of 4 bits may have 8. Without
+    /// any of them, weights of 8 bits may be floats.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for (part, quantization) in &self.layers {
+            let Plan { inputs, attention } = &quantization.plan;
+            let inputs = inputs.iter().map(|input| (role(&input.value), &input.activation, input.layer_loss));
+            // The result of an attention is an input too, so the role of its scores needs another name.
+            let attention = attention.iter().map(|a| (role(&a.attention) + " scores", &a.queries, a.score_loss));
+            for (at, (role, activation, loss)) in inputs.chain(attention).enumerate() {
+                if activation.codes().is_some() {
+                    let place = Place::Input(part.clone(), at);
+                    candidates.push(Candidate { place, groups: vec![role], loss: loss.unwrap_or_default(), cost: 1.0 });
+                }
+            }
+        }
+        let bits = self.lowest_bits();
+        for (part, quantization) in &self.weights {
+            for (at, planned) in quantization.plan.weights.iter().enumerate() {
+                if planned.form.codes().map(DType::bits) == bits {
+                    candidates.push(Candidate {
+                        place: Place::Weight(part.clone(), at),
+                        groups: vec![role(&planned.weight), layer(part, &planned.weight)],
+                        loss: 1.0,
+                        cost: planned.elements.max(1) as f64,
+                    });
+                }
+            }
+        }
+        candidates
+    }
+
+    /// The least bits of weights.
+    fn lowest_bits(&self) -> Option<usize> {
+        let weights = self.weights.values().flat_map(|quantization| &quantization.plan.weights);
+        weights.filter_map(|planned| planned.form.codes()).map(DType::bits).min()
+    }
+
+    /// What candidates are, in the plural, and what they become with more precision.
+    pub(super) fn kinds(&self) -> [&'static str; 2] {
+        match self.lowest_bits() {
+            None => ["inputs", "in float"],
+            Some(4) => ["weights", "of 8 bits"],
+            Some(_) => ["weights", "in float"],
+        }
+    }
+
+    /// With more precision for some candidates, each with a reason by its rank.
+    pub(super) fn kept(&self, places: &[Place], reason: impl Fn(usize) -> String) -> Self {
+        let mut kept = self.clone();
+        for (rank, place) in places.iter().enumerate() {
+            match place {
+                Place::Input(part, at) => {
+                    if let Some(quantization) = kept.layers.get_mut(part) {
+                        keep_input(&mut Arc::make_mut(quantization).plan, *at, reason(rank));
+                    }
+                }
+                Place::Weight(part, at) => {
+                    if let Some(quantization) = kept.weights.get_mut(part) {
+                        keep_weight(Arc::make_mut(quantization), *at, reason(rank));
+                    }
+                }
+            }
+        }
+        kept
+    }
+}
+
+fn keep_input(plan: &mut Plan, at: usize, reason: String) {
+    let float = Activation::Float { reason };
+    let inputs = plan.inputs.len();
+    if let Some(input) = plan.inputs.get_mut(at) {
+        (input.activation, input.layer_loss) = (float, None);
+    } else if let Some(attention) = plan.attention.get_mut(at - inputs) {
+        (attention.queries, attention.keys) = (float.clone(), float);
+        (attention.values, attention.score_loss) = (None, None);
+    }
+}
+
+fn keep_weight(quantization: &mut WeightQuantization, at: usize, reason: String) {
+    let Some(planned) = quantization.plan.weights.get_mut(at) else { return };
+    let wider = match planned.form.codes() {
+        Some(DType::I4) => Some(DType::I8),
+        Some(DType::U4) => Some(DType::U8),
+        _ => None,
+    };
+    // Codes of 4 bits that data chose are not those of 8.
+    quantization.chosen.remove(&planned.weight);
+    planned.form = match (wider, &planned.form) {
+        (Some(codes), WeightForm::Blocks { block, .. }) => {
+            WeightForm::Blocks { codes, block: *block, method: WeightMethod::Mse, reason: Some(reason) }
+        }
+        _ => WeightForm::Float { reason },
+    };
+}
+
+/// The role of an input or a weight: its name without the numbers in it.
+fn role(name: &str) -> String {
+    name.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// The layer of a weight: its part, and its name up to the first number.
+fn layer(part: &str, name: &str) -> String {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let Some(start) = name.find(is_digit) else { return part.to_owned() };
+    let end = name[start..].find(|c| !is_digit(c)).map_or(name.len(), |digits| start + digits);
+    format!("{part}/{}", &name[..end])
+}
