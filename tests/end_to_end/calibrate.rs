@@ -320,7 +320,7 @@ fn compile_takes_ranges_for_half_precision() {
     };
     compile(&table, &[])
         .exits(2, &["--calibrate", "gives data to --int8, --fp8, --weight-method gptq and awq, --fp16 and --bf16"]);
-    compile(&table, &["--fp16"]).exits(2, &["target ort only stores weights in half precision"]);
+    compile(&table, &["--fp16"]).exits(2, &["target ort, which only stores weights in half precision"]);
     assert!(!out.exists());
 
     let half = ["--target", "onnx", "--fp16", "--max-abs", "0.5"];

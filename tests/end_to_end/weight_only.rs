@@ -7,11 +7,12 @@ use planish::artifact::manifest::{Manifest, PartManifest};
 use planish::evaluate::{Evaluation, Figure};
 use planish_ir::DType;
 use planish_passes::quantize::{PlannedWeight, WeightForm, WeightMethod};
+use safetensors::tensor::Dtype;
 
 use crate::calibrate::with_tokenizer;
 use crate::determinism::same_bytes;
 use crate::generate::{artifact, ids};
-use crate::support::{golden, planish, planish_compile, scratch, text};
+use crate::support::{Draft, Stored, golden, planish, planish_compile, scratch, text};
 
 fn weights(folder: &Path) -> Vec<PlannedWeight> {
     let manifest = Manifest::read(folder).unwrap();
@@ -87,11 +88,31 @@ fn each_weight_has_the_bits_that_are_asked_for() {
         form => panic!("{form}"),
     };
     assert_eq!(reason("mlp.up_proj"), "`mlp` of --keep-float matches");
-    assert_eq!(reason("o_proj"), "--bits-for keeps it");
+    assert_eq!(reason("o_proj"), "`o_proj` of --bits-for matches");
     // A tied table is the head.
     let tied = folder.path().join("tied");
     planish_compile(&golden("gpt2"), &tied, &["--int4", "--block-size", "16"]).exits(0, &[]);
     assert_eq!(codes(&weights(&tied), "wte"), Some(DType::I8));
+}
+
+/// The head and the table of tokens have a tensor each, and both point at the same bytes.
+#[test]
+fn a_tied_table_is_written_once() {
+    let (folder, mut draft) = (scratch(), Draft::of("gpt2"));
+    let (vocabulary, hidden) = (30_000, 48);
+    let element = |at: usize| ((at * 7919 % 1000) as f32 / 500.0 - 1.0).to_le_bytes();
+    let bytes = (0..vocabulary * hidden).flat_map(element).collect();
+    let table = Stored { dtype: Dtype::F32, shape: vec![vocabulary, hidden], bytes };
+    draft.tensors.insert("transformer.wte.weight".to_owned(), table);
+    draft.config["vocab_size"] = vocabulary.into();
+    let model = draft.write(folder.path().join("model"));
+    let out = folder.path().join("out");
+    planish_compile(&model, &out, &["--int8-weights", "--block-size", "16", "--verify"]).exits(0, &[]);
+    let bytes = fs::metadata(out.join("model.onnx_data")).unwrap().len() as usize;
+    let scales = vocabulary * hidden / 16 * 4;
+    assert!((vocabulary * hidden + scales..3 * vocabulary * hidden / 2).contains(&bytes), "{bytes}");
+    // A graph with such tensors is read as well.
+    planish_compile(&out.join("model.onnx"), &folder.path().join("again"), &["--verify"]).exits(0, &[]);
 }
 
 /// Twenty texts of twelve words.

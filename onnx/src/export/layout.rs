@@ -1,7 +1,7 @@
 //! Where each byte of the output files goes. Sizes of weights are known before their values, so
 //! the files are laid out first and then filled in parallel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,10 @@ pub const INLINE_BYTES: u64 = 1024;
 /// Where tensors begin in a file of their own, so that a runtime can map them.
 const ALIGNMENT: u64 = 4096;
 
+/// Weights of equal bytes go into a file of their own where this many bytes are then written once, because tensors within the
+/// model file cannot share bytes.
+const SHARED_BYTES: u64 = 1 << 20;
+
 /// What protobuf can hold.
 const PROTOBUF_BYTES: u64 = (1 << 31) - 1;
 
@@ -37,6 +41,9 @@ pub(super) fn write(
     let model_name = format!("{name}.onnx");
     let data_name = format!("{model_name}{}", options.data_suffix);
     let total: u64 = weights.iter().map(|w| w.weight.bytes()).sum();
+    let beside = total > options.external_above || shared(weights) >= SHARED_BYTES;
+    // The offsets of weights by their bytes.
+    let mut written: HashMap<Weight, u64> = HashMap::new();
     let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
     let mut data = File::default();
     let mut body = Body::default();
@@ -54,10 +61,14 @@ pub(super) fn write(
             let location = link_name(range.source.name());
             body.external(initializer, &location, range.offset);
             links.insert(location, path.to_owned());
-        } else if total > options.external_above && bytes >= INLINE_BYTES {
-            data.length = data.length.next_multiple_of(ALIGNMENT);
-            body.external(initializer, &data_name, data.length);
-            data.push(Segment::Weight(initializer));
+        } else if beside && bytes >= INLINE_BYTES {
+            let next = data.length.next_multiple_of(ALIGNMENT);
+            let offset = *written.entry(flat(initializer.weight)).or_insert(next);
+            body.external(initializer, &data_name, offset);
+            if offset == next {
+                data.length = next;
+                data.push(Segment::Weight(initializer));
+            }
         } else {
             body.inline(initializer);
         }
@@ -92,6 +103,18 @@ pub(super) fn write(
         exported.files.push((data_name, data.length));
     }
     Ok(exported)
+}
+
+/// A weight as one row, which is equal for weights of the same bytes in different shapes.
+fn flat(weight: &Weight) -> Weight {
+    weight.reshape(&[weight.elements()]).unwrap_or_else(|| weight.clone())
+}
+
+/// The bytes of weights whose bytes are those of another one before them.
+fn shared(weights: &[NamedWeight<'_>]) -> u64 {
+    let mut seen = HashSet::new();
+    let large = weights.iter().map(|w| w.weight).filter(|w| w.bytes() >= SHARED_BYTES);
+    large.filter(|weight| !seen.insert(flat(weight))).map(Weight::bytes).sum()
 }
 
 /// The file and range of a weight that is just that.

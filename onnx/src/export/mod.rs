@@ -43,7 +43,8 @@ pub struct ExportOptions<'a> {
     pub opset: u32,
     /// Where weights go.
     pub placement: Placement,
-    /// Weights of more bytes than this in all go into a file of their own: protobuf ends at 2 GiB.
+    /// Weights of more bytes than this in all go into a file of their own: protobuf ends at 2 GiB. Weights of which large ones
+    /// have the same bytes go there too.
     pub external_above: u64,
     /// The end of that file's name, which is `NAME.onnx` before it: `_data` as Optimum names it.
     pub data_suffix: &'a str,
