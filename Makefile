@@ -4,7 +4,7 @@
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
 # bench-compile takes), TRT (no: leave TensorRT out), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
 # GPU_TARGETS and GPU_FLAGS (what gpu-check runs), QUANT_MODEL, QUANT_ARTIFACTS and QUANT_PAGE (what bench-quant compares and where it
-# writes), LANGUAGE_MODEL and HELD_BACK (what bench-perplexity takes), PLANISH_ORT_LIB.
+# writes), LANGUAGE_MODEL and HELD_BACK (what bench-perplexity and bench-weights take), WEIGHTS_FLAGS (of bench_weights.py), PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
 TRT ?=
@@ -38,6 +38,7 @@ OPTIMUM := .deps/compat-optimum
 EXPORTERS := .deps/compat-exporters
 QUANTIZATION := .deps/bench-quant
 TENSORRT := .deps/compat-tensorrt
+WEIGHTS := .deps/bench-weights
 RAY := .deps/ray
 GOLDENS = $(dir $(wildcard fixtures/goldens/*/io.safetensors)) $(MINILM):fixtures/minilm/io.safetensors
 DECODERS = $(dir $(shell grep -lE '(CausalLM|LMHeadModel)"' fixtures/goldens/*/config.json))
@@ -170,6 +171,7 @@ $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt
 $(QUANTIZATION)/.installed: tools/quantization/requirements.txt
+$(WEIGHTS)/.installed: tools/weights/requirements.txt tests/compat/requirements-exporters.txt
 $(RAY)/.installed: tests/compat/requirements-ray.txt
 %/.installed:
 	rm -rf $*
@@ -263,8 +265,9 @@ bench-perplexity: deps build ## perplexity of LANGUAGE_MODEL in INT8 and FP8 nex
 	python3 tools/bench_perplexity.py $(PLANISH) $(LANGUAGE_MODEL) $(HELD_BACK)
 
 .PHONY: bench-weights
-bench-weights: deps build ## ... with weights of 4 and 8 bits, by each method; at most 3 % more
-	python3 tools/bench_perplexity.py $(PLANISH) $(LANGUAGE_MODEL) $(HELD_BACK) --weights --limit 1.03
+bench-weights: build $(WEIGHTS)/.installed .bench/llama-1.1b/model.safetensors ## weights of 4 and 8 bits next to peers: accuracy, size, time and memory, generation (installs PyTorch)
+	$(WEIGHTS)/bin/python tools/bench_weights.py $(PLANISH) --language-model $(LANGUAGE_MODEL) --held-back $(HELD_BACK) \
+	  --encoder $(MINILM) --decoder .bench/llama-1.1b $(WEIGHTS_FLAGS)
 
 .PHONY: bench-cache
 bench-cache: build .bench/gpt2/model.safetensors $(COMPAT)/.installed ## a step of GPT-2 by the length of its cache, appended to in place next to a copy

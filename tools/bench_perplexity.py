@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Perplexity of a quantized language model next to float32, on text that it was not trained on.
 
-    tools/bench_perplexity.py PLANISH MODEL TEXT [--weights] [--limit 1.01]
+    tools/bench_perplexity.py PLANISH MODEL TEXT [--limit 1.01]
 
-TEXT is cut into pieces of 900 characters: 60 calibrate, and the next 120 are evaluated, in windows of 256 tokens. With
---weights, weights alone are quantized, by each method. Prints a table, and exits with 1 where a perplexity is more than the
-limit times that of float32.
+TEXT is cut into pieces of 900 characters: 60 calibrate, and the next 120 are evaluated, in windows of 256 tokens. Prints a
+table, and exits with 1 where a perplexity is more than the limit times that of float32.
 """
 
 import argparse
@@ -25,23 +24,6 @@ SETTINGS = {
     "onnx, static": "--target onnx --int8 --calibrate {data}",
     "onnx, FP8": "--target onnx --fp8 --calibrate {data}",
 }
-METHODS = {
-    "nearest": "--weight-method nearest",
-    "mse": "",
-    "mse, zero points": "--zero-points",
-    "hqq": "--weight-method hqq",
-    "awq": "--weight-method awq --calibrate {data}",
-    "gptq": "--weight-method gptq --calibrate {data}",
-}
-WEIGHTS = {
-    **{f"INT8, blocks of {block}": f"--int8-weights --block-size {block}" for block in (32, 128)},
-    "INT8, blocks of 32, float inputs": "--int8-weights --accuracy-level float",
-    **{
-        f"INT4, blocks of {block}, {name}": f"--int4 --block-size {block} {arguments}"
-        for block in (32, 128)
-        for name, arguments in METHODS.items()
-    },
-}
 
 
 def write(path: Path, pieces: List[str]) -> str:
@@ -54,7 +36,6 @@ def main() -> int:
     parser.add_argument("planish", type=Path, help="the binary")
     parser.add_argument("model", type=Path, help="a checkpoint folder of a language model")
     parser.add_argument("text", type=Path, help="a text file")
-    parser.add_argument("--weights", action="store_true", help="quantize weights alone, by each method")
     parser.add_argument("--limit", type=float, default=1.01, help="the largest ratio to float32")
     args = parser.parse_args()
     text = args.text.read_text(encoding="utf-8")
@@ -67,7 +48,7 @@ def main() -> int:
         evaluation = write(Path(folder) / "evaluation.jsonl", pieces[CALIBRATION:][:EVALUATION])
         columns = "setting | MB | perplexity | ratio to float32 | divergence | top-1 agreement % | cosine of logits"
         print(f"| {columns} |\n|{'---|' * len(columns.split('|'))}")
-        for name, arguments in (WEIGHTS if args.weights else SETTINGS).items():
+        for name, arguments in SETTINGS.items():
             out = str(Path(folder) / "artifact")
             words = [word.replace("{data}", data) for word in arguments.split()]
             subprocess.run(

@@ -24,7 +24,7 @@ const ALIGNMENT: u64 = 4096;
 
 /// Weights of equal bytes go into a file of their own where this many bytes are then written once, because tensors within the
 /// model file cannot share bytes.
-const SHARED_BYTES: u64 = 1 << 20;
+const SHARED_BYTES: u64 = 1 << 18;
 
 /// What protobuf can hold.
 const PROTOBUF_BYTES: u64 = (1 << 31) - 1;
