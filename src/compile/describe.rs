@@ -35,10 +35,10 @@ pub(crate) fn computed_precision<'a>(graphs: impl Iterator<Item = &'a Graph> + C
 /// What most `MatMulNBits` of graphs multiply their weights with; floats where there is none.
 pub(crate) fn block_inputs<'a>(graphs: impl Iterator<Item = &'a Graph>) -> BlockInputs {
     let products = graphs.flat_map(Graph::nodes).filter_map(|(_, node)| match &node.op {
-        Op::Foreign(product) if product.op.0 == "MatMulNBits" => product.setting("accuracy_level"),
+        Op::Foreign(op) if op.op.0 == "MatMulNBits" => Some(op.setting("accuracy_level") == Some(&Setting::Int(4))),
         _ => None,
     });
-    let (integers, floats): (Vec<&Setting>, Vec<&Setting>) = products.partition(|level| **level == Setting::Int(4));
+    let (integers, floats): (Vec<bool>, Vec<bool>) = products.partition(|rounds| *rounds);
     if integers.len() > floats.len() { BlockInputs::Integers } else { BlockInputs::Floats }
 }
 
