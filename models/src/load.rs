@@ -137,7 +137,7 @@ fn lost_codes(checkpoint: &Checkpoint, lost: &[(String, &'static str)]) -> Strin
     let reasons: Vec<String> = by_reason.iter().map(one).collect();
     let file = checkpoint.weights_path().display();
     format!(
-        "{file}: the codes of {} quantized weights are not kept, they become floats: {}",
+        "{file}: the codes of {} quantized weights are not kept, planish takes the floats that they stand for: {}",
         lost.len(),
         reasons.join("; ")
     )

@@ -91,6 +91,13 @@ impl Target {
         self.kernels.domains.contains(&MICROSOFT)
     }
 
+    /// Whether its MatMulNBits can round blocks of the input to integers: ONNX Runtime's kernel for processors can, and that
+    /// for GPUs multiplies floats.
+    #[must_use]
+    pub fn rounds_block_inputs(&self) -> bool {
+        self.has_block_operators() && self.quantized == QuantizedForm::IntegerProducts
+    }
+
     /// The first opset that can express a weight with a scale for each block.
     #[must_use]
     pub fn blocks_opset(&self) -> u32 {

@@ -58,6 +58,9 @@ pub struct Manifest {
     /// Whether attention writes new keys and values behind the past, if both are in one buffer.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub cache_in_place: bool,
+    /// Whether products with weights of codes round their input to integers of 8 bits.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub integer_inputs: bool,
     /// The library that the artifact is laid out for.
     #[serde(default)]
     pub runtime_package: RuntimePackage,

@@ -179,7 +179,7 @@ impl Artifact {
     pub fn tolerances(&self, model: &Loaded) -> Tolerances {
         match self.manifest.has_weights_of(4) {
             true => Tolerances::NIBBLES,
-            false if self.manifest.is_quantized() => Tolerances::CODES,
+            false if self.manifest.is_quantized() || self.manifest.integer_inputs => Tolerances::CODES,
             false => {
                 let own = (self.backend.tolerances)(model, self.manifest.precision);
                 // Where ONNX Runtime fuses DequantizeLinear of blocks with a product, it rounds the other operand to integers of

@@ -99,6 +99,7 @@ impl Entrant {
             fusion: false,
             attention_fp32: false,
             cache_in_place: false,
+            integer_inputs: false,
             runtime_package: RuntimePackage::default(),
             files: files.clone(),
             linked: Vec::new(),

@@ -198,6 +198,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let data = arguments.calibrate.as_deref().map(|data| (data, &calibrate));
     let quantize = arguments.quantization.options(backend.target, data)?;
     let quantize_weights = arguments.weights_only.options(backend.target, arguments.quantization.kept()?, data)?;
+    let block_inputs = arguments.weights_only.block_inputs(backend.target)?;
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
     let computes = if backend.target.computes_in_float32 { DType::F32 } else { computes };
     if arguments.gate.verify || gate.is_some() {
@@ -240,7 +241,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let attention_fp32 = arguments.precision.attention_fp32;
     let attention = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
-    let blocks = if quantize_weights.is_some() { backend.target.blocks_opset() } else { 0 };
+    let has_blocks = quantize_weights.is_some() || source.has_block_operators();
+    let blocks = if has_blocks { backend.target.blocks_opset() } else { 0 };
     let least = attention.max(blocks);
     let opset = arguments.opset.unwrap_or_else(|| source.default_opset_from(least));
     let options = CompileOptions {
@@ -267,6 +269,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         calibration: calibration(&arguments, half, &calibrate, &source, gate.as_ref().is_some_and(Gate::holds_out))?,
         quantize,
         quantize_weights,
+        block_inputs,
     };
     let console = Console::new(arguments.print_ir_after.clone());
     let context = || format!("cannot compile {}", arguments.model.display());

@@ -47,9 +47,11 @@ pub(super) struct WeightArguments {
     /// PATTERN=keep; may be given several times, the last that matches counts
     #[arg(long, value_name = "PATTERN=BITS", requires = "weight_bits", value_parser = bits_for)]
     bits_for: Vec<(Regex, Bits)>,
-    /// What ONNX Runtime multiplies the weights with, for targets that run its own operators: int8 rounds each block of the
-    /// input to integers in each run, which is faster; float keeps it [default: int8]
-    #[arg(long, value_name = "TYPE", requires = "weight_bits")]
+    /// What ONNX Runtime multiplies weights of 2, 4 and 8 bits with, for target ort: int8 rounds each block of the input to
+    /// integers in each run, which is faster; float keeps it. It applies to all MatMulNBits of the artifact, also where the
+    /// codes are those of the checkpoint or the graph [default: int8 with --int4 and --int8-weights; else float, or what
+    /// most products of the graph have]
+    #[arg(long, value_name = "TYPE")]
     accuracy_level: Option<AccuracyLevel>,
 }
 
@@ -150,11 +152,6 @@ impl WeightArguments {
         if let Some(reason) = WeightOptions::refused(target) {
             return usage(reason);
         }
-        if self.accuracy_level.is_some() && !target.has_block_operators() {
-            return usage(format!(
-                "--accuracy-level is not for target {target}, whose products are not MatMulNBits of ONNX Runtime; choose --target ort, or leave it out"
-            ));
-        }
         if self.zero_points && target.quantized == QuantizedForm::SignedPairs {
             return usage(format!("--zero-points is not for target {target}, which takes zero points of 0 only"));
         }
@@ -184,11 +181,19 @@ impl WeightArguments {
             keep_float,
             ..WeightSettings::new(if self.int4 { Bits::Four } else { Bits::Eight })
         };
-        let inputs = match self.accuracy_level {
-            Some(AccuracyLevel::Int8) | None => BlockInputs::Integers,
-            Some(AccuracyLevel::Float) => BlockInputs::Floats,
-        };
-        Ok(Some(WeightOptions { settings, inputs, data, known: BTreeMap::new() }))
+        Ok(Some(WeightOptions { settings, data, known: BTreeMap::new() }))
+    }
+
+    /// What products take with weights of blocks, where the options say.
+    pub(super) fn block_inputs(&self, target: &Target) -> Result<Option<BlockInputs>> {
+        let Some(level) = self.accuracy_level else { return Ok(None) };
+        match WeightOptions::level_refused(target) {
+            Some(reason) => Err(Usage(reason).into()),
+            None => Ok(Some(match level {
+                AccuracyLevel::Int8 => BlockInputs::Integers,
+                AccuracyLevel::Float => BlockInputs::Floats,
+            })),
+        }
     }
 
     /// Warns of options that chose nothing.

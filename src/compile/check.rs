@@ -1,11 +1,13 @@
 //! What a compilation is checked for, in the order in which it is known: the output, the model, what passes made of it, and
 //! the artifact.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use planish_ir::{Graph, Node, Op, Type, ValueId};
+use planish_ir::weight::{Packing, WeightExpr};
+use planish_ir::{Graph, Node, Op, Type, ValueId, Weight};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::quantize::WeightQuantization;
@@ -18,6 +20,9 @@ use crate::source::SourceModel;
 
 /// Why the cache of an encoder-decoder is copied.
 const SEVERAL_PARTS: &str = "--cache in-place is for decoders, and the model has several parts; use --cache copy";
+
+/// How many weights a warning names.
+const WEIGHTS_SHOWN: usize = 8;
 
 /// Checks that a model may be compiled into a folder, before work that would be in vain.
 ///
@@ -88,6 +93,20 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
             "--{first} changed nothing, because the model has no float32 weights or operators to convert"
         ));
     }
+    if let Some(warning) = lost_indices(options, parts) {
+        if options.strict {
+            bail!("{warning}; leave out --strict");
+        }
+        observer.warning(&warning);
+    }
+    let is_product = |node: &Node| matches!(&node.op, Op::Foreign(op) if op.op.0 == "MatMulNBits");
+    if options.block_inputs.is_some() && !parts.iter().any(|part| part.graph.nodes().any(|(_, node)| is_product(node)))
+    {
+        observer.warning(
+            "--accuracy-level changed nothing: no weight has codes with a scale for each block; --int4 and --int8-weights make \
+             such weights",
+        );
+    }
     let mut weights = parts.iter().filter_map(|part| part.weight_quantization.as_ref()).peekable();
     let has_codes = |of: &Arc<WeightQuantization>| of.plan.weights.iter().any(|weight| weight.form.codes().is_some());
     if weights.peek().is_some() && !weights.any(has_codes) {
@@ -97,6 +116,41 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
         );
     }
     Ok(())
+}
+
+/// The warning about weights whose codes are indices of a table, and that are stored in another form.
+fn lost_indices(options: &CompileOptions, parts: &[LoweredPart]) -> Option<String> {
+    let weights = parts.iter().flat_map(|part| part.graph.weights());
+    let mut weights: Vec<(&str, &Weight)> = weights.map(|(_, value, weight)| (value.name.as_str(), weight)).collect();
+    // Codes and scales that are computed from the same indices are one weight.
+    weights.sort_by_key(|(name, _)| *name);
+    let mut seen = HashSet::new();
+    let lost = weights.into_iter().filter(|(_, weight)| indices(weight).is_some_and(|indices| seen.insert(indices)));
+    let names: Vec<&str> = lost.map(|(name, _)| name).collect();
+    let target = options.backend.target;
+    let reason = match (options.quantize_weights.is_some(), target.has_block_operators()) {
+        (true, _) => "they are quantized anew or stay floats".to_owned(),
+        (false, true) => "MatMulBnb4 of ONNX Runtime does not take their tables or blocks".to_owned(),
+        (false, false) => format!("target {target} has no product with indices of a table (nf4, fp4)"),
+    };
+    let shown: Vec<&str> = names.iter().copied().take(WEIGHTS_SHOWN).collect();
+    let more = names.len().saturating_sub(WEIGHTS_SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| {
+        format!(
+            "the codes of {} quantized weights are not kept, because {reason}: {}{more}",
+            names.len(),
+            shown.join(", ")
+        )
+    })
+}
+
+/// The first numbers that a weight is computed from and that are those of indices of 4 bits of a table.
+fn indices(weight: &Weight) -> Option<&Weight> {
+    match weight.expr() {
+        WeightExpr::Unpack(_, Packing::Codebook { bits: 4, .. }) => Some(weight),
+        expr => expr.children().iter().find_map(indices),
+    }
 }
 
 /// Whether an operator appends to a cache in place; to this one, if it is given.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use planish_ir::ops::Setting;
 use planish_ir::{DType, Graph, Op, Origin, ValueId};
 use planish_models::{Loaded, Part};
-use planish_passes::{Half, pad};
+use planish_passes::{BlockInputs, Half, pad};
 
 use super::{CompileOptions, LoweredPart};
 use crate::artifact::manifest::{AppliedPass, CalibratedOn, Input, PaddedVocabulary, PartManifest};
@@ -29,6 +30,16 @@ pub(crate) fn computed_precision<'a>(graphs: impl Iterator<Item = &'a Graph> + C
     };
     let halves = [Half::Bf16, Half::F16].into_iter().find(|half| computes(half.dtype()));
     halves.map_or(PrecisionName::F32, PrecisionName::from)
+}
+
+/// What most `MatMulNBits` of graphs multiply their weights with; floats where there is none.
+pub(crate) fn block_inputs<'a>(graphs: impl Iterator<Item = &'a Graph>) -> BlockInputs {
+    let products = graphs.flat_map(Graph::nodes).filter_map(|(_, node)| match &node.op {
+        Op::Foreign(op) if op.op.0 == "MatMulNBits" => Some(op.setting("accuracy_level") == Some(&Setting::Int(4))),
+        _ => None,
+    });
+    let (integers, floats): (Vec<bool>, Vec<bool>) = products.partition(|rounds| *rounds);
+    if integers.len() > floats.len() { BlockInputs::Integers } else { BlockInputs::Floats }
 }
 
 /// The data that the activations were measured on.

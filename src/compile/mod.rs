@@ -17,7 +17,7 @@ use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
-    Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
+    BlockInputs, Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
 };
 
 use crate::artifact::Artifact;
@@ -61,6 +61,9 @@ pub struct CompileOptions {
     pub quantize: Option<QuantizeOptions>,
     /// How weights alone are quantized, where that is asked for.
     pub quantize_weights: Option<WeightOptions>,
+    /// What ONNX Runtime multiplies weights with that have a scale for each block; where absent, integers with weights that
+    /// are quantized here, and what the source says with those of a graph.
+    pub block_inputs: Option<BlockInputs>,
     /// What was measured of the activations: it decides what stays in float32, and the scales of quantized inputs; absent
     /// without calibration.
     pub calibration: Option<Calibration>,
@@ -83,6 +86,7 @@ impl CompileOptions {
             profiles: Vec::new(),
             quantize: None,
             quantize_weights: None,
+            block_inputs: None,
             calibration: None,
         }
     }
@@ -213,6 +217,10 @@ pub fn lower(
     let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
     source.warnings.iter().for_each(|w| observer.warning(w));
     check::model(&source, options, observer)?;
+    let block_inputs = options.block_inputs.unwrap_or_else(|| match options.quantize_weights {
+        Some(_) => BlockInputs::Integers,
+        None => describe::block_inputs(source.parts.iter().map(|part| &part.graph)),
+    });
     let one = |part: &planish_models::Part| {
         let pipeline = |passes: Options| {
             let mut pipeline = Pipeline::new(passes);
@@ -236,7 +244,7 @@ pub fn lower(
         let pipeline = pipeline(Options {
             quantization: quantization.clone(),
             weight_quantization: weight_quantization.clone(),
-            block_inputs: options.quantize_weights.as_ref().map_or(passes.block_inputs, |quantize| quantize.inputs),
+            block_inputs,
             ..passes
         });
         let mut explanation = options.explain_fusion.then(|| explain(&graph, &stages));
@@ -319,6 +327,7 @@ pub fn compile(
         fusion: options.passes.fusion,
         attention_fp32: options.passes.attention_fp32,
         cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),
+        integer_inputs: describe::block_inputs(lowered.iter().map(|part| &part.graph)) == BlockInputs::Integers,
         runtime_package: options.package,
         files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
         linked: write::linked(&emitted),

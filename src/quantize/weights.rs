@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use planish_ir::Graph;
 use planish_passes::quantize::{WeightPlan, WeightQuantization, WeightSettings};
-use planish_passes::{BlockInputs, QuantizedForm, Target};
+use planish_passes::{QuantizedForm, Target};
 
 use super::Quiet;
 use crate::calibrate::{CalibrateOptions, InputName, ProductOptions, products};
@@ -18,8 +18,6 @@ use crate::source::SourceModel;
 pub struct WeightOptions {
     /// What the plan follows.
     pub settings: WeightSettings,
-    /// What ONNX Runtime multiplies the weights with.
-    pub inputs: BlockInputs,
     /// The data of a method that takes some, and how it is run.
     pub data: Option<(PathBuf, Box<CalibrateOptions>)>,
     /// The parts whose weights are planned already, by their names: nothing else decides then.
@@ -30,7 +28,7 @@ impl WeightOptions {
     /// Without data.
     #[must_use]
     pub fn new(settings: WeightSettings) -> Self {
-        Self { settings, inputs: BlockInputs::default(), data: None, known: BTreeMap::new() }
+        Self { settings, data: None, known: BTreeMap::new() }
     }
 
     /// Why the weights of a target cannot be quantized alone, if they cannot.
@@ -39,6 +37,22 @@ impl WeightOptions {
         (target.quantized == QuantizedForm::Codes).then(|| {
             format!("target {target} has no products with weights of 4 or 8 bits and floats; choose another target")
         })
+    }
+
+    /// Why a target has no choice of what products take with weights that have a scale for each block, if it has none.
+    #[must_use]
+    pub fn level_refused(target: &Target) -> Option<String> {
+        match (target.rounds_block_inputs(), target.has_block_operators()) {
+            (true, _) => None,
+            (false, true) => Some(format!(
+                "--accuracy-level is not for target {target}: ONNX Runtime's MatMulNBits for GPUs multiplies floats at every level; \
+                 leave it out"
+            )),
+            (false, false) => Some(format!(
+                "--accuracy-level is not for target {target}, whose products are not MatMulNBits of ONNX Runtime; choose --target \
+                 ort, or leave it out"
+            )),
+        }
     }
 
     /// What is done to the weights of a part whose graph has been raised.

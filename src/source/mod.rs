@@ -107,18 +107,26 @@ impl SourceModel {
         self.default_opset_from(0)
     }
 
-    /// The same for what needs an opset of `least` or newer: operators that pass through keep theirs.
+    /// The same for what needs an opset of `least` or newer: operators of ONNX itself that pass through keep theirs.
     #[must_use]
     pub fn default_opset_from(&self, least: u32) -> u32 {
         match self {
-            Self::Onnx(model) if passes_through(&model.imported.graph) => {
-                model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end())
+            Self::Onnx(model) if passes_through(&model.imported.graph, &|_| true) => {
+                let least = if passes_through(&model.imported.graph, &Foreign::is_standard) { 0 } else { least };
+                model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end()).max(least)
             }
             Self::Checkpoint(checkpoint, _) if checkpoint.may_have_codes() => {
                 DEFAULT_OPSET.max(least).max(opset_of_weights(checkpoint))
             }
             _ => DEFAULT_OPSET.max(least),
         }
+    }
+
+    /// Whether it is a graph with ONNX Runtime's operators for weights that have a scale for each block.
+    #[must_use]
+    pub fn has_block_operators(&self) -> bool {
+        let is_one = |op: &Foreign| ["MatMulNBits", "GatherBlockQuantized"].contains(&op.op.0.as_str());
+        matches!(self, Self::Onnx(model) if passes_through(&model.imported.graph, &is_one))
     }
 
     /// What of an ONNX file is taken; all of a checkpoint is.
@@ -321,9 +329,9 @@ fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
     });
 }
 
-/// Whether an operator of ONNX is left as it came.
-fn passes_through(graph: &Graph) -> bool {
-    graph.nodes().any(|(_, node)| matches!(node.op, Op::Foreign(_)))
+/// Whether an operator is left as it came of which something holds.
+fn passes_through(graph: &Graph, holds: &dyn Fn(&Foreign) -> bool) -> bool {
+    graph.nodes().any(|(_, node)| matches!(&node.op, Op::Foreign(foreign) if holds(foreign)))
 }
 
 /// A graph with logits that gives a cache back generates text.

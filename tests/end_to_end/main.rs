@@ -7,6 +7,7 @@ mod bench;
 mod bench_example;
 mod bench_load;
 mod bench_report;
+mod block_graphs;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod built_engines;
 mod cache_in_place;

@@ -65,7 +65,7 @@ fn computes_the_same(name: &str, targets: &[&str], tolerance: f64) {
 
 #[test]
 fn products_with_weights_of_four_bits() {
-    computes_the_same("nb4asym-bert", &["ort"], 1e-5);
+    computes_the_same("nb4asym-bert", &["ort", "onnx"], 1e-5);
     computes_the_same("nb4qdq-llama", &["ort", "onnx"], 1e-5);
 }
 

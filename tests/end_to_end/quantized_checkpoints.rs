@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use planish_ir::Op;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-use crate::support::{CPU_TARGETS, names, planish, planish_compile, repository, scratch, text};
+use crate::support::{CPU_TARGETS, names, planish, planish_compile, repository, scratch, tensors, text};
 
 fn fixture(name: &str) -> PathBuf {
     repository().join("fixtures/quantized").join(name)
@@ -41,10 +42,42 @@ fn checkpoints_of_each_format_run() {
     ] {
         compiles_and_verifies(&fixture(name), &[]);
     }
-    for name in ["gptq-act-order", "bitsandbytes-nf4", "bitsandbytes-fp4-nested"] {
-        compiles_and_verifies(&fixture(name), &["the codes of 7 quantized weights are not kept"]);
+    for name in ["bitsandbytes-nf4", "bitsandbytes-fp4-nested"] {
+        compiles_and_verifies(&fixture(name), &[]);
     }
+    compiles_and_verifies(&fixture("gptq-act-order"), &["the codes of 7 quantized weights are not kept"]);
     compiles_and_verifies(&fixture("gguf-llama/model.gguf"), &["the codes of 3 quantized weights are not kept"]);
+}
+
+/// The indices of bitsandbytes are operands of ONNX Runtime's operator as the file has them.
+#[test]
+fn indices_of_a_table_stay_what_they_are() {
+    for (name, lost) in [("bitsandbytes-nf4", 7), ("bitsandbytes-fp4-nested", 7)] {
+        let (folder, model) = (scratch(), fixture(name));
+        let out = folder.path().join("artifact");
+        planish_compile(&model, &out, &["--strict", "--verify"]).exits(0, &[]);
+        let stored = tensors(&model.join("model.safetensors"));
+        let stored: Vec<&Vec<u8>> = stored.values().map(|tensor| &tensor.bytes).collect();
+        let graph = planish_onnx::import(&out.join("model.onnx")).unwrap().graph;
+        let products = graph.nodes().filter_map(|(_, node)| match &node.op {
+            Op::Foreign(op) if op.op.0 == "MatMulBnb4" => graph.weight(op.inputs[1]?),
+            _ => None,
+        });
+        let bytes: Vec<Vec<u8>> = products.map(|weight| weight.read().unwrap()).collect();
+        assert_eq!(bytes.len(), lost, "{name}");
+        assert!(bytes.iter().all(|indices| stored.contains(&indices)), "{name}");
+        // Read again, they are indices still.
+        let again = folder.path().join("again");
+        planish_compile(&out.join("model.onnx"), &again, &["--verify"]).exits(0, &[]);
+        let twice = planish_onnx::import(&again.join("model.onnx")).unwrap().graph;
+        let products = twice.nodes().filter(|(_, node)| matches!(&node.op, Op::Foreign(op) if op.op.0 == "MatMulBnb4"));
+        assert_eq!(products.count(), lost, "{name}");
+        let compiled = |more: &[&str]| planish_compile(&model, &out, &[&["--force"], more].concat());
+        let warning = format!("the codes of {lost} quantized weights are not kept");
+        compiled(&["--target", "onnx"]).exits(0, &[&warning, "target onnx has no product with indices of a table"]);
+        compiled(&["--target", "onnx", "--strict"]).exits(1, &[&warning, "leave out --strict"]);
+        compiled(&["--int4"]).exits(0, &[&warning, "they are quantized anew"]);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! piece by piece where the expression allows, so that memory follows the largest tensor at most.
 
 mod channels;
+mod codebook;
 mod codes;
 mod convert;
 mod dequantized;
@@ -26,6 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use channels::Channels;
+pub use codebook::{Codebook, FP4, NF4};
 pub use codes::{code_range, is_code};
 pub use dequantized::Dequantized;
 pub use fit::{BlockFit, Fitted, Search};

@@ -74,8 +74,7 @@ fn weights_are_what_the_tools_say() {
 fn weights_without_codes_are_named_in_one_warning() {
     for (name, why) in [
         ("gptq-act-order", "inputs that share a scale are not neighbours (act-order)"),
-        ("bitsandbytes-nf4", "its codes are indices of a table (nf4 or fp4)"),
-        ("bitsandbytes-fp4-nested", "its codes are indices of a table (nf4 or fp4)"),
+        ("gptq-act-order", "planish takes the floats that they stand for"),
     ] {
         let model = load_path(&fixture(name), LENIENT).unwrap();
         assert_eq!(assert_reference(&model, &fixture(name)), 12, "{name}");
@@ -85,6 +84,19 @@ fn weights_without_codes_are_named_in_one_warning() {
         assert_says(warning, &["model.safetensors: the codes of 7 quantized weights are not kept", why, named]);
         let strict = load_path(&fixture(name), STRICT).map(|_| ()).unwrap_err();
         assert!(matches!(strict, ModelError::Strict(_)));
+    }
+}
+
+#[test]
+fn indices_of_a_table_are_kept() {
+    for name in ["bitsandbytes-nf4", "bitsandbytes-fp4-nested"] {
+        let model = load_path(&fixture(name), STRICT).unwrap();
+        assert_eq!(assert_reference(&model, &fixture(name)), 12, "{name}");
+        let (_, _, weight) = model.parts[0].graph.weights().find(|(_, value, _)| value.name == QUERY).unwrap();
+        let book = weight.as_codebook().unwrap();
+        assert_eq!((book.indices.elements() * 2, book.block), (weight.elements(), 64), "{name}");
+        let again = Weight::of_codebook(&book, weight.shape()).unwrap();
+        assert_eq!(again.read().unwrap(), weight.read().unwrap(), "{name}");
     }
 }
 

@@ -159,6 +159,10 @@ fn contributed_operators() {
     let packed = || vec![f32("x", "b, s, 32"), bytes("u", "8, 1, 16"), f32("w", "8")];
     let sizes = vec![int("K", 32), int("N", 8), int("bits", 4), int("block_size", 32)];
     assert_eq!(of(packed(), node("y = MatMulNBits(x, u, w)", sizes)), ["f32[b, s, 8]"]);
+    let table = || vec![bytes("x", "9, 16"), typed("i", DataType::Int64, "b, s"), f32("w", "9, 2")];
+    let lookup = |bits| node("y = GatherBlockQuantized(x, i, w)", vec![int("bits", bits), int("block_size", 16)]);
+    assert_eq!(of(table(), lookup(4)), ["f32[b, s, 32]"]);
+    assert_eq!(of(table(), lookup(8)), ["f32[b, s, 16]"]);
     let scaled = || vec![bytes("x", "n, 4"), f32("u", ""), bytes("z", "4")];
     assert_eq!(of(scaled(), node("y = QLinearAdd(x, u, _, z, u, _, u)", vec![])), ["u8[n, 4]"]);
     assert_eq!(of(scaled(), node("y = QLinearSigmoid(x, u, _, u)", vec![])), ["u8[n, 4]"]);

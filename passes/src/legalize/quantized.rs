@@ -2,6 +2,7 @@
 
 mod ahead;
 mod blocks;
+mod codebook;
 mod codes;
 mod emit;
 mod shared;
@@ -38,7 +39,8 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               Weights of codes that other operators take go through DequantizeLinear too, except vectors, which are \
               computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. Where the target \
               runs ONNX Runtime's own operators, layers with a scale for each block of their weight become MatMulNBits, and \
-              rows of such a table are looked up by GatherBlockQuantized. For target \
+              rows of such a table are looked up by GatherBlockQuantized; layers of indices of the tables NF4 and FP4 become \
+              MatMulBnb4. For target \
               trt, u8 with a zero point of 128 becomes i8. For target cuda, a layer becomes quantize and \
               quantized_linear, with its activation and residual: layers of one input share its codes, the weight is \
               [out, in], and its scales are multiplied by that of the input. Layers whose sizes are no multiples of 4, \
@@ -83,7 +85,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let mut lowering = Lowering {
         form: options.target.quantized,
         opset: options.opset,
-        integers: options.block_inputs == BlockInputs::Integers,
+        integers: options.block_inputs == BlockInputs::Integers && options.target.rounds_block_inputs(),
         microsoft: options.target.has_block_operators(),
         layers: layers(graph),
         uses: graph.use_counts(),
@@ -184,6 +186,11 @@ impl Lowering {
         like: ValueId,
     ) -> Result<Option<ValueId>, PassError> {
         let input = self.input(graph, linear.x);
+        if input.is_none()
+            && let Some(product) = self.indexed_product(graph, linear, like)?
+        {
+            return Ok(Some(product));
+        }
         let weight = graph.weight(linear.weight).and_then(Weight::as_dequantized);
         let Some(weight) = weight else {
             // The input is quantized, and the weight is not.

@@ -48,6 +48,16 @@ fn a_near_miss_names_the_condition_and_the_value() {
             "attention at no_heads: `q3` is f32[b, s, 4], which is not of batch, heads, positions and features",
         ]
     );
+    let quantized = reasons(include_str!("../../../tests/filetests/raise-quantized/no_blocks.ir"));
+    assert_eq!(
+        quantized,
+        [
+            "quantized product at computed: `b` is not a weight",
+            "quantized product at zeros_between: the zero points `between` are numbers between codes",
+            "quantized product at grouped: `groups` has other groups than blocks of neighbours",
+            "quantized value at blocks: `s` is not a weight",
+        ]
+    );
     let rotary = reasons(include_str!("../../../tests/filetests/raise-rotary/near.ir"));
     assert_eq!(rotary, ["rotary at no_angles: `free` is not of angles that stand twice beside each other"]);
 }
@@ -155,4 +165,39 @@ fn a_mask_says_where_it_stands() {
     let bias =
         "mask at y: `bias` leaves out keys by `attention_mask` at [batch, query], and a mask of keys has [batch, key]";
     assert_eq!(queries, [bias]);
+}
+
+#[test]
+fn codes_that_do_not_fit_their_scales_are_near_misses() {
+    let zeros = |count: usize| vec!["0"; count].join(", ");
+    let operator = |name: &str, op: &str, operands: &str, columns: &str, bits: usize| {
+        format!(
+            "%{name} = foreign([{operands}], []) {{domain = \"com.microsoft\", op = \"{op}\", version = 1, settings = [K = int(16), \
+             N = int(2), bits = int({bits}), block_size = int(16)], captures = [], results = [f32[n, {columns}]]}} : f32[n, \
+             {columns}]\noutput {name} = %{name}\n"
+        )
+    };
+    let graph = [
+        "\ngraph \"unfit\" {\ninput %x: f32[n, 16]\ninput %ids: i64[n]\n".to_owned(),
+        format!("weight @codes = dense([{}]) : u8[2, 1, 8]\n", zeros(16)),
+        format!("weight @six = dense([{}]) : u8[2, 1, 12]\n", zeros(24)),
+        format!("weight @table = dense([{}]) : u8[2, 10]\n", zeros(20)),
+        "weight @scales = dense([1.0, 1.0]) : f32[2, 1]\nweight @many = dense([1.0, 1.0, 1.0]) : f32[3]\n".to_owned(),
+        "weight @long = dense([0, 0, 0, 0]) : u8[2, 2]\nweight @two = dense([1.0, 1.0, 1.0, 1.0]) : f32[2, 2]\n"
+            .to_owned(),
+        operator("of_many", "MatMulNBits", "%x, @codes, @many", "2", 4),
+        operator("of_long", "MatMulNBits", "%x, @codes, @scales, @long", "2", 4),
+        operator("of_six", "MatMulNBits", "%x, @six, @scales", "2", 6),
+        operator("part", "GatherBlockQuantized", "@table, %ids, @two", "20", 4),
+        "}".to_owned(),
+    ];
+    assert_eq!(
+        reasons(&graph.concat()),
+        [
+            "quantized product at of_many: the codes `codes`, u8[2, 1, 8] do not fit the scales `many`, f32[3]",
+            "quantized product at of_long: the zero points `long` are u8[2, 2], and 2 rows have 1",
+            "quantized product at of_six: codes have 6 bits, and 2, 4 and 8 are known",
+            "quantized rows at part: the rows of `table` have 20 columns, which are no whole blocks of 16",
+        ]
+    );
 }

@@ -36,7 +36,7 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "SkipSimplifiedLayerNormalization" => skip_norm(node, false).map(Some),
         "EmbedLayerNormalization" => embed(node).map(Some),
         "GroupQueryAttention" => grouped::run(node).map(Some),
-        "MatMulNBits" | "GatherBlockQuantized" => blocks::run(node),
+        "MatMulNBits" | "MatMulBnb4" | "GatherBlockQuantized" => blocks::run(node),
         _ => quantized::run(node),
     }
 }

@@ -62,10 +62,7 @@ pub(super) fn weight(layer: &mut Layer<'_>) -> Result<Dequantized, ModelError> {
     let packing = Packing::Codebook { bits: 4, block: state.block, offset: Real(0.0) };
     let weight = Weight::unpack(&[codes, table, absmax], packing, DType::F32, &state.sizes);
     let weight = weight.ok_or_else(|| layer.error(WEIGHT, "its size does not fit 64 bits".to_owned()))?;
-    Ok(Dequantized {
-        weight,
-        loses_codes: Some("its codes are indices of a table (nf4 or fp4), not multiples of a scale"),
-    })
+    Ok(Dequantized { weight, loses_codes: None })
 }
 
 /// What a layer says of itself, as JSON in a tensor of bytes.

@@ -65,10 +65,7 @@ pub(super) fn types(scope: &Scope, node: &Node<'_>) -> Found {
             Partial { dtype: stored, ..ty(0)?.into() }
         }
         "DequantizeLinear" => Partial { dtype: ty(1)?.dtype, ..ty(0)?.into() },
-        "GatherBlockQuantized" => {
-            let rank = (ty(0)?.shape.rank() + ty(1)?.shape.rank()).saturating_sub(1);
-            Partial::open(ty(2)?.dtype, rank)
-        }
+        "GatherBlockQuantized" => looked_up(node, &ty(0)?, &ty(1)?, ty(2)?.dtype)?,
         "CDist" => {
             let (a, b) = (ty(0)?, ty(1)?);
             Partial::new(a.dtype, [a.shape.first().cloned(), b.shape.first().cloned()])
@@ -161,6 +158,18 @@ fn with_last(x: &TensorType, dtype: DType, last: Option<Dim>) -> Partial {
 /// Rows times a packed matrix of so many columns.
 fn columns(x: &TensorType, count: Option<i64>) -> Partial {
     with_last(x, x.dtype, count.map(Dim::constant))
+}
+
+/// What indices look up in a table of codes; those of a byte are columns beside each other.
+fn looked_up(node: &Node<'_>, table: &TensorType, indices: &TensorType, dtype: DType) -> Result<Partial, String> {
+    let at = axis(node.int_or("gather_axis", 0)?, table.shape.rank())?;
+    let of_byte = if table.dtype == DType::U8 { 8_i64.checked_div(node.int_or("bits", 4)?).unwrap_or(1) } else { 1 };
+    let mut dims: Vec<Option<Dim>> = table.shape.iter().cloned().map(Some).collect();
+    if let Some(last) = dims.last_mut() {
+        *last = last.take().and_then(|bytes| bytes.checked_mul(&Dim::constant(of_byte)));
+    }
+    dims.splice(at..=at, indices.shape.iter().cloned().map(Some));
+    Ok(Partial::new(dtype, dims))
 }
 
 /// Operands broadcast.

@@ -45,15 +45,13 @@ impl Blocks {
         let repeated = vec![0; columns.div_ceil(block)];
         let spread = |w: &Weight| if whole { w.gather(1, &repeated) } else { Some(w.clone()) };
         let scales = spread(&weight.scales)?;
-        let zeros = match &weight.zero_points {
-            Some(zeros) => Some(spread(zeros)?),
-            None => None,
+        let zeros = match (&weight.zero_points, signed) {
+            (Some(zeros), true) => Some(spread(&zeros.flip_sign()?)?),
+            (Some(zeros), false) => Some(spread(zeros)?),
+            (None, true) => None,
+            (None, false) => Weight::numbers(dtype, scales.shape().to_vec(), &vec![0.0; scales.elements()]),
         };
-        let fits = fits
-            && weight.codes.elements() > 0
-            && block.is_power_of_two()
-            && block >= LEAST_BLOCK
-            && signed == zeros.is_none();
+        let fits = fits && weight.codes.elements() > 0 && block.is_power_of_two() && block >= LEAST_BLOCK;
         let blocks = columns.div_ceil(block);
         let filled = weight.codes.pad(&[rows, blocks * block], 0.0).filter(|_| fits)?;
         let codes = if signed { filled.flip_sign()? } else { filled };

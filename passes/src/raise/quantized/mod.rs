@@ -1,5 +1,7 @@
 //! Quantized weights, values and layers, from the operators that quantize.
 
+mod blocks;
+mod codebook;
 mod codes;
 mod integers;
 mod operators;
@@ -23,6 +25,8 @@ pub const RAISE_QUANTIZED: Pass = Pass {
               slices of the codes between them applied to the numbers. A value that has codes already is not quantized \
               again with the same scale. Products of integers (MatMulInteger with its scales, MatMulIntegerToFloat, \
               DynamicQuantizeMatMul, QGemm) become linear layers of a quantized value and a quantized weight. \
+              MatMulNBits becomes a linear layer, and GatherBlockQuantized a lookup, of a weight with a scale for each \
+              block, which DequantizeLinear with block_size gives too; MatMulBnb4 becomes a linear layer of a weight of indices. \
               QLinearMatMul, QLinearAdd and QLinearMul become the operator on numbers, between DequantizeLinear and \
               QuantizeLinear.",
     numerics: "Codes, scales and zero points stay as they are. A result between two codes may become the other one, \
@@ -63,6 +67,9 @@ pub(super) const RULES: &[&Rule] = &[
     &integers::DYNAMIC,
     &integers::TO_FLOAT,
     &integers::SCALED,
+    &blocks::PRODUCT,
+    &blocks::ROWS,
+    &codebook::PRODUCT,
     &CODES,
     &NUMBERS,
     &AGAIN,
@@ -117,6 +124,9 @@ fn dequantize(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let dequantize = foreign(graph, node, &["DequantizeLinear"])?.clone();
     let Some(x) = input(&dequantize, 0) else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
+    if let Some(weight) = blocks::numbers(graph, &dequantize)? {
+        return Ok(vec![graph.weight_like(weight, output)]);
+    }
     let (dtype, shape) = (graph.ty(x).dtype, graph.ty(x).shape.clone());
     let scheme = Scheme::of(graph, &dequantize, 1, dtype, &shape)?;
     numbers(graph, x, &scheme, output).map(|value| vec![value])

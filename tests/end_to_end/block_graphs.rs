@@ -1,0 +1,126 @@
+//! Graphs whose weights have a scale for each block, read again: codes, scales and zero points stay what they are.
+
+use std::path::{Path, PathBuf};
+
+use planish::artifact::manifest::Manifest;
+use planish_ir::Op;
+use planish_ir::ops::{Foreign, Setting};
+
+use crate::support::{golden, planish, planish_compile, repository, scratch, text};
+
+/// An operator and the bytes of its constants.
+type Coded = (String, Vec<Option<Vec<u8>>>);
+
+/// The operators of an artifact that take codes of blocks, with the bytes of their constants.
+fn coded(artifact: &Path) -> Vec<Coded> {
+    let graph = planish_onnx::import(&artifact.join("model.onnx")).unwrap().graph;
+    let bytes = |op: &Foreign| -> Vec<Option<Vec<u8>>> {
+        op.inputs.iter().map(|value| graph.weight((*value)?).map(|weight| weight.read().unwrap())).collect()
+    };
+    let operators = graph.nodes().filter_map(|(_, node)| match &node.op {
+        Op::Foreign(op) if ["MatMulNBits", "GatherBlockQuantized", "DequantizeLinear"].contains(&op.op.0.as_str()) => {
+            Some((op.op.0.clone(), bytes(op)))
+        }
+        _ => None,
+    });
+    let mut operators: Vec<Coded> = operators.collect();
+    operators.sort();
+    operators
+}
+
+/// The levels of the products of an artifact, each once.
+fn levels(artifact: &Path) -> Vec<i64> {
+    let graph = planish_onnx::import(&artifact.join("model.onnx")).unwrap().graph;
+    let levels = graph.nodes().filter_map(|(_, node)| match &node.op {
+        Op::Foreign(op) if op.op.0 == "MatMulNBits" => op.setting("accuracy_level"),
+        _ => None,
+    });
+    let mut levels: Vec<i64> = levels.map(|level| if let Setting::Int(level) = level { *level } else { 0 }).collect();
+    levels.sort_unstable();
+    levels.dedup();
+    levels
+}
+
+/// Compiles the graph of an artifact for a target, next to it.
+fn again(artifact: &Path, target: &str, more: &[&str]) -> PathBuf {
+    let out = artifact.with_file_name(format!("{}-{target}", artifact.file_name().unwrap().display()));
+    let more = [&["--target", target, "--force", "--verify-passes"], more].concat();
+    planish_compile(&artifact.join("model.onnx"), &out, &more).exits(0, &[]);
+    out
+}
+
+#[test]
+fn a_graph_of_codes_keeps_its_bytes() {
+    for (name, options) in [
+        ("llama", &["--int4", "--block-size", "16"][..]),
+        ("llama", &["--int4", "--zero-points", "--block-size", "16"]),
+        ("qwen2", &["--int8-weights"]),
+        ("gpt2", &["--int4", "--zero-points", "--block-size", "32", "--quantize-head", "int4"]),
+    ] {
+        let folder = scratch();
+        let first = folder.path().join("first");
+        planish_compile(&golden(name), &first, &[options, &["--accuracy-level", "float"]].concat()).exits(0, &[]);
+        let second = again(&first, "ort", &["--verify"]);
+        assert!(coded(&first).len() > 4);
+        assert!(coded(&second) == coded(&first), "{name} {options:?}");
+        // By way of the operators of ONNX itself.
+        let standard = again(&first, "onnx", &["--verify"]);
+        assert!(coded(&standard).iter().all(|(op, _)| op == "DequantizeLinear"), "{name} {options:?}");
+        assert!(coded(&again(&standard, "onnx", &[])) == coded(&standard), "{name} {options:?}");
+        let layers = |artifact: &Path| -> Vec<Coded> {
+            coded(artifact).into_iter().filter(|(op, _)| op == "MatMulNBits").collect()
+        };
+        assert!(layers(&again(&standard, "ort", &["--verify"])) == layers(&first), "{name} {options:?}");
+    }
+}
+
+#[test]
+fn the_level_of_products_is_that_of_the_graph_or_the_option() {
+    let folder = scratch();
+    let first = folder.path().join("first");
+    planish_compile(&golden("llama"), &first, &["--int4", "--block-size", "16"]).exits(0, &[]);
+    assert_eq!(levels(&first), [4]);
+    assert_eq!(levels(&again(&first, "ort", &["--verify"])), [4]);
+    let floats = again(&first, "ort", &["--accuracy-level", "float"]);
+    assert_eq!(levels(&floats), [1]);
+    assert!(!Manifest::read(&floats).unwrap().integer_inputs);
+    assert_eq!(levels(&again(&floats, "ort", &[])), [1]);
+    assert_eq!(levels(&again(&floats, "ort", &["--accuracy-level", "int8"])), [4]);
+}
+
+/// The codes of a checkpoint keep, and the level of their products is chosen.
+#[test]
+fn a_quantized_checkpoint_takes_a_level() {
+    let model = repository().join("fixtures/quantized/gptq");
+    let folder = scratch();
+    let compile = |level: &[&str]| {
+        let out = folder.path().join("out");
+        planish_compile(&model, &out, &[&["--force", "--verify"], level].concat()).exits(0, &[]);
+        planish(["verify", text(&out)]).exits(0, &[]);
+        (levels(&out), coded(&out), Manifest::read(&out).unwrap().integer_inputs)
+    };
+    let usual = compile(&[]);
+    let integers = compile(&["--accuracy-level", "int8"]);
+    assert_eq!((&usual.0[..], usual.2), (&[1][..], false));
+    assert_eq!((&integers.0[..], integers.2), (&[4][..], true));
+    assert!(!usual.1.is_empty() && usual.1 == integers.1);
+    // With --int4, what is quantized here has the same level as what has codes already.
+    let out = folder.path().join("both");
+    planish_compile(&model, &out, &["--int4", "--accuracy-level", "float"]).exits(0, &[]);
+    assert_eq!(levels(&out), [1]);
+    let kept = |of: &[Coded]| of.iter().filter(|operator| usual.1.contains(operator)).count();
+    assert_eq!(kept(&coded(&out)), usual.1.len());
+}
+
+#[test]
+fn a_level_is_refused_where_it_changes_nothing() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let level = |model: &str, more: &[&str]| {
+        let more = [&["--accuracy-level", "int8"], more].concat();
+        planish_compile(&golden(model), &out, &more)
+    };
+    level("llama", &["--int4", "--target", "ort-cuda"]).exits(2, &["not for target ort-cuda", "multiplies floats"]);
+    level("llama", &["--target", "onnx"]).exits(2, &["not for target onnx", "choose --target ort"]);
+    level("bert", &[]).exits(0, &["--accuracy-level changed nothing"]);
+}
