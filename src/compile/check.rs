@@ -59,7 +59,8 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
         );
     }
     options.package.check(source, options.backend)?;
-    options.package.warnings(source, options.backend).iter().for_each(|warning| observer.warning(warning));
+    let warnings = options.package.warnings(source, options.backend, options.passes.last_logits);
+    warnings.iter().for_each(|warning| observer.warning(warning));
     Ok(())
 }
 

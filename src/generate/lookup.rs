@@ -109,3 +109,57 @@ impl PromptLookup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lookup(candidates: usize, ngram: usize) -> PromptLookup {
+        let number = |number| NonZeroUsize::new(number).unwrap();
+        PromptLookup { candidates: number(candidates), ngram: number(ngram) }
+    }
+
+    #[test]
+    fn what_followed_the_longest_match_is_found() {
+        let text = [1, 2, 3, 9, 2, 3, 8, 7, 1, 2, 3];
+        // Three tokens match at the start, two of them once more behind it.
+        assert_eq!(lookup(4, 3).candidates(&text, 99), [9, 2, 3, 8]);
+        assert_eq!(lookup(4, 2).candidates(&text, 99), [8, 7, 1, 2]);
+        assert_eq!(lookup(4, 3).candidates(&text, 2), [9, 2]);
+        assert_eq!(lookup(4, 3).candidates(&text, 0), [0i64; 0]);
+        // Fewer tokens are looked for where more are not found.
+        assert_eq!(lookup(2, 9).candidates(&[5, 6, 7, 4, 6], 99), [7, 4]);
+        for text in [&[][..], &[1], &[1, 2, 3]] {
+            assert_eq!(lookup(2, 3).candidates(text, 99), [0i64; 0], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_follows_may_reach_into_itself() {
+        assert_eq!(lookup(5, 3).candidates(&[7, 7], 99), [7; 5]);
+        assert_eq!(lookup(5, 3).candidates(&[1, 2, 1, 2], 99), [1, 2, 1, 2, 1]);
+    }
+
+    proptest! {
+        /// The same by a search of each place.
+        #[test]
+        fn candidates_follow_the_last_of_the_longest_matches(
+            text in prop::collection::vec(0i64..4, 0..40),
+            candidates in 1usize..6,
+            ngram in 1usize..5,
+            most in 0usize..8,
+        ) {
+            let found = lookup(candidates, ngram).candidates(&text, most);
+            let matching = |at: usize| (0..ngram.min(at)).take_while(|k| text[at - 1 - k] == text[text.len() - 1 - k]).count();
+            let best = (1..text.len()).max_by_key(|at| (matching(*at), *at)).filter(|at| matching(*at) > 0);
+            let expected = best.map_or_else(Vec::new, |at| {
+                let mut all = text.clone();
+                (at..at + candidates.min(most)).for_each(|from| all.push(all[from]));
+                all.split_off(text.len())
+            });
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -240,7 +240,7 @@ mod tests {
         let tolerances = Tolerances { cosine: 0.0, ..Tolerances::F32 };
         let top1 = |want: &[f32], got: &[f32]| {
             let n = want.len();
-            compare(&outputs(&[1, n], want), &outputs(&[1, n], got), &[], &[], None, tolerances)[0]
+            compare(&outputs(&[1, n], want), &outputs(&[1, n], got), &[], &[], &LogitsForm::default(), tolerances)[0]
                 .figures
                 .unwrap()
                 .top1

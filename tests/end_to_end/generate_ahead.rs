@@ -24,7 +24,7 @@ fn reading_ahead_changes_no_greedy_text() {
         for more in [&["--ignore-eos"][..], &["--ignore-eos", "--repetition-penalty", "1.5"], &[]] {
             let common = [&common[..], more].concat();
             let plain = ids(&out, &common);
-            let mut fewer = false;
+            let (mut candidates, mut fewer) = (0, false);
             for lookup in [&["--prompt-lookup", "1"][..], &["--prompt-lookup", "6", "--lookup-ngram", "1"]] {
                 let document = json(&out, &[&common[..], lookup].concat());
                 let context = format!("{name} {cache:?} {more:?} {lookup:?}");
@@ -34,10 +34,15 @@ fn reading_ahead_changes_no_greedy_text() {
                 assert!(count("accepted") <= count("candidates"), "{context}: {document}");
                 // A text may end with a token that was read ahead: then no other token is of the run that read it.
                 assert!([tokens, tokens + 1].contains(&(count("runs") + count("accepted"))), "{context}: {document}");
+                candidates += count("candidates");
                 fewer |= count("runs") < tokens;
             }
+            if !more.contains(&"--ignore-eos") {
+                continue;
+            }
             // Frequencies that change with each token let a run read one token only.
-            let repeats = more == ["--ignore-eos"] && name != "llama-dynamic";
+            assert_eq!(candidates > 0, name != "llama-dynamic", "{name} {cache:?} {more:?}");
+            let repeats = more.len() == 1 && !["llama-dynamic", "phi3-longrope"].contains(&name);
             assert!(fewer || !repeats, "{name} {cache:?}: nothing that was read ahead was kept");
         }
     }
@@ -56,10 +61,9 @@ fn reading_ahead_needs_no_cache_and_ends_where_the_text_does() {
     }
     // As long as the model takes.
     let common = ["--ids", &list(&[7; 50]), "--ignore-eos", "--greedy", "--max-new-tokens", "100"];
-    let plain = ids(&out, &common);
-    assert_eq!(plain.as_array().unwrap().len(), 14);
-    assert_eq!(ids(&out, &[&common[..], &lookup].concat()), plain);
-    let summary = generate(&out, &[&common[..], &lookup].concat()).succeeds().stderr;
+    let longest = |more: &[&str]| generate(&out, &[&common[..], more].concat()).exits(0, &["stopped after 14 tokens"]);
+    assert_eq!(longest(&lookup).stdout, longest(&[]).stdout);
+    let summary = longest(&lookup).stderr;
     assert!(summary.contains(" tokens a run, ") && summary.contains(" tokens read ahead were kept"), "{summary}");
 }
 
