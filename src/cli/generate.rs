@@ -86,7 +86,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value = "3", requires = "prompt_lookup", value_parser = lookup)]
     lookup_ngram: NonZeroUsize,
     /// Read prompts N columns at a time, so that attention and logits take less memory (chunked prefill). For decoders with a
-    /// cache [default: all columns at once]
+    /// cache [default: 512; all columns of several prompts for --cache in-place, which takes them one after another behind a
+    /// past]
     #[arg(long, value_name = "N", conflicts_with = "no_cache", allow_negative_numbers = true, value_parser = tokens)]
     prompt_chunk: Option<NonZeroUsize>,
     /// Compute all tokens again in each step, instead of using the cache

@@ -28,7 +28,7 @@ pub struct GenerateOptions {
     pub seed: u64,
     /// Whether keys and values of tokens are kept; else each step computes all tokens again.
     pub caching: bool,
-    /// The most columns of prompts that one run reads; all where absent. Without a cache it has no effect.
+    /// As [`Loading::prompt_chunk`](super::Loading::prompt_chunk).
     pub prompt_chunk: Option<NonZeroUsize>,
     /// Threads of the runtime; 0 leaves the number to it.
     pub threads: usize,

@@ -9,6 +9,10 @@ use planish_runtimes::{RuntimeValue, Session};
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix};
 
+/// The most columns of prompts that a run reads unless told otherwise. Memory grows with it, and longer runs read a prompt no
+/// faster on ONNX Runtime's CPU execution provider.
+const PROMPT_CHUNK: usize = 512;
+
 /// A decoder: its text begins with the prompt. Prompts are padded on the left.
 pub(super) struct Decoder {
     session: Box<dyn Session>,
@@ -19,8 +23,10 @@ pub(super) struct Decoder {
     /// The longest text, prompt included.
     longest: usize,
     caching: bool,
-    /// The most columns of prompts that a run reads.
+    /// The most columns of prompts that a run reads, where that is asked for.
     prompt_chunk: Option<NonZeroUsize>,
+    /// Whether a run of several columns behind others takes one row only.
+    cache_in_place: bool,
     /// The length of a row at which its cache is no longer valid.
     recompute_at: Option<usize>,
     /// The length from which on the keys of a token depend on the length of its row.
@@ -60,7 +66,8 @@ impl Decoder {
             longest: parts.longest(),
             session,
             caching: parts.loading.caching,
-            prompt_chunk: parts.loading.prompt_chunk.filter(|_| parts.loading.caching),
+            prompt_chunk: parts.loading.prompt_chunk,
+            cache_in_place: parts.artifact.manifest.cache_in_place,
             recompute_at: parts.artifact.manifest.recompute_at,
             frequencies_change_at: parts.artifact.manifest.frequencies_change_at,
             rows: Vec::new(),
@@ -72,8 +79,9 @@ impl Decoder {
         self.cache.clear(self.rows.len())?;
         let columns = self.columns();
         let longest = self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
-        let divides = self.frequencies_change_at.is_none_or(|length| longest < length);
-        let chunk = self.prompt_chunk.filter(|_| divides).map_or(columns, NonZeroUsize::get);
+        let divides = self.caching && self.frequencies_change_at.is_none_or(|length| longest < length);
+        let usual = if self.cache_in_place && self.rows.len() > 1 { columns } else { PROMPT_CHUNK };
+        let chunk = if divides { self.prompt_chunk.map_or(usual, NonZeroUsize::get) } else { columns };
         let mut start = 0;
         while columns - start > chunk {
             self.run(start..start + chunk)?;

@@ -71,7 +71,8 @@ pub struct Loading {
     pub threads: usize,
     /// Whether keys and values of tokens are kept; else each step computes all tokens again.
     pub caching: bool,
-    /// The most columns of prompts that one run reads, where there is a cache; all where absent.
+    /// The most columns of prompts that one run of a decoder with a cache reads; 512 where absent, and all of several prompts
+    /// where the cache is appended to in place.
     pub prompt_chunk: Option<NonZeroUsize>,
     /// What the text of an encoder-decoder begins with.
     pub decoder_start_token: Option<i64>,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::generate::{artifact, generate, ids, json, list, stored};
-use crate::support::golden;
+use crate::support::{Draft, golden, scratch};
 
 /// Decoders that differ in what keys depend on: positions, windows, and frequencies that change with the length.
 const DECODERS: [&str; 7] = ["gpt2", "opt", "llama", "mistral", "gemma2", "llama-dynamic", "phi3-longrope"];
@@ -82,6 +82,24 @@ fn prompts_in_chunks_are_continued_as_they_are_at_once() {
                 let chunked = ids(&out, &[&common[..], &["--prompt-chunk", chunk]].concat());
                 assert_eq!(chunked, whole, "{name} {cache:?} {search:?}, chunks of {chunk}");
             }
+        }
+    }
+}
+
+/// A prompt that is longer than the usual chunk, one of several and alone.
+#[test]
+fn long_prompts_are_read_in_chunks() {
+    let folder = scratch();
+    let mut draft = Draft::of("llama");
+    draft.config["max_position_embeddings"] = json!(2048);
+    let model = draft.write(folder.path().join("model"));
+    let long = list(&(0..600).map(|at| at * at % 131 + 3).collect::<Vec<_>>());
+    for cache in [&[][..], &["--cache", "in-place"]] {
+        let (_folder, out) = artifact(&model, cache);
+        for others in [&[][..], &["--ids", "5,6,7"]] {
+            let common = [&["--ids", &long, "--max-new-tokens", "4", "--ignore-eos"][..], others].concat();
+            let whole = ids(&out, &[&common[..], &["--prompt-chunk", "600"]].concat());
+            assert_eq!(ids(&out, &common), whole, "{cache:?} {others:?}");
         }
     }
 }
