@@ -166,7 +166,10 @@ fn shortened(data: &Data, size: usize, kept: usize) -> Data {
 
 /// The first elements of slices of equal length, one behind the other.
 pub(crate) fn beginnings<T: Copy>(all: &[T], size: usize, kept: usize) -> Vec<T> {
-    all.chunks(size.max(1)).flat_map(|slice| &slice[..kept]).copied().collect()
+    let slices = all.chunks(size.max(1));
+    let mut taken = Vec::with_capacity(slices.len() * kept);
+    slices.for_each(|slice| taken.extend_from_slice(&slice[..kept]));
+    taken
 }
 
 fn take(data: &Data, rows: &[usize], count: usize) -> Option<Data> {
