@@ -9,8 +9,8 @@ use planish_runtimes::{RuntimeValue, Session};
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix};
 
-/// The most columns of prompts that a run reads unless told otherwise. Memory grows with it, and longer runs read a prompt no
-/// faster on ONNX Runtime's CPU execution provider.
+/// The most columns of prompts that a run reads unless told otherwise. Longer runs take more memory, and on ONNX Runtime's CPU
+/// execution provider little or no less time.
 const PROMPT_CHUNK: usize = 512;
 
 /// A decoder: its text begins with the prompt. Prompts are padded on the left.
