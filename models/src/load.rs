@@ -54,6 +54,9 @@ pub struct Loaded {
     /// The length in tokens at which a text is read anew as a whole, as keys and values in the cache
     /// are those of shorter texts; absent where they hold at all lengths.
     pub recompute_at: Option<usize>,
+    /// The length in tokens from which on the keys of a token depend on how long the text is when it is read; absent where
+    /// they do at no length.
+    pub frequencies_change_at: Option<usize>,
 }
 
 /// Builds the graphs of a checkpoint. No tensor is read, unless a copy of a shared one is stored:
@@ -94,6 +97,7 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         vocab_size: interface.vocab_size,
         pad_token_id: interface.pad_token_id,
         recompute_at: interface.recompute_at,
+        frequencies_change_at: interface.frequencies_change_at,
     })
 }
 

@@ -84,4 +84,6 @@ pub(crate) struct Interface {
     pub(crate) pad_token_id: Option<i64>,
     /// The length at which keys and values of a text are computed anew, where there is one.
     pub(crate) recompute_at: Option<usize>,
+    /// The length from which on rotary frequencies depend on the length, where there is one.
+    pub(crate) frequencies_change_at: Option<usize>,
 }

@@ -7,6 +7,7 @@ pub mod calibration;
 pub mod clean;
 pub mod fold;
 pub mod fuse;
+mod last_logits;
 pub mod legalize;
 pub mod observe;
 mod outcome;
@@ -19,6 +20,7 @@ mod rounds;
 mod target;
 
 pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
+pub use last_logits::LAST_LOGITS;
 pub use legalize::{Kernels, Signature, opset_of_codes};
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
@@ -58,6 +60,8 @@ pub struct Options {
     pub block_inputs: BlockInputs,
     /// How attention appends to the cache of keys and values.
     pub cache: CacheForm,
+    /// Whether only the last token of each row gets logits.
+    pub last_logits: bool,
     /// What is padded.
     pub padding: Padding,
     /// Whether passes that raise report the rules that nearly matched.
@@ -75,8 +79,8 @@ pub enum BlockInputs {
 }
 
 impl Options {
-    /// With fusion, in the model's own precision and with inputs of blocks as they are, padded as the target wants it, and
-    /// without explanations.
+    /// With fusion, in the model's own precision and with inputs of blocks as they are, with logits of all tokens, padded as
+    /// the target wants it, and without explanations.
     #[must_use]
     pub fn new(target: &'static Target, opset: u32) -> Self {
         Self {
@@ -90,6 +94,7 @@ impl Options {
             block_inputs: BlockInputs::Floats,
             attention_fp32: false,
             cache: CacheForm::default(),
+            last_logits: false,
             padding: Padding::of(target),
             explain: false,
         }
@@ -130,7 +135,8 @@ impl Pass {
     }
 }
 
-/// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4.
+/// A documented application of a pass, with vocabularies and linear layers padded to multiples of 4, and logits of the last
+/// token only.
 pub struct Example {
     /// The target it is run for, at opset 20.
     pub target: &'static Target,

@@ -5,6 +5,7 @@ use planish_ir::Graph;
 use crate::clean::{COMMON_SUBEXPRESSIONS, DEAD_CODE, IDENTITIES, SHARE_WEIGHTS};
 use crate::fold::FOLD;
 use crate::fuse::{FUSE_EMBEDDINGS, FUSE_GATED, FUSE_LINEAR, FUSE_NORMS, FUSE_ROTARY, FUSING, PACK_PROJECTIONS};
+use crate::last_logits::LAST_LOGITS;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, CHUNK_ATTENTION, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR,
     LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, SELECT_PARTS, SUBSTITUTE_KERNELS,
@@ -35,6 +36,7 @@ pub const PASSES: &[Pass] = &[
     DEAD_CODE,
     OBSERVE,
     OBSERVE_INPUTS,
+    LAST_LOGITS,
     QUANTIZE,
     QUANTIZE_WEIGHTS,
     HALVE,
@@ -170,8 +172,8 @@ impl Pipeline {
         Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
     }
 
-    /// Brings a graph that has been raised to the half precision that is asked for, if any is, and pads it. The passes
-    /// that run are put behind `stages`.
+    /// Leaves the logits that are asked for in a graph that has been raised, brings it to the half precision that is asked
+    /// for, if any is, and pads it. The passes that run are put behind `stages`.
     ///
     /// # Errors
     /// When a weight cannot be read or padded or, with verification, an invariant is broken.
@@ -182,6 +184,10 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
+        if self.options.last_logits {
+            // What is quantized and halved keeps its name.
+            run.once(&[&LAST_LOGITS])?;
+        }
         if self.options.quantization.is_some() {
             run.once(&[&QUANTIZE])?;
         }

@@ -129,6 +129,47 @@ impl RuntimeValue {
             Kept::Device(value) => value.take_rows(rows).map(|value| Self(Kept::Device(value))),
         }
     }
+
+    /// Keys or values, [batch, heads, keys, size], with only the first keys, in the same runtime's memory. `None` where there
+    /// are fewer, and where the runtime's memory holds no shorter ones.
+    #[must_use]
+    pub fn first_keys(self, keys: usize) -> Option<Self> {
+        let &[_, _, all, _] = self.shape() else { return None };
+        if keys >= all {
+            return (keys == all).then_some(self);
+        }
+        match self.0 {
+            Kept::Tensor(tensor) => {
+                let &[batch, heads, _, size] = tensor.shape() else { return None };
+                let kept = shortened(tensor.data(), all * size, keys * size);
+                Tensor::new(vec![batch, heads, keys, size], kept).map(Self::from)
+            }
+            Kept::Ort(value) => value.first_keys(keys).map(|value| Self(Kept::Ort(value))),
+            Kept::OrtCache(value) => Some(Self(Kept::OrtCache(value.first_keys(keys)))),
+            Kept::Cuda(value) => value.first_keys(keys).map(|value| Self(Kept::Cuda(value))),
+            #[cfg(feature = "trtx")]
+            Kept::Device(_) => None,
+        }
+    }
+}
+
+fn shortened(data: &Data, size: usize, kept: usize) -> Data {
+    macro_rules! kept {
+        ($($variant:ident),*) => {
+            match data {
+                $(Data::$variant(all) => beginnings(all, size, kept).into(),)*
+            }
+        };
+    }
+    kept!(Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, Bf16, F32, F64)
+}
+
+/// The first elements of slices of equal length, one behind the other.
+pub(crate) fn beginnings<T: Copy>(all: &[T], size: usize, kept: usize) -> Vec<T> {
+    let slices = all.chunks(size.max(1));
+    let mut taken = Vec::with_capacity(slices.len() * kept);
+    slices.for_each(|slice| taken.extend_from_slice(&slice[..kept]));
+    taken
 }
 
 fn take(data: &Data, rows: &[usize], count: usize) -> Option<Data> {
@@ -168,5 +209,15 @@ mod tests {
         assert!(value.take_rows(&[3]).is_none());
         let empty = RuntimeValue::from(Tensor::zeros(DType::F32, vec![2, 0, 4]).unwrap());
         assert_eq!(empty.take_rows(&[1, 1, 0]).unwrap().shape(), [3, 0, 4]);
+    }
+
+    #[test]
+    fn first_keys_are_those_of_each_head() {
+        let value = || RuntimeValue::from(Tensor::new(vec![1, 2, 3, 1], vec![0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap());
+        let kept = value().first_keys(2).unwrap();
+        assert_eq!((kept.shape(), kept.as_f32()), (&[1, 2, 2, 1][..], Some(&[0.0, 1.0, 3.0, 4.0][..])));
+        assert_eq!(value().first_keys(3).unwrap().as_f32(), value().as_f32());
+        assert_eq!(value().first_keys(0).unwrap().shape(), [1, 2, 0, 1]);
+        assert!(value().first_keys(4).is_none());
     }
 }

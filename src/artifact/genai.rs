@@ -101,8 +101,9 @@ pub(crate) fn write(
     Ok((!dropped.is_empty()).then(warning))
 }
 
-/// The differences of the library from the model: it pads on the right, and it never computes a text again.
-pub(crate) fn warnings(model: &Loaded) -> Vec<String> {
+/// The differences of the library from the model: it pads on the right, where `last_logits` are not those of a token, and it
+/// never computes a text again.
+pub(crate) fn warnings(model: &Loaded, last_logits: bool) -> Vec<String> {
     let mut nodes = model.parts.iter().flat_map(|part| part.graph.nodes());
     let windowed = nodes.any(|(_, node)| matches!(&node.op, Op::Attention(attention) if attention.window.is_some()));
     let padding = windowed.then(|| {
@@ -117,7 +118,12 @@ pub(crate) fn warnings(model: &Loaded) -> Vec<String> {
              tokens or end with fewer, or use `planish generate`"
         )
     });
-    padding.into_iter().chain(crossing).collect()
+    let last = last_logits.then(|| {
+        "onnxruntime-genai pads the shorter prompts of a batch behind their last token, and with --logits last the graph gives \
+         no logits of that token; give it prompts of one length, or one at a time"
+            .to_owned()
+    });
+    padding.into_iter().chain(last).chain(crossing).collect()
 }
 
 /// The settings that follow from the graph.

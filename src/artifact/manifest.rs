@@ -18,7 +18,7 @@ use crate::artifact::precision::{PartPrecision, PrecisionName};
 use crate::artifact::value::ValueInfo;
 use crate::data::Split;
 use crate::evaluate::Evaluation;
-use crate::verify::Report;
+use crate::verify::{LogitsForm, Report};
 use planish_passes::quantize::{Plan, WeightPlan};
 
 /// The version of this format. docs/manifest.md describes it.
@@ -84,6 +84,10 @@ pub struct Manifest {
     /// absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recompute_at: Option<usize>,
+    /// The length in tokens from which on the keys of a token depend on how long the text is when it is read; absent where
+    /// they do at no length.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub frequencies_change_at: Option<usize>,
     /// The comparison with the source; absent without `--verify`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verification: Option<Report>,
@@ -135,6 +139,9 @@ pub struct PartManifest {
     /// Its vocabulary, where that was to be padded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub vocabulary: Option<PaddedVocabulary>,
+    /// Whether only the last token of each row has logits.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub last_logits: bool,
 }
 
 /// A vocabulary and its padded size.
@@ -154,6 +161,12 @@ impl PartManifest {
     #[must_use]
     pub fn padded_logits(&self) -> Option<&PaddedVocabulary> {
         self.vocabulary.as_ref().filter(|v| v.logits == Some(Logits::Padded))
+    }
+
+    /// How its logits differ in shape from those of its source.
+    #[must_use]
+    pub fn logits_form(&self) -> LogitsForm {
+        LogitsForm { padded: self.padded_logits().cloned(), last: self.last_logits }
     }
 }
 

@@ -93,10 +93,10 @@ impl RuntimePackage {
     }
 
     /// The warnings for users of the library.
-    pub(crate) fn warnings(self, model: &Loaded, backend: &Backend) -> Vec<String> {
+    pub(crate) fn warnings(self, model: &Loaded, backend: &Backend, last_logits: bool) -> Vec<String> {
         match self {
             Self::Optimum => Vec::new(),
-            Self::Genai => genai::warnings(model),
+            Self::Genai => genai::warnings(model, last_logits),
             Self::Triton => triton::warnings(backend),
         }
     }

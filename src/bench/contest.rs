@@ -304,7 +304,7 @@ impl Contest {
                     loaded.is_foreign = entrant.is_foreign();
                     loaded.session.session_mut().name_dimensions(&part.ports());
                     note_elsewhere(loaded.session.session(), &mut |text| observer.note(text));
-                    contestants.push(loaded.of_part(index, part.padded_logits().cloned()));
+                    contestants.push(loaded.of_part(index, part.logits_form()));
                 }
             }
         }

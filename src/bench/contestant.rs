@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::apart::Apart;
 use super::environment::memory;
-use crate::artifact::manifest::PaddedVocabulary;
-use crate::verify::Tolerances;
+use crate::verify::{LogitsForm, Tolerances};
 
 /// A loaded artifact, or a part of one.
 pub struct Contestant {
@@ -27,8 +26,8 @@ pub struct Contestant {
     pub tolerances: Tolerances,
     /// Whether it comes from another exporter, which may leave out some outputs of the model.
     pub is_foreign: bool,
-    /// Its vocabulary, where it gives logits for all rows of that.
-    pub vocabulary: Option<PaddedVocabulary>,
+    /// How its logits differ in shape from those of the model.
+    pub logits: LogitsForm,
     /// Its graph, to count its weights and what a run reads; absent where it cannot be read.
     pub(crate) graph: Option<Graph>,
     /// The session of the contestant, in a process of its own or in this one.
@@ -122,7 +121,7 @@ impl Contestant {
             file_bytes,
             tolerances,
             is_foreign: false,
-            vocabulary: None,
+            logits: LogitsForm::default(),
             graph: None,
             session,
             load,
@@ -130,10 +129,9 @@ impl Contestant {
         }
     }
 
-    /// The same, for the part at another place, with its vocabulary where it gives logits for all rows
-    /// of that.
+    /// The same, for the part at another place, with the form of its logits.
     #[must_use]
-    pub fn of_part(self, part: usize, vocabulary: Option<PaddedVocabulary>) -> Self {
-        Self { part, vocabulary, ..self }
+    pub fn of_part(self, part: usize, logits: LogitsForm) -> Self {
+        Self { part, logits, ..self }
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn generate(
     for caching in [true, false] {
         for (entrant, runtime) in places {
             let start = Instant::now();
-            let loading = Loading { threads: options.threads, caching, decoder_start_token: None };
+            let loading = Loading { threads: options.threads, caching, prompt_chunk: None, decoder_start_token: None };
             let model = load(&entrant.artifact, *runtime, loading)?;
             let loaded = Loaded { model, load: Load { ms: start.elapsed().as_secs_f64() * 1e3, ..Load::default() } };
             let loaded = Rc::new(RefCell::new(loaded));

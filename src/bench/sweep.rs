@@ -194,8 +194,7 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
             return (None, Some(format!("it gives none of the outputs of the model: {names}")));
         }
     }
-    let reports =
-        compare(&expected, &actual, inputs, &run.per_token, contestant.vocabulary.as_ref(), contestant.tolerances);
+    let reports = compare(&expected, &actual, inputs, &run.per_token, &contestant.logits, contestant.tolerances);
     let miss = reports.iter().find_map(|report| Some(format!("{}: {}", report.output, report.miss.as_ref()?)));
     (worst(&reports), miss)
 }

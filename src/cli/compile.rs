@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use planish_ir::DType;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
-use planish_passes::{CacheForm, Half, Logits, Options, PASSES, Padding, TARGETS};
+use planish_passes::{CacheForm, Half, Options, PASSES, TARGETS};
 use planish_runtimes::Format;
 
 use super::console::Console;
@@ -16,8 +16,8 @@ use super::engine::{self, EngineArguments, check_builder, no_engines};
 use super::gate::{Gate, GateArguments, usual_limits};
 use super::written::{Shown, finish};
 use super::{
-    RuntimeArguments, Usage, backend, import::ImportArguments, note, precision::PrecisionArguments, print,
-    quantization::QuantizationArguments, warn, weights::WeightArguments,
+    RuntimeArguments, Usage, backend, import::ImportArguments, logits::LogitsArguments, note,
+    precision::PrecisionArguments, print, quantization::QuantizationArguments, warn, weights::WeightArguments,
 };
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
@@ -86,14 +86,8 @@ pub(super) struct Arguments {
     /// The library or the server whose file names the artifact has
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
-    /// Pad the token embedding and the LM head to a multiple of N rows; `off` or 0 turns the padding off [default:
-    /// off for onnx and ort, 64 for ort-cuda, trt and cuda]
-    #[arg(long, value_name = "N", value_parser = multiple)]
-    pad_vocab: Option<usize>,
-    /// The columns of the logits of a padded vocabulary: sliced (one column for each token), or padded (one column
-    /// for each row of the head; the columns without a token have the lowest finite number)
-    #[arg(long, default_value = "sliced", value_name = "HOW")]
-    logits: Logits,
+    #[command(flatten)]
+    logits: LogitsArguments,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
@@ -146,28 +140,6 @@ enum Weights {
     Link,
 }
 
-/// The value of `--pad-vocab`.
-fn multiple(text: &str) -> Result<usize, String> {
-    match text {
-        "off" => Ok(0),
-        _ => text.parse().map_err(|_| "expected a number of rows, or off".to_owned()),
-    }
-}
-
-/// The padding that the options request, else the default of the target.
-fn padding(arguments: &Arguments) -> Result<Padding> {
-    let mut padding = Padding { logits: arguments.logits, ..Padding::of(arguments.target.target) };
-    if let Some(multiple) = arguments.pad_vocab {
-        padding.vocabulary = Some(multiple).filter(|multiple| *multiple > 0);
-    }
-    match (padding.logits, padding.vocabulary) {
-        (Logits::Padded, None) => {
-            Err(Usage("--logits padded needs a padded vocabulary; add --pad-vocab 64".to_owned()).into())
-        }
-        _ => Ok(padding),
-    }
-}
-
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
     if let Some(pass) = &arguments.print_ir_after
@@ -191,6 +163,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         arguments.field.as_deref(),
         EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
     )?;
+    if gate.is_some() && arguments.logits.last()? {
+        let reason = "--logits last leaves out logits that an evaluation compares; leave out --evaluate and --max-loss, or \
+                      --logits last";
+        return Err(Usage(reason.to_owned()).into());
+    }
     let mut calibrate = calibrate_options(&arguments, precision.as_ref().map(|precision| precision.half));
     if let Some(gate) = &gate {
         gate.divide(arguments.calibrate.as_deref(), &mut calibrate.data);
@@ -254,7 +231,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             cache: cache(&arguments)?,
             attention_fp32,
             precision: precision.map(Into::into),
-            padding: padding(&arguments)?,
+            padding: arguments.logits.padding(backend.target)?,
+            last_logits: arguments.logits.last()?,
             ..Options::new(backend.target, opset)
         },
         placement: match arguments.weights {
@@ -291,7 +269,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     arguments.weights_only.report(&compiled.artifact.manifest);
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
-    if arguments.pad_vocab.is_some_and(|multiple| multiple > 0) && !padded {
+    if arguments.logits.pads() && !padded {
         warn("nothing was padded, because planish found no input of token ids and no LM head");
     }
     arguments.gate.verify(&mut compiled, &source, (threads, &settings), arguments.json)?;

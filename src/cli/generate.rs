@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::{RunOn, RuntimeArguments, Usage, print, print_json, warn};
 use crate::artifact::Artifact;
-use crate::generate::{Continuation, GenerateOptions, Generated, GenerationConfig, MOST_BEAMS, Prompts, Stop};
+use crate::generate::{
+    Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, MOST_BEAMS, PromptLookup, Prompts, Stop,
+};
 
 /// Generate text with the artifact of a decoder or of an encoder-decoder
 ///
@@ -74,11 +76,26 @@ pub(super) struct Arguments {
     /// Never choose an end token. Each text then gets the largest number of tokens
     #[arg(long)]
     ignore_eos: bool,
+    /// Read up to N tokens ahead in each step of greedy search (speculative decoding by prompt lookup): those that follow the
+    /// last tokens where the text had them before. Tokens that the model would not have chosen are dropped, so the text stays
+    /// the same. For decoders with all logits and one prompt; useful where the text repeats parts of itself, as code and
+    /// summaries do
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = lookup)]
+    prompt_lookup: Option<NonZeroUsize>,
+    /// The most last tokens that --prompt-lookup looks for in the text; where they are not found, one token fewer
+    #[arg(long, value_name = "N", default_value = "3", requires = "prompt_lookup", value_parser = lookup)]
+    lookup_ngram: NonZeroUsize,
+    /// Read prompts N columns at a time, so that attention and logits take less memory (chunked prefill). For decoders with a
+    /// cache [default: 512; all columns of several prompts for --cache in-place, which takes them one after another behind a
+    /// past]
+    #[arg(long, value_name = "N", conflicts_with = "no_cache", allow_negative_numbers = true, value_parser = tokens)]
+    prompt_chunk: Option<NonZeroUsize>,
     /// Compute all tokens again in each step, instead of using the cache
     #[arg(long)]
     no_cache: bool,
     /// Print JSON: {"ids": the new token ids}, and for text prompts also {"text": the new text}. With several
-    /// prompts, both are lists
+    /// prompts, both are lists. With --prompt-lookup also {"prompt_lookup": {"runs": how often the model ran, "candidates":
+    /// the tokens that were read ahead, "accepted": those of them that were kept, "tokens_per_run"}}
     #[arg(long)]
     json: bool,
     /// The number of threads of the runtime [default: one for each core]
@@ -101,6 +118,9 @@ fn parse_ids(text: &str) -> Result<Ids, String> {
 /// The largest number of tokens that an argument may give: more than any model takes or knows.
 const MOST_TOKENS: usize = 1 << 30;
 
+/// The most tokens that a step may read ahead or look for: more than any text repeats with profit.
+const MOST_CANDIDATES: usize = 1024;
+
 fn up_to<T: TryFrom<usize>>(text: &str, least: usize, most: usize) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number
@@ -110,6 +130,10 @@ fn up_to<T: TryFrom<usize>>(text: &str, least: usize, most: usize) -> Result<T, 
 
 fn tokens(text: &str) -> Result<NonZeroUsize, String> {
     up_to(text, 1, MOST_TOKENS)
+}
+
+fn lookup(text: &str) -> Result<NonZeroUsize, String> {
+    up_to(text, 1, MOST_CANDIDATES)
 }
 
 fn beams(text: &str) -> Result<NonZeroUsize, String> {
@@ -150,6 +174,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         config: configured(&arguments)?,
         seed: arguments.seed.unwrap_or(0),
         caching: !arguments.no_cache,
+        prompt_chunk: arguments.prompt_chunk,
         threads: arguments.threads.unwrap_or(0).into(),
         runtime: arguments.run_on.settings(&arguments.runtime),
     };
@@ -182,6 +207,14 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         generated.tokens(),
         generated.tokens_per_second()
     );
+    if let Some(lookups) = &generated.lookups {
+        let Lookups { runs, candidates, accepted } = lookups;
+        let _ = writeln!(
+            stderr(),
+            "{runs} runs: {:.2} tokens a run, {accepted} of {candidates} tokens read ahead were kept",
+            generated.tokens() as f64 / *runs as f64
+        );
+    }
     Ok(())
 }
 
@@ -202,6 +235,8 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
         config.do_sample = draws;
         config.num_beams = arguments.beams.unwrap_or(NonZeroUsize::MIN);
     }
+    let ngram = arguments.lookup_ngram;
+    config.prompt_lookup = arguments.prompt_lookup.map(|candidates| PromptLookup { candidates, ngram });
     config.max_new_tokens = arguments.max_new_tokens.or(config.max_new_tokens);
     config.length_penalty = arguments.length_penalty.unwrap_or(config.length_penalty);
     config.temperature = arguments.temperature.unwrap_or(config.temperature);
@@ -236,6 +271,11 @@ fn document(generated: &Generated) -> Value {
         [one] => json!({ "ids": one.ids }),
         _ => json!({ "ids": all.iter().map(|continuation| &continuation.ids).collect::<Vec<_>>() }),
     };
+    if let Some(Lookups { runs, candidates, accepted }) = generated.lookups {
+        let per_run = generated.tokens() as f64 / runs as f64;
+        document["prompt_lookup"] =
+            json!({ "runs": runs, "candidates": candidates, "accepted": accepted, "tokens_per_run": per_run });
+    }
     match texts[..] {
         [] => {}
         [text] => document["text"] = json!(text),

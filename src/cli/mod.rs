@@ -17,6 +17,7 @@ mod import;
 mod inspect;
 mod inspect_cost;
 mod inspect_engine;
+mod logits;
 mod numbers;
 mod passes;
 mod precision;

@@ -48,15 +48,24 @@ fn refuse_own_source(model: &SourceModel, folder: &Path) -> Result<()> {
 /// Checks a model that was loaded.
 ///
 /// # Errors
-/// When it is of another precision than the options take, of a kind that the runtime package does not load, or of several
-/// parts where a cache is to be appended to in place.
+/// When it is of another precision than the options take, of a kind that the runtime package does not load, of several
+/// parts where a cache is to be appended to in place, or of another task than --logits last is for.
 pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Observer) -> Result<()> {
     halves(source, options)?;
     if options.passes.cache == CacheForm::InPlace && source.parts.len() > 1 {
         bail!("{SEVERAL_PARTS}");
     }
+    let generates = [Some(Task::TextGeneration), Some(Task::Text2TextGeneration)].contains(&source.task);
+    if options.passes.last_logits && !generates {
+        bail!(
+            "--logits last is for models that generate text, and this one is for {}; leave it out, or say --task {}",
+            source.task.map_or("no task that its graph tells", Task::name),
+            Task::TextGeneration
+        );
+    }
     options.package.check(source, options.backend)?;
-    options.package.warnings(source, options.backend).iter().for_each(|warning| observer.warning(warning));
+    let warnings = options.package.warnings(source, options.backend, options.passes.last_logits);
+    warnings.iter().for_each(|warning| observer.warning(warning));
     Ok(())
 }
 
@@ -214,7 +223,7 @@ fn patterns(options: &CompileOptions, parts: &[LoweredPart]) -> Result<()> {
 /// Checks what an artifact of a model can be.
 ///
 /// # Errors
-/// When there are no logits to pad, or with `strict` where weights cannot be linked.
+/// When there are no logits to pad or to leave out, or with `strict` where weights cannot be linked.
 pub(super) fn artifact(
     model: &SourceModel,
     source: &Loaded,
@@ -228,6 +237,9 @@ pub(super) fn artifact(
     }
     if let Some(note) = sentence_note(model, source) {
         observer.note(&note);
+    }
+    if options.passes.last_logits && !parts.iter().any(LoweredPart::has_last_logits) {
+        bail!("{} gives no `logits` [batch, tokens, vocabulary]; leave out --logits last", model.name());
     }
     let weights = || parts.iter().flat_map(|part| part.graph.weights()).map(|(_, _, weight)| weight);
     if options.placement == Placement::Link

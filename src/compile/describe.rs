@@ -69,6 +69,7 @@ pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> Par
         weights: lowered.weight_quantization.as_ref().map(|quantization| quantization.plan.clone()),
         passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
         vocabulary: lowered.vocabulary.clone(),
+        last_logits: lowered.has_last_logits(),
         ..interface(part, &lowered.graph)
     }
 }
@@ -92,6 +93,7 @@ pub(crate) fn interface(part: &Part, graph: &Graph) -> PartManifest {
         passes: Vec::new(),
         engine: None,
         vocabulary: None,
+        last_logits: false,
     }
 }
 

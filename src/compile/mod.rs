@@ -17,7 +17,8 @@ use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
-    BlockInputs, Half, HalfPrecision, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes, precision,
+    BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes,
+    precision,
 };
 
 use crate::artifact::Artifact;
@@ -150,6 +151,11 @@ pub struct LoweredPart {
 }
 
 impl LoweredPart {
+    /// Whether the logits of all tokens but the last were left out.
+    pub(crate) fn has_last_logits(&self) -> bool {
+        self.stages.iter().any(|stage| stage.pass == LAST_LOGITS.name && stage.changed > 0)
+    }
+
     /// Whether its attention appends to a cache in place.
     fn appends_in_place(&self) -> bool {
         self.graph.nodes().any(|(_, node)| check::is_appended(&node.op, None))
@@ -337,6 +343,7 @@ pub fn compile(
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
         recompute_at: source.recompute_at,
+        frequencies_change_at: source.frequencies_change_at,
         verification: None,
         evaluation: None,
     };

@@ -126,6 +126,13 @@ pub fn evaluate_compiled(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluation> {
+    if artifact.manifest.parts.iter().any(|part| part.last_logits) {
+        bail!(
+            "{} gives logits of the last token of each row only, and an evaluation compares those of all tokens; compile \
+             the model without --logits last",
+            artifact.folder.display()
+        );
+    }
     let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);
     let mut data_options = options.data.clone();

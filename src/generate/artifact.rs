@@ -1,5 +1,7 @@
 //! Generating with an artifact, from text to text.
 
+use std::num::NonZeroUsize;
+
 use anyhow::Result;
 
 use super::{Chat, Generated, GenerationConfig, Loading, TextTokenizer, check, load, search};
@@ -26,6 +28,8 @@ pub struct GenerateOptions {
     pub seed: u64,
     /// Whether keys and values of tokens are kept; else each step computes all tokens again.
     pub caching: bool,
+    /// As [`Loading::prompt_chunk`](super::Loading::prompt_chunk).
+    pub prompt_chunk: Option<NonZeroUsize>,
     /// Threads of the runtime; 0 leaves the number to it.
     pub threads: usize,
     /// How runtimes are found.
@@ -39,7 +43,7 @@ impl GenerateOptions {
     /// As that.
     pub fn of(artifact: &Artifact) -> Result<Self> {
         let config = GenerationConfig::read(&artifact.folder)?;
-        Ok(Self { config, seed: 0, caching: true, threads: 0, runtime: RuntimeSettings::default() })
+        Ok(Self { config, seed: 0, caching: true, prompt_chunk: None, threads: 0, runtime: RuntimeSettings::default() })
     }
 }
 
@@ -88,9 +92,10 @@ impl Artifact {
         }
         let searched = options.config.options(options.seed)?;
         let (ids, tokenizer) = self.ids(prompts)?;
-        check(self, runtime.as_ref(), &ids)?;
-        let GenerateOptions { threads, caching, .. } = *options;
-        let loading = Loading { threads, caching, decoder_start_token: options.config.decoder_start_token };
+        check(self, runtime.as_ref(), &ids, &searched.search)?;
+        let GenerateOptions { threads, caching, prompt_chunk, .. } = *options;
+        let decoder_start_token = options.config.decoder_start_token;
+        let loading = Loading { threads, caching, prompt_chunk, decoder_start_token };
         let mut model = load(self, runtime.as_ref(), loading)?;
         let one = |_: &Vec<i64>| tokenizer.as_ref().map(TextTokenizer::stream);
         let mut streams: Vec<_> = ids.iter().map(one).collect();

@@ -1,6 +1,6 @@
 //! Keys and values of what a decoder has read, where the runtime keeps them.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use planish_eval::Tensor;
 use planish_ir::Dim;
 use planish_runtimes::{Port, RuntimeValue};
@@ -56,6 +56,17 @@ impl Cache {
     /// Takes what a step gave.
     pub(super) fn update(&mut self, outputs: &mut Vec<(String, RuntimeValue)>) -> Result<()> {
         self.values = self.entries.iter().map(|entry| output(outputs, &entry.present)).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// Forgets all but the first columns.
+    pub(super) fn keep_columns(&mut self, columns: usize) -> Result<()> {
+        let kept: Option<Vec<RuntimeValue>> = self.values.drain(..).map(|value| value.first_keys(columns)).collect();
+        self.values = kept.unwrap_or_default();
+        ensure!(
+            self.values.len() == self.entries.len(),
+            "the runtime keeps keys and values in memory that cannot be shortened; generate without --prompt-lookup"
+        );
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document::{Document, whole};
 use super::tokens::{end_tokens, token};
-use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Processors, Sampling, Search, SearchOptions};
+use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Processors, PromptLookup, Sampling, Search, SearchOptions};
 
 const FILE: &str = "generation_config.json";
 const MODEL: &str = "config.json";
@@ -45,6 +45,8 @@ pub struct GenerationConfig {
     pub length_penalty: f64,
     /// See [`Beams`].
     pub early_stopping: EarlyStopping,
+    /// How greedy search reads ahead; it does not where this is absent.
+    pub prompt_lookup: Option<PromptLookup>,
     /// What changes scores before a token is chosen.
     pub processors: Processors,
     /// Keys of the file that nothing is known of.
@@ -66,6 +68,7 @@ impl Default for GenerationConfig {
             num_beams: NonZeroUsize::MIN,
             length_penalty: 1.0,
             early_stopping: EarlyStopping::Heuristic,
+            prompt_lookup: None,
             processors: Processors::default(),
             unknown: Vec::new(),
         }
@@ -160,7 +163,11 @@ impl GenerationConfig {
             (_, beams) if beams > MOST_BEAMS => {
                 bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams or --greedy")
             }
-            (false, 1) => Search::Greedy,
+            (do_sample, beams) if self.prompt_lookup.is_some() && (do_sample || beams > 1) => bail!(
+                "--prompt-lookup is for greedy search, and the settings ask for {}; add --greedy, or leave out --prompt-lookup",
+                if do_sample { "sampled tokens" } else { "beams" }
+            ),
+            (false, 1) => self.prompt_lookup.map_or(Search::Greedy, Search::Lookup),
             (false, _) => Search::Beams(Beams {
                 width: self.num_beams,
                 length_penalty: self.length_penalty,

@@ -1,10 +1,17 @@
 //! A decoder on a runtime, and its cache of keys and values.
 
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
 use anyhow::{Result, bail};
 use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix};
+
+/// The most columns of prompts that a run reads unless told otherwise. Longer runs take more memory, and on ONNX Runtime's CPU
+/// execution provider little or no less time.
+const PROMPT_CHUNK: usize = 512;
 
 /// A decoder: its text begins with the prompt. Prompts are padded on the left.
 pub(super) struct Decoder {
@@ -16,8 +23,14 @@ pub(super) struct Decoder {
     /// The longest text, prompt included.
     longest: usize,
     caching: bool,
+    /// The most columns of prompts that a run reads, where that is asked for.
+    prompt_chunk: Option<NonZeroUsize>,
+    /// Whether a run of several columns behind others takes one row only.
+    cache_in_place: bool,
     /// The length of a row at which its cache is no longer valid.
     recompute_at: Option<usize>,
+    /// The length from which on the keys of a token depend on the length of its row.
+    frequencies_change_at: Option<usize>,
     rows: Vec<Tokens>,
     cache: Cache,
 }
@@ -53,31 +66,51 @@ impl Decoder {
             longest: parts.longest(),
             session,
             caching: parts.loading.caching,
+            prompt_chunk: parts.loading.prompt_chunk,
+            cache_in_place: parts.artifact.manifest.cache_in_place,
             recompute_at: parts.artifact.manifest.recompute_at,
+            frequencies_change_at: parts.artifact.manifest.frequencies_change_at,
             rows: Vec::new(),
         })
     }
 
-    /// Reads all tokens of all rows.
-    fn restart(&mut self) -> Result<Scores> {
+    /// Reads all tokens of all rows, in chunks if their keys do not depend on what follows.
+    fn restart(&mut self) -> Result<Vec<(String, RuntimeValue)>> {
         self.cache.clear(self.rows.len())?;
-        self.run(self.rows.first().map_or(0, |row| row.padding + row.ids.len()))
+        let columns = self.columns();
+        let longest = self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
+        let divides = self.caching && self.frequencies_change_at.is_none_or(|length| longest < length);
+        let usual = if self.cache_in_place && self.rows.len() > 1 { columns } else { PROMPT_CHUNK };
+        let chunk = if divides { self.prompt_chunk.map_or(usual, NonZeroUsize::get) } else { columns };
+        let mut start = 0;
+        while columns - start > chunk {
+            self.run(start..start + chunk)?;
+            start += chunk;
+        }
+        self.run(start..columns)
     }
 
-    /// Runs the model on the last columns of all rows.
-    fn run(&mut self, columns: usize) -> Result<Scores> {
+    /// The columns of all rows, padding included.
+    fn columns(&self) -> usize {
+        self.rows.first().map_or(0, |row| row.padding + row.ids.len())
+    }
+
+    /// Runs the model on columns of all rows; those in front of them are in the cache.
+    fn run(&mut self, columns: Range<usize>) -> Result<Vec<(String, RuntimeValue)>> {
         let last = |of_row: &dyn Fn(&Tokens) -> Vec<i64>| {
-            let tail = |row: &Tokens| {
-                let all = of_row(row);
-                all[all.len().saturating_sub(columns)..].to_vec()
-            };
-            matrix(self.rows.len(), self.rows.iter().flat_map(tail).collect())
+            let of_columns = |row: &Tokens| of_row(row)[columns.clone()].to_vec();
+            matrix(self.rows.len(), self.rows.iter().flat_map(of_columns).collect())
         };
         // The mask hides padding: any id and any position do.
         let padded = |row: &Tokens, tokens: &mut dyn Iterator<Item = i64>| {
             std::iter::repeat_n(0, row.padding).chain(tokens).collect::<Vec<_>>()
         };
-        let mask = self.rows.iter().flat_map(|row| padded(row, &mut row.ids.iter().map(|_| 1)));
+        let seen = |row: &Tokens| {
+            let mut mask = padded(row, &mut row.ids.iter().map(|_| 1));
+            mask.truncate(columns.end);
+            mask
+        };
+        let mask = self.rows.iter().flat_map(seen);
         let mut tokens = vec![
             ("input_ids", last(&|row| padded(row, &mut row.ids.iter().copied()))?),
             ("attention_mask", matrix(self.rows.len(), mask.collect())?),
@@ -91,7 +124,24 @@ impl Decoder {
         if self.caching {
             self.cache.update(&mut outputs)?;
         }
-        Scores::last(&mut outputs, self.scored)
+        Ok(outputs)
+    }
+
+    /// How many of some tokens behind the only row one run reads, so that their keys are as they would be one by one.
+    fn at_once(&self, tokens: usize) -> usize {
+        let before = self.columns();
+        match self.frequencies_change_at {
+            Some(length) if before < length => tokens.min(length - 1 - before).max(1),
+            // The first run of such a length changed all keys, else they differ from token to token.
+            Some(_) if self.recompute_at.is_none() => 1,
+            _ => tokens,
+        }
+    }
+
+    /// Whether the cache is not that of the rows as they are now.
+    fn is_outgrown(&self) -> bool {
+        // Rows that have not got there, or are beyond, are as well off.
+        !self.caching || self.rows.iter().any(|row| Some(row.ids.len()) == self.recompute_at)
     }
 }
 
@@ -112,7 +162,8 @@ impl LanguageModel for Decoder {
         let columns = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let row = |ids: &Vec<i64>| Tokens { ids: ids.clone(), padding: columns - ids.len() };
         self.rows = prompts.iter().map(row).collect();
-        self.restart()
+        let mut outputs = self.restart()?;
+        Scores::last(&mut outputs, self.scored)
     }
 
     fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores> {
@@ -121,14 +172,34 @@ impl LanguageModel for Decoder {
             self.rows = rows.iter().map(|&row| self.rows[row].clone()).collect();
         }
         self.rows.iter_mut().zip(ids).for_each(|(row, id)| row.ids.push(*id));
-        // Rows that have not got there, or are beyond, are as well off.
-        let outgrown = self.rows.iter().any(|row| Some(row.ids.len()) == self.recompute_at);
-        if outgrown || !self.caching {
-            return self.restart();
+        let mut outputs = if self.is_outgrown() {
+            self.restart()?
+        } else {
+            if !same {
+                self.cache.take_rows(rows)?;
+            }
+            let columns = self.columns();
+            self.run(columns - 1..columns)?
+        };
+        Scores::last(&mut outputs, self.scored)
+    }
+
+    fn read(&mut self, ids: &[i64]) -> Result<Scores> {
+        let before = self.columns();
+        let ids = &ids[..self.at_once(ids.len())];
+        self.rows.iter_mut().for_each(|row| row.ids.extend(ids));
+        let mut outputs = match self.is_outgrown() {
+            true => self.restart()?,
+            false => self.run(before..before + ids.len())?,
+        };
+        Scores::columns(&mut outputs, ids.len(), self.scored)
+    }
+
+    fn forget(&mut self, tokens: usize) -> Result<()> {
+        self.rows.iter_mut().for_each(|row| row.ids.truncate(row.ids.len() - tokens));
+        match self.caching && tokens > 0 {
+            true => self.cache.keep_columns(self.columns()),
+            false => Ok(()),
         }
-        if !same {
-            self.cache.take_rows(rows)?;
-        }
-        self.run(1)
     }
 }

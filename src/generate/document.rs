@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
 /// Keys that change nothing of what is generated here, or that tokens.rs looks up: versions, ids for batches in Python, caches
-/// and what is reported, and settings of an assistant model that callers bring along.
+/// and what is reported, and settings of an assistant model or of a lookup in the prompt, which change no greedy text.
 const IRRELEVANT: &[&str] = &[
     "_from_model_config",
     "transformers_version",
@@ -39,6 +39,7 @@ const IRRELEVANT: &[&str] = &[
     "assistant_lookbehind",
     "target_lookbehind",
     "max_matching_ngram_size",
+    "prompt_lookup_num_tokens",
 ];
 
 /// Keys that change what is generated in a way that is not implemented. False, 0 and what is
@@ -59,7 +60,6 @@ const UNSUPPORTED: &[&str] = &[
     "guidance_scale",
     "watermarking_config",
     "num_return_sequences",
-    "prompt_lookup_num_tokens",
     "assistant_early_exit",
     "assistant_ensemble_weight",
     "speculation_type",

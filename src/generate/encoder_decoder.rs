@@ -10,6 +10,9 @@ const ENCODER: &str = "encoder_model";
 const DECODER: &str = "decoder_model";
 const WITH_PAST: &str = "decoder_with_past_model";
 
+/// Why several tokens are not read in one run.
+pub(super) const READS_NO_AHEAD: &str = "--prompt-lookup is for decoders, and this is an encoder-decoder; leave it out";
+
 /// An encoder-decoder: the encoder reads the prompts, padded on the right, once; the text begins with
 /// the decoder's start token.
 pub(super) struct EncoderDecoder {
@@ -59,6 +62,9 @@ pub(super) fn room(prompt: &[i64], vocabulary: i64, longest: usize) -> Result<us
 
 impl EncoderDecoder {
     pub(super) fn load(parts: &Parts<'_>) -> Result<Self> {
+        if parts.loading.prompt_chunk.is_some() {
+            bail!("--prompt-chunk is for decoders: the encoder of this model reads a prompt as a whole; leave it out");
+        }
         let folder = parts.artifact.folder.display();
         let start_token = parts.loading.decoder_start_token.with_context(|| {
             format!(
@@ -190,5 +196,13 @@ impl LanguageModel for EncoderDecoder {
         let mut outputs = with_past.session.run_values(&inputs)?;
         with_past.own.update(&mut outputs)?;
         Scores::last(&mut outputs, self.scored)
+    }
+
+    fn read(&mut self, _: &[i64]) -> Result<Scores> {
+        bail!("{READS_NO_AHEAD}")
+    }
+
+    fn forget(&mut self, _: usize) -> Result<()> {
+        bail!("{READS_NO_AHEAD}")
     }
 }

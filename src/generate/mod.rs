@@ -16,6 +16,7 @@ mod decoder;
 mod document;
 mod encoder_decoder;
 mod guard;
+mod lookup;
 mod model;
 mod processors;
 mod sample;
@@ -33,6 +34,7 @@ pub use artifact::{GenerateOptions, OnToken, Prompts};
 pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
 pub use chat::Chat;
 pub use config::GenerationConfig;
+pub use lookup::{Lookups, PromptLookup};
 pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};
@@ -69,6 +71,8 @@ pub enum Length {
 pub enum Search {
     /// The likeliest token each time; of equals the one with the lowest id.
     Greedy,
+    /// The same tokens, read ahead.
+    Lookup(PromptLookup),
     /// A token drawn by its probability.
     Sample(Sampling),
     /// The likeliest of several continuations that grow side by side.
@@ -106,6 +110,8 @@ pub struct Generated {
     pub first_token: Duration,
     /// From the start to the end.
     pub total: Duration,
+    /// What reading ahead came to, where tokens were.
+    pub lookups: Option<Lookups>,
 }
 
 impl Generated {
@@ -147,13 +153,19 @@ pub fn search(
         first.get_or_insert_with(|| start.elapsed());
         on_token(prompt, id)
     };
+    let mut lookups = None;
     let continuations = match &options.search {
         Search::Greedy => single::search(model, scores, &known, options, None, &mut chosen)?,
+        Search::Lookup(lookup) => {
+            let (continuations, found) = lookup.search(model, scores, &known, options, &mut chosen)?;
+            lookups = Some(found);
+            continuations
+        }
         Search::Sample(sampling) => single::search(model, scores, &known, options, Some(sampling), &mut chosen)?,
         Search::Beams(beams) => beams.search(model, scores, &known, options, &mut chosen)?,
     };
     let total = start.elapsed();
-    Ok(Generated { continuations, first_token: first.unwrap_or(total), total })
+    Ok(Generated { continuations, first_token: first.unwrap_or(total), total, lookups })
 }
 
 /// The error where no token is possible.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::num::NonZeroUsize;
 
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
@@ -9,7 +10,8 @@ use planish_models::Task;
 use planish_runtimes::{BestScores, Runtime, RuntimeValue, Session, SessionOptions};
 
 use super::decoder::{self, Decoder};
-use super::encoder_decoder::{self, EncoderDecoder};
+use super::encoder_decoder::{self, EncoderDecoder, READS_NO_AHEAD};
+use super::{Search, lookup};
 use crate::artifact::Artifact;
 use crate::artifact::manifest::PartManifest;
 
@@ -44,6 +46,22 @@ pub trait LanguageModel {
     /// # Panics
     /// When there is no such row.
     fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores>;
+
+    /// Reads tokens behind the only row, in one run: the first of them, and as many more as give what they would give one
+    /// by one. There is a row of scores behind each that was read.
+    ///
+    /// # Errors
+    /// When the model does not score several tokens of a run, or fails to run.
+    ///
+    /// # Panics
+    /// When there is no token, or not one row.
+    fn read(&mut self, ids: &[i64]) -> Result<Scores>;
+
+    /// Forgets the last tokens of the only row.
+    ///
+    /// # Errors
+    /// When the model's runtime keeps keys and values in a form that has no shorter one.
+    fn forget(&mut self, tokens: usize) -> Result<()>;
 }
 
 /// How an artifact is loaded to generate.
@@ -53,6 +71,9 @@ pub struct Loading {
     pub threads: usize,
     /// Whether keys and values of tokens are kept; else each step computes all tokens again.
     pub caching: bool,
+    /// The most columns of prompts that one run of a decoder with a cache reads; 512 where absent, and all of several prompts
+    /// where the cache is appended to in place.
+    pub prompt_chunk: Option<NonZeroUsize>,
     /// What the text of an encoder-decoder begins with.
     pub decoder_start_token: Option<i64>,
 }
@@ -77,14 +98,27 @@ pub fn load(artifact: &Artifact, runtime: &dyn Runtime, loading: Loading) -> Res
 }
 
 /// Checks what takes no runtime: that an artifact generates text, that its files are as long as they were, and
-/// that it takes these prompts.
+/// that it takes these prompts and this search.
 ///
 /// # Errors
 /// When one of that is not so.
-pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>]) -> Result<()> {
+pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], search: &Search) -> Result<()> {
     let kind = kind(artifact)?;
     let parts = &artifact.manifest.parts;
     parts.iter().try_for_each(|part| artifact.file_for(part, runtime).map(drop))?;
+    if matches!(search, Search::Lookup(_)) {
+        lookup::check(prompts.len())?;
+        if matches!(kind, Kind::EncoderDecoder) {
+            bail!("{READS_NO_AHEAD}");
+        }
+        if parts.iter().any(|part| part.last_logits) {
+            bail!(
+                "--prompt-lookup compares the logits of several tokens, and {} gives those of the last token only; compile the \
+                 model without --logits last, or leave out --prompt-lookup",
+                artifact.folder.display()
+            );
+        }
+    }
     let room = match kind {
         Kind::Decoder => decoder::room,
         Kind::EncoderDecoder => encoder_decoder::room,
@@ -197,17 +231,31 @@ impl Scores {
     /// Those of the last column of the output `logits`, [rows, columns, vocabulary]; the first `scored`
     /// where there are more.
     pub(super) fn last(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<Self> {
-        let logits = output(outputs, "logits")?;
-        let (true, &[_, _, width]) = (logits.dtype().is_float(), logits.shape()) else {
-            let (dtype, shape) = (logits.dtype(), logits.shape());
-            bail!("`logits` is {dtype}{shape:?}; generation takes floats, [rows, columns, vocabulary]");
-        };
-        let vocabulary = width.min(scored);
+        let (logits, vocabulary) = logits(outputs, scored)?;
         if logits.finds_best() {
             return Ok(Self { on_device: Some(logits), rows: OnceCell::new(), vocabulary });
         }
-        let rows = last_columns(&logits, vocabulary)?;
+        let rows = last_columns(&logits, 1, vocabulary)?;
         Ok(Self { on_device: None, rows: rows.into(), vocabulary })
+    }
+
+    /// Those of the last `count` columns of the only row, each as a row.
+    pub(super) fn columns(outputs: &mut Vec<(String, RuntimeValue)>, count: usize, scored: usize) -> Result<Self> {
+        let (logits, vocabulary) = logits(outputs, scored)?;
+        if logits.shape()[1] < count {
+            bail!("the model gives logits of fewer tokens than it reads; compile it again, without --logits last");
+        }
+        let rows = last_columns(&logits, count, vocabulary)?;
+        Ok(Self { on_device: None, rows: rows.into(), vocabulary })
+    }
+
+    /// How many rows there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        match &self.on_device {
+            Some(logits) => logits.shape()[0],
+            None => self.rows.get().map_or(0, Vec::len) / self.vocabulary.max(1),
+        }
     }
 
     /// The scores of a row, by id. Those of a device are all read from there.
@@ -220,7 +268,7 @@ impl Scores {
     pub fn row(&self, row: usize) -> Result<&[f32]> {
         let rows = match (self.rows.get(), &self.on_device) {
             (None, Some(logits)) => {
-                let rows = last_columns(logits, self.vocabulary)?;
+                let rows = last_columns(logits, 1, self.vocabulary)?;
                 self.rows.get_or_init(|| rows)
             }
             (rows, _) => rows.map_or(&[][..], Vec::as_slice),
@@ -244,8 +292,18 @@ impl Scores {
     }
 }
 
-/// The first scores of the last column of [rows, columns, width], for all rows.
-fn last_columns(logits: &RuntimeValue, vocabulary: usize) -> Result<Vec<f32>> {
+/// The output `logits`, [rows, columns, width], and how many of its scores are of tokens, at most `scored`.
+fn logits(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<(RuntimeValue, usize)> {
+    let logits = output(outputs, "logits")?;
+    let (true, &[_, _, width]) = (logits.dtype().is_float(), logits.shape()) else {
+        let (dtype, shape) = (logits.dtype(), logits.shape());
+        bail!("`logits` is {dtype}{shape:?}; generation takes floats, [rows, columns, vocabulary]");
+    };
+    Ok((logits, width.min(scored)))
+}
+
+/// The first scores of the last `count` columns of [rows, columns, width], for all rows.
+fn last_columns(logits: &RuntimeValue, count: usize, vocabulary: usize) -> Result<Vec<f32>> {
     let size = |axis: usize| logits.shape().get(axis).copied().unwrap_or(0);
     let (columns, width) = (size(1), size(2));
     let all: Cow<'_, [f32]> = match logits.as_f32() {
@@ -255,8 +313,9 @@ fn last_columns(logits: &RuntimeValue, vocabulary: usize) -> Result<Vec<f32>> {
             tensor.to_f64().into_iter().map(|v| v as f32).collect()
         }
     };
-    let last = all.chunks((columns * width).max(1)).flat_map(|row| &row[row.len() - width..][..vocabulary]);
-    let rows: Vec<f32> = last.copied().collect();
+    let last =
+        all.chunks((columns * width).max(1)).flat_map(|row| row[row.len() - count * width..].chunks(width.max(1)));
+    let rows: Vec<f32> = last.flat_map(|scores| &scores[..vocabulary]).copied().collect();
     match rows.iter().any(|score| score.is_nan() || *score == f32::INFINITY) {
         true => Err(not_finite()),
         false => Ok(rows),

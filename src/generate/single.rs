@@ -6,6 +6,18 @@ use anyhow::Result;
 
 use super::{Continuation, LanguageModel, Prompt, Sampling, Scores, SearchOptions, likeliest, nothing_follows};
 
+/// The likeliest token by a row of scores to follow what is new of a prompt's text.
+pub(super) fn greedy(
+    scores: &Scores,
+    row: usize,
+    prompt: &Prompt,
+    new: &[i64],
+    options: &SearchOptions,
+) -> Result<i64> {
+    let processed = options.processors.processed(scores.row(row)?, prompt.sequence(new, options));
+    Ok(i64::try_from(likeliest(&processed).ok_or_else(nothing_follows)?)?)
+}
+
 /// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn.
 pub(super) fn search(
     model: &mut dyn LanguageModel,

@@ -158,7 +158,7 @@ impl Verification<'_> {
             specs: input_specs(candidate.inputs(), described, self.artifact.manifest.pad_token_id)?,
             reference: self.reference(&part.graph, options)?,
             candidate,
-            vocabulary: described.padded_logits().cloned(),
+            logits: described.logits_form(),
         })
     }
 

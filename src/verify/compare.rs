@@ -4,9 +4,7 @@ use planish_eval::Tensor;
 use planish_ir::Dim;
 use planish_runtimes::{Port, Session};
 
-use super::padded::of_tokens;
-use super::{Figures, OutputReport, Tolerances};
-use crate::artifact::manifest::PaddedVocabulary;
+use super::{Figures, LogitsForm, OutputReport, Tolerances};
 
 /// The input that says which positions hold a token.
 pub(super) const MASK: &str = "attention_mask";
@@ -31,15 +29,15 @@ pub fn per_token(session: &dyn Session) -> Vec<(String, usize)> {
 
 /// Compares outputs by name. Of the outputs `per_token` only the positions whose `attention_mask`
 /// is 1 count: the values at padded positions are ignored. A mask that is longer than an output
-/// begins with positions that were cached. Of logits of a padded `vocabulary` the columns of tokens are
-/// compared, and the others have to be so low that none is ever chosen.
+/// begins with positions that were cached. Of `logits` of another form than the reference's, the tokens
+/// and columns that both have are compared; columns of no token have to be so low that none is ever chosen.
 #[must_use]
 pub fn compare(
     expected: &[(String, Tensor)],
     actual: &[(String, Tensor)],
     inputs: &[(String, Tensor)],
     per_token: &[(String, usize)],
-    vocabulary: Option<&PaddedVocabulary>,
+    logits: &LogitsForm,
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
     let mask = inputs.iter().find(|(name, _)| name == MASK).map(|(_, mask)| mask);
@@ -49,10 +47,9 @@ pub fn compare(
         let actual = actual.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
         let figures = match actual {
             None => Err("the artifact does not have this output".to_owned()),
-            Some(actual) => match of_tokens(expected, actual, vocabulary) {
-                Ok(cut) => figures(expected, cut.as_ref().unwrap_or(actual), mask, 2.0 * tolerances.max_relative),
-                Err(miss) => Err(miss),
-            },
+            Some(actual) => logits
+                .aligned(name, expected, actual)
+                .and_then(|[expected, actual]| figures(&expected, &actual, mask, 2.0 * tolerances.max_relative)),
         };
         let miss = figures.as_ref().map_or_else(|miss| Some(miss.clone()), |figures| figures.miss(tolerances));
         OutputReport { output: name.clone(), figures: figures.ok(), miss }
@@ -145,7 +142,7 @@ mod tests {
     }
 
     fn one(want: &[(String, Tensor)], got: &[(String, Tensor)], inputs: &[(String, Tensor)]) -> OutputReport {
-        let mut reports = compare(want, got, inputs, &[("y".to_owned(), 1)], None, Tolerances::F32);
+        let mut reports = compare(want, got, inputs, &[("y".to_owned(), 1)], &LogitsForm::default(), Tolerances::F32);
         assert_eq!(reports.len(), 1);
         reports.remove(0)
     }
@@ -185,7 +182,9 @@ mod tests {
         let (want_heads, got_heads) = ([1.0, 2.0, 3.0, 4.0], [1.0, f32::NAN, 3.0, -9.0]);
         let (want_heads, got_heads) = (outputs(&[1, 2, 2, 1], &want_heads), outputs(&[1, 2, 2, 1], &got_heads));
         let padded = mask(&[1, 2], &[1, 0]);
-        let report = &compare(&want_heads, &got_heads, &padded, &[("y".to_owned(), 2)], None, Tolerances::F32)[0];
+        let report =
+            &compare(&want_heads, &got_heads, &padded, &[("y".to_owned(), 2)], &LogitsForm::default(), Tolerances::F32)
+                [0];
         assert_eq!(report.miss, None);
         // A mask of other sizes says nothing about the output.
         let other = mask(&[2, 1], &[1, 0]);
@@ -201,7 +200,7 @@ mod tests {
         let (want, got) = (outputs(&[3, 8], &[0.0; 24]), outputs(&[3, 8], &rest));
         let padded = mask(&[3, 8], &std::array::from_fn::<i64, 24, _>(|at| i64::from(at != 15)));
         assert_eq!(one(&want, &got, &padded).miss, None);
-        let report = &compare(&want, &got, &padded, &[], None, Tolerances::F32)[0];
+        let report = &compare(&want, &got, &padded, &[], &LogitsForm::default(), Tolerances::F32)[0];
         assert_eq!(report.figures.unwrap().max_abs, 1.0);
     }
 
@@ -241,7 +240,7 @@ mod tests {
         let tolerances = Tolerances { cosine: 0.0, ..Tolerances::F32 };
         let top1 = |want: &[f32], got: &[f32]| {
             let n = want.len();
-            compare(&outputs(&[1, n], want), &outputs(&[1, n], got), &[], &[], None, tolerances)[0]
+            compare(&outputs(&[1, n], want), &outputs(&[1, n], got), &[], &[], &LogitsForm::default(), tolerances)[0]
                 .figures
                 .unwrap()
                 .top1

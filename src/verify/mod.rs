@@ -3,8 +3,8 @@
 mod artifact;
 mod cases;
 mod compare;
+mod logits;
 mod memory;
-mod padded;
 mod parts;
 mod reference;
 mod report;
@@ -18,7 +18,6 @@ use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
 
-use crate::artifact::manifest::PaddedVocabulary;
 use crate::inputs::{InputError, InputSpec};
 
 pub use artifact::{Verified, VerifyOptions, verify_artifact, verify_compiled};
@@ -26,8 +25,9 @@ pub(crate) use artifact::{input_specs, note_elsewhere, runtime};
 pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
+pub use logits::LogitsForm;
+pub(crate) use logits::of_tokens;
 pub use memory::reference_limits;
-pub(crate) use padded::of_tokens;
 pub use parts::verify_parts;
 pub use reference::{OnnxFile, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
@@ -45,8 +45,8 @@ pub struct Pair {
     pub reference: Reference,
     /// The compiled model.
     pub candidate: Box<dyn Session>,
-    /// The candidate's vocabulary, where it gives logits for all its rows.
-    pub vocabulary: Option<PaddedVocabulary>,
+    /// How the candidate's logits differ in shape from the reference's.
+    pub logits: LogitsForm,
 }
 
 /// Runs both on several cases and compares their outputs; `graph` is the model before any pass, and `longest` the
@@ -190,7 +190,7 @@ impl Pair {
         if self.reference.kind() == ReferenceKind::Interpreter {
             positions.extend(per_token(self.reference.session()));
         }
-        let outputs = held(expected, actual, inputs, &positions, self.vocabulary.as_ref(), tolerances);
+        let outputs = held(expected, actual, inputs, &positions, &self.logits, tolerances);
         CaseReport { label: plan.label(), outputs }
     }
 }
@@ -201,11 +201,11 @@ fn held(
     actual: Result<Named, RuntimeError>,
     inputs: &Named,
     per_token: &[(String, usize)],
-    vocabulary: Option<&PaddedVocabulary>,
+    logits: &LogitsForm,
     tolerances: Tolerances,
 ) -> Vec<OutputReport> {
     match actual {
-        Ok(actual) => compare(expected, &actual, inputs, per_token, vocabulary, tolerances),
+        Ok(actual) => compare(expected, &actual, inputs, per_token, logits, tolerances),
         Err(error) => {
             let miss = |(output, _): &(String, Tensor)| OutputReport {
                 output: output.clone(),

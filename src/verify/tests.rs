@@ -11,7 +11,7 @@ use crate::inputs::{Values, specs};
 
 fn pair(reference: Box<dyn Session>, candidate: Box<dyn Session>, specs: &[InputSpec]) -> Pair {
     let (name, specs) = ("model".to_owned(), specs.to_vec());
-    Pair { name, specs, reference: Reference::interpreter(reference), candidate, vocabulary: None }
+    Pair { name, specs, reference: Reference::interpreter(reference), candidate, logits: LogitsForm::default() }
 }
 
 /// A candidate that takes the cache for zeros is right until it continues from one.

@@ -59,7 +59,7 @@ fn half_precision_gives_what_its_rows_give() {
         planish_compile(&golden("gpt2"), &out, &more).succeeds();
         let artifact = Artifact::open(&out).unwrap();
         let runtime = (runtime_named("cuda-emulator").unwrap())(&RuntimeSettings::default());
-        let loading = Loading { threads: 0, caching: true, decoder_start_token: None };
+        let loading = Loading { threads: 0, caching: true, prompt_chunk: None, decoder_start_token: None };
         let mut model = load(&artifact, runtime.as_ref(), loading).unwrap();
         let mut scores = model.start(&[vec![1, 2, 3], vec![7]]).unwrap();
         for _ in 0..3 {

@@ -43,6 +43,7 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&golden("t5"), &["--verify", "--target", "onnx", "--no-fusion"]),
         (&golden("gpt2"), &["--target", "onnx", "--fp16", "--verify", "--pad-vocab", "64", "--logits", "padded"]),
         (&golden("gpt2"), &["--runtime-package", "genai", "--bf16"]),
+        (&golden("phi3-longrope"), &["--logits", "last"]),
         (&golden("llama"), &["--weights", "link"]),
         (&golden("vit"), &["--int8", "--calibrate", text(&data), "--evaluate", text(&data), "--verify"]),
         (&golden("t5"), &["--runtime-package", "triton", "--weights", "link", "--verify"]),

@@ -173,7 +173,7 @@ fn what_cannot_be_padded_is_said() {
     let off = ["--logits", "padded", "--pad-vocab", "off"];
     compile("gpt2", &off).exits(2, &["--logits padded needs a padded vocabulary"]);
     compile("gpt2", &["--pad-vocab", "many"]).exits(2, &["expected a number of rows, or off"]);
-    compile("gpt2", &["--logits", "cut"]).exits(2, &["logits are sliced or padded, not `cut`"]);
+    compile("gpt2", &["--logits", "cut"]).exits(2, &["invalid value 'cut'", "all, last, sliced, padded"]);
     let classifier = ["--logits", "padded", "--pad-vocab", "64"];
     compile("bert-classify", &classifier)
         .exits(1, &["has no logits that could be padded", "leave out --logits padded"]);

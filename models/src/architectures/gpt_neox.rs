@@ -101,7 +101,7 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     let embeddings = format!("{EMBEDDINGS}.weight");
     let weight = heads::vocabulary_weight(b, head, &embeddings, tied, [vocabulary, hidden])?;
     let logits = decoder::score(b, x, weight)?;
-    Ok(decoder.finish(b, logits))
+    Ok(Interface { frequencies_change_at: rope.frequencies_change_at(), ..decoder.finish(b, logits) })
 }
 
 /// The defaults of the rotary embedding, from keys of this architecture.

@@ -150,6 +150,7 @@ pub(crate) struct Blocks<'s> {
     decoder: Decoder,
     angles: Angles,
     recompute_at: Option<usize>,
+    frequencies_change_at: Option<usize>,
 }
 
 impl<'s> Blocks<'s> {
@@ -158,7 +159,8 @@ impl<'s> Blocks<'s> {
         let rope = Rope::read(b.config, s.heads.size, s.positions, s.rope)?;
         let decoder = Decoder::new(b, s.vocabulary, rope.longest, s.position_source, s.heads)?;
         let angles = rope.angles(b, decoder.position_ids)?;
-        Ok(Self { s, decoder, angles, recompute_at: rope.outgrown().filter(|_| s.rope.recomputes) })
+        let recompute_at = rope.outgrown().filter(|_| s.rope.recomputes);
+        Ok(Self { s, decoder, angles, recompute_at, frequencies_change_at: rope.frequencies_change_at() })
     }
 
     /// The embeddings of the tokens.
@@ -270,6 +272,7 @@ impl<'s> Blocks<'s> {
 
     /// Adds the outputs.
     pub(crate) fn finish(self, b: &mut Builder<'_>, logits: ValueId) -> Interface {
-        Interface { recompute_at: self.recompute_at, ..self.decoder.finish(b, logits) }
+        let Self { recompute_at, frequencies_change_at, .. } = self;
+        Interface { recompute_at, frequencies_change_at, ..self.decoder.finish(b, logits) }
     }
 }

@@ -55,6 +55,7 @@ impl Settings {
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: self.pad_token_id,
             recompute_at: None,
+            frequencies_change_at: None,
         }
     }
 }

@@ -36,7 +36,7 @@ fn every_pass_does_what_it_documents() {
     for pass in PASSES {
         let example = &pass.example;
         let mut rewritten = graph(example.before);
-        // Only the passes of padding, of precision and of quantization look at them.
+        // Only the passes of logits, of padding, of precision and of quantization look at them.
         let padding = Padding { vocabulary: Some(4), features: Some(4), ..Padding::default() };
         let precision = Some(HalfPrecision::new(Half::F16).into());
         let quantization = Some(Arc::new(quantization()));
@@ -47,6 +47,7 @@ fn every_pass_does_what_it_documents() {
             quantization,
             weight_quantization,
             padding,
+            last_logits: true,
             ..Options::new(example.target, 20)
         };
         (pass.run)(&mut rewritten, &options).unwrap_or_else(|e| panic!("{}: {e}", pass.name));

@@ -14,6 +14,7 @@
 //! ; io: half                  inputs and outputs in half precision
 //! ; pad-vocab: 8              what vocabularies are padded to a multiple of; they stay where absent
 //! ; logits: padded            sliced where absent
+//! ; last-logits: on          logits of the last token only; of all tokens where absent
 //! ; pad-features: 8           what features of linear layers are padded to a multiple of; as the target
 //!                             wants them where absent
 //! ; quantize: {"inputs": [..]}  how linear layers are quantized, as a plan of the quantization in JSON; they stay
@@ -139,6 +140,11 @@ fn read(content: &str) -> Result<Filetest, String> {
         Some("in-place") => CacheForm::InPlace,
         Some(other) => return Err(format!("cache is in-place, not `{other}`")),
     };
+    options.last_logits = match headers.remove("last-logits") {
+        None => false,
+        Some("on") => true,
+        Some(other) => return Err(format!("last-logits is on, not `{other}`")),
+    };
     options.precision = precision(&mut headers)?.map(Into::into);
     let number = |text: &str| text.parse::<usize>().map_err(|e| format!("`{text}`: {e}"));
     options.padding = Padding {
@@ -250,11 +256,14 @@ fn check(path: &Path, bless: bool) -> Result<(), String> {
     };
     for seed in [0b1, 0b1000_0010, 0b1_0110_1101] {
         let inputs = inputs(&before, seed);
-        let expected = outputs(&expected_graph, &inputs)?;
+        let mut expected = outputs(&expected_graph, &inputs)?;
         let mut given = outputs(&after, &typed_as(&after, inputs))?;
         let precision = test.options.precision.as_deref().and_then(Precision::half);
         if precision.is_some_and(|precision| precision.half_io) {
             given = typed_alike(given, &expected);
+        }
+        if test.options.last_logits {
+            expected = of_last_tokens(expected);
         }
         if test.options.padding.logits == Logits::Padded {
             given = of_tokens(&expected, given)?;
@@ -300,6 +309,20 @@ fn quantized_before(graph: &Graph, options: &Options) -> Result<Graph, PassError
         (QUANTIZE_WEIGHTS.run)(&mut graph, options)?;
     }
     Ok(graph)
+}
+
+/// Outputs of which `logits` [batch, tokens, features] are those of the last tokens.
+fn of_last_tokens(outputs: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
+    let last = |(name, tensor): (String, Tensor)| match (name.as_str(), tensor.shape()) {
+        ("logits", &[batch, tokens, features]) => {
+            let all = tensor.to_f64();
+            let rows = all.chunks(tokens * features).flat_map(|row| &row[(tokens - 1) * features..]);
+            let rows: Vec<f64> = rows.copied().collect();
+            (name, Tensor::from_f64(tensor.dtype(), vec![batch, 1, features], &rows).unwrap())
+        }
+        _ => (name, tensor),
+    };
+    outputs.into_iter().map(last).collect()
 }
 
 /// Inputs in the types that a graph takes.

@@ -111,6 +111,17 @@ impl DeviceTensor {
         tensor.ok_or_else(|| format!("there are no tensors of {}", self.dtype))
     }
 
+    /// Only the first keys of a cache, with the room behind them; `None` of what is no cache. If no other tensor shares the
+    /// memory, the next keys are written behind these.
+    pub(crate) fn first_keys(mut self, keys: usize) -> Option<Self> {
+        let cache = self.cache.as_mut()?;
+        if let Some(filled) = Arc::get_mut(&mut cache.filled) {
+            *filled.get_mut() = keys;
+        }
+        self.shape[2] = keys;
+        Some(self)
+    }
+
     /// Some of the outermost slices; `None` where there is no such slice or no memory.
     pub(crate) fn take_rows(&self, rows: &[usize]) -> Option<Self> {
         let (count, sizes) = self.shape.split_first()?;

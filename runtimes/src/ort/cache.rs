@@ -97,6 +97,15 @@ impl OrtCache {
         self
     }
 
+    /// Only the first keys. If no other value is in the buffer, the next ones are written behind these.
+    pub(crate) fn first_keys(mut self, keys: usize) -> Self {
+        self.shape[2] = keys;
+        if let Some(buffer) = Arc::get_mut(&mut self.buffer) {
+            *buffer.filled.get_mut() = keys;
+        }
+        self
+    }
+
     /// The buffer, for a run.
     pub(super) fn buffer(&self) -> MutexGuard<'_, ort::value::Tensor<f32>> {
         self.buffer.tensor.lock().unwrap_or_else(PoisonError::into_inner)

@@ -5,7 +5,7 @@ use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, Shape, TensorType};
 
 use crate::Port;
-use crate::value::slices;
+use crate::value::{beginnings, slices};
 
 /// The element type, or `None` where planish has none for it.
 fn dtype(ty: TensorElementType) -> Option<DType> {
@@ -164,6 +164,23 @@ impl OrtValue {
             };
         }
         elements!(taken).ok()
+    }
+
+    /// The first keys of [batch, heads, keys, size].
+    pub(crate) fn first_keys(&self, keys: usize) -> Option<Self> {
+        let &[batch, heads, all, size] = &self.shape[..] else { return None };
+        let shape = vec![batch, heads, keys, size];
+        macro_rules! kept {
+            ($($variant:ident: $element:ty),*) => {
+                match self.dtype {
+                    $(DType::$variant => {
+                        Self::from_elements(shape, beginnings::<$element>(self.elements()?, all * size, keys * size))
+                    })*
+                    _ => return None,
+                }
+            };
+        }
+        elements!(kept).ok()
     }
 
     /// A copy as a tensor.

@@ -53,13 +53,22 @@ enum Frequencies {
 }
 
 impl Rope {
-    /// The length from which on a text has other frequencies than shorter ones, where the model takes
-    /// texts of that length.
-    pub(crate) fn outgrown(&self) -> Option<usize> {
+    /// The length from which on the frequencies of a text depend on its length, where the model takes texts of that
+    /// length.
+    pub(crate) fn frequencies_change_at(&self) -> Option<usize> {
         match self.frequencies {
-            Frequencies::Chosen { original, .. } if original < self.longest.value as f64 => Some(original as usize + 1),
+            Frequencies::Chosen { original, .. } | Frequencies::Stretched { original, .. }
+                if original < self.longest.value as f64 =>
+            {
+                Some(original as usize + 1)
+            }
             _ => None,
         }
+    }
+
+    /// The same where all longer texts have the same frequencies.
+    pub(crate) fn outgrown(&self) -> Option<usize> {
+        self.frequencies_change_at().filter(|_| matches!(self.frequencies, Frequencies::Chosen { .. }))
     }
 
     /// Adds the angles of positions, i64[batch_size, sequence_length].
