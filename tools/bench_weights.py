@@ -113,6 +113,15 @@ class Bench:
         environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
         return run([sys.executable, "-m", "onnxruntime_genai.models.builder", *words], env=environment)
 
+    def with_tokenizer(self, checkpoint: Path) -> Path:
+        """A folder of links to a checkpoint, with the tokenizer of the language model: the builder asks for one."""
+        folder = self.scratch / "with-tokenizer"
+        folder.mkdir()
+        tokenizer = [file for file in self.args.language_model.iterdir() if file.name.startswith("tokenizer")]
+        for file in {file.name: file for file in [*tokenizer, *checkpoint.iterdir()]}.values():
+            (folder / file.name).symlink_to(file.resolve())
+        return folder
+
     def pieces(self) -> Path:
         text = self.args.held_back.read_text(encoding="utf-8")
         if len(text) < 2 * PIECE * CALIBRATION:
@@ -171,7 +180,7 @@ class Bench:
         header("INT4, blocks of 32", "seconds", "peak MB", "MB")
         ours, theirs = self.scratch / "ours", self.scratch / "theirs"
         command = [self.args.planish, "compile", checkpoint, "-o", ours, "--int4", "--cache", "in-place"]
-        costs = {"planish": (run(command), ours), "onnxruntime-genai": (self.builder(checkpoint, theirs), theirs)}
+        costs = {"planish": (run(command), ours), "onnxruntime-genai": (self.builder(self.with_tokenizer(checkpoint), theirs), theirs)}
         for name, (cost, folder) in costs.items():
             row(name, f"{cost.seconds:.1f}", f"{cost.peak_mb:.0f}", f"{megabytes(folder / 'model.onnx'):.1f}")
         figures: Dict[str, List[List[float]]] = {"planish": [], "onnxruntime-genai": []}

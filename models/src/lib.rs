@@ -25,6 +25,6 @@ mod task;
 pub use checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 pub use checkpoint::{COMPANIONS, Checkpoint, SourceFile};
 pub use error::ModelError;
-pub use load::{IdRange, LoadOptions, Loaded, Part, load};
+pub use load::{IdRange, LengthDependence, LoadOptions, Loaded, Part, load};
 pub use registry::{ARCHITECTURES, Architecture};
 pub use task::Task;

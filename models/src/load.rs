@@ -1,6 +1,7 @@
 //! From an opened checkpoint to a verified graph.
 
 use planish_ir::Graph;
+use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::accept::{self, Accepted, accept};
 use crate::layers::builder::Builder;
@@ -54,9 +55,18 @@ pub struct Loaded {
     /// The length in tokens at which a text is read anew as a whole, as keys and values in the cache
     /// are those of shorter texts; absent where they hold at all lengths.
     pub recompute_at: Option<usize>,
-    /// The length in tokens from which on the keys of a token depend on how long the text is when it is read; absent where
-    /// they do at no length.
-    pub frequencies_change_at: Option<usize>,
+    /// How the keys of a token depend on the length of the text; absent where that is not known.
+    pub length_dependence: Option<LengthDependence>,
+}
+
+/// How the keys of a token depend on how long the text is when the token is read: rotary frequencies may follow that length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LengthDependence {
+    /// They do not.
+    Never,
+    /// They do in texts of at least so many tokens.
+    From(usize),
 }
 
 /// Builds the graphs of a checkpoint. No tensor is read, unless a copy of a shared one is stored:
@@ -97,7 +107,9 @@ pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Loaded, Mod
         vocab_size: interface.vocab_size,
         pad_token_id: interface.pad_token_id,
         recompute_at: interface.recompute_at,
-        frequencies_change_at: interface.frequencies_change_at,
+        length_dependence: Some(
+            interface.frequencies_change_at.map_or(LengthDependence::Never, LengthDependence::From),
+        ),
     })
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use planish_models::Task;
+use planish_models::{LengthDependence, Task};
 use planish_onnx::ImportOptions;
 use planish_passes::Logits;
 use serde::{Deserialize, Serialize};
@@ -84,10 +84,9 @@ pub struct Manifest {
     /// absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub recompute_at: Option<usize>,
-    /// The length in tokens from which on the keys of a token depend on how long the text is when it is read; absent where
-    /// they do at no length.
+    /// How the keys of a token depend on the length of the text; absent where that is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub frequencies_change_at: Option<usize>,
+    pub length_dependence: Option<LengthDependence>,
     /// The comparison with the source; absent without `--verify`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verification: Option<Report>,

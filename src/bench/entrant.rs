@@ -109,7 +109,7 @@ impl Entrant {
             pad_token_id: None,
             max_sequence_length: loaded.max_positions,
             recompute_at: None,
-            frequencies_change_at: None,
+            length_dependence: None,
             verification: None,
             evaluation: None,
         };

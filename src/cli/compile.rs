@@ -13,7 +13,7 @@ use planish_runtimes::Format;
 
 use super::console::Console;
 use super::engine::{self, EngineArguments, check_builder, no_engines};
-use super::gate::{Gate, GateArguments, usual_limits};
+use super::gate::{Gate, GateArguments};
 use super::written::{Shown, finish};
 use super::{
     RuntimeArguments, Usage, backend, import::ImportArguments, logits::LogitsArguments, note,
@@ -155,10 +155,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let settings = arguments.runtime.settings();
     let threads = arguments.threads.unwrap_or(0).into();
     let gate = arguments.gate.gate(
-        match arguments.quantization.is_given() || arguments.weights_only.is_given() {
-            true => Some(usual_limits(arguments.weights_only.has_4_bits())?),
-            false => None,
-        },
+        arguments.quantization.is_given() || arguments.weights_only.is_given(),
         arguments.calibrate.as_deref(),
         arguments.field.as_deref(),
         EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },

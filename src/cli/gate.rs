@@ -58,17 +58,17 @@ pub(super) fn usual_limits(has_4_bits: bool) -> Result<Requirements, Usage> {
 pub(super) struct Gate {
     data: PathBuf,
     options: EvaluateOptions,
-    limits: Option<Requirements>,
-    /// Whether what harms most gets more precision where the limits are missed.
-    keeps: bool,
+    /// Whether the artifact has to reach limits: these, where what harms most gets more precision, or the usual ones.
+    asks: bool,
+    max_loss: Option<Requirements>,
 }
 
 impl GateArguments {
-    /// The evaluation that the options request, of an artifact that is calibrated on `calibrate`. `quantized` is what it has
-    /// to reach if it is quantized.
+    /// The evaluation that the options request, of an artifact that is calibrated on `calibrate`. `quantizes` says that it is
+    /// quantized.
     pub(super) fn gate(
         &self,
-        quantized: Option<Requirements>,
+        quantizes: bool,
         calibrate: Option<&Path>,
         field: Option<&str>,
         options: EvaluateOptions,
@@ -76,7 +76,7 @@ impl GateArguments {
         if let (Some(field), None, None) = (field, calibrate, &self.evaluate) {
             return Err(Usage(format!("--field {field} is for data: add --calibrate or --evaluate")).into());
         }
-        let asks = self.max_loss.is_some() || self.verify && quantized.is_some();
+        let asks = self.max_loss.is_some() || self.verify && quantizes;
         let (data, split) = match (&self.evaluate, calibrate) {
             (Some(data), _) => (data.as_path(), Split::All),
             (None, Some(data)) if asks && !is_table(data) => (data, Split::HeldOut),
@@ -99,11 +99,7 @@ impl GateArguments {
         let options = EvaluateOptions { data: DataOptions { field, split, ..options.data }, ..options };
         // Before work that bad data would make useless.
         data::check(data, &options.data)?;
-        let limits = match &self.max_loss {
-            None => quantized.filter(|_| asks),
-            limits => limits.clone(),
-        };
-        Ok(Some(Gate { data: data.to_owned(), options, limits, keeps: self.max_loss.is_some() }))
+        Ok(Some(Gate { data: data.to_owned(), options, asks, max_loss: self.max_loss.clone() }))
     }
 
     /// Compares what was compiled with its source, if that is asked for.
@@ -168,11 +164,16 @@ impl Gate {
         options: CompileOptions,
         json: bool,
     ) -> Result<Compiled> {
-        let mut reference = if self.keeps { Reference::of_several() } else { Reference::default() };
+        let keeps = self.max_loss.is_some();
+        let mut reference = if keeps { Reference::of_several() } else { Reference::default() };
         let mut evaluation = self.evaluated(&compiled, model, &mut reference, &self.options, false)?;
-        let limits = self.limits.clone().unwrap_or_default();
+        let limits = match &self.max_loss {
+            Some(limits) => limits.clone(),
+            None if self.asks => usual_limits(compiled.artifact.manifest.has_weights_of(4))?,
+            None => Requirements::default(),
+        };
         let mut misses = limits.misses(&evaluation).map_err(|reason| Usage(format!("--max-loss: {reason}")))?;
-        if self.keeps && !misses.is_empty() {
+        if keeps && !misses.is_empty() {
             let Compiled { draft, quantizations, .. } = compiled;
             let folder = draft.target().to_owned();
             // Its folder goes before those of others are made.

@@ -10,7 +10,7 @@ use super::gate::usual_limits;
 use super::{RunOn, RuntimeArguments, Usage, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
 use crate::data::{DataOptions, SAMPLES};
-use crate::evaluate::{EvaluateOptions, Requirements, evaluate_artifact};
+use crate::evaluate::{self, EvaluateOptions, Requirements, evaluate_artifact};
 use crate::verify::{Verified, VerifyOptions, verify_artifact};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
@@ -72,6 +72,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         threads: arguments.threads.unwrap_or(0).into(),
         settings: arguments.run_on.settings(&arguments.runtime),
     };
+    if arguments.data.is_some() {
+        evaluate::check(&artifact)?;
+    }
     let Verified { source, report } = verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note)?;
     if arguments.json {
         print_json(&report)?;
@@ -83,13 +86,13 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         print(&format!("verified against {}: {}\n", source.display(), report.summary()))?;
     }
     let Some(data) = &arguments.data else { return Ok(()) };
-    let evaluate = EvaluateOptions {
+    let evaluation = EvaluateOptions {
         data: DataOptions { samples: arguments.samples, ..DataOptions::default() },
         threads: options.threads,
         settings: options.settings,
         ..EvaluateOptions::default()
     };
-    let evaluated = watched(false, |console| evaluate_artifact(&artifact, &[source], data, &evaluate, console))?;
+    let evaluated = watched(false, |console| evaluate_artifact(&artifact, &[source], data, &evaluation, console))?;
     if arguments.json {
         print_json(&evaluated.evaluation)?;
     } else {

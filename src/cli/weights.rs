@@ -116,11 +116,6 @@ impl WeightArguments {
         self.int4 || self.int8_weights
     }
 
-    /// Whether weights of 4 bits are asked for.
-    pub(super) fn has_4_bits(&self) -> bool {
-        self.int4 || self.bits_for.iter().any(|(_, bits)| *bits == Bits::Four)
-    }
-
     /// Whether the method takes the data of --calibrate.
     pub(super) fn takes_data(&self) -> bool {
         self.is_given() && self.method().takes_data()

@@ -58,9 +58,8 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
     let generates = [Some(Task::TextGeneration), Some(Task::Text2TextGeneration)].contains(&source.task);
     if options.passes.last_logits && !generates {
         bail!(
-            "--logits last is for models that generate text, and this one is for {}; leave it out, or say --task {}",
-            source.task.map_or("no task that its graph tells", Task::name),
-            Task::TextGeneration
+            "--logits last is for models that generate text, and this one is for {}; leave it out",
+            source.task.map_or("no task that its graph tells (--task says one)", Task::name)
         );
     }
     options.package.check(source, options.backend)?;

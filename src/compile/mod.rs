@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use planish_ir::Graph;
+use planish_ir::{Dim, Graph, Output};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
 use planish_passes::quantize::{Bits, Quantization, WeightQuantization};
@@ -151,9 +151,18 @@ pub struct LoweredPart {
 }
 
 impl LoweredPart {
-    /// Whether the logits of all tokens but the last were left out.
+    /// Whether the logits of all tokens but the last are left out: by the pass, or in the source.
     pub(crate) fn has_last_logits(&self) -> bool {
+        let one = Dim::constant(1);
+        let reads_one = self.graph.inputs().iter().any(|&input| {
+            self.graph.value(input).name == "input_ids" && self.graph.ty(input).shape.get(1) == Some(&one)
+        });
+        let gives_one = |output: &Output| {
+            output.name == "logits"
+                && matches!(&self.graph.ty(output.value).shape[..], [_, tokens, _] if *tokens == one)
+        };
         self.stages.iter().any(|stage| stage.pass == LAST_LOGITS.name && stage.changed > 0)
+            || !reads_one && self.graph.outputs().iter().any(gives_one)
     }
 
     /// Whether its attention appends to a cache in place.
@@ -343,7 +352,7 @@ pub fn compile(
         pad_token_id: source.pad_token_id,
         max_sequence_length: source.max_positions,
         recompute_at: source.recompute_at,
-        frequencies_change_at: source.frequencies_change_at,
+        length_dependence: source.length_dependence,
         verification: None,
         evaluation: None,
     };

@@ -117,6 +117,21 @@ pub fn evaluate_artifact(
 /// those of one model, and run on the same data.
 ///
 /// # Errors
+/// Checks that an artifact gives what an evaluation compares.
+///
+/// # Errors
+/// When it gives the logits of the last token of each row only.
+pub fn check(artifact: &Artifact) -> Result<()> {
+    if artifact.manifest.parts.iter().any(|part| part.last_logits) {
+        bail!(
+            "{} gives logits of the last token of each row only, and an evaluation compares those of all tokens; compile \
+             the model without --logits last",
+            artifact.folder.display()
+        );
+    }
+    Ok(())
+}
+
 /// As [`evaluate_artifact`].
 pub fn evaluate_compiled(
     artifact: &Artifact,
@@ -126,13 +141,7 @@ pub fn evaluate_compiled(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluation> {
-    if artifact.manifest.parts.iter().any(|part| part.last_logits) {
-        bail!(
-            "{} gives logits of the last token of each row only, and an evaluation compares those of all tokens; compile \
-             the model without --logits last",
-            artifact.folder.display()
-        );
-    }
+    check(artifact)?;
     let folder = model.companion_folder()?;
     let chain = Chain::of(&artifact.manifest.parts);
     let mut data_options = options.data.clone();

@@ -46,7 +46,7 @@ impl Positions {
     /// those that were cached.
     pub(super) fn hold(&self, row: usize, at: usize, tokens: usize) -> bool {
         let Some(row) = self.0.get(row) else { return true };
-        row.len().checked_sub(tokens).is_none_or(|cached| row[cached + at])
+        row.len().checked_sub(tokens).is_none_or(|cached| row.get(cached + at).copied().unwrap_or(true))
     }
 }
 

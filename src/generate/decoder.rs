@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use anyhow::{Result, bail};
+use planish_models::LengthDependence;
 use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
@@ -30,7 +31,9 @@ pub(super) struct Decoder {
     /// The length of a row at which its cache is no longer valid.
     recompute_at: Option<usize>,
     /// The length from which on the keys of a token depend on the length of its row.
-    frequencies_change_at: Option<usize>,
+    length_dependence: Option<LengthDependence>,
+    /// Whether an engine runs, which is built for prompts of one run.
+    is_engine: bool,
     rows: Vec<Tokens>,
     cache: Cache,
 }
@@ -69,7 +72,8 @@ impl Decoder {
             prompt_chunk: parts.loading.prompt_chunk,
             cache_in_place: parts.artifact.manifest.cache_in_place,
             recompute_at: parts.artifact.manifest.recompute_at,
-            frequencies_change_at: parts.artifact.manifest.frequencies_change_at,
+            length_dependence: parts.artifact.manifest.length_dependence,
+            is_engine: parts.find("model").is_some_and(|part| part.engine.is_some()),
             rows: Vec::new(),
         })
     }
@@ -79,9 +83,16 @@ impl Decoder {
         self.cache.clear(self.rows.len())?;
         let columns = self.columns();
         let longest = self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
-        let divides = self.caching && self.frequencies_change_at.is_none_or(|length| longest < length);
-        let usual = if self.cache_in_place && self.rows.len() > 1 { columns } else { PROMPT_CHUNK };
-        let chunk = if divides { self.prompt_chunk.map_or(usual, NonZeroUsize::get) } else { columns };
+        let takes_whole = self.is_engine || self.cache_in_place && self.rows.len() > 1;
+        let usual = if takes_whole { columns } else { PROMPT_CHUNK };
+        let asked = self.prompt_chunk.map(NonZeroUsize::get);
+        let chunk = match self.length_dependence {
+            _ if !self.caching => columns,
+            Some(LengthDependence::From(length)) if longest >= length => columns,
+            Some(_) => asked.unwrap_or(usual),
+            // Who asks for chunks knows that the keys do not depend on the length.
+            None => asked.unwrap_or(columns),
+        };
         let mut start = 0;
         while columns - start > chunk {
             self.run(start..start + chunk)?;
@@ -130,10 +141,10 @@ impl Decoder {
     /// How many of some tokens behind the only row one run reads, so that their keys are as they would be one by one.
     fn at_once(&self, tokens: usize) -> usize {
         let before = self.columns();
-        match self.frequencies_change_at {
-            Some(length) if before < length => tokens.min(length - 1 - before).max(1),
+        match self.length_dependence {
+            Some(LengthDependence::From(length)) if before < length => tokens.min(length - 1 - before).max(1),
             // The first run of such a length changed all keys, else they differ from token to token.
-            Some(_) if self.recompute_at.is_none() => 1,
+            Some(LengthDependence::From(_)) if self.recompute_at.is_none() => 1,
             _ => tokens,
         }
     }

@@ -111,6 +111,13 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
         if matches!(kind, Kind::EncoderDecoder) {
             bail!("{READS_NO_AHEAD}");
         }
+        if parts.iter().any(|part| part.engine.is_some()) {
+            bail!(
+                "--prompt-lookup needs a cache that can be shortened, and {} is an engine of TensorRT, whose cache cannot; leave \
+                 out --prompt-lookup",
+                artifact.folder.display()
+            );
+        }
         if parts.iter().any(|part| part.last_logits) {
             bail!(
                 "--prompt-lookup compares the logits of several tokens, and {} gives those of the last token only; compile the \

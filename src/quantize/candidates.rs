@@ -38,8 +38,8 @@ pub(super) struct Candidate {
 }
 
 impl Quantizations {
-    /// What may have more precision: quantized inputs and attentions may be floats, weights of 4 bits may have 8. Without
-    /// any of them, weights of 8 bits may be floats.
+    /// What may have more precision: quantized inputs and attentions may be floats, weights of 4 bits may have 8, and
+    /// weights of 8 bits may be floats where most weights have 8 bits.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (part, quantization) in &self.layers {
@@ -54,10 +54,11 @@ impl Quantizations {
                 }
             }
         }
-        let bits = self.lowest_bits();
+        let usual = self.usual_bits();
         for (part, quantization) in &self.weights {
             for (at, planned) in quantization.plan.weights.iter().enumerate() {
-                if planned.form.codes().map(DType::bits) == bits {
+                let bits = planned.form.codes().map(DType::bits);
+                if bits.is_some() && bits <= usual {
                     candidates.push(Candidate {
                         place: Place::Weight(part.clone(), at),
                         groups: vec![role(&planned.weight), layer(part, &planned.weight)],
@@ -70,15 +71,16 @@ impl Quantizations {
         candidates
     }
 
-    /// The least bits of weights.
-    fn lowest_bits(&self) -> Option<usize> {
+    /// The bits of most weights.
+    fn usual_bits(&self) -> Option<usize> {
         let weights = self.weights.values().flat_map(|quantization| &quantization.plan.weights);
-        weights.filter_map(|planned| planned.form.codes()).map(DType::bits).min()
+        let bits: Vec<usize> = weights.filter_map(|planned| planned.form.codes()).map(DType::bits).collect();
+        bits.iter().copied().max_by_key(|usual| bits.iter().filter(|of| *of == usual).count())
     }
 
     /// What candidates are, in the plural, and what they become with more precision.
     pub(super) fn kinds(&self) -> [&'static str; 2] {
-        match self.lowest_bits() {
+        match self.usual_bits() {
             None => ["inputs", "in float"],
             Some(4) => ["weights", "of 8 bits"],
             Some(_) => ["weights", "in float"],
@@ -127,11 +129,17 @@ fn keep_weight(quantization: &mut WeightQuantization, at: usize, reason: String)
     // Codes of 4 bits that data chose are not those of 8.
     quantization.chosen.remove(&planned.weight);
     planned.form = match (wider, &planned.form) {
-        (Some(codes), WeightForm::Blocks { block, .. }) => {
-            WeightForm::Blocks { codes, block: *block, method: WeightMethod::Mse, reason: Some(reason) }
+        (Some(codes), WeightForm::Blocks { block, method, reason: before, .. }) => {
+            let method = if method.takes_data() { WeightMethod::Mse } else { *method };
+            WeightForm::Blocks { codes, block: *block, method, reason: Some(joined(before.as_deref(), reason)) }
         }
-        _ => WeightForm::Float { reason },
+        (_, form) => WeightForm::Float { reason: joined(form.reason(), reason) },
     };
+}
+
+/// A reason behind the one that an option gave before.
+fn joined(before: Option<&str>, reason: String) -> String {
+    before.map_or(reason.clone(), |before| format!("{before}; {reason}"))
 }
 
 /// The role of an input or a weight: its name without the numbers in it.

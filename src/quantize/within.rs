@@ -3,8 +3,9 @@
 //! Errors add up, so the candidates are ordered by what each adds, for each byte where bytes matter, and the least number of
 //! the first ones is searched for that meets the limits: 1, 2, 4 and so on, then halfway between what misses and what meets.
 //! What a candidate adds is not measured one by one: candidates of one role, whose names differ in numbers only, are quantized
-//! alone, and share what that adds by their losses. Weights of one layer, or of a few neighbouring layers of a deep model, are
-//! too, and what a weight adds is taken for a product of what its role and its layers add.
+//! alone, and share what that adds by their losses. Weights of one layer are
+//! quantized alone too, or those of a few neighbouring layers of a deep model. A weight is taken to add the product of what its
+//! role and its layers add.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -46,7 +47,7 @@ pub struct Within<M> {
 
 /// The limits cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no set of {} meets --max-loss; with all {count} {} {}", .kinds.join(" "), .kinds[1], .misses.join(", "))]
+#[error("no set of {} meets --max-loss; even with all {count} {}, {}", .kinds.join(" "), .kinds[1], .misses.join(", "))]
 pub struct Unreached {
     /// How many candidates there are.
     pub count: usize,
@@ -94,7 +95,7 @@ pub fn keep_within<T: Trials>(
             1 => String::new(),
             count => format!(" by {count} of them together"),
         };
-        format!("kept by --max-loss: {}{together}", limits.change(before, after))
+        format!("raised by --max-loss: {}{together}", limits.change(before, after))
     };
     let quantizations = quantizations.kept(&order[..high], reason);
     Ok(Within { made, evaluation: evaluation.clone(), quantizations })
@@ -249,7 +250,7 @@ mod tests {
             .filter(|input| input.activation.codes().is_none())
             .map(|input| (input.value.as_str(), input.activation.to_string()))
             .collect();
-        let reason = |change: &str| format!("float: kept by --max-loss: error {change}");
+        let reason = |change: &str| format!("float: raised by --max-loss: error {change}");
         let expected = [
             ("layer.11.a", reason("0.007800 -> 0.006700")),
             ("layer.12.a", reason("0.010300 -> 0.007800 by 2 of them together")),
@@ -296,7 +297,7 @@ mod tests {
             .filter(|weight| weight.form.codes() == Some(DType::I8))
             .map(|weight| (weight.weight.as_str(), weight.form.to_string()))
             .collect();
-        let text = |change: &str| format!("i8, blocks of 32, mse: kept by --max-loss: error {change}");
+        let text = |change: &str| format!("i8, blocks of 32, mse: raised by --max-loss: error {change}");
         assert_eq!(kept, [("layers.2.a", text("0.058000 -> 0.049000")), ("layers.3.a", text("0.070000 -> 0.058000")),]);
         // Two roles and four layers alone, then 1 and 2 weights.
         let alone = [(4, true), (4, true), (6, true), (6, true), (6, true), (6, true)];
@@ -309,7 +310,7 @@ mod tests {
         let Err(error) = within else { panic!("no error is below 0") };
         assert_eq!(
             error.to_string(),
-            "no set of inputs in float meets --max-loss; with all 32 in float error is 0.000000, at most -1 required"
+            "no set of inputs in float meets --max-loss; even with all 32 in float, error is 0.000000, at most -1 required"
         );
         assert!(evaluated.len() <= 8, "{evaluated:?}");
         let (within, _) = searched("error=0");

@@ -304,7 +304,7 @@ impl OnnxModel {
             architecture: ONNX,
             warnings,
             recompute_at: None,
-            frequencies_change_at: None,
+            length_dependence: None,
             max_positions: max_positions(&graph, &id_ranges),
             vocab_size,
             pad_token_id: None,

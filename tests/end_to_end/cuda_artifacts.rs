@@ -361,5 +361,5 @@ fn what_the_target_does_not_do_is_a_usage_error() {
     }
     let graph = |name: &str| repository().join("fixtures/graphs-more").join(name);
     let message = "target cuda runs the operators of planish's graph only";
-    planish_compile(&graph("nb4asym-bert.onnx"), &out, &["--target", "cuda"]).exits(1, &[message]);
+    planish_compile(&graph("qop-bert.onnx"), &out, &["--target", "cuda"]).exits(1, &[message]);
 }

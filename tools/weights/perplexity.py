@@ -4,8 +4,10 @@
     perplexity.py TOKENIZER.json TEXT LENGTH WINDOWS GRAPH.onnx...
 
 ONNX Runtime's Python package runs the graphs on 2 threads. The first WINDOWS windows of LENGTH tokens of the text are
-read, which do not overlap; the first token of a window is not predicted. Graphs may take attention_mask, position_ids, and an empty cache, whose sizes the first graph states. Prints a list as JSON:
-perplexity, divergence (Kullback-Leibler, in nats), and agreement (the share of positions with the same best token), for each graph.
+read, which do not overlap; the first token of a window is not predicted. Graphs may take attention_mask, position_ids, and an
+empty cache, whose sizes the first graph states. Prints an object as JSON: {"positions": the number of predicted tokens,
+"graphs": [...]}. Each graph has its perplexity, divergence (Kullback-Leibler, in nats), and agreement (the share of positions
+with the same best token).
 """
 
 import json

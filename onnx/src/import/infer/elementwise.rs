@@ -47,7 +47,10 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
             let stored = if node.has(2) { Some(like(2)?.dtype) } else { element(node, "output_dtype")? };
             Partial { dtype: stored.unwrap_or(DType::U8), ..like(0)? }
         }
-        "DequantizeLinear" => Partial { dtype: like(1)?.dtype, ..like(0)? },
+        "DequantizeLinear" => {
+            let dtype = element(node, "output_dtype")?.unwrap_or(like(1)?.dtype);
+            Partial { dtype, ..like(0)? }
+        }
         "DynamicQuantizeLinear" => {
             let (scale, zero) = (Partial::known(DType::F32, &[]), Partial::known(DType::U8, &[]));
             return Ok(Some(vec![Partial { dtype: DType::U8, ..like(0)? }, scale, zero]));

@@ -137,6 +137,15 @@ impl WeightForm {
         }
     }
 
+    /// Why it has this form, where there is a reason to give.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Float { reason } => Some(reason),
+            Self::Blocks { reason, .. } => reason.as_deref(),
+        }
+    }
+
     /// How a matrix of so many columns becomes codes; absent for a float. `negative` says whether scales may be negative.
     pub(super) fn fit(&self, columns: usize, negative: bool) -> Option<BlockFit> {
         let Self::Blocks { codes, block, method, .. } = self else { return None };

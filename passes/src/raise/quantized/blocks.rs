@@ -45,8 +45,9 @@ fn rows(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let ([rows, stored], [0 | -2, 1 | -1]) = (codes.shape(), axes) else {
         return miss(format!("`{}` is no matrix whose rows are looked up and have blocks", graph.value(table).name));
     };
-    let bits = if codes.dtype() == DType::U8 { bits(&found) } else { codes.dtype().bits() };
-    let layout = Layout::new(&found, [*rows, stored.saturating_mul(codes.dtype().bits()) / bits])?;
+    let bits = if codes.dtype() == DType::U8 { size(&found, "bits", 4) } else { codes.dtype().bits() };
+    let layout =
+        Layout::new(&found, [*rows, stored.saturating_mul(codes.dtype().bits()).checked_div(bits).unwrap_or(0)])?;
     if !layout.columns.is_multiple_of(layout.block) {
         let (name, columns, block) = (&graph.value(table).name, layout.columns, layout.block);
         return miss(format!("the rows of `{name}` have {columns} columns, which are no whole blocks of {block}"));
@@ -103,9 +104,9 @@ pub(super) fn sizes<const N: usize>(found: &Foreign, names: [&str; N]) -> Option
     sizes.iter().all(Option::is_some).then(|| sizes.map(Option::unwrap_or_default))
 }
 
-/// The bits of a code.
-fn bits(found: &Foreign) -> usize {
-    int(found, "bits").and_then(|bits| usize::try_from(bits).ok()).filter(|bits| *bits > 0).unwrap_or(4)
+/// An attribute that is a size; 0 where it is below.
+fn size(found: &Foreign, name: &str, default: usize) -> usize {
+    int(found, name).map_or(default, |size| usize::try_from(size).unwrap_or(0))
 }
 
 /// A matrix of codes in bytes: those of a row begin with a byte, and the first of a byte is in its lowest bits.
@@ -120,15 +121,15 @@ struct Layout {
 
 impl Layout {
     fn new(found: &Foreign, [rows, columns]: [usize; 2]) -> Result<Self, NoMatch> {
-        let (bits, block) = (bits(found), sizes(found, ["block_size"]).map_or(128, |[size]| size));
+        let (bits, block) = (size(found, "bits", 4), size(found, "block_size", 128));
         let codes = match bits {
             2 => DType::U2,
             4 => DType::U4,
             8 => DType::U8,
             _ => return miss(format!("codes have {bits} bits, and 2, 4 and 8 are known")),
         };
-        if block == 0 {
-            return miss("its blocks have no elements".to_owned());
+        if block == 0 || rows == 0 || columns == 0 {
+            return miss(format!("{rows} rows of {columns} codes in blocks of {block} have no elements"));
         }
         Ok(Self { rows, columns, block, bits, codes })
     }
