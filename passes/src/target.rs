@@ -26,6 +26,8 @@ pub struct Target {
     pub attention: AttentionForm,
     /// Whether it has an operator that appends to a cache of keys and values in place ([`CacheForm::InPlace`]).
     pub appends_in_place: bool,
+    /// Whether it has a kernel for ONNX's RotaryEmbedding, of opset 23, for rows of tokens in float32.
+    pub rotates_whole: bool,
     /// Whether it runs the operators of the graph itself: with fusion they stay as they are, and the passes that fuse join
     /// them to larger ones.
     pub fuses: bool,
@@ -175,6 +177,7 @@ pub static ONNX: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     appends_in_place: false,
+    rotates_whole: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -202,6 +205,7 @@ pub static ORT: Target = Target {
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
     appends_in_place: true,
+    rotates_whole: true,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: true,
@@ -229,6 +233,7 @@ pub static ORT_CUDA: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     appends_in_place: false,
+    rotates_whole: false,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: false,
@@ -256,6 +261,7 @@ pub static TRT: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
     appends_in_place: false,
+    rotates_whole: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -280,6 +286,7 @@ pub static CUDA: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
     appends_in_place: false,
+    rotates_whole: false,
     fuses: true,
     most_scores: None,
     skips_masks: false,

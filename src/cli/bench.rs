@@ -148,8 +148,8 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
     /// The checkpoint or .onnx file that the artifacts were compiled from; give the option several times for
-    /// artifacts of several models [default: planish looks in the folder of each artifact, beside it under the
-    /// recorded name, and in the current folder]
+    /// artifacts of several models [default: planish looks at the recorded path, in the folder of each artifact,
+    /// beside it under the recorded name, and in the current folder]
     #[arg(long, value_name = "MODEL")]
     reference: Vec<PathBuf>,
     /// Write all figures as JSON. With FILE, the file also has the time of each run. Without FILE, planish prints

@@ -82,12 +82,13 @@ pub(super) struct Arguments {
     /// summaries do
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = lookup)]
     prompt_lookup: Option<NonZeroUsize>,
-    /// The most last tokens that --prompt-lookup looks for in the text; where they are not found, one token fewer
+    /// The length of the n-gram: --prompt-lookup searches the text for its last N tokens; if they do not occur before, it
+    /// searches for the last N - 1, and so on
     #[arg(long, value_name = "N", default_value = "3", requires = "prompt_lookup", value_parser = lookup)]
     lookup_ngram: NonZeroUsize,
     /// Read prompts N columns at a time, so that attention and logits take less memory (chunked prefill). For decoders with a
-    /// cache [default: 512; all columns of several prompts for --cache in-place, which takes them one after another behind a
-    /// past]
+    /// cache [default: 512; all columns where that is slower or may change the text: several prompts with --cache in-place,
+    /// engines, and graphs that do not say how their keys depend on the length]
     #[arg(long, value_name = "N", conflicts_with = "no_cache", allow_negative_numbers = true, value_parser = tokens)]
     prompt_chunk: Option<NonZeroUsize>,
     /// Compute all tokens again in each step, instead of using the cache
@@ -288,7 +289,10 @@ fn warn_of_context(generated: &Generated) {
     for (number, continuation) in generated.continuations.iter().enumerate() {
         if continuation.stop == Stop::Context {
             let tokens = continuation.ids.len();
-            warn(&format!("prompt {}: stopped after {tokens} tokens: the model takes no longer text", number + 1));
+            warn(&format!(
+                "prompt {}: stopped after {tokens} tokens, because the text is then as long as the model takes",
+                number + 1
+            ));
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::profile::{Process, ProfileOptions, loaded_apart};
 #[derive(clap::Args)]
 pub(super) struct Estimates {
     /// Estimate the memory of a process that loads the model and runs --batch rows once, and find the largest batch that fits
-    /// in a memory, e.g. 16G or 16GiB (both 2^34 bytes), or 16GB. The model is loaded to measure what the runtime keeps
+    /// in a memory, e.g. 16G or 16GiB (both 2^34 bytes), or 16GB. The model is loaded to measure what the runtime keeps.
+    /// Needs --cost
     #[arg(long, value_name = "SIZE", requires = "cost", value_parser = memory_size)]
     memory: Option<u64>,
     /// Run the largest batch once on its runtime, ort or reference, and a smaller one where that takes more memory than there

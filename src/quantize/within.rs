@@ -95,7 +95,7 @@ pub fn keep_within<T: Trials>(
             1 => String::new(),
             count => format!(" by {count} of them together"),
         };
-        format!("raised by --max-loss: {}{together}", limits.change(before, after))
+        format!("chosen by --max-loss: {}{together}", limits.change(before, after))
     };
     let quantizations = quantizations.kept(&order[..high], reason);
     Ok(Within { made, evaluation: evaluation.clone(), quantizations })
@@ -250,7 +250,7 @@ mod tests {
             .filter(|input| input.activation.codes().is_none())
             .map(|input| (input.value.as_str(), input.activation.to_string()))
             .collect();
-        let reason = |change: &str| format!("float: raised by --max-loss: error {change}");
+        let reason = |change: &str| format!("float: chosen by --max-loss: error {change}");
         let expected = [
             ("layer.11.a", reason("0.007800 -> 0.006700")),
             ("layer.12.a", reason("0.010300 -> 0.007800 by 2 of them together")),
@@ -297,7 +297,7 @@ mod tests {
             .filter(|weight| weight.form.codes() == Some(DType::I8))
             .map(|weight| (weight.weight.as_str(), weight.form.to_string()))
             .collect();
-        let text = |change: &str| format!("i8, blocks of 32, mse: raised by --max-loss: error {change}");
+        let text = |change: &str| format!("i8, blocks of 32, mse: chosen by --max-loss: error {change}");
         assert_eq!(kept, [("layers.2.a", text("0.058000 -> 0.049000")), ("layers.3.a", text("0.070000 -> 0.058000")),]);
         // Two roles and four layers alone, then 1 and 2 weights.
         let alone = [(4, true), (4, true), (6, true), (6, true), (6, true), (6, true)];

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::generate::{artifact, generate, ids, json, list, stored};
-use crate::support::{Draft, golden, scratch};
+use crate::support::{Draft, golden, planish_compile, scratch};
 
 /// Decoders that differ in what keys depend on: positions, windows, and frequencies that change with the length.
 const DECODERS: [&str; 7] = ["gpt2", "opt", "llama", "mistral", "gemma2", "llama-dynamic", "phi3-longrope"];
@@ -142,4 +142,21 @@ fn settings_of_a_lookup_have_no_effect() {
     std::fs::write(out.join("generation_config.json"), json!({"prompt_lookup_num_tokens": 10}).to_string()).unwrap();
     let document: Value = json(&out, &["--ids", "5,6", "--max-new-tokens", "4"]);
     assert_eq!(document, json!({"ids": plain}));
+}
+
+/// A graph does not say whether keys depend on the length of the text, so its prompts are read in one run.
+#[test]
+fn prompts_of_graphs_are_read_whole() {
+    let (folder, mut draft) = (scratch(), Draft::of("llama-dynamic"));
+    draft.config["rope_parameters"]["factor"] = 100.0.into();
+    let model = draft.write(folder.path().join("model"));
+    let (_folder, out) = artifact(&model, &[]);
+    let again = folder.path().join("again");
+    planish_compile(&out.join("model.onnx"), &again, &[]).exits(0, &[]);
+    let prompt = list(&(0..600).map(|at| 3 + at * 7 % 120).collect::<Vec<i64>>());
+    let common = ["--ids", &prompt, "--max-new-tokens", "12", "--greedy", "--ignore-eos"];
+    let whole = ids(&out, &common);
+    assert_eq!(ids(&again, &common), whole);
+    // Here the keys do depend on the length, and who asks for chunks gets other ones.
+    assert_ne!(ids(&again, &[&common[..], &["--prompt-chunk", "8"]].concat()), whole);
 }

@@ -86,11 +86,17 @@ fn what_needs_all_logits_is_refused() {
     compile("gpt2", &["--logits", "padded,sliced"]).exits(2, &["--logits takes one of sliced and padded"]);
     compile("gpt2", &["--logits", "last", "--evaluate", text(&data)])
         .exits(2, &["leave out --evaluate and --max-loss"]);
-    compile("bert-mlm", &["--logits", "last"]).exits(1, &["this one is for fill-mask", "--task text-generation"]);
+    compile("bert-mlm", &["--logits", "last"]).exits(1, &["this one is for fill-mask", "leave it out"]);
     compile("gpt2", &["--logits", "last"]).succeeds();
     let source = golden("gpt2");
     let evaluate = ["evaluate", text(&out), "--data", text(&data), "--reference", text(&source)];
     planish(evaluate).exits(1, &["logits of the last token of each row only", "without --logits last"]);
+    // A graph says by its sizes that other logits are missing.
+    let again = folder.path().join("again");
+    planish_compile(&out.join("model.onnx"), &again, &[]).exits(0, &[]);
+    let graph = out.join("model.onnx");
+    let evaluate = ["evaluate", text(&again), "--data", text(&data), "--reference", text(&graph)];
+    planish(evaluate).exits(1, &["logits of the last token of each row only"]);
     planish(["bench", text(&out), "--batch", "2", "--seq", "5", "--reference", text(&source), "--time", "0.1"])
         .exits(0, &[]);
 }

@@ -45,6 +45,8 @@ fn artifacts_have_the_manifest_that_the_schema_describes() {
         (&golden("gpt2"), &["--runtime-package", "genai", "--bf16"]),
         (&golden("phi3-longrope"), &["--logits", "last"]),
         (&golden("llama"), &["--weights", "link"]),
+        (&golden("llama"), &["--int4", "--block-size", "16", "--bits-for", "down_proj=8", "--keep-float", "o_proj"]),
+        (&golden("llama"), &["--int8-weights", "--block-size", "row", "--zero-points"]),
         (&golden("vit"), &["--int8", "--calibrate", text(&data), "--evaluate", text(&data), "--verify"]),
         (&golden("t5"), &["--runtime-package", "triton", "--weights", "link", "--verify"]),
         (&graph("optimum-bert"), &["--verify", "--shapes", "input_ids=1x7"]),

@@ -172,11 +172,11 @@ fn inputs_stay_in_float_until_the_limit_is_met() {
     let is_float = |input: &&PlannedInput| matches!(input.activation, Activation::Float { .. });
     let kept: Vec<&PlannedInput> = inputs(&half).iter().filter(is_float).collect();
     assert!((1..inputs(&all).len()).contains(&kept.len()), "{kept:?}");
-    let change = format!("float: kept by --max-loss: cos {before:.6} -> ");
+    let change = format!("float: chosen by --max-loss: cos {before:.6} -> ");
     assert!(kept.iter().any(|input| input.activation.to_string().starts_with(&change)), "{kept:?}");
     for input in kept {
         let Activation::Float { reason } = &input.activation else { continue };
-        assert!(reason.starts_with("kept by --max-loss: cos 0."), "{reason}");
+        assert!(reason.starts_with("chosen by --max-loss: cos 0."), "{reason}");
         assert!(done.stdout.contains(&input.value) && done.stdout.contains(reason), "{}", done.stdout);
     }
 
@@ -187,7 +187,7 @@ fn inputs_stay_in_float_until_the_limit_is_met() {
     // The scores of an attention count as one input.
     let scores = all.parts[0].quantization.as_ref().unwrap().attention.len();
     let count = inputs(&all).len() + scores;
-    let best = format!("with all {count} in float error is 0.000000, at most -1 required");
+    let best = format!("even with all {count} in float, error is 0.000000, at most -1 required");
     done.exits(3, &["nothing was written", "no set of inputs in float meets --max-loss", &best]);
     assert!(!bert.path("never").exists());
 

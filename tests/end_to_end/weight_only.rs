@@ -168,14 +168,14 @@ fn limits_choose_the_bits_of_weights() {
     let (done, out) = compile("--int4", &half);
     done.exits(0, &[]);
     let planned = weights(&out);
-    let kept = planned.iter().filter(|planned| planned.form.to_string().contains("kept by --max-loss: kl ")).count();
+    let kept = planned.iter().filter(|planned| planned.form.to_string().contains("chosen by --max-loss: kl ")).count();
     let left = planned.iter().filter(|planned| planned.form.codes() == Some(DType::I4)).count();
     assert!(kept > 0 && left > 0 && kept + left == narrow, "{kept} {left} {narrow}");
     planish(["verify", text(&out)]).exits(0, &[]);
 
     let (done, out) = compile("--int8-weights", "kl=1e-9");
     done.exits(0, &[]);
-    assert!(weights(&out).iter().any(|planned| planned.form.to_string().starts_with("float: kept by --max-loss")));
+    assert!(weights(&out).iter().any(|planned| planned.form.to_string().starts_with("float: chosen by --max-loss")));
     let (done, _) = compile("--int4", "kl=-1");
     done.exits(3, &["no set of weights of 8 bits meets --max-loss", &format!("with all {narrow} of 8 bits kl is")]);
 }

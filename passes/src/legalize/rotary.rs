@@ -1,16 +1,21 @@
 //! Lowering of rotary position embedding.
 
-use planish_ir::ops::{BinaryKind, Concat, Rotary, Split};
-use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
+use planish_ir::ops::{BinaryKind, Concat, Rotary, Setting, Split};
+use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::dim;
+use super::quantized::{foreign, standard};
 use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
-/// Lowers rotary position embedding to arithmetic on the halves of each head.
+/// The opset whose RotaryEmbedding is emitted.
+const OPERATOR_OPSET: usize = 23;
+
+/// Lowers rotary position embedding to an operator, or to arithmetic on the halves of each head.
 pub const LOWER_ROTARY: Pass = Pass {
     name: "lower-rotary",
-    summary: "Lowers rotary position embedding to arithmetic. The two elements of each pair are split from the heads, \
+    summary: "Lowers rotary position embedding to ONNX's RotaryEmbedding from opset 23 on where the target has a kernel, and \
+              else to arithmetic. The two elements of each pair are split from the heads, \
               turned, and put together again.",
     numerics: "Products round before they are added: relative differences of 1e-7.",
     example: Example {
@@ -50,10 +55,36 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let lowered = graph.rewrite(|graph, node| {
         let like = graph.node(node).outputs[0];
         let Op::Rotary(rotary) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
-        Ok(Step::Replace(vec![lower(&mut Builder::at(graph, like), &rotary)?]))
+        let l = &mut Builder::at(graph, like);
+        Ok(Step::Replace(vec![if is_whole(l, &rotary, options) { whole(l, &rotary)? } else { lower(l, &rotary)? }]))
     })?;
     graph.compact();
     Ok(lowered.into())
+}
+
+/// Whether the operator of ONNX computes it: with angles for each token of each row.
+fn is_whole(l: &Builder<'_, '_>, rotary: &Rotary, options: &Options) -> bool {
+    let (x, angles) = (l.graph.ty(rotary.x), l.graph.ty(rotary.cos));
+    options.target.rotates_whole
+        && options.fusion
+        && options.opset as usize >= OPERATOR_OPSET
+        && (x.dtype, angles.dtype) == (DType::F32, DType::F32)
+        && x.shape[..2] == angles.shape[..2]
+}
+
+fn whole(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {
+    let ty = l.graph.ty(rotary.x).clone();
+    let pairs = l.graph.ty(rotary.cos).shape[2].as_constant().unwrap_or_default();
+    let heads = i64::try_from(rotary.heads).unwrap_or_default();
+    let is_partial = ty.shape[2].as_constant() != Some(2 * pairs * heads);
+    let settings = [
+        ("num_heads", heads),
+        ("interleaved", i64::from(rotary.interleaved.0)),
+        ("rotary_embedding_dim", if is_partial { 2 * pairs } else { 0 }),
+    ];
+    let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), Setting::Int(value))).collect();
+    let inputs = vec![Some(rotary.x), Some(rotary.cos), Some(rotary.sin)];
+    Ok(foreign(l, standard("RotaryEmbedding", OPERATOR_OPSET), inputs, settings, vec![ty])?[0])
 }
 
 fn lower(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {
