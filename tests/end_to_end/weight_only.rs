@@ -177,7 +177,10 @@ fn limits_choose_the_bits_of_weights() {
     done.exits(0, &[]);
     assert!(weights(&out).iter().any(|planned| planned.form.to_string().starts_with("float: chosen by --max-loss")));
     let (done, _) = compile("--int4", "kl=-1");
-    done.exits(3, &["no set of weights of 8 bits meets --max-loss", &format!("with all {narrow} of 8 bits kl is")]);
+    done.exits(
+        3,
+        &["no set of weights of 8 bits meets --max-loss", &format!("even with all {narrow} of 8 bits, kl is")],
+    );
 }
 
 #[test]
