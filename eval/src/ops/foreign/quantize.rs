@@ -47,7 +47,8 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
                     integers(x)?.into_iter().enumerate().map(value).collect::<Vec<_>>()
                 }
             };
-            one(of_numbers(scale.dtype(), x.shape(), &values)?)
+            let dtype = node.op.results.0.iter().flatten().find_map(planish_ir::Type::dtype).unwrap_or(scale.dtype());
+            one(of_numbers(dtype, x.shape(), &values)?)
         }
         "DynamicQuantizeLinear" => {
             let x = node.operand(0)?;

@@ -124,6 +124,12 @@ fn dequantize(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
     let dequantize = foreign(graph, node, &["DequantizeLinear"])?.clone();
     let Some(x) = input(&dequantize, 0) else { return Err(NoMatch::Other) };
     let output = graph.node(node).outputs[0];
+    if let Some(scale) = input(&dequantize, 1)
+        && graph.ty(scale).dtype != graph.ty(output).dtype
+    {
+        let (scale, result) = (&graph.value(scale).name, graph.ty(output).dtype);
+        return miss(format!("the scale `{scale}` is of another type than the result, {result}"));
+    }
     if let Some(weight) = blocks::numbers(graph, &dequantize)? {
         return Ok(vec![graph.weight_like(weight, output)]);
     }
