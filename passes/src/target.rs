@@ -5,11 +5,12 @@ use std::ops::RangeInclusive;
 
 use planish_ir::DType;
 use planish_ir::ops::Foreign;
+use planish_ir::weight::Channels;
 
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
 use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
-use crate::legalize::{ATTENTION_OPSET, BLOCKS_OPSET, Kernels, MICROSOFT};
+use crate::legalize::{ATTENTION_OPSET, Kernels, MICROSOFT, opset_of_codes};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -100,10 +101,14 @@ impl Target {
         self.has_block_operators() && self.quantized == QuantizedForm::IntegerProducts
     }
 
-    /// The first opset that can express a weight with a scale for each block.
+    /// The first opset that can express a weight of such codes with a scale for each block; 0 where any can.
     #[must_use]
-    pub fn blocks_opset(&self) -> u32 {
-        if self.has_block_operators() { 0 } else { BLOCKS_OPSET }
+    pub fn blocks_opset(&self, codes: DType) -> u32 {
+        if self.has_block_operators() {
+            0
+        } else {
+            opset_of_codes(DType::F32, codes, Channels::Blocks { axis: 0, size: 1 })
+        }
     }
 }
 

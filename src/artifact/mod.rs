@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use planish_ir::DType;
 use planish_models::Loaded;
+use planish_runtimes::ort::saturates;
 use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
 use crate::artifact::layout::base_name;
@@ -149,7 +150,13 @@ impl Artifact {
 
     /// The settings with what its graphs ask of runtimes.
     pub(crate) fn settings(&self, settings: &RuntimeSettings) -> RuntimeSettings {
-        RuntimeSettings { float8: self.manifest.is_quantized_to(DType::F8E4M3FN), ..settings.clone() }
+        let is_quantized_to = |codes: DType| self.manifest.is_quantized_to(codes);
+        // ONNX Runtime 1.31 makes operators on float8 that have no such form, and drops a Relu in front of a QuantizeLinear.
+        let float8 = is_quantized_to(DType::F8E4M3FN);
+        // An engine adds products of codes exactly.
+        let of_integers = [DType::I8, DType::U8].into_iter().any(is_quantized_to);
+        let unfused_codes = float8 || (of_integers && self.backend.engines.is_some() && saturates());
+        RuntimeSettings { unfused_codes, ..settings.clone() }
     }
 
     /// Loads a part.

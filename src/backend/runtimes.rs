@@ -26,8 +26,8 @@ pub struct RuntimeSettings {
     pub engines: LoadOptions,
     /// Whether the shapes of inputs differ from run to run.
     pub varied_shapes: bool,
-    /// Whether graphs quantize to float8.
-    pub float8: bool,
+    /// Whether ONNX Runtime runs quantized operators one by one, and fuses none of them into products of codes.
+    pub unfused_codes: bool,
 }
 
 /// ONNX Runtime's CPU provider.
@@ -41,9 +41,8 @@ pub(super) fn cuda(settings: &RuntimeSettings) -> Box<dyn Runtime> {
 }
 
 fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runtime> {
-    let RuntimeSettings { sleeping, varied_shapes, float8, .. } = *settings;
-    // Beyond that, 1.31 makes operators on float8 that have no such form, and drops a Relu in front of a QuantizeLinear.
-    let optimization = if float8 { OptimizationLevel::Basic } else { OptimizationLevel::All };
+    let RuntimeSettings { sleeping, varied_shapes, unfused_codes, .. } = *settings;
+    let optimization = if unfused_codes { OptimizationLevel::Basic } else { OptimizationLevel::All };
     let options = OrtOptions { spin: !sleeping, varied_shapes, optimization, ..OrtOptions::compiled() };
     Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
 }

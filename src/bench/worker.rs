@@ -25,7 +25,7 @@ pub(crate) struct Start {
     pub(super) file: PathBuf,
     threads: usize,
     sleeping: bool,
-    float8: bool,
+    unfused_codes: bool,
     cuda_graph: bool,
     ort_library: Option<PathBuf>,
     trt_library: Option<PathBuf>,
@@ -102,7 +102,7 @@ impl Start {
             file: file.to_owned(),
             threads,
             sleeping: settings.sleeping,
-            float8: settings.float8,
+            unfused_codes: settings.unfused_codes,
             cuda_graph: settings.engines.cuda_graph,
             ort_library: settings.ort_library.clone(),
             trt_library: settings.trt_library.clone(),
@@ -113,7 +113,7 @@ impl Start {
     fn load(&self) -> Result<(Box<dyn Session>, LoadedModel)> {
         let mut settings = RuntimeSettings {
             sleeping: self.sleeping,
-            float8: self.float8,
+            unfused_codes: self.unfused_codes,
             ort_library: self.ort_library.clone(),
             trt_library: self.trt_library.clone(),
             ..RuntimeSettings::default()

@@ -215,9 +215,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let attention_fp32 = arguments.precision.attention_fp32;
     let attention = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
-    let has_blocks = quantize_weights.is_some() || source.has_block_operators();
-    let blocks = if has_blocks { backend.target.blocks_opset() } else { 0 };
-    let least = attention.max(blocks);
+    let codes = [quantize_weights.as_ref().map(|_| DType::I4), source.block_codes()];
+    let least = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes)).fold(attention, u32::max);
     let opset = arguments.opset.unwrap_or_else(|| source.default_opset_from(least));
     let options = CompileOptions {
         backend,

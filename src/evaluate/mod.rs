@@ -113,10 +113,6 @@ pub fn evaluate_artifact(
     Ok(Evaluated { source: found.path, evaluation })
 }
 
-/// The same for an artifact in the making, with the model that it is made of. Artifacts that have `reference` in common are
-/// those of one model, and run on the same data.
-///
-/// # Errors
 /// Checks that an artifact gives what an evaluation compares.
 ///
 /// # Errors
@@ -132,6 +128,10 @@ pub fn check(artifact: &Artifact) -> Result<()> {
     Ok(())
 }
 
+/// The same for an artifact in the making, with the model that it is made of. Artifacts that have `reference` in common are
+/// those of one model, and run on the same data.
+///
+/// # Errors
 /// As [`evaluate_artifact`].
 pub fn evaluate_compiled(
     artifact: &Artifact,

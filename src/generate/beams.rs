@@ -9,7 +9,7 @@ use anyhow::Result;
 use planish_runtimes::BestScores;
 
 use super::top_k::{Candidate, Row, top_k};
-use super::{Continuation, LanguageModel, Prompt, Scores, SearchOptions, Stop, nothing_follows};
+use super::{Continuation, Prompt, SearchOptions, Started, Stop, nothing_follows};
 
 /// The most beams of a search: each has a row of scores and a cache of its own.
 pub const MOST_BEAMS: usize = 1024;
@@ -39,14 +39,8 @@ pub enum EarlyStopping {
 
 impl Beams {
     /// The best continuation of each prompt. `on_token` gets their ids when all is done.
-    pub(super) fn search(
-        &self,
-        model: &mut dyn LanguageModel,
-        mut scores: Scores,
-        prompts: &[Prompt],
-        options: &SearchOptions,
-        on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
-    ) -> Result<Vec<Continuation>> {
+    pub(super) fn search(&self, started: Started<'_>) -> Result<Vec<Continuation>> {
+        let Started { model, mut scores, prompts, options, on_token } = started;
         let mut searches: Vec<PromptSearch<'_>> = prompts.iter().map(PromptSearch::new).collect();
         // So many that `width` of them live on even if every beam ends in every way.
         let count = self.width.get().saturating_mul(1 + options.end_tokens.len());

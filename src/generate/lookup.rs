@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Result, bail};
 
-use super::{Continuation, LanguageModel, Prompt, Scores, SearchOptions, single};
+use super::{Continuation, Started, single};
 
 /// How a greedy search reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +62,8 @@ impl PromptLookup {
     }
 
     /// Continues a prompt by the likeliest token each time.
-    pub(super) fn search(
-        &self,
-        model: &mut dyn LanguageModel,
-        mut scores: Scores,
-        prompts: &[Prompt],
-        options: &SearchOptions,
-        on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
-    ) -> Result<(Vec<Continuation>, Lookups)> {
+    pub(super) fn search(&self, started: Started<'_>) -> Result<(Vec<Continuation>, Lookups)> {
+        let Started { model, mut scores, prompts, options, on_token } = started;
         check(prompts.len())?;
         let prompt = &prompts[0];
         let mut continuation = Continuation { ids: Vec::new(), stop: prompt.limit.stop, text: None };

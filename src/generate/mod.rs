@@ -153,19 +153,30 @@ pub fn search(
         first.get_or_insert_with(|| start.elapsed());
         on_token(prompt, id)
     };
+    let started = Started { model, scores, prompts: &known, options, on_token: &mut chosen };
     let mut lookups = None;
     let continuations = match &options.search {
-        Search::Greedy => single::search(model, scores, &known, options, None, &mut chosen)?,
+        Search::Greedy => single::search(started, None)?,
         Search::Lookup(lookup) => {
-            let (continuations, found) = lookup.search(model, scores, &known, options, &mut chosen)?;
+            let (continuations, found) = lookup.search(started)?;
             lookups = Some(found);
             continuations
         }
-        Search::Sample(sampling) => single::search(model, scores, &known, options, Some(sampling), &mut chosen)?,
-        Search::Beams(beams) => beams.search(model, scores, &known, options, &mut chosen)?,
+        Search::Sample(sampling) => single::search(started, Some(sampling))?,
+        Search::Beams(beams) => beams.search(started)?,
     };
     let total = start.elapsed();
     Ok(Generated { continuations, first_token: first.unwrap_or(total), total, lookups })
+}
+
+/// A search whose model has read the prompts.
+struct Started<'a> {
+    model: &'a mut dyn LanguageModel,
+    /// Of the first new token, a row for each prompt.
+    scores: Scores,
+    prompts: &'a [Prompt],
+    options: &'a SearchOptions,
+    on_token: &'a mut dyn FnMut(usize, i64) -> Result<()>,
 }
 
 /// The error where no token is possible.

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::Result;
 
-use super::{Continuation, LanguageModel, Prompt, Sampling, Scores, SearchOptions, likeliest, nothing_follows};
+use super::{Continuation, Prompt, Sampling, Scores, SearchOptions, Started, likeliest, nothing_follows};
 
 /// The likeliest token by a row of scores to follow what is new of a prompt's text.
 pub(super) fn greedy(
@@ -19,14 +19,8 @@ pub(super) fn greedy(
 }
 
 /// Continues each prompt by the likeliest token or, with `sampling`, by one that is drawn.
-pub(super) fn search(
-    model: &mut dyn LanguageModel,
-    mut scores: Scores,
-    prompts: &[Prompt],
-    options: &SearchOptions,
-    sampling: Option<&Sampling>,
-    on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
-) -> Result<Vec<Continuation>> {
+pub(super) fn search(started: Started<'_>, sampling: Option<&Sampling>) -> Result<Vec<Continuation>> {
+    let Started { model, mut scores, prompts, options, on_token } = started;
     let empty = |prompt: &Prompt| Continuation { ids: Vec::new(), stop: prompt.limit.stop, text: None };
     let mut continuations: Vec<Continuation> = prompts.iter().map(empty).collect();
     let mut generators = sampling.map_or_else(Vec::new, |sampling| sampling.generators(prompts.len()));

@@ -2,6 +2,7 @@
 
 mod candidates;
 mod document;
+mod spill;
 mod weights;
 mod within;
 
@@ -15,6 +16,7 @@ use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization, Set
 
 use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, InputName, ProductOptions, products};
 use crate::source::SourceModel;
+use spill::Spill;
 
 pub use candidates::Quantizations;
 pub use document::PlanDocument;
@@ -132,7 +134,10 @@ fn round(
         }
     };
     let wanted = ProductOptions { inputs: &inputs, transform: &transform };
+    // Codes of a layer do not stay in memory while those of the next one are chosen.
+    let mut spill = Spill::new()?;
     products(model, data, options, &wanted, &Quiet, &mut |_, value, gram| {
-        Ok(quantization.round_weights(graph, value, &gram)?)
+        quantization.round_weights(graph, value, &gram)?;
+        quantization.rounded.values_mut().try_for_each(|rounded| spill.take(&mut rounded.codes))
     })
 }

@@ -10,6 +10,7 @@ use planish_passes::quantize::{WeightPlan, WeightQuantization, WeightSettings};
 use planish_passes::{QuantizedForm, Target};
 
 use super::Quiet;
+use super::spill::Spill;
 use crate::calibrate::{CalibrateOptions, InputName, ProductOptions, products};
 use crate::source::SourceModel;
 
@@ -75,8 +76,16 @@ impl WeightOptions {
             let inputs: Vec<InputName> =
                 quantization.inputs(graph).into_iter().map(|value| (part.to_owned(), value)).collect();
             let wanted = ProductOptions { inputs: &inputs, transform: &|_, _, _, _| {} };
+            // Codes of a layer do not stay in memory while those of the next one are chosen.
+            let mut spill = Spill::new()?;
             products(model, data, run, &wanted, &Quiet, &mut |_, value, gram| {
-                Ok(quantization.choose(graph, value, &gram, target)?)
+                quantization.choose(graph, value, &gram, target)?;
+                quantization.chosen.values_mut().try_for_each(|chosen| {
+                    [Some(&mut chosen.codes), Some(&mut chosen.scales), chosen.zero_points.as_mut()]
+                        .into_iter()
+                        .flatten()
+                        .try_for_each(|weight| spill.take(weight))
+                })
             })?;
         }
         Ok(Arc::new(quantization))

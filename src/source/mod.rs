@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape};
-use planish_ir::{Dim, Graph, Op, Symbol, ValueId, Weight};
+use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape, Setting};
+use planish_ir::{DType, Dim, Graph, Op, Symbol, ValueId, Weight};
 use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS, node_results};
 use planish_passes::opset_of_codes;
@@ -122,11 +122,16 @@ impl SourceModel {
         }
     }
 
-    /// Whether it is a graph with ONNX Runtime's operators for weights that have a scale for each block.
+    /// The smallest codes of a graph's operators of ONNX Runtime for weights with a scale for each block; absent of a model
+    /// without such operators.
     #[must_use]
-    pub fn has_block_operators(&self) -> bool {
+    pub fn block_codes(&self) -> Option<DType> {
+        let Self::Onnx(model) = self else { return None };
         let is_one = |op: &Foreign| ["MatMulNBits", "GatherBlockQuantized"].contains(&op.op.0.as_str());
-        matches!(self, Self::Onnx(model) if passes_through(&model.imported.graph, &is_one))
+        let has_two_bits = |op: &Foreign| is_one(op) && op.setting("bits") == Some(&Setting::Int(2));
+        let graph = &model.imported.graph;
+        let codes = if passes_through(graph, &has_two_bits) { DType::U2 } else { DType::U4 };
+        passes_through(graph, &is_one).then_some(codes)
     }
 
     /// What of an ONNX file is taken; all of a checkpoint is.

@@ -1,10 +1,14 @@
 //! Graphs whose weights have a scale for each block, read again: codes, scales and zero points stay what they are.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use planish::artifact::manifest::Manifest;
 use planish_ir::Op;
 use planish_ir::ops::{Foreign, Setting};
+use planish_onnx::proto::{DataType, NodeProto, OperatorSetIdProto, TensorProto};
+use planish_testing::onnx::{f32, floats, graph, int, model, node};
+use prost::Message;
 
 use crate::support::{golden, planish, planish_compile, repository, scratch, text};
 
@@ -123,4 +127,32 @@ fn a_level_is_refused_where_it_changes_nothing() {
     level("llama", &["--int4", "--target", "ort-cuda"]).exits(2, &["not for target ort-cuda", "multiplies floats"]);
     level("llama", &["--target", "onnx"]).exits(2, &["not for target onnx", "choose --target ort"]);
     level("bert", &[]).exits(0, &["--accuracy-level changed nothing"]);
+}
+
+/// DequantizeLinear takes codes of 2 bits from opset 25 on, and MatMulNBits at each opset.
+#[test]
+fn codes_of_2_bits_choose_the_opset_of_the_target() {
+    let codes = TensorProto {
+        name: "w".to_owned(),
+        data_type: DataType::Uint8.into(),
+        dims: vec![2, 1, 8],
+        raw_data: (0..16).map(|at| at * 13).collect::<Vec<u8>>().into(),
+        ..TensorProto::default()
+    };
+    let attributes = [("K", 32), ("N", 2), ("bits", 2), ("block_size", 32)].map(|(name, value)| int(name, value));
+    let product =
+        NodeProto { domain: "com.microsoft".to_owned(), ..node("y = MatMulNBits(x, w, s)", attributes.to_vec()) };
+    let scales = floats("s", &[2, 1], &[0.5, 0.25]);
+    let mut graph = graph(vec![f32("x", "batch, 32")], vec![codes, scales], vec![product], &[]);
+    graph.output = vec![f32("y", "batch, 2")];
+    let mut model = model(20, graph);
+    model.opset_import.push(OperatorSetIdProto { domain: "com.microsoft".to_owned(), version: 1 });
+    let folder = scratch();
+    let path = folder.path().join("bits.onnx");
+    fs::write(&path, model.encode_to_vec()).unwrap();
+    for (target, opset) in [("onnx", 25), ("ort", 20)] {
+        let out = folder.path().join(target);
+        planish_compile(&path, &out, &["--target", target, "--verify-passes"]).exits(0, &[]);
+        assert_eq!(Manifest::read(&out).unwrap().opset, opset, "{target}");
+    }
 }

@@ -28,7 +28,7 @@ pub(crate) use kernels::{native, tables, tensorrt};
 pub use linear::LOWER_LINEAR;
 pub use norm::LOWER_NORMS;
 pub use parts::SELECT_PARTS;
-pub(crate) use quantized::{BLOCKS_OPSET, MICROSOFT};
+pub(crate) use quantized::MICROSOFT;
 pub use quantized::{LOWER_QUANTIZED, opset_of_codes};
 pub use rotary::LOWER_ROTARY;
 pub use substitute::SUBSTITUTE_KERNELS;

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 
 use blocks::Blocks;
 pub(super) use codes::unfit;
+pub(crate) use emit::MICROSOFT;
 pub use emit::opset_of_codes;
-pub(crate) use emit::{BLOCKS_OPSET, MICROSOFT};
 pub(super) use emit::{QUANTIZE_OPSET, foreign, standard};
 pub(super) use shared::{DEPTH, moved};
 

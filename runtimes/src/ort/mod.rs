@@ -108,6 +108,18 @@ impl OrtOptions {
     }
 }
 
+/// Whether ONNX Runtime's CPU provider adds products of 8-bit codes in 16 bits, where large sums saturate: its kernels for x86
+/// processors without VNNI do.
+#[must_use]
+pub fn saturates() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let saturates =
+        !std::arch::is_x86_feature_detected!("avx512vnni") && !std::arch::is_x86_feature_detected!("avxvnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    let saturates = false;
+    saturates
+}
+
 /// ONNX Runtime with one of its providers.
 ///
 /// A process loads one ONNX Runtime: the library that the first check or load finds stays.

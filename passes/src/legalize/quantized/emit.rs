@@ -24,7 +24,7 @@ pub(in crate::legalize) const QUANTIZE_OPSET: u32 = 19;
 const WHOLE: Channels = Channels::Axis(0);
 
 /// The first opset whose DequantizeLinear has a scale for each block.
-pub(crate) const BLOCKS_OPSET: u32 = 21;
+const BLOCKS_OPSET: u32 = 21;
 
 /// An operator of ONNX with results of these types.
 pub(in crate::legalize) fn foreign(
