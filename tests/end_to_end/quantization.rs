@@ -7,6 +7,7 @@ use planish::artifact::manifest::Manifest;
 use planish::data::Split;
 use planish::evaluate::{Evaluation, Figure};
 use planish_passes::quantize::{Activation, PlannedInput};
+use planish_runtimes::ort::saturates;
 use serde_json::{Value, json};
 
 use crate::calibrate::{planish_calibrate, stored_inputs, with_tokenizer};
@@ -127,6 +128,12 @@ fn a_report_comes_with_the_artifact() {
 
 #[test]
 fn verification_holds_data_out() {
+    if saturates() {
+        eprintln!(
+            "not run: ONNX Runtime's sums of products saturate on this processor, so the artifact misses the limits"
+        );
+        return;
+    }
     let bert = Bert::new();
     let done = bert.int8("out", &["--verify"]).succeeds();
     assert!(done.stdout.contains("calibrated on 8 samples of ten.txt without every fifth sample\n"), "{}", done.stdout);
