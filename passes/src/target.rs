@@ -10,7 +10,7 @@ use planish_ir::weight::Channels;
 use crate::legalize::native::{native, native_value};
 use crate::legalize::tables::{ort_cpu, ort_cuda, standard};
 use crate::legalize::tensorrt::{tensorrt, tensorrt_foreign, tensorrt_value};
-use crate::legalize::{ATTENTION_OPSET, Kernels, MICROSOFT, opset_of_codes};
+use crate::legalize::{ATTENTION_OPSET, Kernels, MICROSOFT, ROTARY_OPSET, opset_of_codes};
 
 /// A consumer of compiled graphs: everything that passes ask about it, each a property. Targets are equal when their
 /// names are. No property has a default, so that a new target states them all.
@@ -109,6 +109,13 @@ impl Target {
         } else {
             opset_of_codes(DType::F32, codes, Channels::Blocks { axis: 0, size: 1 })
         }
+    }
+
+    /// The first opset that can express the fastest operators of a decode step with a cache of this form: rotary embedding
+    /// as one operator, if the cache is appended to in place; 0 where any can.
+    #[must_use]
+    pub fn cache_opset(&self, cache: CacheForm) -> u32 {
+        if cache != CacheForm::Copy && self.rotates_whole { ROTARY_OPSET } else { 0 }
     }
 }
 

@@ -59,8 +59,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
     /// The ONNX opset of the artifact, 17 to 26 [default: 20; 21 where weights with a scale for each block become
-    /// DequantizeLinear; 23 for target trt with --attention-fp32; for an ONNX graph with operators that planish passes through, the
-    /// opset of that graph]
+    /// DequantizeLinear; 23 for target trt with --attention-fp32 and for a cache in place; for an ONNX graph with operators that
+    /// planish passes through, the opset of that graph]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
@@ -215,8 +215,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let attention_fp32 = arguments.precision.attention_fp32;
     let attention = if attention_fp32 { backend.target.attention_between_casts.opset() } else { 0 };
+    let cache = cache(&arguments)?;
     let codes = [quantize_weights.as_ref().map(|_| DType::I4), source.block_codes()];
-    let least = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes)).fold(attention, u32::max);
+    let codes = codes.into_iter().flatten().map(|codes| backend.target.blocks_opset(codes));
+    let least = codes.chain([attention, backend.target.cache_opset(cache)]).max().unwrap_or(0);
     let opset = arguments.opset.unwrap_or_else(|| source.default_opset_from(least));
     let options = CompileOptions {
         backend,
@@ -224,7 +226,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         strict: arguments.strict,
         passes: Options {
             fusion: !arguments.no_fusion,
-            cache: cache(&arguments)?,
+            cache,
             attention_fp32,
             precision: precision.map(Into::into),
             padding: arguments.logits.padding(backend.target)?,

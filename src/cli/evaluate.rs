@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{RunOn, RuntimeArguments, Usage, VerificationFailed, note, print, print_json, warn};
+use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
 use crate::artifact::Artifact;
 use crate::data::{DataOptions, SAMPLES};
 use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, Requirements, evaluate_artifact};
@@ -95,6 +95,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         },
         window: arguments.window,
         stride: arguments.stride,
+        require: arguments.require.clone().unwrap_or_default(),
         threads: arguments.threads.unwrap_or(0).into(),
         settings: arguments.run_on.settings(&arguments.runtime),
     };
@@ -108,8 +109,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     } else {
         print(&format!("{evaluation}\n"))?;
     }
-    let misses = arguments.require.as_ref().map_or_else(|| Ok(Vec::new()), |limits| limits.misses(&evaluation));
-    let misses = misses.map_err(|reason| Usage(format!("--require: {reason}")))?;
+    let misses = options.require.misses(&evaluation)?;
     if !misses.is_empty() {
         return Err(VerificationFailed(misses).into());
     }

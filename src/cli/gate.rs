@@ -96,7 +96,11 @@ impl GateArguments {
             }
         };
         let field = field.filter(|_| data::has_fields(data)).map(str::to_owned);
-        let options = EvaluateOptions { data: DataOptions { field, split, ..options.data }, ..options };
+        let options = EvaluateOptions {
+            data: DataOptions { field, split, ..options.data },
+            require: self.max_loss.clone().unwrap_or_default(),
+            ..options
+        };
         // Before work that bad data would make useless.
         data::check(data, &options.data)?;
         Ok(Some(Gate { data: data.to_owned(), options, asks, max_loss: self.max_loss.clone() }))
@@ -172,7 +176,7 @@ impl Gate {
             None if self.asks => usual_limits(compiled.artifact.manifest.has_weights_of(4))?,
             None => Requirements::default(),
         };
-        let mut misses = limits.misses(&evaluation).map_err(|reason| Usage(format!("--max-loss: {reason}")))?;
+        let mut misses = limits.misses(&evaluation)?;
         if keeps && !misses.is_empty() {
             let Compiled { draft, quantizations, .. } = compiled;
             let folder = draft.target().to_owned();

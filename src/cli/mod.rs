@@ -45,6 +45,7 @@ use serde::Serialize;
 
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
+use crate::evaluate::NoFigure;
 use crate::files::unfinished::PROCESS;
 use crate::profile::Unprofiled;
 use crate::verify::Report;
@@ -205,7 +206,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         3
     } else if any(|e| e.is::<Unavailable>() || is_unavailable(e)) {
         4
-    } else if any(|e| e.is::<Usage>() || e.is::<ProfileError>() || e.is::<Unprofiled>()) {
+    } else if any(|e| e.is::<Usage>() || e.is::<NoFigure>() || e.is::<ProfileError>() || e.is::<Unprofiled>()) {
         2
     } else {
         1

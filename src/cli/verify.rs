@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::evaluate::watched;
 use super::gate::usual_limits;
-use super::{RunOn, RuntimeArguments, Usage, VerificationFailed, note, print, print_json};
+use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
 use crate::data::{DataOptions, SAMPLES};
 use crate::evaluate::{self, EvaluateOptions, Requirements, evaluate_artifact};
@@ -88,6 +88,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let Some(data) = &arguments.data else { return Ok(()) };
     let evaluation = EvaluateOptions {
         data: DataOptions { samples: arguments.samples, ..DataOptions::default() },
+        require: arguments.require.map_or_else(|| usual_limits(artifact.manifest.has_weights_of(4)), Ok)?,
         threads: options.threads,
         settings: options.settings,
         ..EvaluateOptions::default()
@@ -98,8 +99,6 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     } else {
         print(&format!("{}\n", evaluated.evaluation))?;
     }
-    let limits = arguments.require.map_or_else(|| usual_limits(artifact.manifest.has_weights_of(4)), Ok)?;
-    let misses = limits.misses(&evaluated.evaluation);
-    let misses = misses.map_err(|reason| Usage(format!("--require: {reason}")))?;
+    let misses = evaluation.require.misses(&evaluated.evaluation)?;
     if misses.is_empty() { Ok(()) } else { Err(VerificationFailed(misses).into()) }
 }

@@ -34,7 +34,7 @@ use crate::verify::runtime;
 pub use pooling::Pooling;
 pub use reference::Reference;
 pub use report::{Embeddings, Evaluation, OutputFigures, Perplexity, Predictions};
-pub use require::{Figure, Requirements};
+pub use require::{Figure, NoFigure, Requirements};
 
 use positions::Positions;
 use sides::Side;
@@ -59,6 +59,8 @@ pub struct EvaluateOptions {
     pub window: Option<NonZeroUsize>,
     /// How many tokens further the next window begins; half a window where absent.
     pub stride: Option<NonZeroUsize>,
+    /// The limits of figures, which an evaluation checks before the first run: there is a figure for each.
+    pub require: Requirements,
     /// Threads of the runtimes; 0 leaves the number to them.
     pub threads: usize,
     /// How runtimes are found.
@@ -98,7 +100,8 @@ pub struct Broken {
 ///
 /// # Errors
 /// When the artifact, its source, the data or a runtime is missing or changed, when the data is not what the model takes, or
-/// a run fails; [`Broken`] when the artifact gives something that cannot be compared.
+/// a run fails; [`Broken`] when the artifact gives something that cannot be compared; [`NoFigure`] when there is no figure for a
+/// limit.
 pub fn evaluate_artifact(
     artifact: &Artifact,
     named: &[PathBuf],
@@ -160,14 +163,15 @@ pub fn evaluate_compiled(
         windows,
     };
 
+    let names = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.name.as_str()));
+    let mut tally = Tally::new(measured, &names.collect::<Vec<_>>());
+    options.require.check(|figure| tally.may_have(figure))?;
+
     let session = SessionOptions { threads: options.threads };
     let runs_on = runtime(artifact, &options.settings, &mut |text| observer.note(text));
     runs_on.check()?;
     let mut given = Side::artifact(artifact, runs_on.as_ref(), session, &mut |text| observer.note(text))?;
     let open = || Side::reference(loaded, model.default_opset(), &options.settings, session);
-
-    let names = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.name.as_str()));
-    let mut tally = Tally::new(measured, &names.collect::<Vec<_>>());
     let (mut tokens, pad) = (None, artifact.manifest.pad_token_id);
     let rows = windows.map_or(NonZeroUsize::MIN, |windows| windows.rows(vocabulary(loaded)));
     let complete = |inputs: &mut Vec<_>| {

@@ -74,20 +74,41 @@ impl Figure {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Requirements(Vec<(Figure, f64)>);
 
+/// A limit is for a figure that an evaluation does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this evaluation has no `{}`; it has {}", .figure.name(), .there.join(", "))]
+pub struct NoFigure {
+    /// The figure.
+    pub figure: Figure,
+    /// The names of those that it has.
+    pub there: Vec<&'static str>,
+}
+
 impl Requirements {
+    /// Checks that there is a figure for each limit.
+    ///
+    /// # Errors
+    /// [`NoFigure`] of the first without one.
+    pub fn check(&self, has: impl Fn(Figure) -> bool) -> Result<(), NoFigure> {
+        match self.0.iter().find(|(figure, _)| !has(*figure)) {
+            Some((figure, _)) => {
+                let there = Figure::ALL.into_iter().filter(|figure| has(*figure)).map(Figure::name).collect();
+                Err(NoFigure { figure: *figure, there })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// What of an evaluation does not reach its limit, in words.
     ///
     /// # Errors
-    /// A figure that the model has none of, with those that it has.
-    pub fn misses(&self, evaluation: &Evaluation) -> Result<Vec<String>, String> {
+    /// [`NoFigure`] where the evaluation has no figure for a limit.
+    pub fn misses(&self, evaluation: &Evaluation) -> Result<Vec<String>, NoFigure> {
+        self.check(|figure| evaluation.figure(figure).is_some())?;
         let mut misses = Vec::new();
         for (figure, limit) in &self.0 {
+            let Some(value) = evaluation.figure(*figure) else { continue };
             let name = figure.name();
-            let Some(value) = evaluation.figure(*figure) else {
-                let there = Figure::ALL.into_iter().filter(|figure| evaluation.figure(*figure).is_some());
-                let names: Vec<&str> = there.map(Figure::name).collect();
-                return Err(format!("this evaluation has no `{name}`; it has {}", names.join(", ")));
-            };
             let (reached, bound) = match figure.is_least() {
                 true => (value >= *limit, "at least"),
                 false => (value <= *limit, "at most"),

@@ -10,7 +10,7 @@ use super::positions::{Pair, Positions};
 use super::report::{Embeddings, OutputFigures, Perplexity, Predictions};
 use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
-use super::{Broken, Evaluation};
+use super::{Broken, Evaluation, Figure};
 use crate::artifact::manifest::File;
 use crate::data::Split;
 use crate::verify::of_tokens;
@@ -31,9 +31,29 @@ pub(super) struct Measured {
     pub(super) windows: Option<Windows>,
 }
 
+impl Measured {
+    /// Whether the task is to embed.
+    fn embeds(&self) -> bool {
+        matches!(self.task, None | Some(Task::FeatureExtraction))
+    }
+
+    /// The output that embeddings are made of.
+    fn embedding(&self) -> &'static str {
+        if self.pooling == Pooling::Model { SENTENCE } else { TOKENS }
+    }
+}
+
+/// The outputs of a task that are scores.
+fn scores(task: Option<Task>) -> &'static [&'static str] {
+    task.map_or(&[LOGITS], Task::outputs)
+}
+
 /// Everything that was seen.
 pub(super) struct Tally {
     measured: Measured,
+    /// Whether there is an output of embeddings, and one of predictions.
+    embeds: bool,
+    predicts: bool,
     outputs: Vec<(String, String, Sums)>,
     /// One embedding of the reference behind the other, and one of the artifact.
     embeddings: [Vec<f32>; 2],
@@ -73,7 +93,10 @@ impl Tally {
         if outputs.contains(&SENTENCE) {
             measured.pooling = Pooling::Model;
         }
+        let predictions = if measured.windows.is_some() { &[LOGITS][..] } else { scores(measured.task) };
         Self {
+            embeds: measured.embeds() && outputs.contains(&measured.embedding()),
+            predicts: outputs.iter().any(|output| predictions.contains(output)),
             measured,
             outputs: Vec::new(),
             embeddings: Default::default(),
@@ -84,6 +107,17 @@ impl Tally {
             divergence: 0.0,
             losses: [0.0; 2],
             predicted: 0,
+        }
+    }
+
+    /// Whether the report may have a figure. Some need several samples, or several scores for each.
+    pub(super) fn may_have(&self, figure: Figure) -> bool {
+        match figure {
+            Figure::Cosine | Figure::Error => true,
+            Figure::LeastCosine => self.embeds || self.predicts,
+            Figure::Neighbours => self.embeds,
+            Figure::Top1 | Figure::Divergence => self.predicts,
+            Figure::Perplexity => self.measured.windows.is_some() && self.predicts,
         }
     }
 
@@ -144,11 +178,9 @@ impl Tally {
         positions: Option<&Positions>,
     ) {
         let Measured { task, pooling, windows } = self.measured;
-        let embeds = if pooling == Pooling::Model { SENTENCE } else { TOKENS };
-        let scores = task.map_or(&[LOGITS][..], Task::outputs);
         if windows.is_some() && name == LOGITS {
             self.add_tokens(run, pair, wanted.shape());
-        } else if name == embeds && matches!(task, None | Some(Task::FeatureExtraction)) {
+        } else if self.measured.embeds() && name == self.measured.embedding() {
             let [wanted, given] = [wanted, given].map(|tensor| pooling.pool(tensor, positions));
             for (wanted, given) in wanted.into_iter().zip(given) {
                 self.features = wanted.len();
@@ -156,7 +188,7 @@ impl Tally {
                 self.embeddings[0].extend(normalized(wanted));
                 self.embeddings[1].extend(normalized(given));
             }
-        } else if scores.contains(&name) {
+        } else if scores(task).contains(&name) {
             // A single score is no distribution.
             pair.for_each_distribution(|_, wanted, given| {
                 if wanted.len() > 1 {

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use super::candidates::{Candidate, LAYERS, Place, Quantizations};
 use crate::evaluate::{Evaluation, Figure, Requirements};
@@ -76,7 +76,7 @@ pub fn keep_within<T: Trials>(
     while low + 1 < high {
         let made = trials.make(quantizations.kept(&order[..next], |_| String::new()))?;
         let evaluation = trials.evaluate(&made, false)?;
-        match misses(limits, &evaluation)?.is_empty() {
+        match limits.misses(&evaluation)?.is_empty() {
             true => (high, best) = (next, Some(made)),
             false => low = next,
         }
@@ -84,7 +84,7 @@ pub fn keep_within<T: Trials>(
         next = if best.is_some() { low.midpoint(high) } else { order.len().min(2 * next) };
     }
     let (Some(made), Some(evaluation)) = (best, measured.get(&high)) else {
-        let misses = measured.get(&low).map(|evaluation| misses(limits, evaluation)).transpose()?;
+        let misses = measured.get(&low).map(|evaluation| limits.misses(evaluation)).transpose()?;
         let (count, kinds) = (order.len(), quantizations.kinds());
         return Err(Unreached { count, kinds, misses: misses.unwrap_or_default() }.into());
     };
@@ -99,11 +99,6 @@ pub fn keep_within<T: Trials>(
     };
     let quantizations = quantizations.kept(&order[..high], reason);
     Ok(Within { made, evaluation: evaluation.clone(), quantizations })
-}
-
-/// What of an evaluation misses its limit.
-fn misses(limits: &Requirements, evaluation: &Evaluation) -> Result<Vec<String>> {
-    limits.misses(evaluation).map_err(|reason| anyhow!(reason))
 }
 
 /// The candidates, those that add most to the error of the model first.

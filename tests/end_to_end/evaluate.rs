@@ -123,7 +123,7 @@ fn a_gate_ends_with_three_where_it_is_missed() {
     let missed = run(&out, &data, &["--require", "cos=0.5,error=-1"]);
     missed.exits(3, &["verification failed", "error is ", "at most -1 required"]);
     run(&out, &data, &["--require", "kl=1"])
-        .exits(2, &["--require: this evaluation has no `kl`; it has cos, least-cos, neighbours, error"]);
+        .exits(2, &["this evaluation has no `kl`; it has cos, least-cos, neighbours, error"]);
     run(&out, &data, &["--require", "cosine=1"]).exits(2, &["there is no figure `cosine`"]);
     run(&out, &data, &["--window", "4"]).exits(1, &["--window and --stride are for language models"]);
     run(&out, &folder.path().join("nowhere.txt"), &[]).exits(1, &["cannot read", "nowhere.txt"]);
@@ -142,7 +142,7 @@ fn verification_takes_data_too() {
         done.stdout
     );
     verify(&["--require", "cos=0.5,error=-1"]).exits(3, &["verification failed", "error is ", "at most -1 required"]);
-    verify(&["--require", "kl=1"]).exits(2, &["--require: this evaluation has no `kl`"]);
+    verify(&["--require", "kl=1"]).exits(2, &["this evaluation has no `kl`"]);
     // A bad line is named.
     let bad = folder.path().join("bad.jsonl");
     fs::write(&bad, "{\"text\": \"a\"}\n{\"txt\": 1}\n").unwrap();

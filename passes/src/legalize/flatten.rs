@@ -6,6 +6,7 @@ use planish_ir::ops::{Attention, Binary, FakeQuantize, Gelu, LayerNorm, Linear, 
 use planish_ir::{BuildError, Dim, Graph, NodeId, Op, Rewriter, Shape, Step, ValueId};
 
 use super::SWAP_TOKENS;
+use super::quantized::becomes_block_product;
 use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError, TokenOrder};
 
@@ -15,7 +16,8 @@ pub const FLATTEN_TOKENS: Pass = Pass {
     summary: "Turns linear layers, and the operators between them that work on each token alone, into operations on a \
               matrix [tokens, features]. A linear layer of a matrix is one Gemm, with its bias and with the weight as \
               stored. A linear layer of a tensor with more dimensions would need a product, a sum and a transposed \
-              copy of the weight. For target ort, tokens are ordered by position, [sequence * batch, features], up to \
+              copy of the weight. MatMulNBits takes more dimensions, so a layer that becomes one does not need a matrix. \
+              For target ort, tokens are ordered by position, [sequence * batch, features], up to \
               the last attention without a cache. Attention can then read its operands as strided matrices where they \
               are, without transposing them. This was measured on CPUs, so other targets order tokens by batch.",
     numerics: "none",
@@ -50,7 +52,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         TokenOrder::BatchMajor => vec![false; graph.value_count()],
         TokenOrder::SequenceMajor => before_attention(graph),
     };
-    let mut tokens = Tokens { sequence_major, matrices: HashMap::new() };
+    let mut tokens = Tokens { options, sequence_major, matrices: HashMap::new() };
     let changed = graph.rewrite(|graph, node| tokens.step(graph, node))?;
     graph.compact();
     Ok(changed.into())
@@ -87,18 +89,25 @@ enum Order {
     SequenceMajor,
 }
 
-struct Tokens {
+struct Tokens<'a> {
+    options: &'a Options,
     /// By index of the values before this pass.
     sequence_major: Vec<bool>,
     /// The matrices that stand for values of more dimensions.
     matrices: HashMap<(ValueId, Order), ValueId>,
 }
 
-impl Tokens {
+impl Tokens<'_> {
     fn step(&mut self, graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
         let output = graph.node(node).outputs[0];
         let rank = graph.ty(output).shape.rank();
-        let mut may_be_flat = matches!(graph.node(node).op, Op::Linear(_) | Op::FakeQuantize(_));
+        let mut may_be_flat = match &graph.node(node).op {
+            Op::Linear(linear) => {
+                self.sequence_major[output.index()] || !becomes_block_product(graph, linear, self.options)
+            }
+            Op::FakeQuantize(_) => true,
+            _ => false,
+        };
         graph.node(node).op.visit_operands(&mut |v| may_be_flat |= self.is_flat(v));
         // A number of tokens beyond 64 bits fits nowhere else either.
         if rank <= 2 || !may_be_flat || graph.ty(output).shape.elements().is_none() {

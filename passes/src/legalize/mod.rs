@@ -31,6 +31,7 @@ pub use parts::SELECT_PARTS;
 pub(crate) use quantized::MICROSOFT;
 pub use quantized::{LOWER_QUANTIZED, opset_of_codes};
 pub use rotary::LOWER_ROTARY;
+pub(crate) use rotary::ROTARY_OPSET;
 pub use substitute::SUBSTITUTE_KERNELS;
 
 use planish_ir::Dim;

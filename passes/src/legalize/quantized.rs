@@ -198,7 +198,10 @@ impl Lowering {
             let x = self.pair(graph, &input, linear.x)?;
             return Ok(Some(graph.emit(Linear { x, ..linear.clone() }, like)?));
         };
-        if let Some(blocks) = self.blocks(&weight, linear.transposed.0).filter(|_| input.is_none()) {
+        if self.microsoft
+            && input.is_none()
+            && let Some(blocks) = blocks(&weight, linear.transposed.0)
+        {
             return Ok(Some(blocks.product(graph, linear, like, self.integers)?));
         }
         let Some(matrix) = Matrix::new(self.signed_codes(weight), linear, input.as_ref()) else { return Ok(None) };
@@ -218,16 +221,18 @@ impl Lowering {
     }
 }
 
-impl Lowering {
-    /// A weight with a scale for each block as ONNX Runtime's own operators take it; `transposed` says that it is [in, out].
-    fn blocks(&self, weight: &Dequantized, transposed: bool) -> Option<Blocks> {
-        if !self.microsoft {
-            return None;
-        }
-        match transposed {
-            true => Blocks::new(&weight.clone().transpose(&[1, 0])?),
-            false => Blocks::new(weight),
-        }
+/// Whether `lower-quantized` makes a MatMulNBits of a layer whose input is not quantized.
+pub(super) fn becomes_block_product(graph: &Rewriter<'_>, linear: &Linear, options: &Options) -> bool {
+    let weight = || graph.weight(linear.weight).and_then(Weight::as_dequantized);
+    options.target.has_block_operators()
+        && weight().is_some_and(|weight| blocks(&weight, linear.transposed.0).is_some())
+}
+
+/// A weight with a scale for each block as ONNX Runtime's own operators take it; `transposed` says that it is [in, out].
+fn blocks(weight: &Dequantized, transposed: bool) -> Option<Blocks> {
+    match transposed {
+        true => Blocks::new(&weight.clone().transpose(&[1, 0])?),
+        false => Blocks::new(weight),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// The opset whose RotaryEmbedding is emitted.
-const OPERATOR_OPSET: usize = 23;
+pub(crate) const ROTARY_OPSET: u32 = 23;
 
 /// Lowers rotary position embedding to an operator, or to arithmetic on the halves of each head.
 pub const LOWER_ROTARY: Pass = Pass {
@@ -67,7 +67,7 @@ fn is_whole(l: &Builder<'_, '_>, rotary: &Rotary, options: &Options) -> bool {
     let (x, angles) = (l.graph.ty(rotary.x), l.graph.ty(rotary.cos));
     options.target.rotates_whole
         && options.fusion
-        && options.opset as usize >= OPERATOR_OPSET
+        && options.opset >= ROTARY_OPSET
         && (x.dtype, angles.dtype) == (DType::F32, DType::F32)
         && x.shape[..2] == angles.shape[..2]
 }
@@ -84,7 +84,7 @@ fn whole(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError
     ];
     let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), Setting::Int(value))).collect();
     let inputs = vec![Some(rotary.x), Some(rotary.cos), Some(rotary.sin)];
-    Ok(foreign(l, standard("RotaryEmbedding", OPERATOR_OPSET), inputs, settings, vec![ty])?[0])
+    Ok(foreign(l, standard("RotaryEmbedding", ROTARY_OPSET as usize), inputs, settings, vec![ty])?[0])
 }
 
 fn lower(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {

@@ -5,6 +5,7 @@ use planish_ir::weight::{Channels, Dequantized};
 use planish_ir::{DType, NodeId, Op, Rewriter, Step, TensorType, ValueId, Weight};
 
 use super::Lowering;
+use super::blocks::Blocks;
 use super::emit::foreign;
 use crate::build::Builder;
 use crate::{PassError, QuantizedForm};
@@ -72,7 +73,8 @@ impl Lowering {
             _ => return Ok(None),
         };
         let weight = graph.weight(table).and_then(matrix);
-        if let Some(blocks) = weight.as_ref().and_then(|weight| self.blocks(weight, false)) {
+        let blocks = weight.as_ref().filter(|_| self.microsoft).and_then(Blocks::new);
+        if let Some(blocks) = blocks {
             return blocks.rows(graph, [table, indices], like);
         }
         let whole = |weight: &Dequantized| weight.scales.shape().is_empty() && !weight.codes.dtype().is_packed();
