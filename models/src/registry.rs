@@ -76,6 +76,7 @@ impl Architecture {
 }
 
 /// The properties of a built model that callers need besides its graph.
+#[derive(Default)]
 pub(crate) struct Interface {
     /// The longest sequence it takes, where it takes sequences and has a limit.
     pub(crate) max_positions: Option<usize>,

@@ -1,7 +1,7 @@
 //! Logits of the last token of each row alone.
 
 use planish_ir::handle::Handle;
-use planish_ir::ops::{Binary, Cast, Gather, LayerNorm, Linear, RmsNorm, Unary};
+use planish_ir::ops::{Binary, Cast, FakeQuantize, Gather, LayerNorm, Linear, RmsNorm, Unary};
 use planish_ir::{DType, Dim, Graph, Op, Origin, ValueId, Weight};
 
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
@@ -17,7 +17,7 @@ pub const LAST_LOGITS: Pass = Pass {
     name: "last-logits",
     summary: "Computes the logits of the last token of each row only (--logits last), because text generation reads no \
               others. The pass takes the output `logits` of three dimensions, and follows it back through what treats \
-              tokens apart: linear layers, norms over features, functions of one element, and arithmetic with weights \
+              tokens apart: linear layers, quantization, norms over features, functions of one element, and arithmetic with weights \
               of features. In front of all these a gather takes the last token. It stops at values that something \
               else uses too.",
     numerics: "none, except that a product of another size may sum in another order",
@@ -92,7 +92,8 @@ fn of_each_token(graph: &Graph, value: ValueId) -> Option<ValueId> {
         | Op::LayerNorm(LayerNorm { x, .. })
         | Op::RmsNorm(RmsNorm { x, .. })
         | Op::Unary(Unary { x, .. })
-        | Op::Cast(Cast { x, .. }) => *x,
+        | Op::Cast(Cast { x, .. })
+        | Op::FakeQuantize(FakeQuantize { x, .. }) => *x,
         Op::Binary(Binary { a, b, .. }) if is_of_features(*b) => *a,
         Op::Binary(Binary { a, b, .. }) if is_of_features(*a) => *b,
         _ => return None,

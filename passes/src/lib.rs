@@ -21,7 +21,7 @@ mod target;
 
 pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
 pub use last_logits::LAST_LOGITS;
-pub use legalize::{Kernels, Signature, opset_of_codes};
+pub use legalize::{Kernels, Signature, block_bits, opset_of_codes, product_inputs};
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};

@@ -184,15 +184,15 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
-        if self.options.last_logits {
-            // What is quantized and halved keeps its name.
-            run.once(&[&LAST_LOGITS])?;
-        }
         if self.options.quantization.is_some() {
             run.once(&[&QUANTIZE])?;
         }
         if self.options.weight_quantization.is_some() {
             run.once(&[&QUANTIZE_WEIGHTS])?;
+        }
+        if self.options.last_logits {
+            // Plans name the inputs of layers, and the pass gives the input of the head another name.
+            run.once(&[&LAST_LOGITS])?;
         }
         if self.options.precision.as_ref().is_some_and(|precision| precision.half().is_some()) {
             run.once(&[&HALVE])?;

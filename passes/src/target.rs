@@ -28,7 +28,7 @@ pub struct Target {
     /// Whether it has an operator that appends to a cache of keys and values in place ([`CacheForm::InPlace`]).
     pub appends_in_place: bool,
     /// Whether it has a kernel for ONNX's RotaryEmbedding, of opset 23, for rows of tokens in float32.
-    pub rotates_whole: bool,
+    pub has_rotary_embedding: bool,
     /// Whether it runs the operators of the graph itself: with fusion they stay as they are, and the passes that fuse join
     /// them to larger ones.
     pub fuses: bool,
@@ -115,7 +115,7 @@ impl Target {
     /// as one operator, if the cache is appended to in place; 0 where any can.
     #[must_use]
     pub fn cache_opset(&self, cache: CacheForm) -> u32 {
-        if cache != CacheForm::Copy && self.rotates_whole { ROTARY_OPSET } else { 0 }
+        if cache != CacheForm::Copy && self.has_rotary_embedding { ROTARY_OPSET } else { 0 }
     }
 }
 
@@ -189,7 +189,7 @@ pub static ONNX: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     appends_in_place: false,
-    rotates_whole: false,
+    has_rotary_embedding: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -217,7 +217,7 @@ pub static ORT: Target = Target {
     order: TokenOrder::SequenceMajor,
     attention: AttentionForm::WholeWithCache,
     appends_in_place: true,
-    rotates_whole: true,
+    has_rotary_embedding: true,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: true,
@@ -245,7 +245,7 @@ pub static ORT_CUDA: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     appends_in_place: false,
-    rotates_whole: false,
+    has_rotary_embedding: false,
     fuses: false,
     most_scores: Some(256 << 20),
     skips_masks: false,
@@ -273,7 +273,7 @@ pub static TRT: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::ProductsOfGroups,
     appends_in_place: false,
-    rotates_whole: false,
+    has_rotary_embedding: false,
     fuses: false,
     most_scores: None,
     skips_masks: false,
@@ -298,7 +298,7 @@ pub static CUDA: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Whole,
     appends_in_place: false,
-    rotates_whole: false,
+    has_rotary_embedding: false,
     fuses: true,
     most_scores: None,
     skips_masks: false,

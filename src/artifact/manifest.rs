@@ -127,7 +127,7 @@ pub struct PartManifest {
     /// How the inputs of its linear layers are quantized; absent where none is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quantization: Option<Plan>,
-    /// What becomes of its weights while activations stay floats; absent where nothing does.
+    /// What becomes of its weights where weights alone are quantized; absent where none is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub weights: Option<WeightPlan>,
     /// How many of each operator that raising finds the graph has, before it is lowered.

@@ -19,7 +19,7 @@ use crate::files::digest;
 use crate::inspect::weight_bytes;
 use crate::quantize::{QuantizeOptions, WeightOptions};
 use crate::source::{self, SourceModel};
-use crate::verify::{Tolerances, is_quantized};
+use crate::verify::{Tolerances, has_4_bits, is_quantized};
 
 /// The precision of ONNX files with quantized operators.
 pub(super) const QUANTIZED: &str = "quantized";
@@ -78,6 +78,7 @@ impl Entrant {
         let precision = computed_precision(loaded.parts.iter().map(|part| &part.graph));
         let is_quantized = is_quantized(&loaded);
         let tolerances = match is_quantized && reference.is_some() {
+            true if has_4_bits(&loaded) => Tolerances::NIBBLES,
             true => Tolerances::CODES,
             false => Tolerances::of(&loaded, precision),
         };
@@ -213,9 +214,9 @@ pub enum Variant {
     DynamicInt8,
     /// INT8 with scales of activations from data.
     Int8,
-    /// Weights of 4 bits, and activations in float32.
+    /// Weights of 4 bits; products of ONNX Runtime round their inputs to 8 bits.
     Int4,
-    /// Weights of 8 bits, and activations in float32.
+    /// Weights of 8 bits; products of ONNX Runtime round their inputs to 8 bits.
     Int8Weights,
 }
 

@@ -66,7 +66,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["precision", "runtime"])]
     compare: Option<PathBuf>,
     /// The forms in which checkpoints are compiled: unfused (float32 without fused operators), f32, fp16, bf16,
-    /// int8-dynamic, int8, int4 and int8-weights (weights of 4 or 8 bits, and activations in float32) [default: f32]
+    /// int8-dynamic, int8, int4 and int8-weights (weights of 4 or 8 bits; on ONNX Runtime, products round their inputs to 8
+    /// bits) [default: f32]
     #[arg(long, value_delimiter = ',', value_name = "FORM,..", value_parser = variant)]
     precision: Vec<Variant>,
     /// Compare everything with its model in float32 on this data, of the kinds that `calibrate` takes. The columns are those

@@ -161,9 +161,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         EvaluateOptions { threads, settings: settings.clone(), ..EvaluateOptions::default() },
     )?;
     if gate.is_some() && arguments.logits.last()? {
-        let reason = "--logits last leaves out logits that an evaluation compares; leave out --evaluate and --max-loss, or \
-                      --logits last";
-        return Err(Usage(reason.to_owned()).into());
+        let evaluates = arguments.gate.evaluates();
+        let reason = format!(
+            "--logits last leaves out logits that an evaluation compares, and {evaluates} evaluates the artifact; leave one of \
+             them out"
+        );
+        return Err(Usage(reason).into());
     }
     let mut calibrate = calibrate_options(&arguments, precision.as_ref().map(|precision| precision.half));
     if let Some(gate) = &gate {

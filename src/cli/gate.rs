@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 use planish_ir::Graph;
 
 use super::evaluate::watched;
@@ -13,7 +13,7 @@ use crate::calibrate::is_table;
 use crate::compile::{CompileOptions, Compiled, Observer, compile};
 use crate::data::{self, DataOptions, Split};
 use crate::evaluate::{EvaluateOptions, Evaluation, Reference, Requirements, evaluate_compiled};
-use crate::quantize::{Quantizations, Trials, Unreached, Within, keep_within};
+use crate::quantize::{Quantizations, Trials, Within, keep_within};
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, verify_compiled};
 
@@ -106,6 +106,15 @@ impl GateArguments {
         Ok(Some(Gate { data: data.to_owned(), options, asks, max_loss: self.max_loss.clone() }))
     }
 
+    /// The option that makes a gate.
+    pub(super) fn evaluates(&self) -> &'static str {
+        match (&self.evaluate, &self.max_loss) {
+            (Some(_), _) => "--evaluate",
+            (None, Some(_)) => "--max-loss",
+            (None, None) => "--verify with data of --calibrate",
+        }
+    }
+
     /// Compares what was compiled with its source, if that is asked for.
     pub(super) fn verify(
         &self,
@@ -183,9 +192,9 @@ impl Gate {
             // Its folder goes before those of others are made.
             drop(draft);
             let mut search = Search { gate: self, model, folder, options, reference };
-            let within = keep_within(&mut search, evaluation, &quantizations, &limits);
-            (compiled, evaluation) = described(within.map_err(unreached)?);
-            misses.clear();
+            let within = keep_within(&mut search, evaluation, &quantizations, &limits)?;
+            misses = within.unreached.iter().map(ToString::to_string).collect();
+            (compiled, evaluation) = described(within);
         }
         compiled.artifact.manifest.evaluation = Some(evaluation);
         if misses.is_empty() {
@@ -194,7 +203,10 @@ impl Gate {
         if let Some(evaluation) = compiled.artifact.manifest.evaluation.as_ref().filter(|_| !json) {
             print(&format!("{evaluation}\n"))?;
         }
-        let remedy = "nothing was written; --max-loss gives more precision to what harms most until the limits are met";
+        let remedy = match keeps {
+            true => "nothing was written",
+            false => "nothing was written; --max-loss gives more precision to what harms most until the limits are met",
+        };
         refuse(Err(VerificationFailed(misses)), &compiled, json).context(remedy)?;
         Ok(compiled)
     }
@@ -215,17 +227,9 @@ impl Gate {
     }
 }
 
-/// A failure to reach the limits is one of verification.
-fn unreached(error: Error) -> Error {
-    match error.downcast::<Unreached>() {
-        Ok(unreached) => Error::from(VerificationFailed(vec![unreached.to_string()])).context("nothing was written"),
-        Err(error) => error,
-    }
-}
-
 /// The artifact, whose manifest says what is kept in float and why.
 fn described(within: Within<Compiled>) -> (Compiled, Evaluation) {
-    let Within { mut made, evaluation, quantizations } = within;
+    let Within { mut made, evaluation, quantizations, .. } = within;
     for part in &mut made.artifact.manifest.parts {
         part.quantization = quantizations.layers.get(&part.name).map(|quantization| quantization.plan.clone());
         part.weights = quantizations.weights.get(&part.name).map(|quantization| quantization.plan.clone());

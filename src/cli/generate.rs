@@ -78,9 +78,9 @@ pub(super) struct Arguments {
     ignore_eos: bool,
     /// Read up to N tokens ahead in each step of greedy search (speculative decoding by prompt lookup): those that follow the
     /// last tokens where the text had them before. Tokens that the model would not have chosen are dropped, so the text stays
-    /// the same. For decoders with all logits and one prompt; useful where the text repeats parts of itself, as code and
-    /// summaries do
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = lookup)]
+    /// the same, except where two tokens score nearly alike. For decoders with all logits and one prompt; useful where the text
+    /// repeats parts of itself, as code and summaries do
+    #[arg(long, value_name = "N", conflicts_with_all = ["beams", "sampling"], allow_negative_numbers = true, value_parser = lookup)]
     prompt_lookup: Option<NonZeroUsize>,
     /// The length of the n-gram: --prompt-lookup searches the text for its last N tokens; if they do not occur before, it
     /// searches for the last N - 1, and so on

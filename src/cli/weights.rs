@@ -18,10 +18,11 @@ use crate::quantize::WeightOptions;
 /// How weights alone are quantized.
 #[derive(clap::Args)]
 pub(super) struct WeightArguments {
-    /// Store the weights of linear layers as integers of 4 bits with a scale for each block; activations stay floats
+    /// Store the weights of linear layers as integers of 4 bits with a scale for each block. Layers take and give
+    /// floats; for target ort, each product rounds its input to integers of 8 bits unless --accuracy-level says otherwise
     #[arg(long, groups = ["quantize", "weight_bits"])]
     int4: bool,
-    /// Store the weights of linear layers as integers of 8 bits with a scale for each block; activations stay floats
+    /// Store the weights of linear layers as integers of 8 bits with a scale for each block, as --int4 does
     #[arg(long, groups = ["quantize", "weight_bits"])]
     int8_weights: bool,
     /// How many neighbours in the input features of a weight share a scale: 16, 32, 64, 128 or 256, or `row` for one scale
@@ -50,7 +51,7 @@ pub(super) struct WeightArguments {
     /// What ONNX Runtime multiplies weights of 2, 4 and 8 bits with, for target ort: int8 rounds each block of the input to
     /// integers in each run, which is faster; float keeps it. It applies to all MatMulNBits of the artifact, also where the
     /// codes are those of the checkpoint or the graph [default: int8 with --int4 and --int8-weights; else float, or what
-    /// most products of the graph have]
+    /// most MatMulNBits of the graph have]
     #[arg(long, value_name = "TYPE")]
     accuracy_level: Option<AccuracyLevel>,
 }
@@ -195,15 +196,6 @@ impl WeightArguments {
     pub(super) fn report(&self, manifest: &Manifest) {
         let weights = || manifest.parts.iter().filter_map(|part| part.weights.as_ref()).flat_map(|plan| &plan.weights);
         let is_a_reason = |text: &str| weights().any(|weight| weight.form.to_string().contains(text));
-        for (pattern, _) in &self.bits_for {
-            let named = |name: &String| pattern.is_match(name);
-            let is_named = weights().any(|weight| named(&weight.weight) || weight.used_by.iter().any(named));
-            if !is_named && !is_a_reason(&format!("`{pattern}`")) {
-                warn(&format!(
-                    "no weight is named as --bits-for `{pattern}` says; --explain-quantization prints the names of weights"
-                ));
-            }
-        }
         for (is_given, option) in
             [(self.quantize_head.is_some(), HEAD_OPTION), (self.quantize_table.is_some(), TABLE_OPTION)]
         {

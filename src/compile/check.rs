@@ -13,6 +13,7 @@ use planish_onnx::Placement;
 use planish_passes::quantize::WeightQuantization;
 use planish_passes::{CacheForm, Logits, Precision};
 
+use super::describe::products;
 use super::{CompileOptions, LoweredPart, Observer, links, sentence};
 use crate::chain::CACHE;
 use crate::draft::Draft;
@@ -107,13 +108,18 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
         }
         observer.warning(&warning);
     }
-    let is_product = |node: &Node| matches!(&node.op, Op::Foreign(op) if op.op.0 == "MatMulNBits");
-    if options.block_inputs.is_some() && !parts.iter().any(|part| part.graph.nodes().any(|(_, node)| is_product(node)))
-    {
+    if options.block_inputs.is_some() && products(parts.iter().map(|part| &part.graph)).next().is_none() {
         observer.warning(
             "--accuracy-level changed nothing: no weight has codes with a scale for each block; --int4 and --int8-weights make \
              such weights",
         );
+    }
+    for pattern in parts.first().iter().flat_map(|part| &part.unmatched) {
+        if parts.iter().all(|part| part.unmatched.contains(pattern)) {
+            observer.warning(&format!(
+                "no weight is named as --bits-for `{pattern}` says; --explain-quantization prints the names of weights"
+            ));
+        }
     }
     let mut weights = parts.iter().filter_map(|part| part.weight_quantization.as_ref()).peekable();
     let has_codes = |of: &Arc<WeightQuantization>| of.plan.weights.iter().any(|weight| weight.form.codes().is_some());
@@ -137,17 +143,23 @@ fn lost_indices(options: &CompileOptions, parts: &[LoweredPart]) -> Option<Strin
     let names: Vec<&str> = lost.map(|(name, _)| name).collect();
     let target = options.backend.target;
     let reason = match (options.quantize_weights.is_some(), target.has_block_operators()) {
-        (true, _) => "they are quantized anew or stay floats".to_owned(),
-        (false, true) => "MatMulBnb4 of ONNX Runtime does not take their tables or blocks".to_owned(),
-        (false, false) => format!("target {target} has no product with indices of a table (nf4, fp4)"),
+        (true, _) => "--int4 and --int8-weights quantize weights anew; leave them out to keep codes".to_owned(),
+        (false, true) => "MatMulBnb4 of ONNX Runtime does not take the table or the block size".to_owned(),
+        (false, false) => {
+            format!("target {target} has no product with indices of a table (nf4, fp4); target ort has one")
+        }
     };
     let shown: Vec<&str> = names.iter().copied().take(WEIGHTS_SHOWN).collect();
     let more = names.len().saturating_sub(WEIGHTS_SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!names.is_empty()).then(|| {
         format!(
-            "the codes of {} quantized weights are not kept, because {reason}: {}{more}",
-            names.len(),
+            "the codes of {} are not kept: {}{more}; {reason}",
+            if names.len() == 1 {
+                "1 quantized weight".to_owned()
+            } else {
+                format!("{} quantized weights", names.len())
+            },
             shown.join(", ")
         )
     })

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use planish_ir::ops::Setting;
 use planish_ir::{DType, Graph, Op, Origin, ValueId};
 use planish_models::{Loaded, Part};
-use planish_passes::{BlockInputs, Half, pad};
+use planish_passes::{BlockInputs, Half, pad, product_inputs};
 
 use super::{CompileOptions, LoweredPart};
 use crate::artifact::manifest::{AppliedPass, CalibratedOn, Input, PaddedVocabulary, PartManifest};
@@ -32,13 +31,17 @@ pub(crate) fn computed_precision<'a>(graphs: impl Iterator<Item = &'a Graph> + C
     halves.map_or(PrecisionName::F32, PrecisionName::from)
 }
 
-/// What most `MatMulNBits` of graphs multiply their weights with; floats where there is none.
-pub(crate) fn block_inputs<'a>(graphs: impl Iterator<Item = &'a Graph>) -> BlockInputs {
-    let products = graphs.flat_map(Graph::nodes).filter_map(|(_, node)| match &node.op {
-        Op::Foreign(op) if op.op.0 == "MatMulNBits" => Some(op.setting("accuracy_level") == Some(&Setting::Int(4))),
+/// What each `MatMulNBits` of graphs multiplies its weight with.
+pub(super) fn products<'a>(graphs: impl Iterator<Item = &'a Graph>) -> impl Iterator<Item = BlockInputs> {
+    graphs.flat_map(Graph::nodes).filter_map(|(_, node)| match &node.op {
+        Op::Foreign(op) => product_inputs(op),
         _ => None,
-    });
-    let (integers, floats): (Vec<bool>, Vec<bool>) = products.partition(|rounds| *rounds);
+    })
+}
+
+/// What most `MatMulNBits` of graphs multiply their weights with; floats where there is none.
+pub(super) fn block_inputs<'a>(graphs: impl Iterator<Item = &'a Graph>) -> BlockInputs {
+    let (integers, floats): (Vec<_>, Vec<_>) = products(graphs).partition(|inputs| *inputs == BlockInputs::Integers);
     if integers.len() > floats.len() { BlockInputs::Integers } else { BlockInputs::Floats }
 }
 

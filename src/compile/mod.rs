@@ -146,6 +146,8 @@ pub struct LoweredPart {
     pub quantization: Option<Arc<Quantization>>,
     /// How its weights alone are quantized; absent where they are not.
     pub weight_quantization: Option<Arc<WeightQuantization>>,
+    /// The patterns of `--bits-for` that match none of its weights.
+    pub unmatched: Vec<String>,
     /// The vocabulary and what it was padded to, where that was asked for.
     pub vocabulary: Option<PaddedVocabulary>,
 }
@@ -256,6 +258,8 @@ pub fn lower(
             Some(quantize) => Some(quantize.quantization(model, part.name, &graph, passes.target)?),
             None => None,
         };
+        let settings = options.quantize_weights.iter().map(|quantize| &quantize.settings);
+        let unmatched = settings.flat_map(|settings| settings.unmatched(&graph)).map(str::to_owned).collect();
         let pipeline = pipeline(Options {
             quantization: quantization.clone(),
             weight_quantization: weight_quantization.clone(),
@@ -289,6 +293,7 @@ pub fn lower(
             precision,
             quantization,
             weight_quantization,
+            unmatched,
             vocabulary,
         })
     };
@@ -342,7 +347,8 @@ pub fn compile(
         fusion: options.passes.fusion,
         attention_fp32: options.passes.attention_fp32,
         cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),
-        integer_inputs: describe::block_inputs(lowered.iter().map(|part| &part.graph)) == BlockInputs::Integers,
+        integer_inputs: describe::products(lowered.iter().map(|part| &part.graph))
+            .any(|inputs| inputs == BlockInputs::Integers),
         runtime_package: options.package,
         files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
         linked: write::linked(&emitted),
@@ -369,6 +375,7 @@ pub fn compile(
     let quantizations = Quantizations {
         layers: lowered.iter().filter_map(layers).collect(),
         weights: lowered.iter().filter_map(weights).collect(),
+        weight_bits: options.quantize_weights.as_ref().map(|weights| weights.settings.bits),
     };
     let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
     Ok(Compiled { draft, artifact, source, profiles, quantizations, explanations })

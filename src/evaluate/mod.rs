@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use planish_models::{Loaded, Task};
+use planish_passes::LAST_LOGITS;
 use planish_runtimes::SessionOptions;
 
 use crate::artifact::Artifact;
@@ -119,13 +120,22 @@ pub fn evaluate_artifact(
 /// Checks that an artifact gives what an evaluation compares.
 ///
 /// # Errors
-/// When it gives the logits of the last token of each row only.
+/// When it leaves out logits that its source gives, or a language model gives those of the last token of each row only.
 pub fn check(artifact: &Artifact) -> Result<()> {
-    if artifact.manifest.parts.iter().any(|part| part.last_logits) {
+    let manifest = &artifact.manifest;
+    let folder = artifact.folder.display();
+    let mut parts = manifest.parts.iter().filter(|part| part.last_logits).peekable();
+    let is_of_source = manifest.task == Some(Task::TextGeneration) && parts.peek().is_some();
+    if parts.any(|part| part.passes.iter().any(|applied| applied.name == LAST_LOGITS.name)) {
         bail!(
-            "{} gives logits of the last token of each row only, and an evaluation compares those of all tokens; compile \
-             the model without --logits last",
-            artifact.folder.display()
+            "{folder} gives logits of the last token of each row only, and an evaluation compares those of all tokens; compile \
+             the model without --logits last"
+        );
+    }
+    if is_of_source {
+        bail!(
+            "{folder} gives logits of the last token of each row only, as its source does, and the evaluation of a language model \
+             needs those of all tokens"
         );
     }
     Ok(())

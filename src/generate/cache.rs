@@ -1,6 +1,6 @@
 //! Keys and values of what a decoder has read, where the runtime keeps them.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use planish_eval::Tensor;
 use planish_ir::Dim;
 use planish_runtimes::{Port, RuntimeValue};
@@ -61,12 +61,18 @@ impl Cache {
 
     /// Forgets all but the first columns.
     pub(super) fn keep_columns(&mut self, columns: usize) -> Result<()> {
+        for (value, entry) in self.values.iter().zip(&self.entries) {
+            let shape = value.shape();
+            ensure!(
+                shape.get(2).is_some_and(|keys| *keys >= columns),
+                "`{}` is {shape:?}, and {columns} keys are expected along its third dimension",
+                entry.present
+            );
+        }
         let kept: Option<Vec<RuntimeValue>> = self.values.drain(..).map(|value| value.first_keys(columns)).collect();
-        self.values = kept.unwrap_or_default();
-        ensure!(
-            self.values.len() == self.entries.len(),
-            "the runtime keeps keys and values in memory that cannot be shortened; generate without --prompt-lookup"
-        );
+        self.values = kept.context(
+            "the runtime keeps keys and values in memory that cannot be shortened; generate without --prompt-lookup",
+        )?;
         Ok(())
     }
 

@@ -164,8 +164,7 @@ impl GenerationConfig {
                 bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams or --greedy")
             }
             (do_sample, beams) if self.prompt_lookup.is_some() && (do_sample || beams > 1) => bail!(
-                "--prompt-lookup is for greedy search, and the settings ask for {}; leave out --beams and the options of sampling, or \
-                 add --greedy where generation_config.json asks for that",
+                "--prompt-lookup is for greedy search, and generation_config.json asks for {}; add --greedy",
                 if do_sample { "sampled tokens" } else { "beams" }
             ),
             (false, 1) => self.prompt_lookup.map_or(Search::Greedy, Search::Lookup),

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Result, bail};
 use planish_models::LengthDependence;
-use planish_runtimes::{RuntimeValue, Session};
+use planish_runtimes::{Format, RuntimeValue, Session};
 
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix};
@@ -61,6 +61,7 @@ struct Tokens {
 impl Decoder {
     pub(super) fn load(parts: &Parts<'_>) -> Result<Self> {
         let session = parts.session("model")?;
+        let manifest = &parts.artifact.manifest;
         Ok(Self {
             cache: Cache::new(session.inputs(), ""),
             takes_positions: session.inputs().iter().any(|port| port.name == "position_ids"),
@@ -70,10 +71,11 @@ impl Decoder {
             session,
             caching: parts.loading.caching,
             prompt_chunk: parts.loading.prompt_chunk,
-            cache_in_place: parts.artifact.manifest.cache_in_place,
-            recompute_at: parts.artifact.manifest.recompute_at,
-            length_dependence: parts.artifact.manifest.length_dependence,
-            is_engine: parts.find("model").is_some_and(|part| part.engine.is_some()),
+            cache_in_place: manifest.cache_in_place,
+            recompute_at: manifest.recompute_at,
+            // A manifest of before the member has the length where caches are recomputed.
+            length_dependence: manifest.length_dependence.or(manifest.recompute_at.map(LengthDependence::From)),
+            is_engine: parts.runtime.formats().contains(&Format::ENGINE),
             rows: Vec::new(),
         })
     }
@@ -90,7 +92,7 @@ impl Decoder {
             _ if !self.caching => columns,
             Some(LengthDependence::From(length)) if longest >= length => columns,
             Some(_) => asked.unwrap_or(usual),
-            // Who asks for chunks knows that the keys do not depend on the length.
+            // A size that is asked for holds, and the text may then differ.
             None => asked.unwrap_or(columns),
         };
         let mut start = 0;
@@ -143,8 +145,9 @@ impl Decoder {
         let before = self.columns();
         match self.length_dependence {
             Some(LengthDependence::From(length)) if before < length => tokens.min(length - 1 - before).max(1),
-            // The first run of such a length changed all keys, else they differ from token to token.
+            // From that length on, each length has its own frequencies.
             Some(LengthDependence::From(_)) if self.recompute_at.is_none() => 1,
+            // The cache was recomputed at that length, and later lengths have the same frequencies.
             _ => tokens,
         }
     }

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use anyhow::{Result, anyhow, bail};
 use planish_eval::Tensor;
 use planish_models::Task;
-use planish_runtimes::{BestScores, Runtime, RuntimeValue, Session, SessionOptions};
+use planish_runtimes::{BestScores, Format, Runtime, RuntimeValue, Session, SessionOptions};
 
 use super::decoder::{self, Decoder};
 use super::encoder_decoder::{self, EncoderDecoder, READS_NO_AHEAD};
@@ -111,11 +111,11 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
         if matches!(kind, Kind::EncoderDecoder) {
             bail!("{READS_NO_AHEAD}");
         }
-        if parts.iter().any(|part| part.engine.is_some()) {
+        if runtime.formats().contains(&Format::ENGINE) {
             bail!(
-                "--prompt-lookup needs a cache that can be shortened, and {} is an engine of TensorRT, whose cache cannot; leave \
-                 out --prompt-lookup",
-                artifact.folder.display()
+                "--prompt-lookup needs a cache that can be shortened, and that of an engine of `{}` cannot; leave out \
+                 --prompt-lookup",
+                runtime.name()
             );
         }
         if parts.iter().any(|part| part.last_logits) {
@@ -165,7 +165,7 @@ fn longest(artifact: &Artifact) -> usize {
 /// The parts of an artifact that is being loaded.
 pub(super) struct Parts<'a> {
     pub(super) artifact: &'a Artifact,
-    runtime: &'a dyn Runtime,
+    pub(super) runtime: &'a dyn Runtime,
     pub(super) loading: Loading,
 }
 

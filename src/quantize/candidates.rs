@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use planish_ir::DType;
-use planish_passes::quantize::{Activation, Plan, Quantization, WeightForm, WeightMethod, WeightQuantization};
+use planish_passes::quantize::{Activation, Bits, Plan, Quantization, WeightForm, WeightMethod, WeightQuantization};
 
 /// How a model is quantized, by the names of its parts.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,9 @@ pub struct Quantizations {
     pub layers: BTreeMap<String, Arc<Quantization>>,
     /// How weights alone are quantized; empty where they are not.
     pub weights: BTreeMap<String, Arc<WeightQuantization>>,
+    /// The bits that are asked for where weights alone are quantized: a search gives 8 bits to weights of 4, and else
+    /// floats.
+    pub weight_bits: Option<Bits>,
 }
 
 /// Where the plans have a candidate: by the part, and the place in its plan. Attentions, whose queries and keys are
@@ -38,8 +41,8 @@ pub(super) struct Candidate {
 }
 
 impl Quantizations {
-    /// What may have more precision: quantized inputs and attentions may be floats, weights of 4 bits may have 8, and
-    /// weights of 8 bits may be floats where most weights have 8 bits.
+    /// What may have more precision: quantized inputs and attentions may be floats. Weights of 4 bits may have 8 where 4
+    /// bits are asked for; else quantized weights may be floats.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (part, quantization) in &self.layers {
@@ -54,11 +57,10 @@ impl Quantizations {
                 }
             }
         }
-        let usual = self.usual_bits();
         for (part, quantization) in &self.weights {
             for (at, planned) in quantization.plan.weights.iter().enumerate() {
-                let bits = planned.form.codes().map(DType::bits);
-                if bits.is_some() && bits <= usual {
+                let most = if self.weight_bits == Some(Bits::Four) { 4 } else { 8 };
+                if planned.form.codes().is_some_and(|codes| codes.bits() <= most) {
                     candidates.push(Candidate {
                         place: Place::Weight(part.clone(), at),
                         groups: vec![role(&planned.weight), layer(part, &planned.weight)],
@@ -71,18 +73,11 @@ impl Quantizations {
         candidates
     }
 
-    /// The bits of most weights.
-    fn usual_bits(&self) -> Option<usize> {
-        let weights = self.weights.values().flat_map(|quantization| &quantization.plan.weights);
-        let bits: Vec<usize> = weights.filter_map(|planned| planned.form.codes()).map(DType::bits).collect();
-        bits.iter().copied().max_by_key(|usual| bits.iter().filter(|of| *of == usual).count())
-    }
-
     /// What candidates are, in the plural, and what they become with more precision.
     pub(super) fn kinds(&self) -> [&'static str; 2] {
-        match self.usual_bits() {
+        match self.weight_bits {
             None => ["inputs", "in float"],
-            Some(4) => ["weights", "of 8 bits"],
+            Some(Bits::Four) => ["weights", "of 8 bits"],
             Some(_) => ["weights", "in float"],
         }
     }
@@ -99,7 +94,8 @@ impl Quantizations {
                 }
                 Place::Weight(part, at) => {
                     if let Some(quantization) = kept.weights.get_mut(part) {
-                        keep_weight(Arc::make_mut(quantization), *at, reason(rank));
+                        let takes_8_bits = self.weight_bits == Some(Bits::Four);
+                        keep_weight(Arc::make_mut(quantization), *at, takes_8_bits, reason(rank));
                     }
                 }
             }
@@ -119,18 +115,19 @@ fn keep_input(plan: &mut Plan, at: usize, reason: String) {
     }
 }
 
-fn keep_weight(quantization: &mut WeightQuantization, at: usize, reason: String) {
+/// Gives a weight 8 bits or, unless it `takes_8_bits`, floats.
+fn keep_weight(quantization: &mut WeightQuantization, at: usize, takes_8_bits: bool, reason: String) {
     let Some(planned) = quantization.plan.weights.get_mut(at) else { return };
     let wider = match planned.form.codes() {
-        Some(DType::I4) => Some(DType::I8),
-        Some(DType::U4) => Some(DType::U8),
+        Some(DType::I4) if takes_8_bits => Some(DType::I8),
+        Some(DType::U4) if takes_8_bits => Some(DType::U8),
         _ => None,
     };
     // Codes of 4 bits that data chose are not those of 8.
     quantization.chosen.remove(&planned.weight);
     planned.form = match (wider, &planned.form) {
         (Some(codes), WeightForm::Blocks { block, method, reason: before, .. }) => {
-            let method = if method.takes_data() { WeightMethod::Mse } else { *method };
+            let method = if *method == WeightMethod::Gptq { WeightMethod::Mse } else { *method };
             WeightForm::Blocks { codes, block: *block, method, reason: Some(joined(before.as_deref(), reason)) }
         }
         (_, form) => WeightForm::Float { reason: joined(form.reason(), reason) },

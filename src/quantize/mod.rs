@@ -135,9 +135,9 @@ fn round(
     };
     let wanted = ProductOptions { inputs: &inputs, transform: &transform };
     // Codes of a layer do not stay in memory while those of the next one are chosen.
-    let mut spill = Spill::new()?;
+    let mut spill = Spill::default();
     products(model, data, options, &wanted, &Quiet, &mut |_, value, gram| {
         quantization.round_weights(graph, value, &gram)?;
-        quantization.rounded.values_mut().try_for_each(|rounded| spill.take(&mut rounded.codes))
+        spill.take(quantization.rounded.values_mut().map(|rounded| &mut rounded.codes))
     })
 }

@@ -11,9 +11,10 @@ use planish_ir::weight::{StoredRange, WeightSource};
 use planish_ir::{DType, Weight};
 
 /// A file without a name in the folder of temporary files (`TMPDIR`). The system frees it when no weight refers to it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Spill {
-    file: Arc<SpillFile>,
+    /// Made for the first weight.
+    file: Option<Arc<SpillFile>>,
     end: u64,
 }
 
@@ -35,27 +36,29 @@ impl WeightSource for SpillFile {
 }
 
 impl Spill {
-    /// An empty file.
+    /// Moves the bytes of weights from memory to the file. A weight that is stored in a file already stays as it is.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub(super) fn new() -> Result<Self> {
-        let file = tempfile::tempfile().with_context(|| failed("make a temporary file"))?;
-        Ok(Self { file: Arc::new(SpillFile(file)), end: 0 })
+    /// When a weight cannot be read, or the file cannot be made or written.
+    pub(super) fn take<'w>(&mut self, mut weights: impl Iterator<Item = &'w mut Weight>) -> Result<()> {
+        weights.try_for_each(|weight| self.take_one(weight))
     }
 
-    /// Moves the bytes of a weight from memory to the file. A weight that is stored in a file already stays as it is.
-    ///
-    /// # Errors
-    /// When the weight cannot be read, or the file cannot be written.
-    pub(super) fn take(&mut self, weight: &mut Weight) -> Result<()> {
+    fn take_one(&mut self, weight: &mut Weight) -> Result<()> {
         if weight.as_stored().is_some() || weight.dtype() == DType::String {
             return Ok(());
         }
-        let mut file = &self.file.0;
+        let spilled = match &self.file {
+            Some(file) => file,
+            None => {
+                let file = tempfile::tempfile().with_context(|| failed("make a temporary file"))?;
+                self.file.insert(Arc::new(SpillFile(file)))
+            }
+        };
+        let mut file = &spilled.0;
         let written = weight.stream(&mut |bytes| file.write_all(bytes));
         written.with_context(|| failed(&format!("write {} bytes to a temporary file", weight.bytes())))?;
-        let range = StoredRange { source: self.file.clone(), offset: self.end };
+        let range = StoredRange { source: spilled.clone(), offset: self.end };
         self.end += weight.bytes();
         if let Some(stored) = Weight::stored(weight.dtype(), weight.shape().to_vec(), range) {
             *weight = stored;
@@ -77,7 +80,7 @@ mod tests {
 
     #[test]
     fn weights_are_read_back_from_the_file() {
-        let mut spill = Spill::new().unwrap();
+        let mut spill = Spill::default();
         let codes: Vec<f64> = (0..15).map(|code| f64::from(code - 8)).collect();
         let all = [
             Weight::numbers(DType::I4, vec![3, 5], &codes).unwrap(),
@@ -86,7 +89,7 @@ mod tests {
             Weight::uniform(DType::F64, vec![400, 200], 2).unwrap(),
         ];
         let kept = all.clone().map(|mut weight| {
-            spill.take(&mut weight).unwrap();
+            spill.take([&mut weight].into_iter()).unwrap();
             weight
         });
         drop(spill);
@@ -100,9 +103,9 @@ mod tests {
     #[test]
     fn a_weight_of_a_file_stays_there() {
         let mut weight = Weight::uniform(DType::F32, vec![4], 1).unwrap();
-        Spill::new().unwrap().take(&mut weight).unwrap();
+        Spill::default().take([&mut weight].into_iter()).unwrap();
         let stored = weight.clone();
-        Spill::new().unwrap().take(&mut weight).unwrap();
+        Spill::default().take([&mut weight].into_iter()).unwrap();
         assert_eq!(weight, stored);
     }
 }

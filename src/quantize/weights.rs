@@ -77,15 +77,14 @@ impl WeightOptions {
                 quantization.inputs(graph).into_iter().map(|value| (part.to_owned(), value)).collect();
             let wanted = ProductOptions { inputs: &inputs, transform: &|_, _, _, _| {} };
             // Codes of a layer do not stay in memory while those of the next one are chosen.
-            let mut spill = Spill::new()?;
+            let mut spill = Spill::default();
             products(model, data, run, &wanted, &Quiet, &mut |_, value, gram| {
                 quantization.choose(graph, value, &gram, target)?;
-                quantization.chosen.values_mut().try_for_each(|chosen| {
+                spill.take(quantization.chosen.values_mut().flat_map(|chosen| {
                     [Some(&mut chosen.codes), Some(&mut chosen.scales), chosen.zero_points.as_mut()]
                         .into_iter()
                         .flatten()
-                        .try_for_each(|weight| spill.take(weight))
-                })
+                }))
             })?;
         }
         Ok(Arc::new(quantization))

@@ -3,9 +3,8 @@
 //! Errors add up, so the candidates are ordered by what each adds, for each byte where bytes matter, and the least number of
 //! the first ones is searched for that meets the limits: 1, 2, 4 and so on, then halfway between what misses and what meets.
 //! What a candidate adds is not measured one by one: candidates of one role, whose names differ in numbers only, are quantized
-//! alone, and share what that adds by their losses. Weights of one layer are
-//! quantized alone too, or those of a few neighbouring layers of a deep model. A weight is taken to add the product of what its
-//! role and its layers add.
+//! alone, and share what that adds by their losses. Weights of one layer are quantized alone too, or those of a few
+//! neighbouring layers of a deep model. A weight is taken to add the product of what its role and its layers add.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -35,7 +34,7 @@ pub trait Trials {
     fn evaluate(&mut self, made: &Self::Made, rough: bool) -> Result<Evaluation>;
 }
 
-/// An artifact that meets the limits.
+/// The artifact that a search ends with.
 pub struct Within<M> {
     /// The artifact.
     pub made: M,
@@ -43,6 +42,8 @@ pub struct Within<M> {
     pub evaluation: Evaluation,
     /// How it is quantized; what is kept has what it buys as the reason.
     pub quantizations: Quantizations,
+    /// Why it misses the limits, if it does: then all candidates are raised.
+    pub unreached: Option<Unreached>,
 }
 
 /// The limits cannot be met.
@@ -61,7 +62,7 @@ pub struct Unreached {
 /// figures are those with all of them quantized as `quantizations` says.
 ///
 /// # Errors
-/// [`Unreached`] when the limits are missed with all candidates raised; also when an artifact cannot be made or evaluated.
+/// When an artifact cannot be made or evaluated.
 pub fn keep_within<T: Trials>(
     trials: &mut T,
     first: Evaluation,
@@ -70,7 +71,7 @@ pub fn keep_within<T: Trials>(
 ) -> Result<Within<T::Made>> {
     let order = ordered(trials, quantizations)?;
     let mut measured = BTreeMap::from([(0, first)]);
-    let mut best = None;
+    let (mut best, mut last) = (None, None);
     // `low` raised candidates miss the limits, and `high` meet them or are more than there are.
     let (mut low, mut high, mut next) = (0, order.len() + 1, 1);
     while low + 1 < high {
@@ -78,16 +79,20 @@ pub fn keep_within<T: Trials>(
         let evaluation = trials.evaluate(&made, false)?;
         match limits.misses(&evaluation)?.is_empty() {
             true => (high, best) = (next, Some(made)),
-            false => low = next,
+            false => (low, last) = (next, Some(made)),
         }
         measured.insert(next, evaluation);
         next = if best.is_some() { low.midpoint(high) } else { order.len().min(2 * next) };
     }
-    let (Some(made), Some(evaluation)) = (best, measured.get(&high)) else {
-        let misses = measured.get(&low).map(|evaluation| limits.misses(evaluation)).transpose()?;
-        let (count, kinds) = (order.len(), quantizations.kinds());
-        return Err(Unreached { count, kinds, misses: misses.unwrap_or_default() }.into());
+    let count = if best.is_some() { high } else { low };
+    let made = match best.or(last) {
+        Some(made) => made,
+        // There is nothing to raise.
+        None => trials.make(quantizations.clone())?,
     };
+    let evaluation = &measured[&count];
+    let misses = limits.misses(evaluation)?;
+    let unreached = (!misses.is_empty()).then(|| Unreached { count, kinds: quantizations.kinds(), misses });
     let reason = |rank: usize| {
         let (before, after) = (measured.range(..=rank).next_back(), measured.range(rank + 1..).next());
         let (Some((fewer, before)), Some((more, after))) = (before, after) else { return String::new() };
@@ -97,8 +102,8 @@ pub fn keep_within<T: Trials>(
         };
         format!("chosen by --max-loss: {}{together}", limits.change(before, after))
     };
-    let quantizations = quantizations.kept(&order[..high], reason);
-    Ok(Within { made, evaluation: evaluation.clone(), quantizations })
+    let quantizations = quantizations.kept(&order[..count], reason);
+    Ok(Within { made, evaluation: evaluation.clone(), quantizations, unreached })
 }
 
 /// The candidates, those that add most to the error of the model first.
@@ -149,7 +154,7 @@ mod tests {
 
     use planish_ir::DType;
     use planish_passes::quantize::{
-        Activation, Plan, PlannedInput, PlannedWeight, Quantization, WeightForm, WeightMethod, WeightPlan,
+        Activation, Bits, Plan, PlannedInput, PlannedWeight, Quantization, WeightForm, WeightMethod, WeightPlan,
         WeightQuantization,
     };
 
@@ -282,6 +287,7 @@ mod tests {
         let quantization = WeightQuantization { plan: WeightPlan { weights }, ..WeightQuantization::default() };
         let quantizations = Quantizations {
             weights: [("model".to_owned(), Arc::new(quantization))].into(),
+            weight_bits: Some(Bits::Four),
             ..Quantizations::default()
         };
         // All add 0.07. For their size, a of layers 3 and 2 add most, then b of layer 3, as a of layer 1 does.
@@ -300,14 +306,17 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_no_set_meets_are_an_error() {
+    fn limits_that_no_set_meets_are_unreached() {
         let (within, evaluated) = searched("error=-1");
-        let Err(error) = within else { panic!("no error is below 0") };
+        let within = within.unwrap();
         assert_eq!(
-            error.to_string(),
+            within.unreached.unwrap().to_string(),
             "no set of inputs in float meets --max-loss; even with all 32 in float, error is 0.000000, at most -1 required"
         );
         assert!(evaluated.len() <= 8, "{evaluated:?}");
+        assert!(
+            within.quantizations.layers["model"].plan.inputs.iter().all(|input| input.activation.codes().is_none())
+        );
         let (within, _) = searched("error=0");
         assert!(within.unwrap().evaluation.outputs[0].relative_error == 0.0);
     }

@@ -2,21 +2,23 @@
 
 mod companions;
 mod find;
+mod graph;
+mod opset;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish_ir::ops::{Cast, Embedding, Expand, Foreign, Gather, Reshape, Setting};
-use planish_ir::{DType, Dim, Graph, Op, Symbol, ValueId, Weight};
-use planish_models::{COMPANIONS, Checkpoint, IdRange, LoadOptions, Loaded, Part, SourceFile, Task};
-use planish_onnx::{DEFAULT_OPSET, ImportOptions, Imported, OPSETS, node_results};
-use planish_passes::opset_of_codes;
+use planish_ir::Weight;
+use planish_models::{COMPANIONS, Checkpoint, LoadOptions, Loaded, Part, SourceFile};
+use planish_onnx::{ImportOptions, Imported, node_results};
 
 use crate::artifact::manifest::Manifest;
 use crate::modules::NodeNames;
 use crate::verify::OnnxFile;
+
+use graph::{id_ranges, max_positions, other_task, task};
 
 pub use companions::WrittenCompanions;
 pub use find::{Found, find};
@@ -98,40 +100,6 @@ impl SourceModel {
             Self::Checkpoint(checkpoint, _) => checkpoint.name().to_owned(),
             Self::Onnx(model) => model.name(),
         }
-    }
-
-    /// The opset that its graphs are written for unless told otherwise. Operators that pass through
-    /// mean what they mean at the opset that they came with.
-    #[must_use]
-    pub fn default_opset(&self) -> u32 {
-        self.default_opset_from(0)
-    }
-
-    /// The same for what needs an opset of `least` or newer: operators of ONNX itself that pass through keep theirs.
-    #[must_use]
-    pub fn default_opset_from(&self, least: u32) -> u32 {
-        match self {
-            Self::Onnx(model) if passes_through(&model.imported.graph, &|_| true) => {
-                let least = if passes_through(&model.imported.graph, &Foreign::is_standard) { 0 } else { least };
-                model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end()).max(least)
-            }
-            Self::Checkpoint(checkpoint, _) if checkpoint.may_have_codes() => {
-                DEFAULT_OPSET.max(least).max(opset_of_weights(checkpoint))
-            }
-            _ => DEFAULT_OPSET.max(least),
-        }
-    }
-
-    /// The smallest codes of a graph's operators of ONNX Runtime for weights with a scale for each block; absent of a model
-    /// without such operators.
-    #[must_use]
-    pub fn block_codes(&self) -> Option<DType> {
-        let Self::Onnx(model) = self else { return None };
-        let is_one = |op: &Foreign| ["MatMulNBits", "GatherBlockQuantized"].contains(&op.op.0.as_str());
-        let has_two_bits = |op: &Foreign| is_one(op) && op.setting("bits") == Some(&Setting::Int(2));
-        let graph = &model.imported.graph;
-        let codes = if passes_through(graph, &has_two_bits) { DType::U2 } else { DType::U4 };
-        passes_through(graph, &is_one).then_some(codes)
     }
 
     /// What of an ONNX file is taken; all of a checkpoint is.
@@ -318,118 +286,9 @@ impl OnnxModel {
     }
 }
 
-/// The first opset that has operators for all codes of a checkpoint's weights; 0 where there are none, or the checkpoint
-/// does not load.
-fn opset_of_weights(checkpoint: &Checkpoint) -> u32 {
-    let Ok(model) = planish_models::load(checkpoint, LoadOptions::default()) else { return 0 };
-    let weights = model.parts.iter().flat_map(|part| part.graph.weights());
-    let codes = weights.filter_map(|(_, _, weight)| weight.as_dequantized());
-    let opsets = codes.map(|found| opset_of_codes(found.scales.dtype(), found.codes.dtype(), found.channels));
-    opsets.max().unwrap_or(0)
-}
-
 /// The files that a weight is made of.
 fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
     weight.visit_leaves(&mut |leaf| {
         files.extend(leaf.as_stored().and_then(|range| range.source.file_path()).map(Path::to_owned));
     });
-}
-
-/// Whether an operator is left as it came of which something holds.
-fn passes_through(graph: &Graph, holds: &dyn Fn(&Foreign) -> bool) -> bool {
-    graph.nodes().any(|(_, node)| matches!(&node.op, Op::Foreign(foreign) if holds(foreign)))
-}
-
-/// A graph with logits that gives a cache back generates text.
-fn task(graph: &Graph) -> Option<Task> {
-    let gives = |name: &str| graph.outputs().iter().any(|o| o.name == name);
-    let takes = |name: &str| graph.inputs().iter().any(|v| graph.value(*v).name == name);
-    let cached = gives("present.0.key") && takes("past_key_values.0.key");
-    (cached && gives("logits") && takes("input_ids")).then_some(Task::TextGeneration)
-}
-
-/// What a graph lacks of a task that it is said to be for.
-fn other_task(graph: &Graph, task: Task) -> Option<String> {
-    let outputs: Vec<&str> = graph.outputs().iter().map(|o| o.name.as_str()).collect();
-    let missing = task.outputs().iter().find(|name| !outputs.contains(name))?;
-    Some(format!("the task {task} has an output `{missing}`, and the graph has {}", outputs.join(", ")))
-}
-
-/// What picks elements along an axis of a known size.
-struct Pick {
-    /// The indices, before what only shapes or casts them.
-    ids: ValueId,
-    /// The size of the axis.
-    end: i64,
-}
-
-/// Everything in a graph that picks elements along an axis of a known size, such as rows of tables.
-fn picks(graph: &Graph) -> Vec<Pick> {
-    let pick = |ids: ValueId, of: ValueId, axis: usize| {
-        let end = graph.ty(of).shape.get(axis).and_then(Dim::as_constant)?;
-        Some(Pick { ids: unshaped(graph, ids), end })
-    };
-    let of_node = |op: &Op| match op {
-        Op::Embedding(Embedding { ids, weight }) => vec![pick(*ids, *weight, 0)],
-        Op::Gather(Gather { x, indices, axis }) => vec![pick(*indices, *x, *axis)],
-        Op::Foreign(foreign) if foreign.op.0 == "EmbedLayerNormalization" => {
-            embeddings(foreign).into_iter().map(|(ids, table)| pick(ids?, table?, 0)).collect()
-        }
-        _ => Vec::new(),
-    };
-    graph.nodes().flat_map(|(_, node)| of_node(&node.op)).flatten().collect()
-}
-
-/// The ids and the tables of ONNX Runtime's operator for the embeddings of BERT: of tokens, segments and positions.
-fn embeddings(op: &Foreign) -> [(Option<ValueId>, Option<ValueId>); 3] {
-    let input = |at: usize| op.inputs.get(at).copied().flatten();
-    [(0, 2), (1, 4), (8, 3)].map(|(ids, table)| (input(ids), input(table)))
-}
-
-/// What a value is made of by nothing but casts and other shapes.
-fn unshaped(graph: &Graph, mut value: ValueId) -> ValueId {
-    while let Some(Op::Reshape(Reshape { x, .. }) | Op::Cast(Cast { x, .. }) | Op::Expand(Expand { x, .. })) =
-        graph.producer(value).map(|node| &node.op)
-    {
-        value = *x;
-    }
-    value
-}
-
-/// The inputs that pick rows of a table, with the number of its rows.
-fn id_ranges(graph: &Graph) -> Vec<IdRange> {
-    let mut ranges: Vec<IdRange> = Vec::new();
-    for Pick { ids, end } in picks(graph) {
-        if !graph.inputs().contains(&ids) {
-            continue;
-        }
-        let input = graph.value(ids).name.clone();
-        match ranges.iter_mut().find(|r| r.input == input) {
-            Some(range) => range.end = range.end.min(end),
-            None => ranges.push(IdRange { input, end }),
-        }
-    }
-    ranges
-}
-
-/// The longest sequence that tables of positions allow: one that ids of positions or a range as long as a sequence
-/// pick rows of, and those of which as many rows are taken as a sequence is long.
-fn max_positions(graph: &Graph, ranges: &[IdRange]) -> Option<usize> {
-    let picked = ranges.iter().filter(|range| range.input == "position_ids").map(|range| range.end);
-    let sliced = graph.nodes().filter_map(|(_, node)| {
-        let Op::Slice(slice) = &node.op else { return None };
-        graph.weight(slice.x)?;
-        let as_long = slice.start.as_constant() == Some(0) && slice.end.as_symbol().is_some();
-        graph.ty(slice.x).shape[slice.axis].as_constant().filter(|_| as_long)
-    });
-    // Rows are counted by the first dimension of inputs.
-    let rows: Vec<&Symbol> = graph.inputs().iter().filter_map(|v| graph.ty(*v).shape.first()?.as_symbol()).collect();
-    let ranged = picks(graph).into_iter().filter_map(|Pick { ids, end }| {
-        let Some(Op::Iota(iota)) = graph.producer(ids).map(|node| &node.op) else { return None };
-        let mut parts = iota.length.summands();
-        let as_long =
-            |(count, symbols): (i64, &[Symbol])| count == 1 && symbols.len() == 1 && !rows.contains(&&symbols[0]);
-        parts.all(as_long).then_some(end)
-    });
-    picked.chain(sliced).chain(ranged).min().and_then(|longest| usize::try_from(longest).ok())
 }

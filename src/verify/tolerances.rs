@@ -4,6 +4,7 @@ use planish_ir::handle::Handle;
 use planish_ir::weight::Channels;
 use planish_ir::{DType, Graph, Op, ValueId};
 use planish_models::Loaded;
+use planish_passes::block_bits;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::precision::PrecisionName;
@@ -136,6 +137,17 @@ pub fn has_blocks(model: &Loaded) -> bool {
     let weights = model.parts.iter().flat_map(|part| part.graph.weights());
     let mut channels = weights.filter_map(|(_, _, weight)| Some(weight.as_dequantized()?.channels));
     channels.any(|channels| matches!(channels, Channels::Blocks { .. }))
+}
+
+/// Whether weights of a model have 4 bits or fewer.
+#[must_use]
+pub fn has_4_bits(model: &Loaded) -> bool {
+    model.parts.iter().map(|part| &part.graph).any(|graph| {
+        graph.weights().any(|(_, _, weight)| weight.dtype().is_packed())
+            || graph
+                .nodes()
+                .any(|(_, node)| matches!(&node.op, Op::Foreign(op) if block_bits(op).is_some_and(|bits| bits <= 4)))
+    })
 }
 
 /// Whether an operator of ONNX or ONNX Runtime computes on quantized numbers, by its name.

@@ -1,5 +1,7 @@
 //! `planish generate --prompt-lookup` and `--prompt-chunk`: other runs of the model, and the same ids.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::generate::{artifact, generate, ids, json, list, stored};
@@ -121,9 +123,13 @@ fn what_cannot_read_ahead_is_refused() {
         generate(&out, &[&nowhere[..], more].concat()).exits(code, parts);
     };
     refused(&["--ids", "7"], 1, &["--prompt-lookup takes one prompt, and there are 2"]);
-    refused(&["--beams", "2"], 1, &["--prompt-lookup is for greedy search", "ask for beams"]);
-    refused(&["--temperature", "2"], 1, &["--prompt-lookup is for greedy search", "ask for sampled tokens"]);
+    refused(&["--beams", "2"], 2, &["--prompt-lookup", "cannot be used with", "--beams"]);
+    refused(&["--temperature", "2"], 2, &["--prompt-lookup", "cannot be used with", "--temperature"]);
     generate(&out, &["--ids", "5", "--lookup-ngram", "2"]).exits(2, &["--prompt-lookup"]);
+    for (settings, asked) in [("{\"do_sample\": true}", "sampled tokens"), ("{\"num_beams\": 2}", "beams")] {
+        fs::write(out.join("generation_config.json"), settings).unwrap();
+        generate(&out, &nowhere).exits(1, &["generation_config.json asks for", asked, "add --greedy"]);
+    }
     generate(&out, &["--ids", "5", "--prompt-lookup", "0"]).exits(2, &["not a whole number from 1"]);
     generate(&out, &["--ids", "5", "--prompt-chunk", "0"]).exits(2, &["not a whole number from 1"]);
     generate(&out, &["--ids", "5", "--prompt-chunk", "4", "--no-cache"]).exits(2, &["cannot be used with"]);

@@ -85,7 +85,7 @@ fn what_needs_all_logits_is_refused() {
     compile("gpt2", &["--logits", "last,all"]).exits(2, &["--logits takes one of all and last"]);
     compile("gpt2", &["--logits", "padded,sliced"]).exits(2, &["--logits takes one of sliced and padded"]);
     compile("gpt2", &["--logits", "last", "--evaluate", text(&data)])
-        .exits(2, &["leave out --evaluate and --max-loss"]);
+        .exits(2, &["--evaluate evaluates the artifact", "leave one of them out"]);
     compile("bert-mlm", &["--logits", "last"]).exits(1, &["this one is for fill-mask", "leave it out"]);
     compile("gpt2", &["--logits", "last"]).succeeds();
     let source = golden("gpt2");

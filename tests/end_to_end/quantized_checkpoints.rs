@@ -76,7 +76,7 @@ fn indices_of_a_table_stay_what_they_are() {
         let warning = format!("the codes of {lost} quantized weights are not kept");
         compiled(&["--target", "onnx"]).exits(0, &[&warning, "target onnx has no product with indices of a table"]);
         compiled(&["--target", "onnx", "--strict"]).exits(1, &[&warning, "leave out --strict"]);
-        compiled(&["--int4"]).exits(0, &[&warning, "they are quantized anew"]);
+        compiled(&["--int4"]).exits(0, &[&warning, "quantize weights anew"]);
     }
 }
 

@@ -44,6 +44,9 @@ pub const FP4: [f32; 16] = [
     -0.25,
 ];
 
+/// The tables of ONNX Runtime's MatMulBnb4, by the values of its attribute `quant_type`.
+pub const BNB4_TABLES: [[f32; 16]; 2] = [FP4, NF4];
+
 /// A weight whose elements are numbers of a table times the scale of their block of neighbours, rows one after another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Codebook {

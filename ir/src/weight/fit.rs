@@ -57,7 +57,7 @@ impl FromStr for Search {
     }
 }
 
-/// What of a fit a weight is.
+/// Which result of a fit the weight holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fitted {
     /// The scales: f32, [rows, blocks].

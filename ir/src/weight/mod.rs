@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use channels::Channels;
-pub use codebook::{Codebook, FP4, NF4};
+pub use codebook::{BNB4_TABLES, Codebook, FP4, NF4};
 pub use codes::{code_range, is_code};
 pub use dequantized::Dequantized;
 pub use fit::{BlockFit, Fitted, Search};

@@ -111,13 +111,7 @@ fn build(b: &mut Builder<'_>, task: Task) -> Result<Interface, ModelError> {
         }
         _ => features(b, &s, hidden)?,
     }
-    Ok(Interface {
-        max_positions: None,
-        vocab_size: None,
-        pad_token_id: None,
-        recompute_at: None,
-        frequencies_change_at: None,
-    })
+    Ok(Interface::default())
 }
 
 fn dim(size: usize) -> Dim {

@@ -160,8 +160,7 @@ impl Decoder {
             max_positions: Some(self.positions.value),
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: b.config.any_token("pad_token_id", self.vocabulary),
-            recompute_at: None,
-            frequencies_change_at: None,
+            ..Interface::default()
         }
     }
 }

@@ -54,8 +54,7 @@ impl Settings {
             max_positions: Some(max_positions),
             vocab_size: Some(self.vocabulary.value),
             pad_token_id: self.pad_token_id,
-            recompute_at: None,
-            frequencies_change_at: None,
+            ..Interface::default()
         }
     }
 }

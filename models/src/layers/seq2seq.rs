@@ -222,11 +222,5 @@ impl Shared {
 /// The properties of the model that callers need.
 pub(crate) fn interface(b: &Builder<'_>, vocabulary: Size, max_positions: Option<usize>) -> Interface {
     let pad_token_id = b.config.any_token("pad_token_id", vocabulary);
-    Interface {
-        max_positions,
-        vocab_size: Some(vocabulary.value),
-        pad_token_id,
-        recompute_at: None,
-        frequencies_change_at: None,
-    }
+    Interface { max_positions, vocab_size: Some(vocabulary.value), pad_token_id, ..Interface::default() }
 }

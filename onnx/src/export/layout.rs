@@ -41,7 +41,7 @@ pub(super) fn write(
     let model_name = format!("{name}.onnx");
     let data_name = format!("{model_name}{}", options.data_suffix);
     let total: u64 = weights.iter().map(|w| w.weight.bytes()).sum();
-    let beside = total > options.external_above || shared(weights) >= SHARED_BYTES;
+    let is_external = total > options.external_above || shared(weights) >= SHARED_BYTES;
     // The offsets of weights by their bytes.
     let mut written: HashMap<Weight, u64> = HashMap::new();
     let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
@@ -61,7 +61,7 @@ pub(super) fn write(
             let location = link_name(range.source.name());
             body.external(initializer, &location, range.offset);
             links.insert(location, path.to_owned());
-        } else if beside && bytes >= INLINE_BYTES {
+        } else if is_external && bytes >= INLINE_BYTES {
             let next = data.length.next_multiple_of(ALIGNMENT);
             let offset = *written.entry(flat(initializer.weight)).or_insert(next);
             body.external(initializer, &data_name, offset);
@@ -113,7 +113,7 @@ fn flat(weight: &Weight) -> Weight {
 /// The bytes of weights whose bytes are those of another one before them.
 fn shared(weights: &[NamedWeight<'_>]) -> u64 {
     let mut seen = HashSet::new();
-    let large = weights.iter().map(|w| w.weight).filter(|w| w.bytes() >= SHARED_BYTES);
+    let large = weights.iter().map(|w| w.weight).filter(|w| w.bytes() >= INLINE_BYTES);
     large.filter(|weight| !seen.insert(flat(weight))).map(Weight::bytes).sum()
 }
 

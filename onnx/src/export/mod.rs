@@ -43,8 +43,8 @@ pub struct ExportOptions<'a> {
     pub opset: u32,
     /// Where weights go.
     pub placement: Placement,
-    /// Weights of more bytes than this in all go into a file of their own: protobuf ends at 2 GiB. Weights of which large ones
-    /// have the same bytes go there too.
+    /// If the weights have more bytes than this in all, they go into a file of their own: protobuf ends at 2 GiB. They also go
+    /// there if that saves 256 KiB or more, because weights with the same bytes are written once there.
     pub external_above: u64,
     /// The end of that file's name, which is `NAME.onnx` before it: `_data` as Optimum names it.
     pub data_suffix: &'a str,

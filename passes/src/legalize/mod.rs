@@ -29,7 +29,7 @@ pub use linear::LOWER_LINEAR;
 pub use norm::LOWER_NORMS;
 pub use parts::SELECT_PARTS;
 pub(crate) use quantized::MICROSOFT;
-pub use quantized::{LOWER_QUANTIZED, opset_of_codes};
+pub use quantized::{LOWER_QUANTIZED, block_bits, opset_of_codes, product_inputs};
 pub use rotary::LOWER_ROTARY;
 pub(crate) use rotary::ROTARY_OPSET;
 pub use substitute::SUBSTITUTE_KERNELS;

@@ -11,10 +11,11 @@ mod weights;
 use std::collections::HashMap;
 
 use blocks::Blocks;
+pub use blocks::{block_bits, product_inputs};
 pub(super) use codes::unfit;
 pub(crate) use emit::MICROSOFT;
 pub use emit::opset_of_codes;
-pub(super) use emit::{QUANTIZE_OPSET, foreign, standard};
+pub(super) use emit::{QUANTIZE_OPSET, attributes, foreign, standard};
 pub(super) use shared::{DEPTH, moved};
 
 use planish_ir::handle::Handle;

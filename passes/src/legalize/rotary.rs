@@ -1,10 +1,10 @@
 //! Lowering of rotary position embedding.
 
-use planish_ir::ops::{BinaryKind, Concat, Rotary, Setting, Split};
+use planish_ir::ops::{BinaryKind, Concat, Rotary, Split};
 use planish_ir::{BuildError, DType, Dim, Graph, Op, Step, ValueId};
 
 use super::dim;
-use super::quantized::{foreign, standard};
+use super::quantized::{attributes, foreign, standard};
 use crate::build::Builder;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
@@ -56,23 +56,28 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let like = graph.node(node).outputs[0];
         let Op::Rotary(rotary) = graph.node(node).op.clone() else { return Ok::<_, PassError>(Step::Keep) };
         let l = &mut Builder::at(graph, like);
-        Ok(Step::Replace(vec![if is_whole(l, &rotary, options) { whole(l, &rotary)? } else { lower(l, &rotary)? }]))
+        Ok(Step::Replace(vec![if takes_operator(l, &rotary, options) {
+            operator(l, &rotary)?
+        } else {
+            lower(l, &rotary)?
+        }]))
     })?;
     graph.compact();
     Ok(lowered.into())
 }
 
-/// Whether the operator of ONNX computes it: with angles for each token of each row.
-fn is_whole(l: &Builder<'_, '_>, rotary: &Rotary, options: &Options) -> bool {
+/// Whether the embedding becomes ONNX's RotaryEmbedding: the target has a kernel, fusion is on, the opset has the operator, all
+/// is float32, and the angles have a row for each row of `x`.
+fn takes_operator(l: &Builder<'_, '_>, rotary: &Rotary, options: &Options) -> bool {
     let (x, angles) = (l.graph.ty(rotary.x), l.graph.ty(rotary.cos));
-    options.target.rotates_whole
+    options.target.has_rotary_embedding
         && options.fusion
         && options.opset >= ROTARY_OPSET
         && (x.dtype, angles.dtype) == (DType::F32, DType::F32)
         && x.shape[..2] == angles.shape[..2]
 }
 
-fn whole(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {
+fn operator(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {
     let ty = l.graph.ty(rotary.x).clone();
     let pairs = l.graph.ty(rotary.cos).shape[2].as_constant().unwrap_or_default();
     let heads = i64::try_from(rotary.heads).unwrap_or_default();
@@ -82,9 +87,8 @@ fn whole(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError
         ("interleaved", i64::from(rotary.interleaved.0)),
         ("rotary_embedding_dim", if is_partial { 2 * pairs } else { 0 }),
     ];
-    let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), Setting::Int(value))).collect();
     let inputs = vec![Some(rotary.x), Some(rotary.cos), Some(rotary.sin)];
-    Ok(foreign(l, standard("RotaryEmbedding", ROTARY_OPSET as usize), inputs, settings, vec![ty])?[0])
+    Ok(foreign(l, standard("RotaryEmbedding", ROTARY_OPSET as usize), inputs, attributes(settings), vec![ty])?[0])
 }
 
 fn lower(l: &mut Builder<'_, '_>, rotary: &Rotary) -> Result<ValueId, BuildError> {

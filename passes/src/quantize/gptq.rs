@@ -50,7 +50,7 @@ pub fn gptq(weights: &[f32], grid: &CodeGrid, products: &[f64], columns: usize) 
     rows.concat()
 }
 
-/// What of a grid is for a row.
+/// The scales and zero points of one row.
 struct RowGrid<'a> {
     scales: &'a [f32],
     zeros: &'a [f32],
@@ -67,6 +67,11 @@ fn round_row(row: &[f32], RowGrid { scales, zeros, grid }: &RowGrid<'_>, order: 
         let scale = f64::from(scales[block]);
         let zero = zeros.get(block).copied().map_or(0.0, f64::from);
         let code = (left[at] / scale).round_ties_even().clamp(least - zero, largest - zero);
+        if !left[at].is_finite() {
+            // The columns behind cannot make up for it.
+            codes[*column] = if left[at].is_nan() { zero } else { code + zero } as i16;
+            continue;
+        }
         codes[*column] = (code + zero) as i16;
         let line = &factor[at * columns..][..columns];
         let error = (left[at] - code * scale) / line[at];
@@ -220,6 +225,28 @@ mod tests {
         }
         let [least, found, plain] = sums;
         assert!(found < plain / 2.0 && found < least * 3.0, "{found} {plain} {least}");
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_has_no_effect_on_other_columns() {
+        let n = 6;
+        let h = products(n);
+        let grid = CodeGrid { scales: vec![0.25], zeros: vec![3.0], block: usize::MAX, range: [0, 15] };
+        let row: Vec<f32> = uniform(n, 5).iter().map(|w| *w as f32).collect();
+        for (bad, code) in [(f32::NAN, 3), (f32::INFINITY, 15), (f32::NEG_INFINITY, 0)] {
+            for at in 0..n {
+                let mut broken = row.clone();
+                broken[at] = bad;
+                let codes = gptq(&broken, &grid, &h, n);
+                assert_eq!(codes[at], code, "{bad} at {at}");
+                let others = codes.iter().enumerate().filter(|(other, _)| *other != at);
+                let nearest = |at: usize| (row[at] / 0.25).round() as i16 + 3;
+                assert!(
+                    others.into_iter().all(|(at, code)| (code - nearest(at)).abs() <= 3),
+                    "{bad} at {at}: {codes:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ static TOY: Target = Target {
     order: TokenOrder::BatchMajor,
     attention: AttentionForm::Products,
     appends_in_place: false,
-    rotates_whole: false,
+    has_rotary_embedding: false,
     fuses: false,
     quantized: planish_passes::QuantizedForm::Pairs,
     most_scores: Some(3000),

@@ -1,7 +1,7 @@
 //! Matrices of codes with a scale for each block of neighbours, of ONNX Runtime (its docs/ContribOperators.md).
 
 use planish_ir::DType;
-use planish_ir::weight::{FP4, NF4};
+use planish_ir::weight::BNB4_TABLES;
 
 use super::{Maybe, Node, integers, of_numbers, one};
 use crate::Tensor;
@@ -130,11 +130,12 @@ fn product(node: &Node<'_>) -> Result<Tensor, String> {
 /// `x * weight^T` of indices of a table, the first of two in a byte in the higher bits.
 fn indexed_product(node: &Node<'_>) -> Result<Tensor, String> {
     let (rows, columns, block) = (size(node, "N")?, size(node, "K")?, size(node, "block_size")?);
-    let table = match (node.int("quant_type", 0), node.int("transB", 1)) {
-        (0, 1) => FP4,
-        (1, 1) => NF4,
-        (table, turned) => return Err(format!("the table {table} with transB = {turned} is not known")),
-    };
+    let kind = node.int("quant_type", 0);
+    let table = usize::try_from(kind).ok().and_then(|kind| BNB4_TABLES.get(kind));
+    let table = table.ok_or_else(|| format!("quant_type is {kind}, and 0 (FP4) and 1 (NF4) are known"))?;
+    if node.int("transB", 1) != 1 {
+        return Err("transB is not 1: the weight is not [out, in]".to_owned());
+    }
     let weight = || {
         let (indices, scales) = (node.operand(1)?, node.operand(2)?);
         let elements = rows * columns;
@@ -183,7 +184,7 @@ fn multiplied(
     of_numbers(x.dtype(), &shape, &out)
 }
 
-/// Rows of a matrix of bytes; a row of zeros for an index that is out of range.
+/// Rows of a matrix of codes, which share bytes or take an element each; a row of zeros for an index that is out of range.
 fn rows(node: &Node<'_>) -> Result<Tensor, String> {
     let (data, scales) = (node.operand(0)?, node.operand(2)?);
     let [count, bytes] = *data.shape() else { return Err(format!("a table of {} is not known", data.ty())) };
@@ -191,7 +192,7 @@ fn rows(node: &Node<'_>) -> Result<Tensor, String> {
         return Err("only rows with blocks of their columns are looked up".to_owned());
     }
     let bits = usize::try_from(node.int("bits", 4)).unwrap_or(0);
-    let packed = (bytes * 8).checked_div(bits).unwrap_or(0);
+    let packed = bytes.checked_mul(8).and_then(|own| own.checked_div(bits)).unwrap_or(0);
     // Codes of 4 bits have a type of their own, or share bytes; the result says which.
     let result = node.op.results.0.first().and_then(|ty| ty.as_ref()?.as_tensor()?.shape.last()?.as_constant());
     let is_wide = data.dtype() != DType::U8 || result.is_some_and(|columns| i64::try_from(packed) != Ok(columns));

@@ -106,8 +106,8 @@ impl Metadata {
     /// The elements of a list of texts; `None` where it is another list, or a text is not UTF-8.
     pub(crate) fn texts(&self, array: &Array) -> Option<Vec<&str>> {
         let mut bytes = self.header.get(array.place.clone())?;
-        let mut texts = Vec::with_capacity(array.length);
         (array.kind == TEXT).then_some(())?;
+        let mut texts = Vec::with_capacity(array.length.min(bytes.len() / 8));
         while let Some((length, rest)) = bytes.split_first_chunk::<8>() {
             let (text, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
             texts.push(std::str::from_utf8(text).ok()?);

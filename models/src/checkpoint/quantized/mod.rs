@@ -33,7 +33,7 @@ pub(crate) enum Quantization {
 pub(crate) struct Dequantized {
     /// [out, in], in float32.
     pub(crate) weight: Weight,
-    /// Why no codes with scales for blocks of neighbours, and no indices of a table with them, stand for it, where none do.
+    /// Why the stored codes or indices cannot be kept; `None` if they can.
     pub(crate) loses_codes: Option<&'static str>,
 }
 

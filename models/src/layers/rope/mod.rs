@@ -66,7 +66,7 @@ impl Rope {
         }
     }
 
-    /// The same where all longer texts have the same frequencies.
+    /// The length from which longrope uses its long frequencies.
     pub(crate) fn outgrown(&self) -> Option<usize> {
         self.frequencies_change_at().filter(|_| matches!(self.frequencies, Frequencies::Chosen { .. }))
     }

@@ -1,12 +1,18 @@
 //! Layers and tables of codes with a scale for each block, as ONNX Runtime's own operators.
 
-use planish_ir::ops::{Linear, Setting};
+use planish_ir::ops::{Foreign, Linear, Setting};
 use planish_ir::weight::{Channels, Dequantized, code_range};
 use planish_ir::{BuildError, DType, Rewriter, TensorType, ValueId, Weight};
 
-use super::emit::{MICROSOFT, foreign};
-use crate::PassError;
+use super::emit::{MICROSOFT, attributes, foreign};
 use crate::build::Builder;
+use crate::{BlockInputs, PassError};
+
+/// The product with a weight that has a scale for each block.
+const PRODUCT: &str = "MatMulNBits";
+
+/// The lookup of rows of such a table.
+const ROWS: &str = "GatherBlockQuantized";
 
 /// The fewest elements of a block that MatMulNBits and GatherBlockQuantized take; the number is a power of two.
 const LEAST_BLOCK: usize = 16;
@@ -39,11 +45,16 @@ impl Blocks {
         let floats = weight.scales.dtype();
         let fits = matches!(bits, 2 | 4 | 8) && matches!(floats, DType::F32 | DType::F16 | DType::Bf16);
         let Channels::Blocks { axis: 1, size } = weight.channels else { return None };
+        if !fits || weight.codes.elements() == 0 {
+            return None;
+        }
         // One scale for each row is repeated: there are fast kernels for small blocks only.
         let whole = size >= columns && (size > ROW_BLOCK || !size.is_power_of_two() || size < LEAST_BLOCK);
         let block = if whole { columns.next_power_of_two().clamp(LEAST_BLOCK, ROW_BLOCK) } else { size };
-        let repeated = vec![0; columns.div_ceil(block)];
-        let spread = |w: &Weight| if whole { w.gather(1, &repeated) } else { Some(w.clone()) };
+        if !block.is_power_of_two() || block < LEAST_BLOCK {
+            return None;
+        }
+        let spread = |w: &Weight| if whole { w.gather(1, &vec![0; columns.div_ceil(block)]) } else { Some(w.clone()) };
         let scales = spread(&weight.scales)?;
         let zeros = match (&weight.zero_points, signed) {
             (Some(zeros), true) => Some(spread(&zeros.flip_sign()?)?),
@@ -51,9 +62,8 @@ impl Blocks {
             (None, true) => None,
             (None, false) => Weight::numbers(dtype, scales.shape().to_vec(), &vec![0.0; scales.elements()]),
         };
-        let fits = fits && weight.codes.elements() > 0 && block.is_power_of_two() && block >= LEAST_BLOCK;
         let blocks = columns.div_ceil(block);
-        let filled = weight.codes.pad(&[rows, blocks * block], 0.0).filter(|_| fits)?;
+        let filled = weight.codes.pad(&[rows, blocks * block], 0.0)?;
         let codes = if signed { filled.flip_sign()? } else { filled };
         let zero_points = match zeros {
             Some(zeros) => {
@@ -67,7 +77,7 @@ impl Blocks {
     }
 
     fn settings(&self) -> Vec<(String, Setting)> {
-        [("bits", self.bits), ("block_size", self.block)].into_iter().filter_map(int).collect()
+        attributes([("bits", self.bits), ("block_size", self.block)])
     }
 
     /// `x * weight^T + bias` by MatMulNBits, which rounds blocks of `x` to integers of 8 bits where `integers` says so.
@@ -87,10 +97,10 @@ impl Blocks {
             }
         };
         let level = if integers { INTEGERS } else { FLOATS };
-        let sizes = [("K", self.columns), ("N", self.rows), ("accuracy_level", level)];
-        let settings = sizes.into_iter().filter_map(int).chain(self.settings()).collect();
+        let sizes = attributes([("K", self.columns), ("N", self.rows)]);
+        let settings = [sizes, attributes([("accuracy_level", level)]), self.settings()].concat();
         let ty = l.graph.ty(like).clone();
-        Ok(foreign(l, (MICROSOFT, "MatMulNBits", 1), inputs, settings, vec![ty])?[0])
+        Ok(foreign(l, (MICROSOFT, PRODUCT, 1), inputs, settings, vec![ty])?[0])
     }
 
     /// Rows by GatherBlockQuantized; `None` where the rows do not end with their last block.
@@ -107,10 +117,9 @@ impl Blocks {
         let data = l.graph.weight_like(flat, table);
         let (_, scales, zeros) = self.values(l, table);
         let inputs = [Some(data), Some(indices), Some(scales), zeros].into_iter().take_while(Option::is_some).collect();
-        let axes = [("gather_axis", 0), ("quantize_axis", 1)].map(|(name, axis)| (name.to_owned(), Setting::Int(axis)));
-        let settings = axes.into_iter().chain(self.settings()).collect();
+        let settings = [attributes([("gather_axis", 0), ("quantize_axis", 1)]), self.settings()].concat();
         let ty = TensorType::new(self.scales.dtype(), l.graph.ty(like).shape.clone());
-        Ok(Some(foreign(l, (MICROSOFT, "GatherBlockQuantized", 1), inputs, settings, vec![ty])?[0]))
+        Ok(Some(foreign(l, (MICROSOFT, ROWS, 1), inputs, settings, vec![ty])?[0]))
     }
 
     fn values(&self, l: &mut Builder<'_, '_>, weight: ValueId) -> (ValueId, ValueId, Option<ValueId>) {
@@ -120,10 +129,23 @@ impl Blocks {
     }
 }
 
-/// The values of `accuracy_level`: inputs are rounded to integers of 8 bits by block, or stay floats.
-const INTEGERS: usize = 4;
-const FLOATS: usize = 1;
-
-fn int((name, value): (&str, usize)) -> Option<(String, Setting)> {
-    Some((name.to_owned(), Setting::Int(i64::try_from(value).ok()?)))
+/// What MatMulNBits of ONNX Runtime multiplies its weight with; `None` of another operator.
+#[must_use]
+pub fn product_inputs(op: &Foreign) -> Option<BlockInputs> {
+    let rounds = op.setting("accuracy_level") == Some(&Setting::Int(INTEGERS));
+    (op.op.0 == PRODUCT).then_some(if rounds { BlockInputs::Integers } else { BlockInputs::Floats })
 }
+
+/// The bits of the codes that MatMulNBits, GatherBlockQuantized or MatMulBnb4 of ONNX Runtime take; `None` of another operator.
+#[must_use]
+pub fn block_bits(op: &Foreign) -> Option<i64> {
+    match (op.op.0.as_str(), op.setting("bits")) {
+        (PRODUCT | ROWS, Some(Setting::Int(bits))) => Some(*bits),
+        (PRODUCT | ROWS | "MatMulBnb4", _) => Some(4),
+        _ => None,
+    }
+}
+
+/// The values of `accuracy_level`: inputs are rounded to integers of 8 bits by block, or stay floats.
+const INTEGERS: i64 = 4;
+const FLOATS: i64 = 1;

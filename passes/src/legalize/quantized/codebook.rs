@@ -1,11 +1,11 @@
 //! Layers whose weights are indices of a table, as an operator of ONNX Runtime.
 
-use planish_ir::ops::{BinaryKind, Linear, Setting};
-use planish_ir::weight::{Codebook, FP4, NF4};
+use planish_ir::ops::{BinaryKind, Linear};
+use planish_ir::weight::{BNB4_TABLES, Codebook};
 use planish_ir::{BuildError, Rewriter, ValueId, Weight};
 
 use super::Lowering;
-use super::emit::{MICROSOFT, foreign};
+use super::emit::{MICROSOFT, attributes, foreign};
 use crate::build::Builder;
 
 /// The elements of a block that MatMulBnb4 has kernels for.
@@ -30,8 +30,7 @@ impl Lowering {
         };
         let Some(table) = table(&book).filter(|_| BLOCKS.contains(&book.block)) else { return Ok(None) };
         let sizes = [("K", *columns), ("N", *rows), ("block_size", book.block), ("quant_type", table)];
-        let int = |(name, value): (&str, usize)| Some((name.to_owned(), Setting::Int(i64::try_from(value).ok()?)));
-        let settings = sizes.into_iter().filter_map(int).collect();
+        let settings = attributes(sizes);
         let l = &mut Builder::at(graph, like);
         let indices = l.graph.weight_like(book.indices, linear.weight);
         let scales = l.graph.weight_part(book.scales, linear.weight);
@@ -50,5 +49,5 @@ fn table(book: &Codebook) -> Option<usize> {
     let is = |table: &[f32; 16]| {
         book.table.len() == 16 && book.table.iter().zip(table).all(|(a, b)| (a - f64::from(*b)).abs() <= NEAR)
     };
-    [FP4, NF4].iter().position(is)
+    BNB4_TABLES.iter().position(is)
 }

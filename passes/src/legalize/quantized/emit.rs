@@ -26,6 +26,14 @@ const WHOLE: Channels = Channels::Axis(0);
 /// The first opset whose DequantizeLinear has a scale for each block.
 const BLOCKS_OPSET: u32 = 21;
 
+/// Attributes with whole numbers.
+pub(in crate::legalize) fn attributes<N: TryInto<i64>>(
+    named: impl IntoIterator<Item = (&'static str, N)>,
+) -> Vec<(String, Setting)> {
+    let one = |(name, value): (&str, N)| Some((name.to_owned(), Setting::Int(value.try_into().ok()?)));
+    named.into_iter().filter_map(one).collect()
+}
+
 /// An operator of ONNX with results of these types.
 pub(in crate::legalize) fn foreign(
     l: &mut Builder<'_, '_>,

@@ -59,6 +59,19 @@ impl WeightSettings {
         }
     }
 
+    /// The patterns of [`Self::bits_for`] that match no weight which a layer or a lookup of a graph takes.
+    #[must_use]
+    pub fn unmatched(&self, graph: &Graph) -> Vec<&str> {
+        let (order, uses) = uses(graph);
+        let matches = |pattern: &Regex| order.iter().any(|weight| uses[weight].matches(graph, *weight, pattern));
+        self.bits_for
+            .iter()
+            .map(|(pattern, _)| pattern)
+            .filter(|pattern| !matches(pattern))
+            .map(Regex::as_str)
+            .collect()
+    }
+
     fn form(&self, bits: Bits, columns: usize, method: WeightMethod, reason: Option<String>) -> WeightForm {
         let codes = match (bits, self.zero_points) {
             (Bits::Keep, _) => return WeightForm::Float { reason: reason.unwrap_or_default() },
@@ -120,6 +133,14 @@ impl WeightPlan {
     }
 }
 
+impl Uses {
+    /// Whether a pattern matches the name or the origin of the weight, or of a result.
+    fn matches(&self, graph: &Graph, weight: ValueId, pattern: &Regex) -> bool {
+        let mut values = self.results.iter().chain([&weight]).map(|value| graph.value(*value));
+        values.any(|value| pattern.is_match(&value.name) || pattern.is_match(&value.origin.to_string()))
+    }
+}
+
 /// The largest block that divides a row, up to the one that is asked for.
 fn whole_block(block: Option<usize>, columns: usize) -> Option<usize> {
     let largest = block.unwrap_or(usize::MAX);
@@ -173,9 +194,7 @@ fn form(
     looks_up: bool,
 ) -> WeightForm {
     let float = |reason: String| WeightForm::Float { reason };
-    let names: Vec<_> = uses.results.iter().chain([&weight]).map(|value| graph.value(*value)).collect();
-    let matches =
-        |pattern: &Regex| names.iter().any(|v| pattern.is_match(&v.name) || pattern.is_match(&v.origin.to_string()));
+    let matches = |pattern: &Regex| uses.matches(graph, weight, pattern);
     if let Some(pattern) = settings.keep_float.iter().find(|pattern| matches(pattern)) {
         return float(format!("`{pattern}` of --keep-float matches"));
     }
@@ -201,7 +220,11 @@ fn form(
         method if method.takes_data() && (uses.inputs.len() != 1 || uses.lookups > 0) => WeightMethod::Mse,
         method => method,
     };
-    let columns = graph.weight(weight).map_or(0, |weight| weight.shape()[1]);
+    // Blocks are along the inputs of a layer, which are the rows of a weight that is stored as [in, out].
+    let columns = match uses.features {
+        Some([inputs, _]) if uses.lookups == 0 => inputs,
+        _ => graph.weight(weight).map_or(0, |weight| weight.shape()[1]),
+    };
     let settings = match uses.lookups {
         0 => settings,
         // Rows are looked up as whole blocks.

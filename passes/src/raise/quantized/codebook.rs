@@ -1,7 +1,7 @@
 //! Weights whose codes are indices of a table, from the operator that takes them.
 
 use planish_ir::ops::{Flag, Linear};
-use planish_ir::weight::{Codebook, FP4, NF4};
+use planish_ir::weight::{BNB4_TABLES, Codebook};
 use planish_ir::{NodeId, Rewriter, Weight};
 
 use super::super::{Found, NoMatch, Rule};
@@ -21,10 +21,11 @@ fn product(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
         return Err(NoMatch::Other);
     };
     let name = &graph.value(indices).name;
-    let table = match int(&found, "quant_type") {
-        Some(0) => FP4,
-        Some(1) => NF4,
-        other => return miss(format!("the table {other:?} of `{name}` is not known")),
+    let Some(kind) = int(&found, "quant_type") else {
+        return miss(format!("the product with `{name}` has no quant_type"));
+    };
+    let Some(table) = usize::try_from(kind).ok().and_then(|kind| BNB4_TABLES.get(kind)) else {
+        return miss(format!("quant_type of `{name}` is {kind}, and 0 (FP4) and 1 (NF4) are known"));
     };
     if int(&found, "transB").is_some_and(|turned| turned != 1) {
         return miss(format!("the weight `{name}` is not [out, in]"));

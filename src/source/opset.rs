@@ -1,0 +1,58 @@
+//! The opset that a model is written for unless told otherwise.
+
+use planish_ir::ops::Foreign;
+use planish_ir::{DType, Graph, Op};
+use planish_models::{Checkpoint, LoadOptions};
+use planish_onnx::{DEFAULT_OPSET, OPSETS};
+use planish_passes::{block_bits, opset_of_codes};
+
+use super::SourceModel;
+
+impl SourceModel {
+    /// The opset that its graphs are written for unless told otherwise. Operators that pass through
+    /// mean what they mean at the opset that they came with.
+    #[must_use]
+    pub fn default_opset(&self) -> u32 {
+        self.default_opset_from(0)
+    }
+
+    /// The same for what needs an opset of `least` or newer: operators of ONNX itself that pass through keep theirs.
+    #[must_use]
+    pub fn default_opset_from(&self, least: u32) -> u32 {
+        match self {
+            Self::Onnx(model) if passes_through(&model.imported.graph, &|_| true) => {
+                let least = if passes_through(&model.imported.graph, &Foreign::is_standard) { 0 } else { least };
+                model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end()).max(least)
+            }
+            Self::Checkpoint(checkpoint, _) if checkpoint.may_have_codes() => {
+                DEFAULT_OPSET.max(least).max(opset_of_weights(checkpoint))
+            }
+            _ => DEFAULT_OPSET.max(least),
+        }
+    }
+
+    /// The smallest codes of a graph's operators of ONNX Runtime for weights with a scale for each block; absent of a model
+    /// without such operators.
+    #[must_use]
+    pub fn block_codes(&self) -> Option<DType> {
+        let Self::Onnx(model) = self else { return None };
+        let graph = &model.imported.graph;
+        let codes = if passes_through(graph, &|op| block_bits(op) == Some(2)) { DType::U2 } else { DType::U4 };
+        passes_through(graph, &|op| block_bits(op).is_some()).then_some(codes)
+    }
+}
+
+/// The first opset that has operators for all codes of a checkpoint's weights; 0 where there are none, or the checkpoint
+/// does not load.
+fn opset_of_weights(checkpoint: &Checkpoint) -> u32 {
+    let Ok(model) = planish_models::load(checkpoint, LoadOptions::default()) else { return 0 };
+    let weights = model.parts.iter().flat_map(|part| part.graph.weights());
+    let codes = weights.filter_map(|(_, _, weight)| weight.as_dequantized());
+    let opsets = codes.map(|found| opset_of_codes(found.scales.dtype(), found.codes.dtype(), found.channels));
+    opsets.max().unwrap_or(0)
+}
+
+/// Whether an operator is left as it came of which something holds.
+fn passes_through(graph: &Graph, holds: &dyn Fn(&Foreign) -> bool) -> bool {
+    graph.nodes().any(|(_, node)| matches!(&node.op, Op::Foreign(foreign) if holds(foreign)))
+}
