@@ -8,6 +8,7 @@ use planish::evaluate::{Evaluation, Figure};
 use planish_ir::DType;
 use planish_passes::quantize::{PlannedWeight, WeightForm, WeightMethod};
 use safetensors::tensor::Dtype;
+use serde_json::Value;
 
 use crate::calibrate::with_tokenizer;
 use crate::determinism::same_bytes;
@@ -96,6 +97,25 @@ fn each_weight_has_the_bits_that_are_asked_for() {
 }
 
 /// The head and the table of tokens have a tensor each, and both point at the same bytes.
+/// GPT-2's weights are [in, out].
+#[test]
+fn blocks_are_along_the_inputs_of_a_layer() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("gpt2"), &out, &["--int4", "--block-size", "256"]).succeeds();
+    let weights = weights(&out);
+    let block = |name: &str| {
+        let weight = weights.iter().find(|weight| weight.weight.ends_with(name)).unwrap();
+        let WeightForm::Blocks { block, .. } = &weight.form else { panic!("{name} is a float") };
+        *block
+    };
+    // 48 and 192 inputs, filled up to powers of two.
+    assert_eq!(
+        ["attn.c_attn.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"].map(block),
+        [Some(64), Some(64), Some(256)]
+    );
+}
+
 #[test]
 fn a_tied_table_is_written_once() {
     let (folder, mut draft) = (scratch(), Draft::of("gpt2"));
@@ -155,11 +175,12 @@ fn limits_choose_the_bits_of_weights() {
     let folder = scratch();
     let model = with_tokenizer("llama", 131, folder.path());
     let data = texts(folder.path());
-    let compile = |bits: &str, limit: &str| {
+    let compile_with = |bits: &str, limit: &str, more: &[&str]| {
         let out = folder.path().join("out");
-        let more = [bits, "--force", "--evaluate", text(&data), "--max-loss", limit];
-        (planish_compile(&model, &out, &more), out)
+        let usual = [bits, "--force", "--evaluate", text(&data), "--max-loss", limit];
+        (planish_compile(&model, &out, &[&usual, more].concat()), out)
     };
+    let compile = |bits: &str, limit: &str| compile_with(bits, limit, &[]);
     let (done, out) = compile("--int4", "kl=1");
     done.exits(0, &[]);
     let narrow = weights(&out).iter().filter(|planned| planned.form.codes() == Some(DType::I4)).count();
@@ -181,6 +202,16 @@ fn limits_choose_the_bits_of_weights() {
         3,
         &["no set of weights of 8 bits meets --max-loss", &format!("even with all {narrow} of 8 bits, kl is")],
     );
+    // What 4 bits become does not depend on how many weights have them.
+    let others = ["--bits-for", "[qkvo]_proj|gate_proj=8"];
+    let (done, out) = compile_with("--int4", &half, &others);
+    done.exits(0, &[]);
+    assert!(weights(&out).iter().all(|planned| !planned.form.to_string().starts_with("float: chosen")));
+    let (done, _) = compile_with("--int4", "kl=-1", &[&others[..], &["--json"]].concat());
+    let done = done.exits(3, &["no set of weights of 8 bits meets --max-loss"]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let figures = &document["manifest"]["evaluation"]["predictions"];
+    assert!(document["artifact"].is_null() && figures["mean_divergence"].is_number(), "{}", done.stdout);
 }
 
 #[test]

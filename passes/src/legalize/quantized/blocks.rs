@@ -149,3 +149,22 @@ pub fn block_bits(op: &Foreign) -> Option<i64> {
 /// The values of `accuracy_level`: inputs are rounded to integers of 8 bits by block, or stay floats.
 const INTEGERS: i64 = 4;
 const FLOATS: i64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_without_rows_takes_no_memory() {
+        for columns in [1 << 50, usize::MAX / 2 + 2] {
+            let empty = |dtype: DType, columns: usize| Weight::numbers(dtype, vec![0, columns], &[]).unwrap();
+            let weight = Dequantized {
+                codes: empty(DType::I8, columns),
+                scales: empty(DType::F32, columns.div_ceil(32)),
+                zero_points: None,
+                channels: Channels::Blocks { axis: 1, size: 32 },
+            };
+            assert!(Blocks::new(&weight).is_none());
+        }
+    }
+}
