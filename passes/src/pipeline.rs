@@ -216,6 +216,8 @@ impl Pipeline {
             // Layers of one operand are known by it.
             run.until_nothing_changes(CLEANING)?;
             run.once(FUSING)?;
+        } else {
+            run.once(&[&PACK_PROJECTIONS])?;
         }
         run.once(LOWERING)?;
         run.until_nothing_changes(CLEANING)?;

@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow};
 use planish_eval::{Limits, Tensor};
 use planish_models::{Loaded, Part};
 use planish_runtimes::{Model, Port, ReferenceRuntime, Runtime, SessionOptions, Unavailable, check_inputs};
@@ -24,8 +23,8 @@ use super::{
     BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, ModelId,
     ReferenceModel, ReferencePart, Status, Workload, sweep,
 };
+use crate::artifact::Artifact;
 use crate::artifact::manifest::Input;
-use crate::artifact::{Artifact, MANIFEST};
 use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
 use crate::chain::Chain;
 use crate::data::DataOptions;
@@ -410,46 +409,6 @@ fn unmeasured(entrant: &Entrant, runtime: &str, (status, why): &(Status, String)
     };
     let shapes = options.batch.iter().flat_map(|batch| options.sequence.iter().map(move |seq| (*batch, *seq)));
     shapes.map(cell).collect()
-}
-
-/// Whether a path is the folder of an artifact.
-pub(super) fn is_artifact(path: &Path) -> bool {
-    path.join(MANIFEST).is_file()
-}
-
-/// The artifact in the current folder, or those below it by the names of their models.
-///
-/// # Errors
-/// When one cannot be opened, and when there is none.
-pub(super) fn artifacts_here() -> Result<Vec<Artifact>> {
-    let mut folders = Vec::new();
-    below(Path::new("."), DEPTH, &mut folders);
-    if folders.is_empty() {
-        bail!(
-            "there is no artifact in the current folder or below it; make one with `planish compile`, or name an artifact, \
-             an .onnx file or a checkpoint"
-        );
-    }
-    let mut artifacts = folders.iter().map(|folder| Artifact::open(folder)).collect::<Result<Vec<_>>>()?;
-    let task = |artifact: &Artifact| artifact.manifest.task.map(|task| task.to_string());
-    artifacts.sort_by_key(|a| (a.manifest.source.name.clone(), task(a), a.folder.clone()));
-    Ok(artifacts)
-}
-
-/// How deep artifacts are looked for.
-const DEPTH: usize = 3;
-
-fn below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    if is_artifact(folder) {
-        found.push(folder.to_owned());
-        return;
-    }
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries.filter(|e| depth > 0 && e.file_type().is_ok_and(|t| t.is_dir())) {
-        if !entry.file_name().to_string_lossy().starts_with('.') {
-            below(&entry.path(), depth - 1, found);
-        }
-    }
 }
 
 /// Artifacts of the same source files and task compute the same.

@@ -12,6 +12,7 @@ mod entrant;
 mod environment;
 mod figures;
 mod generation;
+mod here;
 mod interval;
 mod job;
 mod lengths;

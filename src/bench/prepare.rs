@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use planish_models::Task;
 
-use super::contest::{artifacts_here, is_artifact};
+use super::here::{artifacts_here, is_artifact};
 use super::{Entrant, Form, Variant};
 use crate::artifact::Artifact;
 use crate::backend::{ANY_ONNX, Backend, CUDA, MakeRuntime, ONNX_RUNTIME, ONNX_RUNTIME_CUDA, RuntimeSettings};

@@ -1,28 +1,22 @@
 //! `planish bench`.
 
-use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use planish_ir::Graph;
 use planish_runtimes::tensorrt::LoadOptions;
 
+use super::bench_console::{Console, Preparing};
 use super::bench_report::Reports;
 use super::numbers::{Numbers, share};
-use super::signals::{Interrupted, asked_to_finish, finish_at_interrupt};
-use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json, warn};
+use super::signals::Interrupted;
+use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
-    BenchObserver, BenchOptions, Cell, Contest, Measured, PrepareObserver, Request, SAMPLES, Status, UNEVALUATED,
-    Variant, Workload, device_table, divided, remarks, table,
+    BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNEVALUATED, Variant, Workload, device_table, divided,
+    remarks, table,
 };
-use crate::calibrate::CalibrationObserver;
-use crate::compile::Observer;
 use crate::files;
 use crate::inputs::tensor_file;
 
@@ -340,92 +334,4 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
         new_tokens: arguments.new_tokens,
         transfers: arguments.include_data_transfers,
     })
-}
-
-/// Progress on standard error: a bar on a terminal, elsewhere a line a cell.
-struct Console {
-    terminal: bool,
-    bar: ProgressBar,
-}
-
-impl Console {
-    fn new() -> Self {
-        let terminal = io::stderr().is_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(1000), target);
-        if let Ok(style) = ProgressStyle::with_template("measuring {bar:30} {percent}%, {eta}") {
-            bar.set_style(style);
-        }
-        Self { terminal, bar }
-    }
-}
-
-impl BenchObserver for Console {
-    fn progress(&mut self, share: f64) {
-        self.bar.set_position((share * 1000.0) as u64);
-    }
-
-    fn measured(&mut self, cell: Measured<'_>) {
-        if !self.terminal {
-            // Standard error may be closed; the figures are what counts.
-            let _ = writeln!(io::stderr(), "{cell}");
-        }
-    }
-
-    fn begin(&mut self) {
-        finish_at_interrupt();
-    }
-
-    fn is_ended(&self) -> bool {
-        asked_to_finish()
-    }
-
-    fn warning(&mut self, text: &str) {
-        warn(text);
-    }
-
-    fn note(&mut self, text: &str) {
-        note(text);
-    }
-}
-
-/// What is said while models are compiled, each text once.
-#[derive(Default)]
-struct Preparing(Mutex<BTreeSet<String>>);
-
-impl Preparing {
-    fn once(&self, text: &str, say: fn(&str)) {
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
-            say(text);
-        }
-    }
-}
-
-impl Observer for Preparing {
-    fn warning(&self, text: &str) {
-        self.once(text, warn);
-    }
-
-    fn note(&self, text: &str) {
-        self.once(text, note);
-    }
-
-    fn graph(&self, _: &str, _: &Graph) {}
-    fn begin_writing(&self, _: u64) {}
-    fn written(&self, _: u64) {}
-    fn end_writing(&self) {}
-}
-
-impl CalibrationObserver for Preparing {
-    fn warning(&self, text: &str) {
-        self.once(text, warn);
-    }
-
-    fn progress(&self, _: usize, _: usize) {}
-}
-
-impl PrepareObserver for Preparing {
-    fn left_out(&self, text: &str) {
-        self.once(text, warn);
-    }
 }

@@ -1,6 +1,7 @@
 //! The command line: one file for each subcommand, with its arguments and its output.
 
 mod bench;
+mod bench_console;
 mod bench_diff;
 mod bench_report;
 mod build_engine;

@@ -138,9 +138,12 @@ fn lost_indices(options: &CompileOptions, parts: &[LoweredPart]) -> Option<Strin
     let mut weights: Vec<(&str, &Weight)> = weights.map(|(_, value, weight)| (value.name.as_str(), weight)).collect();
     // Codes and scales that are computed from the same indices are one weight.
     weights.sort_by_key(|(name, _)| *name);
-    let mut seen = HashSet::new();
-    let lost = weights.into_iter().filter(|(_, weight)| indices(weight).is_some_and(|indices| seen.insert(indices)));
-    let names: Vec<&str> = lost.map(|(name, _)| name).collect();
+    let (mut seen, mut names) = (HashSet::new(), Vec::new());
+    for (name, weight) in weights {
+        let before = seen.len();
+        indices(weight, &mut seen);
+        names.extend((seen.len() > before).then_some(name));
+    }
     let target = options.backend.target;
     let reason = match (options.quantize_weights.is_some(), target.has_block_operators()) {
         (true, _) => "--int4 and --int8-weights quantize weights anew; leave them out to keep codes".to_owned(),
@@ -152,24 +155,18 @@ fn lost_indices(options: &CompileOptions, parts: &[LoweredPart]) -> Option<Strin
     let shown: Vec<&str> = names.iter().copied().take(WEIGHTS_SHOWN).collect();
     let more = names.len().saturating_sub(WEIGHTS_SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!names.is_empty()).then(|| {
-        format!(
-            "the codes of {} are not kept: {}{more}; {reason}",
-            if names.len() == 1 {
-                "1 quantized weight".to_owned()
-            } else {
-                format!("{} quantized weights", names.len())
-            },
-            shown.join(", ")
-        )
-    })
+    let lost =
+        if seen.len() == 1 { "1 quantized weight".to_owned() } else { format!("{} quantized weights", seen.len()) };
+    (!names.is_empty()).then(|| format!("the codes of {lost} are not kept: {}{more}; {reason}", shown.join(", ")))
 }
 
-/// The first numbers that a weight is computed from and that are those of indices of 4 bits of a table.
-fn indices(weight: &Weight) -> Option<&Weight> {
+/// Adds the numbers that a weight is computed from and that are those of indices of 4 bits of a table.
+fn indices<'w>(weight: &'w Weight, found: &mut HashSet<&'w Weight>) {
     match weight.expr() {
-        WeightExpr::Unpack(_, Packing::Codebook { bits: 4, .. }) => Some(weight),
-        expr => expr.children().iter().find_map(indices),
+        WeightExpr::Unpack(_, Packing::Codebook { bits: 4, .. }) => {
+            found.insert(weight);
+        }
+        expr => expr.children().iter().for_each(|child| indices(child, found)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Logits of another shape than those of the reference: of a padded vocabulary, or of the last tokens.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use planish_eval::Tensor;
 
@@ -61,16 +62,18 @@ pub(crate) fn of_tokens(
     let Some(&PaddedVocabulary { size, padded, .. }) = vocabulary else { return Ok(None) };
     let wider = expected.shape().last() == Some(&size) && actual.shape().last() == Some(&padded);
     let (true, Some(lowest)) = (wider && padded > size, actual.dtype().finite_min()) else { return Ok(None) };
-    let numbers = actual.to_f64();
-    let above = |number: &&f64| **number > lowest / 2.0 || number.is_nan();
-    if let Some(number) = numbers.chunks(padded).flat_map(|row| &row[size..]).find(above) {
+    let (dtype, bytes) = (actual.dtype(), actual.to_bytes());
+    let columns = |which: Range<usize>| -> Option<Tensor> {
+        let (of_row, of_columns) = (padded * dtype.size(), which.start * dtype.size()..which.end * dtype.size());
+        let kept: Vec<u8> = bytes.chunks(of_row).flat_map(|row| &row[of_columns.clone()]).copied().collect();
+        let (_, leading) = actual.shape().split_last()?;
+        Tensor::from_bytes(dtype, [leading, &[which.len()]].concat(), &kept)
+    };
+    let fillers = columns(size..padded).map_or_else(Vec::new, |fillers| fillers.to_f64());
+    if let Some(number) = fillers.into_iter().find(|number| *number > lowest / 2.0 || number.is_nan()) {
         return Err(format!("{number:e} in a column without a token, at most {:e} allowed", lowest / 2.0));
     }
-    let kept: Vec<f64> = numbers.chunks(padded).flat_map(|row| &row[..size]).copied().collect();
-    let mut shape = actual.shape().to_vec();
-    shape.pop();
-    shape.push(size);
-    Ok(Tensor::from_f64(actual.dtype(), shape, &kept))
+    Ok(columns(0..size))
 }
 
 #[cfg(test)]

@@ -90,6 +90,9 @@ impl Weight {
                 convert::convert(of.dtype(), self.dtype(), bytes, elements).chunks(CHUNK_BYTES).try_for_each(&mut *sink)
             }),
             WeightExpr::Reshape(of) | WeightExpr::Bytes(of) => of.stream(sink),
+            WeightExpr::Concat(parts, 0) if parts.iter().rev().skip(1).all(Self::fills_bytes) => {
+                parts.iter().try_for_each(|part| part.stream(sink))
+            }
             expr if self.dtype().is_packed() && expr.moves_elements() => {
                 Ok(packed::pack(self)?.chunks(CHUNK_BYTES).try_for_each(&mut *sink)?)
             }
@@ -105,7 +108,6 @@ impl Weight {
             WeightExpr::Scale(parts, axis) => codes::scale(parts, *axis, sink),
             WeightExpr::Gather(of, axis, indices) => codes::gather(of, *axis, indices, sink),
             WeightExpr::Unpack(parts, packing) => unpack::stream(parts, *packing, self.dtype(), sink),
-            WeightExpr::Concat(parts, 0) => parts.iter().try_for_each(|part| part.stream(sink)),
             WeightExpr::Concat(parts, axis) => {
                 let read: Vec<(Vec<u8>, usize)> = parts
                     .iter()
@@ -123,6 +125,11 @@ impl Weight {
                 Ok(())
             }
         }
+    }
+
+    /// Whether its last byte has as many elements as the others.
+    fn fills_bytes(&self) -> bool {
+        (self.elements() % 8 * self.dtype().bits()).is_multiple_of(8)
     }
 
     /// The weight's bytes, all at once.

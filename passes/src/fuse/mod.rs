@@ -1,5 +1,6 @@
 //! Fusing: from the canonical form to operators that are several in one, for targets that run those. Runs where the
-//! operators of the graph stay as they are; elsewhere these passes change nothing.
+//! operators of the graph stay as they are; elsewhere these passes change nothing, except that layers of codes are packed for
+//! target ort.
 //!
 //! As in raising, a rule that comes near and does not match says why.
 

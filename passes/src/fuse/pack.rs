@@ -6,14 +6,16 @@ use planish_ir::ops::{BinaryKind, Linear, Split};
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, ValueId, Weight};
 
 use super::{Found, Uses, activation, apply};
+use crate::legalize::becomes_block_product;
 use crate::raise::NoMatch;
 use crate::{CUDA, Example, Options, Outcome, Pass, PassError};
 
 /// Computes the linear layers of one operand in one product.
 pub const PACK_PROJECTIONS: Pass = Pass {
     name: "pack-projections",
-    summary: "Computes the linear layers that take one operand in one product, for target cuda. Examples are the \
-              queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
+    summary: "Computes the linear layers that take one operand in one product, for targets cuda and ort. For target ort \
+              the pass takes layers that become MatMulNBits: each of them rounds the operand to integers, and wakes all \
+              threads. Examples are the queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
               values that all layers of a decoder compute of the encoder's states. Their weights become one weight, \
               and a split gives their results. Where only some layers have a bias, the others get zeros. Weights with \
               other uses stay, because they would be stored twice. Layers of codes are joined with each other: their \
@@ -45,11 +47,12 @@ pub const PACK_PROJECTIONS: Pass = Pass {
 };
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
-    if !options.keeps_operators() {
+    let is_ort = options.fusion && options.target.rounds_block_inputs();
+    if !options.keeps_operators() && !is_ort {
         return Ok(Outcome::default());
     }
     graph.compact();
-    let groups = groups(graph);
+    let groups = groups(graph, &|linear| !is_ort || becomes_block_product(graph, linear, options));
     let mut results: HashMap<NodeId, ValueId> = HashMap::new();
     let pack = |graph: &mut Rewriter<'_>, node: NodeId, _: &Uses| -> Found {
         if let Some(result) = results.get(&node) {
@@ -72,12 +75,15 @@ struct Layer {
 }
 
 /// The layers that become one, by the first of them.
-fn groups(graph: &Graph) -> HashMap<NodeId, Vec<Layer>> {
+fn groups(graph: &Graph, is_taken: &dyn Fn(&Linear) -> bool) -> HashMap<NodeId, Vec<Layer>> {
     let uses = Uses(graph.use_counts());
     let activated = activated(graph, &uses);
     let mut by_operand: HashMap<(ValueId, bool, bool), Vec<Layer>> = HashMap::new();
     for (node, layer) in graph.nodes() {
         let Op::Linear(linear) = &layer.op else { continue };
+        if !is_taken(linear) {
+            continue;
+        }
         let Some(layer) = packable(graph, node, linear, &uses) else { continue };
         if !activated.contains(&graph.node(node).outputs[0]) {
             let of_codes = layer.weight.as_dequantized().is_some();

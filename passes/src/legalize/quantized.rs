@@ -223,7 +223,7 @@ impl Lowering {
 }
 
 /// Whether `lower-quantized` makes a MatMulNBits of a layer whose input is not quantized.
-pub(super) fn becomes_block_product(graph: &Rewriter<'_>, linear: &Linear, options: &Options) -> bool {
+pub(crate) fn becomes_block_product(graph: &Graph, linear: &Linear, options: &Options) -> bool {
     let weight = || graph.weight(linear.weight).and_then(Weight::as_dequantized);
     options.target.has_block_operators()
         && weight().is_some_and(|weight| blocks(&weight, linear.transposed.0).is_some())
