@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use planish_ir::Graph;
+use planish_passes::quantize::WeightScales;
+use planish_runtimes::ort::saturates;
 
 use super::evaluate::watched;
 use super::written::Written;
@@ -203,10 +205,12 @@ impl Gate {
         if let Some(evaluation) = compiled.artifact.manifest.evaluation.as_ref().filter(|_| !json) {
             print(&format!("{evaluation}\n"))?;
         }
-        let remedy = match keeps {
-            true => "nothing was written",
-            false => "nothing was written; --max-loss gives more precision to what harms most until the limits are met",
-        };
+        let more = "; --max-loss gives more precision to what harms most until the limits are met";
+        let reduced = "; sums of products saturate on this processor, which --weight-scales reduced avoids";
+        let has_layers = compiled.quantizations.layers.values();
+        let saturates = saturates() && has_layers.into_iter().any(|of| of.weight_scales != WeightScales::Reduced);
+        let remedy = [(true, "nothing was written"), (!keeps, more), (saturates, reduced)];
+        let remedy: String = remedy.into_iter().filter_map(|(holds, text)| holds.then_some(text)).collect();
         refuse(Err(VerificationFailed(misses)), &compiled, json).context(remedy)?;
         Ok(compiled)
     }

@@ -21,10 +21,10 @@ pub struct CodeGrid {
 }
 
 impl CodeGrid {
-    /// Codes from -127 to 127 with a scale for each row.
+    /// Codes from `-largest` to `largest` with a scale for each row.
     #[must_use]
-    pub fn by_row(scales: &[f32]) -> Self {
-        Self { scales: scales.to_vec(), zeros: Vec::new(), block: usize::MAX, range: [-127, 127] }
+    pub fn by_row(scales: &[f32], largest: i16) -> Self {
+        Self { scales: scales.to_vec(), zeros: Vec::new(), block: usize::MAX, range: [-largest, largest] }
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         for seed in 0..count {
             let row: Vec<f32> = uniform(n, 100 + seed).iter().map(|w| *w as f32).collect();
             let scale = 0.25;
-            let codes = gptq(&row, &CodeGrid::by_row(&[scale]), &h, n);
+            let codes = gptq(&row, &CodeGrid::by_row(&[scale], 127), &h, n);
             let nearest: Vec<i16> = row.iter().map(|w| (w / scale).round_ties_even() as i16).collect();
             let all = (0..1u32 << n).map(|bits| -> Vec<i16> {
                 row.iter().enumerate().map(|(i, w)| (w / scale).floor() as i16 + (bits >> i & 1) as i16).collect()
@@ -254,7 +254,7 @@ mod tests {
         let n = 5;
         let identity: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i % (n + 1) == 0))).collect();
         let row = [0.3f32, -0.7, 200.0, -1.26, 0.0];
-        assert_eq!(gptq(&row, &CodeGrid::by_row(&[0.5]), &identity, n), [1, -1, 127, -3, 0]);
-        assert_eq!(gptq(&row, &CodeGrid::by_row(&[0.5]), &vec![0.0; n * n], n), [1, -1, 127, -3, 0]);
+        assert_eq!(gptq(&row, &CodeGrid::by_row(&[0.5], 127), &identity, n), [1, -1, 127, -3, 0]);
+        assert_eq!(gptq(&row, &CodeGrid::by_row(&[0.5], 127), &vec![0.0; n * n], n), [1, -1, 127, -3, 0]);
     }
 }

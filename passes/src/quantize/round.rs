@@ -66,7 +66,12 @@ impl Quantization {
         let matrix = products.matrix();
         for layer in &site.layers {
             let weight = Smoothed::new(graph, *layer, activation.smooth(), site.columns, self.weight_scales)?;
-            let codes = gptq(&weight.rows, &CodeGrid::by_row(&weight.scales), &matrix, site.columns);
+            let codes = gptq(
+                &weight.rows,
+                &CodeGrid::by_row(&weight.scales, self.weight_scales.largest_code(DType::I8)),
+                &matrix,
+                site.columns,
+            );
             // They are at most 127.
             let codes: Vec<i8> = codes.into_iter().map(|code| code as i8).collect();
             self.set_codes(name(graph, *layer), &weight, &codes);

@@ -81,7 +81,8 @@ impl Trial {
         let codes = weight_codes(activation.codes().unwrap_or(DType::I8));
         for row in all.chunks_exact_mut(self.columns.max(1)) {
             row.iter_mut().zip(activation.smooth()).for_each(|(w, factor)| *w *= factor);
-            let scale = row.iter().fold(0f32, |a, w| a.max(w.abs())) / weights::largest_code(codes);
+            let scale = row.iter().fold(0f32, |a, w| a.max(w.abs()))
+                / f32::from(weights::WeightScales::MinMax.largest_code(codes));
             if scale > 0.0 && codes == DType::I8 {
                 row.iter_mut().for_each(|w| *w = (*w / scale).round_ties_even() * scale);
             } else if scale > 0.0 {

@@ -13,14 +13,20 @@ pub enum WeightScales {
     MinMax,
     /// The scale that has the least mean square error, of those between half of that and that.
     Mse,
+    /// The largest magnitude becomes a code of 64: two products of such a code and one of u8 add up to 32640, which 16 bits
+    /// hold.
+    Reduced,
 }
 
-/// The largest code of a type of weights.
-pub(super) fn largest_code(codes: DType) -> f32 {
-    match codes {
-        DType::F8E4M3FN => 448.0,
-        // -128 is left out, so that codes are symmetric.
-        _ => 127.0,
+impl WeightScales {
+    /// The largest code of a type of weights.
+    pub(super) fn largest_code(self, codes: DType) -> i16 {
+        match codes {
+            DType::F8E4M3FN => 448,
+            _ if self == Self::Reduced => 64,
+            // -128 is left out, so that codes are symmetric.
+            _ => 127,
+        }
     }
 }
 
@@ -35,7 +41,7 @@ pub(super) fn scales(weight: &Weight, axis: usize, codes: DType, how: WeightScal
     let features = weight.shape()[axis];
     let mut largest = vec![0f32; features];
     magnitudes(weight, axis, &mut largest)?;
-    let code = largest_code(codes);
+    let code = f32::from(how.largest_code(codes));
     // A feature of zeros has codes of 0, whatever its scale is.
     let scale = |a: &f32| if *a > 0.0 { (a / code).max(f32::MIN_POSITIVE) } else { 1.0 };
     let mut scales: Vec<f32> = largest.iter().map(scale).collect();
@@ -109,6 +115,13 @@ mod tests {
             of(&values, [3, 2], 0, WeightScales::MinMax),
             [2.0, f64::from(1f32 / 127.0), f64::from(2f32 / 127.0)]
         );
+    }
+
+    #[test]
+    fn two_products_of_reduced_codes_fit_16_bits() {
+        let values = [64.0, -128.0, 0.0, 1.0, 2.0, 0.0];
+        assert_eq!(of(&values, [2, 3], 0, WeightScales::Reduced), [2.0, f64::from(2f32 / 64.0)]);
+        assert!(2 * 255 * i32::from(WeightScales::Reduced.largest_code(DType::I8)) <= i32::from(i16::MAX));
     }
 
     /// Against every scale on a fine grid.
