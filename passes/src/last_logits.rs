@@ -20,7 +20,8 @@ pub const LAST_LOGITS: Pass = Pass {
               tokens apart: linear layers, quantization, norms over features, functions of one element, and arithmetic with weights \
               of features. In front of all these a gather takes the last token. It stops at values that something \
               else uses too.",
-    numerics: "none, except that a product of another size may sum in another order",
+    numerics: "none, except that a product of another size may sum in another order, and that a scale of codes which each \
+               run computes is that of the last tokens",
     example: Example {
         target: &ONNX,
         fusion: true,

@@ -172,8 +172,8 @@ impl Pipeline {
         Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
     }
 
-    /// Leaves the logits that are asked for in a graph that has been raised, brings it to the half precision that is asked
-    /// for, if any is, and pads it. The passes that run are put behind `stages`.
+    /// Quantizes a graph that has been raised, leaves the logits that are asked for, brings it to half precision, each if that is
+    /// asked for, and pads it. The passes that run are put behind `stages`.
     ///
     /// # Errors
     /// When a weight cannot be read or padded or, with verification, an invariant is broken.

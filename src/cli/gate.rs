@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use planish_ir::DType;
 use planish_ir::Graph;
-use planish_passes::quantize::WeightScales;
+use planish_passes::quantize::{PlannedInput, WeightScales};
 use planish_runtimes::ort::saturates;
 
 use super::evaluate::watched;
@@ -198,6 +199,7 @@ impl Gate {
             misses = within.unreached.iter().map(ToString::to_string).collect();
             (compiled, evaluation) = described(within);
         }
+        let on_processor = evaluation.runtime == "ort";
         compiled.artifact.manifest.evaluation = Some(evaluation);
         if misses.is_empty() {
             return Ok(compiled);
@@ -207,8 +209,13 @@ impl Gate {
         }
         let more = "; --max-loss gives more precision to what harms most until the limits are met";
         let reduced = "; sums of products saturate on this processor, which --weight-scales reduced avoids";
-        let has_layers = compiled.quantizations.layers.values();
-        let saturates = saturates() && has_layers.into_iter().any(|of| of.weight_scales != WeightScales::Reduced);
+        let has_codes = |input: &PlannedInput| matches!(input.activation.codes(), Some(DType::I8 | DType::U8));
+        let mut full = compiled.quantizations.layers.values().filter(|of| of.weight_scales != WeightScales::Reduced);
+        // The graph of an engine runs without fused products of codes.
+        let saturates = saturates()
+            && on_processor
+            && compiled.artifact.backend.engines.is_none()
+            && full.any(|of| of.plan.inputs.iter().any(has_codes));
         let remedy = [(true, "nothing was written"), (!keeps, more), (saturates, reduced)];
         let remedy: String = remedy.into_iter().filter_map(|(holds, text)| holds.then_some(text)).collect();
         refuse(Err(VerificationFailed(misses)), &compiled, json).context(remedy)?;

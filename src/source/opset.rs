@@ -38,7 +38,9 @@ impl SourceModel {
         let Self::Onnx(model) = self else { return None };
         let graph = &model.imported.graph;
         let codes = if passes_through(graph, &|op| block_bits(op) == Some(2)) { DType::U2 } else { DType::U4 };
-        passes_through(graph, &|op| block_bits(op).is_some()).then_some(codes)
+        // Targets without MatMulBnb4 store floats of its weights.
+        let has_blocks = |op: &Foreign| block_bits(op).is_some() && op.op.0 != "MatMulBnb4";
+        passes_through(graph, &has_blocks).then_some(codes)
     }
 }
 

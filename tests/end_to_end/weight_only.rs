@@ -96,7 +96,6 @@ fn each_weight_has_the_bits_that_are_asked_for() {
     assert_eq!(codes(&weights(&tied), "wte"), Some(DType::I8));
 }
 
-/// The head and the table of tokens have a tensor each, and both point at the same bytes.
 /// GPT-2's weights are [in, out].
 #[test]
 fn blocks_are_along_the_inputs_of_a_layer() {
@@ -116,6 +115,7 @@ fn blocks_are_along_the_inputs_of_a_layer() {
     );
 }
 
+/// The head and the table of tokens have a tensor each, and both point at the same bytes.
 #[test]
 fn a_tied_table_is_written_once() {
     let (folder, mut draft) = (scratch(), Draft::of("gpt2"));
@@ -226,6 +226,7 @@ fn generation_gives_the_same_ids_with_both_forms_of_the_cache() {
     let (_b, in_place) = artifact(&golden("llama"), &["--int4", "--block-size", "16", "--cache", "in-place"]);
     let more = ["--ids", "5,6,7,8,9", "--max-new-tokens", "20", "--ignore-eos"];
     assert_eq!(ids(&copying, &more), ids(&in_place, &more));
+    assert_eq!([&copying, &in_place].map(|folder| Manifest::read(folder).unwrap().opset), [20, 23]);
 }
 
 /// What an option leaves as it is gets a warning.

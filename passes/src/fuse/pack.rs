@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::ops::{BinaryKind, Linear, Split};
+use planish_ir::weight::Channels;
 use planish_ir::{DType, Graph, NodeId, Op, Rewriter, ValueId, Weight};
 
 use super::{Found, Uses, activation, apply};
@@ -14,12 +15,12 @@ use crate::{CUDA, Example, Options, Outcome, Pass, PassError};
 pub const PACK_PROJECTIONS: Pass = Pass {
     name: "pack-projections",
     summary: "Computes the linear layers that take one operand in one product, for targets cuda and ort. For target ort \
-              the pass takes layers that become MatMulNBits: each of them rounds the operand to integers, and wakes all \
-              threads. Examples are the queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
+              the pass takes layers that become MatMulNBits: each of them wakes all threads, and rounds the operand to \
+              integers unless --accuracy-level is float. Examples are the queries, keys and values of an attention, the gate of a feed-forward and what it gates, and the keys and \
               values that all layers of a decoder compute of the encoder's states. Their weights become one weight, \
               and a split gives their results. Where only some layers have a bias, the others get zeros. Weights with \
-              other uses stay, because they would be stored twice. Layers of codes are joined with each other: their \
-              codes and scales stay what they are. Layers that only an activation takes stay, because they become one \
+              other uses stay, because they would be stored twice. Layers of codes of the same type are joined with each \
+              other: their codes and scales stay what they are. Layers that only an activation takes stay, because they become one \
               operator with it.",
     numerics: "none, except that a product of another size may sum in another order",
     example: Example {
@@ -78,7 +79,7 @@ struct Layer {
 fn groups(graph: &Graph, is_taken: &dyn Fn(&Linear) -> bool) -> HashMap<NodeId, Vec<Layer>> {
     let uses = Uses(graph.use_counts());
     let activated = activated(graph, &uses);
-    let mut by_operand: HashMap<(ValueId, bool, bool), Vec<Layer>> = HashMap::new();
+    let mut by_operand: HashMap<(ValueId, bool, Option<Codes>), Vec<Layer>> = HashMap::new();
     for (node, layer) in graph.nodes() {
         let Op::Linear(linear) = &layer.op else { continue };
         if !is_taken(linear) {
@@ -86,12 +87,20 @@ fn groups(graph: &Graph, is_taken: &dyn Fn(&Linear) -> bool) -> HashMap<NodeId, 
         }
         let Some(layer) = packable(graph, node, linear, &uses) else { continue };
         if !activated.contains(&graph.node(node).outputs[0]) {
-            let of_codes = layer.weight.as_dequantized().is_some();
-            by_operand.entry((linear.x, linear.transposed.0, of_codes)).or_default().push(layer);
+            by_operand.entry((linear.x, linear.transposed.0, codes(&layer.weight))).or_default().push(layer);
         }
     }
     let several = by_operand.into_values().filter(|group| group.len() > 1);
     several.map(|group| (group[0].node, group)).collect()
+}
+
+/// What weights of codes have in common where they can be one: the type of the codes, the channels of the scales, and whether
+/// there are zero points.
+type Codes = (DType, Channels, bool);
+
+fn codes(weight: &Weight) -> Option<Codes> {
+    let found = weight.as_dequantized()?;
+    Some((found.codes.dtype(), found.channels, found.zero_points.is_some()))
 }
 
 /// Values that only an activation takes which gates nothing.
