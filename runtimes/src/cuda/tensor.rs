@@ -111,8 +111,8 @@ impl DeviceTensor {
         tensor.ok_or_else(|| format!("there are no tensors of {}", self.dtype))
     }
 
-    /// Only the first keys of a cache, with the room behind them; `None` if the tensor is not a cache. If no other tensor shares the
-    /// memory, the next keys are written behind these.
+    /// Only the first keys of a cache, with the room behind them; `None` if the tensor is not a cache. If no other tensor
+    /// shares the memory, the next keys are written behind these.
     pub(crate) fn first_keys(mut self, keys: usize) -> Option<Self> {
         let cache = self.cache.as_mut()?;
         if let Some(filled) = Arc::get_mut(&mut cache.filled) {
