@@ -59,9 +59,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
     /// The ONNX opset of the artifact, 17 to 26 [default: 20; 21 where weights with a scale for each block become
-    /// DequantizeLinear; 23 for target trt with --attention-fp32, and where a cache is
-    /// to be appended to in place; for an ONNX graph with operators that
-    /// planish passes through, the opset of that graph]
+    /// DequantizeLinear; 23 for target trt with --attention-fp32, and for target ort with --cache in-place or
+    /// --runtime-package genai; for an ONNX graph with operators that planish passes through, the opset of that graph]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,

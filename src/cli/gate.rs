@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use planish_ir::DType;
-use planish_ir::Graph;
+use planish_ir::{DType, Graph};
 use planish_passes::quantize::{PlannedInput, WeightScales};
 use planish_runtimes::ort::saturates;
 
@@ -199,7 +198,7 @@ impl Gate {
             misses = within.unreached.iter().map(ToString::to_string).collect();
             (compiled, evaluation) = described(within);
         }
-        let on_processor = evaluation.runtime == "ort";
+        let is_reduced_better = is_reduced_better(&compiled, &evaluation);
         compiled.artifact.manifest.evaluation = Some(evaluation);
         if misses.is_empty() {
             return Ok(compiled);
@@ -209,14 +208,7 @@ impl Gate {
         }
         let more = "; --max-loss gives more precision to what harms most until the limits are met";
         let reduced = "; sums of products saturate on this processor, which --weight-scales reduced avoids";
-        let has_codes = |input: &PlannedInput| matches!(input.activation.codes(), Some(DType::I8 | DType::U8));
-        let mut full = compiled.quantizations.layers.values().filter(|of| of.weight_scales != WeightScales::Reduced);
-        // The graph of an engine runs without fused products of codes.
-        let saturates = saturates()
-            && on_processor
-            && compiled.artifact.backend.engines.is_none()
-            && full.any(|of| of.plan.inputs.iter().any(has_codes));
-        let remedy = [(true, "nothing was written"), (!keeps, more), (saturates, reduced)];
+        let remedy = [(true, "nothing was written"), (!keeps, more), (is_reduced_better, reduced)];
         let remedy: String = remedy.into_iter().filter_map(|(holds, text)| holds.then_some(text)).collect();
         refuse(Err(VerificationFailed(misses)), &compiled, json).context(remedy)?;
         Ok(compiled)
@@ -236,6 +228,17 @@ impl Gate {
         });
         evaluation.context("cannot evaluate what was compiled")
     }
+}
+
+/// Whether sums of products saturated in an evaluation, which `--weight-scales reduced` avoids. The graph of an engine runs without
+/// fused products of codes.
+fn is_reduced_better(compiled: &Compiled, evaluation: &Evaluation) -> bool {
+    let has_codes = |input: &PlannedInput| matches!(input.activation.codes(), Some(DType::I8 | DType::U8));
+    let mut full = compiled.quantizations.layers.values().filter(|of| of.weight_scales != WeightScales::Reduced);
+    saturates()
+        && evaluation.runtime == "ort"
+        && compiled.artifact.backend.engines.is_none()
+        && full.any(|of| of.plan.inputs.iter().any(has_codes))
 }
 
 /// The artifact, whose manifest says what is kept in float and why.

@@ -76,7 +76,7 @@ pub struct Requirements(Vec<(Figure, f64)>);
 
 /// A limit is for a figure that an evaluation does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this evaluation has no `{}`; it has {}", .figure.name(), .there.join(", "))]
+#[error("this evaluation has no `{}`; it has {}; set limits for these", .figure.name(), .there.join(", "))]
 pub struct NoFigure {
     /// The figure.
     pub figure: Figure,

@@ -65,7 +65,7 @@ impl Cache {
             let shape = value.shape();
             ensure!(
                 shape.get(2).is_some_and(|keys| *keys >= columns),
-                "`{}` is {shape:?}, and {columns} keys are expected along its third dimension",
+                "`{}` is {shape:?}, and {columns} keys are expected along its third dimension; compile the model again",
                 entry.present
             );
         }

@@ -73,7 +73,7 @@ impl Decoder {
             prompt_chunk: parts.loading.prompt_chunk,
             cache_in_place: manifest.cache_in_place,
             recompute_at: manifest.recompute_at,
-            // A manifest of before the member has the length where caches are recomputed.
+            // A manifest without `length_dependence` may have the length at which caches are recomputed.
             length_dependence: manifest.length_dependence.or(manifest.recompute_at.map(LengthDependence::From)),
             is_engine: parts.runtime.formats().contains(&Format::ENGINE),
             rows: Vec::new(),

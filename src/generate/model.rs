@@ -113,8 +113,7 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
         }
         if runtime.formats().contains(&Format::ENGINE) {
             bail!(
-                "--prompt-lookup needs a cache that can be shortened, and that of an engine of `{}` cannot; leave out \
-                 --prompt-lookup",
+                "--prompt-lookup shortens the cache, which engines of `{}` cannot; leave out --prompt-lookup",
                 runtime.name()
             );
         }

@@ -13,8 +13,8 @@ pub struct Quantizations {
     pub layers: BTreeMap<String, Arc<Quantization>>,
     /// How weights alone are quantized; empty where they are not.
     pub weights: BTreeMap<String, Arc<WeightQuantization>>,
-    /// The bits that are asked for where weights alone are quantized: a search gives 8 bits to weights of 4, and else
-    /// floats.
+    /// The bits that --int4 or --int8-weights asks for. With 4 bits, a search gives 8 bits to weights of 4; with 8 bits, it
+    /// makes floats of weights.
     pub weight_bits: Option<Bits>,
 }
 
