@@ -10,6 +10,7 @@ use super::device::DeviceLatency;
 use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Status, Throughput, Warmup, Workload};
 use super::energy::Rapl;
 use super::figures::{Energy, Meter, Work};
+use super::rounds::{LEAST_VISITS, Progress, Visited};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
 use crate::inspect::weight_bytes;
@@ -17,7 +18,7 @@ use crate::verify::named;
 
 /// The least time of the timed runs in one visit: short, so that rounds are many.
 const VISIT: Duration = Duration::from_millis(100);
-/// The least number of timed runs in one visit, against the one that is not timed.
+/// The least number of timed runs in one visit behind one that is not timed.
 const VISIT_RUNS: usize = 3;
 /// The time of a block of runs while warming up.
 const BLOCK: Duration = Duration::from_millis(50);
@@ -25,10 +26,10 @@ const BLOCK: Duration = Duration::from_millis(50);
 const MAX_WARMUP: u32 = 10;
 /// A cell ends after this time even where runs are missing, unless it is asked to take longer.
 const MAX_TIME: Duration = Duration::from_secs(60);
-/// A narrow interval ends a cell only after this time of timed runs and so many visits.
-const LEAST: (Duration, usize) = (Duration::from_millis(500), 5);
+/// A narrow interval ends a cell only after this time of timed runs.
+const LEAST_TIME: Duration = Duration::from_millis(500);
 /// Runs of at least this time need no untimed one before them: what the session before left in caches is read again in a small
-/// part of it.
+/// part of it. So a visit is one run.
 const LONG_RUN: Duration = Duration::from_millis(200);
 /// A cell ends after this many runs.
 const MAX_SAMPLES: usize = 20_000;
@@ -45,7 +46,7 @@ pub(crate) struct Job {
     samples: Vec<u64>,
     /// How many of them each visit took.
     visits: Vec<usize>,
-    /// Whether the interval of the median is as narrow as asked for.
+    /// Whether the interval of the median was as narrow as asked for.
     narrow: bool,
     /// The times of the device for each timed run, where the runtime has them.
     device: Vec<DeviceTimes>,
@@ -60,6 +61,20 @@ pub(crate) struct Job {
     pub(crate) peaks: [Option<u64>; 2],
     /// Why it has no latency.
     pub(crate) failure: Option<String>,
+}
+
+impl Visited for Job {
+    fn progress(&self, options: &BenchOptions) -> Progress {
+        if self.ended(options) {
+            return Progress::Ended;
+        }
+        if self.narrow && self.samples.len() >= options.iterations {
+            return Progress::Done;
+        }
+        let time = self.spent.as_secs_f64() / options.time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let runs = self.samples.len() as f64 / options.iterations.max(1) as f64;
+        Progress::Open(time.min(runs).min(1.0))
+    }
 }
 
 impl Job {
@@ -84,29 +99,25 @@ impl Job {
     }
 
     /// Whether it needs no more visits.
-    pub(crate) fn done(&self, options: &BenchOptions) -> bool {
-        let ended = self.narrow || self.spent >= options.time;
-        let enough = ended && self.samples.len() >= options.iterations;
-        self.failure.is_some() || enough || self.capped(options)
+    fn done(&self, options: &BenchOptions) -> bool {
+        !matches!(self.progress(options), Progress::Open(_))
     }
 
-    fn capped(&self, options: &BenchOptions) -> bool {
-        self.samples.len() >= MAX_SAMPLES || self.spent >= MAX_TIME.max(options.time)
+    /// Whether it takes no more visits: it failed, or had its time.
+    fn ended(&self, options: &BenchOptions) -> bool {
+        let had_time = self.spent >= options.time && self.samples.len() >= options.iterations;
+        let capped = self.samples.len() >= MAX_SAMPLES || self.spent >= MAX_TIME.max(options.time);
+        self.failure.is_some() || had_time || capped
+    }
+
+    /// Whether the outputs are right, and it has a latency for which enough was run.
+    pub(crate) fn is_measured(&self, options: &BenchOptions) -> bool {
+        self.failure.is_none() && self.done(options)
     }
 
     /// The statistics of the timed runs.
     fn latency(&self) -> Option<Latency> {
         Latency::of_visits(&self.samples, &self.visits)
-    }
-
-    /// How much of the cell is done, from 0 to 1.
-    pub(crate) fn share(&self, options: &BenchOptions) -> f64 {
-        if self.done(options) {
-            return 1.0;
-        }
-        let time = self.spent.as_secs_f64() / options.time.as_secs_f64().max(f64::MIN_POSITIVE);
-        let runs = self.samples.len() as f64 / options.iterations.max(1) as f64;
-        time.min(runs).min(1.0)
     }
 
     /// The median of the timed runs in milliseconds, or why there is none.
@@ -130,15 +141,16 @@ impl Job {
         let fitted = named(session, inputs);
         session.bind(&fitted)?;
         wait_until_idle();
-        let is_long = |samples: &[u64]| samples.last().is_some_and(|ns| u128::from(*ns) >= LONG_RUN.as_nanos());
+        let is_long = self.samples.last().is_some_and(|ns| u128::from(*ns) >= LONG_RUN.as_nanos());
         if self.warmup.n == 0 {
             self.warm_up(session, options)?;
-        } else if !is_long(&self.samples) {
+        } else if !is_long {
             session.run_bound()?;
         }
+        let least = if is_long { 1 } else { VISIT_RUNS };
         let before = (self.spent, self.samples.len());
         let energy = rapl.map(Rapl::read);
-        while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + VISIT_RUNS) && !self.done(options) {
+        while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + least) && !self.ended(options) {
             let (took, times) = session.timed(options.transfers)?;
             self.device.extend(times);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
@@ -148,7 +160,8 @@ impl Job {
             self.joules += rapl.joules(&energy, &rapl.read());
         }
         self.visits.push(self.samples.len() - before.1);
-        if options.interval > 0.0 && self.spent >= LEAST.0 && self.visits.len() >= LEAST.1 {
+        let enough = self.spent >= LEAST_TIME && self.visits.len() >= LEAST_VISITS;
+        if options.interval > 0.0 && enough && !self.narrow {
             let half = self.latency().and_then(|latency| latency.half_interval());
             self.narrow = half.is_some_and(|half| half <= options.interval);
         }
@@ -177,7 +190,7 @@ impl Job {
     pub(crate) fn cell(self, contestants: &[Contestant], shape: CellShape, options: &BenchOptions) -> Cell {
         let contestant = &contestants[self.contestant];
         let done = self.done(options);
-        let latency = self.latency().filter(|_| self.failure.is_none() && done);
+        let latency = self.latency().filter(|_| self.is_measured(options));
         let throughput = latency.as_ref().map(|latency| {
             let inf_s = shape.batch as f64 / (latency.p50 / 1e3);
             Throughput { inf_s, tok_s: shape.tokens.map(|tokens| inf_s * tokens as f64) }

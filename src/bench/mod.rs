@@ -23,6 +23,7 @@ mod prepare;
 mod ratio;
 mod reference_cache;
 mod report;
+mod rounds;
 mod saved;
 #[cfg(test)]
 mod simulation;
@@ -53,7 +54,7 @@ pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
 pub use interval::median_interval;
 pub use prepare::{PrepareObserver, Prepared, Request, SAMPLES, divided};
-pub use ratio::{Method, Ratio};
+pub use ratio::Ratio;
 pub use report::{csv, html};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;

@@ -2,24 +2,29 @@
 
 use super::document::Cell;
 use super::document::examples::cell;
-use super::ratio::{Method, Ratio};
+use super::ratio::Ratio;
 use super::stats::Latency;
 
 /// How many pairs of runs are made up.
 const TRIALS: u64 = 100;
 
-/// The same where a trial takes longer.
-const FEWER: u64 = 40;
+/// For how many runs the speed of the machine stays about the same: it changes slowly and fast at once, as that of a machine
+/// that others use too.
+const SPANS: [f64; 4] = [10.0, 100.0, 1000.0, 10_000.0];
 
-/// The speed of a machine: it wanders, and comes back slowly.
+/// A machine whose speed wanders, and comes back.
 struct Machine {
     random: fastrand::Rng,
+    /// The standard deviation of the drift of each span.
     drift: f64,
+    levels: [f64; SPANS.len()],
 }
 
 impl Machine {
-    fn new(seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), drift: 0.0 }
+    fn new(seed: u64, drift: f64) -> Self {
+        let mut machine = Self { random: fastrand::Rng::with_seed(seed), drift, levels: [0.0; SPANS.len()] };
+        machine.levels = SPANS.map(|_| drift * machine.normal());
+        machine
     }
 
     /// A number of mean 0 and standard deviation 1, about normal.
@@ -29,83 +34,94 @@ impl Machine {
 
     /// The time of a run in nanoseconds that takes 5 ms at best: each is a little later, one in 30 by a Pareto law.
     fn run(&mut self, times: f64) -> u64 {
-        self.drift = 0.98 * self.drift + 0.002 * self.normal();
+        for (at, span) in SPANS.iter().enumerate() {
+            let kept = 1.0 - 1.0 / span;
+            self.levels[at] = kept * self.levels[at] + (1.0 - kept * kept).sqrt() * self.drift * self.normal();
+        }
         let noise = (0.02 * self.normal()).exp() - 1.0;
         let late = if self.random.f64() < 1.0 / 30.0 { 0.05 * self.random.f64().max(1e-3).powf(-0.7) } else { 0.0 };
-        (5e6 * times * (1.0 + self.drift + noise + late)) as u64
+        (5e6 * times * (1.0 + self.levels.iter().sum::<f64>() + noise + late)) as u64
     }
 
-    /// Two contestants, visited in rounds of random order, so many runs in a visit; the second takes so many times as long.
-    fn rounds(&mut self, count: usize, runs: usize, times: f64) -> [Cell; 2] {
-        let mut samples = [Vec::new(), Vec::new()];
-        for _ in 0..count {
-            let first = self.random.usize(..2);
-            for contestant in [first, 1 - first] {
-                let of = if contestant == 0 { 1.0 } else { times };
-                samples[contestant].extend((0..runs).map(|_| self.run(of)));
+    /// A benchmark of contestants that take so many times as long as the first, visited in rounds of random order.
+    fn bench(&mut self, (visits, runs): (usize, usize), times: &[f64]) -> Vec<Cell> {
+        let mut samples = vec![Vec::new(); times.len()];
+        for _ in 0..visits {
+            let mut order: Vec<usize> = (0..times.len()).collect();
+            self.random.shuffle(&mut order);
+            for contestant in order {
+                samples[contestant].extend((0..runs).map(|_| self.run(times[contestant])));
             }
         }
-        samples.map(|samples_ns| {
-            let visits = vec![runs; count];
-            // Its interval is not needed by all tests, and takes time.
-            Cell { latency_ms: Latency::of(&samples_ns), samples_ns, visits, ..cell("a", 8, Some(1)) }
-        })
+        let measured = |samples_ns: Vec<u64>| {
+            let visits = vec![runs; visits];
+            Cell { latency_ms: Latency::of_visits(&samples_ns, &visits), samples_ns, visits, ..cell("a", 8, Some(1)) }
+        };
+        samples.into_iter().map(measured).collect()
     }
 }
 
 /// Visits of a cell, and runs of a visit.
-const SIZES: [(usize, usize); 2] = [(12, 5), (15, 30)];
+const SIZES: [(usize, usize); 2] = [(8, 12), (24, 6)];
 
-/// Whether the medians of two runs are apart by less than their printed intervals: these meet.
-fn agree(cells: &[Cell; 2]) -> bool {
-    let [[a_low, a_high], [b_low, b_high]] =
-        cells.each_ref().map(|cell| Latency::of_visits(&cell.samples_ns, &cell.visits).unwrap().ci95.unwrap());
-    a_low <= b_high && b_low <= a_high
-}
+/// Of a machine that is used by others, as measured, and of a quiet one.
+const DRIFTS: [f64; 2] = [0.01, 0.001];
 
 /// Of how many trials something is true.
-fn count(trials: u64, trial: impl Fn(u64) -> bool) -> usize {
-    (0..trials).filter(|seed| trial(*seed)).count()
+fn count(trial: impl Fn(u64) -> bool) -> usize {
+    (0..TRIALS).filter(|seed| trial(*seed)).count()
 }
 
 #[test]
 fn two_runs_of_one_contestant_differ_by_less_than_their_intervals() {
-    for (visits, runs) in SIZES {
-        let agreeing = count(TRIALS, |seed| agree(&Machine::new(seed).rounds(visits, runs, 1.0)));
-        assert!(agreeing >= 95, "{visits} visits of {runs}: {agreeing} of {TRIALS}");
+    for (size, drift) in SIZES.iter().flat_map(|size| DRIFTS.map(|drift| (*size, drift))) {
+        let agree = |seed| {
+            let mut machine = Machine::new(seed, drift);
+            let [(a, half_a), (b, half_b)] = [(); 2].map(|()| {
+                let latency = machine.bench(size, &[1.0]).remove(0).latency_ms.unwrap();
+                let [low, high] = latency.ci95.unwrap();
+                (latency.p50, (high - low) / 2.0)
+            });
+            (a - b).abs() < half_a + half_b
+        };
+        let agreeing = count(agree);
+        assert!(agreeing >= 95, "{size:?}, drift {drift}: {agreeing} of {TRIALS}");
     }
 }
 
 #[test]
-fn contestants_that_differ_are_told_apart() {
-    let agreeing = count(TRIALS, |seed| agree(&Machine::new(seed).rounds(20, 10, 1.05)));
-    assert!(agreeing <= 5, "{agreeing} of {TRIALS}");
+fn the_interval_is_narrow_on_a_quiet_machine() {
+    let half = |seed| Machine::new(seed, 0.001).bench((40, 25), &[1.0]).remove(0).latency_ms.unwrap().half_interval();
+    let narrow = count(|seed| half(seed).unwrap() < 0.01);
+    assert!(narrow >= 95, "{narrow} of {TRIALS}");
+}
+
+/// How much longer the second contestant of a benchmark takes, and whether that is certain.
+fn significant(seed: u64, size: (usize, usize), drift: f64, times: f64) -> bool {
+    let cells = Machine::new(seed, drift).bench(size, &[1.0, times]);
+    Ratio::of_rounds(&cells[0], &cells[1]).unwrap().significant().unwrap()
 }
 
 #[test]
-fn a_comparison_of_samples_seldom_sees_what_is_not_there() {
-    let compared = |a: &Cell, b: &Cell| {
-        let ratio = Ratio::of_cells(a, b).unwrap();
-        assert_eq!(ratio.method, Method::Bootstrap);
-        ratio
-    };
-    let different = |[a, b]: &[Cell; 2]| compared(a, b).significant() == Some(true);
-    for (visits, runs) in SIZES {
-        let same = count(FEWER, |seed| different(&Machine::new(seed).rounds(visits, runs, 1.0)));
-        let slower = count(FEWER, |seed| different(&Machine::new(seed).rounds(visits, runs, 1.05)));
-        assert!(same <= 4 && slower >= 38, "{visits} visits of {runs}: {same} and {slower} of {FEWER}");
+fn contestants_of_one_run_are_told_apart_although_the_machine_drifts() {
+    for (size, drift) in SIZES.iter().flat_map(|size| DRIFTS.map(|drift| (*size, drift))) {
+        let same = count(|seed| significant(seed, size, drift, 1.0));
+        let slower = count(|seed| significant(seed, size, drift, 1.06));
+        assert!(same <= 5 && slower >= 90, "{size:?}, drift {drift}: {same} and {slower} of {TRIALS}");
     }
 }
 
-/// In documents of two benches the machine drifts on its own in each. That is in the intervals where a cell is measured for
-/// longer than the machine stays fast or slow, and `bench diff` has a threshold as well.
 #[test]
 fn two_benches_of_one_contestant_seldom_differ() {
-    let (visits, runs) = (40, 10);
-    let apart = count(FEWER, |seed| {
-        let [[a, _], [b, _]] = [seed, seed + FEWER].map(|seed| Machine::new(seed).rounds(visits, runs, 1.0));
-        let ratio = Ratio::of_cells(&a, &b).unwrap();
-        ratio.significant() == Some(true) && (ratio.value - 1.0).abs() > 0.02
-    });
-    assert!(apart <= 2, "{visits} visits of {runs}: {apart} of {FEWER}");
+    for (size, drift) in SIZES.iter().flat_map(|size| DRIFTS.map(|drift| (*size, drift))) {
+        let differ = |seed| {
+            let mut machine = Machine::new(seed, drift);
+            let [a, b] = [(); 2].map(|()| machine.bench(size, &[1.0]).remove(0).latency_ms.unwrap());
+            let ratio = Ratio::of_runs(&a, &b).unwrap();
+            // The usual threshold of `bench diff`.
+            ratio.significant() == Some(true) && (ratio.value - 1.0).abs() > 0.02
+        };
+        let apart = count(differ);
+        assert!(apart <= 5, "{size:?}, drift {drift}: {apart} of {TRIALS}");
+    }
 }

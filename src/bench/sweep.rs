@@ -1,7 +1,6 @@
 //! Runs the cells: first to compare their outputs with the reference, then to measure their latency.
 //!
-//! Contestants and runs are visited in rounds, each round in another seeded order, so that a
-//! change in the speed of the machine affects all of them.
+//! Contestants and runs are visited in [rounds](super::rounds), in which those at one shape stay together.
 
 use std::fmt;
 use std::time::Instant;
@@ -12,6 +11,7 @@ use super::contestant::Place;
 use super::document::{Accuracy, Cell, CellShape};
 use super::energy::Rapl;
 use super::job::Job;
+use super::rounds::take_turns;
 use super::source::Run;
 use super::table::significant;
 use super::{BenchOptions, Contestant, ReferenceModel, work};
@@ -112,39 +112,22 @@ pub fn sweep(
     }
 
     let rapl = Rapl::open();
-    let mut random = fastrand::Rng::with_seed(options.seed);
     let (mut done, total) = (0, jobs.len());
-    let mut tell = |job: &Job, contestants: &[Contestant], observer: &mut dyn BenchObserver| {
+    let names: Vec<(String, &'static str)> = contestants.iter().map(|of| (of.label.clone(), of.runtime)).collect();
+    let runs: Vec<usize> = jobs.iter().map(|job| job.run).collect();
+    let visit = |job: &mut Job| {
+        let session = contestants[job.contestant].session.session_mut();
+        if let Err(error) = job.visit(session, &inputs[job.run].1, options, rapl.as_ref()) {
+            job.failure = Some(error.to_string());
+        }
+    };
+    let tell = |job: &Job, observer: &mut dyn BenchObserver| {
         done += 1;
-        let Contestant { label, runtime, .. } = &contestants[job.contestant];
-        let shape = &inputs[job.run].0;
+        let ((label, runtime), shape) = (&names[job.contestant], &inputs[job.run].0);
         observer.measured(Measured { number: (done, total), label, runtime, shape, median: job.median() });
     };
-    for job in jobs.iter().filter(|job| job.done(options)) {
-        tell(job, contestants, observer);
-    }
-    loop {
-        let mut open: Vec<usize> = (0..jobs.len()).filter(|&j| !jobs[j].done(options)).collect();
-        observer.progress(jobs.iter().map(|job| job.share(options)).sum::<f64>() / jobs.len() as f64);
-        if open.is_empty() || observer.is_ended() {
-            break;
-        }
-        random.shuffle(&mut open);
-        for j in open {
-            if observer.is_ended() {
-                break;
-            }
-            let job = &mut jobs[j];
-            let session = contestants[job.contestant].session.session_mut();
-            if let Err(error) = job.visit(session, &inputs[job.run].1, options, rapl.as_ref()) {
-                job.failure = Some(error.to_string());
-            }
-            if job.done(options) {
-                tell(job, contestants, observer);
-            }
-        }
-    }
-    for job in jobs.iter_mut().filter(|job| job.failure.is_none() && job.done(options)) {
+    take_turns(&mut jobs, &runs, options, observer, visit, tell);
+    for job in jobs.iter_mut().filter(|job| job.is_measured(options)) {
         if observer.is_ended() {
             break;
         }

@@ -1,7 +1,6 @@
 //! Workloads whose run is more than one call of a session: a text that is generated, all batches of a data set.
 //!
-//! They take turns as cells do: visits of all in rounds, each round in another seeded order, until the interval of the median
-//! is narrow or the time is up.
+//! They take [turns](super::rounds) as cells of single calls do, until the interval of the median is narrow or the time is up.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,14 @@ use anyhow::Result;
 use super::BenchOptions;
 use super::clock::wait_until_idle;
 use super::document::{Cell, Status};
+use super::rounds::{LEAST_VISITS, Progress, Visited, take_turns};
 use super::stats::Latency;
 use super::sweep::{BenchObserver, Measured};
 
 /// The least time of the timed runs of a visit.
 const VISIT: Duration = Duration::from_millis(100);
-/// The least number of visits before a narrow interval ends a cell.
-const LEAST_VISITS: usize = 5;
+/// The most runs that a cell is asked for: they are long.
+const MOST_ITERATIONS: usize = 5;
 
 /// A cell of such a workload while it is measured.
 pub(super) struct Trial<'a, T> {
@@ -26,6 +26,8 @@ pub(super) struct Trial<'a, T> {
     pub(super) run: Box<dyn FnMut() -> Result<(Duration, T)> + 'a>,
     samples: Vec<u64>,
     visits: Vec<usize>,
+    /// Whether the interval of the median was as narrow as asked for.
+    narrow: bool,
     /// The time of the timed runs, with all that is done for them.
     spent: Duration,
     /// What the timed runs gave.
@@ -49,6 +51,7 @@ impl<'a, T> Trial<'a, T> {
             run: Box::new(run),
             samples: Vec::new(),
             visits: Vec::new(),
+            narrow: false,
             spent: Duration::ZERO,
             given: Vec::new(),
         }
@@ -58,30 +61,13 @@ impl<'a, T> Trial<'a, T> {
         Latency::of_visits(&self.samples, &self.visits)
     }
 
-    fn done(&self, options: &BenchOptions) -> bool {
-        if self.cell.failure.is_some() {
-            return true;
-        }
-        let narrow = || {
-            let half = self.latency().and_then(|latency| latency.half_interval());
-            self.visits.len() >= LEAST_VISITS && half.is_some_and(|half| half <= options.interval)
-        };
-        let least = options.iterations.clamp(1, LEAST_VISITS);
-        self.samples.len() >= least && (self.spent >= options.time || narrow())
-    }
-
-    /// How much of the cell is done, from 0 to 1.
-    fn share(&self, options: &BenchOptions) -> f64 {
-        if self.done(options) {
-            return 1.0;
-        }
-        let time = self.spent.as_secs_f64() / options.time.as_secs_f64().max(f64::MIN_POSITIVE);
-        let runs = self.samples.len() as f64 / options.iterations.clamp(1, LEAST_VISITS) as f64;
-        time.min(runs).min(1.0)
+    /// The least number of its runs.
+    fn least(options: &BenchOptions) -> usize {
+        options.iterations.clamp(1, MOST_ITERATIONS)
     }
 
     /// Some timed runs behind one that is not timed in the first visit.
-    fn visit(&mut self) -> Result<()> {
+    fn visit(&mut self, options: &BenchOptions) -> Result<()> {
         if self.visits.is_empty() {
             let (took, _) = (self.run)()?;
             self.cell.warmup.n = 1;
@@ -97,7 +83,26 @@ impl<'a, T> Trial<'a, T> {
             self.spent += start.elapsed();
         }
         self.visits.push(self.samples.len() - before);
+        if self.visits.len() >= LEAST_VISITS && !self.narrow {
+            let half = self.latency().and_then(|latency| latency.half_interval());
+            self.narrow = half.is_some_and(|half| half <= options.interval);
+        }
         Ok(())
+    }
+}
+
+impl<T> Visited for Trial<'_, T> {
+    fn progress(&self, options: &BenchOptions) -> Progress {
+        let least = Self::least(options);
+        if self.cell.failure.is_some() || (self.spent >= options.time && self.samples.len() >= least) {
+            return Progress::Ended;
+        }
+        if self.narrow && self.samples.len() >= least {
+            return Progress::Done;
+        }
+        let time = self.spent.as_secs_f64() / options.time.as_secs_f64().max(f64::MIN_POSITIVE);
+        let runs = self.samples.len() as f64 / least as f64;
+        Progress::Open(time.min(runs).min(1.0))
     }
 }
 
@@ -108,39 +113,28 @@ pub(super) fn measure<T>(
     observer: &mut dyn BenchObserver,
     finish: impl Fn(&mut Cell, &Latency, &[T]),
 ) {
-    let mut random = fastrand::Rng::with_seed(options.seed);
     let (mut told, total) = (0, trials.len());
-    loop {
-        let mut open: Vec<usize> = (0..trials.len()).filter(|&at| !trials[at].done(options)).collect();
-        observer.progress(trials.iter().map(|trial| trial.share(options)).sum::<f64>() / total.max(1) as f64);
-        if open.is_empty() || observer.is_ended() {
-            break;
+    let first = |trial: &Trial<'_, T>| trials.iter().position(|other| other.cell.shape == trial.cell.shape);
+    let groups: Vec<usize> = trials.iter().filter_map(first).collect();
+    let visit = |trial: &mut Trial<'_, T>| {
+        if let Err(error) = trial.visit(options) {
+            trial.cell.status = Status::Failed;
+            trial.cell.failure = Some(format!("{error:#}"));
         }
-        random.shuffle(&mut open);
-        for at in open {
-            if observer.is_ended() {
-                break;
-            }
-            let trial = &mut trials[at];
-            if let Err(error) = trial.visit() {
-                trial.cell.status = Status::Failed;
-                trial.cell.failure = Some(format!("{error:#}"));
-            }
-            if trial.done(options) {
-                told += 1;
-                let median = match &trial.cell.failure {
-                    Some(failure) => Err(failure.clone()),
-                    None => trial.latency().map(|latency| latency.p50).ok_or_else(String::new),
-                };
-                let Cell { model, backend, shape, .. } = &trial.cell;
-                let median = median.as_ref().map(|ms| *ms).map_err(String::as_str);
-                let (label, runtime) = (model.id.as_str(), backend.as_str());
-                observer.measured(Measured { number: (told, total), label, runtime, shape, median });
-            }
-        }
-    }
+    };
+    let tell = |trial: &Trial<'_, T>, observer: &mut dyn BenchObserver| {
+        told += 1;
+        let median = match &trial.cell.failure {
+            Some(failure) => Err(failure.as_str()),
+            None => trial.latency().map(|latency| latency.p50).ok_or(""),
+        };
+        let Cell { model, backend, shape, .. } = &trial.cell;
+        let (label, runtime) = (model.id.as_str(), backend.as_str());
+        observer.measured(Measured { number: (told, total), label, runtime, shape, median });
+    };
+    take_turns(trials, &groups, options, observer, visit, tell);
     for trial in trials {
-        let done = trial.done(options);
+        let done = !matches!(trial.progress(options), Progress::Open(_));
         let latency = trial.latency().filter(|_| done && trial.cell.failure.is_none());
         if let Some(latency) = latency {
             finish(&mut trial.cell, &latency, &trial.given);

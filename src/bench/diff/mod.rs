@@ -11,7 +11,7 @@ use super::report::view::{variant, what};
 use super::table::significant;
 
 /// The version of the form of a comparison in JSON.
-pub const DIFF_SCHEMA: u32 = 1;
+pub const DIFF_SCHEMA: u32 = 2;
 
 /// How two documents differ.
 #[derive(Clone, Debug, Serialize)]
@@ -134,7 +134,7 @@ impl Diff {
 }
 
 fn compare(id: CellId, a: &Cell, b: &Cell, threshold: f64) -> CellDiff {
-    let ratio = Ratio::of_cells(a, b);
+    let ratio = a.latency_ms.as_ref().zip(b.latency_ms.as_ref()).and_then(|(a, b)| Ratio::of_runs(a, b));
     let verdict = match ratio {
         None if a.latency_ms.is_some() && b.status != Status::Measured => Verdict::Broken,
         None => Verdict::NotMeasured,

@@ -6,7 +6,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
 use super::{CellDiff, CellId, Diff, Verdict};
-use crate::bench::ratio::{Method, Ratio};
+use crate::bench::ratio::Ratio;
 use crate::bench::table::significant;
 
 const HEADER: [&str; 9] =
@@ -33,7 +33,7 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// How many cells changed, and what the intervals are made of.
+    /// How many cells changed.
     fn summary(&self) -> String {
         let count = |verdict| self.cells.iter().filter(|cell| cell.verdict == verdict).count();
         let mut text = format!(
@@ -50,16 +50,6 @@ impl Diff {
         ];
         for (verdict, what) in more.into_iter().filter(|(verdict, _)| count(*verdict) > 0) {
             text += &format!("; {} {what}", count(verdict));
-        }
-        let of = |method| {
-            self.cells.iter().filter(|cell| cell.ratio.is_some_and(|r| r.ci95.is_some() && r.method == method)).count()
-        };
-        let (bootstrap, intervals) = (of(Method::Bootstrap), of(Method::Intervals));
-        if bootstrap > 0 {
-            text += &format!("\nintervals of {bootstrap} cells: bootstrap of the samples of both files");
-        }
-        if intervals > 0 {
-            text += &format!("\nintervals of {intervals} cells: from the intervals of both medians, without samples");
         }
         text
     }

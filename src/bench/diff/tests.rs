@@ -1,6 +1,5 @@
 use super::*;
 use crate::bench::document::examples::{cell, document};
-use crate::bench::ratio::Method;
 
 /// The same without samples and with so wide an interval.
 fn known_only(of: Cell, ci95: Option<[f64; 2]>) -> Cell {
@@ -8,17 +7,17 @@ fn known_only(of: Cell, ci95: Option<[f64; 2]>) -> Cell {
     Cell { samples_ns: Vec::new(), latency_ms, ..of }
 }
 
-fn verdicts(diff: &Diff) -> Vec<(&str, Option<Method>, Verdict)> {
-    diff.cells.iter().map(|of| (of.id.model.as_str(), of.ratio.map(|r| r.method), of.verdict)).collect()
+fn verdicts(diff: &Diff) -> Vec<(&str, Verdict)> {
+    diff.cells.iter().map(|of| (of.id.model.as_str(), of.verdict)).collect()
 }
 
 #[test]
-fn cells_are_compared_by_samples_or_by_intervals() {
+fn cells_are_compared_by_their_intervals() {
     let a = document(vec![
         cell("same", 8, Some(100)),
         cell("slower", 8, Some(100)),
         cell("faster", 8, Some(100)),
-        cell("slower-by-intervals", 8, Some(100)),
+        cell("slower-without-samples", 8, Some(100)),
         cell("uncertain", 8, Some(100)),
         cell("few", 8, Some(100)),
         cell("broken", 8, Some(100)),
@@ -30,23 +29,22 @@ fn cells_are_compared_by_samples_or_by_intervals() {
         cell("slower", 8, Some(110)),
         cell("same", 8, Some(101)),
         cell("faster", 8, Some(50)),
-        known_only(cell("slower-by-intervals", 8, Some(110)), Some([109.0, 111.0])),
+        known_only(cell("slower-without-samples", 8, Some(110)), Some([109.0, 111.0])),
         known_only(cell("uncertain", 8, Some(110)), Some([90.0, 130.0])),
         known_only(cell("few", 8, Some(300)), None),
         cell("broken", 8, None),
         cell("never", 8, Some(1)),
     ]);
     let diff = Diff::of(("a.json", &a), ("b.json", &b), 0.02);
-    let (bootstrap, intervals) = (Some(Method::Bootstrap), Some(Method::Intervals));
     let expected = [
-        ("same", bootstrap, Verdict::Same),
-        ("slower", bootstrap, Verdict::Slower),
-        ("faster", bootstrap, Verdict::Faster),
-        ("slower-by-intervals", intervals, Verdict::Slower),
-        ("uncertain", intervals, Verdict::Same),
-        ("few", intervals, Verdict::Unknown),
-        ("broken", None, Verdict::Broken),
-        ("never", None, Verdict::NotMeasured),
+        ("same", Verdict::Same),
+        ("slower", Verdict::Slower),
+        ("faster", Verdict::Faster),
+        ("slower-without-samples", Verdict::Slower),
+        ("uncertain", Verdict::Same),
+        ("few", Verdict::Unknown),
+        ("broken", Verdict::Broken),
+        ("never", Verdict::NotMeasured),
     ];
     assert_eq!(verdicts(&diff), expected);
     let names = |of: &[CellId]| of.iter().map(|id| id.model.clone()).collect::<Vec<_>>();
@@ -59,8 +57,7 @@ fn cells_are_compared_by_samples_or_by_intervals() {
     for expected in [
         "only in a.json: gone (ort, f32), batch 2 × 8 tokens\nonly in b.json: new (ort, f32), batch 2 × 8 tokens\n",
         "8 cells in both; beyond 2 % and significant: 2 slower, 1 faster; 1 failed now and not before; 1 with too few",
-        "intervals of 3 cells: bootstrap of the samples of both files\nintervals of 2 cells: from the intervals",
-        "| few                 | ort     | f32  | batch 2 × 8 tokens |       100 |      300 | +200.0 % |",
+        "| few                    | ort     | f32  | batch 2 × 8 tokens |       100 |      300 | +200.0 % |",
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");
     }

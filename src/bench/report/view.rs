@@ -100,7 +100,10 @@ impl<'a> View<'a> {
         let group =
             self.groups.iter().find(|of| of.entries.iter().any(|other| std::ptr::eq(other.cell, entry.cell)))?;
         let base = group.entries.iter().find(|other| other.contestant == 0)?;
-        Ratio::of(entry.cell.latency_ms.as_ref()?, base.cell.latency_ms.as_ref()?)
+        match entry.document == base.document {
+            true => Ratio::of_rounds(entry.cell, base.cell),
+            false => Ratio::of_runs(entry.cell.latency_ms.as_ref()?, base.cell.latency_ms.as_ref()?),
+        }
     }
 
     /// The geometric mean of the speed-ups of a contestant, and of how many shapes it is.
