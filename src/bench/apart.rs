@@ -6,6 +6,7 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -17,6 +18,7 @@ use planish_runtimes::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
 use serde::Serialize;
 
 use super::contestant::Load;
+use super::trials::Calls;
 use super::worker::{Answer, Ask, LoadedModel, Start, Usage, WORKER};
 use crate::artifact::value::ValueInfo;
 use crate::draft::Draft;
@@ -108,17 +110,17 @@ impl Apart {
         (self.elsewhere, self.load.ms, self.resident) = (elsewhere, ms, resident);
     }
 
-    /// The most memory that a fresh process has resident that loads the same model, in bytes: after one run on these inputs,
-    /// whose outputs it reads, and after [`REPEATED`] more.
+    /// The most memory that a fresh process has resident that loads the same model, in bytes: after one run, whose outputs it
+    /// reads, and after [`REPEATED`] more.
     ///
     /// # Errors
     /// When the process fails.
-    pub(crate) fn peaks(&self, inputs: &[(&str, Tensor)]) -> Result<[Option<u64>; 2]> {
+    pub(crate) fn peaks(&self, mut run: impl FnMut(&mut Self) -> Result<(), RuntimeError>) -> Result<[Option<u64>; 2]> {
         let mut fresh = Self::start(self.start.clone(), self.runtime)?;
-        fresh.run_once(inputs)?;
+        run(&mut fresh)?;
         let once = fresh.usage()?.peak;
         for _ in 0..REPEATED {
-            fresh.run_once(inputs)?;
+            run(&mut fresh)?;
         }
         Ok([once, fresh.usage()?.peak])
     }
@@ -130,6 +132,29 @@ impl Apart {
     pub(crate) fn run_once(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
         let path = self.written(inputs)?;
         self.ask(&Ask::Once(path)).map(drop)
+    }
+
+    /// Runs on the tensors of each file in turn.
+    ///
+    /// # Errors
+    /// As [`run`](Session::run).
+    pub(super) fn run_all(&mut self, files: &[PathBuf]) -> Result<Calls, RuntimeError> {
+        self.calls(&Ask::RunAll(files.to_vec()))
+    }
+
+    /// Has what generates text continue prompts by so many tokens.
+    ///
+    /// # Errors
+    /// When it does not take them, or fails.
+    pub(super) fn generate(&mut self, prompts: &[Vec<i64>], new_tokens: NonZeroUsize) -> Result<Calls, RuntimeError> {
+        self.calls(&Ask::Generate { prompts: prompts.to_vec(), new_tokens })
+    }
+
+    fn calls(&mut self, ask: &Ask) -> Result<Calls, RuntimeError> {
+        match self.ask(ask)? {
+            Answer::Calls(calls) => Ok(calls),
+            _ => Err(self.failed(OTHER_ANSWER.to_owned())),
+        }
     }
 
     /// What the process has used since its start.
@@ -174,7 +199,7 @@ impl Apart {
         RuntimeError::Failed {
             runtime: self.runtime,
             action: "run",
-            model: self.start.file.display().to_string(),
+            model: self.start.path().display().to_string(),
             reason,
         }
     }

@@ -237,10 +237,10 @@ impl Contest {
         cells.extend(match options.workload {
             Workload::Lengths => {
                 let (data, how) = self.data.as_ref().context("--workload lengths needs texts: add --data FILE")?;
-                lengths(&right, (&source.0.folder(), &source.1), (data, how), options, observer)?
+                lengths(&right, (&source.0.folder(), &source.1), (data, how), &self.settings, options, observer)?
             }
             Workload::Load => loading(&right, &self.settings, options, observer)?,
-            _ => generate(&right, options.new_tokens, options, observer)?,
+            _ => generate(&right, &source.1, &self.settings, options, observer)?,
         });
         Ok(cells)
     }

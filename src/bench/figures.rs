@@ -1,5 +1,7 @@
 //! Figures of a cell that are computed from what was measured.
 
+use std::iter::Sum;
+
 use serde::{Deserialize, Serialize};
 
 /// What a machine can do at most, as measured by a product of matrices and by a copy.
@@ -52,13 +54,22 @@ impl Peaks {
     }
 }
 
-/// What a run computes and reads, counted on the graph.
+/// What a run computes and reads, counted on graphs; of several calls the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// Operations of products: linear layers, attention, convolutions. A multiplication with its addition counts as two.
     pub flops: u64,
     /// The bytes that a run reads at least: weights as they are stored, inputs and the cache; and writes: the outputs.
     pub bytes: u64,
+}
+
+impl Sum for Work {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self { flops: 0, bytes: 0 }, |sum, one| Self {
+            flops: sum.flops.saturating_add(one.flops),
+            bytes: sum.bytes.saturating_add(one.bytes),
+        })
+    }
 }
 
 /// What limits a run.

@@ -2,27 +2,54 @@
 //! the order of their lengths.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
 use planish_models::Loaded;
-use planish_runtimes::{Runtime, SessionOptions};
+use planish_ir::Graph;
+use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
 
-use super::contestant::Load;
+use super::apart::Apart;
+use super::contestant::{Load, Place};
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
-use super::figures::{Batches, Padding};
+use super::figures::{Batches, Padding, Work};
 use super::sweep::BenchObserver;
-use super::trials::{Trial, measure};
+use super::trials::{Calls, Trial, measure};
+use super::work::work_of_rows;
+use super::worker::Start;
 use super::{BenchOptions, Entrant};
+use crate::artifact::manifest::PartManifest;
+use crate::backend::RuntimeSettings;
 use crate::chain::Chain;
 use crate::data::{DataOptions, Dataset};
+use crate::draft::Draft;
+use crate::inputs::tensor_file;
+use crate::inspect::weight_bytes;
 use crate::verify::named;
 
 /// The tensors of a text or of a batch, by the names of inputs.
-type Inputs = Vec<(String, Tensor)>;
+pub(super) type Inputs = Vec<(String, Tensor)>;
+
+/// An entrant that is loaded.
+struct Contestant<'a> {
+    entrant: &'a Entrant,
+    runtime: &'static str,
+    part: &'a PartManifest,
+    place: Place,
+    load: Load,
+    graph: Option<Graph>,
+}
+
+/// The batches of a cell.
+struct Arranged {
+    batches: Vec<Inputs>,
+    /// The same in files, for other processes; none where there are no such processes.
+    files: Vec<PathBuf>,
+    padding: Padding,
+}
 
 /// Measures entrants of one model, of one part, on the texts of a data set.
 ///
@@ -32,6 +59,7 @@ pub(super) fn lengths(
     group: &[(&Entrant, &dyn Runtime)],
     (folder, loaded): (&Path, &Loaded),
     (data, how): (&Path, &DataOptions),
+    settings: &RuntimeSettings,
     options: &BenchOptions,
     observer: &mut dyn BenchObserver,
 ) -> Result<Vec<Cell>> {
@@ -49,40 +77,27 @@ pub(super) fn lengths(
         bail!("--workload lengths is for models with an attention_mask, which tells padding from tokens");
     }
     let pad = first.artifact.manifest.pad_token_id.unwrap_or(0);
-    let mut sessions = Vec::new();
-    for (entrant, runtime) in group {
-        let part = entrant.artifact.manifest.parts.first().context("the artifact has no part")?;
-        let start = Instant::now();
-        let session = entrant.artifact.load(part, *runtime, SessionOptions { threads: options.threads })?;
-        let load = Load { ms: start.elapsed().as_secs_f64() * 1e3, ..Load::default() };
-        sessions.push((*entrant, runtime.name(), part, Rc::new(RefCell::new((session, load)))));
-    }
+    let contestants = group
+        .iter()
+        .map(|(entrant, runtime)| {
+            let contestant = Contestant::load(entrant, *runtime, settings, options)?;
+            Ok(Rc::new(RefCell::new(contestant)))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let model = loaded.parts.first().map(|part| &part.graph);
+    let drafts = Draft::temporary("planish-batches")?;
     let mut trials = Vec::new();
     for &rows in &options.batch {
         for arrangement in [Batches::Arrival, Batches::Buckets] {
             let (batches, padding) = arranged(&texts, rows, arrangement, pad)?;
-            let batches = Rc::new(batches);
-            for (entrant, runtime, part, loaded) in &sessions {
-                let of = if arrangement == Batches::Arrival { "texts as they come" } else { "texts by length" };
-                let shape = CellShape { batch: rows, seq: None, part: Some(of.to_owned()), tokens: None, past: 0 };
-                let bytes = entrant.artifact.bytes(part);
-                let model = ModelId { id: entrant.label.clone(), file_bytes: Some(bytes) };
-                let mut cell = Cell {
-                    options: CellOptions { threads: options.threads, spin: options.spin },
-                    padding: Some(padding),
-                    ..Cell::new(model, runtime, &entrant.precision, Workload::Lengths, shape)
-                };
-                cell.memory.weights = entrant.weight_bytes();
-                let (batches, loaded) = (Rc::clone(&batches), Rc::clone(loaded));
-                trials.push(Trial::new(cell, move || {
-                    let (session, load) = &mut *loaded.borrow_mut();
-                    for inputs in batches.iter() {
-                        let start = Instant::now();
-                        session.run(&named(session.as_ref(), inputs))?;
-                        load.first_ms.get_or_insert_with(|| start.elapsed().as_secs_f64() * 1e3);
-                    }
-                    Ok(*load)
-                }));
+            let files = match options.isolate {
+                true => written(&batches, &drafts.folder().join(format!("{rows}-{}", arrangement as usize)))?,
+                false => Vec::new(),
+            };
+            let arranged = Rc::new(Arranged { batches, files, padding });
+            for contestant in &contestants {
+                let cell = contestant.borrow().cell(&arranged, rows, model, options);
+                trials.push(trial(cell, Rc::clone(contestant), Rc::clone(&arranged)));
             }
         }
     }
@@ -94,6 +109,114 @@ pub(super) fn lengths(
         cell.throughput = Some(Throughput { inf_s: count as f64 / seconds, tok_s: Some(real as f64 / seconds) });
     });
     Ok(trials.into_iter().map(|trial| trial.cell).collect())
+}
+
+impl<'a> Contestant<'a> {
+    fn load(
+        entrant: &'a Entrant,
+        runtime: &dyn Runtime,
+        settings: &RuntimeSettings,
+        options: &BenchOptions,
+    ) -> Result<Self> {
+        let artifact = &entrant.artifact;
+        let part = artifact.manifest.parts.first().context("the artifact has no part")?;
+        let graph = entrant.graph(part);
+        let (place, load) = match options.isolate {
+            true => {
+                let (format, file) = artifact.file_for(part, runtime)?;
+                let start = Start::new(runtime, format, &file, options.threads, &artifact.settings(settings));
+                let apart = Apart::start(start, runtime.name())?;
+                let load = apart.load;
+                (Place::Apart(Box::new(apart)), load)
+            }
+            false => {
+                let start = Instant::now();
+                let session = artifact.load(part, runtime, SessionOptions { threads: options.threads })?;
+                let ms = start.elapsed().as_secs_f64() * 1e3;
+                (Place::Here(session), Load { ms, ..Load::default() })
+            }
+        };
+        Ok(Self { entrant, runtime: runtime.name(), part, place, load, graph })
+    }
+
+    /// A cell of which nothing is known but what it is to be.
+    fn cell(&self, arranged: &Arranged, rows: usize, model: Option<&Graph>, options: &BenchOptions) -> Cell {
+        let of = match arranged.padding.batches {
+            Batches::Arrival => "texts as they come",
+            Batches::Buckets => "texts by length",
+        };
+        let shape = CellShape { batch: rows, seq: None, part: Some(of.to_owned()), tokens: None, past: 0 };
+        let bytes = self.entrant.artifact.bytes(self.part);
+        let id = ModelId { id: self.entrant.label.clone(), file_bytes: Some(bytes) };
+        let mut cell = Cell::new(id, self.runtime, &self.entrant.precision, Workload::Lengths, shape);
+        cell.options = CellOptions { threads: options.threads, spin: options.spin };
+        cell.padding = Some(arranged.padding);
+        cell.memory.weights = self.graph.as_ref().map(weight_bytes);
+        cell.memory.load_rss = match &self.place {
+            Place::Apart(apart) => apart.resident,
+            Place::Here(_) => None,
+        };
+        cell.work = model.zip(self.graph.as_ref()).and_then(|(model, graph)| {
+            let work = |inputs: &Inputs| match inputs.first()?.1.shape() {
+                [rows, tokens] => work_of_rows(model, graph, *rows, *tokens, 0),
+                _ => None,
+            };
+            arranged.batches.iter().map(work).sum::<Option<Work>>()
+        });
+        cell
+    }
+
+    /// Runs all batches.
+    fn run(&mut self, arranged: &Arranged) -> Result<Calls, RuntimeError> {
+        let calls = match &mut self.place {
+            Place::Here(session) => run_all(session.as_mut(), &arranged.batches),
+            Place::Apart(apart) => apart.run_all(&arranged.files),
+        }?;
+        self.load.first_ms.get_or_insert(calls.first.as_secs_f64() * 1e3);
+        Ok(calls)
+    }
+}
+
+fn trial<'a>(cell: Cell, contestant: Rc<RefCell<Contestant<'a>>>, arranged: Rc<Arranged>) -> Trial<'a, Load> {
+    let (of_peaks, batches) = (Rc::clone(&contestant), Rc::clone(&arranged));
+    let peaks = move || match &of_peaks.borrow().place {
+        Place::Apart(apart) => apart.peaks(|fresh| fresh.run_all(&batches.files).map(drop)),
+        Place::Here(_) => Ok([None; 2]),
+    };
+    let run = move || {
+        let contestant = &mut *contestant.borrow_mut();
+        let calls = contestant.run(&arranged)?;
+        Ok((calls.total, contestant.load))
+    };
+    Trial::new(cell, run).metered(Some(Box::new(peaks)))
+}
+
+/// Runs a session on batches one after another.
+///
+/// # Errors
+/// When it fails.
+pub(super) fn run_all(session: &mut dyn Session, batches: &[Inputs]) -> Result<Calls, RuntimeError> {
+    let (mut first, mut total) = (None, Duration::ZERO);
+    for inputs in batches {
+        let fitted = named(session, inputs);
+        let start = Instant::now();
+        session.run(&fitted)?;
+        total += start.elapsed();
+        first.get_or_insert(total);
+    }
+    Ok(Calls { first: first.unwrap_or_default(), total })
+}
+
+/// Writes each batch to a file in a folder that is made.
+fn written(batches: &[Inputs], folder: &Path) -> Result<Vec<PathBuf>> {
+    std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let write = |(at, batch): (usize, &Inputs)| {
+        let path = folder.join(format!("{at}.safetensors"));
+        std::fs::write(&path, tensor_file::serialized(batch)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    };
+    batches.iter().enumerate().map(write).collect()
 }
 
 /// Texts, [1, tokens] each, in batches of so many rows, padded on the right.

@@ -76,7 +76,7 @@ pub(super) fn loading(
         let rows = options.batch.first().copied().unwrap_or(1);
         for kind in [Kind::Cold, Kind::Warm] {
             let shape = CellShape { batch: rows, seq: None, part: Some(kind.name().to_owned()), tokens: None, past: 0 };
-            trials.push(Trial::timed(subject.cell(shape, options), move || {
+            trials.push(Trial::new(subject.cell(shape, options), move || {
                 subject.start(kind).map(|(_, took, load)| (took, load))
             }));
         }
@@ -93,7 +93,7 @@ pub(super) fn loading(
             let inputs = inputs_behind(&specs, Sizes { batch, sequence, side: Some(IMAGE_SIDE) }, 0, options.seed)?;
             let part = Some(Kind::First.name().to_owned());
             let shape = CellShape { batch, seq: Some(sequence), part, tokens: Some(sequence), past: 0 };
-            trials.push(Trial::timed(subject.cell(shape, options), move || subject.first_run(&inputs)));
+            trials.push(Trial::new(subject.cell(shape, options), move || subject.first_run(&inputs)));
         }
     }
     measure(&mut trials, options, observer, |cell, _, loads| finish(cell, loads));

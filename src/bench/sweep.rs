@@ -132,9 +132,10 @@ pub fn sweep(
             break;
         }
         if let Place::Apart(apart) = &contestants[job.contestant].session {
-            match apart.peaks(&named(apart.as_ref(), &inputs[job.run].1)) {
+            let fitted = named(apart.as_ref(), &inputs[job.run].1);
+            match apart.peaks(|fresh| fresh.run_once(&fitted)) {
                 Ok(peaks) => job.peaks = peaks,
-                Err(error) => observer.warning(&format!("the peak of memory is not known: {error:#}")),
+                Err(error) => observer.warning(&no_peak(&error)),
             }
         }
     }
@@ -143,6 +144,11 @@ pub fn sweep(
         job.cell(contestants, shape, options)
     };
     Ok(jobs.into_iter().map(cell).collect())
+}
+
+/// Why a cell has no peak of memory.
+pub(super) fn no_peak(error: &anyhow::Error) -> String {
+    format!("the peak of memory is not known: {error:#}")
 }
 
 /// Runs a contestant once and compares it with the reference: the differences, and why it is not

@@ -5,18 +5,33 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use super::BenchOptions;
 use super::clock::wait_until_idle;
 use super::document::{Cell, Status};
+use super::energy::Rapl;
+use super::figures::{Energy, Meter};
 use super::rounds::{LEAST_VISITS, Progress, Visited, take_turns};
 use super::stats::Latency;
-use super::sweep::{BenchObserver, Measured};
+use super::sweep::{BenchObserver, Measured, no_peak};
 
 /// The least time of the timed runs of a visit.
 const VISIT: Duration = Duration::from_millis(100);
 /// The most runs that a cell is asked for: they are long.
 const MOST_ITERATIONS: usize = 5;
+
+/// The time of a run of several calls.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Calls {
+    /// Until the end of the first one.
+    pub(super) first: Duration,
+    /// Of all.
+    pub(super) total: Duration,
+}
+
+/// What the most memory is that a process has which loads the model and runs it, once and several times.
+pub(super) type Peaks<'a> = Box<dyn FnOnce() -> Result<[Option<u64>; 2]> + 'a>;
 
 /// A cell of such a workload while it is measured.
 pub(super) struct Trial<'a, T> {
@@ -30,22 +45,19 @@ pub(super) struct Trial<'a, T> {
     narrow: bool,
     /// The time of the timed runs, with all that is done for them.
     spent: Duration,
+    /// Whether the energy of a run is that of all that is done for it.
+    meters: bool,
+    /// The energy of the timed runs, where it is counted.
+    joules: f64,
+    /// Where the most memory of a process is counted.
+    peaks: Option<Peaks<'a>>,
     /// What the timed runs gave.
     pub(super) given: Vec<T>,
 }
 
 impl<'a, T> Trial<'a, T> {
-    /// A cell whose time is that of a call of `run`.
-    pub(super) fn new(cell: Cell, mut run: impl FnMut() -> Result<T> + 'a) -> Self {
-        Self::timed(cell, move || {
-            let start = Instant::now();
-            let given = run()?;
-            Ok((start.elapsed(), given))
-        })
-    }
-
     /// A cell whose time `run` gives.
-    pub(super) fn timed(cell: Cell, run: impl FnMut() -> Result<(Duration, T)> + 'a) -> Self {
+    pub(super) fn new(cell: Cell, run: impl FnMut() -> Result<(Duration, T)> + 'a) -> Self {
         Self {
             cell,
             run: Box::new(run),
@@ -53,8 +65,16 @@ impl<'a, T> Trial<'a, T> {
             visits: Vec::new(),
             narrow: false,
             spent: Duration::ZERO,
+            meters: false,
+            joules: 0.0,
+            peaks: None,
             given: Vec::new(),
         }
+    }
+
+    /// The same with the energy of a run, and with the most memory of a process where `peaks` counts it.
+    pub(super) fn metered(self, peaks: Option<Peaks<'a>>) -> Self {
+        Self { meters: true, peaks, ..self }
     }
 
     fn latency(&self) -> Option<Latency> {
@@ -67,13 +87,14 @@ impl<'a, T> Trial<'a, T> {
     }
 
     /// Some timed runs behind one that is not timed in the first visit.
-    fn visit(&mut self, options: &BenchOptions) -> Result<()> {
+    fn visit(&mut self, options: &BenchOptions, rapl: Option<&Rapl>) -> Result<()> {
         if self.visits.is_empty() {
             let (took, _) = (self.run)()?;
             self.cell.warmup.n = 1;
             self.cell.warmup.ms = took.as_secs_f64() * 1e3;
         }
         wait_until_idle();
+        let energy = rapl.filter(|_| self.meters).map(|rapl| (rapl, rapl.read()));
         let (before, visit) = (self.samples.len(), Instant::now());
         while self.samples.len() == before || visit.elapsed() < VISIT {
             let start = Instant::now();
@@ -81,6 +102,9 @@ impl<'a, T> Trial<'a, T> {
             self.given.push(given);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             self.spent += start.elapsed();
+        }
+        if let Some((rapl, energy)) = energy {
+            self.joules += rapl.joules(&energy, &rapl.read());
         }
         self.visits.push(self.samples.len() - before);
         if self.visits.len() >= LEAST_VISITS && !self.narrow {
@@ -113,11 +137,12 @@ pub(super) fn measure<T>(
     observer: &mut dyn BenchObserver,
     finish: impl Fn(&mut Cell, &Latency, &[T]),
 ) {
+    let rapl = Rapl::open();
     let (mut told, total) = (0, trials.len());
     let first = |trial: &Trial<'_, T>| trials.iter().position(|other| other.cell.shape == trial.cell.shape);
     let groups: Vec<usize> = trials.iter().filter_map(first).collect();
     let visit = |trial: &mut Trial<'_, T>| {
-        if let Err(error) = trial.visit(options) {
+        if let Err(error) = trial.visit(options, rapl.as_ref()) {
             trial.cell.status = Status::Failed;
             trial.cell.failure = Some(format!("{error:#}"));
         }
@@ -138,6 +163,13 @@ pub(super) fn measure<T>(
         let latency = trial.latency().filter(|_| done && trial.cell.failure.is_none());
         if let Some(latency) = latency {
             finish(&mut trial.cell, &latency, &trial.given);
+            let joules = trial.joules / trial.samples.len().max(1) as f64;
+            trial.cell.energy = (joules > 0.0).then_some(Energy { joules, meter: Meter::Rapl });
+            match trial.peaks.take().filter(|_| !observer.is_ended()).map(|peaks| peaks()) {
+                None => {}
+                Some(Ok(peaks)) => [trial.cell.memory.peak_rss, trial.cell.memory.repeated_rss] = peaks,
+                Some(Err(error)) => observer.warning(&no_peak(&error)),
+            }
             trial.cell.latency_ms = Some(latency);
             trial.cell.samples_ns = std::mem::take(&mut trial.samples);
             trial.cell.visits = std::mem::take(&mut trial.visits);

@@ -1,34 +1,55 @@
 //! What a process of its own does for `planish bench`: the messages, and the side that loads and runs.
 
 use std::io::{self, BufRead, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
 use planish_runtimes::{DeviceTimes, Format, Model, Port, Runtime, RuntimeError, Session, SessionOptions};
 use serde::{Deserialize, Serialize};
 
 use super::environment::{bytes_from_storage, memory};
+use super::generation::continued;
+use super::lengths::{Inputs, run_all};
+use super::trials::Calls;
+use crate::artifact::Artifact;
+use crate::artifact::manifest::Manifest;
 use crate::artifact::value::ValueInfo;
-use crate::backend::{RuntimeSettings, runtime_named};
+use crate::backend::{self, BACKENDS, RuntimeSettings, runtime_named};
+use crate::generate::{LanguageModel, Loading, load};
 use crate::inputs::tensor_file;
 
 /// The name of the command that is a worker.
 pub const WORKER: &str = "bench-worker";
 
-/// What a worker loads.
+/// What a worker loads, and how.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
+    what: What,
     runtime: String,
-    format: String,
-    pub(super) file: PathBuf,
     threads: usize,
     sleeping: bool,
     unfused_codes: bool,
     cuda_graph: bool,
     ort_library: Option<PathBuf>,
     trt_library: Option<PathBuf>,
+}
+
+/// What a worker loads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum What {
+    /// A session of a file.
+    File { format: String, file: PathBuf },
+    /// The parts of an artifact, to generate text.
+    LanguageModel { folder: PathBuf, manifest: Box<Manifest>, caching: bool },
+}
+
+/// What a worker has loaded.
+enum Loaded {
+    Session(Box<dyn Session>),
+    LanguageModel(Box<dyn LanguageModel>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -42,6 +63,13 @@ pub(super) enum Ask {
     Time {
         transfers: bool,
     },
+    /// Run on the tensors of each file in turn.
+    RunAll(Vec<PathBuf>),
+    /// Continue prompts by so many tokens.
+    Generate {
+        prompts: Vec<Vec<i64>>,
+        new_tokens: NonZeroUsize,
+    },
     Usage,
     /// Load another model, which is the one to run from now on; the others stay loaded.
     Load(Start),
@@ -52,6 +80,7 @@ pub(super) enum Answer {
     Loaded(LoadedModel),
     Done,
     Time { host: Duration, device: Option<Times> },
+    Calls(Calls),
     Usage(Usage),
     Failed(String),
 }
@@ -89,6 +118,7 @@ pub(super) struct Times {
 }
 
 impl Start {
+    /// A file of a model.
     pub(crate) fn new(
         runtime: &dyn Runtime,
         format: Format,
@@ -96,10 +126,26 @@ impl Start {
         threads: usize,
         settings: &RuntimeSettings,
     ) -> Self {
+        let what = What::File { format: format.name.to_owned(), file: file.to_owned() };
+        Self::of(what, runtime, threads, settings)
+    }
+
+    /// An artifact that generates text.
+    pub(super) fn language_model(
+        artifact: &Artifact,
+        runtime: &dyn Runtime,
+        loading: Loading,
+        settings: &RuntimeSettings,
+    ) -> Self {
+        let Artifact { folder, manifest, .. } = artifact.clone();
+        let what = What::LanguageModel { folder, manifest: Box::new(manifest), caching: loading.caching };
+        Self::of(what, runtime, loading.threads, settings)
+    }
+
+    fn of(what: What, runtime: &dyn Runtime, threads: usize, settings: &RuntimeSettings) -> Self {
         Self {
+            what,
             runtime: runtime.name().to_owned(),
-            format: format.name.to_owned(),
-            file: file.to_owned(),
             threads,
             sleeping: settings.sleeping,
             unfused_codes: settings.unfused_codes,
@@ -109,8 +155,16 @@ impl Start {
         }
     }
 
-    /// The session, and what is to be said of it.
-    fn load(&self) -> Result<(Box<dyn Session>, LoadedModel)> {
+    /// Where the model is.
+    pub(super) fn path(&self) -> &Path {
+        match &self.what {
+            What::File { file, .. } => file,
+            What::LanguageModel { folder, .. } => folder,
+        }
+    }
+
+    /// The model, and what is to be said of it.
+    fn load(&self) -> Result<(Loaded, LoadedModel)> {
         let mut settings = RuntimeSettings {
             sleeping: self.sleeping,
             unfused_codes: self.unfused_codes,
@@ -121,18 +175,30 @@ impl Start {
         settings.engines.cuda_graph = self.cuda_graph;
         let runtime = runtime_named(&self.runtime).map_err(|reason| anyhow!(reason))?(&settings);
         runtime.check()?;
-        let format = runtime.formats().iter().find(|format| format.name == self.format);
-        let format = *format.with_context(|| format!("{} takes no files of format {}", self.runtime, self.format))?;
         let (before, start) = (memory("VmRSS"), Instant::now());
-        let session = runtime.load(Model::File(format, &self.file), SessionOptions { threads: self.threads })?;
+        let loaded = match &self.what {
+            What::File { format, file } => {
+                let known = runtime.formats().iter().find(|known| known.name == *format);
+                let known = *known.with_context(|| format!("{} takes no files of format {format}", self.runtime))?;
+                let options = SessionOptions { threads: self.threads };
+                Loaded::Session(runtime.load(Model::File(known, file), options)?)
+            }
+            What::LanguageModel { folder, manifest, caching } => {
+                let backend = backend::find(&manifest.target, BACKENDS).context("the target is not known")?;
+                let artifact = Artifact { folder: folder.clone(), manifest: (**manifest).clone(), backend };
+                Loaded::LanguageModel(load(&artifact, runtime.as_ref(), Loading::new(self.threads, *caching))?)
+            }
+        };
         let ms = start.elapsed().as_secs_f64() * 1e3;
         let resident = memory("VmRSS").zip(before).map(|(after, before)| after.saturating_sub(before));
         let values = |ports: &[Port]| {
             ports.iter().map(|port| ValueInfo { name: port.name.clone(), ty: port.ty.clone().into() }).collect()
         };
-        let (inputs, outputs) = (values(session.inputs()), values(session.outputs()));
-        let elsewhere = session.elsewhere().to_vec();
-        Ok((session, LoadedModel { inputs, outputs, elsewhere, ms, resident }))
+        let (inputs, outputs, elsewhere) = match &loaded {
+            Loaded::Session(of) => (values(of.inputs()), values(of.outputs()), of.elsewhere().to_vec()),
+            Loaded::LanguageModel(_) => Default::default(),
+        };
+        Ok((loaded, LoadedModel { inputs, outputs, elsewhere, ms, resident }))
     }
 }
 
@@ -161,21 +227,40 @@ pub fn serve() -> Result<()> {
     };
     let Some(start) = asks.next() else { return Ok(()) };
     let start: Start = serde_json::from_str(&start?).context("only planish itself starts this command")?;
-    let (session, model) = match start.load() {
+    let (first, model) = match start.load() {
         Ok(loaded) => loaded,
         Err(error) => return say(&Answer::Failed(format!("{error:#}"))),
     };
     say(&Answer::Loaded(model))?;
-    let mut sessions = vec![session];
+    let mut loaded = vec![first];
     for line in asks {
         let ask = serde_json::from_str(&line?)?;
-        say(&answered(&mut sessions, ask).unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
+        say(&answered(&mut loaded, ask).unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
     }
     Ok(())
 }
 
-fn answered(sessions: &mut Vec<Box<dyn Session>>, ask: Ask) -> Result<Answer> {
-    let session = sessions.last_mut().context("nothing is loaded")?;
+fn answered(loaded: &mut Vec<Loaded>, ask: Ask) -> Result<Answer> {
+    match (ask, loaded.last_mut().context("nothing is loaded")?) {
+        (Ask::Usage, _) => {
+            let (resident, peak) = (memory("VmRSS"), memory("VmHWM"));
+            Ok(Answer::Usage(Usage { resident, peak, read: bytes_from_storage() }))
+        }
+        (Ask::Load(start), _) => {
+            let (another, model) = start.load()?;
+            loaded.push(another);
+            Ok(Answer::Loaded(model))
+        }
+        (Ask::Generate { prompts, new_tokens }, Loaded::LanguageModel(model)) => {
+            Ok(Answer::Calls(continued(model.as_mut(), &prompts, new_tokens)?))
+        }
+        (ask, Loaded::Session(session)) => run(session.as_mut(), ask),
+        (_, Loaded::LanguageModel(_)) => bail!("what is loaded generates text, and does nothing else"),
+    }
+}
+
+/// Does what is asked of a session.
+fn run(session: &mut dyn Session, ask: Ask) -> Result<Answer> {
     match ask {
         Ask::Bind(inputs) => with_tensors(&inputs, |inputs| session.bind(inputs))?,
         Ask::Run(inputs, outputs) => {
@@ -188,15 +273,11 @@ fn answered(sessions: &mut Vec<Box<dyn Session>>, ask: Ask) -> Result<Answer> {
             let (host, device) = session.timed(transfers)?;
             return Ok(Answer::Time { host, device: device.map(Times::from) });
         }
-        Ask::Usage => {
-            let (resident, peak) = (memory("VmRSS"), memory("VmHWM"));
-            return Ok(Answer::Usage(Usage { resident, peak, read: bytes_from_storage() }));
+        Ask::RunAll(files) => {
+            let batches = files.iter().map(|file| tensor_file::read(file)).collect::<Result<Vec<Inputs>>>()?;
+            return Ok(Answer::Calls(run_all(session, &batches)?));
         }
-        Ask::Load(start) => {
-            let (session, model) = start.load()?;
-            sessions.push(session);
-            return Ok(Answer::Loaded(model));
-        }
+        Ask::Generate { .. } | Ask::Usage | Ask::Load(_) => bail!("a session does not do that"),
     }
     Ok(Answer::Done)
 }

@@ -106,7 +106,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 10, value_name = "N")]
     iterations: u32,
     /// Load each contestant in a process of its own, so that none has an effect on another one, and measure the peak of the
-    /// resident memory of a fresh process for each cell. For the workload encode
+    /// resident memory of a fresh process for each cell. The workload load always does
     #[arg(long)]
     isolate: bool,
     /// Record the time of each operator and the provider that ran each node, for --json and --html
@@ -295,11 +295,10 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
     if time.is_zero() && arguments.iterations == 0 {
         return Err(Usage("--time 0 and --iterations 0 leave nothing to measure".to_owned()).into());
     }
-    let others = [
-        (arguments.isolate, "--isolate"),
-        (arguments.operators, "--operators"),
-        (arguments.inputs.is_some(), "--inputs"),
-    ];
+    if arguments.isolate && arguments.workload == WorkloadName::Load {
+        return Err(Usage("--workload load always has processes of its own; leave out --isolate".to_owned()).into());
+    }
+    let others = [(arguments.operators, "--operators"), (arguments.inputs.is_some(), "--inputs")];
     if let (false, Some((_, option))) =
         (arguments.workload == WorkloadName::Encode, others.into_iter().find(|(given, _)| *given))
     {

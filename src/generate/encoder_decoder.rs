@@ -5,6 +5,7 @@ use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix, output};
+use super::tokens::token;
 
 const ENCODER: &str = "encoder_model";
 const DECODER: &str = "decoder_model";
@@ -65,8 +66,13 @@ impl EncoderDecoder {
         if parts.loading.prompt_chunk.is_some() {
             bail!("--prompt-chunk is for decoders: the encoder of this model reads a prompt as a whole; leave it out");
         }
-        let folder = parts.artifact.folder.display();
-        let start_token = parts.loading.decoder_start_token.with_context(|| {
+        let folder = &parts.artifact.folder;
+        let start_token = match parts.loading.decoder_start_token {
+            Some(token) => Some(token),
+            None => token(folder, "decoder_start_token_id")?,
+        };
+        let folder = folder.display();
+        let start_token = start_token.with_context(|| {
             format!(
                 "neither generation_config.json nor config.json of {folder} has `decoder_start_token_id`, which the \
                  text of an encoder-decoder begins with; add it to one of them"

@@ -35,6 +35,7 @@ pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
 pub use chat::Chat;
 pub use config::GenerationConfig;
 pub use lookup::{Lookups, PromptLookup};
+pub(crate) use model::prompt_vocabulary;
 pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};

@@ -74,8 +74,16 @@ pub struct Loading {
     /// The most columns of prompts that one run of a decoder with a cache reads; 512 where absent, and all of several prompts
     /// where the cache is appended to in place.
     pub prompt_chunk: Option<NonZeroUsize>,
-    /// What the text of an encoder-decoder begins with.
+    /// What the text of an encoder-decoder begins with; what the configuration of the artifact says where absent.
     pub decoder_start_token: Option<i64>,
+}
+
+impl Loading {
+    /// With so many threads, and a cache or not.
+    #[must_use]
+    pub fn new(threads: usize, caching: bool) -> Self {
+        Self { threads, caching, prompt_chunk: None, decoder_start_token: None }
+    }
 }
 
 /// What generates text.
@@ -129,9 +137,7 @@ pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], s
         Kind::Decoder => decoder::room,
         Kind::EncoderDecoder => encoder_decoder::room,
     };
-    // The first part reads the prompt.
-    let Some(part) = parts.first() else { bail!("{} has no parts; compile it again", artifact.folder.display()) };
-    let vocabulary = vocabulary(artifact, &part.name)?;
+    let vocabulary = prompt_vocabulary(artifact)?;
     prompts.iter().try_for_each(|prompt| room(prompt, vocabulary, longest(artifact)).map(drop))
 }
 
@@ -147,6 +153,17 @@ fn kind(artifact: &Artifact) -> Result<Kind> {
             Task::Text2TextGeneration
         ),
     }
+}
+
+/// The first id from 0 on that a prompt cannot have.
+///
+/// # Errors
+/// When the artifact does not say that.
+pub(crate) fn prompt_vocabulary(artifact: &Artifact) -> Result<i64> {
+    // The first part reads the prompt.
+    let part = artifact.manifest.parts.first();
+    let part = part.ok_or_else(|| anyhow!("{} has no parts; compile it again", artifact.folder.display()))?;
+    vocabulary(artifact, &part.name)
 }
 
 /// The first id from 0 on that a part does not take.

@@ -309,6 +309,31 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
     assert_eq!(cells(&done.stdout).len(), 4);
 }
 
+/// Checks the memory of a cell that was measured in a process of its own.
+fn has_memory_of_its_own(cell: &Value) {
+    let memory = |name: &str| cell["memory"][name].as_u64().unwrap();
+    assert!(memory("peak_rss") > memory("load_rss") && memory("peak_rss") > 10_000_000, "{cell}");
+    assert!(memory("repeated_rss") >= memory("peak_rss"), "{cell}");
+}
+
+#[test]
+fn generation_is_measured_in_processes_of_their_own() {
+    for name in ["gpt2", "bart"] {
+        let model = golden(name);
+        let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "3", "--isolate"];
+        let done = planish([&bench[..], &QUICK].concat()).exits(0, &["1 of 2", "2 of 2"]);
+        let document: Value = serde_json::from_str(&done.stdout).unwrap();
+        for (cell, cache) in document["cells"].as_array().unwrap().iter().zip([true, false]) {
+            assert_eq!((&cell["status"], cell["generation"]["cache"].as_bool()), (&"measured".into(), Some(cache)));
+            assert!(cell["load"]["ms"].as_f64().unwrap() > 0.0, "{cell}");
+            has_memory_of_its_own(cell);
+        }
+    }
+    let model = golden("bert");
+    let load = ["bench", text(&model), "--workload", "load", "--isolate"];
+    planish(load).exits(2, &["--workload load always has processes of its own"]);
+}
+
 #[test]
 fn a_contestant_in_a_process_of_its_own_has_a_peak_of_memory() {
     let (_folder, out) = artifact("bert");
@@ -319,9 +344,8 @@ fn a_contestant_in_a_process_of_its_own_has_a_peak_of_memory() {
     let cell = &document["cells"][0];
     assert_eq!(cell["status"], "measured", "{cell}");
     assert!(cell["accuracy"]["cos"].as_f64().unwrap() > 0.999_999, "{cell}");
+    has_memory_of_its_own(cell);
     let memory = |name: &str| cell["memory"][name].as_u64().unwrap();
-    assert!(memory("peak_rss") > memory("load_rss") && memory("peak_rss") > 10_000_000, "{cell}");
-    assert!(memory("repeated_rss") >= memory("peak_rss"), "{cell}");
     // The weights of the graph, and not its file.
     let file = fs::metadata(out.join("model.onnx")).unwrap().len();
     assert!((file / 2..file).contains(&memory("weights")), "{cell}");
@@ -388,12 +412,14 @@ fn generation_is_measured_with_and_without_the_cache() {
         let total = cell["latency_ms"]["p50"].as_f64().unwrap();
         assert!(first > 0.0 && first < total && each > 0.0 && (rate - 5e3 / total).abs() < 1e-6 * rate, "{cell}");
     }
+    // Without the cache each token is computed anew in each step; the weights are read as often.
+    let work = |at: usize, name: &str| cells[at]["work"][name].as_u64().unwrap();
+    assert!(work(0, "flops") < work(1, "flops") && work(0, "bytes") > 5 * 100_000, "{document}");
     // The model takes 32 tokens.
     let long = [&bench[..4], &["--new-tokens", "4000"], &QUICK].concat();
     planish(long).exits(2, &["--seq 4 with --new-tokens 4000", "takes at most"]);
     let wrong = |more: &[&str]| planish([&bench[..4], more].concat());
     wrong(&["--new-tokens", "1"]).exits(2, &["--new-tokens is at least 2"]);
-    wrong(&["--isolate"]).exits(2, &["--isolate is for --workload encode"]);
     wrong(&["--operators"]).exits(2, &["--operators is for --workload encode"]);
     let few = ["--workload", "generate", "--new-tokens", "4"];
     planish([&["bench", text(&golden("bert"))], &few[..]].concat()).exits(1, &["cannot generate"]);
@@ -420,6 +446,14 @@ fn texts_of_different_lengths_are_measured_in_two_orders() {
         assert_eq!(cell["padding"], expected, "{cell}");
         assert!(cell["throughput"]["inf_s"].as_f64().unwrap() > 0.0, "{cell}");
         assert!(cell["load"]["ms"].as_f64().unwrap() > 0.0 && cell["load"] == document["cells"][0]["load"], "{cell}");
+    }
+    // The batches are the same, and so is the work, in a process of its own.
+    let apart = planish([&bench[..], &quick[..], &["--isolate"]].concat()).exits(0, &[]);
+    let apart: Value = serde_json::from_str(&apart.stdout).unwrap();
+    for (cell, here) in apart["cells"].as_array().unwrap().iter().zip(document["cells"].as_array().unwrap()) {
+        assert_eq!((&cell["padding"], &cell["work"]), (&here["padding"], &here["work"]), "{cell}");
+        assert!(cell["work"]["flops"].as_u64().unwrap() > 0, "{cell}");
+        has_memory_of_its_own(cell);
     }
     planish(["bench", text(&model), "--workload", "lengths"]).exits(2, &["add --data FILE"]);
     let several = golden("t5");
