@@ -232,7 +232,7 @@ PAIRS ?= 20
 BENCH ?= --seq 16 --time 1
 
 .PHONY: bench-agreement
-bench-agreement: deps build ## how often the medians of PAIRS of consecutive runs of MiniLM differ by less than their intervals
+bench-agreement: deps build ## hold the medians of PAIRS of consecutive runs of MiniLM against their intervals: 95 % differ by less
 	@mkdir -p $(DEMO)
 	test -d $(DEMO)/memory-minilm || $(PLANISH) compile $(MINILM) -o $(DEMO)/memory-minilm --target ort
 	python3 tools/bench_agreement.py $(PLANISH) $(DEMO)/memory-minilm --pairs $(PAIRS) --bench "$(BENCH) --reference $(MINILM) --ort-lib $(abspath .deps/onnxruntime)"

@@ -145,7 +145,9 @@ struct Graphs<'a> {
 impl<'a> Graphs<'a> {
     /// `None` for models of several parts.
     fn of(source: &'a Loaded, entrant: &Entrant) -> Option<Self> {
-        let ([part], [own]) = (source.parts.as_slice(), entrant.artifact.manifest.parts.as_slice()) else { return None };
+        let ([part], [own]) = (source.parts.as_slice(), entrant.artifact.manifest.parts.as_slice()) else {
+            return None;
+        };
         Some(Self { model: &part.graph, artifact: entrant.graph(own)? })
     }
 
@@ -159,13 +161,7 @@ impl<'a> Graphs<'a> {
 }
 
 /// A cell of which nothing is known but what it is to be.
-fn cell(
-    entrant: &Entrant,
-    runtime: &str,
-    (batch, seq): (usize, usize),
-    caching: bool,
-    options: &BenchOptions,
-) -> Cell {
+fn cell(entrant: &Entrant, runtime: &str, (batch, seq): (usize, usize), caching: bool, options: &BenchOptions) -> Cell {
     let artifact = &entrant.artifact;
     let part = if caching { "generate" } else { "generate without cache" };
     let tokens = Some(options.new_tokens.get());

@@ -241,9 +241,9 @@ impl Job {
         }
         match latency.half_interval() {
             Some(width) if width > 0.05 => {
-                warnings.push(format!("the 95% confidence interval of the median is ±{:.0}%", width * 100.0))
+                warnings.push(format!("the 95% interval of the median is ±{:.0}%", width * 100.0))
             }
-            None => warnings.push("there are too few runs for a confidence interval of the median".to_owned()),
+            None => warnings.push("there are too few runs for an interval of the median".to_owned()),
             Some(_) => {}
         }
         warnings

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
-use planish_models::Loaded;
 use planish_ir::Graph;
+use planish_models::Loaded;
 use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
 
 use super::apart::Apart;

@@ -70,7 +70,7 @@ pub struct BenchOptions {
     pub batch: Vec<usize>,
     /// Numbers of tokens in a row.
     pub sequence: Vec<usize>,
-    /// A cell ends when half of the confidence interval of its median is below this share of the median.
+    /// A cell ends when half of the interval of its median is below this share of the median.
     pub interval: f64,
     /// A cell ends when its timed runs take this time together, whatever its interval.
     pub time: Duration,

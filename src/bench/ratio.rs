@@ -69,7 +69,10 @@ mod tests {
         let ratio = Ratio::of_runs(&a, &b).unwrap();
         let half = 1.03f64.ln().hypot(1.04f64.ln()).exp();
         let [low, high] = ratio.ci95.unwrap();
-        assert!(ratio.value == 2.5 && (low - 2.5 / half).abs() < 1e-12 && (high - 2.5 * half).abs() < 1e-12, "{ratio:?}");
+        assert!(
+            ratio.value == 2.5 && (low - 2.5 / half).abs() < 1e-12 && (high - 2.5 * half).abs() < 1e-12,
+            "{ratio:?}"
+        );
     }
 
     #[test]

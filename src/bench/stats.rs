@@ -20,7 +20,7 @@ pub struct Latency {
     pub sd: Option<f64>,
     /// The median.
     pub p50: f64,
-    /// The 95% confidence interval of the median, as [`median_interval`] has it. Absent where there are too few samples.
+    /// The 95% interval of the median, as [`median_interval`] has it. Absent where there are too few samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ci95: Option<[f64; 2]>,
     /// The 90th percentile; this and the next ones only with ten samples beyond them.
@@ -79,7 +79,7 @@ pub(super) fn split(samples_ns: &[u64], visits: &[usize]) -> Vec<Vec<f64>> {
 }
 
 impl Latency {
-    /// Half of the confidence interval of the median, as a share of the median.
+    /// Half of the interval of the median, as a share of the median.
     #[must_use]
     pub fn half_interval(&self) -> Option<f64> {
         self.ci95.map(|[low, high]| (high - low) / 2.0 / self.p50)

@@ -62,7 +62,7 @@ const FIGURES: [Column; 26] = [
 /// The cells as a table. A column that has nothing of any cell is left out.
 ///
 /// `vs base` is how many times as fast a cell is as the first artifact on its runtime at the same
-/// shape, with `~` where the confidence interval of that contains 1. `±CI` is
+/// shape, with `~` where the interval of that contains 1. `±CI` is
 /// half of that 95% interval. `load MB` is [`Memory::load_rss`](super::Memory::load_rss).
 #[must_use]
 pub fn table(cells: &[Cell]) -> String {

@@ -16,9 +16,8 @@ pub(crate) fn work(
     inputs: &[(String, Tensor)],
     outputs: &[(String, Tensor)],
 ) -> Option<Work> {
-    let bindings = |graph: &Graph| {
-        shape_bindings(graph, inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())))
-    };
+    let bindings =
+        |graph: &Graph| shape_bindings(graph, inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())));
     let flops = total(model, &bindings(model))?.product_flops;
     let tensors: u64 = inputs.iter().chain(outputs).map(|(_, tensor)| tensor.bytes()).sum();
     Some(Work { flops, bytes: total(graph, &bindings(graph))?.weights.saturating_add(tensors) })

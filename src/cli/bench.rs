@@ -33,10 +33,10 @@ use crate::inputs::tensor_file;
 /// decoder_with_past_model reads one token with a cache of S tokens, for an encoder input of S tokens. A cell is
 /// left out if it needs more tokens than the model takes.
 ///
-/// The table has these columns, among others. ±CI is half of the 95% confidence interval of the median. A
+/// The table has these columns, among others. ±CI is half of the 95% interval of the median. A
 /// percentile is shown only if there are enough samples for it. `load MB` is the resident memory that loading adds.
 /// `cos` is the cosine between the outputs and the reference. `vs base` is the speed relative to the first
-/// artifact; `~` before it means that the confidence interval of this ratio contains 1. `MFU` is the number of operations of
+/// artifact; `~` before it means that the interval of this ratio contains 1. `MFU` is the number of operations of
 /// the model's products, by the time, as a share of what a large product of matrices reaches on this machine. `roof` is the
 /// least time that such products and copies of memory allow, as a share of the time. Progress and notes go to
 /// standard error. The first Ctrl-C prints what is finished, and the exit code is 130; the second one ends planish at once.
@@ -95,7 +95,7 @@ pub(super) struct Arguments {
     /// The least time in seconds that a cell runs untimed first; it goes on until the times settle, for ten times as long at most
     #[arg(long, default_value_t = 0.2, value_name = "SECONDS")]
     warmup: f64,
-    /// The width of the 95% confidence interval of the median at which a cell is done, as ± a share of the median: 1% or
+    /// The width of the 95% interval of the median at which a cell is done, as ± a share of the median: 1% or
     /// 0.01. 0 measures each cell for the whole --time
     #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = share)]
     interval: f64,

@@ -11,8 +11,8 @@ use crate::bench::{Diff, Document};
 ///
 /// A cell of A.json is compared with the cell of B.json that has the same artifact name, runtime, precision, workload and
 /// shape. `change` is the change of the median latency from A to B; a positive change is slower. `95% CI` is its
-/// confidence interval. If both files have the time of each run (bench --json FILE writes them), the interval comes from a
-/// bootstrap of these times, otherwise from the confidence intervals of the two medians.
+/// 95% interval, which comes from the intervals of the two medians. These have what varies within a run of bench, and the
+/// drift of the machine.
 ///
 /// A change is significant if its interval leaves out zero. The exit code is 3 if a cell has a significant slowdown above
 /// the threshold, or failed in B and not in A. Cells that only one file has are listed.

@@ -119,8 +119,8 @@ fn speedups(view: &View<'_>) -> Section {
     };
     let plots: Vec<Plot> = view.groups.iter().enumerate().filter_map(plot).collect();
     let text = format!(
-        "How many times as fast as {name}: ratios of median latencies. Lines at the ends of bars are 95% confidence \
-         intervals; ~ is before a ratio whose interval has 1 in it."
+        "How many times as fast as {name}: ratios of median latencies. Lines at the ends of bars are 95% intervals; \
+         ~ is before a ratio whose interval has 1 in it."
     );
     let missing = match view.contestants.len() {
         0 | 1 => format!("There is nothing to compare: give bench {COMPARE}."),

@@ -183,7 +183,7 @@ fn cells_columns<'a>() -> Vec<Column<Entry<'a>>> {
             let median = of.cell.latency_ms.as_ref().map(|l| significant(l.p50));
             Some(median.unwrap_or_else(|| of.cell.status_text().to_owned()))
         }),
-        ("±CI", "Half of the 95% confidence interval of the median", |_, of| {
+        ("±CI", "Half of the 95% interval of the median", |_, of| {
             ms(of.cell.latency_ms.as_ref()?.ci95.map(|[low, high]| (high - low) / 2.0))
         }),
         ("min", "Least latency", |_, of| ms(Some(of.cell.latency_ms.as_ref()?.min))),
