@@ -33,14 +33,17 @@ class Worker:
     def __init__(self, planish, model, library, threads):
         command = [planish, "bench-worker"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        start = {"runtime": "ort", "format": "ONNX", "file": str(model), "threads": threads, "sleeping": True}
-        start.update(float8=False, cuda_graph=True, ort_library=str(library) if library else None, trt_library=None)
+        start = {"what": {"File": {"format": "ONNX", "file": str(model)}}, "runtime": "ort", "threads": threads, "sleeping": True}
+        start.update(unfused_codes=False, cuda_graph=True, ort_library=str(library) if library else None, trt_library=None)
         self.ask(start)
 
     def ask(self, message):
         self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("the worker has ended; what it said is above")
+        answer = json.loads(line)
         if "Failed" in answer:
             sys.exit(f"planish: {answer['Failed']}")
         return answer

@@ -288,3 +288,17 @@ fn with_tensors<T>(file: &Path, call: impl FnOnce(&[(&str, Tensor)]) -> Result<T
     let inputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(tensors).collect();
     Ok(call(&inputs)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tools/bench_check.py starts a worker with this line; a change here has to be made there too.
+    #[test]
+    fn the_script_that_compares_with_python_starts_a_worker() {
+        let line = r#"{"what": {"File": {"format": "ONNX", "file": "model.onnx"}}, "runtime": "ort", "threads": 2, "sleeping": true,
+            "unfused_codes": false, "cuda_graph": true, "ort_library": null, "trt_library": null}"#;
+        let start: Start = serde_json::from_str(line).unwrap();
+        assert_eq!(start.path(), Path::new("model.onnx"));
+    }
+}
