@@ -187,7 +187,7 @@ fn trial<'a>(cell: Cell, contestant: Rc<RefCell<Contestant>>, options: &BenchOpt
         Place::Here(_) => Ok([None; 2]),
     };
     let run = move || contestant.borrow_mut().run(&prompts, new_tokens).map(|run| (run.calls.total, run));
-    Trial::new(cell, run).metered(Some(Box::new(peaks)))
+    Trial::new(cell, run).metered(peaks)
 }
 
 /// The figures of the runs of a cell.

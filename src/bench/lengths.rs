@@ -188,7 +188,7 @@ fn trial<'a>(cell: Cell, contestant: Rc<RefCell<Contestant<'a>>>, arranged: Rc<A
         let calls = contestant.run(&arranged)?;
         Ok((calls.total, contestant.load))
     };
-    Trial::new(cell, run).metered(Some(Box::new(peaks)))
+    Trial::new(cell, run).metered(peaks)
 }
 
 /// Runs a session on batches one after another.

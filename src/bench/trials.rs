@@ -30,8 +30,8 @@ pub(super) struct Calls {
     pub(super) total: Duration,
 }
 
-/// What the most memory is that a process has which loads the model and runs it, once and several times.
-pub(super) type Peaks<'a> = Box<dyn FnOnce() -> Result<[Option<u64>; 2]> + 'a>;
+/// Measures the most memory that a process has which loads the model and runs it, once and several times.
+type Peaks<'a> = Box<dyn FnOnce() -> Result<[Option<u64>; 2]> + 'a>;
 
 /// A cell of such a workload while it is measured.
 pub(super) struct Trial<'a, T> {
@@ -45,11 +45,9 @@ pub(super) struct Trial<'a, T> {
     narrow: bool,
     /// The time of the timed runs, with all that is done for them.
     spent: Duration,
-    /// Whether the energy of a run is that of all that is done for it.
-    meters: bool,
-    /// The energy of the timed runs, where it is counted.
+    /// The energy of the timed runs, with all that is done for them, where it is counted.
     joules: f64,
-    /// Where the most memory of a process is counted.
+    /// Absent where neither memory nor energy is measured.
     peaks: Option<Peaks<'a>>,
     /// What the timed runs gave.
     pub(super) given: Vec<T>,
@@ -65,16 +63,16 @@ impl<'a, T> Trial<'a, T> {
             visits: Vec::new(),
             narrow: false,
             spent: Duration::ZERO,
-            meters: false,
             joules: 0.0,
             peaks: None,
             given: Vec::new(),
         }
     }
 
-    /// The same with the energy of a run, and with the most memory of a process where `peaks` counts it.
-    pub(super) fn metered(self, peaks: Option<Peaks<'a>>) -> Self {
-        Self { meters: true, peaks, ..self }
+    /// The same with the energy of a run, and with the most memory of a process, which `peaks` measures where there is such a
+    /// process.
+    pub(super) fn metered(self, peaks: impl FnOnce() -> Result<[Option<u64>; 2]> + 'a) -> Self {
+        Self { peaks: Some(Box::new(peaks)), ..self }
     }
 
     fn latency(&self) -> Option<Latency> {
@@ -94,7 +92,7 @@ impl<'a, T> Trial<'a, T> {
             self.cell.warmup.ms = took.as_secs_f64() * 1e3;
         }
         wait_until_idle();
-        let energy = rapl.filter(|_| self.meters).map(|rapl| (rapl, rapl.read()));
+        let energy = rapl.filter(|_| self.peaks.is_some()).map(|rapl| (rapl, rapl.read()));
         let (before, visit) = (self.samples.len(), Instant::now());
         while self.samples.len() == before || visit.elapsed() < VISIT {
             let start = Instant::now();

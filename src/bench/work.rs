@@ -74,7 +74,7 @@ mod tests {
             input %past: f32[batch_size, past_sequence_length, 8]
             weight @w = uniform(1) : f32[4, 8]
             %y = linear(%x, @w) : f32[batch_size, sequence_length, 4]
-            %z = concat(%past, %x) axis=1 : f32[batch_size, past_sequence_length + sequence_length, 8]
+            %z = concat([%past, %x]) {axis = 1} : f32[batch_size, past_sequence_length + sequence_length, 8]
             output y = %y
             output z = %z
         }"#;
