@@ -23,7 +23,7 @@ const PARTS: usize = 4;
 const DRIFT: f64 = 2.5;
 
 /// The 95% interval of the median of all times. Of fewer than four visits it is that of order statistics, which assume that no
-/// run depends on another; of more, it is at least as wide. `None` where there are too few times for either.
+/// run depends on another; of more, it is at least as wide. `None` of fewer than four visits with fewer than eight times.
 #[must_use]
 pub fn median_interval(visits: &[Vec<f64>]) -> Option<[f64; 2]> {
     let mut all: Vec<f64> = visits.concat();
@@ -34,7 +34,7 @@ pub fn median_interval(visits: &[Vec<f64>]) -> Option<[f64; 2]> {
     let median = |of: &[usize]| median_of(&kept, of, &mut pooled);
     match (ordered, interval(visits.len(), quantile(&all, 0.5)?, median)) {
         (Some(one), Some(other)) => Some([one[0].min(other[0]), one[1].max(other[1])]),
-        (ordered, _) => ordered,
+        (one, other) => one.or(other),
     }
 }
 
@@ -190,7 +190,10 @@ mod tests {
     #[test]
     fn few_times_have_no_interval() {
         assert_eq!(median_interval(&[]), None);
-        assert_eq!(median_interval(&[vec![1.0, 2.0, 3.0, 4.0]]), None);
+        assert_eq!(median_interval(&[vec![1.0, 2.0, 3.0, 4.0, 5.0]]), None);
+        assert_eq!(median_interval(&[vec![1.0], vec![2.0], vec![3.0]]), None);
+        let [low, high] = median_interval(&[vec![1.0], vec![2.0], vec![3.0], vec![2.0]]).unwrap();
+        assert!(low < 1.0 && high > 3.0, "{low} {high}");
         let ten = vec![(1..=10).map(f64::from).collect()];
         assert_eq!(median_interval(&ten), Some([1.0, 10.0]));
     }
