@@ -113,7 +113,7 @@ impl Contest {
         });
         let groups = groups.collect::<Result<Vec<_>>>()?;
         observer.begin();
-        for (group, source) in &groups {
+        for (number, (group, source)) in groups.iter().enumerate() {
             if observer.is_ended() {
                 let why = (Status::Unfinished, "the benchmark was ended before".to_owned());
                 for (entrant, places) in group {
@@ -123,12 +123,13 @@ impl Contest {
                 }
                 continue;
             }
-            cells.extend(match options.workload {
+            let measured = match options.workload {
                 Workload::Encode => self.measure(group, source, &options, observer)?,
                 Workload::Generate | Workload::Lengths | Workload::Load => {
                     self.measure_right(group, source, &options, observer)?
                 }
-            });
+            };
+            cells.extend(measured.into_iter().map(|cell| Cell { rounds: Some(number), ..cell }));
         }
         for (entrant, runtime, problem) in left_out {
             observer.warning(&format!("{} is not measured: {problem}", entrant.label));

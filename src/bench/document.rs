@@ -89,6 +89,9 @@ pub struct Cell {
     /// How many of these were taken in each visit, one after another; other cells ran between visits. Absent without samples.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub visits: Vec<usize>,
+    /// Cells of one number were visited in the same rounds; absent where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rounds: Option<usize>,
     /// The statistics of the samples; absent where there is no speed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_ms: Option<Latency>,
@@ -152,6 +155,7 @@ impl Cell {
             warmup: Warmup::default(),
             samples_ns: Vec::new(),
             visits: Vec::new(),
+            rounds: None,
             latency_ms: None,
             device: None,
             throughput: None,
@@ -343,6 +347,7 @@ pub(super) mod examples {
             latency_ms,
             samples_ns,
             visits,
+            rounds: Some(0),
             memory: Memory { load_rss: ms.map(|ms| ms * 1_000_000), weights: Some(1), ..Memory::default() },
             load: Load { ms: 12.4, ..Load::default() },
             accuracy: Some(Accuracy { max_abs: 0.0, max_rel: 0.0, cos: 1.0, top1: 1.0 }),

@@ -1,6 +1,6 @@
 //! The 95% interval of a median of times that were taken in visits, and of a ratio of two such medians.
 //!
-//! It is to hold the median of another run of the benchmark, and has two parts. The first is by chance: visits are resampled and
+//! The interval should contain the median of another run of the benchmark. It has two parts. The first is by chance: visits are resampled and
 //! not single times, because times of one visit are alike. The second is the drift of the machine: its speed changes between two
 //! runs of the benchmark as it changes within one, so the medians of the quarters of the visits tell how much.
 
@@ -23,7 +23,7 @@ const PARTS: usize = 4;
 const DRIFT: f64 = 2.5;
 
 /// The 95% interval of the median of all times. Of fewer than four visits it is that of order statistics, which assume that no
-/// run depends on another; of more, it is at least as wide. `None` of fewer than four visits with fewer than eight times.
+/// run depends on another; of more, it is at least as wide. `None` where there are fewer than four visits and fewer than eight times.
 #[must_use]
 pub fn median_interval(visits: &[Vec<f64>]) -> Option<[f64; 2]> {
     let mut all: Vec<f64> = visits.concat();

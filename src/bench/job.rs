@@ -141,10 +141,12 @@ impl Job {
         let fitted = named(session, inputs);
         session.bind(&fitted)?;
         wait_until_idle();
-        let is_long = self.samples.last().is_some_and(|ns| u128::from(*ns) >= LONG_RUN.as_nanos());
-        if self.warmup.n == 0 {
+        let is_first = self.warmup.n == 0;
+        if is_first {
             self.warm_up(session, options)?;
-        } else if !is_long {
+        }
+        let is_long = self.warmup.ms / self.warmup.n as f64 >= LONG_RUN.as_secs_f64() * 1e3;
+        if !is_first && !is_long {
             session.run_bound()?;
         }
         let least = if is_long { 1 } else { VISIT_RUNS };

@@ -43,7 +43,11 @@ impl Ratio {
             let runs = cell.visits.iter().try_fold(0usize, |sum, runs| sum.checked_add(*runs));
             (runs == Some(cell.samples_ns.len())).then(|| split(&cell.samples_ns, &cell.visits))
         };
-        let rounds = visits(a).zip(visits(b)).and_then(|(a, b)| ratio_interval(&a, &b, ratio.value));
+        // The medians are of all visits, so most of these have to be of rounds of both.
+        let alike = |(a, b): &(Vec<Vec<f64>>, Vec<Vec<f64>>)| 4 * a.len().min(b.len()) >= 3 * a.len().max(b.len());
+        let together = a.rounds.is_some() && a.rounds == b.rounds;
+        let both = visits(a).zip(visits(b)).filter(|both| together && alike(both));
+        let rounds = both.and_then(|(a, b)| ratio_interval(&a, &b, ratio.value));
         Some(Self { ci95: rounds.or(ratio.ci95), ..ratio })
     }
 
@@ -99,6 +103,12 @@ mod tests {
         assert_eq!(Ratio::of_rounds(&a, &b), Some(ratio));
         let apart = Ratio::of_runs(a.latency_ms.as_ref().unwrap(), b.latency_ms.as_ref().unwrap()).unwrap();
         assert_eq!(apart.significant(), Some(false), "{apart:?}");
+        // Cells of other rounds, or of many more, are compared by their intervals.
+        for other in [Cell { rounds: Some(7), ..b.clone() }, Cell { rounds: None, ..b.clone() }] {
+            assert_eq!(Ratio::of_rounds(&a, &other), Some(apart));
+        }
+        let longer = Cell { samples_ns: b.samples_ns.repeat(2), visits: b.visits.repeat(2), ..b.clone() };
+        assert_eq!(Ratio::of_rounds(&a, &longer), Some(apart));
         // Without visits, with too few, or with some of other samples only the intervals are left.
         for visits in [vec![], vec![200], vec![50; 5], vec![usize::MAX, 201], vec![0; 8]] {
             let other = Cell { visits, ..b.clone() };

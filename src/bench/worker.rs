@@ -274,8 +274,15 @@ fn run(session: &mut dyn Session, ask: Ask) -> Result<Answer> {
             return Ok(Answer::Time { host, device: device.map(Times::from) });
         }
         Ask::RunAll(files) => {
-            let batches = files.iter().map(|file| tensor_file::read(file)).collect::<Result<Vec<Inputs>>>()?;
-            return Ok(Answer::Calls(run_all(session, &batches)?));
+            let mut all: Option<Calls> = None;
+            for file in files {
+                // One batch at a time is in memory.
+                let inputs: Inputs = tensor_file::read(&file)?;
+                let one = run_all(session, &[inputs])?;
+                let total = one.total + all.map_or(Duration::ZERO, |all| all.total);
+                all = Some(Calls { first: all.map_or(one.first, |all| all.first), total });
+            }
+            return Ok(Answer::Calls(all.context("there are no batches")?));
         }
         Ask::Generate { .. } | Ask::Usage | Ask::Load(_) => bail!("a session does not do that"),
     }

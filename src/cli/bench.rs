@@ -106,7 +106,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 10, value_name = "N")]
     iterations: u32,
     /// Load each contestant in a process of its own, so that none has an effect on another one, and measure the peak of the
-    /// resident memory of a fresh process for each cell. The workload load always does
+    /// resident memory of a fresh process for each cell. The workload load starts a process for each run anyway
     #[arg(long)]
     isolate: bool,
     /// Record the time of each operator and the provider that ran each node, for --json and --html

@@ -10,9 +10,9 @@ use crate::bench::{Diff, Document};
 /// Compare two runs of bench: which cells became slower or faster
 ///
 /// A cell of A.json is compared with the cell of B.json that has the same artifact name, runtime, precision, workload and
-/// shape. `change` is the change of the median latency from A to B; a positive change is slower. `95% CI` is its
-/// 95% interval, which comes from the intervals of the two medians. These have what varies within a run of bench, and the
-/// drift of the machine.
+/// shape. `change` is the change of the median latency from A to B; a positive change is slower. `95% CI` is the
+/// interval of the change. planish computes it from the intervals of the two medians, each of which includes the drift of
+/// the machine during its run.
 ///
 /// A change is significant if its interval leaves out zero. The exit code is 3 if a cell has a significant slowdown above
 /// the threshold, or failed in B and not in A. Cells that only one file has are listed.
