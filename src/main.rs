@@ -11,5 +11,10 @@ fn main() -> ExitCode {
         // SAFETY: there is no other thread yet that could read the environment.
         unsafe { std::env::set_var(NO_TELEMETRY, "1") };
     }
+    // An empty name is no folder: the system's own is taken then.
+    if std::env::var_os("TMPDIR").is_some_and(|folder| folder.is_empty()) {
+        // SAFETY: as above.
+        unsafe { std::env::remove_var("TMPDIR") };
+    }
     planish::cli::main()
 }

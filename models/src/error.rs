@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use planish_files::FileError;
 use planish_ir::{BuildError, VerifyError};
 
 use crate::Task;
@@ -65,4 +66,13 @@ pub enum ModelError {
     /// The graph breaks an invariant.
     #[error(transparent)]
     Verify(#[from] VerifyError),
+}
+
+impl From<FileError> for ModelError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Read { path, source } => Self::Read { path, source },
+            FileError::Refused { path, message } => Self::File { path, message },
+        }
+    }
 }

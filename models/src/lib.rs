@@ -14,6 +14,8 @@
 //! # Ok::<(), planish_models::ModelError>(())
 //! ```
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
+
 mod architectures;
 mod checkpoint;
 mod error;

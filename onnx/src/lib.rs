@@ -1,5 +1,7 @@
 //! ONNX graphs into the IR and out of it.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
+
 pub mod export;
 pub mod files;
 pub mod import;

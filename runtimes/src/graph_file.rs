@@ -6,37 +6,20 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use planish_files::{FileError, Kind};
 use planish_ir::text::{ParseError, parse};
 use planish_ir::{Graph, VerifyError, Weight, WeightSource, verify};
 use planish_onnx::{Places, WeightFile};
 
-/// The most bytes of a text: that of a model with thousands of layers has a few millions.
-pub const MAX_TEXT_BYTES: u64 = 256 << 20;
-
 /// A file is not a graph.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphFileError {
-    /// The file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is too large for a text.
-    #[error("{} has {bytes} bytes, and the text of a graph has {MAX_TEXT_BYTES} at most", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
+    /// The file cannot be read, or is too large for a text.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The text is not a graph, or it refers to a file that cannot be opened.
     #[error("{} is not a graph of planish", path.display())]
     Text {
@@ -79,7 +62,7 @@ pub enum GraphFileError {
 /// # Errors
 /// When the file cannot be read, is not a graph, or does not fit the files of weights beside it.
 pub fn load(path: &Path) -> Result<Graph, GraphFileError> {
-    let text = read(path)?;
+    let text = planish_files::read_text(path, &Kind::GRAPH)?;
     let places = Places::of(path);
     let opened: RefCell<HashMap<String, Arc<WeightFile>>> = RefCell::default();
     let open = |name: &str| -> Result<Arc<dyn WeightSource>, String> {
@@ -115,19 +98,4 @@ fn outside(leaf: &Weight, sizes: &HashMap<*const (), u64>) -> Option<(String, [u
     // The end fits: it was checked when the weight was made.
     let end = range.offset.saturating_add(leaf.bytes());
     (end > bytes).then(|| (range.source.name().to_owned(), [range.offset, end, bytes]))
-}
-
-fn read(path: &Path) -> Result<String, GraphFileError> {
-    let failed = |source| GraphFileError::Read { path: path.to_owned(), source };
-    let metadata = std::fs::metadata(path).map_err(failed)?;
-    // Asked before opening: a named pipe would block.
-    if !metadata.is_file() {
-        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "this is not a regular file")));
-    }
-    if metadata.len() > MAX_TEXT_BYTES {
-        return Err(GraphFileError::TooLarge { path: path.to_owned(), bytes: metadata.len() });
-    }
-    let mut text = String::new();
-    File::open(path).map_err(failed)?.take(MAX_TEXT_BYTES).read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
 }

@@ -1,7 +1,7 @@
 //! TensorRT-RTX builds engines on machines without a GPU. `make deps` puts its library into `.deps`.
 
 #![cfg(all(feature = "trtx", not(feature = "tensorrt")))]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests, too, may panic")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic, reason = "helpers of tests, too, may panic")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

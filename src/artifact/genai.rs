@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use planish_files::Kind;
 use planish_ir::ops::Op;
 use planish_ir::{Dim, Graph, ValueId};
 use planish_models::Loaded;
@@ -219,10 +220,7 @@ impl Shape {
 /// Adds what generation_config.json says of the search; returns the settings that the library does not have.
 fn search_settings(folder: &Path, search: &mut Value) -> Result<Vec<String>> {
     let path = folder.join("generation_config.json");
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let Some(text) = planish_files::read_if_there(&path, &Kind::SETTINGS)? else { return Ok(Vec::new()) };
     let document: Value =
         serde_json::from_str(&text).with_context(|| format!("{} is not a JSON document", path.display()))?;
     for key in SEARCH {

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_files::Kind;
 use planish_models::{LengthDependence, Task};
 use planish_onnx::ImportOptions;
 use planish_passes::Logits;
@@ -252,9 +253,9 @@ impl Manifest {
             bail!("{} is a file; pass the folder of the artifact", folder.display());
         }
         let path = folder.join(MANIFEST);
-        let text = fs::read_to_string(&path).with_context(|| {
+        let text = planish_files::read_text(&path, &Kind::MANIFEST).with_context(|| {
             let folder = folder.display();
-            format!("{folder} is not an artifact, make one with `planish compile`: cannot read its {MANIFEST}")
+            format!("{folder} is not an artifact, make one with `planish compile`")
         })?;
         let unread =
             || format!("{} is not a manifest that this version reads; compile the model again", path.display());

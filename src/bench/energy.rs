@@ -52,7 +52,7 @@ impl Rapl {
 }
 
 fn number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    planish_files::read_system(path)?.trim().parse().ok()
 }
 
 #[cfg(test)]

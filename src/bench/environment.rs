@@ -56,7 +56,7 @@ impl Environment {
     /// Reads what this machine is.
     #[must_use]
     pub fn read(runtimes: impl IntoIterator<Item = (String, String)>) -> Self {
-        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let text = |path: &str| planish_files::read_system(path).unwrap_or_default();
         let cpuinfo = text("/proc/cpuinfo");
         let has = field(&cpuinfo, "flags").or_else(|| field(&cpuinfo, "Features")).unwrap_or_default();
         let governor = text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").trim().to_owned();
@@ -90,7 +90,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 /// Figures of this process's memory from `/proc/self/status`, in bytes: what is resident now
 /// (`VmRSS`) or was at most (`VmHWM`). `None` where the system does not tell.
 pub(crate) fn memory(name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let status = planish_files::read_system("/proc/self/status")?;
     let kib: u64 = field(&status, name)?.strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -98,7 +98,7 @@ pub(crate) fn memory(name: &str) -> Option<u64> {
 /// The bytes that came from storage for this process since its start, and not from the cache of the system. `None` where the
 /// system does not tell.
 pub(crate) fn bytes_from_storage() -> Option<u64> {
-    let io = std::fs::read_to_string("/proc/self/io").ok()?;
+    let io = planish_files::read_system("/proc/self/io")?;
     field(&io, "read_bytes")?.parse().ok()
 }
 

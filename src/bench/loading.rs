@@ -3,7 +3,7 @@
 //! A cold start is one whose files are not in the system's cache of files: planish has the system drop them before. The
 //! binary of planish and the library of the runtime stay in the cache.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -161,8 +161,8 @@ impl<'a> Subject<'a> {
 }
 
 /// Has the system drop the contents of a file from its cache, as far as no process has them mapped.
-fn drop_from_cache(path: &PathBuf) -> Result<()> {
-    let file = std::fs::File::open(path)?;
+fn drop_from_cache(path: &Path) -> Result<()> {
+    let (file, _) = planish_files::open(path)?;
     // What is not written yet stays.
     file.sync_data()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)

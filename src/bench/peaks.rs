@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use planish_eval::Tensor;
+use planish_files::Kind;
 use planish_ir::{Graph, text};
 use planish_onnx::DEFAULT_OPSET;
 use planish_passes::quantize::{Plan, Quantization, Settings};
@@ -153,8 +154,8 @@ fn kept(own: Peaks, machine: &str) -> Peaks {
     kept_in(&path, own, machine)
 }
 
-fn kept_in(path: &PathBuf, own: Peaks, machine: &str) -> Peaks {
-    let file = fs::read(path).unwrap_or_default();
+fn kept_in(path: &Path, own: Peaks, machine: &str) -> Peaks {
+    let file = planish_files::read(path, &Kind::SETTINGS).unwrap_or_default();
     let mut known: BTreeMap<String, Peaks> = serde_json::from_slice(&file).unwrap_or_default();
     let best = known.get(machine).map_or(own, |known| own.better(known));
     known.insert(machine.to_owned(), best);

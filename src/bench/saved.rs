@@ -1,9 +1,9 @@
 //! Documents that a benchmark wrote before.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_files::Kind;
 use serde_json::Value;
 
 use super::document::{Document, SCHEMA};
@@ -14,7 +14,7 @@ impl Document {
     /// # Errors
     /// When it cannot be read, is not such a document, or one of another version of the form.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = planish_files::read(path, &Kind::BENCHMARK)?;
         Self::parse(&text).with_context(|| path.display().to_string())
     }
 

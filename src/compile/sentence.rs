@@ -1,8 +1,8 @@
 //! Checkpoints of sentence-transformers: the modules behind the model, which no graph has.
 
-use std::fs;
 use std::path::Path;
 
+use planish_files::Kind;
 use serde_json::Value;
 
 /// The file that lists the modules of such a checkpoint.
@@ -21,7 +21,7 @@ const MODES: &[(&str, &str)] = &[
 /// What a user of the embeddings must know: that the pooling of a checkpoint's folder is not in the
 /// graph; `None` where there is none. What cannot be read is not the model's, and passed over.
 pub(crate) fn note(folder: &Path, outputs: &[&str]) -> Option<String> {
-    let read = |path: &Path| serde_json::from_slice::<Value>(&fs::read(path).ok()?).ok();
+    let read = |path: &Path| serde_json::from_slice::<Value>(&planish_files::read(path, &Kind::SETTINGS).ok()?).ok();
     let modules = read(&folder.join(MODULES))?;
     let is_pooling = |module: &&Value| module["type"].as_str().is_some_and(|kind| kind.ends_with("Pooling"));
     let name = modules.as_array()?.iter().find(is_pooling)?["path"].as_str()?.to_owned();
@@ -34,6 +34,8 @@ pub(crate) fn note(folder: &Path, outputs: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,5 @@
 //! Tensors by the names of inputs, samples along the first axis of each.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::ops::Range;
 use std::path::Path;
@@ -13,6 +12,9 @@ use zip::ZipArchive;
 use super::Split;
 use super::npy::{self, Rows};
 use crate::inputs::tensor_file;
+
+/// The most bytes of samples that are read into memory.
+const MOST_BYTES: u64 = 4 << 30;
 
 /// The samples of each input.
 pub(super) struct Arrays {
@@ -32,10 +34,11 @@ struct Array {
 impl Arrays {
     /// The arrays that `numpy.savez` and `savez_compressed` wrote, so many samples at most.
     pub(super) fn npz(path: &Path, most: usize) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let (file, _) = planish_files::open(path)?;
         let mut archive = ZipArchive::new(BufReader::new(file))
             .with_context(|| format!("{} is not an .npz file, which is a zip archive", path.display()))?;
         let mut arrays = Vec::with_capacity(archive.len());
+        let mut left = MOST_BYTES;
         for index in 0..archive.len() {
             let mut entry = archive.by_index(index).with_context(|| format!("cannot read {}", path.display()))?;
             let name = entry.name().map(|name| name.into_owned()).unwrap_or_default();
@@ -43,7 +46,8 @@ impl Arrays {
                 bail!("{} contains `{name}`, which is not an .npy array", path.display());
             };
             let context = || format!("cannot read the array `{input}` of {}", path.display());
-            let Rows { dtype, shape, bytes } = npy::read(&mut entry, most).with_context(context)?;
+            let Rows { dtype, shape, bytes } = npy::read(&mut entry, most, left).with_context(context)?;
+            left = left.saturating_sub(bytes.len() as u64);
             arrays.push((input.to_owned(), dtype, shape, bytes));
         }
         Self::new(path, arrays)
@@ -52,14 +56,10 @@ impl Arrays {
     /// The tensors of a safetensors file, so many samples at most.
     pub(super) fn safetensors(path: &Path, most: usize) -> Result<Self> {
         let array = |(name, tensor): (String, Tensor)| {
-            let (dtype, mut shape, mut bytes) = (tensor.dtype(), tensor.shape().to_vec(), tensor.to_bytes());
-            if let Some(rows) = shape.first_mut().filter(|rows| **rows > most) {
-                bytes.truncate(bytes.len() / *rows * most);
-                *rows = most;
-            }
+            let (dtype, shape, bytes) = (tensor.dtype(), tensor.shape().to_vec(), tensor.to_bytes());
             (name, dtype, shape, bytes)
         };
-        Self::new(path, tensor_file::read(path)?.into_iter().map(array).collect())
+        Self::new(path, tensor_file::read_rows(path, most, MOST_BYTES)?.into_iter().map(array).collect())
     }
 
     fn new(path: &Path, given: Vec<(String, DType, Vec<usize>, Vec<u8>)>) -> Result<Self> {

@@ -266,6 +266,7 @@ impl<'a> Batches<'a> {
         self.chain.complete(&mut inputs)?;
         check_types(&inputs, &self.wanted)?;
         self.chain.check(&inputs, self.longest)?;
+        check_masks(&inputs, range.start)?;
         Ok(Batch { samples: range, inputs, decoder_mask })
     }
 
@@ -288,6 +289,20 @@ impl Iterator for Batches<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.advance().transpose()
     }
+}
+
+/// Checks that each sample has a real token.
+fn check_masks(inputs: &[(String, Tensor)], first: usize) -> Result<()> {
+    for (name, mask) in inputs.iter().filter(|(name, _)| name.ends_with("attention_mask")) {
+        let width = mask.shape().iter().skip(1).product::<usize>().max(1);
+        if let Some(row) = mask.to_f64().chunks(width).position(|row| row.iter().all(|real| *real == 0.0)) {
+            bail!(
+                "`{name}` of sample {} is 0 everywhere, so that none of its tokens is real; leave it out",
+                first + row + 1
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Checks element types and sizes.

@@ -23,8 +23,8 @@ pub(super) struct Rows {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Reads at most so many slices along the first axis.
-pub(super) fn read(reader: &mut impl Read, most: usize) -> Result<Rows> {
+/// Reads at most so many slices along the first axis, which may have so many bytes at most.
+pub(super) fn read(reader: &mut impl Read, most: usize, limit: u64) -> Result<Rows> {
     let header = header(reader)?;
     let descr = quoted(value(&header, "descr")?)?;
     let Some((_, dtype)) = DTYPES.iter().find(|(name, _)| *name == descr) else {
@@ -39,6 +39,12 @@ pub(super) fn read(reader: &mut impl Read, most: usize) -> Result<Rows> {
     }
     let too_large = || format!("{shape:?} elements are more than fit in memory");
     let bytes = shape.iter().try_fold(dtype.size(), |bytes, size| bytes.checked_mul(*size)).with_context(too_large)?;
+    if bytes as u64 > limit {
+        bail!(
+            "its {bytes} bytes of elements are more than {limit}, the most that is left of what is read into memory; take \
+             fewer samples by --samples"
+        );
+    }
     let mut elements = Vec::new();
     reader.take(bytes as u64).read_to_end(&mut elements)?;
     if elements.len() < bytes {

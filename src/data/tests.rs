@@ -131,6 +131,37 @@ fn columns_of_tables_are_texts() {
     let (_, texts, skipped) = read("a.csv", bad, &skipping()).unwrap();
     assert_eq!((texts, skipped), (vec!["a".to_owned(), "b\nb".to_owned(), "d".to_owned()], 2));
     fails("a.csv", b"id,text\n1,\xff\n", &plain, &["a.csv, line 2: it is not UTF-8"]);
+    fails("a.csv", b"text,id,text\na,1,b\n", &plain, &["a.csv has 2 columns `text`", "rename"]);
+}
+
+#[test]
+fn an_open_quote_is_an_error() {
+    let plain = DataOptions::default();
+    let open = b"id,text\n1,a\n2,\"never closed\n3,b\n";
+    assert_eq!(texts("a.csv", b"id,text\n1,last line without an end", &plain), ["last line without an end"]);
+    fails("a.csv", open, &plain, &["a.csv, line 3: a quote of this record is not closed"]);
+    let (_, texts, skipped) = read("a.csv", open, &skipping()).unwrap();
+    assert_eq!((texts, skipped), (vec!["a".to_owned()], 1));
+    fails("a.csv", b"id,\"text\n1,a\n", &plain, &["a.csv, line 1: a quote is not closed"]);
+    fails("a.csv", b"text\n\"open", &plain, &["a.csv, line 2: a quote of this record is not closed"]);
+}
+
+#[test]
+fn records_are_bounded() {
+    let plain = DataOptions::default();
+    let long = vec![b'x'; (17 << 20)];
+    let lines = [b"a\n", long.as_slice(), b"\nb\n"].concat();
+    fails("a.txt", &lines, &plain, &["a.txt, line 2: it has more than 16777216 bytes"]);
+    assert_eq!(read("a.txt", &lines, &skipping()).unwrap().1, ["a", "b"]);
+    let table = [b"text\n\"", long.as_slice(), b"\"\nb\n"].concat();
+    fails(
+        "a.csv",
+        &table,
+        &plain,
+        &["a.csv, line 2", "the record has more than 16777216 bytes", "is a quote not closed?"],
+    );
+    let columns: Vec<String> = (0..1000).map(|column| format!("c{column}")).collect();
+    fails("a.csv", (columns.join(",") + "\n").as_bytes(), &plain, &["`c19` and 980 more; --field"]);
 }
 
 #[cfg(feature = "parquet")]

@@ -71,7 +71,7 @@ pub(super) fn make_good(draft: &Path, target: &Path) -> io::Result<()> {
 /// # Errors
 /// When another process holds the lock for longer than publishing takes.
 pub(super) fn lock(target: &Path) -> io::Result<Option<File>> {
-    let Ok(folder) = File::open(target) else { return Ok(None) };
+    let Ok(folder) = planish_files::open_folder(target) else { return Ok(None) };
     let start = Instant::now();
     loop {
         match folder.try_lock() {

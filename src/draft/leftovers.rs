@@ -73,7 +73,7 @@ enum Lock {
 }
 
 fn lock(folder: &Path) -> Lock {
-    let file = match File::open(folder) {
+    let file = match planish_files::open_folder(folder) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Lock::Gone,
         Err(_) => return Lock::Unsupported,

@@ -205,7 +205,7 @@ fn strangers(folder: &Path, path: &Path, own: &[&str]) -> io::Result<Vec<String>
 
 /// What is mounted somewhere inside of a folder, where the system lists mounts.
 fn mount_inside(folder: &Path) -> Option<PathBuf> {
-    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let mounts = planish_files::read(Path::new("/proc/self/mountinfo"), &planish_files::Kind::SYSTEM).ok()?;
     let mut places = mounts.split(|byte| *byte == b'\n').filter_map(mount_point);
     places.find(|place| place != folder && place.starts_with(folder))
 }

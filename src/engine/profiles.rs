@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
+use planish_files::Kind;
 use planish_ir::{Bindings, Dim, Symbol};
 use planish_runtimes::tensorrt::{InputRange, Profile};
 use serde::{Deserialize, Serialize};
@@ -251,8 +251,7 @@ impl Profiles {
     /// When it has none, or the file is not what [`Self::write`] writes.
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(PROFILES);
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}; give the sizes with --shapes", path.display()))?;
+        let text = planish_files::read_text(&path, &Kind::ENGINE_RECORD).context("give the sizes with --shapes")?;
         serde_json::from_str(&text)
             .with_context(|| format!("{} does not hold profiles; give the sizes with --shapes", path.display()))
     }

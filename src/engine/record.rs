@@ -1,9 +1,9 @@
 //! What is recorded of the build of an engine: `PART.layers.json`.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use planish_files::Kind;
 use planish_runtimes::tensorrt::Layers;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ impl BuildRecord {
     /// # Errors
     /// When the file cannot be read or is none.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = planish_files::read_text(path, &Kind::ENGINE_RECORD)?;
         serde_json::from_str(&text).with_context(|| format!("{} is no record of a build", path.display()))
     }
 }
@@ -45,7 +45,7 @@ impl BuildRecord {
 /// The most memory that this process has had, in bytes, where the system says.
 #[cfg_attr(not(any(feature = "tensorrt-rtx", feature = "tensorrt")), allow(dead_code))]
 pub(super) fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let status = planish_files::read_system("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)

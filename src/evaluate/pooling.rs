@@ -1,10 +1,10 @@
 //! How token embeddings become the embedding of a text: as the sentence-transformers library describes it beside a model.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use planish_eval::Tensor;
+use planish_files::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ impl Pooling {
         if !path.is_file() {
             return Ok(Self::Mean);
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = planish_files::read_text(&path, &Kind::SETTINGS)?;
         let config: Value = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
         let modes = [
             ("pooling_mode_mean_tokens", Self::Mean),
@@ -88,6 +88,8 @@ impl Pooling {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn positions(elements: &[i64]) -> Positions {

@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// When the file cannot be read.
 pub(crate) fn digest(path: &Path) -> Result<String> {
     let context = || format!("cannot read {}", path.display());
-    let mut file = File::open(path).with_context(context)?;
+    let (mut file, _) = planish_files::open(path)?;
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {

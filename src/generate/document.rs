@@ -1,10 +1,9 @@
 //! Settings of generation as a JSON document has them.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_files::Kind;
 use serde_json::{Map, Value, json};
 
 /// Keys that change nothing of what is generated here, or that tokens.rs looks up: versions, ids for batches in Python, caches
@@ -85,10 +84,7 @@ impl Document {
     /// Reads a file, if there is one.
     pub(super) fn open(path: &Path) -> Result<Option<Self>> {
         let file = path.display().to_string();
-        let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            read => read.with_context(|| format!("cannot read {file}"))?,
-        };
+        let Some(text) = planish_files::read_if_there(path, &Kind::SETTINGS)? else { return Ok(None) };
         let keys = serde_json::from_str(&text).with_context(|| format!("{file} is not a JSON document of settings"))?;
         Ok(Some(Self { file, keys }))
     }

@@ -5,7 +5,6 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -111,7 +110,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 /// The resident memory of this process, where the system tells it.
 fn resident_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let status = planish_files::read_system("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     kilobytes.checked_mul(1024)

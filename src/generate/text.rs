@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use planish_files::Kind;
 use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
 
 use super::guard::{Bounds, caught, watched};
@@ -19,10 +20,23 @@ const READING: Bounds = Bounds { time: Duration::from_secs(120), memory: 4 << 30
 /// What it may take for a text.
 const TEXT: Bounds = Bounds { time: Duration::from_secs(60), memory: 1 << 30 };
 
+/// Of a text that is cut to a number of tokens, so many bytes a token are read first, and more while they give fewer tokens.
+const BYTES_A_TOKEN: usize = 8;
+
+/// The fewest bytes of a text that are read first.
+const FIRST_BYTES: usize = 4096;
+
+/// The most bytes of such a text that are read, for a token and for a text. A tokenizer takes up to 300 times the memory of a
+/// text, and a text of which so many bytes are one token is no text.
+const MOST_BYTES_A_TOKEN: usize = 64;
+const MOST_BYTES: usize = 1 << 20;
+
 /// An artifact's tokenizer.
 pub struct TextTokenizer {
     tokenizer: Arc<Tokenizer>,
     path: String,
+    /// How many tokens a text is cut to.
+    longest: Option<usize>,
 }
 
 impl TextTokenizer {
@@ -38,13 +52,14 @@ impl TextTokenizer {
         }
         let name = path.display().to_string();
         let read = move || {
-            let mut tokenizer = Tokenizer::from_file(&path).map_err(|e| anyhow!("{e}"))?;
+            let content = planish_files::read(&path, &Kind::TOKENIZER)?;
+            let mut tokenizer = Tokenizer::from_bytes(content).map_err(|e| anyhow!("{e}"))?;
             tokenizer.with_truncation(None).map_err(|e| anyhow!("{e}"))?;
             tokenizer.with_padding(None);
             Ok(Arc::new(tokenizer))
         };
         let tokenizer = watched("the tokenizer", READING, read).with_context(|| format!("cannot read {name}"))?;
-        Ok(Self { tokenizer, path: name })
+        Ok(Self { tokenizer, path: name, longest: None })
     }
 
     /// The same for texts of so many tokens at most: what is longer is cut at the end, special tokens
@@ -60,6 +75,7 @@ impl TextTokenizer {
         let truncation = TruncationParams { max_length: length, ..TruncationParams::default() };
         let tokenizer = Arc::make_mut(&mut self.tokenizer);
         tokenizer.with_truncation(Some(truncation)).map_err(|e| anyhow!("{}: {e}", self.path))?;
+        self.longest = Some(length);
         Ok(self)
     }
 
@@ -69,10 +85,27 @@ impl TextTokenizer {
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode(&self, text: &str, complete: bool) -> Result<Vec<i64>> {
+        let Some(longest) = self.longest else { return self.encode_piece(text, complete).map(|(ids, _)| ids) };
+        let most = longest.saturating_mul(MOST_BYTES_A_TOKEN).max(MOST_BYTES);
+        let mut bytes = longest.saturating_mul(BYTES_A_TOKEN).max(FIRST_BYTES);
+        loop {
+            bytes = bytes.min(most);
+            let piece = beginning(text, bytes);
+            let (ids, is_cut) = self.encode_piece(piece, complete)?;
+            if is_cut || piece.len() == text.len() || bytes == most {
+                return Ok(ids);
+            }
+            bytes = bytes.saturating_mul(4);
+        }
+    }
+
+    /// The ids of a text, and whether there were more of them.
+    fn encode_piece(&self, text: &str, complete: bool) -> Result<(Vec<i64>, bool)> {
         let (tokenizer, text) = (Arc::clone(&self.tokenizer), text.to_owned());
         self.watched(move || {
             let encoding = tokenizer.encode(text, !complete).map_err(|e| anyhow!("{e}"))?;
-            Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
+            let is_cut = !encoding.get_overflowing().is_empty();
+            Ok((encoding.get_ids().iter().map(|id| i64::from(*id)).collect(), is_cut))
         })
     }
 
@@ -99,5 +132,56 @@ impl TextTokenizer {
 
     fn watched<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         watched(&format!("the tokenizer {}", self.path), TEXT, work)
+    }
+}
+
+/// So many bytes of a text at most. They end before a blank where there is one in their second half, so that no word is cut.
+fn beginning(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    let piece = &text[..text.floor_char_boundary(bytes)];
+    let follows_a_word = |at: usize| piece[..at].chars().next_back().is_some_and(|before| !before.is_whitespace());
+    let mut ends = piece.char_indices().rev().take_while(|(at, _)| *at >= bytes / 2);
+    ends.find(|(at, c)| c.is_whitespace() && follows_a_word(*at)).map_or(piece, |(at, _)| &piece[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_end_before_blanks() {
+        assert_eq!(beginning("one two", 7), "one two");
+        assert_eq!(beginning("one two three", 9), "one two");
+        assert_eq!(beginning("one two   three", 9), "one two");
+        assert_eq!(beginning("a 4567890123", 9), "a 4567890", "the only blank is far from the end");
+        assert_eq!(beginning("\u{e4}\u{e4}\u{e4}", 3), "\u{e4}");
+    }
+
+    #[test]
+    fn a_text_is_cut_as_if_all_of_it_were_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let vocabulary: serde_json::Map<String, serde_json::Value> =
+            (0..10).map(|id| (format!("w{id}"), id.into())).collect();
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+            "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+        });
+        std::fs::write(folder.path().join(TOKENIZER), tokenizer.to_string()).unwrap();
+        let whole = TextTokenizer::open(folder.path()).unwrap();
+        let cut = TextTokenizer::open(folder.path()).unwrap().cut_to(7).unwrap();
+        let words = |separator: &str, count: usize| -> String {
+            (0..count).map(|word| format!("w{}{separator}", word % 10)).collect()
+        };
+        // Blanks of 3,000 bytes between words: what is read first has too few.
+        for text in [words(" ", 5), words(" ", 100_000), words(&" ".repeat(3_000), 20), "w1".to_owned(), String::new()]
+        {
+            let expected: Vec<i64> = whole.encode(&text, true).unwrap().into_iter().take(7).collect();
+            assert_eq!(cut.encode(&text, true).unwrap(), expected);
+        }
+        // A word of many megabytes is looked at up to a limit.
+        assert_eq!(cut.encode(&"x".repeat(20 << 20), true).unwrap(), [0]);
     }
 }

@@ -1,13 +1,13 @@
 //! Tensors in safetensors files.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use planish_eval::Tensor;
-use planish_ir::DType;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use planish_ir::{DType, WeightSource};
+use planish_models::{ModelError, StoredTensor, WeightFile};
+use safetensors::tensor::{Dtype, TensorView};
 
 use crate::files;
 
@@ -28,22 +28,51 @@ const DTYPES: &[(Dtype, DType)] = &[
     (Dtype::F64, DType::F64),
 ];
 
+/// The most bytes of tensors that are read of a file: inputs and outputs of a run.
+const MOST_BYTES: u64 = 16 << 30;
+
 /// The tensors of a safetensors file, by name.
+///
+/// # Errors
+/// When it cannot be read, has a type that graphs do not have, or has more than is read into memory.
 pub(crate) fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|e| anyhow!("{} is not a safetensors file: {e}", path.display()))?;
-    let one = |(name, view): (String, TensorView<'_>)| {
-        let dtype = DTYPES.iter().find(|(theirs, _)| *theirs == view.dtype()).map(|(_, ours)| *ours);
-        let tensor = dtype.and_then(|dtype| Tensor::from_bytes(dtype, view.shape().to_vec(), view.data()));
-        match tensor {
-            Some(tensor) => Ok((name, tensor)),
-            None => bail!("the tensor `{name}` of {} has the unsupported type {:?}", path.display(), view.dtype()),
-        }
+    read_rows(path, usize::MAX, MOST_BYTES)
+}
+
+/// The same, of each tensor so many rows along the first axis at most, and so many bytes in all.
+pub(crate) fn read_rows(path: &Path, rows: usize, limit: u64) -> Result<Vec<(String, Tensor)>> {
+    let file = WeightFile::open(path).map_err(|error| match error {
+        ModelError::File { message, .. } => anyhow!("{} is not a safetensors file: {message}", path.display()),
+        error => error.into(),
+    })?;
+    // The header was checked: the file has these bytes.
+    let taken = |tensor: &StoredTensor| -> (Vec<usize>, u64) {
+        let mut shape = tensor.shape.clone();
+        let Some(first) = shape.first_mut().filter(|first| **first > rows) else { return (shape, tensor.bytes) };
+        let bytes = tensor.bytes / *first as u64 * rows as u64;
+        *first = rows;
+        (shape, bytes)
     };
-    let mut tensors = file.tensors().into_iter().map(one).collect::<Result<Vec<_>>>()?;
-    tensors.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(tensors)
+    let all: u64 = file.tensors().values().map(|tensor| taken(tensor).1).sum();
+    if all > limit {
+        bail!(
+            "the tensors of {} have {all} bytes, and {limit} are the most that is read into memory; give fewer samples or \
+             smaller tensors",
+            path.display()
+        );
+    }
+    let one = |(name, tensor): (&String, &StoredTensor)| {
+        let (shape, bytes) = taken(tensor);
+        let known = tensor.element_type().filter(|dtype| DTYPES.iter().any(|(_, ours)| ours == dtype));
+        let Some(dtype) = known else {
+            bail!("the tensor `{name}` of {} has the unsupported type {}", path.display(), tensor.dtype)
+        };
+        let mut buffer = vec![0; usize::try_from(bytes)?];
+        file.read_at(tensor.offset, &mut buffer).with_context(|| format!("cannot read {}", path.display()))?;
+        let tensor = Tensor::from_bytes(dtype, shape, &buffer);
+        Ok((name.clone(), tensor.with_context(|| format!("`{name}` of {} is not a tensor", path.display()))?))
+    };
+    file.tensors().iter().map(one).collect()
 }
 
 /// Writes tensors as a safetensors file.

@@ -95,7 +95,7 @@ fn check_free(needs: u64) -> Result<()> {
 
 /// The memory of the machine that programs can take without swapping, in bytes.
 fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let text = planish_files::read_system("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -1,10 +1,10 @@
 //! Plans as a file that may be edited and given back.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_files::Kind;
 use planish_passes::quantize::Plan;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ impl PlanDocument {
     /// # Errors
     /// When the file cannot be read or has another format.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = planish_files::read_text(path, &Kind::PLAN)?;
         let wrong =
             || format!("{} is not a quantization plan of this version; --quantization-plan writes one", path.display());
         let document: Self = serde_json::from_str(&text).with_context(wrong)?;
@@ -61,6 +61,8 @@ impl PlanDocument {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use planish_ir::DType;
     use planish_passes::quantize::{Activation, PlannedInput};
     use serde_json::{Value, json};

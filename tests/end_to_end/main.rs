@@ -1,6 +1,12 @@
 //! The whole path, from a checkpoint to an artifact that runs: through the library where numbers
 //! and bytes are looked at, through the binary where exit codes, messages and files are.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is a test")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is a test"
+)]
 
 mod bad_models;
 mod bench;
@@ -35,6 +41,7 @@ mod generate_refusals;
 mod goldens;
 mod graphs;
 mod half_graphs;
+mod hostile_files;
 mod import_options;
 mod input_statistics;
 mod inspect;

@@ -16,6 +16,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use planish_files::Kind;
 use planish_ir::WeightSource;
 use serde_json::{Map, Value};
 
@@ -27,10 +28,6 @@ const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const INDEX_SUFFIX: &str = ".safetensors.index.json";
-
-/// The most bytes of a `config.json`, and of an index of shards.
-const MAX_CONFIG_BYTES: u64 = 16 << 20;
-const MAX_INDEX_BYTES: u64 = 100 << 20;
 
 /// Files that belong to a model and go into an artifact unchanged.
 pub const COMPANIONS: &[&str] = &[
@@ -121,7 +118,7 @@ impl Checkpoint {
             let message = no_config(&folder, weights.is_none());
             return Err(ModelError::File { path: folder, message });
         }
-        let config = files::read_object(&config_path, MAX_CONFIG_BYTES)?;
+        let config = files::read_object(&config_path, &Kind::SETTINGS)?;
         let weights = match weights {
             Some(path) => path,
             None => find_weights(&folder)?,
@@ -173,7 +170,7 @@ impl Checkpoint {
     /// Opens the shards that an index names, and checks that both agree.
     fn open_shards(&mut self, index: &Path) -> Result<(), ModelError> {
         let bad = |message| ModelError::File { path: index.to_owned(), message };
-        let object = files::read_object(index, MAX_INDEX_BYTES)?;
+        let object = files::read_object(index, &Kind::INDEX)?;
         let Some(Value::Object(map)) = object.get("weight_map") else {
             return Err(bad("there is no object `weight_map`".to_owned()));
         };
@@ -224,7 +221,7 @@ impl Checkpoint {
         if name == SINGLE || !index.exists() {
             return Ok(());
         }
-        let object = files::read_object(&index, MAX_INDEX_BYTES)?;
+        let object = files::read_object(&index, &Kind::INDEX)?;
         let listed = |map: &Map<String, Value>| map.values().any(|shard| shard.as_str() == Some(name));
         match object.get("weight_map") {
             Some(Value::Object(map)) if listed(map) => Err(ModelError::File {

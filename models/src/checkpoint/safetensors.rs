@@ -17,7 +17,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 
 use crate::ModelError;
-use crate::checkpoint::{files, gguf};
+use crate::checkpoint::gguf;
 
 /// The longest header that the format allows, in bytes.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -81,7 +81,7 @@ impl WeightFile {
     /// When it cannot be read, is cut short, or its header is malformed or does not describe
     /// the bytes that follow it.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
-        let (file, bytes) = files::open(path)?;
+        let (file, bytes) = planish_files::open(path)?;
         let read = |offset, buffer: &mut [u8]| {
             file.read_exact_at(buffer, offset).map_err(|source| ModelError::Read { path: path.to_owned(), source })
         };

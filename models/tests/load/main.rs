@@ -1,6 +1,12 @@
 //! Loading checkpoints: the goldens, the forms in which hubs carry the same model, and input that
 //! is wrong in every way that is known.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is a test")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is a test"
+)]
 
 mod checkpoints;
 mod configs;

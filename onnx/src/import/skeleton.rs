@@ -2,7 +2,7 @@
 //! kept but the elements of large tensors, of which only the place is noted: memory follows what is
 //! not weights.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -45,12 +45,7 @@ impl WeightFile {
     /// # Errors
     /// When it cannot be opened, or is something else.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Asked before opening: a named pipe would block.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not a regular file"));
-        }
-        let file = File::open(path)?;
-        let bytes = file.metadata()?.len();
+        let (file, bytes) = planish_files::open(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { path: path.to_owned(), name, file, bytes })
     }
@@ -241,6 +236,8 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::proto::{GraphProto, TensorProto};
 

@@ -119,7 +119,7 @@ fn start(path: &Path, version: &str, place: &Place) -> Result<Loaded, String> {
 
 /// The file that the system's loader chose for a bare name.
 fn mapped(name: &Path) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let maps = planish_files::read_system("/proc/self/maps")?;
     let paths = maps.lines().filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])));
     let name = name.to_str()?;
     paths.into_iter().find(|path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name)))

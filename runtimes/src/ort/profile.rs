@@ -1,9 +1,10 @@
 //! Profiles that ONNX Runtime writes: a list of events in the format of Chrome's traces, with times in microseconds.
 
-use std::fs;
+use std::io;
 use std::time::Duration;
 
 use planish_eval::Tensor;
+use planish_files::Kind;
 use serde::Deserialize;
 
 use super::session::OrtSession;
@@ -37,7 +38,7 @@ impl ProfiledSession for OrtProfile {
     fn finish(mut self: Box<Self>) -> Result<Vec<RunProfile>, RuntimeError> {
         let file = self.0.end_profiling()?;
         let failed = |reason: String| self.0.failed("profile", format!("{}: {reason}", file.display()));
-        let bytes = fs::read(&file).map_err(|e| failed(e.to_string()))?;
+        let bytes = planish_files::read(&file, &Kind::PROFILE).map_err(|e| failed(io::Error::from(e).to_string()))?;
         let events: Vec<Event> = serde_json::from_slice(&bytes).map_err(|e| failed(e.to_string()))?;
         Ok(runs(events))
     }

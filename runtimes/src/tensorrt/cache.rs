@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use planish_files::Kind;
+
 use super::version::Version;
 use crate::cache_folder;
 
@@ -71,10 +73,11 @@ impl CacheFile {
     /// What an earlier process wrote. `warn` is told of a file that is none, which the next [`write`](Self::write) replaces.
     pub fn read(&self, warn: &dyn Fn(&str)) -> Option<Vec<u8>> {
         // Writers rename: what is here is whole.
-        let bytes = match fs::read(&self.path) {
+        let bytes = match planish_files::read(&self.path, &Kind::CACHED) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.is_not_found() => return None,
             Err(error) => {
+                let error = io::Error::from(error);
                 warn(&format!("{} cannot be read and is replaced: {error}", self.path.display()));
                 return None;
             }

@@ -1,8 +1,10 @@
 //! Engines that are read from files.
 
+use std::io;
 use std::path::Path;
 
 use cxx::UniquePtr;
+use planish_files::Kind;
 use trtx_sys::nvinfer1::{ICudaEngine, IRuntime};
 
 use super::gpu::Device;
@@ -33,7 +35,7 @@ impl Engine {
             let plan = Plan::read(path).map_err(|e| failed(e.to_string()))?;
             plan.runs_on(library.version, Some(&device)).map_err(|e| failed(e.to_string()))?;
         }
-        let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+        let bytes = planish_files::read(path, &Kind::ENGINE).map_err(|e| failed(io::Error::from(e).to_string()))?;
         let logger = Logger::new();
         // SAFETY: the function of the library, called with an `ILogger*` that lives longer than the runtime, behind the check
         // that there is a GPU.

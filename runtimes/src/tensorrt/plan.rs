@@ -1,7 +1,6 @@
 //! The header of a plan, the file of an engine: read before TensorRT sees the file.
 
-use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::gpu::Device;
@@ -32,7 +31,7 @@ const BUILD: &str =
 pub enum PlanError {
     /// The file cannot be read.
     #[error("cannot read the engine: {0}")]
-    Read(#[from] std::io::Error),
+    Read(#[from] io::Error),
     /// The file is something else.
     #[error("it is no engine of {PRODUCT}: it does not begin with the header of one")]
     NoPlan,
@@ -107,10 +106,9 @@ impl Plan {
     /// # Errors
     /// When the file cannot be read, is no plan, or is cut off.
     pub fn read(path: &Path) -> Result<Self, PlanError> {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
+        let (file, length) = planish_files::open(path).map_err(io::Error::from)?;
         let mut header = Vec::new();
-        file.by_ref().take(HEADER as u64).read_to_end(&mut header)?;
+        file.take(HEADER as u64).read_to_end(&mut header)?;
         Self::parse(&header, length)
     }
 

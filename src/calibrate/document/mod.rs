@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use planish_files::Kind;
 use planish_models::Task;
 use planish_passes::{CalibrationTable, Range};
 use serde::{Deserialize, Serialize};
@@ -160,7 +161,7 @@ impl Calibration {
     /// # Errors
     /// When the file cannot be read or is no such table.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = planish_files::read_text(path, &Kind::CALIBRATION)?;
         let wrong =
             || format!("{} is not a calibration table of this version; `planish calibrate` makes one", path.display());
         let Header { format, schema } = serde_json::from_str(&text).with_context(wrong)?;

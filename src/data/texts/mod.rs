@@ -14,6 +14,12 @@ use super::Split;
 /// The member or column that contains the text, unless told otherwise.
 const FIELD: &str = "text";
 
+/// The most bytes of a record.
+const RECORD_BYTES: usize = 16 << 20;
+
+/// The most names that an error lists.
+const MOST_NAMES: usize = 20;
+
 /// What a file of texts is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -136,12 +142,28 @@ impl Iterator for Texts<'_> {
     }
 }
 
-/// The error of a table without the column that is asked for.
-fn no_column(path: &Path, field: &str, names: &[&str]) -> Error {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    anyhow::anyhow!(
-        "{} has no column `{field}`, but {}; --field names the column with the text",
-        path.display(),
-        names.join(", ")
-    )
+/// The place of the column that is asked for among those of a table.
+///
+/// # Errors
+/// When there is none of that name, or several.
+fn column_of(path: &Path, field: &str, names: &[&str]) -> Result<usize> {
+    let mut found = names.iter().enumerate().filter(|(_, name)| **name == field).map(|(at, _)| at);
+    match (found.next(), found.count()) {
+        (Some(at), 0) => Ok(at),
+        (Some(_), more) => {
+            bail!("{} has {} columns `{field}`: rename all but the one with the text", path.display(), more + 1)
+        }
+        (None, _) => bail!(
+            "{} has no column `{field}`, but {}; --field names the column with the text",
+            path.display(),
+            listed(names.iter().copied())
+        ),
+    }
+}
+
+/// Names, of many the first ones.
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(MOST_NAMES);
+    let shown = names.take(MOST_NAMES).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }

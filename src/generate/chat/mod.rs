@@ -8,8 +8,6 @@ mod tracking;
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use jiff::Zoned;
 use jiff::civil::DateTime;
 use minijinja::{Environment, Error, Value as Variable, context};
+use planish_files::Kind;
 use serde_json::Value;
 
 use super::guard::{Bounds, one_line, watched};
@@ -63,7 +62,7 @@ impl Chat {
         let configs = CONFIG_FILES.map(|file| document(&artifact.join(file)));
         let [chat, tokenizer] = configs;
         let (chat, tokenizer) = (chat?, tokenizer?);
-        let template = match read(&artifact.join(TEMPLATE_FILE))? {
+        let template = match planish_files::read_if_there(&artifact.join(TEMPLATE_FILE), &Kind::TEMPLATE)? {
             Some(text) => Some(text),
             None => {
                 [&chat, &tokenizer].into_iter().find_map(|document| template_of(document).transpose()).transpose()?
@@ -146,16 +145,8 @@ fn template_of(document: &Value) -> Result<Option<String>> {
     }
 }
 
-/// The text of a file, if there is one.
-fn read(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).with_context(|| format!("cannot read {}", path.display())),
-    }
-}
-
 /// A JSON document; null where there is no file.
 fn document(path: &Path) -> Result<Value> {
-    let Some(text) = read(path)? else { return Ok(Value::Null) };
+    let Some(text) = planish_files::read_if_there(path, &Kind::SETTINGS)? else { return Ok(Value::Null) };
     serde_json::from_str(&text).with_context(|| format!("{} is not a JSON document", path.display()))
 }

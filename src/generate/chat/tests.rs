@@ -1,5 +1,6 @@
 //! What templates make of messages, and which are refused.
 
+use std::fs;
 use std::path::PathBuf;
 
 use serde_json::json;

@@ -12,7 +12,7 @@ use super::names::{GEMMA2, GPT2, LLAMA, Names};
 #[derive(Debug)]
 pub(crate) struct Kind {
     /// Its name in `general.architecture`.
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) names: &'static Names,
     /// Whether the rows of queries and keys are pairs that turn together, not halves of a head.
     pub(crate) pairs: bool,
@@ -88,7 +88,7 @@ impl Keys<'_> {
         let key = format!("{}.{key}", self.kind.name);
         match self.metadata.get(&key) {
             Some(Stored::Array(_)) => format!("`{key}` is a list, expected {expected} for all layers"),
-            Some(value) => format!("`{key}` is {value:?}, expected {expected}"),
+            Some(value) => format!("`{key}` is {value}, expected {expected}"),
             None => format!("the metadata `{key}` is missing: expected {expected}"),
         }
     }

@@ -2,6 +2,7 @@
 //! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -10,7 +11,6 @@ use std::path::Path;
 use planish_ir::weight::GgmlBlock;
 
 use crate::ModelError;
-use crate::checkpoint::files;
 use crate::checkpoint::safetensors::{MAX_HEADER_BYTES, StoredTensor, WeightFile};
 
 const MAGIC: &[u8; 4] = b"GGUF";
@@ -75,6 +75,19 @@ pub(crate) enum Value {
     Bool(bool),
     Text(String),
     Array(Array),
+}
+
+/// As a person reads it.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(number) => number.fmt(f),
+            Self::Float(number) => number.fmt(f),
+            Self::Bool(flag) => flag.fmt(f),
+            Self::Text(text) => write!(f, "\"{text}\""),
+            Self::Array(list) => write!(f, "a list of {} elements", list.length),
+        }
+    }
 }
 
 /// A list of the metadata, which stays as it is stored.
@@ -275,7 +288,7 @@ struct Entry {
 /// # Errors
 /// When it cannot be read, or its header is malformed or does not describe the bytes that follow it.
 pub(crate) fn open(path: &Path) -> Result<(WeightFile, Metadata), ModelError> {
-    let (file, bytes) = files::open(path)?;
+    let (file, bytes) = planish_files::open(path)?;
     let (metadata, tensors) =
         read(&file, bytes).map_err(|message| ModelError::File { path: path.to_owned(), message })?;
     Ok((WeightFile::with_tensors(path, file, bytes, tensors), metadata))
@@ -295,7 +308,7 @@ fn read(file: &File, bytes: u64) -> Result<(Metadata, BTreeMap<String, StoredTen
     }
     match reader.u32("the version")? {
         2 | 3 => {}
-        version if version.swap_bytes() < 16 => {
+        version if (1..16).contains(&version.swap_bytes()) => {
             return Err(
                 "the file is big-endian; only little-endian GGUF files are read: convert the model again".to_owned()
             );
@@ -326,7 +339,7 @@ fn read(file: &File, bytes: u64) -> Result<(Metadata, BTreeMap<String, StoredTen
         Some(Value::Integer(n)) if (1..=1 << 30).contains(n) && n.count_ones() == 1 => {
             u64::try_from(*n).unwrap_or(ALIGNMENT)
         }
-        Some(other) => return Err(format!("`general.alignment` is {other:?}, expected a power of two")),
+        Some(other) => return Err(format!("`general.alignment` is {other}, expected a power of two")),
     };
     let start = (reader.at as u64).next_multiple_of(alignment);
     let tensors = check(entries, start, alignment, bytes)?;

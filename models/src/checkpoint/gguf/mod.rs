@@ -1,6 +1,7 @@
 //! GGUF files: one file has the configuration, the tokenizer and the tensors of a model, as llama.cpp writes it.
 
 mod config;
+mod doubts;
 mod header;
 mod names;
 mod tokenizer;
@@ -83,6 +84,8 @@ impl Gguf {
         if !ignored.is_empty() {
             warnings.push(format!("{}: ignored metadata: {}", path.display(), ignored.join(", ")));
         }
+        let doubts = doubts::doubts(kind, &metadata, vocabulary);
+        warnings.extend(doubts.into_iter().map(|doubt| format!("{}: {doubt}", path.display())));
         let vocabulary = match Vocabulary::read(&metadata, vocabulary) {
             Ok((vocabulary, assumed)) => {
                 warnings.extend(assumed.map(|assumed| format!("{}: {assumed}", path.display())));

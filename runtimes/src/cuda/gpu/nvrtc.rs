@@ -2,10 +2,11 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::nvrtc::{result, sys};
+use planish_files::Kind;
 
 use crate::cache_folder;
 use crate::cuda::source::Source;
@@ -26,7 +27,7 @@ pub(super) fn version() -> (i32, i32) {
 pub(super) fn compiled(source: &Source, architecture: &str) -> Result<Vec<u8>, String> {
     let text = source.text();
     let file = cached(&text, architecture);
-    if let Some(cubin) = file.as_ref().and_then(read) {
+    if let Some(cubin) = file.as_deref().and_then(read) {
         return Ok(cubin);
     }
     let Compiled { cubin, .. } = compile(source, architecture)?;
@@ -92,8 +93,8 @@ fn cached(text: &str, architecture: &str) -> Option<PathBuf> {
 }
 
 /// The code in a file that [`write`] wrote whole.
-fn read(file: &PathBuf) -> Option<Vec<u8>> {
-    let mut bytes = fs::read(file).ok()?;
+fn read(file: &Path) -> Option<Vec<u8>> {
+    let mut bytes = planish_files::read(file, &Kind::CACHED).ok()?;
     let at = bytes.len().checked_sub(blake3::OUT_LEN)?;
     let digest = bytes.split_off(at);
     (blake3::hash(&bytes).as_bytes().as_slice() == digest).then_some(bytes)

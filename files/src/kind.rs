@@ -1,0 +1,71 @@
+//! The kinds of files that are read whole, and how large each may be.
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// What such a file is, as an error says it.
+    pub what: &'static str,
+    /// The most bytes that are read of one.
+    pub limit: u64,
+    /// What to do about one that has more.
+    pub advice: &'static str,
+}
+
+impl Kind {
+    /// `config.json`, `generation_config.json`, and other settings of a checkpoint or artifact. The largest published ones have
+    /// some hundred kilobytes: names of labels.
+    pub const SETTINGS: Self = Self {
+        what: "a file of settings",
+        limit: 16 * MIB,
+        advice: "take the file from the original checkpoint again",
+    };
+    /// `model.safetensors.index.json`, an entry for each tensor.
+    pub const INDEX: Self = Self {
+        what: "an index of weights",
+        limit: 100 * MIB,
+        advice: "take the file from the original checkpoint again",
+    };
+    /// `planish.json`.
+    pub const MANIFEST: Self =
+        Self { what: "the manifest of an artifact", limit: 64 * MIB, advice: "compile the model again" };
+    /// `tokenizer.json`. The largest published ones have 35 MB.
+    pub const TOKENIZER: Self =
+        Self { what: "a tokenizer", limit: 256 * MIB, advice: "take the file from the original checkpoint again" };
+    /// `chat_template.jinja`.
+    pub const TEMPLATE: Self = Self { what: "a chat template", limit: 4 * MIB, advice: "use a shorter template" };
+    /// A table of `planish calibrate`: columns of large models have millions of numbers.
+    pub const CALIBRATION: Self =
+        Self { what: "a calibration table", limit: GIB, advice: "give a file that `planish calibrate` wrote" };
+    /// A plan of `--quantization-plan`.
+    pub const PLAN: Self =
+        Self { what: "a quantization plan", limit: 256 * MIB, advice: "give a file that --quantization-plan wrote" };
+    /// A document of `planish bench --json`.
+    pub const BENCHMARK: Self = Self {
+        what: "a document of a benchmark",
+        limit: 256 * MIB,
+        advice: "give a file that `planish bench --json FILE` wrote",
+    };
+    /// Profiles and records of engines.
+    pub const ENGINE_RECORD: Self =
+        Self { what: "a record of an engine", limit: 64 * MIB, advice: "build the engine again" };
+    /// An engine of TensorRT.
+    pub const ENGINE: Self = Self { what: "an engine", limit: 256 * GIB, advice: "build the engine again" };
+    /// What a runtime writes of the times of its nodes.
+    pub const PROFILE: Self = Self { what: "a profile of a runtime", limit: 4 * GIB, advice: "make fewer runs" };
+    /// A file of a cache, such as kernels that were compiled.
+    pub const CACHED: Self = Self { what: "a file of a cache", limit: GIB, advice: "remove the file" };
+    /// The text form of a graph: that of a model with thousands of layers has a few millions.
+    pub const GRAPH: Self = Self { what: "the text of a graph", limit: 256 * MIB, advice: "compile the model again" };
+    /// What the system tells, such as `/proc/self/maps`.
+    pub const SYSTEM: Self = Self { what: "a file of the system", limit: 16 * MIB, advice: "report this" };
+
+    /// Why a file is refused; `size` says how large it is, with a verb.
+    #[must_use]
+    pub fn too_large(&self, size: &str) -> String {
+        let Self { what, limit, advice } = self;
+        format!("{size} more than {limit}, the most that planish reads of {what}; {advice}")
+    }
+}
