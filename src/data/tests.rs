@@ -149,7 +149,7 @@ fn an_open_quote_is_an_error() {
 #[test]
 fn records_are_bounded() {
     let plain = DataOptions::default();
-    let long = vec![b'x'; (17 << 20)];
+    let long = vec![b'x'; 17 << 20];
     let lines = [b"a\n", long.as_slice(), b"\nb\n"].concat();
     fails("a.txt", &lines, &plain, &["a.txt, line 2: it has more than 16777216 bytes"]);
     assert_eq!(read("a.txt", &lines, &skipping()).unwrap().1, ["a", "b"]);
