@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::checkpoint::config::{Config, brief, is_off};
 use crate::checkpoint::config_keys::{EXPERTS, IRRELEVANT, ONLY, Only, QUANTIZATION, REMOTE_CODE};
 use crate::checkpoint::quantized::Quantization;
+use crate::checkpoint::refusals::other_architecture;
 use crate::registry::{ARCHITECTURES, Architecture};
 use crate::{Checkpoint, ModelError, Task};
 
@@ -116,7 +117,8 @@ fn class_name<'a>(config: &Config<'a>) -> Result<Option<&'a str>, ModelError> {
 
 /// The architecture of `model_type`, or of the class in files of 2019, which have no such key.
 fn find_architecture(config: &Config<'_>, class: Option<&str>) -> Result<&'static Architecture, ModelError> {
-    let known = || ARCHITECTURES.iter().map(|a| a.model_type).collect::<Vec<_>>().join(", ");
+    let names = || ARCHITECTURES.iter().map(|a| a.model_type).collect::<Vec<_>>();
+    let known = || names().join(", ");
     let name = config.text("model_type", "")?;
     if !name.is_empty() {
         return Architecture::find(name).ok_or_else(|| {
@@ -127,7 +129,8 @@ fn find_architecture(config: &Config<'_>, class: Option<&str>) -> Result<&'stati
                 ),
                 None => String::new(),
             };
-            config.error(format!("`model_type` \"{name}\" is not supported{code}: known are {}", known()))
+            let route = other_architecture(name, &names());
+            config.error(format!("`model_type` \"{name}\" is not supported{code}: known are {}; {route}", known()))
         });
     }
     let (class, architecture) = class.and_then(|c| Some((c, Architecture::of_class(c)?))).ok_or_else(|| {

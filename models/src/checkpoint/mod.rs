@@ -7,12 +7,12 @@ pub(crate) mod config_keys;
 pub(crate) mod files;
 pub(crate) mod gguf;
 pub(crate) mod quantized;
+pub(crate) mod refusals;
 pub(crate) mod safetensors;
 pub(crate) mod tensors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use planish_ir::WeightSource;
 use serde_json::{Map, Value};
 
 use self::gguf::Gguf;
+use self::refusals::{find_weights, no_config, not_there, other_file};
 use self::safetensors::{StoredTensor, WeightFile};
 use crate::ModelError;
 
@@ -48,13 +49,6 @@ pub const COMPANIONS: &[&str] = &[
     "preprocessor_config.json",
     "processor_config.json",
 ];
-
-/// Endings of weight files in formats that are not read.
-const OTHER_FORMATS: &[&str] = &[".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt"];
-
-const CONVERT: &str = "only safetensors and GGUF are read; convert once where transformers is installed: \
-                       AutoModel.from_pretrained(\"...\").save_pretrained(\"DIR\", safe_serialization=True), \
-                       with the class that config.json names instead of AutoModel";
 
 /// A file that a model is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,15 +80,7 @@ impl Checkpoint {
     /// # Errors
     /// When a file is missing, unreadable or malformed, or shards and index disagree.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
-        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-            ErrorKind::NotFound if may_be_hub_name(path) => ModelError::File {
-                path: path.to_owned(),
-                message: "there is no such file or folder here; a model of the Hugging Face hub is downloaded first, \
-                          e.g. by `hf download`"
-                    .to_owned(),
-            },
-            _ => ModelError::Read { path: path.to_owned(), source },
-        })?;
+        let metadata = fs::metadata(path).map_err(|source| not_there(path, source))?;
         if metadata.is_file() && Self::is_gguf(path) {
             return Self::open_gguf(path);
         }
@@ -105,12 +91,7 @@ impl Checkpoint {
             let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             (parent.to_owned(), Some(path.to_owned()))
         } else {
-            let advice = if OTHER_FORMATS.iter().any(|f| file_name.ends_with(f)) {
-                CONVERT
-            } else {
-                "expected a checkpoint folder, a .safetensors file, a .safetensors.index.json, a .gguf file or an .onnx file"
-            };
-            return Err(ModelError::File { path: path.to_owned(), message: advice.to_owned() });
+            return Err(ModelError::File { path: path.to_owned(), message: other_file(&file_name) });
         };
 
         let config_path = folder.join(CONFIG);
@@ -316,73 +297,6 @@ impl Checkpoint {
         }
         COMPANIONS.iter().map(|name| self.folder.join(name)).filter(|path| path.is_file()).collect()
     }
-}
-
-/// Whether a path is written as the names of models on the Hugging Face hub are: `NAME` or
-/// `OWNER/NAME`.
-fn may_be_hub_name(path: &Path) -> bool {
-    let file = path.extension().is_some_and(|extension| extension == "safetensors" || extension == "json");
-    !file && path.components().count() <= 2 && path.components().all(|part| matches!(part, Component::Normal(_)))
-}
-
-/// The message for a folder without a configuration. If the user gave the folder, it names the ONNX files there.
-fn no_config(folder: &Path, is_given: bool) -> String {
-    let mut graphs = if is_given { file_names(folder).unwrap_or_default() } else { Vec::new() };
-    if let Some(file) = graphs.iter().find(|name| Checkpoint::is_gguf(Path::new(name))) {
-        return format!("there is no {CONFIG}; to compile a GGUF file, pass the file: {file}");
-    }
-    graphs.retain(|name| Path::new(name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("onnx")));
-    match &graphs[..] {
-        [] => format!("there is no {CONFIG}; a checkpoint folder has it beside the weights"),
-        [graph] => format!("there is no {CONFIG}; to compile the ONNX graph, pass the file: {graph}"),
-        [_, ..] => {
-            let named = graphs.len().min(MOST_NAMED);
-            let more = graphs.len() - named;
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let graphs = graphs[..named].join(", ");
-            format!("there is no {CONFIG}; to compile an ONNX graph, pass one of the .onnx files: {graphs}{more}")
-        }
-    }
-}
-
-/// How many files an error names.
-const MOST_NAMED: usize = 4;
-
-/// The names of the files and folders in a folder, sorted.
-fn file_names(folder: &Path) -> io::Result<Vec<String>> {
-    let entries = fs::read_dir(folder)?;
-    let mut names: Vec<String> =
-        entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
-    names.sort();
-    Ok(names)
-}
-
-/// The weight file of a folder, or its index of shards.
-fn find_weights(folder: &Path) -> Result<PathBuf, ModelError> {
-    for name in [SINGLE, INDEX] {
-        let path = folder.join(name);
-        if path.exists() {
-            return Ok(path);
-        }
-    }
-    let names = file_names(folder).map_err(|source| ModelError::Read { path: folder.to_owned(), source })?;
-    let ending = |endings: &[&str]| {
-        let found: Vec<&str> =
-            names.iter().map(String::as_str).filter(|n| endings.iter().any(|e| n.ends_with(e))).collect();
-        (!found.is_empty()).then(|| found.join(", "))
-    };
-    let message = if let Some(found) = ending(&[gguf::ENDING]) {
-        format!("there is no {SINGLE} and no {INDEX}; a GGUF file is named itself: {found}")
-    } else if let Some(found) = ending(&[".safetensors"]) {
-        format!("there is no {SINGLE} and no {INDEX}; give one of these files instead of the folder: {found}")
-    } else if let Some(found) = ending(OTHER_FORMATS) {
-        format!("there is no {SINGLE}, but {found}: {CONVERT}")
-    } else if let Some(found) = ending(&[".onnx"]) {
-        format!("there are no weights: neither {SINGLE} nor {INDEX}; an ONNX graph is named by its file: {found}")
-    } else {
-        format!("there are no weights: neither {SINGLE} nor {INDEX}")
-    };
-    Err(ModelError::File { path: folder.to_owned(), message })
 }
 
 /// Whether a name stays inside its folder.

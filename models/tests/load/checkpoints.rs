@@ -101,6 +101,42 @@ fn missing_files_are_named() {
 }
 
 #[test]
+fn what_is_no_checkpoint_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("adapter_config.json", r#"{"peft_type": "LORA"}"#);
+    write("adapter_model.safetensors", "");
+    let adapter = ["adapter of the peft library", "LoRA", "merge_and_unload()", "compile DIR"];
+    assert_refused(folder.path(), &adapter);
+    // One that was saved beside the configuration of its model.
+    write("config.json", "{}");
+    assert_refused(folder.path(), &adapter);
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("model_index.json"), r#"{"_class_name": "FluxPipeline"}"#).unwrap();
+    assert_refused(folder.path(), &["diffusers", "model_index.json", "optimum-cli export onnx", "DIR/unet/model.onnx"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("weights.pt"), "").unwrap();
+    assert_refused(folder.path(), &["there is no config.json, but weights.pt", "save_pretrained"]);
+    assert_refused(&folder.path().join("weights.pt"), &["weights.pt", "only safetensors and GGUF are read"]);
+
+    for (address, parts) in [
+        ("https://huggingface.co/openai-community/gpt2", "`hf download openai-community/gpt2 --local-dir gpt2`"),
+        (
+            "https://huggingface.co/openai-community/gpt2/tree/main",
+            "`hf download openai-community/gpt2 --local-dir gpt2`",
+        ),
+        (
+            "https://example.com/model.onnx",
+            "planish does not download; get the model first, and name its folder or file",
+        ),
+    ] {
+        assert_refused(Path::new(address), &[parts]);
+    }
+}
+
+#[test]
 fn what_the_system_says_is_the_source_alone() {
     let error = Checkpoint::open(Path::new("no/such/folder")).map(|_| ()).unwrap_err();
     let source = error.source().unwrap().to_string();
