@@ -73,7 +73,7 @@ impl<'a> Runner<'a> {
     pub(super) fn run(&mut self, batch: Batch, sink: &mut dyn Sink) -> Result<()> {
         let portions = self.portions(&batch);
         if portions <= 1 {
-            let Batch { samples, inputs, decoder_mask } = batch;
+            let Batch { samples, inputs, decoder_mask, .. } = batch;
             return self.run_portion(Portion { samples, inputs, decoder_mask }, sink);
         }
         let size = batch.samples.len().div_ceil(portions);

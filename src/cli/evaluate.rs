@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
 use crate::artifact::Artifact;
-use crate::data::{DataOptions, SAMPLES};
+use crate::data::{DataOptions, SAMPLES, Split, Unit};
 use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, Requirements, evaluate_artifact};
 
 /// Measure on data how close an artifact is to its source in float32
@@ -24,11 +24,19 @@ use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, Re
 /// Classification of texts, tokens or images, masked tokens, answers: the share of predictions that have the same label on
 /// top, the mean divergence (Kullback-Leibler, of the artifact from the source, in nats), and the cosine of the logits.
 ///
-/// Text generation: the perplexity of both on the texts, and the same figures for each token that is predicted. Each text
-/// stands alone. A text that is longer than a window is read in windows that overlap, and each token is predicted once.
+/// Text generation: the perplexity of both on the texts, and the same figures for each token that is predicted. A .txt file is
+/// one text, and a record of another file is one. Each text stands alone, and is read from its beginning to its end in windows
+/// that overlap; each token but the first is predicted once. `bench --data` has the same figure.
+///
+/// The report says how many texts and characters were read, and which were left out for which reason.
 ///
 /// Encoder-decoders: the same figures without perplexity. Each side takes what its own parts gave before. decoder_model
 /// takes the first half of the decoder's tokens, and decoder_with_past_model the rest.
+///
+/// With --label the figures of accuracy are there too: accuracy and the mean F1 of the classes; for words the F1 of
+/// entities, as seqeval counts them; for scores and for pairs of embedded texts the rank correlation by Spearman; where a query
+/// has several documents, NDCG and the mean reciprocal rank of the first 10. A share has its 95 % interval, by Wilson. A model with a
+/// single logit is compared by the values and the ranks of its scores.
 ///
 /// For every model the report has the relative error (Euclidean norm of the error over the norm of the source's output) and
 /// the cosine of each output.
@@ -45,18 +53,42 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MODEL")]
     reference: Option<PathBuf>,
     /// Exit with 3 if a figure misses its limit. NAME=VALUE, with commas between several: at least cos, least-cos,
-    /// neighbours (in %), top1 (in %); at most kl (in nats), perplexity (the ratio to the source), error (the largest
-    /// relative error of an output). Say: cos=0.998,neighbours=93
+    /// neighbours (in %), top1 (in %), ranks (Spearman of the single scores of both sides); at most kl (in nats), perplexity
+    /// (the ratio to the source), error (the largest relative error of an output); with --label, of the artifact at least
+    /// accuracy (in %), f1 (in %), spearman, ndcg, mrr. Say: cos=0.998,neighbours=93
     #[arg(long, value_name = "LIMITS")]
     require: Option<Requirements>,
-    /// The member of each object of a .jsonl file that is the text [default: text]
-    #[arg(long, value_name = "NAME")]
+    /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, that is the text; two names with a
+    /// comma between them for pairs, such as premise,hypothesis. A list of words is a text for token classification; a query and
+    /// a list of documents are a pair for each document [default: text]
+    #[arg(long, value_name = "NAME[,NAME]")]
     field: Option<String>,
+    /// The member or column with the label of each text, or the tensor of labels beside the inputs: the name or number of a
+    /// class, a list of these for each word, the score of a pair, or the relevance of each document. The report has accuracy and
+    /// F1, or Spearman, or NDCG@10 and MRR@10, of the artifact and the source
+    #[arg(long, value_name = "NAME")]
+    label: Option<String>,
+    /// Leave out records of the data that cannot be read, and report their number; they are errors otherwise
+    #[arg(long)]
+    skip_bad: bool,
+    /// Take each line of a .txt file as a text [default, but for text generation]
+    #[arg(long, conflicts_with = "documents")]
+    lines: bool,
+    /// Read each text from its beginning to its end, and take a .txt file as one text [default for text generation]. Models of
+    /// other tasks run on a text in parts, a sample each
+    #[arg(long, conflicts_with = "held_out")]
+    documents: bool,
+    /// Take every fifth sample only: those that `compile` and `bench` hold out of data that also calibrates. A .txt file is read
+    /// by lines
+    #[arg(long)]
+    held_out: bool,
     /// The largest number of samples to run. planish takes the first samples of the data
     #[arg(long, default_value_t = SAMPLES, value_name = "N")]
     samples: NonZeroUsize,
-    /// The number of tokens after which a text is cut [default: as for `calibrate`; for text generation the longest
-    /// sequence that the model takes]
+    /// The largest number of tokens to run, of all texts together [default: 32768 for text generation, else all]
+    #[arg(long, value_name = "N")]
+    tokens: Option<NonZeroUsize>,
+    /// The number of tokens after which a text is cut [default: as for `calibrate`; for text generation --tokens]
     #[arg(long, value_name = "N")]
     max_length: Option<NonZeroUsize>,
     /// The number of samples in one run [default: 8, or the batch size that the model fixes; for text generation less if
@@ -84,11 +116,20 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let artifact = Artifact::open(&arguments.artifact)?;
+    let split = if arguments.held_out { Split::HeldOut } else { Split::All };
     let options = EvaluateOptions {
         data: DataOptions {
             field: arguments.field,
-            skip_bad: false,
-            samples: arguments.samples,
+            label: arguments.label,
+            skip_bad: arguments.skip_bad,
+            unit: match (arguments.lines, arguments.documents) {
+                (true, _) => Some(Unit::Lines),
+                (_, true) => Some(Unit::Documents),
+                _ => None,
+            },
+            tokens: arguments.tokens,
+            split,
+            samples: split.samples(arguments.samples.get()),
             batch: arguments.batch,
             max_length: arguments.max_length,
             ..DataOptions::default()

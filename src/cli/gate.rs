@@ -1,5 +1,6 @@
 //! What an artifact has to pass before it is written.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -254,6 +255,9 @@ fn described(within: Within<Compiled>) -> (Compiled, Evaluation) {
 /// How many samples give a rough figure.
 const FEW: usize = 16;
 
+/// The most tokens of them.
+const FEW_TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(FEW * 512 - 1);
+
 /// Compiles a model again, with other quantizations.
 struct Search<'a> {
     gate: &'a Gate,
@@ -280,6 +284,7 @@ impl Trials for Search<'_> {
         let mut options = self.gate.options.clone();
         if is_rough {
             options.data.samples = options.data.split.samples(FEW);
+            options.data.tokens = Some(FEW_TOKENS);
         }
         self.gate.evaluated(made, self.model, &mut self.reference, &options, true)
     }

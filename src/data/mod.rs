@@ -2,27 +2,31 @@
 //! checkpoint's tokenizer reads, or tensors by the names of the inputs.
 
 mod arrays;
+mod batches;
+mod coverage;
 mod npy;
+mod pieces;
 mod split;
 mod texts;
 mod tokens;
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use planish_eval::Tensor;
-use planish_ir::Dim;
 use planish_models::Loaded;
 
 use crate::artifact::manifest::Input;
 use crate::chain::Chain;
 use arrays::Arrays;
+pub use batches::Shard;
+pub(crate) use batches::{Batch, Batches, RowInfo};
+pub use coverage::{Coverage, Left, Unit};
 pub use split::Split;
-use texts::{Kind, TextFile, Texts};
-use tokens::{Encoded, Tokens};
+pub(crate) use texts::Label;
+use texts::{Kind, TextFile};
+use tokens::Tokens;
 
 /// How many samples are taken unless told otherwise.
 pub const SAMPLES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
@@ -33,8 +37,13 @@ const BATCH: usize = 8;
 /// How a data set is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataOptions {
-    /// The member of each line's object, or the column, that contains the text; `text` where absent.
+    /// The member of each line's object, or the column, that contains the text; `text` where absent. Two names with a comma
+    /// between them are those of the texts of a pair.
     pub field: Option<String>,
+    /// The member or column with the label of the text; no labels are read where absent.
+    pub label: Option<String>,
+    /// What one text is; lines where absent.
+    pub unit: Option<Unit>,
     /// Whether bad records of texts are counted and left out; they are errors otherwise.
     pub skip_bad: bool,
     /// How many samples at most, from the beginning.
@@ -44,13 +53,35 @@ pub struct DataOptions {
     /// How many tokens a text is cut to, special ones included; where absent as many as the model
     /// takes, 512 at most.
     pub max_length: Option<NonZeroUsize>,
+    /// How many tokens are taken at most, of all texts together; all where absent.
+    pub tokens: Option<NonZeroUsize>,
+    /// Whether who takes the batches divides them into runs: then texts may be longer than the model takes at once.
+    pub is_windowed: bool,
     /// Which of these samples are taken.
     pub split: Split,
 }
 
+impl DataOptions {
+    /// Whether a `.txt` file is one text.
+    fn is_whole(&self) -> bool {
+        self.unit == Some(Unit::Documents)
+    }
+}
+
 impl Default for DataOptions {
     fn default() -> Self {
-        Self { field: None, skip_bad: false, samples: SAMPLES, batch: None, max_length: None, split: Split::All }
+        Self {
+            field: None,
+            label: None,
+            unit: None,
+            skip_bad: false,
+            samples: SAMPLES,
+            batch: None,
+            max_length: None,
+            tokens: None,
+            is_windowed: false,
+            split: Split::All,
+        }
     }
 }
 
@@ -91,12 +122,16 @@ impl Dataset {
     pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
         let kind = Kind::of(&ending);
-        if options.field.is_some() && !has_fields(path) {
-            bail!("--field is for .jsonl, .csv and .parquet files; {} is not one", path.display());
-        }
         let tensors = matches!(ending.as_str(), "npz" | "safetensors");
+        let named = [(options.field.is_some(), "--field"), (options.label.is_some() && !tensors, "--label")];
+        if let Some((_, option)) = named.iter().find(|(is_given, _)| *is_given).filter(|_| !has_fields(path)) {
+            bail!("{option} is for .jsonl, .csv and .parquet files; {} is not one", path.display());
+        }
         if tensors && options.max_length.is_some() {
             bail!("--max-length is for texts; {} contains tensors", path.display());
+        }
+        if tensors && options.unit == Some(Unit::Documents) {
+            bail!("--documents is for texts; {} contains tensors", path.display());
         }
         if tensors && options.skip_bad {
             bail!("--skip-bad is for texts; {} contains tensors", path.display());
@@ -111,8 +146,7 @@ impl Dataset {
         };
         let content = match (kind, ending.as_str()) {
             (Some(kind), _) => {
-                let (field, skip_bad) = (options.field.clone(), options.skip_bad);
-                let file = TextFile { path: path.to_owned(), kind, field, skip_bad, most, split };
+                let file = TextFile::new(path, kind, options)?;
                 // Errors of the first record come before the model is loaded.
                 file.texts()?.next().transpose()?.with_context(none)?;
                 Content::Texts(file)
@@ -163,8 +197,8 @@ impl Dataset {
             Content::Texts(file) => Some(file.texts()?),
             Content::Arrays(_) => None,
         };
-        let longest = model.max_positions;
-        Ok(Batches { dataset: self, texts, tokens, wanted, chain, longest, batch, shard: None, number: 0, next: 0 })
+        let longest = model.max_positions.filter(|_| !options.is_windowed);
+        Ok(Batches::new(self, texts, tokens, (wanted, chain, longest), batch, options))
     }
 
     fn unusable(&self) -> String {
@@ -175,149 +209,6 @@ impl Dataset {
 /// The number of rows that the model fixes.
 fn fixed_batch(wanted: &[(Cow<'_, str>, &Input)]) -> Option<usize> {
     wanted.iter().filter_map(|(_, input)| usize::try_from(input.value.dims().first()?.as_constant()?).ok()).next()
-}
-
-/// Batches of a data set.
-pub(crate) struct Batches<'a> {
-    dataset: &'a Dataset,
-    texts: Option<Texts<'a>>,
-    tokens: Option<Tokens>,
-    wanted: Vec<(Cow<'a, str>, &'a Input)>,
-    chain: &'a Chain<'a>,
-    longest: Option<usize>,
-    batch: usize,
-    shard: Option<Shard>,
-    /// That of the next batch.
-    number: usize,
-    /// The first sample that was not taken.
-    next: usize,
-}
-
-/// One of several equal parts of the batches of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// Which one, from 0 on.
-    pub index: usize,
-    /// How many there are; not 0.
-    pub count: usize,
-}
-
-impl Shard {
-    /// Whether it has a batch, by the number of the batch.
-    fn has(self, number: usize) -> bool {
-        number % self.count == self.index
-    }
-}
-
-/// Some samples as inputs of a model.
-pub(crate) struct Batch {
-    /// Which ones, from 0 on.
-    pub(crate) samples: Range<usize>,
-    /// The inputs, complete and checked, by the names that they have in the model.
-    pub(crate) inputs: Vec<(String, Tensor)>,
-    /// Which of the decoder's token ids are tokens, where that is known and the model has no input for it.
-    pub(crate) decoder_mask: Option<Tensor>,
-}
-
-/// The samples of a batch.
-enum Samples {
-    Texts(Vec<String>),
-    Rows(Range<usize>),
-}
-
-impl<'a> Batches<'a> {
-    /// The batches of one shard only. They are those that all samples are divided into.
-    pub(crate) fn of(mut self, shard: Option<Shard>) -> Self {
-        self.shard = shard;
-        self
-    }
-
-    /// How many bad records were left out so far.
-    pub(crate) fn skipped(&self) -> usize {
-        self.texts.as_ref().map_or(0, Texts::skipped)
-    }
-
-    /// The next samples, with their number; none at the end.
-    fn samples(&mut self) -> Result<Option<(Range<usize>, Samples)>> {
-        let (samples, count) = match &mut self.texts {
-            Some(texts) => {
-                let texts = texts.take(self.batch).collect::<Result<Vec<_>>>()?;
-                let count = texts.len();
-                (Samples::Texts(texts), count)
-            }
-            None => {
-                let end = self.dataset.most().min(self.next.saturating_add(self.batch));
-                (Samples::Rows(self.next..end), end - self.next)
-            }
-        };
-        let range = self.next..self.next + count;
-        self.next = range.end;
-        Ok((!range.is_empty()).then_some((range, samples)))
-    }
-
-    fn batch(&self, range: Range<usize>, samples: Samples) -> Result<Batch> {
-        let Encoded { mut inputs, decoder_mask } = match (samples, &self.tokens, &self.dataset.content) {
-            (Samples::Texts(texts), Some(tokens), _) => tokens.inputs(&texts, range.start)?,
-            (Samples::Rows(rows), _, Content::Arrays(arrays)) => {
-                Encoded { inputs: arrays.rows(rows)?, decoder_mask: None }
-            }
-            _ => bail!("texts need a tokenizer"),
-        };
-        self.chain.complete(&mut inputs)?;
-        check_types(&inputs, &self.wanted)?;
-        self.chain.check(&inputs, self.longest)?;
-        check_masks(&inputs, range.start)?;
-        Ok(Batch { samples: range, inputs, decoder_mask })
-    }
-
-    fn advance(&mut self) -> Result<Option<Batch>> {
-        loop {
-            let Some((range, samples)) = self.samples()? else { return Ok(None) };
-            let number = self.number;
-            self.number += 1;
-            if self.shard.is_none_or(|shard| shard.has(number)) {
-                let context = || format!("{}, samples {} to {}", self.dataset.unusable(), range.start + 1, range.end);
-                return self.batch(range.clone(), samples).with_context(context).map(Some);
-            }
-        }
-    }
-}
-
-impl Iterator for Batches<'_> {
-    type Item = Result<Batch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.advance().transpose()
-    }
-}
-
-/// Checks that each sample has a real token.
-fn check_masks(inputs: &[(String, Tensor)], first: usize) -> Result<()> {
-    for (name, mask) in inputs.iter().filter(|(name, _)| name.ends_with("attention_mask")) {
-        let width = mask.shape().iter().skip(1).product::<usize>().max(1);
-        if let Some(row) = mask.to_f64().chunks(width).position(|row| row.iter().all(|real| *real == 0.0)) {
-            bail!(
-                "`{name}` of sample {} is 0 everywhere, so that none of its tokens is real; leave it out",
-                first + row + 1
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Checks element types and sizes.
-fn check_types(inputs: &[(String, Tensor)], wanted: &[(Cow<'_, str>, &Input)]) -> Result<()> {
-    for (name, tensor) in inputs {
-        let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { continue };
-        let (dims, shape) = (input.value.dims(), tensor.shape());
-        let same =
-            |(dim, size): (&Dim, &usize)| dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size));
-        let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(same);
-        if !fits || input.value.dtype() != Some(tensor.dtype()) {
-            bail!("`{name}` is {}{shape:?}, a batch included; the model takes {}", tensor.dtype(), input.value.ty);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 
+use planish_eval::Tensor;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+use super::batches::check_types;
 use super::*;
 use crate::artifact::value::ValueInfo;
 
@@ -22,7 +25,11 @@ fn read(name: &str, bytes: &[u8], options: &DataOptions) -> Result<(Dataset, Vec
         let dataset = Dataset::open(&path, options)?;
         let Content::Texts(file) = &dataset.content else { return Ok((dataset, Vec::new(), 0)) };
         let mut all = file.texts()?;
-        let texts = all.by_ref().collect::<Result<Vec<_>>>()?;
+        let text = |sample: Result<texts::Sample>| {
+            let texts::Text::One(text) = sample?.text else { panic!("texts alone") };
+            Ok(text)
+        };
+        let texts = all.by_ref().map(text).collect::<Result<Vec<_>>>()?;
         let skipped = all.skipped();
         Ok((dataset, texts, skipped))
     };

@@ -6,9 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
 use planish_ir::{DType, Dim};
-use planish_models::Loaded;
+use planish_models::{Loaded, Task};
 
 use super::DataOptions;
+use super::pieces::{Document, Piece, piece, pieces};
+use super::texts::Text;
 use crate::artifact::manifest::Input;
 use crate::chain::CACHE;
 use crate::generate::{GenerationConfig, TOKENIZER, TextTokenizer};
@@ -18,6 +20,7 @@ const LONGEST: usize = 512;
 
 const IDS: &str = "input_ids";
 const MASK: &str = "attention_mask";
+const TYPES: &str = "token_type_ids";
 const DECODER_IDS: &str = "decoder_input_ids";
 
 /// What makes inputs of texts.
@@ -25,6 +28,10 @@ pub(super) struct Tokens {
     tokenizer: TextTokenizer,
     ids: Column,
     mask: Option<Column>,
+    /// Which text of a pair a token is of.
+    types: Option<Column>,
+    /// Whether both texts of a pair are embedded by themselves.
+    embeds: bool,
     /// That of the decoder, with the token that its text begins with.
     decoder: Option<(Column, i64)>,
     pad: i64,
@@ -68,7 +75,9 @@ impl Tokens {
             let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_ref()).collect();
             bail!("the model takes no text: its inputs are {}; give them as .npz or .safetensors", names.join(", "));
         };
-        let most = model.max_positions.unwrap_or(usize::MAX).min(ids.width.unwrap_or(usize::MAX));
+        // Windows take as many tokens at once as the model does.
+        let positions = model.max_positions.filter(|_| !options.is_windowed);
+        let most = positions.unwrap_or(usize::MAX).min(ids.width.unwrap_or(usize::MAX));
         let longest = match options.max_length.map(usize::from) {
             Some(asked) if asked > most => bail!("--max-length {asked} is more than the {most} tokens of the model"),
             Some(asked) => asked,
@@ -96,9 +105,14 @@ impl Tokens {
         };
         let vocabulary = wanted.iter().find(|(name, _)| name == IDS).and_then(|(_, input)| input.end);
         Ok(Self {
-            tokenizer: TextTokenizer::open(folder)?.cut_to(longest)?,
+            tokenizer: match options.is_whole() && !options.is_windowed {
+                true => TextTokenizer::open(folder)?,
+                false => TextTokenizer::open(folder)?.cut_to(longest)?,
+            },
             ids,
             mask: port(MASK)?,
+            types: port(TYPES)?,
+            embeds: matches!(model.task, None | Some(Task::FeatureExtraction)),
             decoder,
             // The mask hides it: any id does.
             pad: model.pad_token_id.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
@@ -113,13 +127,34 @@ impl Tokens {
         self.mask.is_some()
     }
 
-    /// The inputs that follow from texts, a row each; `first` is the index of the first sample. A decoder behind an
+    /// Whether both texts of a pair are embedded by themselves, a row each.
+    pub(super) fn embeds(&self) -> bool {
+        self.embeds
+    }
+
+    /// A text as token ids.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub(super) fn piece(&self, text: &Text) -> Result<Piece> {
+        piece(&self.tokenizer, text, self.longest)
+    }
+
+    /// The next part of a document as token ids; none at its end.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub(super) fn pieces(&self, document: &mut Document) -> Result<Option<Vec<Piece>>> {
+        document.next_chunk().map(|chunk| pieces(&self.tokenizer, chunk, self.longest)).transpose()
+    }
+
+    /// The inputs that follow from texts, a row each; `first` is the index of the first one. A decoder behind an
     /// encoder takes the same tokens as the encoder, behind the one that its text begins with.
     ///
     /// # Errors
-    /// When the tokenizer fails, or gives an id that the model does not have.
-    pub(super) fn inputs(&self, texts: &[String], first: usize) -> Result<Encoded> {
-        let mut rows = texts.iter().map(|text| self.tokenizer.encode(text, false)).collect::<Result<Vec<_>>>()?;
+    /// When the tokenizer gave an id that the model does not have.
+    pub(super) fn inputs(&self, pieces: &[Piece], first: usize) -> Result<Encoded> {
+        let mut rows: Vec<Vec<i64>> = pieces.iter().map(|piece| piece.ids.clone()).collect();
         for (row, sample) in rows.iter().zip(first + 1..) {
             let end = self.vocabulary.unwrap_or(i64::MAX);
             if let Some(id) = row.iter().find(|id| **id >= end) {
@@ -136,6 +171,12 @@ impl Tokens {
         if let Some(mask) = self.mask {
             let mask = Column { width: mask.width.or(self.ids.width), ..mask };
             inputs.push((MASK.to_owned(), self.matrix(mask, &ones(&rows), 0, self.left)?));
+        }
+        let is_second = |piece: &Piece| piece.types.iter().any(|of| *of != 0);
+        if let Some(types) = self.types.filter(|_| pieces.iter().any(is_second)) {
+            let types = Column { width: types.width.or(self.ids.width), ..types };
+            let rows: Vec<Vec<i64>> = pieces.iter().map(|piece| piece.types.clone()).collect();
+            inputs.push((TYPES.to_owned(), self.matrix(types, &rows, 0, self.left)?));
         }
         let mut decoder_mask = None;
         if let Some((port, start)) = self.decoder {

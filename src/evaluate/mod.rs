@@ -4,9 +4,11 @@
 //! Memory is bounded by a batch of inputs and outputs of both sides, and by the embeddings of all samples, [samples,
 //! features] in float32 of each side, which nearest neighbours need.
 
+mod labels;
 mod metrics;
 mod pooling;
 mod positions;
+mod proportion;
 mod reference;
 mod report;
 mod require;
@@ -27,16 +29,19 @@ use crate::artifact::Artifact;
 use crate::artifact::manifest::File;
 use crate::backend::RuntimeSettings;
 use crate::chain::Chain;
-use crate::data::{DataOptions, Dataset};
+use crate::data::{DataOptions, Dataset, Unit};
 use crate::files::digest;
 use crate::source::{self, SourceModel};
 use crate::verify::runtime;
 
+pub use labels::{LabelFigure, LabelMetric, Scores};
 pub use pooling::Pooling;
+pub use proportion::Interval;
 pub use reference::Reference;
 pub use report::{Embeddings, Evaluation, OutputFigures, Perplexity, Predictions};
 pub use require::{Figure, NoFigure, Requirements};
 
+use labels::{Classes, Labelled};
 use positions::Positions;
 use sides::Side;
 use tally::{Measured, Tally};
@@ -48,8 +53,8 @@ const WINDOW: usize = 512;
 /// The endings of data sets of tensors, whose rows have one length already.
 const TENSORS: [&str; 2] = ["npz", "safetensors"];
 
-/// The most tokens of a text of a language model that has no limit, unless told otherwise.
-const LONGEST_TEXT: usize = 1 << 16;
+/// The most tokens of all texts of a language model, unless told otherwise.
+pub const TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add((1 << 15) - 1);
 
 /// How an artifact is evaluated.
 #[derive(Clone, Debug, Default)]
@@ -160,10 +165,10 @@ pub fn evaluate_compiled(
     let mut data_options = options.data.clone();
     let windows = windows(artifact, loaded, options)?;
     if let Some(windows) = windows {
-        bound(&mut data_options, windows, artifact, loaded, data);
+        read_in_windows(&mut data_options, windows, artifact, loaded, data);
     }
     let dataset = Dataset::open(data, &data_options)?;
-    let batches = dataset.batches(&chain, loaded, &folder, &data_options)?;
+    let mut batches = dataset.batches(&chain, loaded, &folder, &data_options)?;
     let measured = Measured {
         task: loaded.task,
         pooling: match loaded.task {
@@ -171,10 +176,15 @@ pub fn evaluate_compiled(
             _ => Pooling::default(),
         },
         windows,
+        has_labels: options.data.label.is_some(),
     };
+    if measured.has_labels {
+        Labelled::check(loaded.task, artifact.manifest.parts.len() == 1)?;
+    }
+    let labelled = Labelled::new(Classes::read(&folder)?, measured.has_labels);
 
     let names = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.name.as_str()));
-    let mut tally = Tally::new(measured, &names.collect::<Vec<_>>());
+    let mut tally = Tally::new(measured, labelled, &names.collect::<Vec<_>>());
     options.require.check(|figure| tally.may_have(figure))?;
 
     let session = SessionOptions { threads: options.threads };
@@ -191,14 +201,13 @@ pub fn evaluate_compiled(
     let most = dataset.most();
     observer.progress(0, most);
     let mut samples = 0;
-    for batch in batches {
-        let batch = batch?;
+    while let Some(batch) = batches.next().transpose()? {
         if let Some(count) = count_tokens(&batch.inputs) {
             *tokens.get_or_insert(0) += count;
         }
         let runs = match windows {
             Some(windows) => windows.runs(batch.inputs, rows, &complete)?,
-            None => vec![Run { first: Vec::new(), inputs: batch.inputs }],
+            None => vec![Run { first: Vec::new(), inputs: batch.inputs, rows: batch.rows }],
         };
         let (range, split) = (&batch.samples, options.data.split);
         let context = || format!("{}{split}, samples {} to {}", data.display(), range.start + 1, range.end);
@@ -212,7 +221,8 @@ pub fn evaluate_compiled(
         observer.progress(samples, most);
     }
     observer.progress(samples, samples);
-    Ok(tally.report((described(data)?, options.data.split), samples, tokens, runs_on.name()))
+    let read = batches.coverage()?;
+    Ok(Evaluation { read, ..tally.report((described(data)?, options.data.split), samples, tokens, runs_on.name()) })
 }
 
 /// The windows of a language model.
@@ -238,11 +248,16 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
     Ok(Some(Windows { length, stride }))
 }
 
-/// Texts of a language model are cut at its own limit only, and batches are small enough for their logits.
-fn bound(options: &mut DataOptions, windows: Windows, artifact: &Artifact, loaded: &Loaded, data: &Path) {
+/// How a language model reads data. Windows run through whole texts, of so many tokens together; a `.txt` file is one text, but
+/// where a part of its lines is held out. Batches are small enough for their logits.
+fn read_in_windows(options: &mut DataOptions, windows: Windows, artifact: &Artifact, loaded: &Loaded, data: &Path) {
     let has_texts = data.extension().is_none_or(|ending| !TENSORS.iter().any(|tensors| ending == *tensors));
-    if options.max_length.is_none() && has_texts {
-        options.max_length = NonZeroUsize::new(loaded.max_positions.unwrap_or(LONGEST_TEXT).min(LONGEST_TEXT));
+    if has_texts {
+        let usual = if options.split.is_all() { Unit::Documents } else { Unit::Lines };
+        options.is_windowed = true;
+        options.unit = options.unit.or(Some(usual));
+        options.tokens = options.tokens.or(Some(TOKENS));
+        options.max_length = options.max_length.or(options.tokens);
     }
     let inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
     let fixed = inputs.filter_map(|input| input.value.dims().first()).any(|batch| batch.as_constant().is_some());

@@ -7,10 +7,12 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
 use super::Figure;
+use super::labels::{LabelFigure, LabelMetric, Scores};
 use super::pooling::Pooling;
+use super::proportion::Interval;
 use crate::artifact::manifest::File;
 use crate::chain::PRESENT;
-use crate::data::Split;
+use crate::data::{Coverage, Split};
 
 /// How close an artifact is to its model in float32 on a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +27,9 @@ pub struct Evaluation {
     /// The real tokens of these samples, padding left out; absent where the model takes no tokens.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tokens: Option<u64>,
+    /// How much of the texts was run, and what was left out; absent where the data is tensors.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub read: Option<Coverage>,
     /// The runtime of the artifact.
     pub runtime: String,
     /// Embeddings of the samples; absent where the model gives none.
@@ -36,6 +41,12 @@ pub struct Evaluation {
     /// The perplexity; absent for all but language models.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub perplexity: Option<Perplexity>,
+    /// Figures of labels; none where the data has none.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub labels: Vec<LabelFigure>,
+    /// How close single scores are; absent where the model gives none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub scores: Option<Scores>,
     /// One for each output of each part.
     pub outputs: Vec<OutputFigures>,
 }
@@ -52,6 +63,17 @@ pub struct Embeddings {
     /// The share of samples, in %, whose nearest other sample is the same; absent below 3 samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub neighbours_kept: Option<f64>,
+    /// How many samples there are.
+    #[serde(default)]
+    pub count: u64,
+}
+
+impl Embeddings {
+    /// The 95 % interval of the share of neighbours kept.
+    #[must_use]
+    pub fn neighbours_interval(&self) -> Option<Interval> {
+        self.neighbours_kept.filter(|_| self.count > 0).map(|kept| Interval::of_share(kept, self.count))
+    }
 }
 
 /// How close predictions are: of labels for each sample or token, or of tokens.
@@ -67,6 +89,14 @@ pub struct Predictions {
     pub mean_cosine: f64,
     /// The least of these cosines.
     pub least_cosine: f64,
+}
+
+impl Predictions {
+    /// The 95 % interval of the share of the same label or token on top.
+    #[must_use]
+    pub fn top1_interval(&self) -> Interval {
+        Interval::of_share(self.top1_agreement, self.count)
+    }
 }
 
 /// How well texts are predicted, token by token.
@@ -116,7 +146,18 @@ impl Evaluation {
             Figure::Divergence => predictions.map(|of| of.mean_divergence),
             Figure::Perplexity => self.perplexity.map(|of| of.ratio),
             Figure::Error => outputs().map(|of| of.relative_error).reduce(f64::max),
+            Figure::Ranks => self.scores.and_then(|of| of.spearman),
+            Figure::Accuracy => self.label(&[LabelMetric::Accuracy]),
+            Figure::F1 => self.label(&[LabelMetric::EntityF1, LabelMetric::MacroF1]),
+            Figure::Spearman => self.label(&[LabelMetric::Spearman]),
+            Figure::Ndcg => self.label(&[LabelMetric::Ndcg10]),
+            Figure::Mrr => self.label(&[LabelMetric::Mrr10]),
         }
+    }
+
+    /// The artifact's figure of labels that is one of these.
+    fn label(&self, metrics: &[LabelMetric]) -> Option<f64> {
+        self.labels.iter().find(|of| metrics.contains(&of.metric)).map(|of| of.artifact)
     }
 
     /// The outputs to show: of the keys and values of a part the one with the largest error stands for all.
@@ -147,9 +188,16 @@ impl fmt::Display for Evaluation {
             self.data.blake3.as_ref().map_or_else(String::new, |d| format!(" (BLAKE3 {})", &d[..d.len().min(16)]));
         writeln!(
             f,
-            "{} samples of {}{}{digest}{tokens}; the artifact ran on `{}`",
-            self.samples, self.data.name, self.split, self.runtime
+            "{} {} of {}{}{digest}{tokens}; the artifact ran on `{}`",
+            self.samples,
+            if self.samples == 1 { "sample" } else { "samples" },
+            self.data.name,
+            self.split,
+            self.runtime
         )?;
+        if let Some(read) = &self.read {
+            writeln!(f, "{read}")?;
+        }
         writeln!(f, "reference: the model in float32 on ONNX Runtime")?;
         if let Some(of) = &self.embeddings {
             let pooling = match of.pooling {
@@ -164,7 +212,8 @@ impl fmt::Display for Evaluation {
                 of.mean_cosine, of.least_cosine
             )?;
             if let Some(kept) = of.neighbours_kept {
-                writeln!(f, "nearest neighbours kept: {kept:.1} %")?;
+                let interval = of.neighbours_interval().map_or_else(String::new, |interval| format!(" {interval}"));
+                writeln!(f, "nearest neighbours kept: {kept:.1} %{interval} of {}", of.count)?;
             }
         }
         if let Some(of) = &self.perplexity {
@@ -177,10 +226,31 @@ impl fmt::Display for Evaluation {
         if let Some(of) = &self.predictions {
             writeln!(
                 f,
-                "predictions: {} of them, top-1 agreement {:.2} %, mean divergence {:.3e} nats, cosine of logits {:.6} in \
+                "predictions: {} of them, top-1 agreement {:.2} % {}, mean divergence {:.3e} nats, cosine of logits {:.6} in \
                  the mean, {:.6} at least",
-                of.count, of.top1_agreement, of.mean_divergence, of.mean_cosine, of.least_cosine
+                of.count,
+                of.top1_agreement,
+                of.top1_interval(),
+                of.mean_divergence,
+                of.mean_cosine,
+                of.least_cosine
             )?;
+        }
+        if let Some(of) = &self.scores {
+            let ranks = of.spearman.map_or_else(String::new, |of| format!(", Spearman of both {of:.6}"));
+            writeln!(
+                f,
+                "scores: {} of them, difference {:.3e} in the mean and {:.3e} at most, next to a standard deviation of \
+                 {:.3e}{ranks}",
+                of.count, of.mean_difference, of.largest_difference, of.deviation
+            )?;
+        }
+        if !self.labels.is_empty() {
+            let mut table = Table::new();
+            table.load_style(ASCII_MARKDOWN);
+            table.set_header(["labels", "artifact", "95 %", "reference", "of"]);
+            table.add_rows(self.labels.iter().map(LabelFigure::cells));
+            writeln!(f, "{table}")?;
         }
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);

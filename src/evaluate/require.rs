@@ -22,11 +22,23 @@ pub enum Figure {
     Perplexity,
     /// The largest relative error of an output.
     Error,
+    /// The rank correlation of single scores of the artifact and the reference.
+    Ranks,
+    /// The share, in %, of the artifact's predictions that are the label.
+    Accuracy,
+    /// The artifact's F1, in %: that of entities, or the mean of the classes.
+    F1,
+    /// The rank correlation of the artifact's scores, or cosines of pairs, and the labels.
+    Spearman,
+    /// The artifact's normalized discounted cumulative gain at 10.
+    Ndcg,
+    /// The artifact's mean reciprocal rank at 10.
+    Mrr,
 }
 
 impl Figure {
     /// Every figure.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::Cosine,
         Self::LeastCosine,
         Self::Neighbours,
@@ -34,6 +46,12 @@ impl Figure {
         Self::Divergence,
         Self::Perplexity,
         Self::Error,
+        Self::Ranks,
+        Self::Accuracy,
+        Self::F1,
+        Self::Spearman,
+        Self::Ndcg,
+        Self::Mrr,
     ];
 
     /// Its name in a requirement.
@@ -47,6 +65,12 @@ impl Figure {
             Self::Divergence => "kl",
             Self::Perplexity => "perplexity",
             Self::Error => "error",
+            Self::Ranks => "ranks",
+            Self::Accuracy => "accuracy",
+            Self::F1 => "f1",
+            Self::Spearman => "spearman",
+            Self::Ndcg => "ndcg",
+            Self::Mrr => "mrr",
         }
     }
 
@@ -54,10 +78,10 @@ impl Figure {
     fn check(self, limit: f64) -> Result<(), String> {
         let name = self.name();
         match self {
-            Self::Cosine | Self::LeastCosine if limit > 1.0 => {
+            Self::Cosine | Self::LeastCosine | Self::Ranks | Self::Spearman | Self::Ndcg | Self::Mrr if limit > 1.0 => {
                 Err(format!("`{name}` is at most 1, such as {name}=0.999"))
             }
-            Self::Neighbours | Self::Top1 if !(1.0..=100.0).contains(&limit) => {
+            Self::Neighbours | Self::Top1 | Self::Accuracy | Self::F1 if !(1.0..=100.0).contains(&limit) => {
                 Err(format!("`{name}` is in percent, such as {name}=93"))
             }
             _ => Ok(()),
@@ -66,7 +90,7 @@ impl Figure {
 
     /// Whether larger is better.
     fn is_least(self) -> bool {
-        matches!(self, Self::Cosine | Self::LeastCosine | Self::Neighbours | Self::Top1)
+        !matches!(self, Self::Divergence | Self::Perplexity | Self::Error)
     }
 }
 
@@ -178,6 +202,8 @@ mod tests {
         assert_eq!(error("cos=high"), "`cos=high`: expected a number after the =");
         assert_eq!(error("cos=nan"), "`cos=nan`: expected a number after the =");
         assert_eq!(error("kl=1,kl=2"), "`kl` stands twice");
-        assert!(error("f1=1").starts_with("there is no figure `f1`; there are cos, least-cos, neighbours, top1, kl"));
+        assert_eq!(error("accuracy=0.9"), "`accuracy` is in percent, such as accuracy=93");
+        assert_eq!(error("ndcg=50"), "`ndcg` is at most 1, such as ndcg=0.999");
+        assert!(error("f2=1").starts_with("there is no figure `f2`; there are cos, least-cos, neighbours, top1, kl"));
     }
 }

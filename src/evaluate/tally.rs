@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use planish_eval::Tensor;
 use planish_models::Task;
 
+use super::labels::Labelled;
 use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
 use super::pooling::Pooling;
 use super::positions::{Pair, Positions};
@@ -12,7 +13,7 @@ use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
 use super::{Broken, Evaluation, Figure};
 use crate::artifact::manifest::File;
-use crate::data::Split;
+use crate::data::{RowInfo, Split};
 use crate::verify::of_tokens;
 
 const LOGITS: &str = "logits";
@@ -24,11 +25,14 @@ const SENTENCE: &str = "sentence_embedding";
 const PREDICTING: [&str; 3] = ["model", "decoder_model", "decoder_with_past_model"];
 
 /// What is measured of a model.
+#[derive(Clone, Copy)]
 pub(super) struct Measured {
     pub(super) task: Option<Task>,
     pub(super) pooling: Pooling,
     /// The windows of a language model.
     pub(super) windows: Option<Windows>,
+    /// Whether the data has labels.
+    pub(super) has_labels: bool,
 }
 
 impl Measured {
@@ -60,6 +64,9 @@ pub(super) struct Tally {
     /// The number of features of an embedding.
     features: usize,
     cosines: Mean,
+    labelled: Labelled,
+    /// The embeddings of the first text of a pair whose second one is still to come, of the reference and the artifact.
+    first_of_pair: Option<(RowInfo, [Vec<f32>; 2])>,
     predictions: Mean,
     same: u64,
     divergence: f64,
@@ -89,7 +96,7 @@ impl Mean {
 }
 
 impl Tally {
-    pub(super) fn new(mut measured: Measured, outputs: &[&str]) -> Self {
+    pub(super) fn new(mut measured: Measured, labelled: Labelled, outputs: &[&str]) -> Self {
         if outputs.contains(&SENTENCE) {
             measured.pooling = Pooling::Model;
         }
@@ -102,6 +109,8 @@ impl Tally {
             embeddings: Default::default(),
             features: 0,
             cosines: Mean::default(),
+            labelled,
+            first_of_pair: None,
             predictions: Mean::default(),
             same: 0,
             divergence: 0.0,
@@ -118,7 +127,17 @@ impl Tally {
             Figure::Neighbours => self.embeds,
             Figure::Top1 | Figure::Divergence => self.predicts,
             Figure::Perplexity => self.measured.windows.is_some() && self.predicts,
+            Figure::Ranks => self.classifies(),
+            Figure::Accuracy | Figure::F1 => self.measured.has_labels && self.predicts,
+            Figure::Spearman | Figure::Ndcg | Figure::Mrr => {
+                self.measured.has_labels && (self.embeds || self.classifies())
+            }
         }
+    }
+
+    /// Whether the model may give one score for each text.
+    fn classifies(&self) -> bool {
+        self.predicts && matches!(self.measured.task, None | Some(Task::TextClassification))
     }
 
     /// Adds what both sides gave for a run.
@@ -151,7 +170,7 @@ impl Tally {
                 self.add_output(&part.part, name, &pair);
                 let predicts = PREDICTING.contains(&part.part.as_str());
                 if predicts {
-                    self.add_figures(run, name, expected, actual, &pair, tokens.map(|(_, positions)| positions));
+                    self.add_figures(run, name, expected, actual, &pair, tokens.map(|(_, positions)| positions))?;
                 }
             }
         }
@@ -176,15 +195,16 @@ impl Tally {
         given: &Tensor,
         pair: &Pair<'_>,
         positions: Option<&Positions>,
-    ) {
-        let Measured { task, pooling, windows } = self.measured;
+    ) -> Result<()> {
+        let Measured { task, pooling, windows, .. } = self.measured;
         if windows.is_some() && name == LOGITS {
             self.add_tokens(run, pair, wanted.shape());
         } else if self.measured.embeds() && name == self.measured.embedding() {
             let [wanted, given] = [wanted, given].map(|tensor| pooling.pool(tensor, positions));
-            for (wanted, given) in wanted.into_iter().zip(given) {
+            for (at, (wanted, given)) in wanted.into_iter().zip(given).enumerate() {
                 self.features = wanted.len();
                 self.cosines.add(cosine(&wanted, &given));
+                self.add_similarity(run.rows.get(at), [&wanted, &given])?;
                 self.embeddings[0].extend(normalized(wanted));
                 self.embeddings[1].extend(normalized(given));
             }
@@ -195,7 +215,45 @@ impl Tally {
                     self.add_prediction(wanted, given, None);
                 }
             });
+            self.add_labels(run, pair, positions.is_some())?;
         }
+        Ok(())
+    }
+
+    /// Adds the cosine of the two texts of a pair, once both are known.
+    fn add_similarity(&mut self, row: Option<&RowInfo>, embeddings: [&Vec<f32>; 2]) -> Result<()> {
+        let Some(row) = row.filter(|_| self.measured.has_labels) else { return Ok(()) };
+        if row.is_first {
+            self.first_of_pair = Some((row.clone(), embeddings.map(Vec::clone)));
+            return Ok(());
+        }
+        let Some((first, known)) = self.first_of_pair.take() else { return Ok(()) };
+        let [wanted, given] = embeddings;
+        let cosines = [cosine(&known[0], wanted), cosine(&known[1], given)];
+        self.labelled.add_score(Some(&first), first.label.as_ref(), cosines)
+    }
+
+    /// Adds what the logits of a classification are next to the labels, and single scores.
+    fn add_labels(&mut self, run: &Run, pair: &Pair<'_>, is_of_tokens: bool) -> Result<()> {
+        if !is_of_tokens {
+            let mut added = Ok(());
+            pair.for_each_distribution(|row, wanted, given| {
+                if added.is_ok() {
+                    added = self.labelled.add_row(run.rows.get(row), wanted, given);
+                }
+            });
+            return added;
+        }
+        if !self.measured.has_labels {
+            return Ok(());
+        }
+        let mut tokens: Vec<Vec<[Vec<f32>; 2]>> = vec![Vec::new(); run.rows.len()];
+        pair.for_each_distribution(|row, wanted, given| {
+            if let Some(of_row) = tokens.get_mut(row) {
+                of_row.push([wanted, given].map(<[f32]>::to_vec));
+            }
+        });
+        run.rows.iter().zip(&tokens).try_for_each(|(row, tokens)| self.labelled.add_words(row, tokens))
     }
 
     /// Adds the predictions of the tokens that follow, [batch, tokens, vocabulary].
@@ -245,6 +303,7 @@ impl Tally {
             pooling: self.measured.pooling,
             mean_cosine: self.cosines.mean(),
             least_cosine: self.cosines.least.unwrap_or(f64::NAN),
+            count: self.cosines.count,
             neighbours_kept: neighbours_kept(&self.embeddings[0], &self.embeddings[1], self.features),
         });
         let count = self.predictions.count;
@@ -273,8 +332,22 @@ impl Tally {
             relative_error: sums.relative_error(),
             cosine: sums.cosine(),
         };
+        let (labels, scores) = self.labelled.report();
         let outputs = self.outputs.into_iter().map(figures).collect();
         let runtime = runtime.to_owned();
-        Evaluation { data, split, samples, tokens, runtime, embeddings, predictions, perplexity, outputs }
+        Evaluation {
+            data,
+            split,
+            samples,
+            tokens,
+            read: None,
+            runtime,
+            embeddings,
+            predictions,
+            perplexity,
+            labels,
+            scores,
+            outputs,
+        }
     }
 }

@@ -7,6 +7,7 @@ use planish_eval::Tensor;
 use planish_ir::DType;
 
 use super::positions::Positions;
+use crate::data::RowInfo;
 
 const IDS: &str = "input_ids";
 const MASK: &str = "attention_mask";
@@ -32,6 +33,8 @@ pub(super) struct Run {
     pub(super) inputs: Named,
     /// For each row the place of the first token that is predicted, among the tokens of the row; earlier ones are context.
     pub(super) first: Vec<usize>,
+    /// What is known of each row; nothing of windows.
+    pub(super) rows: Vec<RowInfo>,
 }
 
 impl Windows {
@@ -62,14 +65,15 @@ impl Windows {
     /// padded on the left. `complete` adds the inputs that follow from ids and a mask.
     pub(super) fn runs(
         self,
-        inputs: Named,
+        mut inputs: Named,
         rows: NonZeroUsize,
         complete: &dyn Fn(&mut Named) -> Result<()>,
     ) -> Result<Vec<Run>> {
         let (_, ids) = inputs.iter().find(|(name, _)| name == IDS).with_context(|| format!("there are no {IDS}"))?;
         let &[batch, width] = ids.shape() else { anyhow::bail!("{IDS} are {:?}, not [batch, tokens]", ids.shape()) };
         if width <= self.length {
-            return Ok(vec![Run { first: vec![1; batch], inputs }]);
+            complete(&mut inputs)?;
+            return Ok(vec![Run { first: vec![1; batch], inputs, rows: Vec::new() }]);
         }
         let (dtype, mask) = (ids.dtype(), Positions::of_mask(&inputs));
         let numbers = ids.to_f64();
@@ -90,7 +94,7 @@ impl Windows {
         let run = |windows: &[(Vec<f64>, usize)]| {
             let mut inputs = padded(windows, dtype, mask.is_some()).context("windows do not fit a tensor")?;
             complete(&mut inputs)?;
-            Ok(Run { inputs, first: windows.iter().map(|(_, first)| *first).collect() })
+            Ok(Run { inputs, first: windows.iter().map(|(_, first)| *first).collect(), rows: Vec::new() })
         };
         windows.chunks(rows).map(run).collect()
     }

@@ -86,17 +86,7 @@ impl TextTokenizer {
     /// When the tokenizer fails.
     pub fn encode(&self, text: &str, complete: bool) -> Result<Vec<i64>> {
         let Some(longest) = self.longest else { return self.encode_piece(text, complete).map(|(ids, _)| ids) };
-        let most = longest.saturating_mul(MOST_BYTES_A_TOKEN).max(MOST_BYTES);
-        let mut bytes = longest.saturating_mul(BYTES_A_TOKEN).max(FIRST_BYTES);
-        loop {
-            bytes = bytes.min(most);
-            let piece = beginning(text, bytes);
-            let (ids, is_cut) = self.encode_piece(piece, complete)?;
-            if is_cut || piece.len() == text.len() || bytes == most {
-                return Ok(ids);
-            }
-            bytes = bytes.saturating_mul(4);
-        }
+        growing(longest, text.len(), |bytes| self.encode_piece(beginning(text, bytes), complete))
     }
 
     /// The ids of a text, and whether there were more of them.
@@ -107,6 +97,18 @@ impl TextTokenizer {
             let is_cut = !encoding.get_overflowing().is_empty();
             Ok((encoding.get_ids().iter().map(|id| i64::from(*id)).collect(), is_cut))
         })
+    }
+
+    /// What some work makes of the tokenizer, within the bounds of a text.
+    ///
+    /// # Errors
+    /// When the work fails, panics, or takes more than it may.
+    pub(crate) fn apply<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tokenizer) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let tokenizer = Arc::clone(&self.tokenizer);
+        self.watched(move || work(&tokenizer))
     }
 
     /// The text of ids, without special tokens.
@@ -135,8 +137,23 @@ impl TextTokenizer {
     }
 }
 
+/// What `read` makes of so many bytes of a text of `all` bytes, which is cut to `longest` tokens; it says whether these are there.
+/// The first call is for few bytes, and others for more follow while there are fewer tokens.
+pub(crate) fn growing<T>(longest: usize, all: usize, mut read: impl FnMut(usize) -> Result<(T, bool)>) -> Result<T> {
+    let most = longest.saturating_mul(MOST_BYTES_A_TOKEN).max(MOST_BYTES);
+    let mut bytes = longest.saturating_mul(BYTES_A_TOKEN).max(FIRST_BYTES);
+    loop {
+        bytes = bytes.min(most);
+        let (made, is_full) = read(bytes)?;
+        if is_full || bytes >= all || bytes == most {
+            return Ok(made);
+        }
+        bytes = bytes.saturating_mul(4);
+    }
+}
+
 /// So many bytes of a text at most. They end before a blank where there is one in their second half, so that no word is cut.
-fn beginning(text: &str, bytes: usize) -> &str {
+pub(crate) fn beginning(text: &str, bytes: usize) -> &str {
     if text.len() <= bytes {
         return text;
     }

@@ -180,6 +180,9 @@ mod tests {
             runtime: "none".to_owned(),
             embeddings: None,
             predictions: None,
+            read: None,
+            labels: Vec::new(),
+            scores: None,
             perplexity: None,
             outputs: vec![OutputFigures { part, output, relative_error: error, cosine: 1.0 - error }],
         }

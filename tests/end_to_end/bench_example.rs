@@ -134,9 +134,13 @@ fn encode(random: &mut fastrand::Rng, of: &Artifact, (runtime, factor): (&str, f
                 mean_cosine: of.cosine,
                 least_cosine: of.cosine - 0.001,
                 neighbours_kept: Some(of.neighbours),
+                count: 200,
             }),
             predictions: None,
             perplexity: None,
+            read: None,
+            labels: Vec::new(),
+            scores: None,
             outputs: vec![output("last_hidden_state")],
         }),
         ..Cell::new(model, runtime, of.precision, Workload::Encode, shape)

@@ -15,10 +15,11 @@ use crate::support::{
     write_tensors, write_tokenizer,
 };
 
-const LINES: &str = "w5 w7 w9 w20 w4\nw3 w8\nw11 w100 w50 w60\nw3 w90 w12 w13 w14 w15 w16\n";
+pub(crate) const LINES: &str = "w5 w7 w9 w20 w4\nw3 w8\nw11 w100 w50 w60\nw3 w90 w12 w13 w14 w15 w16\n";
 
 /// The ids of [`LINES`], each behind the token that texts begin with.
-const IDS: [&[i64]; 4] = [&[1, 5, 7, 9, 20, 4], &[1, 3, 8], &[1, 11, 100, 50, 60], &[1, 3, 90, 12, 13, 14, 15, 16]];
+pub(crate) const IDS: [&[i64]; 4] =
+    [&[1, 5, 7, 9, 20, 4], &[1, 3, 8], &[1, 11, 100, 50, 60], &[1, 3, 90, 12, 13, 14, 15, 16]];
 
 /// A golden with a tokenizer whose tokens are words, compiled, with data beside it.
 fn prepared(name: &str, tokens: i64, more: &[&str], folder: &Path) -> (PathBuf, PathBuf) {
@@ -31,18 +32,23 @@ fn prepared(name: &str, tokens: i64, more: &[&str], folder: &Path) -> (PathBuf, 
     (out, data)
 }
 
-fn run(artifact: &Path, data: &Path, more: &[&str]) -> Done {
+pub(crate) fn run(artifact: &Path, data: &Path, more: &[&str]) -> Done {
     let fixed = ["evaluate", text(artifact), "--data", text(data)];
     planish(fixed.into_iter().chain(more.iter().copied()))
 }
 
-fn evaluated(artifact: &Path, data: &Path, more: &[&str]) -> Evaluation {
+pub(crate) fn evaluated(artifact: &Path, data: &Path, more: &[&str]) -> Evaluation {
     let done = run(artifact, data, &[more, &["--json"]].concat()).exits(0, &[]);
     serde_json::from_str(&done.stdout).unwrap()
 }
 
 /// What a graph of one part gives for a text of so many ids, without padding or cache.
-fn interpreted(graph: &Graph, ids: &[i64], output: &str) -> Vec<Vec<f64>> {
+pub(crate) fn interpreted(graph: &Graph, ids: &[i64], output: &str) -> Vec<Vec<f64>> {
+    interpreted_pair(graph, ids, ids.len(), output)
+}
+
+/// The same for a pair of texts, the first one of so many ids.
+pub(crate) fn interpreted_pair(graph: &Graph, ids: &[i64], first: usize, output: &str) -> Vec<Vec<f64>> {
     let count = ids.len();
     let row = |numbers: Vec<i64>| Tensor::new(vec![1, count], numbers).unwrap();
     let input = |value: &planish_ir::ValueId| {
@@ -50,7 +56,7 @@ fn interpreted(graph: &Graph, ids: &[i64], output: &str) -> Vec<Vec<f64>> {
         let tensor = match name {
             "input_ids" => row(ids.to_vec()),
             "attention_mask" => row(vec![1; count]),
-            "token_type_ids" => row(vec![0; count]),
+            "token_type_ids" => row((0..count).map(|at| i64::from(at >= first)).collect()),
             "position_ids" => row((0..count).map(|at| i64::try_from(at).unwrap()).collect()),
             _ => {
                 let size = |axis: usize| usize::try_from(ty.shape[axis].as_constant().unwrap()).unwrap();
@@ -65,17 +71,17 @@ fn interpreted(graph: &Graph, ids: &[i64], output: &str) -> Vec<Vec<f64>> {
     tensor.to_f64().chunks(*tensor.shape().last().unwrap()).map(<[f64]>::to_vec).collect()
 }
 
-fn graph(model: &Path) -> Graph {
+pub(crate) fn graph(model: &Path) -> Graph {
     let loaded = SourceModel::open(model).unwrap().load(LoadOptions::default()).unwrap();
     loaded.parts[0].graph.clone()
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 #[track_caller]
-fn assert_near(got: f64, want: f64, relative: f64) {
+pub(crate) fn assert_near(got: f64, want: f64, relative: f64) {
     assert!((got - want).abs() <= relative * want.abs(), "{got} is not {want}");
 }
 
@@ -151,10 +157,10 @@ fn verification_takes_data_too() {
         .exits(1, &["could not be evaluated on the data", "line 2"]);
 }
 
-/// The perplexity of [`IDS`] in windows, and how many tokens were predicted, by the interpreter.
-fn perplexity(graph: &Graph, length: usize, stride: usize) -> (f64, u64) {
+/// The perplexity of texts in windows, and how many tokens were predicted, by the interpreter.
+fn perplexity(graph: &Graph, texts: &[&[i64]], length: usize, stride: usize) -> (f64, u64) {
     let (mut loss, mut count) = (0.0, 0);
-    for ids in IDS {
+    for ids in texts {
         let (mut start, mut next) = (0, 1);
         while next < ids.len() {
             let window = &ids[start..ids.len().min(start + length)];
@@ -181,9 +187,9 @@ fn perplexity_is_that_of_the_interpreter() {
         let more = ["--window", &window, "--stride", &step, "--batch", batch];
         // The golden takes 64 tokens or less, and the texts are shorter than that.
         let more = if length == 64 { &more[4..] } else { &more[..] };
-        let report = evaluated(&out, &data, more);
+        let report = evaluated(&out, &data, &[&["--lines"], more].concat());
         let found = report.perplexity.unwrap();
-        let (expected, count) = perplexity(&exact, length, stride);
+        let (expected, count) = perplexity(&exact, &IDS, length, stride);
         assert_near(found.reference, expected, 1e-4);
         assert_near(found.ratio, 1.0, 1e-4);
         assert_eq!((found.tokens, count), (18, 18), "each token but the first of a text");
@@ -195,6 +201,81 @@ fn perplexity_is_that_of_the_interpreter() {
     run(&out, &data, &["--window", "4", "--stride", "5"]).exits(1, &["--stride 5 is more than the window of 4 tokens"]);
     run(&out, &data, &["--window", "1"]).exits(1, &["a window has at least 2 tokens"]);
     run(&out, &data, &["--require", "perplexity=1.01,top1=99.9"]).exits(0, &[]);
+}
+
+/// The read part of a report: texts, characters, and left out by a run, by --tokens, by --samples, by the split.
+fn read(report: &Evaluation) -> (u64, u64, [(u64, u64); 4]) {
+    let read = report.read.unwrap();
+    let left = [read.cut, read.behind_tokens, read.behind_samples, read.of_split];
+    (read.texts, read.characters, left.map(|left| (left.texts, left.characters)))
+}
+
+#[test]
+fn windows_of_a_language_model_run_through_a_whole_document() {
+    let folder = scratch();
+    let (out, data) = prepared("gpt2", 137, &[], folder.path());
+    // More tokens than the 64 that the golden takes at once.
+    let document = LINES.repeat(5);
+    fs::write(&data, &document).unwrap();
+    let words = IDS.iter().flat_map(|ids| &ids[1..]).copied();
+    let ids: Vec<i64> = [1].into_iter().chain(words.collect::<Vec<_>>().repeat(5)).collect();
+    let exact = graph(&golden("gpt2"));
+    let all = document.chars().count() as u64;
+    for (more, length, stride) in [
+        (&[][..], 64, 32),
+        (&["--window", "6", "--stride", "4"], 6, 4),
+        (&["--documents", "--max-length", "91"], 64, 32),
+    ] {
+        let report = evaluated(&out, &data, more);
+        let found = report.perplexity.unwrap();
+        let (expected, count) = perplexity(&exact, &[&ids], length, stride);
+        assert_near(found.reference, expected, 1e-4);
+        assert_eq!((found.tokens, count, report.tokens), (90, 90, Some(91)));
+        assert_eq!((report.samples, read(&report)), (1, (1, all, [(0, 0); 4])));
+    }
+    // The same lines as texts of their own are another thing.
+    let report = evaluated(&out, &data, &["--lines"]);
+    assert_eq!((report.perplexity.unwrap().tokens, report.samples), (90, 20));
+    assert_eq!(read(&report), (20, all - 20, [(0, 0); 4]));
+    let done = run(&out, &data, &["--tokens", "19"]).exits(0, &[]);
+    let (kept, left) = (LINES.chars().count() - 1, document.chars().count() - LINES.chars().count() + 1);
+    let lines = [
+        format!("read: 1 document, {kept} of {all} characters\n"),
+        format!("left out: {left} characters of 1 texts behind the last token (--tokens)\n"),
+    ];
+    lines.iter().for_each(|line| assert!(done.stdout.contains(line), "{}", done.stdout));
+    // A cut by the user is told apart.
+    let report = evaluated(&out, &data, &["--max-length", "19"]);
+    assert_eq!(read(&report), (1, kept as u64, [(1, left as u64), (0, 0), (0, 0), (0, 0)]));
+    let report = evaluated(&out, &data, &["--held-out", "--samples", "2"]);
+    assert_eq!((report.samples, report.perplexity.unwrap().tokens), (2, 5 + 2));
+    let (_, _, left) = read(&report);
+    assert_eq!((left[2].0, left[3].0), (10, 8), "{left:?}");
+}
+
+#[test]
+fn a_report_says_what_of_texts_was_read() {
+    let folder = scratch();
+    let (out, data) = prepared("bert", 131, &[], folder.path());
+    let characters = LINES.chars().filter(|c| *c != '\n').count() as u64;
+    assert_eq!(read(&evaluated(&out, &data, &[])), (4, characters, [(0, 0); 4]));
+    // Of three lines a part is behind the token that begins a text and three of its words.
+    let report = evaluated(&out, &data, &["--max-length", "4"]);
+    let cut = [" w20 w4", " w60", " w13 w14 w15 w16"].map(|text| text.len() as u64).iter().sum::<u64>();
+    assert_eq!(read(&report), (4, characters - cut, [(3, cut), (0, 0), (0, 0), (0, 0)]));
+    let report = evaluated(&out, &data, &["--samples", "2"]);
+    let behind = LINES.lines().skip(2).map(str::len).sum::<usize>() as u64;
+    assert_eq!(read(&report), (2, characters - behind, [(0, 0), (0, 0), (2, behind), (0, 0)]));
+    // Each part of a document is a sample.
+    let report = evaluated(&out, &data, &["--documents", "--max-length", "4"]);
+    let all = LINES.len() as u64;
+    assert_eq!((report.samples, read(&report)), (6, (1, all, [(0, 0); 4])));
+    assert_eq!(report.tokens, Some(18 + 6));
+    let report = evaluated(&out, &data, &["--documents", "--max-length", "4", "--samples", "2"]);
+    let (texts, characters, left) = read(&report);
+    assert_eq!((texts, characters + left[2].1, left[2].0), (1, all, 1));
+    run(&out, &data, &["--documents", "--lines"]).exits(2, &["cannot be used with"]);
+    run(&out, &data, &["--documents", "--held-out"]).exits(2, &["cannot be used with"]);
 }
 
 /// The inputs of a golden that are stored, as a data set.

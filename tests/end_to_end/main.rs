@@ -45,6 +45,7 @@ mod hostile_files;
 mod import_options;
 mod input_statistics;
 mod inspect;
+mod labels;
 mod last_logits;
 mod manifest;
 mod manual;

@@ -161,7 +161,7 @@ fn data_chooses_codes() {
         // Data says nothing of a table of tokens alone.
         let wanted = if method == "gptq" { WeightMethod::Gptq } else { WeightMethod::Awq };
         assert_eq!(methods.filter(|found| *found == wanted).count() > 0, method != "nearest", "{method}");
-        let report = planish(["evaluate", text(&out), "--data", text(&data), "--json"]).exits(0, &[]);
+        let report = planish(["evaluate", text(&out), "--data", text(&data), "--lines", "--json"]).exits(0, &[]);
         let report: Evaluation = serde_json::from_str(&report.stdout).unwrap();
         report.figure(Figure::Divergence).unwrap()
     };

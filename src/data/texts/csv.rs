@@ -8,11 +8,12 @@ use std::rc::Rc;
 
 use ::csv::{ErrorKind, ReaderBuilder, StringRecord};
 use anyhow::{Context, Error, Result, anyhow, bail};
+use serde_json::Value;
 
-use super::{RECORD_BYTES, Record, Records, column_of};
+use super::{Place, RECORD_BYTES, Record, Records, column_of};
 
-/// The texts of a column.
-pub(super) fn records(path: &Path, field: &str) -> Result<Records> {
+/// The values of some columns, which are all strings.
+pub(super) fn records(path: &Path, fields: &[&str]) -> Result<Records> {
     let context = || format!("cannot read {}", path.display());
     let (file, _) = planish_files::open(path)?;
     let left = Rc::new(Cell::new(RECORD_BYTES));
@@ -29,7 +30,9 @@ pub(super) fn records(path: &Path, field: &str) -> Result<Records> {
         Some(last) if last.contains(&mark) => bail!("{}, line 1: a quote is not closed", path.display()),
         Some(_) => {}
     }
-    let (columns, column) = (header.len(), column_of(path, field, &header.iter().collect::<Vec<_>>())?);
+    let names: Vec<&str> = header.iter().collect();
+    let fields = fields.iter().map(|field| column_of(path, field, &names)).collect::<Result<Vec<usize>>>()?;
+    let columns = header.len();
     let name = path.display().to_string();
     let (mut record, mut ended) = (StringRecord::new(), false);
     Ok(Box::new(std::iter::from_fn(move || {
@@ -52,7 +55,10 @@ pub(super) fn records(path: &Path, field: &str) -> Result<Records> {
                     (false, len) if len != columns => {
                         bad(line, &format!("it has {len} columns, and the header has {columns}"))
                     }
-                    _ => Some(Ok(Record::Text(record.get(column).unwrap_or_default().to_owned()))),
+                    _ => {
+                        let value = |column: &usize| Value::String(record.get(*column).unwrap_or_default().to_owned());
+                        Some(Ok(Record::Values(fields.iter().map(value).collect(), Place::Line(line))))
+                    }
                 }
             }
             Err(error) if error.is_io_error() => {

@@ -3,40 +3,66 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::{RECORD_BYTES, Record, Records, listed};
+use super::{Place, RECORD_BYTES, Record, Records, listed};
 
 /// The lines of a file; blank ones are texts without content.
 pub(super) fn plain(path: &Path) -> Result<Records> {
-    records(path, Ok)
+    records(path, |line| Ok(vec![Value::String(line)]))
 }
 
-/// The texts that objects contain as a member, an object a line.
-pub(super) fn objects(path: &Path, field: &str) -> Result<Records> {
-    let field = field.to_owned();
-    records(path, move |line| if line.trim().is_empty() { Ok(line) } else { member(&line, &field) })
+/// The whole file as one text; one that is larger than a record may be as several, one behind the other.
+pub(super) fn whole(path: &Path) -> Result<Records> {
+    let (mut file, _) = planish_files::open(path)?;
+    let (name, mut rest) = (path.display().to_string(), Vec::new());
+    let mut next = move || -> Result<Option<Record>> {
+        let mut bytes = std::mem::take(&mut rest);
+        let left = RECORD_BYTES.saturating_sub(bytes.len()) as u64;
+        (&mut file).take(left).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let end = match str::from_utf8(&bytes) {
+            Ok(text) => text.len(),
+            // The last character goes on behind what was read.
+            Err(error) if error.error_len().is_none() && bytes.len() == RECORD_BYTES => error.valid_up_to(),
+            Err(error) => bail!("{name} is not UTF-8 at byte {}", error.valid_up_to()),
+        };
+        rest = bytes.split_off(end);
+        let text = String::from_utf8(bytes).with_context(|| format!("{name} is not UTF-8"))?;
+        Ok(Some(Record::Values(vec![Value::String(text)], Place::Line(1))))
+    };
+    Ok(Box::new(std::iter::from_fn(move || next().transpose())))
 }
 
-fn member(line: &str, field: &str) -> Result<String> {
-    let value: Value = serde_json::from_str(line).context("this is not JSON")?;
-    let object = value.as_object().context("this is not a JSON object")?;
-    let names = || listed(object.keys().map(String::as_str));
-    match object.get(field) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(anyhow!("`{field}` is not a string; name the member with the text by --field")),
-        None => Err(anyhow!("there is no `{field}`, but {}; --field names the text", names())),
+/// The values that objects have as members, an object a line.
+pub(super) fn objects(path: &Path, fields: &[&str]) -> Result<Records> {
+    let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+    records(path, move |line| match line.trim().is_empty() {
+        true => Ok(Vec::new()),
+        false => members(&line, &fields),
+    })
+}
+
+fn members(line: &str, fields: &[String]) -> Result<Vec<Value>> {
+    let mut value: Value = serde_json::from_str(line).context("this is not JSON")?;
+    let object = value.as_object_mut().context("this is not a JSON object")?;
+    if let Some(missing) = fields.iter().find(|field| !object.contains_key(*field)) {
+        let names = listed(object.keys().map(String::as_str));
+        bail!("there is no `{missing}`, but {names}; --field names the text, and --label the label");
     }
+    Ok(fields.iter().filter_map(|field| object.remove(field)).collect())
 }
 
-fn records(path: &Path, text: impl Fn(String) -> Result<String> + 'static) -> Result<Records> {
+fn records(path: &Path, values: impl Fn(String) -> Result<Vec<Value>> + 'static) -> Result<Records> {
     let context = format!("cannot read {}", path.display());
     let mut file = BufReader::new(planish_files::open(path)?.0);
     let name = path.display().to_string();
     // Whether a line of which only the beginning was read is to be passed over.
-    let (mut number, mut within) = (0usize, false);
-    let next = move || -> Result<Option<Record>> {
+    let (mut number, mut within) = (0, false);
+    let mut next = move || -> Result<Option<Record>> {
         if std::mem::take(&mut within) {
             file.skip_until(b'\n').context(context.clone())?;
         }
@@ -56,9 +82,8 @@ fn records(path: &Path, text: impl Fn(String) -> Result<String> + 'static) -> Re
             line.pop();
         }
         let line = String::from_utf8(line).context("this is not UTF-8");
-        let record = line.and_then(&text).with_context(|| format!("{name}, line {number}"));
-        Ok(Some(record.map_or_else(Record::Bad, Record::Text)))
+        let record = line.and_then(&values).with_context(|| format!("{name}, line {number}"));
+        Ok(Some(record.map_or_else(Record::Bad, |values| Record::Values(values, Place::Line(number)))))
     };
-    let mut next = next;
     Ok(Box::new(std::iter::from_fn(move || next().transpose())))
 }

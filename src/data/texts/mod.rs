@@ -4,12 +4,17 @@ mod csv;
 mod lines;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod sample;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, bail};
+use serde_json::Value;
 
-use super::Split;
+use super::coverage::Left;
+use super::{DataOptions, Split};
+pub(crate) use sample::{Label, Sample, Text};
 
 /// The member or column that contains the text, unless told otherwise.
 const FIELD: &str = "text";
@@ -48,10 +53,17 @@ impl Kind {
 
 /// A record of a file.
 enum Record {
-    /// Its text, which may be blank.
-    Text(String),
+    /// The values of its fields, in the order in which these are asked for, and where it is: a line or a row.
+    Values(Vec<Value>, Place),
     /// What is wrong with it, and which one it is; the records behind it can be read.
     Bad(Error),
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Line(u64),
+    Row(u64),
 }
 
 /// The records of a file. An error is one of the whole file, which cannot be read on.
@@ -60,37 +72,90 @@ type Records = Box<dyn Iterator<Item = Result<Record>>>;
 /// A file of texts.
 pub(super) struct TextFile {
     pub(super) path: PathBuf,
-    pub(super) kind: Kind,
-    /// The member or column with the text.
-    pub(super) field: Option<String>,
+    kind: Kind,
+    /// The members or columns with the text, or with both texts of a pair.
+    texts: Vec<String>,
+    /// The member or column with the label.
+    label: Option<String>,
+    /// Whether a file without records is one text.
+    is_whole: bool,
     /// Whether bad records are passed over.
-    pub(super) skip_bad: bool,
-    /// How many texts are taken at most.
+    skip_bad: bool,
+    /// How many records are taken at most.
     pub(super) most: usize,
     /// Which of these are given.
-    pub(super) split: Split,
+    split: Split,
 }
 
 impl TextFile {
+    /// A file of this kind, read as the options say.
+    ///
+    /// # Errors
+    /// When the options name no field, more than two, or one of them twice.
+    pub(super) fn new(path: &Path, kind: Kind, options: &DataOptions) -> Result<Self> {
+        let texts: Vec<String> = options.field.as_deref().unwrap_or(FIELD).split(',').map(str::to_owned).collect();
+        if texts.len() > 2 || texts.iter().any(String::is_empty) {
+            bail!("--field {} is not the name of a text, or of two with a comma between them", texts.join(","));
+        }
+        let label = options.label.clone();
+        if let Some(twice) =
+            texts.iter().chain(&label).find(|name| texts.iter().chain(&label).filter(|n| n == name).count() > 1)
+        {
+            bail!("`{twice}` is named twice by --field and --label");
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            kind,
+            texts,
+            label,
+            is_whole: options.is_whole(),
+            skip_bad: options.skip_bad,
+            most: options.samples.get(),
+            split: options.split,
+        })
+    }
+
     /// Reads the file from its beginning.
     ///
     /// # Errors
     /// When it cannot be read, or has no column of that name.
     pub(super) fn texts(&self) -> Result<Texts<'_>> {
-        let field = self.field.as_deref().unwrap_or(FIELD);
+        let fields: Vec<&str> = self.texts.iter().chain(&self.label).map(String::as_str).collect();
         let records = match self.kind {
+            Kind::Lines if self.is_whole => lines::whole(&self.path)?,
             Kind::Lines => lines::plain(&self.path)?,
-            Kind::Objects => lines::objects(&self.path, field)?,
-            Kind::Csv => csv::records(&self.path, field)?,
+            Kind::Objects => lines::objects(&self.path, &fields)?,
+            Kind::Csv => csv::records(&self.path, &fields)?,
             #[cfg(feature = "parquet")]
-            Kind::Parquet => parquet::records(&self.path, field)?,
+            Kind::Parquet => parquet::records(&self.path, &fields)?,
             #[cfg(not(feature = "parquet"))]
             Kind::Parquet => bail!(
                 "{}: this planish was built without Parquet; build it with the feature `parquet`, or convert the file",
                 self.path.display()
             ),
         };
-        Ok(Texts { file: self, records, taken: 0, skipped: 0 })
+        Ok(Texts {
+            file: self,
+            records,
+            taken: 0,
+            skipped: 0,
+            ready: VecDeque::new(),
+            of_split: Left::default(),
+            behind: Left::default(),
+        })
+    }
+
+    /// The samples of a record, none where it is blank.
+    fn samples(&self, values: Vec<Value>, place: Place) -> Result<Vec<Sample>> {
+        let named = |reason: String| {
+            let (kind, number) = match place {
+                Place::Line(number) => ("line", number),
+                Place::Row(number) => ("row", number),
+            };
+            anyhow::anyhow!("{}, {kind} {number}: {reason}", self.path.display())
+        };
+        let part = if self.kind == Kind::Objects { "member" } else { "column" };
+        sample::samples(&self.texts, self.label.as_deref(), values, part).map_err(named)
     }
 }
 
@@ -100,6 +165,12 @@ pub(super) struct Texts<'a> {
     records: Records,
     taken: usize,
     skipped: usize,
+    /// Samples of the last record that were not given yet.
+    ready: VecDeque<Sample>,
+    /// What the split left out so far.
+    of_split: Left,
+    /// What is behind the last record that is taken; known when all was read.
+    behind: Left,
 }
 
 impl Texts<'_> {
@@ -108,34 +179,68 @@ impl Texts<'_> {
         self.skipped
     }
 
-    fn advance(&mut self) -> Result<Option<String>> {
+    /// What the split left out so far.
+    pub(super) fn of_split(&self) -> Left {
+        self.of_split
+    }
+
+    /// Reads on to the end of the file, and counts what is behind the last record that is taken.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(super) fn behind(&mut self) -> Result<Left> {
+        for sample in self.ready.drain(..) {
+            self.behind.add(sample.text.characters());
+        }
+        while let Some(record) = self.records.next().transpose()? {
+            let Record::Values(values, place) = record else { continue };
+            // Records that are not taken are not checked either.
+            for sample in self.file.samples(values, place).unwrap_or_default() {
+                self.behind.add(sample.text.characters());
+            }
+        }
+        Ok(self.behind)
+    }
+
+    fn advance(&mut self) -> Result<Option<Sample>> {
         let path = self.file.path.display();
-        while self.taken < self.file.most {
-            match self.records.next().transpose()? {
+        loop {
+            if let Some(sample) = self.ready.pop_front() {
+                return Ok(Some(sample));
+            }
+            if self.taken >= self.file.most {
+                return Ok(None);
+            }
+            let record = match self.records.next().transpose()? {
                 None if self.taken == 0 && self.skipped > 0 => {
                     bail!("{path} contains no text: all of its {} records are bad", self.skipped)
                 }
                 None if self.taken == 0 => bail!("{path} contains no text"),
-                None => break,
-                Some(Record::Text(text)) if text.trim().is_empty() => {}
-                Some(Record::Text(text)) => {
+                None => return Ok(None),
+                Some(Record::Values(values, place)) => self.file.samples(values, place),
+                Some(Record::Bad(error)) => Err(error),
+            };
+            match record {
+                Ok(samples) if samples.is_empty() => {}
+                Ok(samples) => {
                     self.taken += 1;
                     if self.file.split.has(self.taken - 1) {
-                        return Ok(Some(text));
+                        self.ready.extend(samples);
+                    } else {
+                        samples.iter().for_each(|sample| self.of_split.add(sample.text.characters()));
                     }
                 }
-                Some(Record::Bad(_)) if self.file.skip_bad => self.skipped += 1,
-                Some(Record::Bad(error)) => {
+                Err(_) if self.file.skip_bad => self.skipped += 1,
+                Err(error) => {
                     return Err(error.context(format!("{path} has a bad record; --skip-bad leaves such records out")));
                 }
             }
         }
-        Ok(None)
     }
 }
 
 impl Iterator for Texts<'_> {
-    type Item = Result<String>;
+    type Item = Result<Sample>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.advance().transpose()

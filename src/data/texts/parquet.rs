@@ -7,33 +7,68 @@ use ::parquet::record::Field;
 use ::parquet::record::reader::RowIter;
 use ::parquet::schema::types::Type;
 use anyhow::{Context, Error, Result, anyhow};
+use serde_json::Value;
 
-use super::{RECORD_BYTES, Record, Records, column_of};
+use super::{Place, RECORD_BYTES, Record, Records, column_of};
 
-/// The texts of a column. One row group is read at a time, and of it the pages of this column.
-pub(super) fn records(path: &Path, field: &str) -> Result<Records> {
+/// The values of some columns. One row group is read at a time, and of it the pages of these columns.
+pub(super) fn records(path: &Path, fields: &[&str]) -> Result<Records> {
     let (file, _) = planish_files::open(path)?;
     let reader =
         SerializedFileReader::new(file).with_context(|| format!("{} is not a Parquet file", path.display()))?;
     let schema = reader.metadata().file_metadata().schema().clone();
     let names: Vec<&str> = schema.get_fields().iter().map(|column| column.name()).collect();
-    let column = schema.get_fields()[column_of(path, field, &names)?].clone();
-    let projection = Type::group_type_builder(schema.name()).with_fields(vec![column]).build();
+    let column = |field: &&str| Ok(schema.get_fields()[column_of(path, field, &names)?].clone());
+    let columns = fields.iter().map(column).collect::<Result<Vec<_>>>()?;
+    let projection = Type::group_type_builder(schema.name()).with_fields(columns).build();
     let context = format!("cannot read {}", path.display());
     let rows = RowIter::from_file_into(Box::new(reader)).project(Some(projection.context(context.clone())?));
     let rows = rows.context(context.clone())?;
-    let (name, field) = (path.display().to_string(), field.to_owned());
+    let name = path.display().to_string();
+    let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
     Ok(Box::new(rows.zip(1u64..).map(move |(row, number)| {
         let row = row.map_err(|error| Error::new(error).context(context.clone()))?;
         let bad = |reason: String| Ok(Record::Bad(anyhow!("{name}, row {number}: {reason}")));
-        match row.into_columns().into_iter().next() {
-            Some((_, Field::Str(text))) if text.len() > RECORD_BYTES => bad(format!(
-                "it has {} bytes, and {RECORD_BYTES} are the most that is read of a text; divide it",
-                text.len()
-            )),
-            Some((_, Field::Str(text))) => Ok(Record::Text(text)),
-            Some((_, Field::Null)) => bad(format!("`{field}` is null")),
-            _ => bad(format!("`{field}` is not a string; name the column with the text by --field")),
+        let columns = row.into_columns();
+        let mut values = Vec::with_capacity(fields.len());
+        for field in &fields {
+            match columns.iter().find(|(name, _)| name == field).and_then(|(_, value)| json(value)) {
+                Some(Value::String(text)) if text.len() > RECORD_BYTES => {
+                    return bad(format!(
+                        "it has {} bytes, and {RECORD_BYTES} are the most that is read of a text; divide it",
+                        text.len()
+                    ));
+                }
+                Some(value) => values.push(value),
+                None => {
+                    return bad(format!(
+                        "`{field}` is neither a string, nor a number, nor a list of these; --field names the column with the \
+                         text"
+                    ));
+                }
+            }
         }
+        Ok(Record::Values(values, Place::Row(number)))
     })))
+}
+
+/// A value as JSON has it; `None` for what no text or label is.
+fn json(field: &Field) -> Option<Value> {
+    Some(match field {
+        Field::Null => Value::Null,
+        Field::Bool(is_true) => (*is_true).into(),
+        Field::Byte(number) => (*number).into(),
+        Field::Short(number) => (*number).into(),
+        Field::Int(number) => (*number).into(),
+        Field::Long(number) => (*number).into(),
+        Field::UByte(number) => (*number).into(),
+        Field::UShort(number) => (*number).into(),
+        Field::UInt(number) => (*number).into(),
+        Field::ULong(number) => (*number).into(),
+        Field::Float(number) => (*number).into(),
+        Field::Double(number) => (*number).into(),
+        Field::Str(text) => text.clone().into(),
+        Field::ListInternal(list) => Value::Array(list.elements().iter().map(json).collect::<Option<_>>()?),
+        _ => return None,
+    })
 }

@@ -1,0 +1,366 @@
+//! The samples of a data set as batches of a model's inputs.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail};
+use planish_eval::Tensor;
+use planish_ir::Dim;
+
+use super::coverage::{Coverage, Unit};
+use super::pieces::{Document, Piece};
+use super::texts::{Label, Text, Texts};
+use super::tokens::{Encoded, Tokens};
+use super::{Content, DataOptions, Dataset};
+use crate::artifact::manifest::Input;
+use crate::chain::Chain;
+
+/// The inputs of a model, by the names that they are given under.
+pub(super) type Wanted<'a> = Vec<(Cow<'a, str>, &'a Input)>;
+
+/// Batches of a data set.
+pub(crate) struct Batches<'a> {
+    dataset: &'a Dataset,
+    texts: Option<Texts<'a>>,
+    tokens: Option<Tokens>,
+    wanted: Wanted<'a>,
+    chain: &'a Chain<'a>,
+    longest: Option<usize>,
+    batch: usize,
+    shard: Option<Shard>,
+    /// That of the next batch.
+    number: usize,
+    /// The first row that was not taken.
+    next: usize,
+    /// Rows of samples that were read.
+    pending: VecDeque<Row>,
+    /// The document that rows are made of, where texts are divided.
+    document: Option<Document>,
+    /// Whether texts are divided into rows.
+    divides: bool,
+    /// Whether who takes the batches divides them.
+    is_windowed: bool,
+    /// How many rows are still taken, and how many tokens.
+    rows_left: usize,
+    tokens_left: Option<usize>,
+    /// The tensor with the labels.
+    label: Option<String>,
+    coverage: Coverage,
+}
+
+/// One of several equal parts of the batches of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Which one, from 0 on.
+    pub index: usize,
+    /// How many there are; not 0.
+    pub count: usize,
+}
+
+impl Shard {
+    /// Whether it has a batch, by the number of the batch.
+    fn has(self, number: usize) -> bool {
+        number % self.count == self.index
+    }
+}
+
+/// Some samples as inputs of a model.
+pub(crate) struct Batch {
+    /// Which ones, from 0 on.
+    pub(crate) samples: Range<usize>,
+    /// The inputs, complete and checked, by the names that they have in the model.
+    pub(crate) inputs: Vec<(String, Tensor)>,
+    /// Which of the decoder's token ids are tokens, where that is known and the model has no input for it.
+    pub(crate) decoder_mask: Option<Tensor>,
+    /// What is known of each row; nothing where the data is tensors.
+    pub(crate) rows: Vec<RowInfo>,
+}
+
+/// What is known of a row of a batch of texts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RowInfo {
+    /// The label of its sample.
+    pub(crate) label: Option<Label>,
+    /// Whether it is the first row of its sample: a pair of texts to embed has two.
+    pub(crate) is_first: bool,
+    /// For each token the word that begins with it.
+    pub(crate) words: Vec<Option<usize>>,
+    /// The first text of a pair.
+    pub(crate) query: Option<String>,
+}
+
+/// A row that is not encoded yet, or is a piece of a document.
+struct Row {
+    source: Source,
+    label: Option<Label>,
+    is_first: bool,
+    /// The first text of a pair.
+    query: Option<String>,
+}
+
+enum Source {
+    Text(Text),
+    Piece(Piece),
+}
+
+/// The samples of a batch.
+enum Samples {
+    Texts(Vec<Row>),
+    Rows(Range<usize>),
+}
+
+impl<'a> Batches<'a> {
+    pub(super) fn new(
+        dataset: &'a Dataset,
+        texts: Option<Texts<'a>>,
+        tokens: Option<Tokens>,
+        (wanted, chain, longest): (Wanted<'a>, &'a Chain<'a>, Option<usize>),
+        batch: usize,
+        options: &DataOptions,
+    ) -> Self {
+        let divides = options.is_whole() && !options.is_windowed;
+        Self {
+            dataset,
+            texts,
+            tokens,
+            wanted,
+            chain,
+            longest,
+            batch,
+            shard: None,
+            number: 0,
+            next: 0,
+            pending: VecDeque::new(),
+            document: None,
+            divides,
+            is_windowed: options.is_windowed,
+            rows_left: if divides { options.samples.get() } else { usize::MAX },
+            tokens_left: options.tokens.map(usize::from),
+            label: options.label.clone(),
+            coverage: Coverage::new(options.unit.unwrap_or(Unit::Lines)),
+        }
+    }
+
+    /// The batches of one shard only. They are those that all samples are divided into.
+    pub(crate) fn of(mut self, shard: Option<Shard>) -> Self {
+        self.shard = shard;
+        self
+    }
+
+    /// How many bad records were left out so far.
+    pub(crate) fn skipped(&self) -> usize {
+        self.texts.as_ref().map_or(0, Texts::skipped)
+    }
+
+    /// How much of the data was taken, for data that was read to its end; none for tensors.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn coverage(&mut self) -> Result<Option<Coverage>> {
+        let Some(texts) = &mut self.texts else { return Ok(None) };
+        let is_spent = self.tokens_left == Some(0);
+        let left = if is_spent { &mut self.coverage.behind_tokens } else { &mut self.coverage.behind_samples };
+        let of_row = |row: &Row| match &row.source {
+            Source::Text(text) => text.characters(),
+            Source::Piece(piece) => piece.characters,
+        };
+        let rest = self.document.take().map_or(0, |document| document.rest());
+        let pending = self.pending.drain(..).map(|row| of_row(&row)).sum::<u64>() + rest;
+        if self.divides && pending > 0 {
+            left.add(pending);
+        }
+        while let Some(sample) = texts.next().transpose()? {
+            left.add(sample.text.characters());
+        }
+        let behind = texts.behind()?;
+        self.coverage.behind_samples.texts += behind.texts;
+        self.coverage.behind_samples.characters += behind.characters;
+        self.coverage.of_split = texts.of_split();
+        self.coverage.bad = texts.skipped() as u64;
+        Ok(Some(self.coverage))
+    }
+
+    /// Reads the next sample; false at the end.
+    fn read(&mut self) -> Result<bool> {
+        let (Some(texts), Some(tokens)) = (&mut self.texts, &self.tokens) else { return Ok(false) };
+        if let Some(document) = &mut self.document {
+            let is_first = document.is_new();
+            match tokens.pieces(document)? {
+                None => self.document = None,
+                Some(pieces) => {
+                    let row = |(at, piece)| Row {
+                        source: Source::Piece(piece),
+                        label: None,
+                        is_first: is_first && at == 0,
+                        query: None,
+                    };
+                    self.pending.extend(pieces.into_iter().enumerate().map(row));
+                }
+            }
+            return Ok(true);
+        }
+        let Some(sample) = texts.next().transpose()? else { return Ok(false) };
+        let label = sample.label;
+        let query = if let Text::Pair(query, _) = &sample.text { Some(query.clone()) } else { None };
+        let row = |text, label, is_first, query| Row { source: Source::Text(text), label, is_first, query };
+        match sample.text {
+            Text::One(text) if self.divides => self.document = Some(Document::new(text)),
+            _ if self.divides => bail!("--documents is for texts, and not for pairs or words"),
+            Text::Pair(first, second) if tokens.embeds() => {
+                self.pending.push_back(row(Text::One(first), label, true, query));
+                self.pending.push_back(row(Text::One(second), None, false, None));
+            }
+            text => self.pending.push_back(row(text, label, true, query)),
+        }
+        Ok(true)
+    }
+
+    /// The next samples, with their number; none at the end.
+    fn samples(&mut self) -> Result<Option<(Range<usize>, Samples)>> {
+        let (samples, count) = match self.texts {
+            Some(_) => {
+                let wanted = if self.tokens_left == Some(0) { 0 } else { self.batch.min(self.rows_left) };
+                while self.pending.len() < wanted && self.read()? {}
+                let count = wanted.min(self.pending.len());
+                self.rows_left -= count;
+                (Samples::Texts(self.pending.drain(..count).collect()), count)
+            }
+            None => {
+                let end = self.dataset.most().min(self.next.saturating_add(self.batch));
+                (Samples::Rows(self.next..end), end - self.next)
+            }
+        };
+        let range = self.next..self.next + count;
+        self.next = range.end;
+        Ok((!range.is_empty()).then_some((range, samples)))
+    }
+
+    /// Rows as token ids, and what is known of each.
+    fn encoded(&mut self, rows: Vec<Row>) -> Result<(Vec<Piece>, Vec<RowInfo>)> {
+        let tokens = self.tokens.as_ref().context("texts need a tokenizer")?;
+        let (mut pieces, mut infos) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+        for Row { source, label, is_first, query } in rows {
+            let mut piece = match source {
+                Source::Text(text) => {
+                    if self.tokens_left == Some(0) {
+                        self.coverage.behind_tokens.add(text.characters());
+                        continue;
+                    }
+                    tokens.piece(&text)?
+                }
+                Source::Piece(piece) => piece,
+            };
+            if let Some(left) = &mut self.tokens_left {
+                let gone = if self.is_windowed { piece.truncate(*left) } else { 0 };
+                *left = left.saturating_sub(piece.ids.len());
+                if self.is_windowed && gone + piece.cut > 0 && *left == 0 {
+                    self.coverage.behind_tokens.add(gone + piece.cut);
+                    piece.cut = 0;
+                }
+            }
+            self.coverage.texts += u64::from(is_first);
+            self.coverage.characters += piece.characters;
+            if piece.cut > 0 {
+                self.coverage.cut.add(piece.cut);
+            }
+            infos.push(RowInfo { label, is_first, words: std::mem::take(&mut piece.words), query });
+            pieces.push(piece);
+        }
+        Ok((pieces, infos))
+    }
+
+    fn batch(&mut self, range: Range<usize>, samples: Samples) -> Result<Batch> {
+        let mut samples_run = range.clone();
+        let (Encoded { mut inputs, decoder_mask }, rows) = match samples {
+            Samples::Texts(rows) => {
+                let (pieces, rows) = self.encoded(rows)?;
+                samples_run.end = range.start + rows.len();
+                let tokens = self.tokens.as_ref().context("texts need a tokenizer")?;
+                (tokens.inputs(&pieces, range.start)?, rows)
+            }
+            Samples::Rows(rows) => match &self.dataset.content {
+                Content::Arrays(arrays) => {
+                    let mut inputs = arrays.rows(rows)?;
+                    let rows = self.labels(&mut inputs)?;
+                    (Encoded { inputs, decoder_mask: None }, rows)
+                }
+                Content::Texts(_) => bail!("texts need a tokenizer"),
+            },
+        };
+        // Runs of windows are completed one by one.
+        if !self.is_windowed {
+            self.chain.complete(&mut inputs)?;
+            check_types(&inputs, &self.wanted)?;
+            self.chain.check(&inputs, self.longest)?;
+            check_masks(&inputs, range.start)?;
+        }
+        Ok(Batch { samples: samples_run, inputs, decoder_mask, rows })
+    }
+
+    /// Takes the labels out of tensors by the names of inputs.
+    fn labels(&self, inputs: &mut Vec<(String, Tensor)>) -> Result<Vec<RowInfo>> {
+        let Some(name) = &self.label else { return Ok(Vec::new()) };
+        let Some(at) = inputs.iter().position(|(other, _)| other == name) else {
+            let names: Vec<String> = inputs.iter().map(|(name, _)| format!("`{name}`")).collect();
+            bail!("there is no tensor `{name}` of labels, but {}", names.join(", "));
+        };
+        let (_, tensor) = inputs.remove(at);
+        if tensor.shape().iter().skip(1).any(|size| *size != 1) {
+            bail!("the labels `{name}` are {:?}: there is more than one for each sample", tensor.shape());
+        }
+        let row =
+            |label: f64| RowInfo { label: Some(Label::Number(label)), is_first: true, words: Vec::new(), query: None };
+        Ok(tensor.to_f64().into_iter().map(row).collect())
+    }
+
+    fn advance(&mut self) -> Result<Option<Batch>> {
+        loop {
+            let Some((range, samples)) = self.samples()? else { return Ok(None) };
+            let number = self.number;
+            self.number += 1;
+            if self.shard.is_none_or(|shard| shard.has(number)) {
+                let unusable = self.dataset.unusable();
+                let context = || format!("{unusable}, samples {} to {}", range.start + 1, range.end);
+                return self.batch(range.clone(), samples).with_context(context).map(Some);
+            }
+        }
+    }
+}
+
+impl Iterator for Batches<'_> {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance().transpose()
+    }
+}
+
+/// Checks that each sample has a real token.
+fn check_masks(inputs: &[(String, Tensor)], first: usize) -> Result<()> {
+    for (name, mask) in inputs.iter().filter(|(name, _)| name.ends_with("attention_mask")) {
+        let width = mask.shape().iter().skip(1).product::<usize>().max(1);
+        if let Some(row) = mask.to_f64().chunks(width).position(|row| row.iter().all(|real| *real == 0.0)) {
+            bail!(
+                "`{name}` of sample {} is 0 everywhere, so that none of its tokens is real; leave it out",
+                first + row + 1
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks element types and sizes.
+pub(super) fn check_types(inputs: &[(String, Tensor)], wanted: &[(Cow<'_, str>, &Input)]) -> Result<()> {
+    for (name, tensor) in inputs {
+        let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { continue };
+        let (dims, shape) = (input.value.dims(), tensor.shape());
+        let same =
+            |(dim, size): (&Dim, &usize)| dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size));
+        let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(same);
+        if !fits || input.value.dtype() != Some(tensor.dtype()) {
+            bail!("`{name}` is {}{shape:?}, a batch included; the model takes {}", tensor.dtype(), input.value.ty);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! How much of a data set of texts was run, and what was left out for which reason.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What one text of a data set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// A line of a `.txt` file, or a record of another one. What is longer than the model takes is cut, unless it is read in
+    /// windows.
+    Lines,
+    /// A whole `.txt` file, or a record of another one, in windows from its beginning to its end.
+    Documents,
+}
+
+/// How much of a data set of texts was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// What one text is.
+    pub unit: Unit,
+    /// How many texts were run, in whole or in part.
+    pub texts: u64,
+    /// The characters of them that were run.
+    pub characters: u64,
+    /// Texts that were run in part, and their characters that were not: they are longer than a run or `--max-length`.
+    #[serde(default)]
+    pub cut: Left,
+    /// Texts that were not run in whole because `--tokens` were reached, and their characters.
+    #[serde(default)]
+    pub behind_tokens: Left,
+    /// Texts behind the last one of `--samples`.
+    #[serde(default)]
+    pub behind_samples: Left,
+    /// Texts that are for calibration, or that are held out from it.
+    #[serde(default)]
+    pub of_split: Left,
+    /// Records that cannot be read.
+    #[serde(default)]
+    pub bad: u64,
+}
+
+/// Texts that were left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// How many.
+    pub texts: u64,
+    /// Their characters.
+    pub characters: u64,
+}
+
+impl Left {
+    /// Adds a text of so many characters.
+    pub(super) fn add(&mut self, characters: u64) {
+        self.texts += 1;
+        self.characters += characters;
+    }
+}
+
+impl Coverage {
+    /// For nothing that was run yet.
+    pub(super) fn new(unit: Unit) -> Self {
+        let none = Left::default();
+        Self {
+            unit,
+            texts: 0,
+            characters: 0,
+            cut: none,
+            behind_tokens: none,
+            behind_samples: none,
+            of_split: none,
+            bad: 0,
+        }
+    }
+
+    /// The characters of all texts.
+    #[must_use]
+    pub fn all_characters(&self) -> u64 {
+        let left = [self.cut, self.behind_tokens, self.behind_samples, self.of_split];
+        self.characters + left.iter().map(|left| left.characters).sum::<u64>()
+    }
+}
+
+/// Two lines at most: what was read, and what was left out.
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = match (self.unit, self.texts) {
+            (Unit::Lines, 1) => "text",
+            (Unit::Lines, _) => "texts",
+            (Unit::Documents, 1) => "document",
+            (Unit::Documents, _) => "documents",
+        };
+        write!(f, "read: {} {texts}, {} of {} characters", self.texts, self.characters, self.all_characters())?;
+        let (cut, tokens, samples, split) = (self.cut, self.behind_tokens, self.behind_samples, self.of_split);
+        let reasons = [
+            (
+                cut.texts,
+                format!(
+                    "{} characters of {} texts that are longer than a run (--max-length)",
+                    cut.characters, cut.texts
+                ),
+            ),
+            (
+                tokens.texts,
+                format!("{} characters of {} texts behind the last token (--tokens)", tokens.characters, tokens.texts),
+            ),
+            (
+                samples.texts,
+                format!(
+                    "{} characters of {} texts behind the last sample (--samples)",
+                    samples.characters, samples.texts
+                ),
+            ),
+            (
+                split.texts,
+                format!(
+                    "{} characters of {} texts that belong to the other part of the data",
+                    split.characters, split.texts
+                ),
+            ),
+            (self.bad, format!("{} bad records", self.bad)),
+        ];
+        let left: Vec<String> = reasons.into_iter().filter(|(count, _)| *count > 0).map(|(_, reason)| reason).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\nleft out: {}", left.join("; "))
+    }
+}
