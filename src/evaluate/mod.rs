@@ -5,6 +5,7 @@
 //! features] in float32 of each side, which nearest neighbours need.
 
 mod labels;
+mod mean;
 mod metrics;
 mod pooling;
 mod positions;
@@ -31,7 +32,7 @@ use crate::backend::RuntimeSettings;
 use crate::chain::Chain;
 use crate::data::{DataOptions, Dataset, Unit};
 use crate::files::digest;
-use crate::source::{self, SourceModel};
+use crate::source::{self, Compared, SourceModel};
 use crate::verify::runtime;
 
 pub use labels::{LabelFigure, LabelMetric, Scores};
@@ -102,7 +103,8 @@ pub struct Broken {
 }
 
 /// Runs an artifact and its source in float32 on a data set: the model among those that are `named`, or the one that is found
-/// by what `planish.json` says.
+/// by what `planish.json` says. Where none of those that are named is the source, the first that takes the same inputs stands
+/// for it.
 ///
 /// # Errors
 /// When the artifact, its source, the data or a runtime is missing or changed, when the data is not what the model takes, or
@@ -115,11 +117,16 @@ pub fn evaluate_artifact(
     options: &EvaluateOptions,
     observer: &dyn EvaluationObserver,
 ) -> Result<Evaluated> {
-    let found = source::find(named, artifact)?;
-    let loaded = found.load(artifact)?;
+    let Compared { path, model, loaded, is_source } = source::compared(named, artifact)?;
+    if !is_source {
+        let (artifact, path) = (artifact.folder.display(), path.display());
+        observer.note(&format!(
+            "{artifact} was not compiled from {path}, and is compared with it because --reference names it"
+        ));
+    }
     let mut reference = Reference::default();
-    let evaluation = evaluate_compiled(artifact, (&found.model, &loaded), &mut reference, data, options, observer)?;
-    Ok(Evaluated { source: found.path, evaluation })
+    let evaluation = evaluate_compiled(artifact, (&model, &loaded), &mut reference, data, options, observer)?;
+    Ok(Evaluated { source: path, evaluation })
 }
 
 /// Checks that an artifact gives what an evaluation compares.

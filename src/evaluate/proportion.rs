@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The 97.5 % quantile of the standard normal distribution: 95 % lie within it on both sides.
-const Z: f64 = 1.959_963_984_540_054;
+pub(super) const Z: f64 = 1.959_963_984_540_054;
 
 /// The 95 % interval of a share, in %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,12 @@ impl Interval {
         let centre = (share + spread / 2.0) / (1.0 + spread);
         let half = Z / (1.0 + spread) * (share * (1.0 - share) / count + spread / (4.0 * count)).max(0.0).sqrt();
         Self { low: 100.0 * (centre - half).max(0.0), high: 100.0 * (centre + half).min(1.0) }
+    }
+
+    /// Both ends.
+    #[must_use]
+    pub fn ends(self) -> [f64; 2] {
+        [self.low, self.high]
     }
 }
 

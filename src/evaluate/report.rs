@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::Figure;
 use super::labels::{LabelFigure, LabelMetric, Scores};
 use super::pooling::Pooling;
-use super::proportion::Interval;
 use crate::artifact::manifest::File;
 use crate::chain::PRESENT;
 use crate::data::{Coverage, Split};
@@ -58,22 +57,20 @@ pub struct Embeddings {
     pub pooling: Pooling,
     /// The mean over the samples of the cosine of a sample's two embeddings.
     pub mean_cosine: f64,
+    /// The 95% interval of this mean; absent below 2 samples.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mean_cosine_ci95: Option<[f64; 2]>,
     /// The least of these cosines.
     pub least_cosine: f64,
     /// The share of samples, in %, whose nearest other sample is the same; absent below 3 samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub neighbours_kept: Option<f64>,
+    /// Its 95% interval, in %.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub neighbours_kept_ci95: Option<[f64; 2]>,
     /// How many samples there are.
     #[serde(default)]
     pub count: u64,
-}
-
-impl Embeddings {
-    /// The 95 % interval of the share of neighbours kept.
-    #[must_use]
-    pub fn neighbours_interval(&self) -> Option<Interval> {
-        self.neighbours_kept.filter(|_| self.count > 0).map(|kept| Interval::of_share(kept, self.count))
-    }
 }
 
 /// How close predictions are: of labels for each sample or token, or of tokens.
@@ -83,20 +80,18 @@ pub struct Predictions {
     pub count: u64,
     /// The share, in %, with the same label or token on top.
     pub top1_agreement: f64,
+    /// Its 95% interval, in %.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub top1_agreement_ci95: Option<[f64; 2]>,
     /// The mean divergence of the artifact's distribution from the reference's, in nats.
     pub mean_divergence: f64,
     /// The mean cosine of the logits of a prediction.
     pub mean_cosine: f64,
+    /// The 95% interval of this mean; absent below 2 predictions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mean_cosine_ci95: Option<[f64; 2]>,
     /// The least of these cosines.
     pub least_cosine: f64,
-}
-
-impl Predictions {
-    /// The 95 % interval of the share of the same label or token on top.
-    #[must_use]
-    pub fn top1_interval(&self) -> Interval {
-        Interval::of_share(self.top1_agreement, self.count)
-    }
 }
 
 /// How well texts are predicted, token by token.
@@ -114,6 +109,9 @@ pub struct Perplexity {
     pub artifact: f64,
     /// The second over the first.
     pub ratio: f64,
+    /// Its 95% interval; absent below 2 tokens.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ratio_ci95: Option<[f64; 2]>,
 }
 
 /// How close an output is, over all its elements that belong to real tokens.
@@ -160,6 +158,30 @@ impl Evaluation {
         self.labels.iter().find(|of| metrics.contains(&of.metric)).map(|of| of.artifact)
     }
 
+    /// The 95% interval of a figure, and how many samples or predictions it is of; `None` where either is not known.
+    #[must_use]
+    pub fn certainty(&self, figure: Figure) -> Option<([f64; 2], u64)> {
+        let (embeddings, predictions) = (self.embeddings.as_ref(), self.predictions.as_ref());
+        let label = |metrics: &[LabelMetric]| {
+            let found = self.labels.iter().find(|of| metrics.contains(&of.metric))?;
+            Some((found.interval?.ends(), found.count))
+        };
+        match figure {
+            Figure::Cosine => match (embeddings, predictions) {
+                (Some(of), _) => of.mean_cosine_ci95.map(|ends| (ends, of.count)),
+                (None, Some(of)) => of.mean_cosine_ci95.map(|ends| (ends, of.count)),
+                (None, None) => None,
+            },
+            Figure::Neighbours => embeddings.and_then(|of| Some((of.neighbours_kept_ci95?, of.count))),
+            Figure::Top1 => predictions.and_then(|of| Some((of.top1_agreement_ci95?, of.count))),
+            Figure::Perplexity => self.perplexity.and_then(|of| Some((of.ratio_ci95?, of.tokens))),
+            Figure::Accuracy => label(&[LabelMetric::Accuracy]),
+            Figure::F1 => label(&[LabelMetric::EntityF1, LabelMetric::MacroF1]),
+            Figure::LeastCosine | Figure::Divergence | Figure::Error | Figure::Ranks => None,
+            Figure::Spearman | Figure::Ndcg | Figure::Mrr => None,
+        }
+    }
+
     /// The outputs to show: of the keys and values of a part the one with the largest error stands for all.
     fn rows(&self) -> Vec<(String, &OutputFigures)> {
         let mut rows: Vec<(String, &OutputFigures)> = Vec::new();
@@ -179,6 +201,11 @@ impl Evaluation {
         }
         rows
     }
+}
+
+/// A 95% interval behind its figure.
+fn interval(ends: Option<[f64; 2]>, digits: usize, unit: &str) -> String {
+    ends.map_or_else(String::new, |[low, high]| format!(" (95% {low:.digits$} to {high:.digits$}{unit})"))
 }
 
 impl fmt::Display for Evaluation {
@@ -212,25 +239,31 @@ impl fmt::Display for Evaluation {
                 of.mean_cosine, of.least_cosine
             )?;
             if let Some(kept) = of.neighbours_kept {
-                let interval = of.neighbours_interval().map_or_else(String::new, |interval| format!(" {interval}"));
-                writeln!(f, "nearest neighbours kept: {kept:.1} %{interval} of {}", of.count)?;
+                let interval = interval(of.neighbours_kept_ci95, 1, " %");
+                writeln!(f, "nearest neighbours kept: {kept:.1} %{interval} of {} samples", of.count)?;
             }
         }
         if let Some(of) = &self.perplexity {
             writeln!(
                 f,
-                "perplexity: {:.4}, reference {:.4}, ratio {:.5} ({} tokens; windows of {}, stride {})",
-                of.artifact, of.reference, of.ratio, of.tokens, of.window, of.stride
+                "perplexity: {:.4}, reference {:.4}, ratio {:.5}{} ({} tokens; windows of {}, stride {})",
+                of.artifact,
+                of.reference,
+                of.ratio,
+                interval(of.ratio_ci95, 5, ""),
+                of.tokens,
+                of.window,
+                of.stride
             )?;
         }
         if let Some(of) = &self.predictions {
             writeln!(
                 f,
-                "predictions: {} of them, top-1 agreement {:.2} % {}, mean divergence {:.3e} nats, cosine of logits {:.6} in \
+                "predictions: {} of them, top-1 agreement {:.2} %{}, mean divergence {:.3e} nats, cosine of logits {:.6} in \
                  the mean, {:.6} at least",
                 of.count,
                 of.top1_agreement,
-                of.top1_interval(),
+                interval(of.top1_agreement_ci95, 2, " %"),
                 of.mean_divergence,
                 of.mean_cosine,
                 of.least_cosine

@@ -5,8 +5,10 @@ use planish_eval::Tensor;
 use planish_models::Task;
 
 use super::labels::Labelled;
+use super::mean::Mean;
 use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
 use super::pooling::Pooling;
+use super::proportion::Interval;
 use super::positions::{Pair, Positions};
 use super::report::{Embeddings, OutputFigures, Perplexity, Predictions};
 use super::sides::PartOutputs;
@@ -70,29 +72,9 @@ pub(super) struct Tally {
     predictions: Mean,
     same: u64,
     divergence: f64,
-    /// The losses of the reference and the artifact.
-    losses: [f64; 2],
-    predicted: u64,
-}
-
-/// A mean and the least.
-#[derive(Default)]
-struct Mean {
-    sum: f64,
-    count: u64,
-    least: Option<f64>,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.sum += value;
-        self.count += 1;
-        self.least = Some(self.least.map_or(value, |least| least.min(value)));
-    }
-
-    fn mean(&self) -> f64 {
-        self.sum / self.count as f64
-    }
+    /// The losses of the reference, and by how much those of the artifact are more.
+    losses: Mean,
+    more: Mean,
 }
 
 impl Tally {
@@ -114,8 +96,8 @@ impl Tally {
             predictions: Mean::default(),
             same: 0,
             divergence: 0.0,
-            losses: [0.0; 2],
-            predicted: 0,
+            losses: Mean::default(),
+            more: Mean::default(),
         }
     }
 
@@ -285,9 +267,8 @@ impl Tally {
         self.same += u64::from(top(wanted) == top(given));
         self.divergence += divergence(&reference, &artifact);
         if let Some(target) = target {
-            self.losses[0] -= reference[target];
-            self.losses[1] -= artifact[target];
-            self.predicted += 1;
+            self.losses.add(-reference[target]);
+            self.more.add(reference[target] - artifact[target]);
         }
     }
 
@@ -299,31 +280,40 @@ impl Tally {
         tokens: Option<u64>,
         runtime: &str,
     ) -> Evaluation {
-        let embeddings = (self.cosines.count > 0).then(|| Embeddings {
-            pooling: self.measured.pooling,
-            mean_cosine: self.cosines.mean(),
-            least_cosine: self.cosines.least.unwrap_or(f64::NAN),
-            count: self.cosines.count,
-            neighbours_kept: neighbours_kept(&self.embeddings[0], &self.embeddings[1], self.features),
+        let embedded = self.cosines.count;
+        let embeddings = (embedded > 0).then(|| {
+            let kept = neighbours_kept(&self.embeddings[0], &self.embeddings[1], self.features);
+            Embeddings {
+                pooling: self.measured.pooling,
+                mean_cosine: self.cosines.mean(),
+                mean_cosine_ci95: self.cosines.ci95(),
+                least_cosine: self.cosines.least.unwrap_or(f64::NAN),
+                neighbours_kept: kept.map(|kept| 100.0 * kept as f64 / embedded as f64),
+                neighbours_kept_ci95: kept.map(|kept| Interval::of_share(100.0 * kept as f64 / embedded as f64, embedded).ends()),
+                count: embedded,
+            }
         });
         let count = self.predictions.count;
         let predictions = (count > 0).then(|| Predictions {
             count,
             top1_agreement: 100.0 * self.same as f64 / count as f64,
+            top1_agreement_ci95: Some(Interval::of_share(100.0 * self.same as f64 / count as f64, count).ends()),
             mean_divergence: self.divergence / count as f64,
             mean_cosine: self.predictions.mean(),
+            mean_cosine_ci95: self.predictions.ci95(),
             least_cosine: self.predictions.least.unwrap_or(f64::NAN),
         });
-        let windows = self.measured.windows.filter(|_| self.predicted > 0);
+        let windows = self.measured.windows.filter(|_| self.losses.count > 0);
         let perplexity = windows.map(|Windows { length, stride }| {
-            let [reference, artifact] = self.losses.map(|loss| loss / self.predicted as f64);
+            let (reference, more) = (self.losses.mean(), self.more.mean());
             Perplexity {
                 window: length,
                 stride,
-                tokens: self.predicted,
+                tokens: self.losses.count,
                 reference: reference.exp(),
-                artifact: artifact.exp(),
-                ratio: (artifact - reference).exp(),
+                artifact: (reference + more).exp(),
+                ratio: more.exp(),
+                ratio_ci95: self.more.ci95().map(|ends| ends.map(f64::exp)),
             }
         });
         let figures = |(part, output, sums): (String, String, Sums)| OutputFigures {

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use planish_models::{LoadOptions, Loaded};
+use planish_models::{LoadOptions, Loaded, Part};
 
 use super::SourceModel;
 use crate::artifact::Artifact;
-use crate::artifact::manifest::Manifest;
+use crate::artifact::manifest::{Manifest, PartManifest};
 use crate::files::{digest, resolved};
 
 /// The model that an artifact was compiled from.
@@ -38,6 +38,53 @@ pub fn find(named: &[PathBuf], artifact: &Artifact) -> Result<Found> {
         [] => by_places(&artifact.folder, &artifact.manifest),
         named => among(named, &artifact.folder, &artifact.manifest),
     }
+}
+
+/// A model that an artifact is compared with.
+pub struct Compared {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The model, opened.
+    pub model: SourceModel,
+    /// The model for the task of the artifact.
+    pub loaded: Loaded,
+    /// Whether the artifact was compiled from it.
+    pub is_source: bool,
+}
+
+/// Finds the model that an artifact is compared with: what it was compiled from, as [`find`] does, or, where none of those that
+/// are `named` is that, the first of them that has the same parts and takes the same inputs. So an artifact of a quantized
+/// checkpoint is compared with the original, and an artifact of an artifact with the model of that.
+///
+/// # Errors
+/// When there is none, and when one cannot be read.
+pub fn compared(named: &[PathBuf], artifact: &Artifact) -> Result<Compared> {
+    let found = match find(named, artifact) {
+        Ok(found) => {
+            let loaded = found.load(artifact)?;
+            return Ok(Compared { path: found.path, model: found.model, loaded, is_source: true });
+        }
+        Err(error) => error,
+    };
+    for path in named {
+        let Ok(model) = SourceModel::open_with(path, &artifact.manifest.source.import) else { continue };
+        let Ok(loaded) = model.load(LoadOptions { task: artifact.manifest.task, strict: false }) else { continue };
+        if takes_the_same(&loaded, &artifact.manifest.parts) {
+            return Ok(Compared { path: path.clone(), model, loaded, is_source: false });
+        }
+    }
+    let why = if named.is_empty() { "" } else { "; none that is named takes the same inputs either" };
+    Err(anyhow::anyhow!("{found:#}{why}"))
+}
+
+/// Whether a model has the parts of an artifact, and each takes inputs that the artifact takes too.
+pub(crate) fn takes_the_same(loaded: &Loaded, parts: &[PartManifest]) -> bool {
+    let has = |part: &Part| {
+        let Some(own) = parts.iter().find(|own| own.name == part.name) else { return false };
+        let mut names = part.graph.inputs().iter().map(|input| &part.graph.value(*input).name);
+        names.all(|name| own.inputs.iter().any(|input| input.value.name == *name))
+    };
+    loaded.parts.len() == parts.len() && loaded.parts.iter().all(has)
 }
 
 /// The first model that is the source among those that were named.

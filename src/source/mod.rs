@@ -21,7 +21,8 @@ use crate::verify::OnnxFile;
 use graph::{id_ranges, max_positions, other_task, task};
 
 pub use companions::WrittenCompanions;
-pub use find::{Found, find};
+pub(crate) use find::takes_the_same;
+pub use find::{Compared, Found, compared, find};
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";

@@ -31,7 +31,7 @@ pub use memory::reference_limits;
 pub use parts::verify_parts;
 pub use reference::{OnnxFile, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
-pub use tolerances::{Basis, Tolerances, has_4_bits, has_blocks, is_quantized};
+pub use tolerances::{Basis, Tolerances, has_4_bits, has_blocks, is_quantized, of_codes};
 
 use reference::Run;
 

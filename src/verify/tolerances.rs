@@ -131,6 +131,22 @@ pub fn is_quantized(model: &Loaded) -> bool {
     nodes.any(|(_, node)| matches!(&node.op, Op::Foreign(foreign) if quantizes(&foreign.op.0)))
 }
 
+/// The tolerances of what a graph computes on codes of weights or of activations, compared with a model in float; `None` where it
+/// computes on none.
+#[must_use]
+pub fn of_codes(graph: &Graph) -> Option<Tolerances> {
+    let named = |test: &dyn Fn(&str) -> bool| {
+        graph.nodes().any(|(_, node)| matches!(&node.op, Op::Foreign(foreign) if test(&foreign.op.0)))
+    };
+    let is_packed = graph.weights().any(|(_, _, weight)| weight.dtype().is_packed());
+    let few = |op: &Op| matches!(op, Op::Foreign(op) if block_bits(op).is_some_and(|bits| bits <= 4));
+    if is_packed || graph.nodes().any(|(_, node)| few(&node.op)) {
+        return Some(Tolerances::NIBBLES);
+    }
+    let has_blocks = graph.weights().any(|(_, _, weight)| weight.as_dequantized().is_some());
+    (has_blocks || named(&quantizes)).then_some(Tolerances::CODES)
+}
+
 /// Whether a weight of a model is codes with a scale for each block, as in quantized checkpoints.
 #[must_use]
 pub fn has_blocks(model: &Loaded) -> bool {

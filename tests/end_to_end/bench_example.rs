@@ -132,9 +132,11 @@ fn encode(random: &mut fastrand::Rng, of: &Artifact, (runtime, factor): (&str, f
             embeddings: Some(Embeddings {
                 pooling: Pooling::Mean,
                 mean_cosine: of.cosine,
+                mean_cosine_ci95: Some([of.cosine - 0.0002, of.cosine + 0.0002]),
                 least_cosine: of.cosine - 0.001,
                 neighbours_kept: Some(of.neighbours),
                 count: 200,
+                neighbours_kept_ci95: Some([of.neighbours - 3.0, (of.neighbours + 2.0).min(100.0)]),
             }),
             predictions: None,
             perplexity: None,

@@ -367,3 +367,22 @@ fn an_artifact_that_gives_no_numbers_fails_verification() {
     let done = run(&out, &data, &[]);
     done.exits(3, &["samples 1 to 4", "the output `last_hidden_state`", "a number of it is not finite"]);
 }
+
+/// An artifact that was made of another one, or of a quantized checkpoint, is evaluated against the original.
+#[test]
+fn what_was_compiled_from_something_else_is_compared_with_the_reference_that_is_named() {
+    let folder = scratch();
+    let (out, data) = prepared("bert", 120, &[], folder.path());
+    let (model, again) = (folder.path().join("bert"), folder.path().join("again"));
+    planish_compile(&out.join("model.onnx"), &again, &["--int4"]).exits(0, &[]);
+    let done = run(&again, &data, &["--reference", text(&model), "--json"]);
+    let done = done.exits(0, &["was not compiled from", "is compared with it because --reference names it"]);
+    let evaluation: Evaluation = serde_json::from_str(&done.stdout).unwrap();
+    // What it was compiled from has the same weights, so the figures are those of its own source.
+    let own = evaluated(&again, &data, &["--reference", text(&out.join("model.onnx"))]);
+    let cosine = |of: &Evaluation| of.figure(Figure::Cosine).unwrap();
+    assert!((cosine(&evaluation) - cosine(&own)).abs() < 1e-6 && cosine(&own) < 0.999_99, "{evaluation:?}");
+    // A model that takes other inputs is no reference.
+    let other = golden("vit");
+    run(&again, &data, &["--reference", text(&other)]).exits(1, &["none that is named takes the same inputs either"]);
+}
