@@ -1,36 +1,35 @@
 //! Which entrants are measured, where, and against which models.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use planish_eval::{Limits, Tensor};
-use planish_models::{Loaded, Part};
-use planish_runtimes::{Model, Port, ReferenceRuntime, Runtime, SessionOptions, Unavailable, check_inputs};
+use planish_models::Part;
+use planish_runtimes::{Model, Port, ReferenceRuntime, Runtime, SessionOptions, check_inputs};
 
 use super::apart::Apart;
 use super::generation::generate;
+use super::groups::{Group, Groups, Member, Place, takes_sequences, unmeasured};
 use super::lengths::lengths;
 use super::loading::loading;
 use super::operators;
 use super::peaks::add_rooflines;
+use super::recommend::recommend;
 use super::reference_cache::ReferenceCache;
 use super::watching::{Checking, Once, Watching};
 use super::worker::Start;
 use super::{
-    BenchObserver, BenchOptions, Cell, CellOptions, CellShape, Contestant, Document, Entrant, Environment, ModelId,
-    ReferenceModel, ReferencePart, Status, Workload, sweep,
+    BenchObserver, BenchOptions, Cell, Contestant, Document, Entrant, Environment, ReferenceModel, ReferencePart,
+    Status, Workload, sweep,
 };
-use crate::artifact::Artifact;
 use crate::artifact::manifest::Input;
-use crate::backend::{MakeRuntime, RuntimeSettings, lacks};
+use crate::backend::{MakeRuntime, RuntimeSettings};
 use crate::chain::Chain;
-use crate::data::DataOptions;
-use crate::evaluate::{EvaluateOptions, Evaluation, Reference, evaluate_compiled};
-use crate::inputs::is_of_sequence;
-use crate::source::SourceModel;
+use crate::data::{DataOptions, Split};
+use crate::evaluate::{EvaluateOptions, Evaluation, Reference, Requirements, evaluate_compiled};
 use crate::verify::{input_specs, note_elsewhere, reference_limits};
 
 /// What is measured, and where.
@@ -45,6 +44,8 @@ pub struct Contest {
     pub settings: RuntimeSettings,
     /// The inputs to measure on, instead of seeded ones at each shape; for models of one part.
     pub inputs: Option<Vec<(String, Tensor)>>,
+    /// The limits of accuracy on data that the contestant to choose has to reach; the usual ones where absent.
+    pub limits: Option<Requirements>,
     /// The data on which entrants are compared with their models in float32, and how it is read.
     pub data: Option<(PathBuf, DataOptions)>,
 }
@@ -54,9 +55,6 @@ const SEQUENCE: usize = 128;
 
 /// The tokens of a row on which outputs are compared before another workload.
 const CHECKED_TOKENS: usize = 16;
-
-/// A runtime that an entrant is measured on, or why it is not.
-pub(super) type Place = (Box<dyn Runtime>, MakeRuntime);
 
 impl Contest {
     /// Measures what can run here; the others have cells that say why they do not. Entrants of one model take turns.
@@ -72,74 +70,43 @@ impl Contest {
             let room = longest.map_or(SEQUENCE, |longest| longest.saturating_sub(new).max(1));
             options.sequence.push(room.min(SEQUENCE));
         }
-        let mut versions = BTreeMap::new();
-        let (mut cells, mut left_out) = (Vec::new(), Vec::new());
-        let mut groups: Vec<Vec<(&Entrant, Vec<Place>)>> = Vec::new();
-        for entrant in &self.entrants {
-            let mut places = Vec::new();
-            for (runtime, make) in self.runtimes_of(entrant) {
-                match check(entrant, runtime.as_ref()) {
-                    Ok((product, version)) => {
-                        versions.insert(product, version);
-                        places.push((runtime, make));
-                    }
-                    Err(problem) => left_out.push((entrant, runtime.name(), problem)),
-                }
-            }
-            for (runtime, _) in &places {
-                let artifact = &entrant.artifact;
-                let parts = &artifact.manifest.parts;
-                parts.iter().try_for_each(|part| artifact.file_for(part, runtime.as_ref()).map(drop))?;
-            }
-            if places.is_empty() {
-                continue;
-            }
-            match groups
-                .iter_mut()
-                .find(|group| group.iter().all(|(other, _)| same_model(&other.artifact, &entrant.artifact)))
-            {
-                Some(group) => group.push((entrant, places)),
-                None => groups.push(vec![(entrant, places)]),
-            }
-        }
-        if let (true, Some((_, _, problem))) = (groups.is_empty(), left_out.first()) {
-            return Err(problem.clone().into());
-        }
         // All models before the first entrant is measured, which takes minutes.
-        let groups = groups.into_iter().map(|group| {
-            let (first, _) = group.first().ok_or_else(|| anyhow!("nothing to measure"))?;
-            let source = first.source(&self.references)?;
-            Ok((group, source))
-        });
-        let groups = groups.collect::<Result<Vec<_>>>()?;
+        let named = (self.runtimes.as_slice(), self.references.as_slice(), &self.settings);
+        let Groups { groups, left_out, versions } = Groups::of(&self.entrants, named, &options, observer)?;
+        let mut cells = Vec::new();
         observer.begin();
-        for (number, (group, source)) in groups.iter().enumerate() {
+        for (number, group) in groups.iter().enumerate() {
+            let rows = |why: &(Status, String)| -> Vec<Cell> {
+                let of = |member: &Member<'_>| -> Vec<Cell> {
+                    let cells = |(runtime, _): &Place| unmeasured(member.entrant, runtime.name(), why, &options);
+                    member.places.iter().flat_map(cells).collect()
+                };
+                group.members.iter().flat_map(of).collect()
+            };
             if observer.is_ended() {
-                let why = (Status::Unfinished, "the benchmark was ended before".to_owned());
-                for (entrant, places) in group {
-                    cells.extend(
-                        places.iter().flat_map(|(runtime, _)| unmeasured(entrant, runtime.name(), &why, &options)),
-                    );
-                }
+                cells.extend(rows(&(Status::Unfinished, "the benchmark was ended before".to_owned())));
                 continue;
             }
             let measured = match options.workload {
-                Workload::Encode => self.measure(group, source, &options, observer)?,
+                Workload::Encode => self.measure(group, &options, observer),
                 Workload::Generate | Workload::Lengths | Workload::Load => {
-                    self.measure_right(group, source, &options, observer)?
+                    self.measure_right(group, &options, observer)
                 }
+            };
+            let measured = match measured {
+                // What one model has in the way costs its rows, and not those of others.
+                Err(error) if groups.len() > 1 => rows(&(Status::Failed, format!("{error:#}"))),
+                measured => measured?,
             };
             cells.extend(measured.into_iter().map(|cell| Cell { rounds: Some(number), ..cell }));
         }
-        for (entrant, runtime, problem) in left_out {
-            observer.warning(&format!("{} is not measured: {problem}", entrant.label));
-            let why = (Status::Unavailable, problem.to_string());
-            cells.extend(unmeasured(entrant, runtime, &why, &options));
-        }
+        cells.extend(left_out);
         let mut document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
         if options.peaks && !observer.is_ended() && document.cells.iter().any(|cell| cell.work.is_some()) {
             add_rooflines(&mut document, &options, &self.settings, observer);
         }
+        let command = |id: &str| self.entrants.iter().find(|of| of.label == id)?.command.clone();
+        document.recommendations = recommend(&document.cells, self.limits.as_ref(), command);
         Ok(document)
     }
 
@@ -190,22 +157,10 @@ impl Contest {
         Ok(())
     }
 
-    /// The runtimes that an entrant is measured on.
-    fn runtimes_of(&self, entrant: &Entrant) -> Vec<Place> {
-        let artifact = &entrant.artifact;
-        let settings = artifact.settings(&self.settings);
-        let named = if entrant.runtimes.is_empty() { &self.runtimes } else { &entrant.runtimes };
-        match named.as_slice() {
-            [] => vec![(artifact.runtime(&self.settings), artifact.maker(&self.settings))],
-            named => named.iter().map(|make| (make(&settings), *make)).collect(),
-        }
-    }
-
     /// Measures another workload than that of one call, by the entrants of one model whose outputs are right.
     fn measure_right(
         &self,
-        group: &[(&Entrant, Vec<Place>)],
-        source: &(SourceModel, Loaded),
+        group: &Group<'_>,
         options: &BenchOptions,
         observer: &mut dyn BenchObserver,
     ) -> Result<Vec<Cell>> {
@@ -222,9 +177,9 @@ impl Contest {
             operators: false,
             ..options.clone()
         };
-        let checked = self.sweep(group, source, &once, &mut Checking(observer))?;
+        let checked = self.sweep(group, &once, &mut Checking(observer))?;
         let (mut cells, mut right) = (Vec::new(), Vec::new());
-        for (entrant, places) in group {
+        for Member { entrant, places, .. } in &group.members {
             for (runtime, _) in places {
                 let own = |cell: &&Cell| cell.model.id == entrant.label && cell.backend == runtime.name();
                 match checked.iter().filter(own).find_map(|cell| cell.failure.clone()) {
@@ -235,47 +190,45 @@ impl Contest {
                 }
             }
         }
+        if right.is_empty() {
+            return Ok(cells);
+        }
         cells.extend(match options.workload {
             Workload::Lengths => {
                 let (data, how) = self.data.as_ref().context("--workload lengths needs texts: add --data FILE")?;
-                lengths(&right, (&source.0.folder(), &source.1), (data, how), &self.settings, options, observer)?
+                lengths(&right, (&group.model.folder(), &group.loaded), (data, how), &self.settings, options, observer)?
             }
             Workload::Load => loading(&right, &self.settings, options, observer)?,
-            _ => generate(&right, &source.1, &self.settings, options, observer)?,
+            _ => generate(&right, &group.loaded, &self.settings, options, observer)?,
         });
+        if options.workload != Workload::Load {
+            self.evaluate(group, options, &mut cells, observer);
+        }
         Ok(cells)
     }
 
     /// Measures entrants of one model, and compares them with it on data.
     fn measure(
         &self,
-        group: &[(&Entrant, Vec<Place>)],
-        source: &(SourceModel, Loaded),
+        group: &Group<'_>,
         options: &BenchOptions,
         observer: &mut dyn BenchObserver,
     ) -> Result<Vec<Cell>> {
-        let mut cells = self.sweep(group, source, options, observer)?;
-        self.evaluate(group, (&source.0, &source.1), options, &mut cells, observer);
+        let mut cells = self.sweep(group, options, observer)?;
+        self.evaluate(group, options, &mut cells, observer);
         Ok(cells)
     }
 
     /// Measures entrants of one model.
-    fn sweep(
-        &self,
-        group: &[(&Entrant, Vec<Place>)],
-        (_, loaded): &(SourceModel, Loaded),
-        options: &BenchOptions,
-        observer: &mut dyn BenchObserver,
-    ) -> Result<Vec<Cell>> {
-        let session = SessionOptions { threads: options.threads };
-        let (first, _) = group.first().ok_or_else(|| anyhow!("nothing to measure"))?;
-        let mut reference = self.on_reference(loaded, &first.artifact, session)?;
+    fn sweep(&self, group: &Group<'_>, options: &BenchOptions, observer: &mut dyn BenchObserver) -> Result<Vec<Cell>> {
+        let (session, model) = (SessionOptions { threads: options.threads }, &group.loaded);
+        let mut reference = self.on_reference(group, session)?;
         let (mut contestants, mut failed) = (Vec::new(), Vec::new());
-        for (entrant, places) in group {
+        for Member { entrant, places, is_of_source } in &group.members {
             let artifact = &entrant.artifact;
             for (index, part) in reference.parts.iter().enumerate() {
                 let part = artifact.part(&part.name)?;
-                let tolerances = entrant.tolerances(loaded);
+                let tolerances = entrant.tolerances(model, *is_of_source);
                 let graph = entrant.graph(part);
                 for (runtime, _) in places {
                     let (runtime, bytes) = (runtime.as_ref(), artifact.bytes(part));
@@ -301,7 +254,7 @@ impl Contest {
                         }
                     };
                     loaded.graph = graph.clone();
-                    loaded.is_foreign = entrant.is_foreign();
+                    loaded.is_foreign = entrant.is_foreign() || !is_of_source;
                     loaded.session.session_mut().name_dimensions(&part.ports());
                     note_elsewhere(loaded.session.session(), &mut |text| observer.note(text));
                     contestants.push(loaded.of_part(index, part.logits_form()));
@@ -314,17 +267,21 @@ impl Contest {
         let mut cells = sweep(&mut contestants, &mut reference, options, observer)?;
         drop(contestants);
         if options.operators && !observer.is_ended() {
-            operators::record_group(group, &mut reference, options, &mut cells, observer)?;
+            operators::record_group(&group.members, &mut reference, options, &mut cells, observer)?;
         }
         drop(reference);
         cells.extend(failed);
         Ok(cells)
     }
 
-    /// The parts of a model on the reference, with the inputs that the artifact of it takes.
-    fn on_reference(&self, loaded: &Loaded, artifact: &Artifact, options: SessionOptions) -> Result<ReferenceModel> {
+    /// The parts of the model of a group on the reference, with the inputs that the first entrant takes.
+    fn on_reference(&self, group: &Group<'_>, options: SessionOptions) -> Result<ReferenceModel> {
+        let (loaded, first) = (&group.loaded, group.members.first());
+        let artifact = &first.ok_or_else(|| anyhow!("nothing to measure"))?.entrant.artifact;
         let task = loaded.task.map(|task| task.to_string()).unwrap_or_default();
-        let cache = ReferenceCache::of(&artifact.manifest.source, &task);
+        // An artifact that was compiled from the model has the digests of its files.
+        let of_source = group.members.iter().find(|member| member.is_of_source);
+        let cache = of_source.and_then(|of| ReferenceCache::of(&of.entrant.artifact.manifest.source, &task));
         let part = |part: &Part| -> Result<ReferencePart> {
             // Cells may be as large as the user says.
             let limits = Limits { memory: None, ..reference_limits(&part.graph) };
@@ -348,8 +305,7 @@ impl Contest {
     /// Compares entrants of one model with it on data. What goes wrong is said of their cells.
     fn evaluate(
         &self,
-        group: &[(&Entrant, Vec<Place>)],
-        source: (&SourceModel, &Loaded),
+        group: &Group<'_>,
         options: &BenchOptions,
         cells: &mut [Cell],
         observer: &mut dyn BenchObserver,
@@ -357,15 +313,17 @@ impl Contest {
         let Some((data, how)) = &self.data else { return };
         let mut reference = Reference::of_several();
         let watching = Watching(RefCell::new(observer));
-        for (entrant, places) in group {
+        for Member { entrant, places, .. } in &group.members {
             for (runtime, make) in places {
                 if watching.0.borrow().is_ended() {
                     return;
                 }
+                watching.0.borrow_mut().step(&format!("comparing {} on data", entrant.label));
                 let settings = RuntimeSettings { runtime: Some(*make), ..self.settings.clone() };
                 let how =
                     EvaluateOptions { data: how.clone(), threads: options.threads, settings, ..Default::default() };
                 let artifact = &entrant.artifact;
+                let source = (&group.model, &group.loaded);
                 let evaluation = evaluate_compiled(artifact, source, &mut reference, data, &how, &watching);
                 let own = |cell: &&mut Cell| cell.model.id == entrant.label && cell.backend == runtime.name();
                 for cell in cells.iter_mut().filter(own) {
@@ -376,53 +334,39 @@ impl Contest {
     }
 }
 
+/// The samples, or predictions, below which an interval is too wide to tell forms apart that differ by some percent.
+const ENOUGH: u64 = 100;
+
+/// The same for tokens of a language model, whose losses vary more.
+const ENOUGH_TOKENS: u64 = 1000;
+
+/// Why an evaluation says little, where it is of few samples.
+fn few(evaluation: &Evaluation) -> Option<String> {
+    let (count, enough, of) = match (&evaluation.perplexity, &evaluation.predictions) {
+        (Some(of), _) => (of.tokens, ENOUGH_TOKENS, "tokens"),
+        (None, Some(of)) => (of.count, ENOUGH, "predictions"),
+        (None, None) => (evaluation.samples as u64, ENOUGH, "samples"),
+    };
+    let more = match evaluation.split {
+        Split::HeldOut => {
+            "every fifth sample of --data is held out; --calibrate FILE with other data leaves all of them for the comparison"
+        }
+        Split::All | Split::Rest => "name more with --data",
+    };
+    (count < enough).then(|| {
+        format!("accuracy on data is of {count} {of} only, and {enough} are needed to tell forms apart that are close: {more}")
+    })
+}
+
 /// What the warning begins with of a cell that was measured and could not be evaluated.
 pub const UNEVALUATED: &str = "it could not be evaluated on the data";
 
 fn note_evaluation(cell: &mut Cell, evaluation: &Result<Evaluation>) {
     match evaluation {
-        Ok(evaluation) => cell.evaluation = Some(evaluation.clone()),
+        Ok(evaluation) => {
+            cell.warnings.extend(few(evaluation));
+            cell.evaluation = Some(evaluation.clone());
+        }
         Err(error) => cell.warnings.push(format!("{UNEVALUATED}: {error:#}")),
     }
-}
-
-/// Whether an entrant can run on a runtime: the product that runs it, and its version.
-fn check(entrant: &Entrant, runtime: &dyn Runtime) -> Result<(String, String), Unavailable> {
-    if let Some(problem) = lacks(runtime, entrant.artifact.computes()) {
-        return Err(problem);
-    }
-    let found = runtime.check()?;
-    Ok((found.product.to_owned(), found.version))
-}
-
-/// The cells of an entrant that is not measured.
-fn unmeasured(entrant: &Entrant, runtime: &str, (status, why): &(Status, String), options: &BenchOptions) -> Vec<Cell> {
-    let model = || ModelId { id: entrant.label.clone(), file_bytes: None };
-    let shape = |batch: usize, seq: usize| match takes_sequences(&entrant.artifact) {
-        true => CellShape { batch, seq: Some(seq), part: None, tokens: Some(seq), past: 0 },
-        false => CellShape { batch, seq: None, part: None, tokens: None, past: 0 },
-    };
-    let cell = |(batch, seq)| Cell {
-        options: CellOptions { threads: options.threads, spin: options.spin },
-        status: *status,
-        failure: Some(why.clone()),
-        ..Cell::new(model(), runtime, &entrant.precision, options.workload, shape(batch, seq))
-    };
-    let shapes = options.batch.iter().flat_map(|batch| options.sequence.iter().map(move |seq| (*batch, *seq)));
-    shapes.map(cell).collect()
-}
-
-/// Artifacts of the same source files and task compute the same.
-fn same_model(one: &Artifact, other: &Artifact) -> bool {
-    let (one, other) = (&one.manifest, &other.manifest);
-    let (files, others) = (&one.source.files, &other.source.files);
-    let same = files.len() == others.len() && files.iter().zip(others).all(|(file, other)| file.may_be(other));
-    same && one.source.name == other.source.name && one.task == other.task
-}
-
-/// Whether a model takes sequences, by the symbols of its inputs.
-fn takes_sequences(artifact: &Artifact) -> bool {
-    let inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
-    let mut symbols = inputs.flat_map(|input| input.value.dims()).flat_map(|dim| dim.symbols());
-    symbols.any(|symbol| is_of_sequence(symbol))
 }

@@ -11,6 +11,7 @@ use super::contestant::Load;
 use super::device::DeviceLatency;
 use super::environment::{Environment, memory};
 use super::figures::{Energy, Generation, Padding, Peaks, Roofline, Work};
+use super::recommend::Recommendation;
 use super::stats::Latency;
 use crate::evaluate::Evaluation;
 
@@ -33,6 +34,9 @@ pub struct Document {
     /// What this machine can do at most, as measured; absent where that was not asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peaks: Option<Peaks>,
+    /// Which contestants to choose, one for each model with several; absent where there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub recommendations: Vec<Recommendation>,
     /// One for each artifact, runtime and shape; of a model of several runs one for each of them.
     pub cells: Vec<Cell>,
 }
@@ -52,7 +56,7 @@ impl Document {
     #[must_use]
     pub fn new(args: Vec<String>, env: Environment, cells: Vec<Cell>) -> Self {
         let tool = Tool { version: env!("CARGO_PKG_VERSION").to_owned(), args };
-        Self { schema: SCHEMA, tool, env, peak_rss: memory("VmHWM"), peaks: None, cells }
+        Self { schema: SCHEMA, tool, env, peak_rss: memory("VmHWM"), peaks: None, recommendations: Vec::new(), cells }
     }
 }
 
@@ -328,7 +332,7 @@ pub(super) mod examples {
         let runtimes = BTreeMap::from([("onnxruntime".to_owned(), "1.31.1".to_owned())]);
         let env = Environment { cpu, os: "Linux 6.1".to_owned(), runtimes, time: 1_700_000_000 };
         let tool = Tool { version: "0.1.0".to_owned(), args: vec!["bench".to_owned(), "a".to_owned()] };
-        Document { schema: SCHEMA, tool, env, peak_rss: Some(1 << 30), peaks: None, cells }
+        Document { schema: SCHEMA, tool, env, peak_rss: Some(1 << 30), peaks: None, recommendations: Vec::new(), cells }
     }
 
     /// A cell of 2 rows. The times are spread evenly from 10% below to 10% above `ms`; without it the cell failed.

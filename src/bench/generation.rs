@@ -1,5 +1,5 @@
 //! The workload of generation: prompts of seeded tokens are continued greedily by so many tokens, with the cache of keys and
-//! values and without.
+//! values and, where that is asked for, without.
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
@@ -15,6 +15,7 @@ use super::apart::Apart;
 use super::contestant::Load;
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
 use super::figures::{Generation, Work};
+use super::groups::each_loaded;
 use super::stats::Latency;
 use super::sweep::BenchObserver;
 use super::trials::{Calls, Trial, measure};
@@ -43,15 +44,20 @@ pub(super) fn generate(
     options: &BenchOptions,
     observer: &mut dyn BenchObserver,
 ) -> Result<Vec<Cell>> {
-    let mut trials = Vec::new();
-    for caching in [true, false] {
-        for (entrant, runtime) in places {
-            let contestant = Contestant::load(entrant, *runtime, caching, settings, options)?;
+    let (mut trials, mut failed) = (Vec::new(), Vec::new());
+    let passes: &[bool] = if options.uncached { &[true, false] } else { &[true] };
+    for &caching in passes {
+        let load = |entrant, runtime: &dyn Runtime| {
+            Ok((entrant, runtime.name(), Contestant::load(entrant, runtime, caching, settings, options)?))
+        };
+        let (loaded, left_out) = each_loaded(places, options, load)?;
+        failed.extend(left_out);
+        for (entrant, runtime, contestant) in loaded {
             let contestant = Rc::new(RefCell::new(contestant));
             let graphs = Graphs::of(source, entrant);
             let weights = entrant.weight_bytes();
             for (&batch, &seq) in options.batch.iter().flat_map(|b| options.sequence.iter().map(move |s| (b, s))) {
-                let mut cell = cell(entrant, runtime.name(), (batch, seq), caching, options);
+                let mut cell = cell(entrant, runtime, (batch, seq), caching, options);
                 cell.memory.weights = weights;
                 cell.memory.load_rss = contestant.borrow().resident();
                 cell.work = graphs.as_ref().and_then(|graphs| graphs.work((batch, seq), caching, options.new_tokens));
@@ -61,7 +67,7 @@ pub(super) fn generate(
     }
     let new_tokens = options.new_tokens;
     measure(&mut trials, options, observer, |cell, latency, runs| finish(cell, latency, runs, new_tokens));
-    Ok(trials.into_iter().map(|trial| trial.cell).collect())
+    Ok(trials.into_iter().map(|trial| trial.cell).chain(failed).collect())
 }
 
 /// A model that all shapes of a contestant run on.

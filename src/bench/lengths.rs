@@ -16,6 +16,7 @@ use super::apart::Apart;
 use super::contestant::{Load, Place};
 use super::document::{Cell, CellOptions, CellShape, ModelId, Throughput, Workload};
 use super::figures::{Batches, Padding, Work};
+use super::groups::each_loaded;
 use super::sweep::BenchObserver;
 use super::trials::{Calls, Trial, measure};
 use super::work::work_of_rows;
@@ -77,13 +78,11 @@ pub(super) fn lengths(
         bail!("--workload lengths is for models with an attention_mask, which tells padding from tokens");
     }
     let pad = first.artifact.manifest.pad_token_id.unwrap_or(0);
-    let contestants = group
-        .iter()
-        .map(|(entrant, runtime)| {
-            let contestant = Contestant::load(entrant, *runtime, settings, options)?;
-            Ok(Rc::new(RefCell::new(contestant)))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let load = |entrant, runtime: &dyn Runtime| {
+        let contestant = Contestant::load(entrant, runtime, settings, options)?;
+        Ok(Rc::new(RefCell::new(contestant)))
+    };
+    let (contestants, failed) = each_loaded(group, options, load)?;
     let model = loaded.parts.first().map(|part| &part.graph);
     let drafts = Draft::temporary("planish-batches")?;
     let mut trials = Vec::new();
@@ -108,7 +107,7 @@ pub(super) fn lengths(
         let real = cell.padding.map_or(0, |padding| padding.real);
         cell.throughput = Some(Throughput { inf_s: count as f64 / seconds, tok_s: Some(real as f64 / seconds) });
     });
-    Ok(trials.into_iter().map(|trial| trial.cell).collect())
+    Ok(trials.into_iter().map(|trial| trial.cell).chain(failed).collect())
 }
 
 impl<'a> Contestant<'a> {

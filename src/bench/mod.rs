@@ -2,6 +2,7 @@
 
 mod apart;
 mod clock;
+mod columns;
 mod contest;
 mod contestant;
 mod device;
@@ -12,6 +13,7 @@ mod entrant;
 mod environment;
 mod figures;
 mod generation;
+mod groups;
 mod here;
 mod interval;
 mod job;
@@ -21,6 +23,7 @@ mod operators;
 mod peaks;
 mod prepare;
 mod ratio;
+mod recommend;
 mod reference_cache;
 mod report;
 mod rounds;
@@ -52,14 +55,16 @@ pub use document::{
 pub use entrant::{Entrant, Form, Variant};
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
+pub use groups::UNCOMPARED;
 pub use interval::median_interval;
-pub use prepare::{PrepareObserver, Prepared, Request, SAMPLES, divided};
+pub use prepare::{PrepareObserver, Prepared, Request, SAMPLES, divided, generates};
 pub use ratio::Ratio;
+pub use recommend::{Choice, Recommendation, Refused};
 pub use report::{csv, html};
 pub use source::{ReferenceModel, ReferencePart};
 pub use stats::Latency;
 pub use sweep::{BenchError, BenchObserver, Measured, sweep};
-pub use table::{remarks, table};
+pub use table::{Shown, remarks, table};
 pub(crate) use worker::Start;
 pub use worker::{WORKER, serve};
 
@@ -94,6 +99,8 @@ pub struct BenchOptions {
     pub operators: bool,
     /// What the runs of cells are.
     pub workload: Workload,
+    /// Whether generation is measured without the cache of keys and values too.
+    pub uncached: bool,
     /// How many tokens a run of generation adds to each prompt.
     pub new_tokens: NonZeroUsize,
 }
@@ -116,6 +123,7 @@ impl Default for BenchOptions {
             isolate: false,
             operators: false,
             workload: Workload::Encode,
+            uncached: false,
             new_tokens: NonZeroUsize::MIN.saturating_add(31),
         }
     }

@@ -6,11 +6,11 @@ use anyhow::Result;
 use planish_eval::Tensor;
 use planish_runtimes::{Model, Runtime, SessionOptions};
 
-use super::contest::Place;
+use super::BenchOptions;
 use super::document::{Cell, Status};
+use super::groups::Member;
 use super::source::ReferenceModel;
 use super::sweep::BenchObserver;
-use super::{BenchOptions, Entrant};
 use crate::draft::Draft;
 
 /// Runs that are not looked at, and runs that are.
@@ -18,7 +18,7 @@ const RUNS: [usize; 2] = [2, 7];
 
 /// Records what the runs of the cells of a group are made of.
 pub(super) fn record_group(
-    group: &[(&Entrant, Vec<Place>)],
+    group: &[Member<'_>],
     reference: &mut ReferenceModel,
     options: &BenchOptions,
     cells: &mut [Cell],
@@ -26,7 +26,7 @@ pub(super) fn record_group(
 ) -> Result<()> {
     let session = SessionOptions { threads: options.threads };
     let runs = reference.all_runs(&options.batch, &options.sequence, options.seed)?;
-    for (entrant, places) in group {
+    for Member { entrant, places, .. } in group {
         for (runtime, _) in places {
             for (index, part) in reference.parts.iter().enumerate() {
                 let (format, file) = entrant.artifact.file_for(entrant.artifact.part(&part.name)?, runtime.as_ref())?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use planish_models::Task;
+use planish_models::{LoadOptions, Task};
 
 use super::here::{artifacts_here, is_artifact};
 use super::{Entrant, Form, Variant};
@@ -38,12 +38,16 @@ pub struct Request {
 pub struct Prepared {
     /// What takes part, in the order in which it was named.
     pub entrants: Vec<Entrant>,
+    /// What was named, and cannot be measured, with the reason.
+    pub left_out: Vec<String>,
     _folders: Vec<Draft>,
 }
 
 /// What a caller sees while models are compiled.
 pub trait PrepareObserver: Observer + CalibrationObserver {
-    /// A form is not compiled, and why.
+    /// A form is compiled.
+    fn compiling(&self, label: &str);
+    /// Something is not compiled or measured, and why.
     fn left_out(&self, text: &str);
 }
 
@@ -51,20 +55,13 @@ impl Request {
     /// Opens what was named, and compiles what has to be compiled.
     ///
     /// # Errors
-    /// When something cannot be read or, but for the forms of `compare`, compiled.
+    /// When something is not there, or nothing can be read and compiled.
     pub fn prepare(&self, observer: &dyn PrepareObserver) -> Result<Prepared> {
-        let mut prepared = Prepared { entrants: Vec::new(), _folders: Vec::new() };
+        let mut prepared = Prepared { entrants: Vec::new(), left_out: Vec::new(), _folders: Vec::new() };
         if let Some(path) = &self.compare {
             let model = SourceModel::open(path)?;
             let mut compiling = Compiling::new(self, &model, observer)?;
             for form in self.usual_forms() {
-                // A step of generation reads all weights; otherwise fewer bytes of them save little.
-                let generates = prepared.entrants.first().is_some_and(|first| {
-                    matches!(first.artifact.manifest.task, Some(Task::TextGeneration | Task::Text2TextGeneration))
-                });
-                if form.variant == Variant::Int4 && !generates {
-                    continue;
-                }
                 match compiling.form(&form) {
                     Ok(entrant) => prepared.entrants.push(entrant),
                     Err(error) => observer.left_out(&format!("{} is left out: {error:#}", form.label(&model))),
@@ -82,41 +79,59 @@ impl Request {
                     path.display()
                 );
             }
-            if is_artifact(path) {
-                prepared.entrants.push(Entrant::of(Artifact::open(path)?));
-            } else if SourceModel::is_file_of_graph(path) {
-                prepared.entrants.push(self.onnx_file(path, observer)?);
-            } else {
-                let model = SourceModel::open(path).with_context(|| neither(path))?;
-                let mut compiling = Compiling::new(self, &model, observer)?;
-                for form in self.forms()? {
-                    prepared.entrants.push(compiling.form(&form)?);
+        }
+        let are_several = self.named.len() + usize::from(self.compare.is_some()) > 1;
+        for path in &self.named {
+            match self.add(path, &mut prepared, observer) {
+                // One of several that cannot be measured costs its own rows only.
+                Err(error) if are_several => {
+                    let why = format!("{} is left out: {error:#}", path.display());
+                    observer.left_out(&why);
+                    prepared.left_out.push(why);
                 }
-                prepared._folders.push(compiling.folder);
+                added => added?,
             }
+        }
+        if let (true, Some(why)) = (prepared.entrants.is_empty(), prepared.left_out.first()) {
+            bail!("{why}");
         }
         tell_apart(&mut prepared.entrants)?;
         Ok(prepared)
     }
 
+    /// Adds what a user named.
+    fn add(&self, path: &Path, prepared: &mut Prepared, observer: &dyn PrepareObserver) -> Result<()> {
+        if is_artifact(path) {
+            prepared.entrants.push(Entrant::of(Artifact::open(path)?));
+        } else if SourceModel::is_file_of_graph(path) {
+            prepared.entrants.push(self.onnx_file(path, observer)?);
+        } else {
+            let model = SourceModel::open(path).with_context(|| neither(path))?;
+            let mut compiling = Compiling::new(self, &model, observer)?;
+            for form in self.forms()? {
+                prepared.entrants.push(compiling.form(&form)?);
+            }
+            prepared._folders.push(compiling.folder);
+        }
+        Ok(())
+    }
+
     /// An ONNX file as it is.
     fn onnx_file(&self, path: &Path, observer: &dyn PrepareObserver) -> Result<Entrant> {
-        let reference = match self.references.as_slice() {
-            [] => None,
-            [one] => Some(one.as_path()),
-            several => bail!(
-                "{}: an .onnx file is compared with one model, and --reference names {}",
-                path.display(),
-                several.len()
-            ),
-        };
-        let entrant =
-            Entrant::of_onnx(path, reference).with_context(|| format!("cannot measure {}", path.display()))?;
-        if reference.is_none() {
-            observer.note(&format!(
+        let references: Vec<&Path> = self.references.iter().chain(&self.compare).map(PathBuf::as_path).collect();
+        let entrant = Entrant::of_onnx(path, &references, !self.references.is_empty())
+            .with_context(|| format!("cannot measure {}", path.display()))?;
+        match entrant.reference() {
+            Some(reference) if reference != path => {
+                if self.references.is_empty() {
+                    let (path, reference) = (path.display(), reference.display());
+                    observer.note(&format!("{path} is compared with {reference}, which takes the same inputs"));
+                }
+            }
+            _ => observer.note(&format!(
                 "{} is compared with itself on the reference interpreter; --reference names the model that it was made from",
                 path.display()
-            ));
+            )),
         }
         observer.note(&format!("{}: planish takes the meaning of inputs from their names", path.display()));
         Ok(entrant)
@@ -151,7 +166,7 @@ impl Request {
 
     /// The forms of a comparison: those that run here, the slowest usual one first.
     fn usual_forms(&self) -> Vec<Form> {
-        use Variant::{DynamicInt8, F32, Fp16, Int4, Int8, Unfused};
+        use Variant::{DynamicInt8, F32, Fp16, Int4, Int8, Int8Weights, Unfused};
         let mut forms = Vec::new();
         let mut add = |backend: &'static Backend, at: usize, variants: &[Variant]| {
             let Some(make) = backend.runtimes.get(at).copied() else { return };
@@ -164,7 +179,7 @@ impl Request {
         add(&CUDA, 0, &[F32, Fp16, Int8]);
         add(&ONNX_RUNTIME_CUDA, 0, &[F32, Fp16]);
         add(&ANY_ONNX, 0, &[Unfused]);
-        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8, Int4]);
+        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8, Int8Weights, Int4]);
         forms
     }
 }
@@ -207,7 +222,13 @@ impl<'a> Compiling<'a> {
         if form.variant == Variant::Int8 && self.calibration.is_none() {
             self.calibration = self.calibrated()?;
         }
-        Entrant::compiled(self.model, form, self.folder.folder(), self.calibration.as_ref(), self.observer)
+        self.observer.compiling(&form.label(self.model));
+        let folder = self.folder.folder();
+        let mut entrant = Entrant::compiled(self.model, form, folder, self.calibration.as_ref(), self.observer)?;
+        let calibrate = self.request.calibrate.as_ref();
+        let calibrate = calibrate.map(|(path, data)| (path.as_path(), data.field.as_deref()));
+        entrant.command = Some(form.command(self.model, calibrate));
+        Ok(entrant)
     }
 
     fn calibrated(&self) -> Result<Option<Calibration>> {
@@ -249,6 +270,16 @@ pub fn divided(
             [data.map(|data| (data, options(Split::All, one))), calibrate.map(|path| (path, all))]
         }
     }
+}
+
+/// Whether a model generates text, on the data of which nothing is calibrated unless that is named: its perplexity is then of the
+/// whole text, as that of `evaluate`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn generates(path: &Path) -> Result<bool> {
+    let loaded = SourceModel::open(path)?.load(LoadOptions { task: None, strict: false })?;
+    Ok(matches!(loaded.task, Some(Task::TextGeneration)))
 }
 
 fn neither(path: &Path) -> String {

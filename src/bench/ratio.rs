@@ -51,6 +51,20 @@ impl Ratio {
         Some(Self { ci95: rounds.or(ratio.ci95), ..ratio })
     }
 
+    /// The geometric mean of ratios. Distances of the ends of their intervals, in logarithms, add as squares. `None` for none.
+    #[must_use]
+    pub fn geometric_mean(ratios: &[Self]) -> Option<Self> {
+        let n = ratios.len() as f64;
+        let value = (ratios.iter().map(|of| of.value.ln()).sum::<f64>() / n).exp();
+        // The distances of the ends in logarithms: down, up.
+        let distance = |end: usize| {
+            let squares = ratios.iter().map(|of| Some((of.ci95?[end] / of.value).ln().powi(2)));
+            squares.sum::<Option<f64>>().map(|sum| sum.sqrt() / n)
+        };
+        let ends = distance(0).zip(distance(1)).map(|(down, up)| [value * (-down).exp(), value * up.exp()]);
+        (!ratios.is_empty()).then_some(Self { value, ci95: ends.filter(|of| of.iter().all(|v| v.is_finite())) })
+    }
+
     /// Whether the interval leaves out 1: the two differ. `None` without an interval.
     #[must_use]
     pub fn significant(&self) -> Option<bool> {
@@ -77,6 +91,20 @@ mod tests {
             ratio.value == 2.5 && (low - 2.5 / half).abs() < 1e-12 && (high - 2.5 * half).abs() < 1e-12,
             "{ratio:?}"
         );
+    }
+
+    #[test]
+    fn the_mean_of_several_ratios_is_more_certain() {
+        let one = Ratio { value: 2.0, ci95: Some([2.0 / 1.1, 2.0 * 1.1]) };
+        let other = Ratio { value: 8.0, ci95: Some([8.0 / 1.1, 8.0 * 1.1]) };
+        let mean = Ratio::geometric_mean(&[one, other]).unwrap();
+        let half = (1.1f64.ln() * 2f64.sqrt() / 2.0).exp();
+        let [low, high] = mean.ci95.unwrap();
+        assert!(
+            (mean.value - 4.0).abs() < 1e-12 && (low - 4.0 / half).abs() < 1e-12 && (high - 4.0 * half).abs() < 1e-12
+        );
+        assert_eq!(Ratio::geometric_mean(&[one, Ratio { ci95: None, ..other }]).unwrap().ci95, None);
+        assert_eq!(Ratio::geometric_mean(&[]), None);
     }
 
     #[test]

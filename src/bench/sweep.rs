@@ -35,6 +35,8 @@ pub trait BenchObserver {
     fn progress(&mut self, share: f64);
     /// A cell is done, one more of those that will be.
     fn measured(&mut self, cell: Measured<'_>);
+    /// Something begins that may take minutes.
+    fn step(&mut self, _: &str) {}
     /// Measuring begins.
     fn begin(&mut self) {}
     /// Whether the benchmark is to end with what is finished.
@@ -93,9 +95,14 @@ pub fn sweep(
         return Err(BenchError::Nothing("neither a time nor a number of runs"));
     }
     let (mut jobs, mut inputs) = (Vec::new(), Vec::new());
+    observer.step("running the reference interpreter");
     for run in source.all_runs(&options.batch, &options.sequence, options.seed)? {
         let of_part = contestants.iter_mut().enumerate().filter(|(_, contestant)| contestant.part == run.part);
         for (index, contestant) in of_part {
+            observer.step(&format!(
+                "comparing {} ({}, {}) with the reference",
+                contestant.label, contestant.runtime, run.shape
+            ));
             let (accuracy, failure) = if observer.is_ended() { Default::default() } else { gate(contestant, &run) };
             let model = source.parts.get(run.part).and_then(|part| part.graph.as_ref());
             let outputs = run.expected.as_deref().unwrap_or_default();
@@ -111,6 +118,7 @@ pub fn sweep(
         return Err(BenchError::Nothing("no shape with rows and tokens"));
     }
 
+    observer.step("measuring");
     let rapl = Rapl::open();
     let (mut done, total) = (0, jobs.len());
     let names: Vec<(String, &'static str)> = contestants.iter().map(|of| (of.label.clone(), of.runtime)).collect();

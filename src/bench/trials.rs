@@ -20,6 +20,8 @@ use super::sweep::{BenchObserver, Measured, no_peak};
 const VISIT: Duration = Duration::from_millis(100);
 /// The most runs that a cell is asked for: they are long.
 const MOST_ITERATIONS: usize = 5;
+/// A cell ends after this time, with its untimed run, even where runs are missing, unless it is asked to take longer.
+const MAX_TIME: Duration = Duration::from_secs(60);
 
 /// The time of a run of several calls.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -116,7 +118,10 @@ impl<'a, T> Trial<'a, T> {
 impl<T> Visited for Trial<'_, T> {
     fn progress(&self, options: &BenchOptions) -> Progress {
         let least = Self::least(options);
-        if self.cell.failure.is_some() || (self.spent >= options.time && self.samples.len() >= least) {
+        let had_time = self.spent >= options.time && self.samples.len() >= least;
+        let with_warmup = self.spent + Duration::from_secs_f64(self.cell.warmup.ms / 1e3);
+        let capped = !self.samples.is_empty() && with_warmup >= MAX_TIME.max(options.time);
+        if self.cell.failure.is_some() || had_time || capped {
             return Progress::Ended;
         }
         if self.narrow && self.samples.len() >= least {
@@ -135,6 +140,7 @@ pub(super) fn measure<T>(
     observer: &mut dyn BenchObserver,
     finish: impl Fn(&mut Cell, &Latency, &[T]),
 ) {
+    observer.step("measuring");
     let rapl = Rapl::open();
     let (mut told, total) = (0, trials.len());
     let first = |trial: &Trial<'_, T>| trials.iter().position(|other| other.cell.shape == trial.cell.shape);
@@ -161,6 +167,12 @@ pub(super) fn measure<T>(
         let latency = trial.latency().filter(|_| done && trial.cell.failure.is_none());
         if let Some(latency) = latency {
             finish(&mut trial.cell, &latency, &trial.given);
+            let least = Trial::<T>::least(options);
+            if latency.n < least {
+                let (n, seconds) = (latency.n, MAX_TIME.max(options.time).as_secs());
+                let why = format!("the cell took its {seconds} s: {n} runs instead of {least}; --time gives it more");
+                trial.cell.warnings.push(why);
+            }
             let joules = trial.joules / trial.samples.len().max(1) as f64;
             trial.cell.energy = (joules > 0.0).then_some(Energy { joules, meter: Meter::Rapl });
             match trial.peaks.take().filter(|_| !observer.is_ended()).map(|peaks| peaks()) {

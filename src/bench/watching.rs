@@ -25,6 +25,10 @@ impl BenchObserver for Once<'_> {
         self.observer.progress(share);
     }
 
+    fn step(&mut self, text: &str) {
+        self.observer.step(text);
+    }
+
     fn measured(&mut self, cell: Measured<'_>) {
         self.observer.measured(cell);
     }
@@ -51,6 +55,10 @@ impl BenchObserver for Checking<'_> {
     fn progress(&mut self, _: f64) {}
     fn measured(&mut self, _: Measured<'_>) {}
 
+    fn step(&mut self, text: &str) {
+        self.0.step(text);
+    }
+
     fn warning(&mut self, text: &str) {
         self.0.warning(text);
     }
@@ -72,7 +80,9 @@ impl EvaluationObserver for Watching<'_> {
         self.0.borrow_mut().note(text);
     }
 
-    fn progress(&self, _: usize, _: usize) {}
+    fn progress(&self, done: usize, total: usize) {
+        self.0.borrow_mut().step(&format!("comparing on data, {done} of {total} samples"));
+    }
 }
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ use super::signals::Interrupted;
 use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
-    BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNEVALUATED, Variant, Workload, device_table, divided,
-    remarks, table,
+    BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
+    divided, generates, remarks, table,
 };
+use crate::evaluate::Requirements;
 use crate::files;
 use crate::inputs::tensor_file;
 
@@ -33,13 +34,22 @@ use crate::inputs::tensor_file;
 /// decoder_with_past_model reads one token with a cache of S tokens, for an encoder input of S tokens. A cell is
 /// left out if it needs more tokens than the model takes.
 ///
-/// The table has these columns, among others. ±CI is half of the 95% interval of the median. A
-/// percentile is shown only if there are enough samples for it. `load MB` is the resident memory that loading adds.
-/// `cos` is the cosine between the outputs and the reference. `vs base` is the speed relative to the first
-/// artifact; `~` before it means that the interval of this ratio contains 1. `MFU` is the number of operations of
+/// The table has 100 columns of characters. What all rows have in common stands above it, and what has no room is in the table of
+/// --wide and in JSON. ±CI is half of the 95% interval of the median. `vs base` is the speed relative to the first artifact; `~`
+/// before it means that the interval of this ratio contains 1. `neighbours kept` and `top-1 kept` have the 95% interval of the
+/// share in brackets. `cosine, random input` is the cosine between the outputs and the reference on seeded inputs. `load MB` is
+/// the resident memory that loading adds. `MFU` is the number of operations of
 /// the model's products, by the time, as a share of what a large product of matrices reaches on this machine. `roof` is the
-/// least time that such products and copies of memory allow, as a share of the time. Progress and notes go to
-/// standard error. The first Ctrl-C prints what is finished, and the exit code is 130; the second one ends planish at once.
+/// least time that such products and copies of memory allow, as a share of the time.
+///
+/// At the end planish names the contestant to choose, and the command that makes it: the fastest within --max-loss on --data; of
+/// those that are as fast within the intervals, the smallest. Without --data, quantized forms are not considered.
+///
+/// An artifact that was compiled from something else than --reference names is compared with that where it takes the same
+/// inputs, such as an artifact of a GPTQ checkpoint with the original. What cannot be compared has a row with the reason.
+///
+/// Progress and notes go to standard error: on a terminal a bar, elsewhere a line for each cell, and one after 30 s of silence.
+/// The first Ctrl-C prints what is finished, and the exit code is 130; the second one ends planish at once.
 ///
 /// Engines of TensorRT have a second table, with the names and definitions of trtexec: `GPU compute` is the time of the GPU
 /// between the first and the last kernel of a run, by CUDA events; `enqueue` the time of the host to start the run; `H2D` and
@@ -55,8 +65,8 @@ pub(super) struct Arguments {
     #[arg(value_name = "ARTIFACT|MODEL")]
     named: Vec<PathBuf>,
     /// Compile the usual forms of a checkpoint into temporary files, and compare them: float32 without fused operators,
-    /// float32, float16, dynamic INT8, INT8 with --calibrate or --data, and for text generation weights of 4 bits; on ONNX
-    /// Runtime, and on a GPU if there is one
+    /// float32, float16, dynamic INT8, INT8 with --calibrate or --data, and weights of 8 and of 4 bits; on ONNX Runtime, and on
+    /// a GPU if there is one
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["precision", "runtime"])]
     compare: Option<PathBuf>,
     /// The forms in which checkpoints are compiled: unfused (float32 without fused operators), f32, fp16, bf16,
@@ -69,9 +79,14 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// The data or the table that the scales of int8 follow from [default: --data, of which every fifth sample is held out
-    /// for the comparison]
+    /// for the comparison; for --compare of a model for text generation none, so that all of --data is compared on]
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
+    /// The limits on --data that the contestant to choose keeps, as for `evaluate --require`, such as cos=0.999,neighbours=95
+    /// [default: cos=0.99,neighbours=90 for embeddings, perplexity=1.02 for text generation, top1=98 for other predictions,
+    /// else cos=0.99]
+    #[arg(long, value_name = "LIMITS", requires = "data")]
+    max_loss: Option<Requirements>,
     /// The largest number of samples of --data to compare on
     #[arg(long, default_value_t = SAMPLES, value_name = "N", requires = "data")]
     samples: usize,
@@ -99,7 +114,8 @@ pub(super) struct Arguments {
     /// 0.01. 0 measures each cell for the whole --time
     #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = share)]
     interval: f64,
-    /// The time in seconds after which a cell is done, whatever its interval
+    /// The time in seconds after which a cell is done, whatever its interval. A cell whose --iterations take longer ends
+    /// after 60 s, or this time if that is longer
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     time: f64,
     /// The least number of runs of each cell; of generation and of lengths 5 at most
@@ -113,7 +129,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     operators: bool,
     /// What a run is. encode: the model on rows of one length, or the prompt and one step of a decoder. generate: --new-tokens
-    /// tokens are added to prompts of --seq tokens, with the cache and without. lengths: all texts of --data in padded batches
+    /// tokens are added to prompts of --seq tokens. lengths: all texts of --data in padded batches
     /// of --batch rows, as they come and by their lengths. load: a fresh process for each run starts and loads the model, with
     /// its files dropped from the cache of the system and with them cached, and runs it for the first time
     #[arg(long, value_enum, default_value = "encode", value_name = "NAME")]
@@ -121,6 +137,9 @@ pub(super) struct Arguments {
     /// The number of tokens that `--workload generate` adds to each prompt
     #[arg(long, default_value = "32", value_name = "N")]
     new_tokens: NonZeroUsize,
+    /// Measure generation without the cache of keys and values too. Each token then takes a run on all tokens before it
+    #[arg(long)]
+    uncached: bool,
     /// Do not measure what the machine can do at most, and leave out the columns TFLOP/s, MFU and roof
     #[arg(long)]
     no_peaks: bool,
@@ -151,6 +170,9 @@ pub(super) struct Arguments {
     /// the JSON instead of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
+    /// Show all columns of the table, however wide it is
+    #[arg(long)]
+    wide: bool,
     #[command(flatten)]
     reports: Reports,
     #[command(flatten)]
@@ -212,7 +234,12 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return Err(Usage("--samples is at least 1".to_owned()).into());
     }
     let field = arguments.field.clone();
-    let calibrates = arguments.compare.is_some() || arguments.precision.contains(&Variant::Int8);
+    let compares = match &arguments.compare {
+        // Static INT8 of a decoder is for those who name data for it.
+        Some(model) => arguments.data.is_none() || !generates(model)?,
+        None => false,
+    };
+    let calibrates = compares || arguments.precision.contains(&Variant::Int8);
     let [data, calibrate] =
         divided(arguments.data.clone(), arguments.calibrate.clone(), calibrates, arguments.samples, field);
     if let Some((path, how)) = &data {
@@ -228,7 +255,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         calibrate,
         settings: settings.clone(),
     };
-    let prepared = request.prepare(&Preparing::default())?;
+    let prepared = request.prepare(&Preparing::new())?;
+    let left_out = prepared.left_out.clone();
     let contest = Contest {
         entrants: prepared.entrants,
         references: arguments.reference.clone(),
@@ -236,6 +264,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         settings,
         inputs: arguments.inputs.as_deref().map(tensor_file::read).transpose()?,
         data,
+        limits: arguments.max_loss.clone(),
     };
     let mut console = Console::new();
     contest.check_lengths(&options, &mut console).map_err(Usage)?;
@@ -247,11 +276,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let failures: Vec<String> = document.cells.iter().filter_map(failure).collect();
     let file = arguments.file();
     if arguments.json.is_none() || file.is_some() {
-        print(&format!("{}\n", table(&document.cells)))?;
+        let shown = table(&document.cells, arguments.wide);
+        print(&shown.text)?;
         if let Some(devices) = device_table(&document.cells) {
             print(&format!("\n{devices}\n"))?;
         }
+        for of in &document.recommendations {
+            print(&format!("\n{of}\n"))?;
+        }
         remarks(&document.cells).iter().for_each(|remark| note(remark));
+        if !shown.left_out.is_empty() {
+            note(&format!("--wide also shows {}", shown.left_out.join(", ")));
+        }
     }
     if arguments.json.is_some() {
         match file {
@@ -261,13 +297,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let unevaluated =
         document.cells.iter().find_map(|c| c.warnings.iter().find(|w| w.starts_with(UNEVALUATED)).cloned());
+    let of_cell = |cell: &Cell| {
+        let why = cell.failure.as_ref().filter(|why| why.starts_with(UNCOMPARED))?;
+        Some(format!("{} is not measured: {why}", cell.model.id))
+    };
+    let incomplete = document.cells.iter().find_map(of_cell).or(unevaluated).or(left_out.into_iter().next());
     if open > 0 {
         return Err(Interrupted(format!("{open} of {all} cells are not measured")).into());
     }
     if !failures.is_empty() {
         return Err(VerificationFailed(failures).into());
     }
-    match unevaluated {
+    match incomplete {
         Some(why) => bail!("{why}"),
         None => Ok(()),
     }
@@ -304,6 +345,9 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
     {
         return Err(Usage(format!("{option} is for --workload encode; leave one of them out")).into());
     }
+    if arguments.uncached && arguments.workload != WorkloadName::Generate {
+        return Err(Usage("--uncached is for --workload generate; leave it out".to_owned()).into());
+    }
     if arguments.workload == WorkloadName::Lengths && arguments.data.is_none() {
         return Err(Usage("--workload lengths needs texts: add --data FILE".to_owned()).into());
     }
@@ -330,6 +374,7 @@ fn options(arguments: &Arguments) -> Result<BenchOptions> {
             WorkloadName::Lengths => Workload::Lengths,
             WorkloadName::Load => Workload::Load,
         },
+        uncached: arguments.uncached,
         new_tokens: arguments.new_tokens,
         transfers: arguments.include_data_transfers,
     })

@@ -7,16 +7,29 @@ use std::sync::{Mutex, PoisonError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 
+use super::heartbeat::{Heartbeat, SILENCE};
 use super::signals::{asked_to_finish, finish_at_interrupt};
 use super::{note, warn};
 use crate::bench::{BenchObserver, Measured, PrepareObserver};
 use crate::calibrate::CalibrationObserver;
 use crate::compile::Observer;
 
-/// Progress on standard error: a bar on a terminal, elsewhere a line a cell.
+/// Progress on standard error: a bar on a terminal, elsewhere a line a cell, and one after each long silence.
 pub(super) struct Console {
     terminal: bool,
     pub(super) bar: ProgressBar,
+    heartbeat: Heartbeat,
+}
+
+/// What breaks silences: nothing on a terminal.
+fn heartbeat() -> Heartbeat {
+    if io::stderr().is_terminal() {
+        return Heartbeat::silent();
+    }
+    Heartbeat::new(SILENCE, |text| {
+        // Standard error may be closed; the figures are what counts.
+        let _ = writeln!(io::stderr(), "{text}");
+    })
 }
 
 impl Console {
@@ -24,22 +37,30 @@ impl Console {
         let terminal = io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(1000), target);
-        if let Ok(style) = ProgressStyle::with_template("measuring {bar:30} {percent}%, {eta}") {
+        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent}%, {eta}") {
             bar.set_style(style);
         }
-        Self { terminal, bar }
+        Self { terminal, bar, heartbeat: heartbeat() }
     }
 }
 
 impl BenchObserver for Console {
     fn progress(&mut self, share: f64) {
         self.bar.set_position((share * 1000.0) as u64);
+        self.heartbeat.step(&format!("measuring, {:.0} % done", share * 100.0));
+    }
+
+    fn step(&mut self, text: &str) {
+        self.bar.set_message(text.to_owned());
+        self.bar.tick();
+        self.heartbeat.step(text);
     }
 
     fn measured(&mut self, cell: Measured<'_>) {
         if !self.terminal {
             // Standard error may be closed; the figures are what counts.
             let _ = writeln!(io::stderr(), "{cell}");
+            self.heartbeat.said();
         }
     }
 
@@ -61,12 +82,18 @@ impl BenchObserver for Console {
 }
 
 /// What is said while models are compiled, each text once.
-#[derive(Default)]
-pub(super) struct Preparing(Mutex<BTreeSet<String>>);
+pub(super) struct Preparing {
+    said: Mutex<BTreeSet<String>>,
+    heartbeat: Heartbeat,
+}
 
 impl Preparing {
+    pub(super) fn new() -> Self {
+        Self { said: Mutex::default(), heartbeat: heartbeat() }
+    }
+
     fn once(&self, text: &str, say: fn(&str)) {
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+        if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
             say(text);
         }
     }
@@ -92,10 +119,16 @@ impl CalibrationObserver for Preparing {
         self.once(text, warn);
     }
 
-    fn progress(&self, _: usize, _: usize) {}
+    fn progress(&self, done: usize, total: usize) {
+        self.heartbeat.step(&format!("calibrating, {done} of {total} samples"));
+    }
 }
 
 impl PrepareObserver for Preparing {
+    fn compiling(&self, label: &str) {
+        self.heartbeat.step(&format!("compiling {label}"));
+    }
+
     fn left_out(&self, text: &str) {
         self.once(text, warn);
     }

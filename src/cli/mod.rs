@@ -14,6 +14,7 @@ mod evaluate;
 mod explain;
 mod gate;
 mod generate;
+mod heartbeat;
 mod import;
 mod inspect;
 mod inspect_cost;

@@ -1,6 +1,7 @@
 //! `planish bench`: what is measured, and in which order it is listed.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -41,9 +42,14 @@ fn artifacts_of_a_model_are_measured_together() {
     let done = planish([&["bench", &path("a"), &path("b"), &path("a2")], &quick[..]].concat()).exits(0, &[]);
     let (notes, measured): (Vec<&str>, Vec<&str>) = done.stderr.lines().partition(|line| line.starts_with("note: "));
     assert_eq!(measured.len(), 6, "{measured:?}");
-    // Three runs are too few for an interval of the median, in each cell.
-    assert!(notes.len() >= 6 && notes.iter().all(|note| note.contains(" (ort, 1 x ")), "{notes:?}");
-    assert!(done.stdout.lines().all(|line| line.starts_with('|')), "{}", done.stdout);
+    // Three runs are too few for an interval of the median, in each cell: one line says so.
+    let few: Vec<&&str> = notes.iter().filter(|note| note.contains("too few runs for an interval")).collect();
+    assert!(matches!(few[..], [note] if note.contains("note: 6 of 6 cells, such as a (ort, 1 x ")), "{notes:?}");
+    assert!(done.stdout.starts_with("All rows: runtime ort; prec f32; batch 1; "), "{}", done.stdout);
+    let mut rows = done.stdout.lines().filter(|line| line.starts_with('|'));
+    assert!(rows.all(|row| row.chars().count() <= 100), "{}", done.stdout);
+    // Of the two that are compared with one model, one is to be chosen.
+    assert_eq!(done.stdout.matches("\nchoose a").count(), 1, "{}", done.stdout);
     for (line, of) in measured.iter().zip(["1 of 4", "2 of 4", "3 of 4", "4 of 4", "1 of 2", "2 of 2"]) {
         assert!(line.starts_with(&format!("{of}: ")) && line.ends_with(" ms"), "{line}");
     }
@@ -160,9 +166,9 @@ fn images_have_no_sequence_length() {
     let table = planish([&bench[..], &["--iterations", "3"]].concat())
         .exits(0, &["1 of 2: out (ort, batch of ", "2 of 2: out (ort, batch of "])
         .stdout;
-    let row: Vec<&str> = table.lines().nth(2).unwrap().split('|').map(str::trim).collect();
-    let header = table.lines().next().unwrap();
-    assert!(!header.contains("seq") && !header.contains("tok/s") && row[4] == "1", "{table}");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).collect();
+    let row: Vec<&str> = rows[1].split('|').map(str::trim).collect();
+    assert!(!table.contains("seq") && !table.contains("tok/s") && row[2] == "1", "{table}");
     let more = ["--iterations", "3", "--json", "--seq", "4,8"];
     let done = planish([&bench[..], &more].concat()).exits(0, &["warning: --seq has no effect on", "no sequences"]);
     assert_eq!(done.stdout.lines().count(), 1, "one line, where no terminal is");
@@ -201,8 +207,12 @@ fn each_artifact_is_held_against_its_own_reference() {
     let rows =
         [&bert, &vit].map(|out| table.lines().filter(|line| line.starts_with(&format!("| {} ", text(out)))).count());
     assert_eq!(rows, [1, 1], "{table}");
+    // One that nothing can be compared with costs its own row.
     let done = planish(bench).exits(1, &["vit", "is not what the artifact", text(&bert), "--reference"]);
-    assert!(!done.stderr.contains(" of "), "something was measured before: {}", done.stderr);
+    assert!(done.stderr.contains("none that is named takes the same inputs either"), "{}", done.stderr);
+    let row = |name: &Path| done.stdout.lines().find(|line| line.starts_with(&format!("| {} ", text(name)))).unwrap();
+    assert!(row(&bert).contains("unavailable") && !row(&vit).contains("unavailable"), "{}", done.stdout);
+    assert!(done.stderr.contains("1 of 1: "), "{}", done.stderr);
 }
 
 #[test]
@@ -217,14 +227,8 @@ fn a_part_that_is_wrong_has_no_speed() {
     let reference = golden("bart");
     let bench = ["bench", text(&out), "--reference", text(&reference), "--seq", "6", "--time", "0"];
     let done = planish(bench).exits(3, &["out, decoder_with_past_model, 1 x 6: logits: max relative error"]);
-    let cells: Vec<Vec<&str>> =
-        done.stdout.lines().skip(2).take(3).map(|line| line.split('|').map(str::trim).collect()).collect();
-    assert_eq!(
-        cells.iter().map(|cell| cell[7] == "failed").collect::<Vec<_>>(),
-        [false, false, true],
-        "{}",
-        done.stdout
-    );
+    let rows = done.stdout.lines().filter(|line| line.starts_with("| out"));
+    assert_eq!(rows.map(|row| row.contains(" failed |")).collect::<Vec<_>>(), [false, false, true], "{}", done.stdout);
 }
 
 /// The cells of what a benchmark prints as JSON: artifact, runtime, precision, status.
@@ -291,22 +295,83 @@ fn a_comparison_has_the_usual_forms_and_their_accuracy_on_data() {
         ["bert-ort-fp16", "ort", "fp16", "measured"],
         ["bert-ort-int8-dynamic", "ort", "int8", "measured"],
         ["bert-ort-int8", "ort", "int8", "measured"],
+        ["bert-ort-int8-weights", "ort", "int8-weights", "measured"],
+        ["bert-ort-int4", "ort", "int4", "measured"],
     ];
     assert_eq!(cells(&done.stdout), expected);
     let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let advice = &document["recommendations"][0];
+    assert_eq!(advice["limits"], "cos=0.99,neighbours=90", "{advice}");
+    let chosen = advice["choice"]["id"].as_str().unwrap();
+    let command = advice["choice"]["command"].as_str().unwrap();
+    assert!(expected.iter().any(|of| of[0] == chosen) && command.starts_with("planish compile "), "{advice}");
     for cell in document["cells"].as_array().unwrap() {
         let evaluation = &cell["evaluation"];
         // Every fifth sample is held out of those that INT8 is calibrated on.
         assert_eq!(evaluation["samples"], 4, "{evaluation}");
         assert_eq!(evaluation["split"], "held-out", "{evaluation}");
         let cosine = evaluation["embeddings"]["mean_cosine"].as_f64().unwrap();
-        assert!(cosine > if cell["precision"] == "int8" { 0.98 } else { 0.999_99 }, "{cell}");
+        let least = match cell["precision"].as_str().unwrap() {
+            "int4" => 0.8,
+            "int8" | "int8-weights" => 0.98,
+            _ => 0.999_99,
+        };
+        assert!(cosine > least, "{cell}");
+        let [low, high] = [0, 1].map(|end| evaluation["embeddings"]["neighbours_kept_ci95"][end].as_f64().unwrap());
+        let kept = evaluation["embeddings"]["neighbours_kept"].as_f64().unwrap();
+        assert!(low <= kept && kept <= high && high - low > 20.0, "four samples say little: {evaluation}");
+        let warnings = cell["warnings"].as_array().unwrap();
+        let few = "accuracy on data is of 4 samples only, and 100 are needed";
+        assert!(warnings.iter().any(|warning| warning.as_str().unwrap().contains(few)), "{cell}");
         assert!(cell["model"]["file_bytes"].as_u64().unwrap() > 1000, "{cell}");
     }
     // Without data static INT8 is left out.
     let done = planish([&["bench", "--compare", text(&model)], &QUICK[..]].concat());
     let done = done.exits(0, &["warning: bert-ort-int8 is left out", "--calibrate or --data"]);
-    assert_eq!(cells(&done.stdout).len(), 4);
+    assert_eq!(cells(&done.stdout).len(), 6);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    let advice = &document["recommendations"][0];
+    let chosen = cells(&done.stdout).into_iter().find(|cell| advice["choice"]["id"] == cell[0]).unwrap();
+    assert!(["f32", "fp16"].contains(&&*chosen[2]) && advice.get("limits").is_none(), "{advice}");
+}
+
+/// Contestants that were made of each other are compared with one model, and what fits no model costs its own row.
+#[test]
+fn what_was_not_compiled_from_the_reference_is_compared_with_it() {
+    let ((folder, first), model) = (artifact("bert"), golden("bert"));
+    let again = folder.path().join("again");
+    planish_compile(&first.join("model.onnx"), &again, &["--int4"]).succeeds();
+    let both = ["bench", text(&first), text(&again), "--reference", text(&model)];
+    let done = planish([&both[..], &QUICK].concat()).exits(0, &["again was not compiled from", "--reference names it"]);
+    let statuses: Vec<String> = cells(&done.stdout).into_iter().map(|cell| cell[3].clone()).collect();
+    assert_eq!(statuses, ["measured", "measured"]);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    // They are measured in turns, and the second is held against the model before it lost bits.
+    assert_eq!(document["cells"][0]["rounds"], document["cells"][1]["rounds"], "{document}");
+    assert!(document["cells"][1]["accuracy"]["max_rel"].as_f64().unwrap() > 1e-3, "{document}");
+    // A file that is no model is left out, and the others are measured.
+    let broken = folder.path().join("broken.onnx");
+    fs::write(&broken, "no graph").unwrap();
+    let named = ["bench", text(&first), text(&broken), "--reference", text(&model)];
+    let done = planish([&named[..], &QUICK].concat()).exits(1, &["broken.onnx is left out", "1 of 1: "]);
+    assert_eq!(cells(&done.stdout).len(), 1);
+}
+
+/// A file with quantized operators may differ from the reference interpreter by rounding, whatever it is compared with.
+#[test]
+fn a_quantized_file_of_another_exporter_is_compared_with_itself_and_with_a_model() {
+    let ((folder, _), model) = (artifact("bert"), golden("bert"));
+    let out = folder.path().join("int8");
+    planish_compile(&model, &out, &["--int8"]).succeeds();
+    let file = out.join("model.onnx");
+    let done = planish([&["bench", text(&file)], &QUICK[..]].concat()).exits(0, &["is compared with itself"]);
+    assert_eq!(cells(&done.stdout), [[text(&file), "ort", "quantized", "measured"]]);
+    // Beside a comparison it is held against the model of that, without a word of the user.
+    let compare = ["bench", text(&file), "--compare", text(&model)];
+    let done =
+        planish([&compare[..], &QUICK].concat()).exits(0, &["model.onnx is compared with", "takes the same inputs"]);
+    let found = cells(&done.stdout).into_iter().find(|cell| cell[0] == text(&file)).unwrap();
+    assert_eq!(found[3], "measured");
 }
 
 /// Checks the memory of a cell that was measured in a process of its own.
@@ -320,7 +385,7 @@ fn has_memory_of_its_own(cell: &Value) {
 fn generation_is_measured_in_processes_of_their_own() {
     for name in ["gpt2", "bart"] {
         let model = golden(name);
-        let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "3", "--isolate"];
+        let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "3", "--isolate", "--uncached"];
         let done = planish([&bench[..], &QUICK].concat()).exits(0, &["1 of 2", "2 of 2"]);
         let document: Value = serde_json::from_str(&done.stdout).unwrap();
         for (cell, cache) in document["cells"].as_array().unwrap().iter().zip([true, false]) {
@@ -390,7 +455,10 @@ fn operators_have_times_and_nodes_a_provider() {
 #[test]
 fn generation_is_measured_with_and_without_the_cache() {
     let model = golden("gpt2");
-    let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "5"];
+    let bench = ["bench", text(&model), "--workload", "generate", "--new-tokens", "5", "--uncached"];
+    let cached = planish([&bench[..6], &QUICK].concat()).exits(0, &["1 of 1"]);
+    assert_eq!(cells(&cached.stdout).len(), 1, "the pass without the cache is for those who ask for it");
+    planish(["bench", text(&model), "--uncached"]).exits(2, &["--uncached is for --workload generate"]);
     // One session serves all shapes: they have the time of one loading, and of its first run.
     let two = planish([&bench[..], &["--batch", "1,2"], &QUICK[2..]].concat()).exits(0, &["4 of 4"]);
     let two: Value = serde_json::from_str(&two.stdout).unwrap();

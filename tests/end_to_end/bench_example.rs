@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use planish::artifact::manifest::File;
 use planish::bench::{
-    Accuracy, Batches, Cell, CellShape, Cpu, Document, Environment, Generation, Latency, Load, Memory, Meter, ModelId,
-    Padding, Peaks, Roofline, SCHEMA, Status, Throughput, Tool, Warmup, Work, Workload,
+    Accuracy, Batches, Cell, CellShape, Choice, Cpu, Document, Environment, Generation, Latency, Load, Memory, Meter,
+    ModelId, Padding, Peaks, Recommendation, Refused, Roofline, SCHEMA, Status, Throughput, Tool, Warmup, Work,
+    Workload,
 };
 use planish::evaluate::{Embeddings, Evaluation, OutputFigures, Pooling};
 
@@ -237,5 +238,25 @@ pub(crate) fn document(seed: u64) -> Document {
     };
     let args = "bench --compare minilm --batch 1,8,32 --seq 128,512 --data sentences.txt --html report.html";
     let tool = Tool { version: "0.1.0".to_owned(), args: args.split(' ').map(str::to_owned).collect() };
-    Document { schema: SCHEMA, tool, env, peak_rss: Some(1_420_000_000), peaks: Some(PEAKS), cells }
+    let choice = Choice {
+        id: "minilm-ort-int8".to_owned(),
+        backend: "ort".to_owned(),
+        base: "minilm-unfused".to_owned(),
+        speedup: 2.05,
+        speedup_ci95: Some([2.01, 2.09]),
+        shapes: 6,
+        accuracy: Some("94.0 % of neighbours kept (95% 91.0 to 96.0 %; 200 samples)".to_owned()),
+        file_bytes: Some(23_100_000),
+        ties: vec!["minilm-ort-int8-dynamic".to_owned()],
+        command: Some("planish compile minilm --int8 --calibrate sentences.txt".to_owned()),
+    };
+    let refused = Refused {
+        id: "<script>alert(1)</script>".to_owned(),
+        backend: "trt".to_owned(),
+        speedup: Some(2.5),
+        why: "neighbours is 61.0, at least 90 required".to_owned(),
+    };
+    let limits = Some("cos=0.99,neighbours=90".to_owned());
+    let recommendations = vec![Recommendation { rounds: 0, choice: Some(choice), limits, refused: vec![refused] }];
+    Document { schema: SCHEMA, tool, env, peak_rss: Some(1_420_000_000), peaks: Some(PEAKS), recommendations, cells }
 }

@@ -26,6 +26,7 @@ fn the_report_of_an_example_is_written() {
     planish(["bench", "report", text(&json), "--html", text(&html), "--csv", text(&csv)]).exits(0, &[]);
     let page = fs::read_to_string(&html).unwrap();
     for id in [
+        "choice",
         "speedup",
         "latency",
         "accuracy",
@@ -134,7 +135,15 @@ fn documents_are_what_the_schema_describes() {
         *changed.pointer_mut(at).unwrap_or_else(|| panic!("{at} is not there")) = value;
         assert!(!problems(&schema, &changed).is_empty(), "{at}");
     }
-    for at in ["", "/env", "/cells/0", "/cells/0/memory", "/cells/0/latency_ms", "/cells/0/evaluation"] {
+    for at in [
+        "",
+        "/recommendations/0/choice",
+        "/env",
+        "/cells/0",
+        "/cells/0/memory",
+        "/cells/0/latency_ms",
+        "/cells/0/evaluation",
+    ] {
         let mut changed = example.clone();
         changed.pointer_mut(at).unwrap()["more"] = json!(1);
         assert!(!problems(&schema, &changed).is_empty(), "{at}");

@@ -154,6 +154,7 @@ fn a_backend_of_one_file_compiles_verifies_and_benches() {
             settings: RuntimeSettings::default(),
             inputs: None,
             data: None,
+            limits: None,
         };
         let quick = BenchOptions {
             sequence: vec![3],

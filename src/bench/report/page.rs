@@ -10,6 +10,7 @@ use super::sections::{Section, chip, sections, times};
 use super::tables::{Table, cells, summary};
 use super::view::{Entry, View, what};
 use crate::bench::document::{Document, Status};
+use crate::bench::recommend::Recommendation;
 use crate::bench::table::significant;
 
 const PAGE: &str = include_str!("templates/page.html");
@@ -23,6 +24,8 @@ struct Page<'a> {
     facts: Vec<Fact>,
     /// The mark of each contestant that was measured, as SVG, with its name.
     contestants: Vec<(String, &'a str)>,
+    /// What to choose: lines for each model.
+    advice: Vec<Vec<String>>,
     summary: Option<Table>,
     sections: Vec<Section>,
     tables: Vec<Table>,
@@ -49,6 +52,7 @@ pub fn html(documents: &[(&str, &Document)]) -> Result<String, Error> {
         title: title(&view),
         facts: facts(&view),
         contestants,
+        advice: advice(&view),
         summary: summary(&view),
         sections: sections(&view),
         tables: cells(&view),
@@ -87,15 +91,18 @@ struct Fact {
 fn facts(view: &View<'_>) -> Vec<Fact> {
     let mut facts = Vec::new();
     let Some(base) = view.contestants.first() else { return facts };
+    facts.extend(view.documents.iter().flat_map(|(_, of)| &of.recommendations).map(chosen));
     let speeds = (0..view.contestants.len()).filter_map(|index| Some((index, view.mean_speedup(index)?)));
-    if let Some((index, (speed, shapes))) = speeds.max_by(|a, b| a.1.0.total_cmp(&b.1.0)) {
+    let fastest = speeds.max_by(|a, b| a.1.0.value.total_cmp(&b.1.0.value));
+    if let Some((index, (speed, shapes))) = fastest.filter(|_| facts.is_empty()) {
         let over = if shapes > 1 { format!(", geometric mean over {shapes} shapes") } else { String::new() };
+        let is_certain = index == 0 || speed.significant() == Some(true);
         facts.push(Fact {
             name: "Fastest",
-            value: times(speed),
+            value: format!("{}{}", if is_certain { "" } else { "~" }, times(speed.value)),
             of: match index {
                 0 => format!("{}: no other is faster{over}", base.label),
-                _ => format!("{} over {}{over}", view.contestants[index].label, base.label),
+                _ => format!("{} over {}{over}, whatever its accuracy", view.contestants[index].label, base.label),
             },
             bad: false,
         });
@@ -136,6 +143,31 @@ fn facts(view: &View<'_>) -> Vec<Fact> {
         bad: without > 0,
     });
     facts
+}
+
+/// The contestant to choose of a model.
+fn chosen(of: &Recommendation) -> Fact {
+    let Some(choice) = &of.choice else {
+        return Fact {
+            name: "Choose",
+            value: "none".to_owned(),
+            of: "no contestant keeps the limits".to_owned(),
+            bad: true,
+        };
+    };
+    let accuracy = choice.accuracy.as_ref().map_or_else(String::new, |accuracy| format!("; {accuracy}"));
+    Fact {
+        name: "Choose",
+        value: choice.times(),
+        of: format!("{} over {}{accuracy}", choice.id, choice.base),
+        bad: false,
+    }
+}
+
+/// What to choose, and why: a paragraph for each model.
+fn advice(view: &View<'_>) -> Vec<Vec<String>> {
+    let all = view.documents.iter().flat_map(|(_, of)| &of.recommendations);
+    all.map(|of| of.to_string().lines().map(|line| line.trim().to_owned()).collect()).collect()
 }
 
 /// Cells of a contestant that have something in common.

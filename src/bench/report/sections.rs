@@ -206,6 +206,7 @@ fn accuracies(view: &View<'_>) -> Section {
     let plot = |of: &Closeness, figure: &dyn Fn(usize) -> Option<f64>| {
         let point = |contestant: usize| {
             let (own, (speed, shapes)) = (&view.contestants[contestant], view.mean_speedup(contestant)?);
+            let speed = speed.value;
             let value = figure(contestant).filter(|v| v.is_finite())?;
             let mean = if shapes > 1 { format!(", geometric mean over {shapes} shapes") } else { String::new() };
             let (speed_text, text) = (significant(speed), exact(value));

@@ -87,9 +87,15 @@ pub(super) fn summary(view: &View<'_>) -> Option<Table> {
     let columns: &[Column<usize>] = &[
         ("runtime", "", |view, of| Some(view.contestants[*of].runtime.to_owned())),
         ("precision", "", |view, of| Some(view.contestants[*of].precision.to_owned())),
-        ("speed-up", "Times as fast as the first contestant: geometric mean over the shapes of both", |view, of| {
-            view.mean_speedup(*of).map(|(mean, _)| times(mean))
-        }),
+        (
+            "speed-up",
+            "Times as fast as the first contestant: geometric mean over the shapes of both; ~ where its 95% interval has 1 in it",
+            |view, of| {
+                let (mean, _) = view.mean_speedup(*of)?;
+                let is_certain = *of == 0 || mean.significant() == Some(true);
+                Some(format!("{}{}", if is_certain { "" } else { "~" }, times(mean.value)))
+            },
+        ),
         ("size MB", "Bytes of the files that the runtime reads, or of the weights in them", |view, of| {
             view.largest(*of, |cell| cell.model.file_bytes.or(cell.memory.weights).filter(|b| *b > 0)).map(megabytes)
         }),
@@ -114,17 +120,23 @@ pub(super) fn summary(view: &View<'_>) -> Option<Table> {
                 figure(view, *of, Figure::Cosine).or(gate).map(exact)
             },
         ),
-        ("neighbours %", "Samples whose nearest other sample stays the same", |view, of| {
-            figure(view, *of, Figure::Neighbours).map(|v| format!("{v:.1}"))
+        ("neighbours %", "Samples whose nearest other sample stays the same, with the 95% interval", |view, of| {
+            figure(view, *of, Figure::Neighbours).map(|v| format!("{v:.1}{}", ends(view, *of, Figure::Neighbours, 1)))
         }),
-        ("top-1 %", "Predictions with the same label or token on top", |view, of| {
-            figure(view, *of, Figure::Top1).map(|v| format!("{v:.2}"))
+        ("top-1 %", "Predictions with the same label or token on top, with the 95% interval", |view, of| {
+            figure(view, *of, Figure::Top1).map(|v| format!("{v:.2}{}", ends(view, *of, Figure::Top1, 2)))
         }),
         ("KL nats", "Mean divergence of the predictions from those in float32", |view, of| {
             figure(view, *of, Figure::Divergence).map(|v| format!("{v:.2e}"))
         }),
-        ("perplexity ratio", "Perplexity over that in float32", |view, of| {
-            figure(view, *of, Figure::Perplexity).map(exact)
+        ("perplexity ratio", "Perplexity over that in float32, with the 95% interval", |view, of| {
+            let of_data = |v: f64| format!("{}{}", exact(v), ends(view, *of, Figure::Perplexity, 4));
+            figure(view, *of, Figure::Perplexity).map(of_data)
+        }),
+        ("compared on", "Samples, predictions or tokens that the accuracy on data is of", |view, of| {
+            let figures = [Figure::Perplexity, Figure::Neighbours, Figure::Top1, Figure::Cosine];
+            let (_, count) = figures.into_iter().find_map(|figure| certainty(view, *of, figure))?;
+            Some(count.to_string())
         }),
         ("measured", "Cells with a speed, of all", |view, of| {
             Some(format!("{} of {}", view.count(*of, Status::Measured), view.of(*of).count()))
@@ -136,6 +148,16 @@ pub(super) fn summary(view: &View<'_>) -> Option<Table> {
 fn figure(view: &View<'_>, contestant: usize, figure: Figure) -> Option<f64> {
     let of = |evaluation: &Evaluation| evaluation.figure(figure).filter(|v| v.is_finite());
     view.of(contestant).find_map(|entry| of(entry.cell.evaluation.as_ref()?))
+}
+
+fn certainty(view: &View<'_>, contestant: usize, figure: Figure) -> Option<([f64; 2], u64)> {
+    view.of(contestant).find_map(|entry| entry.cell.evaluation.as_ref()?.certainty(figure))
+}
+
+/// The 95% interval of a figure behind it.
+fn ends(view: &View<'_>, contestant: usize, figure: Figure, digits: usize) -> String {
+    let ends = certainty(view, contestant, figure);
+    ends.map_or_else(String::new, |([low, high], _)| format!(" ({low:.digits$} to {high:.digits$})"))
 }
 
 fn megabytes(bytes: u64) -> String {

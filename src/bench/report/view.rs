@@ -107,11 +107,9 @@ impl<'a> View<'a> {
     }
 
     /// The geometric mean of the speed-ups of a contestant, and of how many shapes it is.
-    pub(super) fn mean_speedup(&self, contestant: usize) -> Option<(f64, usize)> {
-        let own = self.of(contestant);
-        let logarithms: Vec<f64> = own.filter_map(|entry| Some(self.speedup(entry)?.value.ln())).collect();
-        let mean = (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp();
-        (!logarithms.is_empty()).then_some((mean, logarithms.len()))
+    pub(super) fn mean_speedup(&self, contestant: usize) -> Option<(Ratio, usize)> {
+        let ratios: Vec<Ratio> = self.of(contestant).filter_map(|entry| self.speedup(entry)).collect();
+        Some((Ratio::geometric_mean(&ratios)?, ratios.len()))
     }
 
     /// The entries of a contestant.
@@ -271,8 +269,9 @@ mod tests {
         ];
         assert_eq!(titles, expected);
         let (mean, shapes) = view.mean_speedup(1).unwrap();
-        assert!((mean - 8f64.sqrt()).abs() < 1e-9 && shapes == 2, "{mean}");
-        assert_eq!((view.mean_speedup(0), view.mean_speedup(2)), (Some((1.0, 3)), None));
+        assert!((mean.value - 8f64.sqrt()).abs() < 1e-9 && shapes == 2, "{mean:?}");
+        let of = |index| view.mean_speedup(index).map(|(mean, shapes)| (mean.value, shapes));
+        assert_eq!((of(0), of(2)), (Some((1.0, 3)), None));
         assert_eq!((view.count(1, Status::Failed), view.count(1, Status::Measured)), (1, 2));
     }
 }
