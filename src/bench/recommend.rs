@@ -317,9 +317,13 @@ mod tests {
                 least_cosine: 0.99,
                 neighbours_kept: Some(kept),
                 neighbours_kept_ci95: Some([kept - 3.0, kept + 1.0]),
+                count: 200,
             }),
             predictions: None,
             perplexity: None,
+            read: None,
+            labels: Vec::new(),
+            scores: None,
             outputs: Vec::new(),
         });
         let model = ModelId { id: id.to_owned(), file_bytes: Some(bytes * 1_000_000) };

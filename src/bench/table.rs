@@ -272,9 +272,13 @@ mod tests {
                 least_cosine: 0.9,
                 neighbours_kept: Some(kept),
                 neighbours_kept_ci95: Some([85.1, 97.0]),
+                count: 22,
             }),
             predictions: None,
             perplexity: None,
+            read: None,
+            labels: Vec::new(),
+            scores: None,
             outputs: Vec::new(),
         }
     }

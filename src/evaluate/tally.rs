@@ -8,8 +8,8 @@ use super::labels::Labelled;
 use super::mean::Mean;
 use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
 use super::pooling::Pooling;
-use super::proportion::Interval;
 use super::positions::{Pair, Positions};
+use super::proportion::Interval;
 use super::report::{Embeddings, OutputFigures, Perplexity, Predictions};
 use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
@@ -289,7 +289,8 @@ impl Tally {
                 mean_cosine_ci95: self.cosines.ci95(),
                 least_cosine: self.cosines.least.unwrap_or(f64::NAN),
                 neighbours_kept: kept.map(|kept| 100.0 * kept as f64 / embedded as f64),
-                neighbours_kept_ci95: kept.map(|kept| Interval::of_share(100.0 * kept as f64 / embedded as f64, embedded).ends()),
+                neighbours_kept_ci95: kept
+                    .map(|kept| Interval::of_share(100.0 * kept as f64 / embedded as f64, embedded).ends()),
                 count: embedded,
             }
         });
