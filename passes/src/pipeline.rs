@@ -8,7 +8,7 @@ use crate::fuse::{FUSE_EMBEDDINGS, FUSE_GATED, FUSE_LINEAR, FUSE_NORMS, FUSE_ROT
 use crate::last_logits::LAST_LOGITS;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, CHUNK_ATTENTION, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR,
-    LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, SELECT_PARTS, SUBSTITUTE_KERNELS,
+    LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, MOVE_CODES, SELECT_PARTS, SUBSTITUTE_KERNELS,
 };
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
@@ -60,6 +60,7 @@ pub const PASSES: &[Pass] = &[
     CHUNK_ATTENTION,
     LOWER_ATTENTION,
     SUBSTITUTE_KERNELS,
+    MOVE_CODES,
     STORE_HALF,
     CHECK_KERNELS,
 ];
@@ -128,7 +129,14 @@ const LOWERING: &[&Pass] = &[
 
 /// Lowering repeats masks and shapes in each layer and transposes weights: a round, which is repeated until
 /// nothing changes.
-pub const CLEANING: &[&Pass] = &[&IDENTITIES, &FOLD, &COMMON_SUBEXPRESSIONS, &DEAD_CODE];
+pub const CLEANING: &[&Pass] = &[
+    &IDENTITIES,
+    // Sees what is next to each other once nothing without effect is in between.
+    &MOVE_CODES,
+    &FOLD,
+    &COMMON_SUBEXPRESSIONS,
+    &DEAD_CODE,
+];
 
 /// The passes for a target.
 pub struct Pipeline {

@@ -16,7 +16,8 @@ pub const FLATTEN_TOKENS: Pass = Pass {
     summary: "Turns linear layers, and the operators between them that work on each token alone, into operations on a \
               matrix [tokens, features]. A linear layer of a matrix is one Gemm, with its bias and with the weight as \
               stored. A linear layer of a tensor with more dimensions would need a product, a sum and a transposed \
-              copy of the weight. MatMulNBits takes more dimensions, so a layer that becomes one does not need a matrix. \
+              copy of the weight. A value that is quantized is flattened where a linear layer takes it or gives it. \
+              MatMulNBits takes more dimensions, so a layer that becomes one does not need a matrix. \
               For target ort, tokens are ordered by position, [sequence * batch, features], up to \
               the last attention without a cache. Attention can then read its operands as strided matrices where they \
               are, without transposing them. This was measured on CPUs, so other targets order tokens by batch.",
@@ -52,7 +53,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         TokenOrder::BatchMajor => vec![false; graph.value_count()],
         TokenOrder::SequenceMajor => before_attention(graph),
     };
-    let mut tokens = Tokens { options, sequence_major, matrices: HashMap::new() };
+    let mut tokens = Tokens { options, sequence_major, of_layers: of_layers(graph), matrices: HashMap::new() };
     let changed = graph.rewrite(|graph, node| tokens.step(graph, node))?;
     graph.compact();
     Ok(changed.into())
@@ -89,8 +90,21 @@ enum Order {
     SequenceMajor,
 }
 
+/// Which values, by index, a linear layer takes.
+fn of_layers(graph: &Graph) -> Vec<bool> {
+    let mut taken = vec![false; graph.value_count()];
+    for (_, node) in graph.nodes() {
+        if let Op::Linear(linear) = &node.op {
+            taken[linear.x.index()] = true;
+        }
+    }
+    taken
+}
+
 struct Tokens<'a> {
     options: &'a Options,
+    /// By index of the values before this pass: whether a linear layer takes the value.
+    of_layers: Vec<bool>,
     /// By index of the values before this pass.
     sequence_major: Vec<bool>,
     /// The matrices that stand for values of more dimensions.
@@ -105,7 +119,7 @@ impl Tokens<'_> {
             Op::Linear(linear) => {
                 self.sequence_major[output.index()] || !becomes_block_product(graph, linear, self.options)
             }
-            Op::FakeQuantize(_) => true,
+            Op::FakeQuantize(_) => self.of_layers[output.index()],
             _ => false,
         };
         graph.node(node).op.visit_operands(&mut |v| may_be_flat |= self.is_flat(v));
@@ -121,10 +135,7 @@ impl Tokens<'_> {
         let flat = |v: &ValueId| self.is_flat(*v);
         let op: Op = match op {
             Op::Linear(p) => Linear { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
-            // Quantized images have no linear layer next to them.
-            Op::FakeQuantize(p) if flat(&p.x) || rank == 3 => {
-                FakeQuantize { x: self.matrix(graph, p.x, order, output)?, ..p }.into()
-            }
+            Op::FakeQuantize(p) => FakeQuantize { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::LayerNorm(p) if flat(&p.x) => LayerNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::RmsNorm(p) if flat(&p.x) => RmsNorm { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
             Op::Gelu(p) if flat(&p.x) => Gelu { x: self.matrix(graph, p.x, order, output)?, ..p }.into(),
