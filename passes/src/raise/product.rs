@@ -1,6 +1,6 @@
 //! Products, in whatever order they are written.
 
-use planish_ir::ops::{Binary, BinaryKind};
+use planish_ir::ops::{Binary, BinaryKind, Unary, UnaryKind};
 use planish_ir::{Graph, Op, ValueId};
 
 use super::pattern::{op, with_scalar};
@@ -8,7 +8,7 @@ use super::pattern::{op, with_scalar};
 /// How deep products are taken apart.
 const DEPTH: usize = 6;
 
-/// A value as `coefficient * numerator / denominator`: scaling, multiplication, division and small
+/// A value as `coefficient * numerator / denominator`: scaling, multiplication, division, negation and small
 /// powers taken apart. The factors are sorted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Product {
@@ -40,6 +40,10 @@ impl Product {
             Some(Op::Binary(Binary { kind: BinaryKind::Div, a, b })) => {
                 self.multiply(graph, *a, inverse, depth - 1);
                 self.multiply(graph, *b, !inverse, depth - 1);
+            }
+            Some(Op::Unary(Unary { kind: UnaryKind::Neg, x })) => {
+                self.coefficient = -self.coefficient;
+                self.multiply(graph, *x, inverse, depth - 1);
             }
             _ => match power(graph, value) {
                 Some((x, n)) => (0..n).for_each(|_| self.multiply(graph, x, inverse, depth.saturating_sub(1))),

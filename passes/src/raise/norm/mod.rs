@@ -3,22 +3,22 @@
 mod root;
 mod spread;
 
-use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, RmsNorm};
-use planish_ir::{Graph, NodeId, Op, Rewriter, ValueId, Weight};
+use planish_ir::ops::{Binary, BinaryKind, Cast, LayerNorm, Real, RmsNorm, Unary, UnaryKind};
+use planish_ir::{DType, Graph, NodeId, Op, Rewriter, ValueId, Weight};
 
 use super::narrow::NARROW;
 use super::pattern::{binary, is_exactly, narrowed, op};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
-use root::{Root, mean_of, squared};
+use root::{Root, averaged, mean_of, squared};
 
 /// Raises arithmetic to norms.
 pub const RAISE_NORMS: Pass = Pass {
     name: "raise-norms",
     summary: "Raises arithmetic to norms over the last axis. x / sqrt(mean(x^2) + eps) * weight becomes rms_norm. The \
-              same of x - mean(x) becomes layer_norm, and a vector that is added becomes its bias. x may be divided by \
-              the root or multiplied with its inverse, and factors may stand in any order. A norm without a weight \
+              same of x - mean(x) becomes layer_norm, and a vector that is added becomes its bias. mean(x) - x is the \
+              negation of that, and a negated norm has a negated weight. x may be divided by the root or multiplied with its inverse, and factors may stand in any order. A norm without a weight \
               gets a weight of ones. x and its mean may be scaled apart: x * (weight / root) + (bias - mean(x) * \
               (weight / root)). The normalized value may be cast to a half type before it is multiplied. A norm \
               between casts from and to a half type is raised in that type.",
@@ -58,7 +58,21 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 
 /// The rules of norms. What is multiplied with a vector is a norm with a weight, what is left is one without.
 /// Biases are added before a cast to a half type or behind it.
-pub(super) const RULES: &[&Rule] = &[&WEIGHTED, &spread::SPREAD, &UNWEIGHTED, &BIAS, &NARROW, &BIAS];
+pub(super) const RULES: &[&Rule] = &[&REVERSED, &WEIGHTED, &spread::SPREAD, &UNWEIGHTED, &BIAS, &NARROW, &BIAS];
+
+/// `mean(x) - x`, which becomes `-(x - mean(x))`: ONNX Runtime makes a norm of either as if it were `x - mean(x)`, and the
+/// negation in between keeps it from that.
+const REVERSED: Rule = Rule { name: "layer_norm", find: reversed };
+
+fn reversed(graph: &mut Rewriter<'_>, node: NodeId) -> Found {
+    let Op::Binary(Binary { kind: BinaryKind::Sub, a, b }) = graph.node(node).op else { return Err(NoMatch::Other) };
+    if averaged(graph, a).is_none_or(|mean| mean.x != b) {
+        return Err(NoMatch::Other);
+    }
+    let output = graph.node(node).outputs[0];
+    let x = graph.part(Binary { kind: BinaryKind::Sub, a: b, b: a }, output)?;
+    Ok(vec![graph.emit(Unary { kind: UnaryKind::Neg, x }, output)?])
+}
 
 /// `x / sqrt(mean(x^2) + eps) * weight`.
 const WEIGHTED: Rule = Rule { name: "norm", find: |graph, node| norm(graph, node, true) };
@@ -82,8 +96,8 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Found {
         return Err(NoMatch::Miss(format!("`{}`, whose mean is taken, is not a square", name(square))));
     };
     let weight = product.take(|factor| vector(graph, factor, x).then_some(factor));
-    match product.multiple_of(graph, x, 1) {
-        Some(factor) if is_exactly(factor, 1.0) => {}
+    let sign = match product.multiple_of(graph, x, 1) {
+        Some(factor) if is_exactly(factor.abs(), 1.0) => factor.signum(),
         Some(factor) => {
             return Err(NoMatch::Miss(format!(
                 "what is divided by `{}` is `{}` times the number {}",
@@ -97,16 +111,24 @@ fn norm(graph: &mut Rewriter<'_>, node: NodeId, weighted: bool) -> Found {
             let (root, x) = (name(root.value), name(x));
             return Err(NoMatch::Miss(format!("what is divided by `{root}` is not `{x}` times a vector")));
         }
-    }
+    };
     let [wide, dtype] = [x, output].map(|value| graph.ty(value).dtype);
+    let is_filled = weight.is_none();
     let weight = match weight.map(|weight| (weight, graph.weight(weight).and_then(|weight| weight.cast(wide)))) {
         Some((weight, Some(cast))) if wide != dtype => graph.weight_like(cast, weight),
         Some((weight, _)) => weight,
         None if weighted => return Err(NoMatch::Other),
-        None => match ones(graph, x, output) {
+        None => match filled(graph, x, sign, output) {
             Some(ones) => ones,
             None => return Err(NoMatch::Miss(format!("the features of `{}` are not known", graph.value(x).name))),
         },
+    };
+    let weight = match graph.weight(weight).filter(|_| sign < 0.0 && !is_filled) {
+        Some(given) => match negated(given) {
+            Some(turned) => graph.weight_part(turned, weight),
+            None => return Err(NoMatch::Miss(format!("`{}` cannot be negated", graph.value(weight).name))),
+        },
+        None => weight,
     };
     let eps = Real(root.eps);
     let raised: Op = match centered(graph, x) {
@@ -140,12 +162,18 @@ fn vector(graph: &Graph, value: ValueId, x: ValueId) -> bool {
         && features.is_some_and(|last| graph.ty(value).shape[..] == *std::slice::from_ref(last))
 }
 
-/// A weight that changes nothing of x.
-fn ones(graph: &mut Rewriter<'_>, x: ValueId, like: ValueId) -> Option<ValueId> {
+/// A weight that has this number for each feature of x.
+fn filled(graph: &mut Rewriter<'_>, x: ValueId, number: f64, like: ValueId) -> Option<ValueId> {
     let ty = graph.ty(x);
     let features = usize::try_from(ty.shape.last()?.as_constant()?).ok().filter(|features| *features > 0)?;
-    let ones = Weight::scalar(ty.dtype, 1.0).reshape(&[1])?.pad(&[features], 1.0)?;
-    Some(graph.weight_part(ones, like))
+    let filled = Weight::scalar(ty.dtype, number).reshape(&[1])?.pad(&[features], number)?;
+    Some(graph.weight_part(filled, like))
+}
+
+/// A vector of the opposite sign.
+fn negated(weight: &Weight) -> Option<Weight> {
+    let features = weight.shape().first()?;
+    weight.scale(0, &Weight::scalar(DType::F64, -1.0).reshape(&[1])?.pad(&[*features], -1.0)?)
 }
 
 /// x and the mean, where a value is x less its own mean.

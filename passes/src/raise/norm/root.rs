@@ -60,7 +60,7 @@ impl Root {
 }
 
 /// What a value is a mean of.
-fn averaged(graph: &Graph, value: ValueId) -> Option<&Reduce> {
+pub(super) fn averaged(graph: &Graph, value: ValueId) -> Option<&Reduce> {
     match op(graph, value)? {
         Op::Reduce(mean) if mean.kind == ReduceKind::Mean => Some(mean),
         Op::Reshape(Reshape { x, .. }) => match op(graph, *x)? {
@@ -79,9 +79,10 @@ pub(super) fn mean_of(graph: &Graph, value: ValueId) -> Option<ValueId> {
     (axes[..] == [last] && graph.ty(value).shape == shape.with_dim(last, Dim::constant(1))).then_some(*x)
 }
 
-/// What a value is the square of.
+/// What a value is the square of, without a negation.
 pub(super) fn squared(graph: &Graph, value: ValueId) -> Option<ValueId> {
     let power = || with_scalar(graph, value, BinaryKind::Pow).filter(|(_, power)| *power == 2.0).map(|(x, _)| x);
     let product = || binary(graph, value, BinaryKind::Mul).filter(|[a, b]| a == b).map(|[a, _]| a);
-    power().or_else(product)
+    let root = power().or_else(product)?;
+    Some(unary(graph, root, UnaryKind::Neg).unwrap_or(root))
 }
