@@ -12,12 +12,12 @@
 //! | V08 | no known dimension is negative |
 //! | V09 | only `foreign` operators take what is not a tensor of a known number of dimensions |
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::handle::Handle;
 use crate::ops::{Foreign, Types};
-use crate::{Def, Dim, Graph, Node, Op, Output, Symbol, Value};
+use crate::{Def, Dim, Graph, Node, Op, Output, Symbol, Value, ValueId};
 
 /// A graph breaks invariants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,8 +173,10 @@ impl Checks<'_> {
     fn outputs(&mut self, defined: &[bool]) {
         let graph = self.graph;
         let mut names: HashSet<&str> = HashSet::new();
+        let inputs: HashMap<&str, ValueId> =
+            graph.inputs().iter().map(|input| (graph.value(*input).name.as_str(), *input)).collect();
         for Output { name, value } in graph.outputs() {
-            let of_input = graph.inputs().iter().any(|input| input != value && graph.value(*input).name == *name);
+            let of_input = inputs.get(name.as_str()).is_some_and(|input| input != value);
             if name.is_empty() || of_input || !names.insert(name) {
                 self.fail("V04", format!("the output name `{name}` is empty, another input's, or taken twice"));
             }

@@ -29,9 +29,10 @@ pub(super) fn touched(graph: &Graph, bindings: &Bindings) -> Result<u64, String>
     let mut buffers = plan.buffers;
     buffers.retain(|buffer| !constants.contains(buffer.name.as_str()));
     // A reshape that gives an output copies; the others give what they were given.
+    let given: HashSet<ValueId> = graph.outputs().iter().map(|output| output.value).collect();
     let copies = graph.needed_nodes().into_iter().enumerate().filter(|(_, id)| {
         let node = graph.node(*id);
-        let gives_output = node.outputs.iter().any(|value| graph.outputs().iter().any(|output| output.value == *value));
+        let gives_output = node.outputs.iter().any(|value| given.contains(value));
         matches!(node.op, Op::Reshape(_)) && gives_output
     });
     for (first, id) in copies {

@@ -49,6 +49,7 @@ mod labels;
 mod last_logits;
 mod manifest;
 mod manual;
+mod near_patterns;
 mod onnx_sources;
 mod output_folder;
 mod padded_vocabulary;

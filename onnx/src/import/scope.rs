@@ -1,6 +1,6 @@
 //! The values of the names of the ONNX graph, while its nodes are imported one after another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
@@ -333,9 +333,10 @@ impl Scope {
         graph: &GraphProto,
         given: &[(String, ValueId)],
     ) -> Result<(Graph, Vec<String>), String> {
+        let mut names: HashSet<&str> = HashSet::with_capacity(graph.output.len());
         for output in &graph.output {
             let name = &output.name;
-            if self.graph.outputs().iter().any(|o| o.name == *name) {
+            if !names.insert(name) {
                 self.warnings.push(format!("the output `{name}` is given twice; it is kept once"));
                 continue;
             }

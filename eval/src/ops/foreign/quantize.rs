@@ -174,7 +174,8 @@ fn parts(node: &Node<'_>, x: &Tensor, scale: &Tensor) -> Result<Vec<usize>, Stri
     }
 }
 
-/// A product of matrices of integers, less their zero points.
+/// A product of matrices of integers, less their zero points. As in MatMul, a vector on the left is a matrix of one row,
+/// and one on the right a matrix of one column, which the result then has not.
 pub(super) fn product(
     node: &Node<'_>,
     a: &Tensor,
@@ -182,7 +183,10 @@ pub(super) fn product(
     b: &Tensor,
     zero_b: Option<&Tensor>,
 ) -> Result<(Vec<usize>, Vec<i128>), String> {
-    let ([outer_a @ .., m, k], [outer_b @ .., rows, n]) = (a.shape(), b.shape()) else {
+    let (row, column) = (a.shape().len() == 1, b.shape().len() == 1);
+    let left = if row { [&[1], a.shape()].concat() } else { a.shape().to_vec() };
+    let right = if column { [b.shape(), &[1]].concat() } else { b.shape().to_vec() };
+    let ([outer_a @ .., m, k], [outer_b @ .., rows, n]) = (&left[..], &right[..]) else {
         return Err(format!("{} and {} are not matrices", a.ty(), b.ty()));
     };
     if k != rows {
@@ -192,7 +196,8 @@ pub(super) fn product(
     let (zero_a, zero_b) = (zeros(zero_a)?, zeros(zero_b)?);
     let (x, y) = (integers(a)?, integers(b)?);
     let batch = super::arith::broadcast_shape(outer_a, outer_b)?;
-    let shape = [&batch[..], &[*m, *n]].concat();
+    let kept = [(*m, row), (*n, column)].into_iter().filter(|(_, is_vector)| !is_vector).map(|(size, _)| size);
+    let shape: Vec<usize> = batch.iter().copied().chain(kept).collect();
     let mut out = Vec::with_capacity(node.count(&shape)?);
     let of_row = |i: usize| zero_a[if zero_a.len() == *m { i } else { 0 }];
     let of_column = |j: usize| zero_b[if zero_b.len() == *n { j } else { 0 }];
