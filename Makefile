@@ -118,7 +118,7 @@ test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSaniti
 # One stage after another, the quick ones first, with the time of each.
 .PHONY: check
 check: ## formatting, lints, documentation, kernels, tests: what must pass before a commit
-	@for stage in fmt test-tools clippy doc cuda-compile test test-report-if-possible; do \
+	@for stage in fmt test-tools clippy doc cuda-compile test test-random-graphs test-report-if-possible; do \
 	  start=$$(date +%s); \
 	  echo "== $$stage"; \
 	  $(MAKE) --no-print-directory $$stage || { echo "== $$stage failed after $$(($$(date +%s) - start)) s" >&2; exit 1; }; \
@@ -332,7 +332,20 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (needs nightly Rust and cargo-fuz
 
 .PHONY: mutations
 mutations: deps ## compile and verify CASES random changes of the graphs in fixtures/
-	cargo run --release $(CARGO_FLAGS) -p planish-mutations -- fixtures/onnx fixtures/graphs --cases $(CASES)
+	cargo run --release $(CARGO_FLAGS) -p planish-random-graphs --bin mutations -- fixtures/onnx fixtures/graphs --cases $(CASES)
+
+# GRAPHS=--patterns has mostly patterns that are raised, and what nearly is one; GRAPHS="--keep DIR" keeps what is found.
+GRAPHS ?=
+
+.PHONY: random-graphs
+random-graphs: deps ## grow and compile CASES random graphs, and compare them with ONNX Runtime without optimization
+	cargo run --release $(CARGO_FLAGS) -p planish-random-graphs --bin random-graphs -- --cases $(CASES) $(GRAPHS)
+
+# What the tests have built is used again.
+.PHONY: test-random-graphs
+test-random-graphs: deps ## the same of 300 graphs
+	cargo build $(CARGO_FLAGS) --workspace --bin random-graphs
+	$(TARGET_DIR)/debug/random-graphs --cases 300
 
 .PHONY: clean
 clean: ## remove what was built and measured; .deps/ stays
