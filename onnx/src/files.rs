@@ -11,6 +11,17 @@ use planish_ir::{Origin, Weight};
 use rayon::prelude::*;
 
 use crate::ExportError;
+use crate::proto::StringStringEntryProto;
+
+/// What says of a tensor that its elements are in a file.
+pub(crate) fn external_data(location: &str, offset: u64, length: u64) -> Vec<StringStringEntryProto> {
+    let entry = |key: &str, value: String| StringStringEntryProto { key: key.to_owned(), value };
+    vec![
+        entry("location", location.to_owned()),
+        entry("offset", offset.to_string()),
+        entry("length", length.to_string()),
+    ]
+}
 
 /// A weight and what it is called in the model.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ pub mod proto;
 pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export};
 pub use import::{
     ImportError, ImportOptions, Imported, KnownOperand, Places, WeightFile, import, import_with, node_results,
-    read_body, read_operator,
+    read_body, read_operator, weights_outside,
 };
 pub use operators::operator;
 

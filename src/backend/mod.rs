@@ -3,6 +3,7 @@
 //! To add one: state its properties for passes (`planish_passes::Target`), an [`Emitter`] if it takes files of its own, the
 //! runtimes that load them, and give it a line in [`BACKENDS`].
 
+mod cores;
 mod emitter;
 mod graph;
 mod runtimes;
@@ -17,6 +18,7 @@ use planish_runtimes::Runtime;
 use crate::artifact::precision::PrecisionName;
 use crate::verify::Tolerances;
 
+pub use cores::Cores;
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
 pub use graph::GraphEmitter;
 pub(crate) use runtimes::spelled;

@@ -22,6 +22,11 @@ pub struct RuntimeSettings {
     pub runtime: Option<MakeRuntime>,
     /// Whether idle worker threads of ONNX Runtime sleep instead of polling for work.
     pub sleeping: bool,
+    /// The microseconds for which an idle worker thread of ONNX Runtime polls for work at a time, if it does not sleep at once;
+    /// as long as ONNX Runtime does where absent.
+    pub polling_us: Option<u32>,
+    /// Whether ONNX Runtime maps weights from the file and packs them with all threads.
+    pub fast_start: bool,
     /// How engines of TensorRT are loaded and run.
     pub engines: LoadOptions,
     /// Whether the shapes of inputs differ from run to run.
@@ -41,9 +46,11 @@ pub(super) fn cuda(settings: &RuntimeSettings) -> Box<dyn Runtime> {
 }
 
 fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runtime> {
-    let RuntimeSettings { sleeping, varied_shapes, unfused_codes, .. } = *settings;
+    let RuntimeSettings { sleeping, polling_us, fast_start, varied_shapes, unfused_codes, .. } = *settings;
     let optimization = if unfused_codes { OptimizationLevel::Basic } else { OptimizationLevel::All };
-    let options = OrtOptions { spin: !sleeping, varied_shapes, optimization, ..OrtOptions::compiled() };
+    let spin_us = polling_us;
+    let options =
+        OrtOptions { spin: !sleeping, spin_us, fast_start, varied_shapes, optimization, ..OrtOptions::compiled() };
     Box::new(OnnxRuntime::with(provider, settings.ort_library.clone()).options(options))
 }
 

@@ -11,10 +11,8 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 use super::{ExportError, ExportOptions, Exported, Placement, data_type, types};
-use crate::files::{self, File, NamedWeight, Segment, hard_link};
-use crate::proto::{
-    GRAPH_INITIALIZER, GraphProto, MODEL_GRAPH, ModelProto, StringStringEntryProto, TENSOR_RAW_DATA, TensorProto,
-};
+use crate::files::{self, File, NamedWeight, Segment, external_data, hard_link};
+use crate::proto::{GRAPH_INITIALIZER, GraphProto, MODEL_GRAPH, ModelProto, TENSOR_RAW_DATA, TensorProto};
 
 /// Weights below this many bytes stay in the model file: shape inference reads some of them there.
 pub const INLINE_BYTES: u64 = 1024;
@@ -173,13 +171,8 @@ impl<'g> Body<'g> {
 
     /// A tensor whose bytes are in another file.
     fn external(&mut self, initializer: &'g NamedWeight<'g>, location: &str, offset: u64) {
-        let entry = |key: &str, value: String| StringStringEntryProto { key: key.to_owned(), value };
         let tensor = TensorProto {
-            external_data: vec![
-                entry("location", location.to_owned()),
-                entry("offset", offset.to_string()),
-                entry("length", initializer.weight.bytes().to_string()),
-            ],
+            external_data: external_data(location, offset, initializer.weight.bytes()),
             data_location: 1,
             ..tensor(initializer)
         };

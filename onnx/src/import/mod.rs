@@ -34,7 +34,7 @@ pub use error::ImportError;
 pub use part::{KnownOperand, read_body, read_operator};
 pub use places::Places;
 use serde::{Deserialize, Serialize};
-pub use skeleton::WeightFile;
+pub use skeleton::{WeightFile, weights_outside};
 
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 

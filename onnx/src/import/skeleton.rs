@@ -12,10 +12,14 @@ use prost::Message;
 use prost::encoding::{encode_key, encode_varint};
 
 use super::ImportError;
-use crate::proto::{LeftBytes, ModelProto, TENSOR_RAW_DATA};
+use crate::files::external_data;
+use crate::proto::{LeftBytes, ModelProto, TENSOR_RAW_DATA, TensorProto};
 
 /// Elements of up to so many bytes are read at once: shapes, scalars, short vectors.
 const KEPT_BYTES: u64 = 1024;
+
+/// Weights from so many bytes on become external data: a smaller one is read sooner than it is mapped.
+const OUTSIDE_BYTES: u64 = 64 << 10;
 
 /// What a file begins with that stands for another one.
 const LFS_POINTER: [u8; 23] = *b"version https://git-lfs";
@@ -97,14 +101,30 @@ pub(super) fn read(file: &WeightFile) -> Result<ModelProto, ImportError> {
         let message = "this is a pointer of Git LFS and not the model: `git lfs pull` fetches that".to_owned();
         return Err(ImportError::File { path: file.path.clone(), message });
     }
-    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0 };
+    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0, outside: false };
     let mut bytes = Vec::new();
     walk.message(file.bytes, Kind::Model, 0, &mut bytes)?;
     ModelProto::decode(bytes.as_slice()).map_err(|e| walk.malformed(format!("this is not an ONNX model: {e}")))
 }
 
+/// The encoding of the model in a file, in which the large weights of the graph are external data in that file.
+///
+/// # Errors
+/// When it cannot be read, or is no model.
+pub fn weights_outside(file: &WeightFile) -> Result<Vec<u8>, ImportError> {
+    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0, outside: true };
+    let mut bytes = Vec::new();
+    walk.message(file.bytes, Kind::Model, 0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where weights of the graph are in a model: model, graph, tensor.
+const WEIGHT_DEPTH: usize = 2;
+
 struct Walk<'a> {
     file: &'a WeightFile,
+    /// Whether large weights become external data. Else their places are noted.
+    outside: bool,
     /// The next byte.
     at: u64,
     /// Bytes of the file from `start` on.
@@ -148,6 +168,20 @@ impl Walk<'_> {
                     }
                     if !kept {
                         self.at += length;
+                    } else if self.outside && kind == Kind::Tensor && tag == TENSOR_RAW_DATA {
+                        if length < OUTSIDE_BYTES || depth != WEIGHT_DEPTH {
+                            encode_varint(key, out);
+                            encode_varint(length, out);
+                            out.extend_from_slice(&self.take(length, end)?);
+                        } else {
+                            let place = TensorProto {
+                                external_data: external_data(&self.file.name, self.at, length),
+                                data_location: 1,
+                                ..TensorProto::default()
+                            };
+                            place.encode(out).map_err(|error| self.malformed(error.to_string()))?;
+                            self.at += length;
+                        }
                     } else if kind == Kind::Tensor && tag == TENSOR_RAW_DATA && length > KEPT_BYTES {
                         let left = LeftBytes { offset: self.at, length };
                         prost::encoding::message::encode(LEFT, &left, out);
@@ -239,7 +273,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::proto::{GraphProto, TensorProto};
+    use crate::proto::{AttributeProto, GraphProto, NodeProto};
 
     fn read_back(model: &ModelProto) -> ModelProto {
         let folder = tempfile::tempdir().unwrap();
@@ -273,6 +307,35 @@ mod tests {
             assert!(tensor.raw_data.is_empty());
             let (from, length) = (usize::try_from(left.offset).unwrap(), usize::try_from(left.length).unwrap());
             assert_eq!(encoded[from..from + length], model.graph.unwrap().initializer[0].raw_data);
+        }
+    }
+
+    #[test]
+    fn large_weights_of_the_graph_become_external_data_of_the_same_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        let large = usize::try_from(OUTSIDE_BYTES).unwrap();
+        for (bytes, is_outside) in [(2000, false), (large - 1, false), (large, true), (3 * large, true)] {
+            // A constant in a node stays, however large it is.
+            let value = with_tensor(2 * large).graph.unwrap().initializer.pop();
+            let attribute = AttributeProto { t: value, ..AttributeProto::default() };
+            let node = NodeProto { attribute: vec![attribute], ..NodeProto::default() };
+            let mut model = with_tensor(bytes);
+            model.graph.as_mut().unwrap().node.push(node);
+            let encoded = model.encode_to_vec();
+            fs::write(&path, &encoded).unwrap();
+            let found = weights_outside(&WeightFile::open(&path).unwrap()).unwrap();
+            let mut found = ModelProto::decode(found.as_slice()).unwrap();
+            let tensor = &mut found.graph.as_mut().unwrap().initializer[0];
+            assert_eq!(tensor.data_location, i32::from(is_outside));
+            if is_outside {
+                let entry = |at: usize| tensor.external_data[at].value.clone();
+                assert_eq!(entry(0), "model.onnx");
+                let (from, length): (usize, usize) = (entry(1).parse().unwrap(), entry(2).parse().unwrap());
+                tensor.raw_data = encoded[from..from + length].to_vec().into();
+                (tensor.external_data, tensor.data_location) = (Vec::new(), 0);
+            }
+            assert_eq!(found, model);
         }
     }
 

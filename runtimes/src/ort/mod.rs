@@ -1,5 +1,6 @@
 //! ONNX Runtime on its CPU or CUDA provider, from a shared library that is found when it is first needed.
 
+mod builder;
 mod cache;
 mod cuda;
 mod heap;
@@ -15,6 +16,7 @@ use planish_ir::DType;
 
 pub(crate) use cache::OrtCache;
 pub use cache::{CACHE_ENTRY, IN_PLACE};
+pub use heap::use_huge_pages;
 pub(crate) use tensor::OrtValue;
 
 use crate::find::{Search, SharedLibrary};
@@ -85,6 +87,11 @@ pub enum OptimizationLevel {
 pub struct OrtOptions {
     /// Whether idle worker threads poll for work instead of sleeping: lower latency, busy cores.
     pub spin: bool,
+    /// The microseconds for which they poll at a time, where they do; as long as ONNX Runtime does by itself where absent.
+    pub spin_us: Option<u32>,
+    /// Whether weights of a large file are mapped instead of copied, and all threads pack them: the first run is sooner, and
+    /// for that time more of the file counts as memory of the process.
+    pub fast_start: bool,
     /// How far it may rewrite the graph.
     pub optimization: OptimizationLevel,
     /// Whether planish compiled the graph: optimizers that were measured to undo what it chose are left out.
@@ -96,7 +103,14 @@ pub struct OrtOptions {
 impl Default for OrtOptions {
     /// What ONNX Runtime does when it is asked for nothing.
     fn default() -> Self {
-        Self { spin: true, optimization: OptimizationLevel::All, compiled: false, varied_shapes: false }
+        Self {
+            spin: true,
+            spin_us: None,
+            fast_start: false,
+            optimization: OptimizationLevel::All,
+            compiled: false,
+            varied_shapes: false,
+        }
     }
 }
 

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use ort::environment::Environment;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, Session as Inner, SessionInputValue};
 use planish_eval::Tensor;
 use planish_ir::DType;
 
 use crate::api::in_order;
+use crate::ort::builder::{MAPPED_BYTES, committed, configured};
 use crate::ort::cache::{CACHE_ENTRY, IN_PLACE, OrtCache, pairs};
 use crate::ort::tensor::{OrtValue, port};
-use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, heap, placement};
+use crate::ort::{OrtOptions, Provider, cuda, heap, placement};
 use crate::value::Kept;
 use crate::{Port, RuntimeError, RuntimeValue, Session};
 
@@ -58,7 +58,7 @@ impl OrtSession {
                 Some(prefix) => Ok(builder.with_profiling(prefix)?),
                 None => Ok(builder),
             })
-            .and_then(|mut builder| builder.commit_from_file(path))
+            .and_then(|builder| committed(builder, path, options.fast_start.then_some(MAPPED_BYTES)))
             .map_err(|e| failed(e.to_string()))?;
         drop(loading);
         let elsewhere = match provider {
@@ -233,34 +233,6 @@ fn no_elements(input: &str) -> String {
 /// Why a value is not taken.
 const OTHER: &str = "a value of another runtime was given";
 
-fn configured(
-    environment: &Environment,
-    provider: Provider,
-    threads: usize,
-    options: OrtOptions,
-) -> Result<SessionBuilder, ort::Error> {
-    let level = match options.optimization {
-        OptimizationLevel::Disabled => GraphOptimizationLevel::Disable,
-        OptimizationLevel::Basic => GraphOptimizationLevel::Level1,
-        OptimizationLevel::Extended => GraphOptimizationLevel::Level2,
-        OptimizationLevel::All => GraphOptimizationLevel::All,
-    };
-    let mut builder = Inner::builder(environment)?
-        .with_optimization_level(level)?
-        .with_intra_threads(threads)?
-        .with_inter_threads(1)?
-        .with_intra_op_spinning(options.spin)?
-        .with_memory_pattern(!options.varied_shapes)?;
-    if provider == Provider::Cuda {
-        builder = placement::recorded(cuda::registered(builder)?)?;
-    }
-    let disabled = provider.disabled_for_compiled();
-    if options.compiled && !disabled.is_empty() {
-        builder = builder.with_disabled_optimizers(disabled.join(";"))?;
-    }
-    Ok(builder)
-}
-
 impl Session for OrtSession {
     fn inputs(&self) -> &[Port] {
         &self.inputs
@@ -343,34 +315,5 @@ impl Session for OrtSession {
             None => return Err(self.failed("run", "no inputs are bound")),
         };
         result.map_err(|e| self.failed("run", e))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::find::Search;
-    use crate::ort::LIBRARY;
-    use crate::ort::library;
-
-    /// Whether ONNX Runtime makes `Add` and `LayerNormalization` one node under these options.
-    fn fuses_residual(options: OrtOptions) -> bool {
-        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let optimized = folder.path().join("optimized.onnx");
-        configured(&loaded.environment, Provider::Cpu, 0, options)
-            .unwrap()
-            .with_optimized_model_path(&optimized)
-            .unwrap()
-            .commit_from_file(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx/residual.onnx"))
-            .unwrap();
-        let name = b"SkipLayerNormalization";
-        std::fs::read(optimized).unwrap().windows(name.len()).any(|bytes| bytes == name)
-    }
-
-    #[test]
-    fn a_compiled_graph_keeps_its_residual_additions() {
-        assert!(fuses_residual(OrtOptions::default()));
-        assert!(!fuses_residual(OrtOptions::compiled()));
     }
 }

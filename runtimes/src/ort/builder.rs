@@ -1,0 +1,129 @@
+//! How sessions of ONNX Runtime are made.
+
+use std::path::Path;
+
+use ort::environment::Environment;
+use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use planish_onnx::WeightFile;
+
+use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, placement};
+
+/// How a session is made.
+pub(super) fn configured(
+    environment: &Environment,
+    provider: Provider,
+    threads: usize,
+    options: OrtOptions,
+) -> Result<SessionBuilder, ort::Error> {
+    let level = match options.optimization {
+        OptimizationLevel::Disabled => GraphOptimizationLevel::Disable,
+        OptimizationLevel::Basic => GraphOptimizationLevel::Level1,
+        OptimizationLevel::Extended => GraphOptimizationLevel::Level2,
+        OptimizationLevel::All => GraphOptimizationLevel::All,
+    };
+    let mut builder = Session::builder(environment)?
+        .with_optimization_level(level)?
+        .with_intra_threads(threads)?
+        .with_inter_threads(1)?
+        .with_intra_op_spinning(options.spin)?
+        .with_memory_pattern(!options.varied_shapes)?;
+    if let Some(microseconds) = options.spin_us.filter(|_| options.spin) {
+        builder = builder.with_config_entry("session.intra_op.spin_duration_us", microseconds.to_string())?;
+    }
+    if options.fast_start {
+        builder = builder.with_config_entry("session.prepack.enable_parallel", "1")?;
+    }
+    if provider == Provider::Cuda {
+        builder = placement::recorded(cuda::registered(builder)?)?;
+    }
+    let disabled = provider.disabled_for_compiled();
+    if options.compiled && !disabled.is_empty() {
+        builder = builder.with_disabled_optimizers(disabled.join(";"))?;
+    }
+    Ok(builder)
+}
+
+/// Files from this size on are worth mapping.
+pub(super) const MAPPED_BYTES: u64 = 16 << 20;
+
+/// Loads a file. Weights in a file of at least `mapped` bytes are mapped from there, where that is said: ONNX Runtime maps
+/// external data, and reads a file with the weights in it as a whole before it copies them.
+pub(super) fn committed(mut builder: SessionBuilder, path: &Path, mapped: Option<u64>) -> Result<Session, ort::Error> {
+    let file = mapped.and_then(|least| WeightFile::open(path).ok().filter(|file| file.bytes >= least));
+    // A file that cannot be read so is one that ONNX Runtime refuses by itself, and says why.
+    let outside = file.and_then(|file| planish_onnx::weights_outside(&file).ok());
+    let folder = path.parent().and_then(Path::to_str);
+    match outside.zip(folder) {
+        Some((model, folder)) => {
+            let folder = if folder.is_empty() { "." } else { folder };
+            builder.with_config_entry(EXTERNAL_FOLDER, folder)?.commit_from_memory(&model)
+        }
+        None => builder.commit_from_file(path),
+    }
+}
+
+/// The setting that names the folder of external data for models from memory.
+const EXTERNAL_FOLDER: &str = "session.model_external_initializers_file_folder_path";
+
+#[cfg(test)]
+mod tests {
+    use planish_onnx::proto::{GraphProto, TensorProto};
+    use planish_testing::onnx;
+    use prost::Message;
+
+    use super::*;
+    use ort::session::SessionInputValue;
+    use planish_eval::Tensor;
+
+    use crate::find::Search;
+    use crate::ort::LIBRARY;
+    use crate::ort::library;
+    use crate::ort::tensor::OrtValue;
+
+    /// Whether ONNX Runtime makes `Add` and `LayerNormalization` one node under these options.
+    fn fuses_residual(options: OrtOptions) -> bool {
+        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let optimized = folder.path().join("optimized.onnx");
+        configured(&loaded.environment, Provider::Cpu, 0, options)
+            .unwrap()
+            .with_optimized_model_path(&optimized)
+            .unwrap()
+            .commit_from_file(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/onnx/residual.onnx"))
+            .unwrap();
+        let name = b"SkipLayerNormalization";
+        std::fs::read(optimized).unwrap().windows(name.len()).any(|bytes| bytes == name)
+    }
+
+    /// Weights that stay in the file of the model give what those that are read with it give.
+    #[test]
+    fn mapped_weights_compute_the_same() {
+        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        let numbers = (0..128 * 256u16).map(|n| f32::from(n % 251) - 125.0);
+        let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
+        // Large enough to be mapped.
+        let weight = TensorProto { raw_data: bytes.into(), ..onnx::floats("w", &[128, 256], &[]) };
+        let product = onnx::node("y = MatMul(x, w)", Vec::new());
+        let graph = onnx::graph(vec![onnx::f32("x", "1,128")], vec![weight], vec![product], &[]);
+        let graph = GraphProto { output: vec![onnx::f32("y", "1,256")], ..graph };
+        std::fs::write(&path, onnx::model(17, graph).encode_to_vec()).unwrap();
+        let computed = |mapped| {
+            let options = OrtOptions { fast_start: mapped, ..OrtOptions::default() };
+            let builder = configured(&loaded.environment, Provider::Cpu, 1, options).unwrap();
+            let mut session = committed(builder, &path, mapped.then_some(0)).unwrap();
+            let x = OrtValue::of(&Tensor::new(vec![1, 128], (0..128u8).map(f32::from).collect::<Vec<_>>()).unwrap());
+            let outputs = session.run([SessionInputValue::from(x.unwrap().inner())].as_slice()).unwrap();
+            outputs["y"].try_extract_tensor::<f32>().unwrap().1.to_vec()
+        };
+        assert_eq!(computed(true), computed(false));
+    }
+
+    #[test]
+    fn a_compiled_graph_keeps_its_residual_additions() {
+        assert!(fuses_residual(OrtOptions::default()));
+        assert!(!fuses_residual(OrtOptions::compiled()));
+    }
+}
