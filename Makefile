@@ -272,6 +272,23 @@ bench-weights: build $(WEIGHTS)/.installed .bench/llama-1.1b/model.safetensors #
 	$(WEIGHTS)/bin/python tools/bench_weights.py $(PLANISH) --language-model $(LANGUAGE_MODEL) --held-back $(HELD_BACK) \
 	  --encoder $(MINILM) --decoder .bench/llama-1.1b $(WEIGHTS_FLAGS)
 
+# Made by bench-decoding where they are not there.
+DECODING := .bench/decoding
+# DECODING_FLAGS=--rounds 3 for a first look.
+DECODING_FLAGS ?=
+
+.PHONY: bench-decoding
+bench-decoding: build $(WEIGHTS)/.installed .bench/llama-1.1b/model.safetensors ## steps and first tokens of Llama 1.1B INT4 next to onnxruntime-genai: equal threads, 0 to 2 busy processes; 12 minutes (installs PyTorch)
+	@mkdir -p $(DECODING)
+	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/default --force --int4 --cache in-place
+	$(PLANISH) compile .bench/llama-1.1b -o $(DECODING)/equal-bits --force --int4 --cache in-place --quantize-head int4 --quantize-table keep
+	test -f $(DECODING)/genai/genai_config.json || { mkdir -p $(DECODING)/source && \
+	  ln -sf $(abspath .bench/llama-1.1b)/* $(abspath $(LANGUAGE_MODEL))/tokenizer* $(DECODING)/source && \
+	  HF_HUB_OFFLINE=1 $(WEIGHTS)/bin/python -m onnxruntime_genai.models.builder -i $(DECODING)/source -o $(DECODING)/genai \
+	    -p int4 -e cpu -c $(DECODING)/cache; }
+	$(WEIGHTS)/bin/python tools/bench_decoding.py $(PLANISH) --ours planish=$(DECODING)/default \
+	  --ours "planish, equal bits=$(DECODING)/equal-bits" --theirs $(DECODING)/genai $(DECODING_FLAGS)
+
 .PHONY: bench-cache
 bench-cache: build .bench/gpt2/model.safetensors $(COMPAT)/.installed ## a step of GPT-2 by the length of its cache, appended to in place next to a copy
 	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-copy --cache copy

@@ -6,8 +6,8 @@
 The peers are onnxruntime-genai's model builder and ONNX Runtime's own tool for INT4 (its range, and HQQ). The language model is
 compared by perplexity on the text FILE, whose first 60 pieces of 900 characters calibrate; the encoder by the cosine of
 embeddings and the neighbours kept on fixtures/data/sentences.txt, calibrated on lines of a license; the decoder by time, memory
-and size of INT4, the time to the first token behind a prompt of 128 tokens, and the time of a step. Generation takes turns with
-the peer. Prints tables, and exits with 1 where a limit of the table is missed.
+and size of INT4, and by first tokens and steps as tools/bench_decoding.py measures them, with a thread for each core on both sides.
+Prints tables, and exits with 1 where a limit of the table is missed.
 Runs in the environment of tools/weights/requirements.txt; the process itself uses the standard library only.
 """
 
@@ -16,21 +16,20 @@ import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
+import bench_decoding
 from quantization import texts
 
 SCRIPTS = Path(__file__).resolve().parent / "weights"
 PIECE, CALIBRATION = 900, 60
 WINDOW, WINDOWS = 512, 64
-PROMPT, NEW = 128, 64
 PARTS = ("language-model", "encoder", "decoder")
-PEER = "onnxruntime-genai"
+PEER = bench_decoding.PEER
 LIKE_PEER = "planish, with the bits of the peer: the head has 4, the table is float32"
 # The arguments of `planish compile` for each method; {data} stands for the calibration texts.
 METHODS = {
@@ -193,34 +192,15 @@ class Bench:
         for name, cost in costs.items():
             row(name, f"{cost.seconds:.1f}", f"{cost.peak_mb:.0f}", f"{sizes[name]:.1f}")
         self.limit(abs(sizes[LIKE_PEER] / sizes[PEER] - 1) <= 0.02, "size of the same bits: within 2 % of the peer's")
-        found: Dict[str, List[List[float]]] = {name: [] for name in folders}
-        for _ in range(self.args.rounds):
-            for name, folder in folders.items():
-                found[name].append(self.generated_by_peer(folder) if name == PEER else self.generated(folder))
-        own = (f"time to first token, prompt of {PROMPT}, s", f"a step, {NEW} new tokens, ms")
-        header("", own[0], "its ratio to the peer's", own[1], "times as fast as the peer")
-        ratios = {}
-        for name, times in found.items():
-            first, step = (statistics.median(column) for column in zip(*times))
-            # Of the same round: the speed of a machine changes between rounds.
-            rounds = list(zip(times, found[PEER]))
-            ratios[name] = [statistics.median(own[at] / theirs[at] for own, theirs in rounds) for at in (0, 1)]
-            row(name, f"{first:.2f}", f"{ratios[name][0]:.2f}", f"{1e3 * step:.1f}", f"{1 / ratios[name][1]:.2f}")
-        for name in ("planish", LIKE_PEER):
-            self.limit(1 / ratios[name][1] >= 1.3, f"steps of {name}: at least 1.3 times as fast as the peer's")
-            self.limit(ratios[name][0] <= 0.7, f"time to first token of {name}: at most 0.7 of the peer's")
-
-    def generated_by_peer(self, folder: Path) -> List[float]:
-        """The times that `generated` gives, of onnxruntime-genai after a run that warms up."""
-        return json.loads(read([sys.executable, SCRIPTS / "peers.py", "generate", folder, PROMPT, NEW, 1]))[0]
-
-    def generated(self, folder: Path) -> List[float]:
-        """The time to the first token and that of a step."""
-        ids = ",".join(str(3 + 7 * at % 1000) for at in range(PROMPT))
-        command = [self.args.planish, "generate", folder, "--ids", ids, "--max-new-tokens", NEW, "--no-generation-config"]
-        done = subprocess.run([str(word) for word in command], check=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        tokens, total, first = re.search(r"(\d+) tokens in ([\d.]+) s.*first token ([\d.]+) s", done.stderr).groups()
-        return [float(first), (float(total) - float(first)) / (int(tokens) - 1)]
+        print()
+        ours = {name: folders[name] for name in ("planish", LIKE_PEER)}
+        threads = len(os.sched_getaffinity(0))
+        bench = bench_decoding.Bench(self.args.planish, ours, folders[PEER], minutes=self.args.minutes)
+        ratios = bench_decoding.compare(bench, [threads], [0], self.args.rounds)
+        for name in ours:
+            ratio = ratios[threads, 0, name]
+            self.limit(ratio.step >= 1.25, f"steps of {name}: at least 1.25 times as fast as the peer's")
+            self.limit(ratio.first <= 0.7, f"time to first token of {name}: at most 0.7 of the peer's")
 
 
 def main() -> int:
@@ -231,7 +211,8 @@ def main() -> int:
     parser.add_argument("--encoder", type=Path, required=True, metavar="DIR", help="a checkpoint of sentence embeddings")
     parser.add_argument("--decoder", type=Path, required=True, metavar="DIR", help="a checkpoint of a large decoder")
     parser.add_argument("--part", action="append", choices=PARTS, help="measure this alone; may be given several times")
-    parser.add_argument("--rounds", type=int, default=3, help="of generation")
+    parser.add_argument("--rounds", type=int, default=9, help="of generation")
+    parser.add_argument("--minutes", type=float, default=5, help="for the rounds of generation")
     parser.add_argument("--scratch", type=Path, default=Path(".bench/weights"), help="where models are written; emptied first")
     args = parser.parse_args()
     args.planish = args.planish.resolve()

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -138,7 +139,7 @@ pub(super) fn continued(
         search: Search::Greedy,
         processors: Processors::default(),
     };
-    let Generated { first_token, total, .. } = search(model, prompts, &how, &mut |_, _| Ok(()))?;
+    let Generated { first_token, total, .. } = search(model, prompts, &how, &mut |_, _| Ok(ControlFlow::Continue(())))?;
     Ok(Calls { first: first_token, total })
 }
 

@@ -1,17 +1,20 @@
 //! `planish generate`.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{Write, stderr, stdout};
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::{RunOn, RuntimeArguments, Usage, print, print_json, warn};
+use super::threads::ThreadArguments;
+use super::typed::read_prompt;
+use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
 use crate::artifact::Artifact;
 use crate::generate::{
-    Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, MOST_BEAMS, PromptLookup, Prompts, Stop,
+    Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, MOST_BEAMS, Piece, PromptLookup, Prompts, Stop,
 };
 
 /// Generate text with the artifact of a decoder or of an encoder-decoder
@@ -24,23 +27,36 @@ use crate::generate::{
 /// tokens. A setting that planish does not support is an error.
 ///
 /// Sampling starts from --seed, so the same command gives the same tokens. --prompt or --ids may be given several
-/// times; the prompts then make a batch.
+/// times; the prompts then make a batch. The text of one prompt appears as it is generated.
+///
+/// --chat without a prompt is a conversation: each line of standard input is a message, and each answer follows from all that was
+/// said. Keys and values stay from turn to turn, so only new tokens are computed. Ctrl-C stops an answer; between answers, Ctrl-C or
+/// the end of input ends the conversation.
 #[derive(clap::Args)]
-#[command(group = ArgGroup::new("prompts").required(true))]
+#[command(group = ArgGroup::new("prompts"))]
 #[command(group = ArgGroup::new("sampling").multiple(true).conflicts_with_all(["beams", "greedy"]))]
 pub(super) struct Arguments {
     /// The artifact's folder
-    artifact: PathBuf,
-    /// The text of a prompt, which the artifact's tokenizer.json turns into token ids. The output is text
-    #[arg(long, value_name = "TEXT", group = "prompts")]
+    pub(super) artifact: PathBuf,
+    /// The text of a prompt, which the artifact's tokenizer.json turns into token ids; `-` reads it from standard input,
+    /// without the end of its last line. The output is text
+    #[arg(long, value_name = "TEXT", group = "prompts", allow_hyphen_values = true)]
     prompt: Vec<String>,
-    /// Put each --prompt as a user message into the artifact's chat template
+    /// Put each --prompt as a user message into the artifact's chat template. Without a prompt: start a conversation
     #[arg(long, conflicts_with = "ids")]
     chat: bool,
+    /// The text of a system message, which comes before the first message of --chat
+    #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
+    system: Option<String>,
     /// The token ids of a prompt, such as 1,2,3. The output is token ids
     #[arg(long, value_name = "N,..", group = "prompts", allow_negative_numbers = true, value_parser = parse_ids)]
     ids: Vec<Ids>,
-    /// The largest number of new tokens for each prompt [default: the number in the settings, else 64]
+    /// Stop a text where it has this string, which is left out; may be given several times. For text prompts, and not for beam
+    /// search
+    #[arg(long, value_name = "STRING", conflicts_with_all = ["ids", "beams"], allow_hyphen_values = true, value_parser = nonempty)]
+    stop: Vec<String>,
+    /// The largest number of new tokens for each prompt [default: the number in the settings, else 64, and 1024 for each answer
+    /// of a conversation]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = tokens)]
     max_new_tokens: Option<NonZeroUsize>,
     /// Use generation_config.json only for the tokens that begin and end a text
@@ -56,9 +72,9 @@ pub(super) struct Arguments {
     /// power X
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite)]
     length_penalty: Option<f64>,
-    /// The temperature of sampling. The scores are divided by X before a token is sampled [default when sampling:
-    /// 1]
-    #[arg(long, value_name = "X", group = "sampling", allow_negative_numbers = true, value_parser = positive)]
+    /// The temperature of sampling. The scores are divided by X before a token is sampled; 0 is greedy search [default when
+    /// sampling: 1]
+    #[arg(long, value_name = "X", group = "sampling", allow_negative_numbers = true, value_parser = temperature)]
     temperature: Option<f64>,
     /// Sample from the N tokens with the highest scores; 0 means all tokens [default when sampling: 50]
     #[arg(long, value_name = "N", group = "sampling", allow_negative_numbers = true, value_parser = count)]
@@ -66,7 +82,11 @@ pub(super) struct Arguments {
     /// Sample from the smallest set of tokens whose probabilities add up to P [default when sampling: 1]
     #[arg(long, value_name = "P", group = "sampling", allow_negative_numbers = true, value_parser = probability)]
     top_p: Option<f64>,
-    /// The seed of sampling. The prompt with number n, counted from 0, uses the seed N + n [default: 0]
+    /// Sample only from tokens with at least P times the probability of the likeliest one [default when sampling: 0]
+    #[arg(long, value_name = "P", group = "sampling", allow_negative_numbers = true, value_parser = probability)]
+    min_p: Option<f64>,
+    /// The seed of sampling. The prompt (or the answer of a conversation) with number n, counted from 0, uses the seed N + n
+    /// [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
     /// The repetition penalty. The positive scores of tokens that are already in the text are divided by X, and the
@@ -95,13 +115,15 @@ pub(super) struct Arguments {
     #[arg(long)]
     no_cache: bool,
     /// Print JSON: {"ids": the new token ids}, and for text prompts also {"text": the new text}. With several
-    /// prompts, both are lists. With --prompt-lookup also {"prompt_lookup": {"runs": how often the model ran, "candidates":
+    /// prompts, both are lists. {"speed"} has "loading_s", the time to load the model; "prompt_tokens", of which "cached_tokens"
+    /// were computed in earlier turns; "first_token_s" and "total_s", times from the loaded model on; "prompt_tokens_per_s"; and
+    /// "tokens_per_s", the speed of decoding, without the first tokens. A conversation has a document for each answer. With
+    /// --prompt-lookup also {"prompt_lookup": {"runs": how often the model ran, "candidates":
     /// the tokens that were read ahead, "accepted": those of them that were kept, "tokens_per_run"}}
     #[arg(long)]
-    json: bool,
-    /// The number of threads of the runtime [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    threads: Option<u16>,
+    pub(super) json: bool,
+    #[command(flatten)]
+    threads: ThreadArguments,
     #[command(flatten)]
     run_on: RunOn,
     #[command(flatten)]
@@ -154,8 +176,12 @@ fn finite(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "not a number".to_owned())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
-    finite(text).ok().filter(|number| *number > 0.0).ok_or_else(|| "not a number above 0".to_owned())
+fn temperature(text: &str) -> Result<f64, String> {
+    finite(text).ok().filter(|number| *number >= 0.0).ok_or_else(|| "not a number from 0 on".to_owned())
+}
+
+fn nonempty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an empty string is in any text".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// Scores are of this type, in which other numbers may be 0 or infinite.
@@ -169,25 +195,40 @@ fn probability(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "not a number from 0 to 1".to_owned())
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<()> {
+pub(super) fn run(mut arguments: Arguments) -> Result<()> {
+    let converses = arguments.chat && arguments.prompt.is_empty();
+    if arguments.prompt.is_empty() && arguments.ids.is_empty() && !converses {
+        let how = "give a prompt with --prompt TEXT or --ids N,.., or start a conversation with --chat";
+        return Err(Usage(how.to_owned()).into());
+    }
     let artifact = Artifact::open(&arguments.artifact)?;
+    read_typed(&mut arguments.prompt)?;
+    let mut runtime = arguments.run_on.settings(&arguments.runtime);
     let options = GenerateOptions {
         config: configured(&arguments)?,
+        system: arguments.system.take(),
         seed: arguments.seed.unwrap_or(0),
         caching: !arguments.no_cache,
         prompt_chunk: arguments.prompt_chunk,
-        threads: arguments.threads.unwrap_or(0).into(),
-        runtime: arguments.run_on.settings(&arguments.runtime),
+        threads: arguments.threads.settle(&mut runtime),
+        runtime,
     };
-    let streams = stdout().is_terminal() && arguments.prompt.len() == 1 && !arguments.json;
+    if converses {
+        return chat::converse(&artifact, options, arguments.json);
+    }
+    let streams = !arguments.json && arguments.prompt.len() + arguments.ids.len() == 1;
     let prompts = match (arguments.ids.is_empty(), arguments.chat) {
         (false, _) => Prompts::Ids(arguments.ids.iter().map(|ids| ids.to_vec()).collect()),
         (true, true) => Prompts::Messages(arguments.prompt),
         (true, false) => Prompts::Texts(arguments.prompt),
     };
-    let mut show = |_: usize, _: i64, text: &str| {
-        print(text)?;
-        stdout().flush().context("cannot write to standard output")
+    let (of_ids, mut separator) = (!arguments.ids.is_empty(), "");
+    let mut show = |piece: Piece<'_>| {
+        match piece.id.filter(|_| of_ids) {
+            Some(id) => show(&format!("{}{id}", std::mem::replace(&mut separator, ",")))?,
+            None => show(piece.text)?,
+        }
+        Ok(ControlFlow::Continue(()))
     };
     let generated = artifact.generate(&prompts, &options, if streams { Some(&mut show) } else { None })?;
     match (arguments.json, streams) {
@@ -200,14 +241,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if arguments.json {
         return Ok(());
     }
-    let (total, first) = (generated.total.as_secs_f64(), generated.first_token.as_secs_f64());
     // Standard error may be closed; the text is what counts.
-    let _ = writeln!(
-        stderr(),
-        "{} tokens in {total:.2} s: {:.1} tokens/s, time to first token {first:.3} s",
-        generated.tokens(),
-        generated.tokens_per_second()
-    );
+    let _ = writeln!(stderr(), "{}", speed_text(&generated));
     if let Some(lookups) = &generated.lookups {
         let Lookups { runs, candidates, accepted } = lookups;
         let _ = writeln!(
@@ -217,6 +252,44 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Reads the prompt that is `-` from standard input.
+fn read_typed(prompts: &mut [String]) -> Result<()> {
+    let mut typed = prompts.iter_mut().filter(|prompt| *prompt == "-");
+    match (typed.next(), typed.next()) {
+        (Some(_), Some(_)) => Err(Usage("--prompt - reads all of standard input; give it once".to_owned()).into()),
+        (Some(prompt), None) => {
+            *prompt = read_prompt()?;
+            Ok(())
+        }
+        (None, _) => Ok(()),
+    }
+}
+
+/// Writes a piece of text to standard output, at once.
+pub(super) fn show(text: &str) -> Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    print(text)?;
+    stdout().flush().context("cannot write to standard output")
+}
+
+/// How fast the prompt was read and tokens were generated.
+pub(super) fn speed_text(generated: &Generated) -> String {
+    let seconds = |time: std::time::Duration| time.as_secs_f64();
+    let per_second = |speed: Option<f64>| speed.map(|speed| format!("{speed:.1} tokens/s"));
+    let mut text = format!("{} tokens in {:.2} s", generated.tokens(), seconds(generated.total));
+    text += &per_second(generated.tokens_per_second()).map_or_else(String::new, |speed| format!(": {speed}"));
+    text += &format!(", time to first token {:.3} s (", seconds(generated.first_token));
+    text += &match generated.cached_tokens {
+        0 => format!("prompt of {} tokens", generated.prompt_tokens),
+        cached => format!("prompt of {} tokens, {cached} of them kept", generated.prompt_tokens),
+    };
+    text += &per_second(generated.prompt_tokens_per_second()).map_or_else(String::new, |speed| format!(": {speed}"));
+    text += ")";
+    text + &generated.loading.map_or_else(String::new, |time| format!(", model loaded in {:.2} s", seconds(time)))
 }
 
 /// The artifact's settings, and those that were given in their place.
@@ -231,7 +304,8 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
             config.unknown.join(", ")
         ));
     }
-    let draws = arguments.temperature.is_some() || arguments.top_k.is_some() || arguments.top_p.is_some();
+    let draws = [arguments.temperature, arguments.top_p, arguments.min_p].iter().any(Option::is_some)
+        || arguments.top_k.is_some();
     if draws || arguments.greedy || arguments.beams.is_some() {
         config.do_sample = draws;
         config.num_beams = arguments.beams.unwrap_or(NonZeroUsize::MIN);
@@ -243,13 +317,17 @@ fn configured(arguments: &Arguments) -> Result<GenerationConfig> {
     config.temperature = arguments.temperature.unwrap_or(config.temperature);
     config.top_k = arguments.top_k.map_or(config.top_k, NonZeroUsize::new);
     config.top_p = arguments.top_p.unwrap_or(config.top_p);
+    config.min_p = arguments.min_p.unwrap_or(config.min_p);
+    if !arguments.stop.is_empty() {
+        config.stop_strings.clone_from(&arguments.stop);
+    }
     if let Some(penalty) = arguments.repetition_penalty {
         config.processors.repetition_penalty = penalty;
     }
     if arguments.ignore_eos {
         config.ignore_end_tokens();
     }
-    if arguments.seed.is_some() && !config.do_sample {
+    if arguments.seed.is_some() && !config.draws() {
         warn("--seed has no effect, because no tokens are sampled; sample with --temperature, --top-k or --top-p");
     }
     if arguments.length_penalty.is_some() && config.num_beams == NonZeroUsize::MIN {
@@ -265,7 +343,7 @@ fn line(continuation: &Continuation) -> String {
 }
 
 /// One document; with one prompt there is no list around its continuation.
-fn document(generated: &Generated) -> Value {
+pub(super) fn document(generated: &Generated) -> Value {
     let all = &generated.continuations;
     let texts: Vec<&String> = all.iter().filter_map(|continuation| continuation.text.as_ref()).collect();
     let mut document = match all.as_slice() {
@@ -277,6 +355,15 @@ fn document(generated: &Generated) -> Value {
         document["prompt_lookup"] =
             json!({ "runs": runs, "candidates": candidates, "accepted": accepted, "tokens_per_run": per_run });
     }
+    document["speed"] = json!({
+        "loading_s": generated.loading.map(|time| time.as_secs_f64()),
+        "prompt_tokens": generated.prompt_tokens,
+        "cached_tokens": generated.cached_tokens,
+        "first_token_s": generated.first_token.as_secs_f64(),
+        "total_s": generated.total.as_secs_f64(),
+        "prompt_tokens_per_s": generated.prompt_tokens_per_second(),
+        "tokens_per_s": generated.tokens_per_second(),
+    });
     match texts[..] {
         [] => {}
         [text] => document["text"] = json!(text),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use planish_eval::Tensor;
 
+use super::threads::ThreadArguments;
 use super::{RunOn, RuntimeArguments, note, print};
 use crate::artifact::{Artifact, RunOptions};
 use crate::inputs::tensor_file;
@@ -32,9 +33,8 @@ pub(super) struct Arguments {
     /// Run one part of an encoder-decoder: encoder_model, decoder_model, decoder_with_past_model
     #[arg(long, value_name = "NAME")]
     part: Option<String>,
-    /// The number of threads of the runtime [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: ThreadArguments,
     #[command(flatten)]
     run_on: RunOn,
     #[command(flatten)]
@@ -43,11 +43,9 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let artifact = Artifact::open(&arguments.artifact)?;
-    let options = RunOptions {
-        part: arguments.part,
-        threads: arguments.threads.unwrap_or(0).into(),
-        settings: arguments.run_on.settings(&arguments.runtime),
-    };
+    let mut settings = arguments.run_on.settings(&arguments.runtime);
+    let threads = arguments.threads.settle(&mut settings);
+    let options = RunOptions { part: arguments.part, threads, settings };
     let inputs = tensor_file::read(&arguments.inputs)?;
     let outputs = artifact.run(inputs, &options, &mut note);
     let outputs = outputs.with_context(|| format!("cannot run on {}", arguments.inputs.display()))?;

@@ -51,6 +51,11 @@ pub(super) fn finish_at_interrupt() {
     FINISHING.store(READY, Ordering::SeqCst);
 }
 
+/// From now on a SIGINT ends the command again.
+pub(super) fn end_at_interrupt() {
+    FINISHING.store(NEVER, Ordering::SeqCst);
+}
+
 /// Whether a SIGINT has come since [`finish_at_interrupt`].
 pub(super) fn asked_to_finish() -> bool {
     FINISHING.load(Ordering::SeqCst) == ASKED

@@ -1,12 +1,23 @@
 //! Generating with an artifact, from text to text.
 
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use planish_runtimes::Runtime;
+use planish_runtimes::ort::use_huge_pages;
 
-use super::{Chat, Generated, GenerationConfig, Loading, TextTokenizer, check, load, search};
+use super::stream::TextStream;
+use super::{
+    Chat, Generated, GenerationConfig, Length, Loading, Message, SearchOptions, Stop, TextTokenizer, check, load,
+    search,
+};
 use crate::artifact::Artifact;
 use crate::backend::{RuntimeSettings, lacks};
+
+/// So many new tokens are worth huge pages: each takes less time, and making the pages takes that of about a hundred.
+const MANY: usize = 256;
 
 /// What is continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +35,8 @@ pub enum Prompts {
 pub struct GenerateOptions {
     /// The settings of a generation: what is searched for, and how much of it.
     pub config: GenerationConfig,
+    /// What the system says before the first message of each conversation, for [`Prompts::Messages`].
+    pub system: Option<String>,
     /// The seed of draws: prompt number n, from 0 on, draws with the seed plus n.
     pub seed: u64,
     /// Whether keys and values of tokens are kept; else each step computes all tokens again.
@@ -43,18 +56,49 @@ impl GenerateOptions {
     /// As that.
     pub fn of(artifact: &Artifact) -> Result<Self> {
         let config = GenerationConfig::read(&artifact.folder)?;
-        Ok(Self { config, seed: 0, caching: true, prompt_chunk: None, threads: 0, runtime: RuntimeSettings::default() })
+        Ok(Self {
+            config,
+            system: None,
+            seed: 0,
+            caching: true,
+            prompt_chunk: None,
+            threads: 0,
+            runtime: RuntimeSettings::default(),
+        })
+    }
+
+    /// How the model is loaded.
+    pub(super) fn loading(&self) -> Loading {
+        let Self { threads, caching, prompt_chunk, .. } = *self;
+        Loading { threads, caching, prompt_chunk, decoder_start_token: self.config.decoder_start_token }
+    }
+
+    /// The messages that come before one of the user.
+    pub(super) fn beginning(&self) -> Vec<Message> {
+        self.system.iter().map(|text| Message::system(text)).collect()
     }
 }
 
-/// Is told of each token as soon as it is certain: the place of its prompt, its id, and what it adds to the text, which is
-/// nothing while a character is incomplete and where prompts are ids.
-pub type OnToken<'a> = &'a mut dyn FnMut(usize, i64, &str) -> Result<()>;
+/// A part of a continuation that is certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The place of its prompt.
+    pub prompt: usize,
+    /// A token; absent for text that the last token leaves.
+    pub id: Option<i64>,
+    /// What is new of the text: nothing while a character is incomplete, while it may be the beginning of a string that stops
+    /// the text, and where prompts are ids.
+    pub text: &'a str,
+}
+
+/// Is told of each piece as soon as it is certain, and says whether the continuation goes on.
+pub type OnPiece<'a> = &'a mut dyn FnMut(Piece<'_>) -> Result<ControlFlow<()>>;
 
 impl Artifact {
     /// Continues prompts with a decoder, or answers them with an encoder-decoder. All are one batch.
     ///
     /// ```no_run
+    /// use std::ops::ControlFlow;
     /// use std::path::Path;
     ///
     /// use planish::artifact::Artifact;
@@ -68,55 +112,74 @@ impl Artifact {
     /// let generated = artifact.generate(
     ///     &prompts,
     ///     &options,
-    ///     Some(&mut |_prompt, _id, text| {
-    ///         print!("{text}");
-    ///         Ok(())
+    ///     Some(&mut |piece| {
+    ///         print!("{}", piece.text);
+    ///         Ok(ControlFlow::Continue(()))
     ///     }),
     /// )?;
-    /// println!("\n{:.1} tokens/s", generated.tokens_per_second());
+    /// println!("\n{:.1} tokens/s", generated.tokens_per_second().unwrap_or_default());
     /// # anyhow::Ok(())
     /// ```
     ///
     /// # Errors
     /// When the artifact does not generate text, has no tokenizer or chat template that the prompts need, or does not take a
-    /// prompt or a setting; when the runtime is unavailable or fails; and when `on_token` fails.
+    /// prompt or a setting; when the runtime is unavailable or fails; and when `on_piece` fails.
     pub fn generate(
         &self,
         prompts: &Prompts,
         options: &GenerateOptions,
-        mut on_token: Option<OnToken<'_>>,
+        mut on_piece: Option<OnPiece<'_>>,
     ) -> Result<Generated> {
-        let runtime = self.runtime(&options.runtime);
-        if let Some(problem) = lacks(runtime.as_ref(), self.computes()) {
-            return Err(problem.into());
-        }
-        let searched = options.config.options(options.seed)?;
-        let (ids, tokenizer) = self.ids(prompts)?;
+        let (runtime, searched) = self.ready(options)?;
+        let (ids, tokenizer) = self.ids(prompts, options)?;
         check(self, runtime.as_ref(), &ids, &searched.search)?;
-        let GenerateOptions { threads, caching, prompt_chunk, .. } = *options;
-        let decoder_start_token = options.config.decoder_start_token;
-        let loading = Loading { threads, caching, prompt_chunk, decoder_start_token };
-        let mut model = load(self, runtime.as_ref(), loading)?;
-        let one = |_: &Vec<i64>| tokenizer.as_ref().map(TextTokenizer::stream);
+        let start = Instant::now();
+        let mut model = load(self, runtime.as_ref(), options.loading())?;
+        let loading = start.elapsed();
+        let ends = &options.config.stop_strings;
+        if tokenizer.is_none() && !ends.is_empty() {
+            bail!("strings that stop a text need prompts that are texts; leave out token ids, or the strings");
+        }
+        let one = |_: &Vec<i64>| tokenizer.as_ref().map(|tokenizer| TextStream::new(tokenizer, ends));
         let mut streams: Vec<_> = ids.iter().map(one).collect();
-        let mut told = |prompt: usize, id: i64| match &mut on_token {
-            Some(on_token) => {
-                let piece = streams[prompt].as_mut().map(|stream| stream(id)).transpose()?;
-                on_token(prompt, id, &piece.unwrap_or_default())
+        let mut is_first = matches!(searched.length, Length::New(tokens) if tokens.get() >= MANY);
+        let mut told = |prompt: usize, id: i64| {
+            if std::mem::take(&mut is_first) {
+                use_huge_pages();
             }
-            None => Ok(()),
+            let pushed = streams[prompt].as_mut().map(|stream| stream.push(id)).transpose()?;
+            let (text, flow) = pushed.unwrap_or((String::new(), ControlFlow::Continue(())));
+            let asked = match &mut on_piece {
+                Some(on_piece) => on_piece(Piece { prompt, id: Some(id), text: &text })?,
+                None => ControlFlow::Continue(()),
+            };
+            Ok(if asked.is_break() && flow.is_continue() { ControlFlow::Break(Stop::Interrupted) } else { flow })
         };
         let mut generated = search(model.as_mut(), &ids, &searched, &mut told)?;
-        if let Some(tokenizer) = &tokenizer {
-            for continuation in &mut generated.continuations {
-                continuation.text = Some(tokenizer.decode(&continuation.ids)?);
+        generated.loading = Some(loading);
+        let continuations = generated.continuations.iter_mut().zip(streams).enumerate();
+        for (prompt, (continuation, stream)) in continuations {
+            let Some((tokenizer, stream)) = tokenizer.as_ref().zip(stream) else { continue };
+            let (text, rest) = stream.finish(tokenizer.decode(&continuation.ids)?);
+            if let Some(on_piece) = on_piece.as_mut().filter(|_| !rest.is_empty()) {
+                let _ = on_piece(Piece { prompt, id: None, text: &rest })?;
             }
+            continuation.text = Some(text);
         }
         Ok(generated)
     }
 
+    /// The runtime, and what the settings come to.
+    pub(super) fn ready(&self, options: &GenerateOptions) -> Result<(Box<dyn Runtime>, SearchOptions)> {
+        let runtime = self.runtime(&RuntimeSettings { fast_start: true, ..options.runtime.clone() });
+        match lacks(runtime.as_ref(), self.computes()) {
+            Some(problem) => Err(problem.into()),
+            None => Ok((runtime, options.config.options(options.seed)?)),
+        }
+    }
+
     /// The ids of prompts, and the tokenizer if they are texts.
-    fn ids(&self, prompts: &Prompts) -> Result<(Vec<Vec<i64>>, Option<TextTokenizer>)> {
+    fn ids(&self, prompts: &Prompts, options: &GenerateOptions) -> Result<(Vec<Vec<i64>>, Option<TextTokenizer>)> {
         let (texts, wrapped) = match prompts {
             Prompts::Ids(ids) => return Ok((ids.clone(), None)),
             Prompts::Texts(texts) => (texts, false),
@@ -125,7 +188,10 @@ impl Artifact {
         let tokenizer = TextTokenizer::open(&self.folder)?;
         let chat = wrapped.then(|| Chat::open(&self.folder)).transpose()?;
         let encode = |text: &String| match &chat {
-            Some(chat) => tokenizer.encode(&chat.prompt(text)?, true),
+            Some(chat) => {
+                let messages = [options.beginning(), vec![Message::user(text)]].concat();
+                tokenizer.encode(&chat.conversation(&messages)?, true)
+            }
             None => tokenizer.encode(text, false),
         };
         let ids = texts.iter().map(encode).collect::<Result<_>>()?;

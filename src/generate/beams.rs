@@ -72,7 +72,11 @@ impl Beams {
         }
         let found = searches.into_iter().map(PromptSearch::best).collect::<Result<Vec<_>>>()?;
         for (prompt, continuation) in found.iter().enumerate() {
-            continuation.ids.iter().try_for_each(|&id| on_token(prompt, id))?;
+            for &id in &continuation.ids {
+                if on_token(prompt, id)?.is_break() {
+                    break;
+                }
+            }
         }
         Ok(found)
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::document::{Document, whole};
+use super::document::{Document, nonempty, whole};
 use super::tokens::{end_tokens, token};
 use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Processors, PromptLookup, Sampling, Search, SearchOptions};
 
@@ -39,6 +39,8 @@ pub struct GenerationConfig {
     pub top_p: f64,
     /// The probability of the least likely token to draw from, relative to that of the likeliest.
     pub min_p: f64,
+    /// Strings that stop a text, which ends before them.
+    pub stop_strings: Vec<String>,
     /// How many beams; 1 is not a search.
     pub num_beams: NonZeroUsize,
     /// See [`Beams`].
@@ -65,6 +67,7 @@ impl Default for GenerationConfig {
             top_k: NonZeroUsize::new(50),
             top_p: 1.0,
             min_p: 0.0,
+            stop_strings: Vec::new(),
             num_beams: NonZeroUsize::MIN,
             length_penalty: 1.0,
             early_stopping: EarlyStopping::Heuristic,
@@ -116,6 +119,12 @@ impl GenerationConfig {
         config.top_k = d.count("top_k")?.map_or(config.top_k, NonZeroUsize::new);
         config.top_p = d.number("top_p")?.unwrap_or(config.top_p);
         config.min_p = d.number("min_p")?.unwrap_or(config.min_p);
+        let strings = |value: &Value| match value {
+            Value::Array(strings) => strings.iter().map(nonempty).collect(),
+            string => Some(vec![nonempty(string)?]),
+        };
+        let strings = d.take("stop_strings", "a string or a list of strings, none of them empty", strings)?;
+        config.stop_strings = strings.unwrap_or_default();
         config.num_beams = d.take("num_beams", "a number above 0", above_0)?.unwrap_or(config.num_beams);
         config.length_penalty = d.number("length_penalty")?.unwrap_or(config.length_penalty);
         let stopping = |value: &Value| match (value.as_bool(), value.as_str()) {
@@ -159,7 +168,7 @@ impl GenerationConfig {
     /// # Errors
     /// When settings contradict each other or are out of their range.
     pub fn options(&self, seed: u64) -> Result<SearchOptions> {
-        let search = match (self.do_sample, self.num_beams.get()) {
+        let search = match (self.draws(), self.num_beams.get()) {
             (_, beams) if beams > MOST_BEAMS => {
                 bail!("`num_beams` is {beams}, more than {MOST_BEAMS}; choose with --beams or --greedy")
             }
@@ -168,6 +177,10 @@ impl GenerationConfig {
                 if do_sample { "sampled tokens" } else { "beams" }
             ),
             (false, 1) => self.prompt_lookup.map_or(Search::Greedy, Search::Lookup),
+            (false, _) if !self.stop_strings.is_empty() => bail!(
+                "strings stop greedy search and sampling, and {} beams are asked for; leave out --stop, or add --greedy",
+                self.num_beams
+            ),
             (false, _) => Search::Beams(Beams {
                 width: self.num_beams,
                 length_penalty: self.length_penalty,
@@ -187,9 +200,15 @@ impl GenerationConfig {
         Ok(SearchOptions { length, end_tokens: self.end_tokens.clone(), search, processors: self.processors.clone() })
     }
 
+    /// Whether tokens are drawn; a temperature of 0 leaves the likeliest only.
+    #[must_use]
+    pub fn draws(&self) -> bool {
+        self.do_sample && self.temperature != 0.0
+    }
+
     fn sampling(&self, seed: u64) -> Result<Sampling> {
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            bail!("`temperature` is {}, which is not a number above 0; --greedy does not sample", self.temperature);
+            bail!("`temperature` is {}, which is not a number from 0 on; --greedy does not sample", self.temperature);
         }
         for (key, probability) in [("top_p", self.top_p), ("min_p", self.min_p)] {
             if !(0.0..=1.0).contains(&probability) {
@@ -250,7 +269,9 @@ mod tests {
         // Without draws none of it matters.
         assert_eq!(read(r#"{"temperature": 0.0}"#).unwrap().options(0).unwrap().search, Search::Greedy);
         let error = |text: &str| read(text).unwrap().options(0).unwrap_err().to_string();
-        assert!(error(r#"{"do_sample": true, "temperature": 0.0}"#).contains("`temperature` is 0"));
+        assert!(error(r#"{"do_sample": true, "temperature": -1}"#).contains("`temperature` is -1"));
+        let cold = read(r#"{"do_sample": true, "temperature": 0.0}"#).unwrap();
+        assert_eq!(cold.options(0).unwrap().search, Search::Greedy);
         assert!(error(r#"{"do_sample": true, "min_p": 2}"#).contains("`min_p` is 2"));
         assert!(error(r#"{"do_sample": true, "num_beams": 2}"#).contains("`num_beams` is 2"));
         assert!(error(r#"{"num_beams": 4294967296}"#).contains("`num_beams` is 4294967296, more than 1024"));
@@ -289,6 +310,14 @@ mod tests {
     }
 
     #[test]
+    fn strings_that_stop_are_one_or_several_and_none_of_beams() {
+        assert_eq!(read(r#"{"stop_strings": "x"}"#).unwrap().stop_strings, ["x"]);
+        assert_eq!(read(r#"{"stop_strings": ["x", "y\n"]}"#).unwrap().stop_strings, ["x", "y\n"]);
+        let error = read(r#"{"stop_strings": "x", "num_beams": 2}"#).unwrap().options(0).unwrap_err().to_string();
+        assert!(error.contains("2 beams") && error.contains("--stop") && error.contains("--greedy"), "{error}");
+    }
+
+    #[test]
     fn what_cannot_be_honoured_is_refused_by_name() {
         let refused = |text: &str, parts: &[&str]| {
             let error = format!("{:#}", read(text).unwrap_err());
@@ -297,7 +326,9 @@ mod tests {
         refused(r#"{"penalty_alpha": 0.6}"#, &["penalty_alpha", "0.6", "--no-generation-config"]);
         refused(r#"{"num_beam_groups": 2}"#, &["num_beam_groups"]);
         refused(r#"{"diversity_penalty": 1.0}"#, &["diversity_penalty"]);
-        refused(r#"{"stop_strings": ["x"]}"#, &["stop_strings"]);
+        for strings in [r#"["x", ""]"#, r#""""#, "[1]", "7"] {
+            refused(&format!(r#"{{"stop_strings": {strings}}}"#), &["stop_strings", "none of them empty"]);
+        }
         refused(r#"{"eos_token_id": "</s>"}"#, &["eos_token_id", "an id or a list"]);
         refused(r#"{"eos_token_id": [1.5]}"#, &["eos_token_id"]);
         refused(r#"{"num_beams": 0}"#, &["num_beams", "above 0"]);

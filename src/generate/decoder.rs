@@ -83,6 +83,11 @@ impl Decoder {
     /// Reads all tokens of all rows, in chunks if their keys do not depend on what follows.
     fn restart(&mut self) -> Result<Vec<(String, RuntimeValue)>> {
         self.cache.clear(self.rows.len())?;
+        self.read_behind(0)
+    }
+
+    /// Reads the tokens of all rows behind the first `start` columns, which the cache has.
+    fn read_behind(&mut self, mut start: usize) -> Result<Vec<(String, RuntimeValue)>> {
         let columns = self.columns();
         let longest = self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
         let takes_whole = self.is_engine || self.cache_in_place && self.rows.len() > 1;
@@ -95,7 +100,6 @@ impl Decoder {
             // A size that is asked for holds, and the text may then differ.
             None => asked.unwrap_or(columns),
         };
-        let mut start = 0;
         while columns - start > chunk {
             self.run(start..start + chunk)?;
             start += chunk;
@@ -152,6 +156,24 @@ impl Decoder {
         }
     }
 
+    /// How many tokens of a prompt the cache has, if they are the first of the only row. The last one is read in any case,
+    /// because it gives the scores.
+    fn cached(&self, prompt: &[i64]) -> usize {
+        let [row] = &self.rows[..] else { return 0 };
+        let longest = row.ids.len().max(prompt.len());
+        let is_valid = match self.length_dependence {
+            Some(LengthDependence::Never) => true,
+            Some(LengthDependence::From(length)) => longest < length,
+            None => false,
+        };
+        // Engines keep keys and values in memory that cannot be shortened.
+        if !self.caching || self.is_engine || row.padding > 0 || !is_valid {
+            return 0;
+        }
+        let same = row.ids.iter().zip(prompt).take_while(|(own, id)| own == id).count();
+        same.min(prompt.len().saturating_sub(1))
+    }
+
     /// Whether the cache is not that of the rows as they are now.
     fn is_outgrown(&self) -> bool {
         // Rows that have not got there, or are beyond, are as well off.
@@ -178,6 +200,17 @@ impl LanguageModel for Decoder {
         self.rows = prompts.iter().map(row).collect();
         let mut outputs = self.restart()?;
         Scores::last(&mut outputs, self.scored)
+    }
+
+    fn resume(&mut self, prompt: &[i64]) -> Result<(Scores, usize)> {
+        let cached = self.cached(prompt);
+        if cached == 0 {
+            return Ok((self.start(&[prompt.to_vec()])?, 0));
+        }
+        self.forget(self.columns() - cached)?;
+        self.rows.iter_mut().for_each(|row| row.ids.extend(&prompt[cached..]));
+        let mut outputs = self.read_behind(cached)?;
+        Ok((Scores::last(&mut outputs, self.scored)?, cached))
     }
 
     fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores> {

@@ -45,7 +45,6 @@ const IRRELEVANT: &[&str] = &[
 /// empty turn each of them off.
 const UNSUPPORTED: &[&str] = &[
     "max_time",
-    "stop_strings",
     "use_mtp",
     "top_h",
     "typical_p",
@@ -151,6 +150,11 @@ fn says(value: &Value) -> bool {
         || value.as_f64() == Some(0.0)
         || *value == json!([])
         || *value == json!({}))
+}
+
+/// A text that is not empty.
+pub(super) fn nonempty(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// A whole number from 0 on; 50.0 is one.

@@ -14,6 +14,10 @@ const WITH_PAST: &str = "decoder_with_past_model";
 /// Why several tokens are not read in one run.
 pub(super) const READS_NO_AHEAD: &str = "--prompt-lookup is for decoders, and this is an encoder-decoder; leave it out";
 
+/// Why there is no conversation.
+pub(super) const HAS_NO_CONVERSATION: &str =
+    "a conversation is for decoders, and this is an encoder-decoder, which answers one prompt; give it with --prompt";
+
 /// An encoder-decoder: the encoder reads the prompts, padded on the right, once; the text begins with
 /// the decoder's start token.
 pub(super) struct EncoderDecoder {
@@ -185,6 +189,10 @@ impl LanguageModel for EncoderDecoder {
         self.rows = vec![vec![self.start_token]; prompts.len()];
         self.prompts = (0..prompts.len()).collect();
         self.restart()
+    }
+
+    fn resume(&mut self, _: &[i64]) -> Result<(Scores, usize)> {
+        bail!("{HAS_NO_CONVERSATION}")
     }
 
     fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores> {

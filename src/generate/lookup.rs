@@ -77,8 +77,8 @@ impl PromptLookup {
                 let id = single::greedy(&scores, accepted, prompt, &continuation.ids, options)?;
                 continuation.ids.push(id);
                 text.push(id);
-                on_token(0, id)?;
-                if let Some(stop) = prompt.limit.stops(continuation.ids.len(), id, &options.end_tokens) {
+                let stop = prompt.limit.stops(continuation.ids.len(), id, &options.end_tokens);
+                if let Some(stop) = stop.or(on_token(0, id)?.break_value()) {
                     continuation.stop = stop;
                     lookups.accepted += accepted + usize::from(ahead.get(accepted) == Some(&id));
                     return Ok((vec![continuation], lookups));

@@ -12,6 +12,7 @@ mod beams;
 mod cache;
 mod chat;
 mod config;
+mod conversation;
 mod decoder;
 mod document;
 mod encoder_decoder;
@@ -21,19 +22,22 @@ mod model;
 mod processors;
 mod sample;
 mod single;
+mod stream;
 mod text;
 mod tokens;
 mod top_k;
 
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow, bail};
 
-pub use artifact::{GenerateOptions, OnToken, Prompts};
+pub use artifact::{GenerateOptions, OnPiece, Piece, Prompts};
 pub use beams::{Beams, EarlyStopping, MOST_BEAMS};
-pub use chat::Chat;
+pub use chat::{Chat, Message};
 pub use config::GenerationConfig;
+pub use conversation::{Answer, Conversation};
 pub use lookup::{Lookups, PromptLookup};
 pub(crate) use model::prompt_vocabulary;
 pub use model::{LanguageModel, Loading, Scores, check, load};
@@ -87,7 +91,7 @@ pub struct Continuation {
     pub ids: Vec<i64>,
     /// Why there are no more.
     pub stop: Stop,
-    /// The text of the ids, without special tokens, if the prompt was a text too.
+    /// The text of the ids, without special tokens, if the prompt was a text too. It ends before a string that stops it.
     pub text: Option<String>,
 }
 
@@ -100,6 +104,10 @@ pub enum Stop {
     MaxNewTokens,
     /// Prompt and continuation are as long as the model takes.
     Context,
+    /// Its text has a string that stops it.
+    StopString,
+    /// Who was told of its tokens asked for no more.
+    Interrupted,
 }
 
 /// The continuations of all prompts, in their order, and how long they took.
@@ -107,7 +115,15 @@ pub enum Stop {
 pub struct Generated {
     /// One for each prompt.
     pub continuations: Vec<Continuation>,
-    /// From the start until the first token was certain.
+    /// The tokens of all prompts, without padding.
+    pub prompt_tokens: usize,
+    /// Those of them whose keys and values were there from an earlier turn of a conversation.
+    pub cached_tokens: usize,
+    /// How long it took to load the model, where it was loaded for these prompts.
+    pub loading: Option<Duration>,
+    /// From the start until the prompts were read.
+    pub prompt: Duration,
+    /// From the start until the first token was certain: for beams as long as all of it.
     pub first_token: Duration,
     /// From the start to the end.
     pub total: Duration,
@@ -122,16 +138,33 @@ impl Generated {
         self.continuations.iter().map(|continuation| continuation.ids.len()).sum()
     }
 
-    /// The new tokens of all prompts in a second.
+    /// The new tokens of all prompts in a second of decoding. The first token of each prompt does not count, because reading
+    /// the prompt gives it; absent where there are no others.
     #[must_use]
-    pub fn tokens_per_second(&self) -> f64 {
-        self.tokens() as f64 / self.total.as_secs_f64().max(f64::MIN_POSITIVE)
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        let first = self.continuations.iter().filter(|continuation| !continuation.ids.is_empty()).count();
+        per_second(self.tokens() - first, self.total.saturating_sub(self.prompt))
+    }
+
+    /// The tokens of all prompts that were read in a second.
+    #[must_use]
+    pub fn prompt_tokens_per_second(&self) -> Option<f64> {
+        per_second(self.prompt_tokens - self.cached_tokens, self.prompt)
     }
 }
 
+fn per_second(tokens: usize, time: Duration) -> Option<f64> {
+    (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
+}
+
+/// Is told of each token of a continuation: the place of its prompt, and its id. It says whether the continuation goes on, or
+/// why it ends with this token.
+pub type OnToken<'a> = &'a mut dyn FnMut(usize, i64) -> Result<ControlFlow<Stop>>;
+
 /// Continues prompts, all in one batch: shorter ones are padded, which changes nothing but rounding.
 /// `on_token` gets the place of a prompt and each id of its continuation, in order, as soon as it is
-/// certain; with beams nothing is before all is done, and the first token took as long.
+/// certain, and may end that continuation with it; with beams nothing is certain before all is done, and the first token took
+/// as long.
 ///
 /// # Errors
 /// When a prompt is not one that the model takes, a setting does not fit the model, the model fails
@@ -140,7 +173,31 @@ pub fn search(
     model: &mut dyn LanguageModel,
     prompts: &[Vec<i64>],
     options: &SearchOptions,
-    on_token: &mut dyn FnMut(usize, i64) -> Result<()>,
+    on_token: OnToken<'_>,
+) -> Result<Generated> {
+    search_from(model, prompts, options, on_token, |model| Ok((model.start(prompts)?, 0)))
+}
+
+/// Continues one prompt as [`search`] does. What it shares with the text that the model has read before is not read again.
+///
+/// # Errors
+/// As that.
+pub fn resume(
+    model: &mut dyn LanguageModel,
+    prompt: &[i64],
+    options: &SearchOptions,
+    on_token: OnToken<'_>,
+) -> Result<Generated> {
+    search_from(model, &[prompt.to_vec()], options, on_token, |model| model.resume(prompt))
+}
+
+/// The search of prompts that `read` reads; it returns how many tokens it found read.
+fn search_from(
+    model: &mut dyn LanguageModel,
+    prompts: &[Vec<i64>],
+    options: &SearchOptions,
+    on_token: OnToken<'_>,
+    read: impl FnOnce(&mut dyn LanguageModel) -> Result<(Scores, usize)>,
 ) -> Result<Generated> {
     if prompts.is_empty() {
         bail!("there is no prompt to continue");
@@ -148,7 +205,8 @@ pub fn search(
     options.processors.check(model.vocabulary())?;
     let known = prompts.iter().map(|prompt| Prompt::new(model, prompt, options)).collect::<Result<Vec<_>>>()?;
     let start = Instant::now();
-    let scores = model.start(prompts)?;
+    let (scores, cached_tokens) = read(model)?;
+    let prompt = start.elapsed();
     let mut first = None;
     let mut chosen = |prompt, id| {
         first.get_or_insert_with(|| start.elapsed());
@@ -167,7 +225,9 @@ pub fn search(
         Search::Beams(beams) => beams.search(started)?,
     };
     let total = start.elapsed();
-    Ok(Generated { continuations, first_token: first.unwrap_or(total), total, lookups })
+    let prompt_tokens = prompts.iter().map(Vec::len).sum();
+    let first_token = first.unwrap_or(total);
+    Ok(Generated { continuations, prompt_tokens, cached_tokens, loading: None, prompt, first_token, total, lookups })
 }
 
 /// A search whose model has read the prompts.
@@ -177,7 +237,7 @@ struct Started<'a> {
     scores: Scores,
     prompts: &'a [Prompt],
     options: &'a SearchOptions,
-    on_token: &'a mut dyn FnMut(usize, i64) -> Result<()>,
+    on_token: OnToken<'a>,
 }
 
 /// The error where no token is possible.

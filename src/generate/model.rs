@@ -37,6 +37,13 @@ pub trait LanguageModel {
     /// When the model fails to run.
     fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores>;
 
+    /// Reads a prompt as the only row. Keys and values of what it begins with may be those of what the model has read before.
+    /// Returns of how many tokens they are.
+    ///
+    /// # Errors
+    /// When the model is no decoder, or fails to run.
+    fn resume(&mut self, prompt: &[i64]) -> Result<(Scores, usize)>;
+
     /// Goes on with some of the rows, in this order and each as often as it is named, and reads one
     /// more token in each.
     ///

@@ -129,6 +129,31 @@ mod tests {
         assert_eq!((min_p(0.1), min_p(0.2), min_p(1.0)), (vec![1, 3, 0], vec![1, 3], vec![1]));
     }
 
+    /// Cases of tools/sampling_choices.py.
+    #[test]
+    fn choices_are_those_of_the_transformers_library() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/sampling/expected.json");
+        let cases: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        assert!(cases.iter().filter(|case| case["min_p"] != 0.0).count() > 20);
+        for case in cases {
+            let numbers =
+                |key: &str| case[key].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect::<Vec<_>>();
+            let number = |key: &str| case[key].as_f64().unwrap();
+            let scores: Vec<f32> = numbers("scores").iter().map(|score| *score as f32).collect();
+            let top_k = usize::try_from(case["top_k"].as_u64().unwrap()).unwrap();
+            let sampling =
+                Sampling { min_p: number("min_p"), ..sampling(number("temperature"), top_k, number("top_p")) };
+            let mut choices = sampling.choices(&sampling.best(&scores));
+            choices.sort_by_key(|(id, _)| *id);
+            let ids: Vec<usize> = choices.iter().map(|(id, _)| *id).collect();
+            assert_eq!(serde_json::json!(ids), case["ids"], "{case}");
+            let sum: f64 = choices.iter().map(|(_, weight)| weight).sum();
+            for ((_, weight), probability) in choices.iter().zip(numbers("probabilities")) {
+                assert!((weight / sum - probability).abs() < 1e-5, "{case}");
+            }
+        }
+    }
+
     #[test]
     fn the_probability_that_top_p_names_is_enough() {
         let half = Sampling { top_p: 0.5, ..sampling(1.0, 0, 1.0) };

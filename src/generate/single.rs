@@ -53,14 +53,14 @@ pub(super) fn search(started: Started<'_>, sampling: Option<&Sampling>) -> Resul
             };
             let id = i64::try_from(id.ok_or_else(nothing_follows)?)?;
             continuation.ids.push(id);
-            match prompts[prompt].limit.stops(continuation.ids.len(), id, &options.end_tokens) {
+            let stop = prompts[prompt].limit.stops(continuation.ids.len(), id, &options.end_tokens);
+            match stop.or(on_token(prompt, id)?.break_value()) {
                 Some(stop) => continuation.stop = stop,
                 None => {
                     rows.push(row);
                     ids.push(id);
                 }
             }
-            on_token(prompt, id)?;
         }
         if rows.is_empty() {
             return Ok(continuations);

@@ -1,10 +1,11 @@
 //! `planish generate`: ids as the transformers library generates them, and what is refused.
 
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use planish::artifact::Artifact;
-use planish::generate::{GenerateOptions, Prompts, Stop};
+use planish::generate::{GenerateOptions, Piece, Prompts, Stop};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -50,9 +51,19 @@ pub(crate) fn generate(artifact: &Path, more: &[&str]) -> Done {
     planish([&["generate", artifact.to_str().unwrap(), "--threads", "1"], more].concat())
 }
 
-/// The document that `--json` prints.
+/// The document that `--json` prints, without the times.
 #[track_caller]
 pub(crate) fn json(artifact: &Path, more: &[&str]) -> Value {
+    let mut document = whole_json(artifact, more);
+    let speed = document.as_object_mut().unwrap().remove("speed").unwrap();
+    let seconds = |key: &str| speed[key].as_f64().unwrap();
+    assert!(seconds("first_token_s") <= seconds("total_s") && seconds("loading_s") > 0.0, "{speed}");
+    document
+}
+
+/// The document that `--json` prints.
+#[track_caller]
+pub(crate) fn whole_json(artifact: &Path, more: &[&str]) -> Value {
     let done = generate(artifact, &[&["--json"], more].concat()).succeeds();
     serde_json::from_str(&done.stdout).unwrap()
 }
@@ -375,14 +386,17 @@ fn the_library_generates_without_the_command() {
         let draws = if draws { &["--temperature", "2", "--seed", "3"][..] } else { &[] };
         for (prompts, arguments) in &prompts {
             let mut streamed = vec![(Vec::new(), String::new()); 2];
-            let mut on_token = |prompt: usize, id: i64, text: &str| {
-                streamed[prompt].0.push(id);
-                streamed[prompt].1 += text;
-                Ok(())
+            let mut on_piece = |piece: Piece<'_>| {
+                streamed[piece.prompt].0.extend(piece.id);
+                streamed[piece.prompt].1 += piece.text;
+                Ok(ControlFlow::Continue(()))
             };
-            let generated = artifact.generate(prompts, &options, Some(&mut on_token)).unwrap();
-            assert!(generated.tokens() == 10 && generated.tokens_per_second() > 0.0);
-            assert!(generated.first_token <= generated.total);
+            let generated = artifact.generate(prompts, &options, Some(&mut on_piece)).unwrap();
+            // The first token of each prompt is not one of decoding.
+            let decoding = (generated.total - generated.prompt).as_secs_f64();
+            assert!(generated.tokens() == 10 && generated.tokens_per_second() == Some(8.0 / decoding));
+            assert_eq!(generated.prompt_tokens_per_second().is_some(), generated.prompt_tokens > 0);
+            assert!(generated.prompt <= generated.first_token && generated.first_token <= generated.total);
             let printed = json(&out, &[&["--max-new-tokens", "5", "--ignore-eos"], *arguments, draws].concat());
             for (number, continuation) in generated.continuations.iter().enumerate() {
                 assert_eq!(

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::generate::{artifact, generate, json, list, with_tokenizer};
+use crate::generate::{artifact, generate, ids, json, list, with_tokenizer};
 use crate::support::{golden, scratch, write_tokenizer};
 
 /// What is wrong with the arguments is said although there is no runtime to load the model with.
@@ -131,10 +131,10 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
         }
     }
     usage(&["--ids", "5", "--seed", "-1"], &["--seed", "-1", "from 0 to"]);
-    usage(&["--ids", "5", "--temperature", "-1"], &["above 0"]);
     usage(&["--ids", "5", "--top-p", "-1"], &["from 0 to 1"]);
-    usage(&["--ids", "5", "--temperature", "0"], &["above 0"]);
-    usage(&["--ids", "5", "--temperature", "nan"], &["above 0"]);
+    usage(&["--ids", "5", "--temperature", "-1"], &["from 0 on"]);
+    usage(&["--ids", "5", "--temperature", "nan"], &["from 0 on"]);
+    usage(&["--ids", "5", "--min-p", "1.5"], &["from 0 to 1"]);
     usage(&["--ids", "5", "--top-p", "1.5"], &["from 0 to 1"]);
     usage(&["--ids", "5", "--greedy", "--top-p", "0.5"], &["cannot be used with"]);
     usage(&["--ids", "5", "--greedy", "--beams", "2"], &["cannot be used with"]);
@@ -145,8 +145,11 @@ fn arguments_that_contradict_each_other_are_usage_errors() {
 fn a_seed_without_draws_is_warned_of() {
     let (_folder, out) = artifact(&golden("gpt2"), &[]);
     let more = ["--ids", "5,6", "--max-new-tokens", "4", "--json"];
-    let done = generate(&out, &[&more[..], &["--seed", "1"]].concat()).exits(0, &["warning: --seed", "--temperature"]);
-    assert_eq!(done.stdout, generate(&out, &more).succeeds().stdout);
-    let beams = |name: &str| generate(&out, &[&more[..], &[name, "3"]].concat()).succeeds().stdout;
+    let greedy = ids(&out, &more[..4]);
+    for draws in [&["--seed", "1"][..], &["--seed", "1", "--temperature", "0", "--top-k", "9"]] {
+        let done = generate(&out, &[&more[..], draws].concat()).exits(0, &["warning: --seed", "--temperature"]);
+        assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap()["ids"], greedy);
+    }
+    let beams = |name: &str| ids(&out, &[&more[..4], &[name, "3"]].concat());
     assert_eq!(beams("--num-beams"), beams("--beams"));
 }

@@ -18,6 +18,7 @@ mod block_graphs;
 mod built_engines;
 mod cache_in_place;
 mod calibrate;
+mod chat;
 mod command_line;
 mod cost;
 mod cuda;

@@ -3,9 +3,9 @@
 
     peers.py ort FLOAT.onnx OUT.onnx BLOCK    ONNX Runtime's own tool: the range of each block, symmetric codes
     peers.py hqq FLOAT.onnx OUT.onnx BLOCK    ... half-quadratic quantization
-    peers.py generate FOLDER PROMPT NEW RUNS  generates greedily with onnxruntime-genai; prints [[first, step], ...], in seconds
-
-PROMPT is the number of tokens of the prompt, NEW that of new tokens.
+    peers.py serve FOLDER NEW                 generates NEW tokens greedily with onnxruntime-genai behind each prompt, a list of ids
+                                              on a line of standard input; prints [first, step] for each, in seconds
+    peers.py fresh FOLDER IDS                 loads such a model and generates a token; prints [load, first]
 """
 
 import json
@@ -26,30 +26,44 @@ def quantize(method, model, out, block):
     job.model.save_model_to_file(out, use_external_data_format=True)
 
 
-def generate(folder, prompt, new, runs):
+def generated(genai, model, ids, new):
+    """The time to the first token, and that of a step."""
+    params = genai.GeneratorParams(model)
+    length = len(ids) + new
+    params.set_search_options(max_length=length, min_length=length, do_sample=False, batch_size=1)
+    start = time.perf_counter()
+    generator = genai.Generator(model, params)
+    generator.append_tokens([ids])
+    generator.generate_next_token()
+    first = time.perf_counter()
+    for _ in range(new - 1):
+        generator.generate_next_token()
+    return [first - start, (time.perf_counter() - first) / max(new - 1, 1)]
+
+
+def serve(folder, new):
     import onnxruntime_genai
 
     model = onnxruntime_genai.Model(folder)
-    figures = []
-    for _ in range(runs + 1):
-        params = onnxruntime_genai.GeneratorParams(model)
-        params.set_search_options(max_length=prompt + new, min_length=prompt + new, do_sample=False, batch_size=1)
-        generator = onnxruntime_genai.Generator(model, params)
-        start = time.perf_counter()
-        generator.append_tokens([[3 + 7 * at % 1000 for at in range(prompt)]])
-        generator.generate_next_token()
-        first = time.perf_counter()
-        for _ in range(new - 1):
-            generator.generate_next_token()
-        figures.append([first - start, (time.perf_counter() - first) / (new - 1)])
-    # The first run warms up.
-    json.dump(figures[1:], sys.stdout)
+    for line in sys.stdin:
+        print(json.dumps(generated(onnxruntime_genai, model, json.loads(line), new)), flush=True)
+
+
+def fresh(folder, ids):
+    import onnxruntime_genai
+
+    start = time.perf_counter()
+    model = onnxruntime_genai.Model(folder)
+    load = time.perf_counter() - start
+    print(json.dumps([load, generated(onnxruntime_genai, model, ids, 1)[0]]))
 
 
 def main():
     what, *arguments = sys.argv[1:]
-    if what == "generate":
-        generate(arguments[0], *map(int, arguments[1:]))
+    if what == "serve":
+        serve(arguments[0], int(arguments[1]))
+    elif what == "fresh":
+        fresh(arguments[0], json.loads(arguments[1]))
     else:
         quantize(what, arguments[0], arguments[1], int(arguments[2]))
 

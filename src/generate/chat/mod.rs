@@ -40,6 +40,40 @@ const MOST_TEXT_BYTES: usize = 4 << 20;
 /// A template that is meant to end does so within milliseconds.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), memory: 256 << 20 };
 
+/// A message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who says it, as templates name them.
+    role: &'static str,
+    /// What is said.
+    content: String,
+}
+
+impl Message {
+    /// Of what tells the model how to answer.
+    #[must_use]
+    pub fn system(content: &str) -> Self {
+        Self { role: "system", content: content.to_owned() }
+    }
+
+    /// Of the user.
+    #[must_use]
+    pub fn user(content: &str) -> Self {
+        Self { role: "user", content: content.to_owned() }
+    }
+
+    /// Of the model.
+    #[must_use]
+    pub fn assistant(content: &str) -> Self {
+        Self { role: "assistant", content: content.to_owned() }
+    }
+
+    /// Whether the model says it.
+    pub(super) fn is_answer(&self) -> bool {
+        self.role == "assistant"
+    }
+}
+
 /// An artifact's chat template.
 pub struct Chat {
     environment: Arc<Environment<'static>>,
@@ -84,16 +118,24 @@ impl Chat {
         Ok(Self { environment: Arc::new(environment), tokens: special_tokens(&tokenizer) })
     }
 
-    /// The text of a conversation that begins with this message of the user, up to where the model
-    /// answers. It has all special tokens.
+    /// The text of a conversation that begins with this message of the user, as [`conversation`](Self::conversation) gives it.
     ///
     /// # Errors
-    /// When the template fails, refuses the message, or takes more time or memory than any should.
+    /// As that.
     pub fn prompt(&self, message: &str) -> Result<String> {
-        let (environment, tokens, message) = (Arc::clone(&self.environment), self.tokens.clone(), message.to_owned());
+        self.conversation(&[Message::user(message)])
+    }
+
+    /// The text of a conversation up to where the model answers. It has all special tokens.
+    ///
+    /// # Errors
+    /// When the template fails, refuses a message, or takes more time or memory than any should.
+    pub fn conversation(&self, messages: &[Message]) -> Result<String> {
+        let (environment, tokens, messages) = (Arc::clone(&self.environment), self.tokens.clone(), messages.to_vec());
         watched("the chat template", BOUNDS, move || {
+            let message = |message: &Message| context! { role => message.role, content => &message.content };
             let variables = context! {
-                messages => [context! { role => "user", content => message }],
+                messages => messages.iter().map(message).collect::<Vec<_>>(),
                 tools => Variable::from(()),
                 documents => Variable::from(()),
                 add_generation_prompt => true,
