@@ -4,6 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use planish_files::read_system;
+
 /// How often the system is asked, and how far apart: long enough that a process which waits for a disk now and then does not
 /// count as one that computes.
 const SAMPLES: u32 = 8;
@@ -45,7 +47,7 @@ impl Cores {
 
 /// The threads that run, or could, on the machine.
 fn running() -> Option<usize> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let stat = read_system("/proc/stat")?;
     stat.lines().find_map(|line| line.strip_prefix("procs_running "))?.trim().parse().ok()
 }
 
@@ -54,12 +56,12 @@ fn own() -> Option<usize> {
     let runs = |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'));
     let tasks = fs::read_dir("/proc/self/task").ok()?.flatten();
     // A thread may end meanwhile.
-    Some(tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok()).filter(|stat| runs(stat)).count())
+    Some(tasks.filter_map(|task| read_system(task.path().join("stat"))).filter(|stat| runs(stat)).count())
 }
 
 /// The cores of the machine.
 fn online() -> Option<usize> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let stat = read_system("/proc/stat")?;
     let core = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
     Some(stat.lines().filter(core).count()).filter(|cores| *cores > 0)
 }

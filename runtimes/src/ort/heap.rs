@@ -1,7 +1,6 @@
 //! The memory of models: how the allocator of the C library gives it back while one is loaded, and the size of its pages.
 
 use std::ffi::{c_int, c_void};
-use std::fs;
 use std::thread;
 
 /// Pieces from this size on are given back to the operating system as soon as they are freed, while a model is loaded.
@@ -61,7 +60,7 @@ const LARGE: usize = 4 * HUGE;
 pub fn use_huge_pages() {
     // Without the thread, or before Linux 6.1, pages stay as they are.
     let _ = thread::Builder::new().name("pages".to_owned()).spawn(|| {
-        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let maps = planish_files::read_system("/proc/self/maps").unwrap_or_default();
         for (from, to) in maps.lines().filter_map(private_memory).filter(|(from, to)| to - from >= LARGE) {
             let first = from.next_multiple_of(HUGE);
             // One by one: the kernel gives up a range at the first page that it cannot move.
