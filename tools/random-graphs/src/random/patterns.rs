@@ -23,16 +23,22 @@ fn square(g: &mut Growing<'_>, x: V) -> Option<V> {
     g.op("Pow", &[x, two], Vec::new())
 }
 
+/// A number with so many digits behind the point, as some exporters write constants.
+fn shortened(number: f64, digits: i32) -> f64 {
+    let unit = 10f64.powi(digits);
+    (number * unit).round() / unit
+}
+
 pub(crate) fn activation(g: &mut Growing<'_>) -> Option<V> {
     let x = g.float(1..=5)?;
     match g.rng.u8(..6) {
         0..3 => {
             let argument = if g.rng.bool() {
-                let number = g.one(&[2f64.sqrt(), 1.4, 1.41421, 2.0]);
+                let number = g.one(&[2f64.sqrt(), 1.4, shortened(2f64.sqrt(), 5), 2.0]);
                 let number = g.number(number);
                 g.op("Div", &[x, number], Vec::new())?
             } else {
-                let factor = g.one(&[0.5f64.sqrt(), 0.7, 0.7071]);
+                let factor = g.one(&[0.5f64.sqrt(), 0.7, shortened(0.5f64.sqrt(), 4)]);
                 times(g, x, factor)?
             };
             let erf = g.op("Erf", &[argument], Vec::new())?;

@@ -1,6 +1,6 @@
 //! The process in which cases run.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -204,7 +204,7 @@ impl Source {
         self.model.opset_import.first().map_or(0, |opset| opset.version)
     }
 
-    fn operators(&self) -> HashSet<String> {
+    fn operators(&self) -> BTreeSet<String> {
         let nodes = self.model.graph.iter().flat_map(|graph| &graph.node);
         nodes.map(|node| node.op_type.clone()).filter(|op| op != "Constant").collect()
     }
