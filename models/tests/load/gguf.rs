@@ -247,6 +247,14 @@ fn metadata_that_is_not_followed_is_named() {
     says(&|f| f.put("llama.embedding_length", Meta::U32(65)), &["hidden_size", "65"]);
     says(&|f| f.put("llama.attention.head_count", Meta::Integers(vec![4, 2])), &["head_count", "is a list"]);
     says(&|f| f.put("llama.attention.head_count_kv", Meta::U32(1)), &["attn_k.weight", "[32, 64]", "[16, 64]"]);
+    says(
+        &|f| f.put("llama.attention.causal", Meta::Bool(false)),
+        &["llama.attention.causal` is false", "not supported"],
+    );
+    says(&|f| f.put("llama.attention.causal", Meta::U32(1)), &["llama.attention.causal", "expected true or false"]);
+    says(&|f| f.put("llama.logit_scale", Meta::F32(2.0)), &["llama.logit_scale` is 2", "not supported"]);
+    says(&|f| f.put("llama.attention.value_length", Meta::U32(8)), &["attention.value_length", "features of a head"]);
+    says(&|f| f.put("llama.final_logit_softcapping", Meta::F32(30.0)), &["final_logit_softcapping` is 30"]);
     says(&|f| f.put("llama.expert_count", Meta::U32(8)), &["llama.expert_count", "MoE"]);
     says(&|f| f.put("llama.rope.dimension_count", Meta::U32(8)), &["rope.dimension_count", "whole heads"]);
     says(&|f| f.put("llama.rope.scaling.type", Meta::Text("su")), &["rope.scaling.type", "\"yarn\""]);
@@ -260,12 +268,21 @@ fn metadata_that_is_not_followed_is_named() {
     );
 
     let mut file = File::of(&Draft::of("llama"), "llama");
-    file.set("llama.logit_scale", Meta::F32(2.0)).set("llama.swin_norm", Meta::Bool(false));
+    file.set("llama.swin_scale", Meta::F32(2.0)).set("llama.swin_norm", Meta::Bool(false));
+    file.set("llama.logit_scale", Meta::F32(1.0)).set("llama.attention.causal", Meta::Bool(true));
+    file.set("quantize.imatrix.file", Meta::Text("x")).set("other.key", Meta::Text("x"));
+    file.set("tokenizer.ggml.eot_token_id", Meta::U32(3)).set("tokenizer.ggml.lower_case", Meta::Bool(true));
     let mut extra = file.tensors[0].clone();
     extra.name = "blk.0.extra.weight".to_owned();
     file.tensors.push(extra);
     let warnings = load(&file).unwrap().warnings.join("\n");
-    assert_says(&warnings, &["ignored metadata: llama.logit_scale\n", "1 unused tensors: blk.0.extra.weight"]);
+    assert_says(
+        &warnings,
+        &[
+            "ignored metadata: llama.swin_scale, other.key, tokenizer.ggml.lower_case\n",
+            "1 unused tensors: blk.0.extra.weight",
+        ],
+    );
 }
 
 #[test]

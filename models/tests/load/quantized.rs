@@ -225,6 +225,23 @@ fn settings_that_are_not_followed_are_named() {
     refused("compressed-tensors", "config_groups", float, &["group_0.weights", "expected integers"]);
     refused("bitsandbytes-nf4", "load_in_4bit", json!(false), &["is not true", "nf4 and fp4"]);
     refused("bitsandbytes-nf4", "bnb_4bit_quant_type", json!("int4"), &["int4"]);
+    // Rotations of inputs and outputs.
+    let rotation =
+        json!({"config_groups": {"u": {"type": "hadamard", "apply": [{"targets": ["Linear"], "location": "input"}]}}});
+    refused("compressed-tensors", "transform_config", rotation, &["hadamard", "not supported"]);
+    refused("gptq", "rotation", json!("hadamard"), &["hadamard", "not supported"]);
+    refused("gptq", "adapter", json!({"path": "lora"}), &["not supported"]);
+    refused("gptq", "pack_dtype", json!("int8"), &["int8", "int32"]);
+    refused("gptq", "dynamic", json!({"+:.*q_proj": {"bits": 8}}), &["+:.*q_proj", "no other settings"]);
+    refused("bitsandbytes-nf4", "load_in_8bit", json!(true), &["not supported"]);
+    let weights = |key: &str, value: Value, parts: &[&str]| {
+        let mut draft = draft("compressed-tensors");
+        draft.config["quantization_config"]["config_groups"]["group_0"]["weights"][key] = value;
+        assert_says(&draft.error(LENIENT), parts);
+    };
+    weights("dynamic", json!(true), &["config_groups.group_0.weights.dynamic` is true", "not supported"]);
+    weights("strategy", json!("block"), &["config_groups.group_0.weights.strategy", "block", "\"group\""]);
+    weights("num_bits", json!(8), &["weight_packed", "codes have 4 bits", "config.json says 8"]);
     for method in [json!("exl2"), json!(4), Value::Null] {
         let mut draft = draft("gptq");
         draft.config["quantization_config"]["quant_method"] = method;
@@ -237,6 +254,42 @@ fn settings_that_are_not_followed_are_named() {
     activations.config["quantization_config"]["config_groups"]["group_0"]["input_activations"] = json!({"num_bits": 8});
     let model = activations.load(LENIENT).unwrap();
     assert_says(&model.warnings.join("\n"), &["quantizes activations too, which is not followed"]);
+}
+
+/// Each key is used, changes nothing, is refused, or is named.
+#[test]
+fn keys_of_quantization_that_are_not_known_are_named() {
+    let warned = |fixture: &str, key: &str, value: Value| {
+        let mut draft = draft(fixture);
+        draft.config["quantization_config"][key] = value;
+        draft.load(LENIENT).unwrap().warnings.join("\n")
+    };
+    for fixture in ["gptq", "awq", "compressed-tensors", "bitsandbytes-nf4"] {
+        let warning = warned(fixture, "hot_new_key", json!({"on": 1}));
+        assert_says(&warning, &["config.json", "ignored keys: quantization_config.hot_new_key"]);
+        assert_eq!(warned(fixture, "hot_new_key", json!(false)), "");
+    }
+    for (fixture, key, value) in [
+        ("gptq", "damp_percent", json!(0.1)),
+        ("gptq", "dynamic", json!({"-:.*lm_head": {}})),
+        ("gptq", "rotation", Value::Null),
+        ("gptq", "meta", json!({"quantizer": ["gptqmodel:4.0"]})),
+        ("awq", "modules_to_not_convert", json!(["lm_head"])),
+        ("compressed-tensors", "transform_config", json!({})),
+        ("compressed-tensors", "transform_config", json!({"config_groups": {}})),
+        ("compressed-tensors", "version", json!("0.12.2")),
+        ("bitsandbytes-nf4", "llm_int8_threshold", json!(6.0)),
+    ] {
+        assert_eq!(warned(fixture, key, value), "", "{fixture} {key}");
+    }
+    assert_says(
+        &warned("compressed-tensors", "kv_cache_scheme", json!({"num_bits": 8})),
+        &["kv_cache_scheme", "stay floats"],
+    );
+    let mut group = draft("compressed-tensors");
+    group.config["quantization_config"]["config_groups"]["group_0"]["weights"]["new"] = json!(1);
+    let warning = group.load(LENIENT).unwrap().warnings.join("\n");
+    assert_says(&warning, &["ignored keys: quantization_config.config_groups.group_0.weights.new"]);
 }
 
 /// A layer of Conv1D is stored as [out, in] once it is quantized.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::header::{Metadata, Value as Stored};
+use super::keys::{DESCRIPTIONS, IRRELEVANT, NEUTRAL, OTHER_TOKENS, TOKENIZER};
 use super::names::{GEMMA2, GPT2, LLAMA, Names};
 
 /// An architecture of GGUF files that is read.
@@ -30,10 +31,6 @@ const KINDS: &[Kind] = &[
     Kind { name: "qwen2", names: &LLAMA, pairs: false, class: "Qwen2ForCausalLM", whole_norms: false },
     Kind { name: "qwen3", names: &LLAMA, pairs: false, class: "Qwen3ForCausalLM", whole_norms: false },
 ];
-
-/// Metadata that does not change the computation.
-const IRRELEVANT: &[&str] =
-    &["attention.value_length", "rope.scaling.finetuned", "rope.dimension_sections", "vocab_size"];
 
 /// What tensors say besides metadata.
 pub(crate) struct Tensors<'a> {
@@ -135,16 +132,47 @@ impl Keys<'_> {
         }
     }
 
-    /// Keys of the architecture that nothing asked for, and that say something.
+    /// Refuses what changes the computation and is not followed.
+    fn check(&self, head: u64) -> Result<(), String> {
+        match self.get("attention.causal") {
+            None | Some(Stored::Bool(true)) => {}
+            Some(Stored::Bool(false)) => {
+                return Err(format!(
+                    "`{}.attention.causal` is false: a model whose tokens see those behind them is not supported in GGUF files",
+                    self.kind.name
+                ));
+            }
+            Some(_) => return Err(self.unexpected("attention.causal", "true or false")),
+        }
+        if self.size("attention.value_length")?.is_some_and(|size| size != head) {
+            return Err(self.unexpected("attention.value_length", &format!("{head}, the features of a head")));
+        }
+        let capped: &[(&str, f64)] = match self.kind.name {
+            "gemma2" => &[],
+            _ => &[("attn_logit_softcapping", 0.0), ("final_logit_softcapping", 0.0)],
+        };
+        for (key, neutral) in NEUTRAL.iter().chain(capped) {
+            let number = self.number(key)?.unwrap_or(0.0);
+            if number != 0.0 && number != *neutral {
+                return Err(format!("`{}.{key}` is {number}: that is not supported", self.kind.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys that nothing asked for, and that say something.
     fn ignored(&self) -> Vec<&str> {
         let asked = self.asked.borrow();
         let beginning = format!("{}.", self.kind.name);
         let off = |key: &&str| matches!(self.metadata.get(key), Some(Stored::Integer(0) | Stored::Bool(false)) | None);
-        let known = |key: &&str| {
-            let own = &key[beginning.len()..];
-            asked.contains(own) || IRRELEVANT.contains(&own)
+        let known = |key: &&str| match (key.strip_prefix(&beginning), key.strip_prefix("tokenizer.ggml.")) {
+            (Some(own), _) => asked.contains(own) || IRRELEVANT.contains(&own),
+            (_, Some(own)) => TOKENIZER.contains(&own) || OTHER_TOKENS.contains(&own),
+            _ => {
+                DESCRIPTIONS.iter().any(|beginning| key.starts_with(beginning)) || *key == "tokenizer.huggingface.json"
+            }
         };
-        self.metadata.keys(&beginning).filter(|key| !off(key) && !known(key)).collect()
+        self.metadata.keys("").filter(|key| !off(key) && !known(key)).collect()
     }
 }
 
@@ -191,6 +219,7 @@ pub(crate) fn config(
         );
         set("activation_function", json!("gelu_new"));
         keys.size("attention.head_count_kv")?;
+        keys.check(hidden / heads)?;
         return Ok((config, ignored(&keys)));
     }
     let positions = keys.required("context_length")?;
@@ -208,6 +237,7 @@ pub(crate) fn config(
             keys.unexpected("rope.dimension_count", &format!("{head}, the features of a head"))
         ));
     }
+    keys.check(head)?;
     let layers = keys.required("block_count")?;
     set("hidden_size", json!(hidden));
     set("num_attention_heads", json!(heads));

@@ -3,6 +3,7 @@
 mod config;
 mod doubts;
 mod header;
+mod keys;
 mod names;
 mod tokenizer;
 

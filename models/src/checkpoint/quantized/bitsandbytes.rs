@@ -6,8 +6,9 @@ use planish_ir::weight::Packing;
 use planish_ir::{DType, Weight};
 use serde_json::{Map, Value};
 
+use super::Dequantized;
 use super::layer::Layer;
-use super::{Dequantized, Settings};
+use super::settings::{Keys, Settings};
 use crate::ModelError;
 
 /// The tensor that tells a layer of 4 bits.
@@ -19,6 +20,21 @@ const STATES: [&str; 2] = [".weight.quant_state.bitsandbytes__nf4", ".weight.qua
 /// The most bytes of the description of a layer.
 const MAX_STATE_BYTES: u64 = 1 << 16;
 
+/// A layer says of itself whether its scales are codes.
+const KEYS: Keys = Keys {
+    used: &["quant_method", "load_in_4bit", "_load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_quant_storage"],
+    irrelevant: &[
+        "bnb_4bit_compute_dtype",
+        "bnb_4bit_use_double_quant",
+        "llm_int8_enable_fp32_cpu_offload",
+        "llm_int8_has_fp16_weight",
+        "llm_int8_skip_modules",
+        "llm_int8_threshold",
+        "modules_to_not_convert",
+    ],
+    off: &["load_in_8bit", "_load_in_8bit"],
+};
+
 /// Refuses settings that are not those of 4 bits.
 pub(super) fn check(settings: &Settings<'_, '_>) -> Result<(), ModelError> {
     let four = settings.boolean("load_in_4bit", false)? || settings.boolean("_load_in_4bit", false)?;
@@ -29,6 +45,7 @@ pub(super) fn check(settings: &Settings<'_, '_>) -> Result<(), ModelError> {
              that the weights were made from"
         )));
     }
+    settings.check(&KEYS)?;
     settings.only("bnb_4bit_quant_type", &["nf4", "fp4"])?;
     settings.only("bnb_4bit_quant_storage", &["uint8"])
 }

@@ -5,21 +5,48 @@ use planish_ir::weight::{Channels, Packing};
 use planish_ir::{DType, Weight};
 use serde_json::Value;
 
+use super::Dequantized;
 use super::layer::{FLOATS, Layer};
 use super::packed::{group_order, grouped};
-use super::{Dequantized, Settings};
+use super::settings::{Keys, Settings};
 use crate::ModelError;
 use crate::checkpoint::config::is_off;
+
+const KEYS: Keys = Keys {
+    used: &["quant_method", "format", "quantization_status", "sparsity_config", "config_groups", "kv_cache_scheme"],
+    // The tensors say which layers are quantized.
+    irrelevant: &["global_compression_ratio", "ignore", "version"],
+    // Rotations of inputs and outputs.
+    off: &["transform_config"],
+};
+
+/// Those of a group of layers.
+const GROUP: Keys = Keys {
+    used: &["weights", "input_activations", "output_activations", "format"],
+    irrelevant: &["targets"],
+    off: &[],
+};
+
+/// Those of the weights of a group. The tensors say the size of groups, and whether there are zero points and an order.
+const WEIGHTS: Keys = Keys {
+    used: &["num_bits", "strategy", "type"],
+    irrelevant: &["actorder", "group_size", "observer", "observer_kwargs", "scale_dtype", "symmetric", "zp_dtype"],
+    // Scales that each run computes, and blocks of several rows.
+    off: &["block_structure", "dynamic"],
+};
 
 /// The settings of a checkpoint. The tensors of a layer say the bits and the groups of its codes.
 pub(crate) struct CompressedTensors {
     /// Whether codes are packed into words.
     packed: bool,
+    /// The bits that groups say; none where one does not say them.
+    bits: Vec<u64>,
 }
 
 impl CompressedTensors {
     pub(super) fn read(settings: &Settings<'_, '_>) -> Result<Self, ModelError> {
         const FORMATS: &[&str] = &["pack-quantized", "int-quantized"];
+        settings.check(&KEYS)?;
         settings.only("format", FORMATS)?;
         settings.only("quantization_status", &["compressed"])?;
         let format = settings.text("format")?;
@@ -34,23 +61,40 @@ impl CompressedTensors {
                 config.error(format!("`{}.config_groups` is missing: it says how weights are quantized", settings.key))
             );
         };
+        let activations = |of: &str| {
+            settings.config.warn(format!(
+                "`{}.{of}` quantizes activations too, which is not followed: they stay floats",
+                settings.key
+            ));
+        };
+        if settings.get("kv_cache_scheme").is_some_and(|value| !is_off(value)) {
+            activations("kv_cache_scheme");
+        }
+        let mut bits = Vec::new();
         for (name, group) in groups {
-            let weights = group.get("weights").filter(|weights| !is_off(weights));
-            if let Some(weights) = weights
-                && !matches!(weights.get("type").and_then(Value::as_str), None | Some("int"))
-            {
-                return Err(settings.unexpected(&format!("config_groups.{name}.weights"), weights, "integers"));
+            let place = format!("config_groups.{name}");
+            let Value::Object(group) = group else { return Err(settings.unexpected(&place, group, "an object")) };
+            settings.check_object(&format!("{place}."), group, &GROUP)?;
+            settings.only_of(&format!("{place}.format"), group.get("format").filter(|v| !v.is_null()), FORMATS)?;
+            let given = |key: &str| group.get(key).filter(|value| !is_off(value));
+            if let Some(value) = given("weights") {
+                let place = format!("{place}.weights");
+                let Value::Object(weights) = value else { return Err(settings.unexpected(&place, value, "an object")) };
+                let given = |key: &str| weights.get(key).filter(|value| !value.is_null());
+                if !matches!(given("type").and_then(Value::as_str), None | Some("int")) {
+                    return Err(settings.unexpected(&place, value, "integers"));
+                }
+                settings.check_object(&format!("{place}."), weights, &WEIGHTS)?;
+                settings.only_of(&format!("{place}.strategy"), given("strategy"), &["tensor", "channel", "group"])?;
+                bits.push(given("num_bits").and_then(Value::as_u64));
             }
-            let given = |key: &str| group.get(key).is_some_and(|value| !is_off(value));
-            if given("input_activations") || given("output_activations") {
-                settings.config.warn(format!(
-                    "`{}.config_groups.{name}` quantizes activations too, which is not followed: they stay floats",
-                    settings.key
-                ));
+            if given("input_activations").or(given("output_activations")).is_some() {
+                activations(&place);
             }
         }
+        let bits = bits.into_iter().collect::<Option<Vec<u64>>>().unwrap_or_default();
         match format {
-            Some(format) => Ok(Self { packed: format == FORMATS[0] }),
+            Some(format) => Ok(Self { packed: format == FORMATS[0], bits }),
             None => Err(settings.config.error(format!(
                 "`{}.format` is missing: known are {}",
                 settings.key,
@@ -68,7 +112,18 @@ impl CompressedTensors {
     pub(super) fn weight(&self, layer: &mut Layer<'_>) -> Result<Dequantized, ModelError> {
         let too_many = |layer: &Layer<'_>| layer.error(self.marker(), "its size does not fit 64 bits".to_owned());
         let unsigned = match self.packed {
-            true => Some(packed_codes(layer)?),
+            true => {
+                let codes = packed_codes(layer)?;
+                let own = codes.dtype().bits() as u64;
+                if !self.bits.is_empty() && !self.bits.contains(&own) {
+                    let expected: Vec<String> = self.bits.iter().map(u64::to_string).collect();
+                    let expected = expected.join(" or ");
+                    let message =
+                        format!("its codes have {own} bits, and `config_groups` of config.json says {expected}");
+                    return Err(layer.error(self.marker(), message));
+                }
+                Some(codes)
+            }
             false => layer.matrix(".weight", &[DType::I8])?.0.flip_sign(),
         };
         let unsigned = unsigned.ok_or_else(|| too_many(layer))?;

@@ -6,14 +6,16 @@ mod bitsandbytes;
 mod compressed_tensors;
 mod layer;
 mod packed;
+mod settings;
 
 use planish_ir::Weight;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub(crate) use layer::Layer;
+use settings::Settings;
 
 use crate::ModelError;
-use crate::checkpoint::config::{Config, brief, is_off};
+use crate::checkpoint::config::{Config, is_off};
 use crate::checkpoint::config_keys::QUANTIZATION;
 
 /// The methods that are read, as messages name them.
@@ -84,66 +86,6 @@ impl Quantization {
             Self::Packed(method) => method.weight(layer),
             Self::CompressedTensors(method) => method.weight(layer),
             Self::Bitsandbytes => bitsandbytes::weight(layer),
-        }
-    }
-}
-
-/// An object of settings in `config.json`.
-struct Settings<'a, 'c> {
-    config: &'a Config<'c>,
-    key: &'static str,
-    values: &'a Map<String, Value>,
-}
-
-impl<'a> Settings<'a, '_> {
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.values.get(key).filter(|value| !value.is_null())
-    }
-
-    fn unexpected(&self, key: &str, value: &Value, expected: &str) -> ModelError {
-        self.config.unexpected(&format!("{}.{key}", self.key), value, expected)
-    }
-
-    fn text(&self, key: &str) -> Result<Option<&'a str>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.unexpected(key, value, "a text"))
-    }
-
-    fn boolean(&self, key: &str, default: bool) -> Result<bool, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_bool().ok_or_else(|| self.unexpected(key, value, "true or false"))
-    }
-
-    /// The bits of a code, one of some numbers.
-    fn bits(&self, key: &str, known: &[usize]) -> Result<usize, ModelError> {
-        let value = self.get(key).unwrap_or(&Value::Null);
-        let bits = value.as_u64().and_then(|bits| usize::try_from(bits).ok()).filter(|bits| known.contains(bits));
-        let names: Vec<String> = known.iter().map(usize::to_string).collect();
-        bits.ok_or_else(|| self.unexpected(key, value, &names.join(" or ")))
-    }
-
-    /// The elements along a row that share a scale: `None` for all, which files write as -1.
-    fn group_size(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        let value = self.get(key).unwrap_or(&Value::Null);
-        if value.as_i64() == Some(-1) {
-            return Ok(None);
-        }
-        let size = value.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
-        size.map(Some).ok_or_else(|| self.unexpected(key, value, "a positive number, or -1 for whole rows"))
-    }
-
-    /// Refuses another value of a setting than those that are followed.
-    fn only(&self, key: &str, known: &[&str]) -> Result<(), ModelError> {
-        match self.get(key) {
-            Some(value) if !value.as_str().is_some_and(|text| known.iter().any(|k| k.eq_ignore_ascii_case(text))) => {
-                let named = known.join("\", \"");
-                Err(self.config.error(format!(
-                    "`{}.{key}` is {}, which is not supported: known are \"{named}\"",
-                    self.key,
-                    brief(value)
-                )))
-            }
-            _ => Ok(()),
         }
     }
 }

@@ -3,10 +3,13 @@
 
 use planish_ir::weight::{Channels, Packing};
 use planish_ir::{DType, Weight};
+use serde_json::Value;
 
+use super::Dequantized;
 use super::layer::{FLOATS, Layer};
-use super::{Dequantized, Settings};
+use super::settings::{Keys, Settings};
 use crate::ModelError;
+use crate::checkpoint::config::is_off;
 
 /// The bits of the integers that codes share.
 const WORD: usize = 32;
@@ -19,6 +22,60 @@ enum Layout {
     Awq,
 }
 
+/// The tensors say which layers are quantized, and whether codes are symmetric.
+const GPTQ: Keys = Keys {
+    used: &["quant_method", "bits", "group_size", "desc_act", "checkpoint_format", "format", "pack_dtype", "dynamic"],
+    irrelevant: &[
+        "sym",
+        // How codes were chosen.
+        "act_group_aware",
+        "batch_size",
+        "block_name_to_quantize",
+        "cache_block_outputs",
+        "damp_auto_increment",
+        "damp_percent",
+        "dataset",
+        "lm_head",
+        "max_input_length",
+        "meta",
+        "model_file_base_name",
+        "model_name_or_path",
+        "model_seqlen",
+        "module_name_preceding_first_block",
+        "modules_in_block_to_quantize",
+        "modules_to_not_convert",
+        "mse",
+        "pad_token_id",
+        "quantizer",
+        "static_groups",
+        "tokenizer",
+        "true_sequential",
+        // How other programs compute with them.
+        "backend",
+        "disable_exllama",
+        "exllama_config",
+        "use_cuda_fp16",
+        "use_exllama",
+    ],
+    off: &["adapter", "is_marlin_format", "rotation"],
+};
+
+const AWQ: Keys = Keys {
+    // AutoAWQ writes `w_bit` and `q_group_size` too, in a file of its own.
+    used: &["quant_method", "bits", "group_size", "zero_point", "version", "format"],
+    irrelevant: &[
+        "backend",
+        "do_fuse",
+        "exllama_config",
+        "fuse_max_seq_len",
+        "modules_to_fuse",
+        "modules_to_not_convert",
+        "q_group_size",
+        "w_bit",
+    ],
+    off: &["adapter", "dynamic", "rotation"],
+};
+
 /// The settings of a checkpoint.
 pub(crate) struct Packed {
     layout: Layout,
@@ -30,9 +87,17 @@ pub(crate) struct Packed {
 impl Packed {
     pub(super) fn gptq(settings: &Settings<'_, '_>) -> Result<Self, ModelError> {
         let bits = settings.bits("bits", &[2, 4, 8])?;
+        settings.check(&GPTQ)?;
         settings.only("checkpoint_format", &["gptq", "gptq_v2"])?;
+        settings.only("format", &["gptq", "gptq_v2"])?;
+        settings.only("pack_dtype", &["int32"])?;
         settings.boolean("desc_act", false)?;
-        let zeros = match settings.text("checkpoint_format")? {
+        refuse_overrides(settings)?;
+        let format = match settings.text("checkpoint_format")? {
+            None => settings.text("format")?,
+            given => given,
+        };
+        let zeros = match format {
             Some("gptq_v2") => Packing::Words,
             _ => Packing::NextWords,
         };
@@ -40,9 +105,10 @@ impl Packed {
     }
 
     pub(super) fn awq(settings: &Settings<'_, '_>) -> Result<Self, ModelError> {
-        // AutoAWQ writes `w_bit` and `q_group_size` too, in a file of its own.
         let bits = settings.bits("bits", &[4])?;
+        settings.check(&AWQ)?;
         settings.only("version", &["gemm"])?;
+        settings.only("format", &["gemm"])?;
         if !settings.boolean("zero_point", true)? {
             let key = settings.key;
             return Err(settings
@@ -109,6 +175,19 @@ impl Packed {
             Layout::Awq => None,
         };
         grouped(&codes, &scales, Some(&zeros), group, order).ok_or_else(|| too_many(layer))
+    }
+}
+
+/// Refuses other settings for modules of some names, which GPTQModel writes as `dynamic`. A name that begins with `-:` says that
+/// modules are not quantized, which their tensors say too.
+fn refuse_overrides(settings: &Settings<'_, '_>) -> Result<(), ModelError> {
+    let Some(value) = settings.get("dynamic").filter(|value| !is_off(value)) else { return Ok(()) };
+    let Value::Object(modules) = value else { return Err(settings.unexpected("dynamic", value, "an object")) };
+    match modules.iter().find(|(name, other)| !name.starts_with("-:") && !is_off(other)) {
+        Some((name, other)) => {
+            Err(settings.unexpected(&format!("dynamic.{name}"), other, "no other settings for some modules"))
+        }
+        None => Ok(()),
     }
 }
 
