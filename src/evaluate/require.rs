@@ -144,6 +144,18 @@ impl Requirements {
         Ok(misses)
     }
 
+    /// How far the figures of an evaluation are from their limits: the sum of what they miss them by, relative to the limits; 0
+    /// where they reach all of them.
+    #[must_use]
+    pub(crate) fn excess(&self, evaluation: &Evaluation) -> f64 {
+        let one = |(figure, limit): &(Figure, f64)| {
+            let Some(value) = evaluation.figure(*figure).filter(|value| !value.is_nan()) else { return f64::INFINITY };
+            let missed = if figure.is_least() { limit - value } else { value - limit };
+            missed.max(0.0) / if *limit == 0.0 { 1.0 } else { limit.abs() }
+        };
+        self.0.iter().map(one).sum()
+    }
+
     /// The figures of two evaluations that limits are set for, in words.
     #[must_use]
     pub fn change(&self, before: &Evaluation, after: &Evaluation) -> String {
