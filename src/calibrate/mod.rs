@@ -110,7 +110,9 @@ pub fn calibrate(
     let wanted = Wanted { ranges: options.measure.ranges(), inputs: &|_, _| options.measure.inputs() };
     let mut statistics = Statistics::new(options.threads)?;
     let mut samples = 0;
-    let skipped = prepared.run(model, options, wanted, observer, &mut statistics, &mut |count| samples += count)?;
+    let mut runner = prepared.runner(model, options, wanted)?;
+    let done = &mut |count| samples += count;
+    let skipped = prepared.run_on(&mut runner, model, options, observer, &mut statistics, done)?;
     statistics.add_samples(samples);
     Calibration::new(model, prepared.source.task, data, options, skipped, statistics.into_table()?)
 }
@@ -137,13 +139,21 @@ impl<'a> Prepared<'a> {
         Ok(Self { data, dataset, source, parts })
     }
 
+    /// The parts with observers, loaded.
+    fn runner(&self, model: &SourceModel, options: &CalibrateOptions, wanted: Wanted<'_>) -> Result<Runner<'_>> {
+        let sessions = Sessions::open(&self.source, model.default_opset(), options, wanted)?;
+        let continued = self.parts.iter().find(|part| part.name == DECODER_WITH_PAST);
+        let parts = Chain::of(&self.parts).parts().iter().copied().chain(continued).collect();
+        Ok(Runner::new(parts, sessions))
+    }
+
     /// Runs the batches; `done` sees how many samples each had. Returns how many records of the data
     /// were left out.
-    fn run(
+    fn run_on(
         &self,
+        runner: &mut Runner<'_>,
         model: &SourceModel,
         options: &CalibrateOptions,
-        wanted: Wanted<'_>,
         observer: &dyn CalibrationObserver,
         sink: &mut dyn Sink,
         done: &mut dyn FnMut(usize),
@@ -151,9 +161,6 @@ impl<'a> Prepared<'a> {
         let chain = Chain::of(&self.parts);
         let mut batches =
             self.dataset.batches(&chain, &self.source, &model.companion_folder()?, &options.data)?.of(options.shard);
-        let sessions = Sessions::open(&self.source, model.default_opset(), options, wanted)?;
-        let continued = self.parts.iter().find(|part| part.name == DECODER_WITH_PAST);
-        let mut runner = Runner::new(chain.parts().iter().copied().chain(continued).collect(), sessions);
         let most = self.dataset.most();
         observer.progress(0, most);
         let mut last = 0;
@@ -171,15 +178,6 @@ impl<'a> Prepared<'a> {
             runner.check_all_ran()?;
         }
         Ok(batches.skipped())
-    }
-
-    /// How many columns an input of linear layers has.
-    fn columns(&self, model: &SourceModel, part: &str, value: &str) -> Result<Option<usize>> {
-        let Some(part) = self.source.parts.iter().find(|other| other.name == part) else { return Ok(None) };
-        let graph = sessions::canonical(&part.graph, model.default_opset())?;
-        let input = linear_inputs(&graph).into_iter().find(|input| graph.value(*input).name == value);
-        let columns = input.and_then(|input| graph.ty(input).shape.last()?.as_constant());
-        Ok(columns.and_then(|columns| usize::try_from(columns).ok()))
     }
 }
 

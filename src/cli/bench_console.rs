@@ -13,6 +13,7 @@ use super::{note, warn};
 use crate::bench::{BenchObserver, Measured, PrepareObserver};
 use crate::calibrate::CalibrationObserver;
 use crate::compile::Observer;
+use crate::quantize::QuantizeProgress;
 
 /// Progress on standard error: a bar on a terminal, elsewhere a line a cell, and one after each long silence.
 pub(super) struct Console {
@@ -109,6 +110,7 @@ impl Observer for Preparing {
     }
 
     fn graph(&self, _: &str, _: &Graph) {}
+    fn quantizing(&self, _: &QuantizeProgress) {}
     fn begin_writing(&self, _: u64) {}
     fn written(&self, _: u64) {}
     fn end_writing(&self) {}

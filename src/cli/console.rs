@@ -10,6 +10,9 @@ use planish_passes::PASSES;
 
 use super::{note, warn};
 use crate::compile::Observer;
+use crate::quantize::QuantizeProgress;
+
+const WRITING: &str = "writing {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta}";
 
 /// Warnings and progress for a person; nothing of the progress in a pipe.
 pub(super) struct Console {
@@ -24,10 +27,6 @@ impl Console {
         let terminal = io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        if let Ok(style) = ProgressStyle::with_template("writing {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta}")
-        {
-            bar.set_style(style);
-        }
         Self { print_after, ran: Mutex::default(), bar }
     }
 
@@ -62,7 +61,16 @@ impl Observer for Console {
         }
     }
 
+    fn quantizing(&self, progress: &QuantizeProgress) {
+        self.bar.set_style(ProgressStyle::default_spinner());
+        self.bar.set_message(format!("quantizing: {progress}"));
+    }
+
     fn begin_writing(&self, total: u64) {
+        if let Ok(style) = ProgressStyle::with_template(WRITING) {
+            self.bar.set_style(style);
+        }
+        self.bar.set_position(0);
         self.bar.set_length(total);
     }
 

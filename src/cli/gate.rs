@@ -16,7 +16,7 @@ use crate::calibrate::is_table;
 use crate::compile::{CompileOptions, Compiled, Observer, compile};
 use crate::data::{self, DataOptions, Split};
 use crate::evaluate::{EvaluateOptions, Evaluation, Reference, Requirements, evaluate_compiled};
-use crate::quantize::{Quantizations, Trials, Within, keep_within};
+use crate::quantize::{Quantizations, QuantizeProgress, Trials, Within, keep_within};
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, verify_compiled};
 
@@ -297,6 +297,7 @@ impl Observer for Again {
     fn warning(&self, _: &str) {}
     fn note(&self, _: &str) {}
     fn graph(&self, _: &str, _: &Graph) {}
+    fn quantizing(&self, _: &QuantizeProgress) {}
     fn begin_writing(&self, _: u64) {}
     fn written(&self, _: u64) {}
     fn end_writing(&self) {}

@@ -29,7 +29,7 @@ use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::engine::{PROFILES, Profiles, SymbolRanges};
 use crate::files::relative_path;
-use crate::quantize::{Quantizations, QuantizeOptions, WeightOptions};
+use crate::quantize::{Quantizations, QuantizeOptions, QuantizeProgress, WeightOptions};
 use crate::source::SourceModel;
 
 pub use check::output as check_output;
@@ -112,6 +112,8 @@ pub trait Observer: Sync {
     fn note(&self, text: &str);
     /// The graph of a part after a pass.
     fn graph(&self, pass: &str, graph: &Graph);
+    /// How far the choice of the codes of weights with data is.
+    fn quantizing(&self, progress: &QuantizeProgress);
     /// Weights begin to be written: `total` bytes.
     fn begin_writing(&self, total: u64);
     /// So many bytes more were written.
@@ -251,11 +253,15 @@ pub fn lower(
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
         let quantization = match &options.quantize {
-            Some(quantize) => Some(quantize.quantization(model, part.name, &graph, options.calibration.as_ref())?),
+            Some(quantize) => {
+                Some(quantize.quantization(model, part.name, &graph, options.calibration.as_ref(), observer)?)
+            }
             None => None,
         };
         let weight_quantization = match &options.quantize_weights {
-            Some(quantize) => Some(quantize.quantization(model, part.name, &graph, passes.target)?),
+            Some(quantize) => {
+                Some(quantize.quantization(model, part.name, &graph, passes.target, observer)?)
+            }
             None => None,
         };
         let settings = options.quantize_weights.iter().map(|quantize| &quantize.settings);

@@ -87,14 +87,14 @@ fn load<'a>(
 
 /// Refuses what this machine has no memory for.
 fn check_free(needs: u64) -> Result<()> {
-    match available().filter(|free| *free < needs) {
+    match available_memory().filter(|free| *free < needs) {
         Some(free) => bail!("it needs {needs} bytes, and this machine has {free} free"),
         None => Ok(()),
     }
 }
 
 /// The memory of the machine that programs can take without swapping, in bytes.
-fn available() -> Option<u64> {
+pub(crate) fn available_memory() -> Option<u64> {
     let text = planish_files::read_system("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -2,6 +2,7 @@
 
 mod candidates;
 mod document;
+mod progress;
 mod spill;
 mod weights;
 mod within;
@@ -12,14 +13,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use planish_ir::Graph;
-use planish_passes::quantize::{Activation, Plan, PlannedInput, Quantization, Settings, WeightScales, quantize_rows};
+use planish_passes::quantize::{
+    Activation, Plan, PlannedInput, Quantization, Settings, Site, WeightScales, quantize_rows, sites,
+};
 
-use crate::calibrate::{CalibrateOptions, Calibration, CalibrationObserver, InputName, ProductOptions, products};
+use crate::calibrate::{CalibrateOptions, Calibration, InputName, ProductOptions, products};
+use crate::compile::Observer;
 use crate::source::SourceModel;
+use progress::{Progress, operations};
 use spill::Spill;
 
 pub use candidates::Quantizations;
 pub use document::PlanDocument;
+pub use progress::QuantizeProgress;
 pub use weights::WeightOptions;
 pub use within::{Trials, Unreached, Within, keep_within};
 
@@ -49,14 +55,6 @@ pub enum Rounding {
     Gptq(PathBuf, Box<CalibrateOptions>),
 }
 
-/// Says nothing: the data was run before.
-struct Quiet;
-
-impl CalibrationObserver for Quiet {
-    fn warning(&self, _: &str) {}
-    fn progress(&self, _: usize, _: usize) {}
-}
-
 impl QuantizeOptions {
     /// With the defaults beside the settings.
     #[must_use]
@@ -81,6 +79,7 @@ impl QuantizeOptions {
         part: &str,
         graph: &Graph,
         calibration: Option<&Calibration>,
+        observer: &dyn Observer,
     ) -> Result<Arc<Quantization>> {
         if let Some(known) = self.known.get(part) {
             return Ok(known.clone());
@@ -105,7 +104,7 @@ impl QuantizeOptions {
         plan.measure(graph, inputs.as_ref().unwrap_or(&BTreeMap::new()))?;
         let mut quantization = Quantization { plan, weight_scales: self.weight_scales, ..Quantization::default() };
         if let Rounding::Gptq(data, options) = &self.rounding {
-            round(&mut quantization, model, part, graph, (data, options))?;
+            round(&mut quantization, model, part, graph, (data, options), observer)?;
         }
         if let Some(inputs) = inputs.filter(|_| self.correct_biases) {
             quantization.correct_biases(graph, &inputs)?;
@@ -121,6 +120,7 @@ fn round(
     part: &str,
     graph: &Graph,
     (data, options): (&Path, &CalibrateOptions),
+    observer: &dyn Observer,
 ) -> Result<()> {
     let plan = quantization.plan.clone();
     let planned: BTreeMap<&str, &Activation> =
@@ -136,8 +136,23 @@ fn round(
     let wanted = ProductOptions { inputs: &inputs, transform: &transform };
     // Codes of a layer do not stay in memory while those of the next one are chosen.
     let mut spill = Spill::default();
-    products(model, data, options, &wanted, &Quiet, &mut |_, value, gram| {
+    let work = work(graph);
+    let progress = Progress::new(observer, inputs.len(), inputs.iter().filter_map(|(_, value)| work.get(value)).sum());
+    products(model, data, options, &wanted, &progress, &mut |_, value, gram| {
         quantization.round_weights(graph, value, &gram)?;
-        spill.take(quantization.rounded.values_mut().map(|rounded| &mut rounded.codes))
+        spill.take(quantization.rounded.values_mut().map(|rounded| &mut rounded.codes))?;
+        progress.chosen(work.get(value).copied().unwrap_or_default());
+        Ok(())
     })
+}
+
+/// The operations that the layers of each input take, by its name.
+fn work(graph: &Graph) -> BTreeMap<String, f64> {
+    let of = |site: &Site| {
+        let results = site.layers.iter().map(|layer| graph.node(*layer).outputs[0]);
+        let features = results.filter_map(|result| graph.ty(result).shape.last()?.as_constant());
+        let features = features.filter_map(|features| usize::try_from(features).ok()).sum();
+        (graph.value(site.value).name.clone(), operations(site.columns, features))
+    };
+    sites(graph).iter().map(of).collect()
 }

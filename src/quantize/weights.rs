@@ -9,9 +9,11 @@ use planish_ir::Graph;
 use planish_passes::quantize::{WeightPlan, WeightQuantization, WeightSettings};
 use planish_passes::{QuantizedForm, Target};
 
-use super::Quiet;
+use super::progress::Progress;
 use super::spill::Spill;
+use super::work;
 use crate::calibrate::{CalibrateOptions, InputName, ProductOptions, products};
+use crate::compile::Observer;
 use crate::source::SourceModel;
 
 /// How weights are quantized.
@@ -66,6 +68,7 @@ impl WeightOptions {
         part: &str,
         graph: &Graph,
         target: &Target,
+        observer: &dyn Observer,
     ) -> Result<Arc<WeightQuantization>> {
         if let Some(known) = self.known.get(part) {
             return Ok(known.clone());
@@ -78,13 +81,18 @@ impl WeightOptions {
             let wanted = ProductOptions { inputs: &inputs, transform: &|_, _, _, _| {} };
             // Codes of a layer do not stay in memory while those of the next one are chosen.
             let mut spill = Spill::default();
-            products(model, data, run, &wanted, &Quiet, &mut |_, value, gram| {
+            let work = work(graph);
+            let operations = inputs.iter().filter_map(|(_, value)| work.get(value)).sum();
+            let progress = Progress::new(observer, inputs.len(), operations);
+            products(model, data, run, &wanted, &progress, &mut |_, value, gram| {
                 quantization.choose(graph, value, &gram, target)?;
                 spill.take(quantization.chosen.values_mut().flat_map(|chosen| {
                     [Some(&mut chosen.codes), Some(&mut chosen.scales), chosen.zero_points.as_mut()]
                         .into_iter()
                         .flatten()
-                }))
+                }))?;
+                progress.chosen(work.get(value).copied().unwrap_or_default());
+                Ok(())
             })?;
         }
         Ok(Arc::new(quantization))

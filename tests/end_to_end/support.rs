@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 
 use planish::backend::{self, BACKENDS};
 use planish::compile::{CompileOptions, Compiled, Observer, compile};
+use planish::quantize::QuantizeProgress;
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
@@ -156,6 +157,7 @@ impl Observer for Silent {
     fn warning(&self, _: &str) {}
     fn note(&self, _: &str) {}
     fn graph(&self, _: &str, _: &Graph) {}
+    fn quantizing(&self, _: &QuantizeProgress) {}
     fn begin_writing(&self, _: u64) {}
     fn written(&self, _: u64) {}
     fn end_writing(&self) {}

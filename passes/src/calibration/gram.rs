@@ -26,11 +26,11 @@ impl Gram {
         Self { columns, rows: 0, blocks }
     }
 
-    /// How many bytes that of so many columns takes, its matrix included.
+    /// How many bytes that of so many columns takes.
     #[must_use]
     pub fn bytes(columns: usize) -> usize {
         let count = columns.div_ceil(BLOCK);
-        (count * (count + 1) / 2 * BLOCK * BLOCK + columns * columns) * size_of::<f64>()
+        count * (count + 1) / 2 * BLOCK * BLOCK * size_of::<f64>()
     }
 
     /// How many rows were added.

@@ -13,6 +13,7 @@ mod sites;
 mod smooth;
 mod split;
 mod trial;
+mod triangle;
 mod weight_only;
 mod weights;
 
@@ -22,7 +23,7 @@ use planish_ir::{DType, Weight};
 
 pub use apply::QUANTIZE;
 pub use check::PlanError;
-pub use gptq::{CodeGrid, gptq};
+pub use gptq::{CodeGrid, Gptq};
 pub use plan::{Activation, Plan, PlannedAttention, PlannedInput};
 pub use planner::{SPLIT_COLUMNS, Settings, Smooth};
 pub use sites::{MIN_FEATURES, Site, sites};

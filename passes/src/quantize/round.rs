@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use planish_ir::{DType, Graph, NodeId, Weight};
 use rayon::prelude::*;
 
-use super::gptq::{CodeGrid, gptq};
+use super::gptq::{CodeGrid, Gptq};
 use super::sites::{Site, name, sites};
 use super::trial::{matrix, product, quantize_rows};
 use super::weights::{WeightScales, scales};
@@ -63,15 +63,11 @@ impl Quantization {
     /// When a weight cannot be read.
     pub fn round_weights(&mut self, graph: &Graph, value: &str, products: &Gram) -> Result<(), PassError> {
         let Some((site, activation)) = site(graph, &self.plan, value) else { return Ok(()) };
-        let matrix = products.matrix();
+        let gptq = Gptq::new(&products.matrix(), site.columns);
         for layer in &site.layers {
             let weight = Smoothed::new(graph, *layer, activation.smooth(), site.columns, self.weight_scales)?;
-            let codes = gptq(
-                &weight.rows,
-                &CodeGrid::by_row(&weight.scales, self.weight_scales.largest_code(DType::I8)),
-                &matrix,
-                site.columns,
-            );
+            let grid = CodeGrid::by_row(&weight.scales, self.weight_scales.largest_code(DType::I8));
+            let codes = gptq.round(&weight.rows, &grid);
             // They are at most 127.
             let codes: Vec<i8> = codes.into_iter().map(|code| code as i8).collect();
             self.set_codes(name(graph, *layer), &weight, &codes);

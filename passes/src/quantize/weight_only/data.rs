@@ -5,7 +5,7 @@ use planish_ir::weight::{BlockFit, Dequantized, code_range};
 use planish_ir::{DType, Graph, NodeId, Op, ValueId, Weight};
 use rayon::prelude::*;
 
-use super::super::gptq::{CodeGrid, gptq};
+use super::super::gptq::{CodeGrid, Gptq};
 use super::super::sites::{Site, layer, sites};
 use super::super::trial::{matrix, product};
 use super::{WeightForm, WeightMethod, WeightQuantization};
@@ -15,6 +15,9 @@ use crate::{PassError, Target};
 /// The exponents that AWQ tries for its factors are this many, from 0 on, this far from each other.
 const EXPONENTS: usize = 20;
 const EXPONENT_STEP: f64 = 0.05;
+
+/// How many rows one thread fits scales to.
+const FITTED_ROWS: usize = 16;
 
 /// The most output features of a site whose error AWQ compares.
 const COMPARED: usize = 256;
@@ -52,7 +55,10 @@ impl WeightQuantization {
         };
         let products = products.matrix();
         let negative = target.has_block_operators();
+        let importance: Vec<f32> = diagonal(&products, site.columns).map(|x| x as f32).collect();
         let mut scaled = Vec::new();
+        // All layers of the input share it.
+        let mut gptq = None;
         for id in &site.layers {
             let Some((form, weight)) = self.form(graph, *id) else { continue };
             let WeightForm::Blocks { method, .. } = form else { continue };
@@ -60,7 +66,8 @@ impl WeightQuantization {
             let Some(fit) = form.fit(site.columns, negative) else { continue };
             match method {
                 WeightMethod::Gptq => {
-                    if let Some(chosen) = rounded(&rows, fit, &products, site.columns) {
+                    let gptq = gptq.get_or_insert_with(|| Gptq::new(&products, site.columns));
+                    if let Some(chosen) = rounded(&rows, fit, gptq, &importance) {
                         self.chosen.insert(graph.value(weight).name.clone(), chosen);
                     }
                 }
@@ -69,7 +76,6 @@ impl WeightQuantization {
             }
         }
         if !scaled.is_empty() {
-            let importance: Vec<f32> = diagonal(&products, site.columns).map(|x| x as f32).collect();
             self.importance.insert(value.to_owned(), importance);
             // Layers of other methods take the same input.
             if scaled.len() == site.layers.len() && has_place(graph, &site) {
@@ -91,15 +97,20 @@ fn has_place(graph: &Graph, site: &Site) -> bool {
 }
 
 /// The codes of a matrix by GPTQ, with scales that are fitted to it.
-fn rounded(rows: &[f32], fit: BlockFit, products: &[f64], columns: usize) -> Option<Dequantized> {
+fn rounded(rows: &[f32], fit: BlockFit, gptq: &Gptq, importance: &[f32]) -> Option<Dequantized> {
+    let columns = importance.len();
     let features = rows.len() / columns.max(1);
-    let importance: Vec<f32> = diagonal(products, columns).map(|x| x as f32).collect();
-    let (scales, zeros) = fit.of_rows(rows, columns, Some(&importance));
+    let fitted: Vec<(Vec<f32>, Vec<f32>)> = rows
+        .par_chunks(FITTED_ROWS * columns.max(1))
+        .map(|rows| fit.of_rows(rows, columns, Some(importance)))
+        .collect();
+    let (scales, zeros): (Vec<Vec<f32>>, Vec<Vec<f32>>) = fitted.into_iter().unzip();
+    let (scales, zeros) = (scales.concat(), zeros.concat());
     let (least, largest) = code_range(fit.codes)?;
     let range = [i16::try_from(least).ok()?, i16::try_from(largest).ok()?];
     let zeros = if fit.has_zero_points() { zeros } else { Vec::new() };
     let grid = CodeGrid { scales, zeros, block: fit.size, range };
-    let codes: Vec<f64> = gptq(rows, &grid, products, columns).into_iter().map(f64::from).collect();
+    let codes: Vec<f64> = gptq.round(rows, &grid).into_iter().map(f64::from).collect();
     let held = |dtype, shape: Vec<usize>, numbers: &[f32]| {
         Weight::numbers(dtype, shape, &numbers.iter().copied().map(f64::from).collect::<Vec<_>>())
     };

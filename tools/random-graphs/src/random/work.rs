@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use planish::backend::{BACKENDS, Backend};
 use planish::compile::{CompileOptions, Observer, compile};
+use planish::quantize::QuantizeProgress;
 use planish::source::SourceModel;
 use planish_eval::Tensor;
 use planish_ir::{DType, Graph};
@@ -381,6 +382,7 @@ impl Observer for Quiet {
     fn warning(&self, _: &str) {}
     fn note(&self, _: &str) {}
     fn graph(&self, _: &str, _: &Graph) {}
+    fn quantizing(&self, _: &QuantizeProgress) {}
     fn begin_writing(&self, _: u64) {}
     fn written(&self, _: u64) {}
     fn end_writing(&self) {}
