@@ -56,6 +56,8 @@ pub struct Options {
     pub quantization: Option<Arc<quantize::Quantization>>,
     /// How weights alone are quantized, where that is asked for.
     pub weight_quantization: Option<Arc<quantize::WeightQuantization>>,
+    /// Whether a weight that is not finite stays a float, where it is an error else.
+    pub allow_non_finite: bool,
     /// How target `ort` multiplies with weights that have a scale for each block.
     pub block_inputs: BlockInputs,
     /// How attention appends to the cache of keys and values.
@@ -90,6 +92,7 @@ impl Options {
             precision: None,
             quantization: None,
             weight_quantization: None,
+            allow_non_finite: false,
             // Codes that a model comes with are multiplied without loss.
             block_inputs: BlockInputs::Floats,
             attention_fp32: false,

@@ -13,7 +13,7 @@ use crate::legalize::{
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
 use crate::precision::{HALVE, STORE_HALF, WIDEN};
-use crate::quantize::{QUANTIZE, QUANTIZE_WEIGHTS};
+use crate::quantize::{CHECK_CODES, QUANTIZE, QUANTIZE_WEIGHTS};
 use crate::raise::{
     RAISE_ACTIVATIONS, RAISE_ATTENTION, RAISE_EMBEDDINGS, RAISE_LINEAR, RAISE_NORMS, RAISE_QUANTIZED, RAISE_ROTARY,
 };
@@ -36,6 +36,7 @@ pub const PASSES: &[Pass] = &[
     DEAD_CODE,
     OBSERVE,
     OBSERVE_INPUTS,
+    CHECK_CODES,
     LAST_LOGITS,
     QUANTIZE,
     QUANTIZE_WEIGHTS,
@@ -180,7 +181,7 @@ impl Pipeline {
         Run { pipeline: self, graph, stages, after }.until_nothing_changes(RAISING)
     }
 
-    /// Quantizes a graph that has been raised, leaves the logits that are asked for, brings it to half precision, each if that is
+    /// Checks the codes of a graph that has been raised, quantizes it, leaves the logits that are asked for, brings it to half precision, each if that is
     /// asked for, and pads it. The passes that run are put behind `stages`.
     ///
     /// # Errors
@@ -192,6 +193,8 @@ impl Pipeline {
         after: &mut dyn FnMut(&'static str, &Graph),
     ) -> Result<(), PassError> {
         let mut run = Run { pipeline: self, graph, stages, after };
+        // Weights that passes quantize have scales that are computed when they are written.
+        run.once(&[&CHECK_CODES])?;
         if self.options.quantization.is_some() {
             run.once(&[&QUANTIZE])?;
         }

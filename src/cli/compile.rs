@@ -31,7 +31,7 @@ use crate::source::SourceModel;
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A checkpoint folder, a .safetensors file (or index of shards) with config.json beside it, a .gguf
-    /// file, or an .onnx file
+    /// file, an .onnx file, or the folder of an artifact with ONNX graphs
     model: PathBuf,
     /// The folder to write [default: NAME-TARGET in the current folder, followed by the precision (-fp16, -bf16, -int8, -fp8,
     /// -int4 or -int8-weights) and the package (-genai or -triton)]. If the folder is a mount point or the current folder, planish replaces its
@@ -70,6 +70,10 @@ pub(super) struct Arguments {
     quantization: QuantizationArguments,
     #[command(flatten)]
     weights_only: WeightArguments,
+    /// Keep a weight a float that is not finite, or whose codes have a scale that is not: without this option it is an error
+    /// where weights are quantized, or are codes
+    #[arg(long)]
+    allow_non_finite: bool,
     /// How a decoder appends new keys and values to its cache, for target ort. With in-place, attention is ONNX Runtime's
     /// GroupQueryAttention, and writes them behind the past if a program gives it one buffer for an input of the cache
     /// and its output; `planish generate`, `verify` and `bench` do. A program that gives two buffers gets a copy, as with
@@ -234,6 +238,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             precision: precision.map(Into::into),
             padding: arguments.logits.padding(backend.target)?,
             last_logits: arguments.logits.last()?,
+            allow_non_finite: arguments.allow_non_finite,
             ..Options::new(backend.target, opset)
         },
         placement: match arguments.weights {

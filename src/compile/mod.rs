@@ -2,6 +2,7 @@
 
 mod check;
 mod describe;
+mod finite;
 mod links;
 mod sentence;
 mod write;
@@ -252,15 +253,17 @@ pub fn lower(
         let mut stages = Vec::new();
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
+        let not_finite = finite::kept(&graph, options, observer)?;
         let quantization = match &options.quantize {
             Some(quantize) => {
+                let quantize = quantize.without(&not_finite);
                 Some(quantize.quantization(model, part.name, &graph, options.calibration.as_ref(), observer)?)
             }
             None => None,
         };
         let weight_quantization = match &options.quantize_weights {
             Some(quantize) => {
-                Some(quantize.quantization(model, part.name, &graph, passes.target, observer)?)
+                Some(quantize.without(&not_finite).quantization(model, part.name, &graph, passes.target, observer)?)
             }
             None => None,
         };
@@ -303,7 +306,8 @@ pub fn lower(
             vocabulary,
         })
     };
-    let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>()?;
+    let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>();
+    let parts = parts.map_err(|error| finite::named(error, &source))?;
     check::lowered(options, &parts, observer)?;
     Ok(Lowered { source, parts })
 }
@@ -330,7 +334,8 @@ pub fn compile(
     };
     let widened = lowered.iter().filter_map(|part| part.vocabulary.clone()).find(|v| v.logits.is_some());
     let draft = Draft::create(folder, options.force)?;
-    let (emitted, files) = write::graphs(model, &lowered, draft.folder(), options, observer)?;
+    let written = write::graphs(model, &lowered, draft.folder(), options, observer);
+    let (emitted, files) = written.map_err(|error| finite::named(error, &source))?;
     let companions = write::companions(model, draft.folder())?;
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let parts = source.parts.iter().zip(&lowered).zip(&emitted);

@@ -69,6 +69,13 @@ impl QuantizeOptions {
         }
     }
 
+    /// The same, where these weights stay floats: by their names, and why.
+    #[must_use]
+    pub fn without(&self, not_finite: &BTreeMap<String, String>) -> Self {
+        let settings = Settings { not_finite: not_finite.clone(), ..self.settings.clone() };
+        Self { settings, ..self.clone() }
+    }
+
     /// What is done to a part whose graph has been raised. Scales are those of each run without a calibration.
     ///
     /// # Errors

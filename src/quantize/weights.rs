@@ -34,6 +34,13 @@ impl WeightOptions {
         Self { settings, data: None, known: BTreeMap::new() }
     }
 
+    /// The same, where these weights stay floats: by their names, and why.
+    #[must_use]
+    pub fn without(&self, not_finite: &BTreeMap<String, String>) -> Self {
+        let settings = WeightSettings { not_finite: not_finite.clone(), ..self.settings.clone() };
+        Self { settings, ..self.clone() }
+    }
+
     /// Why the weights of a target cannot be quantized alone, if they cannot.
     #[must_use]
     pub fn refused(target: &Target) -> Option<String> {

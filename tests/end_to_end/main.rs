@@ -51,6 +51,7 @@ mod last_logits;
 mod manifest;
 mod manual;
 mod near_patterns;
+mod not_finite;
 mod onnx_sources;
 mod output_folder;
 mod padded_vocabulary;

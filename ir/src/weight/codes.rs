@@ -3,6 +3,7 @@
 use std::io;
 
 use super::channels::Runs;
+use super::finite::{self, NumberOf, Watch};
 use super::fit::{self, Fitted};
 use super::read::{Sink, WeightError};
 use super::search::ROUND;
@@ -161,13 +162,16 @@ pub(super) fn quantize(parts: &[Weight], channels: Channels, to: DType, sink: Si
     }
     let (of, scales) = (&parts[0], single(&parts[1])?);
     let zeros = parts.get(2).map(Weight::read_numbers).transpose()?.unwrap_or_else(|| vec![0.0; scales.len()]);
+    let mut watch = Watch::new(NumberOf::Scales, parts[1].shape());
+    let checked = watch.see(&scales).map_err(WeightError::Sink);
+    watch.end(checked)?;
     let mut runs = Runs::new(of.shape(), channels, scales.len());
     let mut codes = CodeWriter::new(to);
-    of.stream(&mut |bytes| {
-        let elements = singles(of.dtype(), bytes, bytes.len() / of.dtype().size());
-        runs.pieces(&elements, |at, piece| codes.encode(piece, scales[at], zeros[at]));
+    let each: &mut dyn FnMut(&[f32], Sink<'_>) -> io::Result<()> = &mut |elements, sink| {
+        runs.pieces(elements, |at, piece| codes.encode(piece, scales[at], zeros[at]));
         codes.hand_on(sink)
-    })?;
+    };
+    finite::stream_finite(of, each, sink)?;
     Ok(codes.finish(sink)?)
 }
 

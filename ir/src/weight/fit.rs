@@ -5,6 +5,7 @@ use std::io;
 use std::str::FromStr;
 
 use super::codes::{CodeWriter, singles};
+use super::finite::{NumberOf, Watch};
 use super::read::{Sink, WeightError};
 use super::search::{self, Block};
 use super::{CHUNK_BYTES, Channels, Dequantized, Weight, WeightExpr};
@@ -73,7 +74,7 @@ impl BlockFit {
         matches!(self.codes, DType::U2 | DType::U4 | DType::U8)
     }
 
-    /// The scales and zero points of the blocks of rows, [rows, blocks], with the importance of their columns.
+    /// The scales and zero points of the blocks of rows of finite numbers, [rows, blocks], with the importance of their columns.
     #[must_use]
     pub fn of_rows(&self, rows: &[f32], columns: usize, importance: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
         search::fit(*self, rows, columns, importance).iter().map(|block| (block.scale, block.zero)).unzip()
@@ -162,12 +163,21 @@ fn fit_rows(parts: &[Weight], fit: BlockFit, f: RowSink<'_>) -> Result<(), Weigh
         return Ok(());
     }
     let mut rest: Vec<f32> = Vec::new();
-    of.stream(&mut |bytes| {
+    let scales_of = fit.channels().of(of.shape()).unwrap_or_default();
+    let (mut elements, mut scales) =
+        (Watch::new(NumberOf::Elements, of.shape()), Watch::new(NumberOf::Scales, &scales_of));
+    let streamed = of.stream(&mut |bytes| {
+        let start = rest.len();
         rest.extend(singles(of.dtype(), bytes, bytes.len() / of.dtype().size()));
+        elements.see(&rest[start..])?;
         let whole = rest.len() - rest.len() % columns;
         let rows = &rest[..whole];
-        f(rows, &search::fit(fit, rows, columns, importance.as_deref()))?;
+        let fitted = search::fit(fit, rows, columns, importance.as_deref());
+        // A range of finite numbers may leave float32.
+        scales.see(&fitted.iter().map(|block| block.scale).collect::<Vec<_>>())?;
+        f(rows, &fitted)?;
         rest.drain(..whole);
         Ok(())
-    })
+    });
+    elements.end(scales.end(streamed))
 }

@@ -82,6 +82,18 @@ impl GgmlBlock {
         }
     }
 
+    /// One of the half-precision numbers of a block that its scales and minima are made of: one that is not finite, where
+    /// there is one.
+    pub(super) fn extreme(self, block: &[u8]) -> f32 {
+        let places: &[usize] = match self {
+            Self::Q4_0 | Self::Q8_0 => &[0],
+            Self::Q4_1 | Self::Q4K | Self::Q5K => &[0, 2],
+            Self::Q6K => &[208],
+        };
+        let numbers = || places.iter().map(|at| float(block, *at));
+        numbers().find(|x| !x.is_finite()).unwrap_or(0.0)
+    }
+
     /// Appends the codes of a block.
     pub(super) fn write_codes(self, block: &[u8], out: &mut Vec<u8>) {
         match self {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{StoredRange, Weight, WeightExpr, codes, convert, fit, packed, pad, unpack};
+use super::{NotFinite, StoredRange, Weight, WeightExpr, codes, convert, fit, packed, pad, unpack};
 use crate::DType;
 
 /// The most bytes handed to a sink at once, unless a transform has to hold a whole tensor. A piece
@@ -36,6 +36,9 @@ pub enum WeightError {
         /// Its size.
         bytes: u64,
     },
+    /// A number is NaN or infinite, and codes are made of the weight or stand for it.
+    #[error("{0}")]
+    NotFinite(NotFinite),
     /// The receiver of the bytes failed.
     #[error(transparent)]
     Sink(#[from] io::Error),

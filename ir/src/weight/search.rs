@@ -32,7 +32,7 @@ const UPDATES: usize = 20;
 const PENALTY: f32 = 2.0;
 const PENALTY_GROWTH: f32 = 1.05;
 
-/// What is fitted to the blocks of rows, with the importance of their columns.
+/// What is fitted to the blocks of rows of finite numbers, with the importance of their columns.
 pub(super) fn fit(fit: BlockFit, rows: &[f32], columns: usize, importance: Option<&[f32]>) -> Vec<Block> {
     let size = fit.size.max(1);
     let blocks: Vec<(usize, &[f32])> = rows
@@ -130,15 +130,11 @@ impl Group {
 
     #[inline(always)]
     fn fitted(&self) -> Fit {
-        let (mut least, mut largest, mut odd) = ([0f32; LANES], [0f32; LANES], [0f32; LANES]);
+        let (mut least, mut largest) = ([0f32; LANES], [0f32; LANES]);
         for x in &self.x {
             for lane in 0..LANES {
-                // What is not a number or infinite counts as 0.
-                let is_finite = x[lane].abs() < f32::INFINITY;
-                let element = if is_finite { x[lane] } else { 0.0 };
-                odd[lane] = if is_finite { odd[lane] } else { 1.0 };
-                least[lane] = if element < least[lane] { element } else { least[lane] };
-                largest[lane] = if element > largest[lane] { element } else { largest[lane] };
+                least[lane] = if x[lane] < least[lane] { x[lane] } else { least[lane] };
+                largest[lane] = if x[lane] > largest[lane] { x[lane] } else { largest[lane] };
             }
         }
         let is_zero = lanes(|lane| f32::from(least[lane] == 0.0 && largest[lane] == 0.0));
@@ -149,10 +145,13 @@ impl Group {
             Search::HalfQuadratic => self.half_quadratic(start),
         };
         let middle = if self.fit.has_zero_points() { ((self.high + 1.0) / 2.0).floor() } else { 0.0 };
-        let choose = |lane: usize, zero: f32, start: f32, found: f32| match (is_zero[lane] > 0.0, odd[lane] > 0.0) {
+        // Sums of squares of large elements leave float32: then the range gives the scale.
+        let is_found = lanes(|lane| f32::from(found.0[lane].abs() < f32::INFINITY));
+        let choose = |lane: usize, zero: f32, start: f32, found: f32| match (is_zero[lane] > 0.0, is_found[lane] > 0.0)
+        {
             (true, _) => zero,
-            (_, true) => start,
-            _ => found,
+            (_, true) => found,
+            _ => start,
         };
         let scale = lanes(|lane| choose(lane, 1.0, start.0[lane], found.0[lane]));
         (scale, lanes(|lane| choose(lane, middle, start.1[lane], found.1[lane])))

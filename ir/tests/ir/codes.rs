@@ -24,18 +24,18 @@ fn reads(weight: Option<Weight>, expected: &[f64]) {
 #[test]
 fn each_type_of_codes_rounds_to_even_and_saturates() {
     let scale = Weight::scalar(DType::F32, 0.5);
-    let x = floats(&[8], &[0.25, 0.75, -0.25, -0.75, 3.1, 1e30, -1e30, f64::NAN]);
+    let x = floats(&[7], &[0.25, 0.75, -0.25, -0.75, 3.1, 1e30, -1e30]);
     let given = |to: DType| x.quantize(to, 0, &scale, None);
-    reads(given(DType::I8), &[0.0, 2.0, 0.0, -2.0, 6.0, 127.0, -128.0, 0.0]);
-    reads(given(DType::U8), &[0.0, 2.0, 0.0, 0.0, 6.0, 255.0, 0.0, 0.0]);
-    reads(given(DType::I4), &[0.0, 2.0, 0.0, -2.0, 6.0, 7.0, -8.0, 0.0]);
-    reads(given(DType::U4), &[0.0, 2.0, 0.0, 0.0, 6.0, 15.0, 0.0, 0.0]);
-    reads(given(DType::I2), &[0.0, 1.0, 0.0, -2.0, 1.0, 1.0, -2.0, 0.0]);
-    reads(given(DType::I16), &[0.0, 2.0, 0.0, -2.0, 6.0, 32767.0, -32768.0, 0.0]);
-    reads(given(DType::U16), &[0.0, 2.0, 0.0, 0.0, 6.0, 65535.0, 0.0, 0.0]);
-    reads(given(DType::I32), &[0.0, 2.0, 0.0, -2.0, 6.0, f64::from(i32::MAX), f64::from(i32::MIN), 0.0]);
-    reads(given(DType::F8E4M3FN), &[0.5, 1.5, -0.5, -1.5, 6.0, 448.0, -448.0, f64::NAN]);
-    reads(given(DType::F4E2M1), &[0.5, 1.5, -0.5, -1.5, 6.0, 6.0, -6.0, 0.0]);
+    reads(given(DType::I8), &[0.0, 2.0, 0.0, -2.0, 6.0, 127.0, -128.0]);
+    reads(given(DType::U8), &[0.0, 2.0, 0.0, 0.0, 6.0, 255.0, 0.0]);
+    reads(given(DType::I4), &[0.0, 2.0, 0.0, -2.0, 6.0, 7.0, -8.0]);
+    reads(given(DType::U4), &[0.0, 2.0, 0.0, 0.0, 6.0, 15.0, 0.0]);
+    reads(given(DType::I2), &[0.0, 1.0, 0.0, -2.0, 1.0, 1.0, -2.0]);
+    reads(given(DType::I16), &[0.0, 2.0, 0.0, -2.0, 6.0, 32767.0, -32768.0]);
+    reads(given(DType::U16), &[0.0, 2.0, 0.0, 0.0, 6.0, 65535.0, 0.0]);
+    reads(given(DType::I32), &[0.0, 2.0, 0.0, -2.0, 6.0, f64::from(i32::MAX), f64::from(i32::MIN)]);
+    reads(given(DType::F8E4M3FN), &[0.5, 1.5, -0.5, -1.5, 6.0, 448.0, -448.0]);
+    reads(given(DType::F4E2M1), &[0.5, 1.5, -0.5, -1.5, 6.0, 6.0, -6.0]);
     // Ties of float8: 17 is between 16 and 18, and 19 between 18 and 20.
     reads(floats(&[2], &[8.5, 9.5]).quantize(DType::F8E4M3FN, 0, &scale, None), &[16.0, 20.0]);
 }
@@ -44,10 +44,10 @@ fn each_type_of_codes_rounds_to_even_and_saturates() {
 fn zero_points_are_added_and_taken_off() {
     let scale = Weight::scalar(DType::F32, 0.5);
     let zero = Weight::scalar(DType::U8, 128.0);
-    let x = floats(&[5], &[0.0, -64.0, -64.5, 63.5, f64::NAN]);
+    let x = floats(&[4], &[0.0, -64.0, -64.5, 63.5]);
     let given = x.quantize(DType::U8, 0, &scale, Some(&zero)).unwrap();
-    reads(Some(given.clone()), &[128.0, 0.0, 0.0, 255.0, 128.0]);
-    reads(given.dequantize(0, &scale, Some(&zero)), &[0.0, -64.0, -64.0, 63.5, 0.0]);
+    reads(Some(given.clone()), &[128.0, 0.0, 0.0, 255.0]);
+    reads(given.dequantize(0, &scale, Some(&zero)), &[0.0, -64.0, -64.0, 63.5]);
     let each = codes(DType::I4, &[2], &[-8.0, 3.0]);
     let scales = floats(&[2], &[1.0, 2.0]);
     let rows = floats(&[2, 2], &[0.0, 20.0, 0.0, -30.0]);

@@ -3,6 +3,7 @@
 mod apply;
 mod attention;
 mod check;
+mod finite;
 mod gptq;
 mod losses;
 mod norms;
@@ -23,6 +24,7 @@ use planish_ir::{DType, Weight};
 
 pub use apply::QUANTIZE;
 pub use check::PlanError;
+pub use finite::{CHECK_CODES, not_finite_weights};
 pub use gptq::{CodeGrid, Gptq};
 pub use plan::{Activation, Plan, PlannedAttention, PlannedInput};
 pub use planner::{SPLIT_COLUMNS, Settings, Smooth};

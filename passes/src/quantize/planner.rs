@@ -38,6 +38,8 @@ pub struct Settings {
     pub attention: bool,
     /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
     pub keep_float: Vec<Regex>,
+    /// Weights that stay floats because they are not finite: by their names, and why.
+    pub not_finite: BTreeMap<String, String>,
 }
 
 impl Settings {
@@ -58,6 +60,7 @@ impl Settings {
             dynamic: false,
             attention: target.quantized == QuantizedForm::IntegerProducts,
             keep_float: Vec::new(),
+            not_finite: BTreeMap::new(),
         }
     }
 
@@ -74,6 +77,7 @@ impl Settings {
             dynamic: false,
             attention: false,
             keep_float: Vec::new(),
+            not_finite: BTreeMap::new(),
         }
     }
 }
@@ -143,6 +147,9 @@ fn kept(graph: &Graph, site: &Site, settings: &Settings) -> Option<String> {
         };
         if let Some(pattern) = settings.keep_float.iter().find(matches) {
             return Some(format!("`{pattern}` of --keep-float matches"));
+        }
+        if let Some(reason) = settings.not_finite.get(&names[0].name) {
+            return Some(reason.clone());
         }
         if let Some(least) = features.iter().find(|features| **features < MIN_FEATURES) {
             return Some(format!("a layer of {least} features is too small"));

@@ -90,11 +90,10 @@ fn magnitudes(weight: &Weight, axis: usize, largest: &mut [f32]) -> Result<(), W
     })
 }
 
-/// The elements of a matrix, feature by feature: those of index 0 of `axis` first.
+/// The elements of a matrix, feature by feature: those of index 0 of `axis` first. All are finite.
 pub(super) fn rows(weight: &Weight, axis: usize) -> Result<Vec<f32>, WeightError> {
     let turned = if axis == 0 { None } else { weight.transpose(&[1, 0]) };
-    let bytes = turned.as_ref().unwrap_or(weight).read()?;
-    Ok(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    turned.as_ref().unwrap_or(weight).read_finite()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From what is asked for to a plan of weights.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use planish_ir::ops::{Embedding, Gather};
 use planish_ir::{DType, Graph, Op, ValueId};
@@ -41,6 +41,8 @@ pub struct WeightSettings {
     pub bits_for: Vec<(Regex, Bits)>,
     /// Weights that stay floats, likewise.
     pub keep_float: Vec<Regex>,
+    /// Weights that stay floats because they are not finite: by their names, and why.
+    pub not_finite: BTreeMap<String, String>,
 }
 
 impl WeightSettings {
@@ -56,6 +58,7 @@ impl WeightSettings {
             method: WeightMethod::default(),
             bits_for: Vec::new(),
             keep_float: Vec::new(),
+            not_finite: BTreeMap::new(),
         }
     }
 
@@ -197,6 +200,9 @@ fn form(
     let matches = |pattern: &Regex| uses.matches(graph, weight, pattern);
     if let Some(pattern) = settings.keep_float.iter().find(|pattern| matches(pattern)) {
         return float(format!("`{pattern}` of --keep-float matches"));
+    }
+    if let Some(reason) = settings.not_finite.get(&graph.value(weight).name) {
+        return float(reason.clone());
     }
     if let Some(least) = uses.features.iter().flatten().find(|features| **features < MIN_FEATURES) {
         return float(format!("a layer of {least} features is too small"));

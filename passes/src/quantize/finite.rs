@@ -1,0 +1,79 @@
+//! Weights that no codes stand for, because a number of them is not finite.
+
+use std::collections::BTreeMap;
+
+use planish_ir::weight::WeightError;
+use planish_ir::{DType, Graph, Op, ValueId, Weight};
+use rayon::prelude::*;
+
+use crate::{Example, ORT, Options, Outcome, Pass, PassError};
+
+/// Checks the scales of the codes that a model comes with.
+pub const CHECK_CODES: Pass = Pass {
+    name: "check-codes",
+    summary: "Checks that the scales of the codes that a model comes with are finite. A scale that is NaN or infinite is an \
+              error that names the weight. With --allow-non-finite, such a weight becomes the floats that its codes stand for.",
+    numerics: "None.",
+    example: Example {
+        target: &ORT,
+        fusion: true,
+        before: "
+            input %x: f32[n, 2]
+            weight @w = dequantize([dense([1, 2]) : i8[1, 2], dense([0.5]) : f32[1]], 0) : f32[1, 2]
+            %y = linear(%x, @w) : f32[n, 1]
+            output y = %y",
+        after: "
+            input %x: f32[n, 2]
+            weight @w = dequantize([dense([1, 2]) : i8[1, 2], dense([0.5]) : f32[1]], 0) : f32[1, 2]
+            %y = linear(%x, @w) : f32[n, 1]
+            output y = %y",
+    },
+    run,
+};
+
+fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
+    let weights: Vec<(ValueId, &Weight)> = graph.weights().map(|(id, _, weight)| (id, weight)).collect();
+    let one = |(id, weight): (ValueId, &Weight)| {
+        let failed = |source| PassError::of_weight(graph, id, source);
+        match weight.check_scales() {
+            Ok(()) => Ok(None),
+            Err(WeightError::NotFinite(_)) if options.allow_non_finite => {
+                let bytes = weight.read().map_err(failed)?;
+                Ok(Weight::inline(weight.dtype(), weight.shape().to_vec(), bytes).map(|floats| (id, floats)))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    };
+    let floats: Vec<(ValueId, Weight)> =
+        weights.into_par_iter().filter_map(|weight| one(weight).transpose()).collect::<Result<_, _>>()?;
+    let changed = floats.len();
+    for (id, weight) in floats {
+        graph.set_weight(id, weight)?;
+    }
+    Ok(changed.into())
+}
+
+/// Why no codes stand for the matrices of a graph that are not finite, by their names: those of linear layers and tables.
+///
+/// # Errors
+/// When a weight cannot be read.
+pub fn not_finite_weights(graph: &Graph) -> Result<BTreeMap<String, String>, PassError> {
+    let taken = graph.nodes().flat_map(|(_, node)| match &node.op {
+        Op::Linear(linear) => Some(linear.weight),
+        Op::Embedding(embedding) => Some(embedding.weight),
+        Op::Gather(gather) => Some(gather.x),
+        _ => None,
+    });
+    let mut taken: Vec<ValueId> = taken.collect();
+    taken.sort_unstable();
+    taken.dedup();
+    let one = |id: &ValueId| {
+        let weight = graph.weight(*id).filter(|weight| weight.dtype() == DType::F32 && weight.shape().len() == 2)?;
+        match weight.check_finite() {
+            Ok(()) => None,
+            Err(WeightError::NotFinite(found)) => Some(Ok((graph.value(*id).name.clone(), found.to_string()))),
+            Err(error) => Some(Err(PassError::of_weight(graph, *id, error))),
+        }
+    };
+    taken.par_iter().filter_map(one).collect()
+}

@@ -1,0 +1,68 @@
+//! Which tensor of the source is not finite.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use anyhow::{Result, anyhow};
+use planish_ir::weight::{NotFinite, WeightError};
+use planish_ir::{Graph, Weight};
+use planish_models::Loaded;
+use planish_passes::quantize::not_finite_weights;
+
+use super::{CompileOptions, Observer};
+
+/// The weights that stay floats because they are not finite, by their names, and why; none where that is an error.
+pub(super) fn kept(
+    graph: &Graph,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<BTreeMap<String, String>> {
+    let quantizes = options.quantize.is_some() || options.quantize_weights.is_some();
+    if !quantizes || !options.passes.allow_non_finite {
+        return Ok(BTreeMap::new());
+    }
+    let kept = not_finite_weights(graph)?;
+    for (weight, why) in &kept {
+        observer.warning(&format!("`{weight}` is not quantized: {why}"));
+    }
+    Ok(kept)
+}
+
+/// The error that a number is not finite, with the tensor of the source that has it; another error as it is. A weight that is
+/// quantized may be made of several tensors.
+pub(super) fn named(error: anyhow::Error, source: &Loaded) -> anyhow::Error {
+    if !error.chain().any(|cause| found(cause).is_some()) {
+        return error;
+    }
+    const REMEDY: &str =
+        "quantized weights are finite numbers: check the source, or keep this weight a float with --allow-non-finite";
+    let tensor = source.parts.iter().flat_map(|part| part.graph.weights()).find_map(|(_, value, weight)| {
+        let why = not_finite(weight)?;
+        Some(format!("`{}` ({}): {why}", value.name, value.origin))
+    });
+    match tensor {
+        Some(tensor) => anyhow!("the weight {tensor}; {REMEDY}"),
+        // The numbers are finite, and their range is not.
+        None => error.context(REMEDY),
+    }
+}
+
+fn found<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotFinite> {
+    match cause.downcast_ref::<WeightError>() {
+        Some(WeightError::NotFinite(found)) => Some(found),
+        _ => None,
+    }
+}
+
+/// The first number of a tensor that linear layers may take, or of its scales, that is not finite.
+fn not_finite(weight: &Weight) -> Option<NotFinite> {
+    let may_be_quantized = weight.dtype().is_float() && weight.shape().len() >= 2;
+    let checked = match weight.check_scales() {
+        Ok(()) if may_be_quantized && weight.as_dequantized().is_none() => weight.check_finite(),
+        checked => checked,
+    };
+    match checked {
+        Err(WeightError::NotFinite(found)) => Some(found),
+        _ => None,
+    }
+}

@@ -1,0 +1,136 @@
+//! Weights and scales that are not finite: errors that name them, where codes are made of them or stand for them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use planish::artifact::manifest::Manifest;
+use safetensors::tensor::Dtype;
+
+use crate::calibrate::with_tokenizer;
+use crate::support::{Draft, golden, planish, planish_compile, repository, scratch, tensors, text, write_tensors};
+
+const BROKEN: &str = "model.layers.1.mlp.up_proj.weight";
+
+/// A Llama with a number in one of its weights.
+fn llama(folder: &Path, number: f32) -> PathBuf {
+    let mut draft = Draft::of("llama");
+    let weight = draft.tensors.get_mut(BROKEN).unwrap();
+    assert_eq!(weight.dtype, Dtype::F32);
+    weight.bytes[4..8].copy_from_slice(&number.to_le_bytes());
+    draft.write(folder.join("llama"))
+}
+
+#[test]
+fn a_weight_that_is_not_finite_is_named() {
+    for (number, named) in [(f32::NAN, "NaN"), (f32::INFINITY, "infinite"), (f32::NEG_INFINITY, "minus infinite")] {
+        let folder = scratch();
+        let model = llama(folder.path(), number);
+        let out = folder.path().join("out");
+        let element = format!("its element [0, 1] is {named}");
+        let bits: &[&[&str]] = match named {
+            "NaN" => &[&["--int4"], &["--int8-weights", "--zero-points"], &["--int8"], &["--int4", "--target", "onnx"]],
+            _ => &[&["--int4", "--weight-method", "hqq"], &["--int8"]],
+        };
+        for more in bits {
+            planish_compile(&model, &out, more)
+                .exits(1, &[BROKEN, "model.safetensors", &element, "--allow-non-finite"]);
+            assert!(!out.exists(), "{more:?}");
+        }
+        // Floats are what they are.
+        planish_compile(&model, &out, &[]).succeeds();
+    }
+}
+
+#[test]
+fn such_a_weight_may_stay_a_float() {
+    let folder = scratch();
+    let model = llama(folder.path(), f32::NAN);
+    for (more, reason) in [("--int4", "its element [0, 1] is NaN"), ("--int8", "its element [0, 1] is NaN")] {
+        let out = folder.path().join("out");
+        let done = planish_compile(&model, &out, &[more, "--allow-non-finite", "--force"]);
+        done.exits(0, &["layers.1.mlp.up_proj.weight` is not quantized", reason]);
+        let manifest = serde_json::to_string(&Manifest::read(&out).unwrap()).unwrap();
+        assert!(manifest.contains(reason), "{more}");
+        let weights = fs::read(out.join("model.onnx")).unwrap();
+        let nan =
+            weights.windows(4).any(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()).to_bits() == 0x7fc0_0000);
+        assert!(nan, "{more}");
+    }
+}
+
+/// GPTQ chooses codes before anything is written.
+#[test]
+fn data_does_not_hide_it() {
+    let folder = scratch();
+    let model = with_tokenizer("llama", 131, folder.path());
+    let path = model.join("model.safetensors");
+    let mut all = tensors(&path);
+    // The last layer: what runs on the data before it is finite, and this weight is NaN for no token but one.
+    all.get_mut("lm_head.weight").unwrap().bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    write_tensors(&path, &all);
+    let data = folder.path().join("texts.txt");
+    fs::write(&data, "w5 w7 w9\nw3 w11\nw100 w2 w4\nw8 w9\n").unwrap();
+    let out = folder.path().join("out");
+    let more = ["--int4", "--weight-method", "gptq", "--calibrate", text(&data)];
+    planish_compile(&model, &out, &more).exits(1, &["lm_head.weight", "its element [0, 0] is NaN"]);
+}
+
+/// The scales of codes that a checkpoint comes with.
+#[test]
+fn a_scale_that_is_not_finite_is_named() {
+    let q_proj = "model.layers.0.self_attn.q_proj";
+    for (fixture, tensor, width) in [
+        ("gptq", "scales", 2),
+        ("awq", "scales", 2),
+        ("compressed-tensors", "weight_scale", 4),
+        ("bitsandbytes-nf4", "weight.absmax", 4),
+        ("bitsandbytes-fp4-nested", "weight.nested_absmax", 4),
+    ] {
+        let folder = scratch();
+        let model = folder.path().join("model");
+        fs::create_dir(&model).unwrap();
+        let source = repository().join("fixtures/quantized").join(fixture);
+        fs::copy(source.join("config.json"), model.join("config.json")).unwrap();
+        let mut all = tensors(&source.join("model.safetensors"));
+        let scales = all.get_mut(&format!("{q_proj}.{tensor}")).unwrap();
+        let width = if matches!(scales.dtype, Dtype::F16) { 2 } else { width.max(4) };
+        let nan = if width == 2 { vec![0x00, 0x7e] } else { f32::NAN.to_le_bytes().to_vec() };
+        scales.bytes[..width].copy_from_slice(&nan);
+        write_tensors(&model.join("model.safetensors"), &all);
+        let out = folder.path().join("out");
+        for target in ["ort", "onnx"] {
+            let named = format!("{q_proj}.weight");
+            let parts = [named.as_str(), "its scale", "is NaN", "--allow-non-finite"];
+            planish_compile(&model, &out, &["--target", target]).exits(1, &parts);
+            assert!(!out.exists(), "{fixture}");
+        }
+        planish_compile(&model, &out, &["--allow-non-finite"]).exits(0, &[]);
+    }
+}
+
+#[test]
+fn so_is_the_scale_of_a_block_of_gguf() {
+    let source = fs::read(repository().join("fixtures/quantized/gguf-llama/model.gguf")).unwrap();
+    let folder = scratch();
+    let (model, out) = (folder.path().join("model.gguf"), folder.path().join("out"));
+    // Tensors are in the second half; most of this file are quantized, and every block of them has its scale in some of its bytes.
+    let mut bytes = source.clone();
+    let half = bytes.len() / 2;
+    bytes[half..].fill(0xff);
+    fs::write(&model, bytes).unwrap();
+    planish_compile(&model, &out, &[]).exits(1, &["its scale", "is NaN", "--allow-non-finite"]);
+    planish_compile(&model, &out, &["--allow-non-finite"]).exits(0, &[]);
+}
+
+/// Large numbers are numbers.
+#[test]
+fn large_weights_have_finite_codes() {
+    let folder = scratch();
+    let model = llama(folder.path(), 3e38);
+    for more in [&["--int4"][..], &["--int4", "--weight-method", "hqq", "--zero-points"], &["--int8-weights"]] {
+        let out = folder.path().join("out");
+        planish_compile(&model, &out, &[more, &["--force", "--target", "onnx"]].concat()).exits(0, &[]);
+        planish(["inspect", text(&out)]).exits(0, &[]);
+    }
+    assert!(golden("llama").is_dir());
+}
