@@ -165,6 +165,29 @@ fn codes_between_operators_become_products_of_integers() {
     assert_eq!([count("MatMulIntegerToFloat"), count("QLinearMatMul"), count("QLinearAdd")], [12, 0, 0]);
 }
 
+/// ONNX Runtime rounds the input of a product behind DequantizeLinear to 8 bits; MatMulNBits says whether it does.
+#[test]
+fn the_input_of_a_layer_of_codes_alone_is_not_rounded() {
+    let folder = scratch();
+    for (name, dequantize) in [
+        ("rows", node("f = DequantizeLinear(w, ws, wz)", vec![int("axis", 1)])),
+        ("whole", node("f = DequantizeLinear(w, s, z)", vec![])),
+    ] {
+        let nodes = vec![dequantize, node("m = MatMul(x, f)", vec![]), node("y = Add(m, b)", vec![])];
+        let source = write(folder.path().join(format!("{name}.onnx")), nodes);
+        let level = |more: &[&str]| {
+            let compiled = Compiled::of(&source, "ort", &[&["--verify", "--force"], more].concat());
+            assert_eq!(compiled.operators(), ["MatMulNBits"], "{name}");
+            let attributes = &compiled.0.node[0].attribute;
+            attributes.iter().find(|attribute| attribute.name == "accuracy_level").unwrap().i
+        };
+        assert_eq!([level(&[]), level(&["--accuracy-level", "int8"])], [1, 4], "{name}");
+        // A runtime of ONNX alone has no such operator.
+        let compiled = Compiled::of(&source, "onnx", &["--verify"]);
+        assert!(compiled.operators().contains(&"DequantizeLinear"), "{name}: {:?}", compiled.operators());
+    }
+}
+
 /// A node of ONNX Runtime's own operators.
 fn contrib(text: &str, attributes: Vec<AttributeProto>) -> NodeProto {
     NodeProto { domain: "com.microsoft".to_owned(), ..node(text, attributes) }

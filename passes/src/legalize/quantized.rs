@@ -40,7 +40,8 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               Weights of codes that other operators take go through DequantizeLinear too, except vectors, which are \
               computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. Where the target \
               runs ONNX Runtime's own operators, layers with a scale for each block of their weight become MatMulNBits, and \
-              rows of such a table are looked up by GatherBlockQuantized; layers of indices of the tables NF4 and FP4 become \
+              rows of such a table are looked up by GatherBlockQuantized; for target ort, so do layers whose weights alone \
+              are codes of 8 bits, because ONNX Runtime rounds the input of a product behind DequantizeLinear; layers of indices of the tables NF4 and FP4 become \
               MatMulBnb4. For target \
               trt, u8 with a zero point of 128 becomes i8. For target cuda, a layer becomes quantize and \
               quantized_linear, with its activation and residual: layers of one input share its codes, the weight is \
@@ -87,6 +88,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         form: options.target.quantized,
         opset: options.opset,
         integers: options.block_inputs == BlockInputs::Integers && options.target.rounds_block_inputs(),
+        rounds: options.target.rounds_block_inputs(),
         microsoft: options.target.has_block_operators(),
         layers: layers(graph),
         uses: graph.use_counts(),
@@ -132,6 +134,8 @@ struct Lowering {
     microsoft: bool,
     /// Whether products with weights that have a scale for each block round blocks of their input to integers.
     integers: bool,
+    /// Whether the runtime makes such products of DequantizeLinear and a product, and rounds their input unless told otherwise.
+    rounds: bool,
     /// The opset that the graph is written for.
     opset: u32,
     /// By quantized value, how many layers with a quantized weight take it.
@@ -201,7 +205,7 @@ impl Lowering {
         };
         if self.microsoft
             && input.is_none()
-            && let Some(blocks) = blocks(&weight, linear.transposed.0)
+            && let Some(blocks) = blocks(&weight, linear.transposed.0, self.rounds)
         {
             return Ok(Some(blocks.product(graph, linear, like, self.integers)?));
         }
@@ -226,15 +230,38 @@ impl Lowering {
 pub(crate) fn becomes_block_product(graph: &Graph, linear: &Linear, options: &Options) -> bool {
     let weight = || graph.weight(linear.weight).and_then(Weight::as_dequantized);
     options.target.has_block_operators()
-        && weight().is_some_and(|weight| blocks(&weight, linear.transposed.0).is_some())
+        && !is_quantized(graph, linear.x)
+        && weight()
+            .is_some_and(|weight| blocks(&weight, linear.transposed.0, options.target.rounds_block_inputs()).is_some())
 }
 
 /// A weight with a scale for each block as ONNX Runtime's own operators take it; `transposed` says that it is [in, out].
-fn blocks(weight: &Dequantized, transposed: bool) -> Option<Blocks> {
-    match transposed {
-        true => Blocks::new(&weight.clone().transpose(&[1, 0])?),
-        false => Blocks::new(weight),
+/// With `rows`, codes of 8 bits with a scale for each output feature, or with one scale, are blocks that are whole rows: MatMulNBits
+/// says whether it rounds its input, which DequantizeLinear does not.
+fn blocks(weight: &Dequantized, transposed: bool, rows: bool) -> Option<Blocks> {
+    let turned = if transposed { weight.clone().transpose(&[1, 0])? } else { weight.clone() };
+    match turned.channels {
+        Channels::Axis(_) if rows && turned.codes.dtype().bits() == 8 && turned.scales.dtype() == DType::F32 => {
+            Blocks::new(&whole_rows(turned)?)
+        }
+        _ => Blocks::new(&turned),
     }
+}
+
+/// Codes [out, in] with a scale for each row, or one for all, as those of blocks that are rows. `None` where columns have scales.
+fn whole_rows(weight: Dequantized) -> Option<Dequantized> {
+    let [rows, columns] = *weight.codes.shape() else { return None };
+    let by_row = |of: &Weight| match of.shape() {
+        [] => of.reshape(&[1, 1])?.gather(0, &vec![0; rows]),
+        [_] if weight.channels == Channels::Axis(0) => of.reshape(&[rows, 1]),
+        _ => None,
+    };
+    let zero_points = match &weight.zero_points {
+        Some(zeros) => Some(by_row(zeros)?),
+        None => None,
+    };
+    let channels = Channels::Blocks { axis: 1, size: columns.max(1) };
+    Some(Dequantized { scales: by_row(&weight.scales)?, zero_points, codes: weight.codes, channels })
 }
 
 /// Whether a value is what an operator quantizes.
