@@ -97,7 +97,7 @@ pub struct Manifest {
 }
 
 /// The data that the activations were measured on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CalibratedOn {
     /// The data set.
     pub data: File,
@@ -183,6 +183,46 @@ pub struct SourceManifest {
     /// The options that took a part of an ONNX graph; absent for the whole graph.
     #[serde(skip_serializing_if = "ImportOptions::is_empty", default)]
     pub import: ImportOptions,
+    /// How the artifact was made that is the source; absent for another source.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub artifact: Option<Box<ArtifactHistory>>,
+}
+
+/// How an artifact was made that another one was compiled from: what its manifest says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactHistory {
+    /// The tool and its version.
+    pub producer: String,
+    /// The source of that artifact, which may be an artifact itself.
+    pub source: SourceManifest,
+    /// The name of the target that it was compiled for.
+    pub target: String,
+    /// The ONNX opset.
+    pub opset: u32,
+    /// The type that its weights were stored in.
+    pub precision: PrecisionName,
+    /// The data that its activations were measured on; absent without calibration.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calibration: Option<CalibratedOn>,
+    /// The passes that ran on each part, by the names of the parts.
+    pub passes: BTreeMap<String, Vec<AppliedPass>>,
+}
+
+impl ArtifactHistory {
+    /// That of an artifact.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Self {
+        let passes = manifest.parts.iter().map(|part| (part.name.clone(), part.passes.clone())).collect();
+        Self {
+            producer: manifest.producer.clone(),
+            source: manifest.source.clone(),
+            target: manifest.target.clone(),
+            opset: manifest.opset,
+            precision: manifest.precision,
+            calibration: manifest.calibration.clone(),
+            passes,
+        }
+    }
 }
 
 /// A file.
@@ -220,7 +260,7 @@ pub struct Input {
 }
 
 /// A pass that ran.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppliedPass {
     /// Its name.
     pub name: String,

@@ -107,6 +107,7 @@ impl Entrant {
                 path: None,
                 files: source.files()?.iter().map(digested).collect::<Result<_>>()?,
                 import: source.import_options(),
+                artifact: None,
             },
             architecture: loaded.architecture.to_owned(),
             task,

@@ -339,7 +339,11 @@ pub fn compile(
     let companions = write::companions(model, draft.folder())?;
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let parts = source.parts.iter().zip(&lowered).zip(&emitted);
-    let parts = parts.map(|((part, lowered), emitted)| describe::part(part, lowered, emitted));
+    let parts = parts.map(|((part, lowered), emitted)| {
+        let described = describe::part(part, lowered, emitted);
+        let vocabulary = described.vocabulary.clone().or_else(|| model.padded_vocabulary(part.name));
+        PartManifest { vocabulary, ..described }
+    });
     let manifest = Manifest {
         schema: Manifest::schema(),
         producer: Manifest::producer(),
@@ -348,6 +352,7 @@ pub fn compile(
             path: relative_path(draft.resolved_target(), &model.path()),
             files,
             import: model.import_options(),
+            artifact: model.history().map(Box::new),
         },
         architecture: source.architecture.to_owned(),
         task: source.task,

@@ -126,7 +126,11 @@ fn by_places(artifact: &Path, manifest: &Manifest) -> Result<Found> {
         }
         // An ONNX graph or a GGUF file goes by the name of its file, which is recorded first.
         let file = match manifest.source.files.first() {
-            Some(file) if place.is_dir() && SourceModel::is_file_of_model(Path::new(&file.name)) => {
+            Some(file)
+                if manifest.source.artifact.is_none()
+                    && place.is_dir()
+                    && SourceModel::is_file_of_model(Path::new(&file.name)) =>
+            {
                 place.join(&file.name)
             }
             _ => place.clone(),

@@ -1,28 +1,28 @@
-//! What a model is compiled from: a checkpoint, or an ONNX graph.
+//! What a model is compiled from: a checkpoint, an ONNX graph, or the graphs of an artifact.
 
 mod companions;
 mod find;
 mod graph;
+mod onnx;
 mod opset;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
-use planish_ir::Weight;
-use planish_models::{COMPANIONS, Checkpoint, LoadOptions, Loaded, Part, SourceFile};
-use planish_onnx::{ImportOptions, Imported, node_results};
+use anyhow::{Context, Result, bail};
+use planish_models::{COMPANIONS, Checkpoint, LoadOptions, Loaded, SourceFile};
+use planish_onnx::{ImportOptions, node_results};
 
-use crate::artifact::manifest::Manifest;
+use crate::artifact::MANIFEST;
+use crate::artifact::manifest::{ArtifactHistory, PaddedVocabulary};
 use crate::modules::NodeNames;
 use crate::verify::OnnxFile;
-
-use graph::{id_ranges, max_positions, other_task, task};
 
 pub use companions::WrittenCompanions;
 pub(crate) use find::takes_the_same;
 pub use find::{Compared, Found, compared, find};
+pub use onnx::OnnxModel;
 
 /// The ending of ONNX files.
 const ONNX: &str = "onnx";
@@ -34,21 +34,13 @@ const USUAL_WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.
 pub enum SourceModel {
     /// A checkpoint of Hugging Face's libraries, or a GGUF file with the files that are written for it.
     Checkpoint(Box<Checkpoint>, WrittenCompanions),
-    /// An ONNX graph.
+    /// An ONNX graph, or those of an artifact.
     Onnx(Box<OnnxModel>),
 }
 
-/// An ONNX graph and the files that contain it.
-pub struct OnnxModel {
-    path: PathBuf,
-    options: ImportOptions,
-    imported: Imported,
-    /// The files of external data that it uses.
-    external: Vec<PathBuf>,
-}
-
 impl SourceModel {
-    /// Opens an ONNX file, or a checkpoint: a folder, a `.safetensors` file, an index of shards, or a `.gguf` file.
+    /// Opens an ONNX file, a checkpoint: a folder, a `.safetensors` file, an index of shards, or a `.gguf` file, or the folder
+    /// of an artifact with ONNX graphs. A folder that is both, because the artifact links the weights, is a checkpoint.
     ///
     /// # Errors
     /// When it is missing, unreadable or malformed.
@@ -64,23 +56,18 @@ impl SourceModel {
         if Self::is_file_of_graph(path) {
             return OnnxModel::open(path, options).map(Box::new).map(Self::Onnx);
         }
+        let opened = Checkpoint::open(path);
+        if opened.is_err() && path.join(MANIFEST).is_file() {
+            return OnnxModel::open_artifact(path, options).map(Box::new).map(Self::Onnx);
+        }
         if !options.is_empty() {
             bail!(
                 "{} is not an .onnx file: --shapes, --inputs and --outputs take parts of ONNX graphs only; compile it with \
-                 `--target onnx --no-fusion` first, and then the model.onnx of that",
+                 `--target onnx --no-fusion` first, and then that artifact",
                 path.display()
             );
         }
-        let opened = Checkpoint::open(path)
-            .map(|checkpoint| Self::Checkpoint(Box::new(checkpoint), WrittenCompanions::default()));
-        opened.map_err(|error| match Manifest::read(path) {
-            Ok(artifact) => anyhow!(
-                "{} is an artifact of planish: give what it was compiled from, {}",
-                path.display(),
-                artifact.source.name
-            ),
-            Err(_) => error.into(),
-        })
+        Ok(Self::Checkpoint(Box::new(opened?), WrittenCompanions::default()))
     }
 
     /// Whether a file is all of a model, by its ending: an ONNX graph, or in the format GGUF.
@@ -116,7 +103,7 @@ impl SourceModel {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
-            Self::Onnx(model) => model.path.clone(),
+            Self::Onnx(model) => model.path().to_owned(),
             Self::Checkpoint(checkpoint, _) => {
                 let mut sources = checkpoint.sources().unwrap_or_default().into_iter().map(|source| source.path);
                 let index = sources.find(|path| path.to_string_lossy().ends_with(".index.json"));
@@ -134,17 +121,42 @@ impl SourceModel {
     pub(crate) fn node_names(&self) -> Result<NodeNames> {
         match self {
             Self::Checkpoint(..) => Ok(NodeNames::default()),
-            Self::Onnx(model) => Ok(NodeNames { results: node_results(&model.path)?, are_modules: false }),
+            Self::Onnx(model) => {
+                let mut results = BTreeMap::new();
+                for part in &model.parts {
+                    results.extend(node_results(&part.path)?);
+                }
+                Ok(NodeNames { results, are_modules: false })
+            }
         }
     }
 
-    /// The ONNX file for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
+    /// The ONNX file of a part for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
     /// checkpoint has none.
     #[must_use]
-    pub fn onnx_file(&self, library: Option<PathBuf>, threads: usize) -> Option<OnnxFile> {
+    pub fn onnx_file(&self, part: &str, library: Option<PathBuf>, threads: usize) -> Option<OnnxFile> {
         let Self::Onnx(model) = self else { return None };
         let is_cut = !model.options.inputs.is_empty() || !model.options.outputs.is_empty();
-        Some(OnnxFile { path: model.path.clone(), is_cut, opset: self.default_opset(), library, threads })
+        let path = model.parts.iter().find(|other| other.name == part)?.path.clone();
+        Some(OnnxFile { path, is_cut, opset: self.default_opset(), library, threads })
+    }
+
+    /// How the artifact was made that is the source; absent for another source.
+    #[must_use]
+    pub fn history(&self) -> Option<ArtifactHistory> {
+        match self {
+            Self::Checkpoint(..) => None,
+            Self::Onnx(model) => model.history(),
+        }
+    }
+
+    /// The padded vocabulary of a part of the artifact that is the source.
+    #[must_use]
+    pub(crate) fn padded_vocabulary(&self, part: &str) -> Option<PaddedVocabulary> {
+        match self {
+            Self::Checkpoint(..) => None,
+            Self::Onnx(model) => model.described(part)?.vocabulary.clone(),
+        }
     }
 
     /// What the makers of an ONNX graph noted in its file.
@@ -152,7 +164,7 @@ impl SourceModel {
     pub fn metadata(&self) -> &[(String, String)] {
         match self {
             Self::Checkpoint(..) => &[],
-            Self::Onnx(model) => &model.imported.metadata,
+            Self::Onnx(model) => model.parts.first().map_or(&[], |part| &part.imported.metadata),
         }
     }
 
@@ -161,7 +173,7 @@ impl SourceModel {
     pub fn opset(&self) -> Option<u32> {
         match self {
             Self::Checkpoint(..) => None,
-            Self::Onnx(model) => Some(model.imported.opset),
+            Self::Onnx(model) => Some(model.opset()),
         }
     }
 
@@ -184,11 +196,11 @@ impl SourceModel {
         match self {
             Self::Checkpoint(checkpoint, _) => Ok(checkpoint.sources()?),
             Self::Onnx(model) => {
-                let one = |path: &PathBuf| {
+                let one = |path: &Path| {
                     let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-                    Ok(SourceFile { path: path.clone(), bytes })
+                    Ok(SourceFile { path: path.to_owned(), bytes })
                 };
-                [&model.path].into_iter().chain(&model.external).map(one).collect()
+                model.files().map(one).collect()
             }
         }
     }
@@ -198,7 +210,7 @@ impl SourceModel {
     pub fn weight_files(&self) -> Vec<&Path> {
         match self {
             Self::Checkpoint(checkpoint, _) => checkpoint.weight_files().iter().map(|f| f.path()).collect(),
-            Self::Onnx(model) => [&model.path].into_iter().chain(&model.external).map(PathBuf::as_path).collect(),
+            Self::Onnx(model) => model.files().collect(),
         }
     }
 
@@ -240,56 +252,4 @@ impl SourceModel {
             }
         }
     }
-}
-
-impl OnnxModel {
-    fn open(path: &Path, options: &ImportOptions) -> Result<Self> {
-        let imported = planish_onnx::import_with(path, options)?;
-        let mut external = BTreeSet::new();
-        for (_, _, weight) in imported.graph.weights() {
-            files_of(weight, &mut external);
-        }
-        external.remove(path);
-        Ok(Self { path: path.to_owned(), options: options.clone(), imported, external: external.into_iter().collect() })
-    }
-
-    fn folder(&self) -> &Path {
-        self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
-    }
-
-    fn name(&self) -> String {
-        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let folder = self.folder().canonicalize().ok();
-        let folder = folder.as_deref().and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
-        if stem == "model" { folder.unwrap_or(stem) } else { stem }
-    }
-
-    fn load(&self, options: LoadOptions) -> Result<Loaded> {
-        let mut warnings = self.imported.warnings.clone();
-        warnings.extend(options.task.and_then(|task| other_task(&self.imported.graph, task)));
-        if options.strict && !warnings.is_empty() {
-            bail!("{}", warnings.join("\n"));
-        }
-        let graph = self.imported.graph.clone();
-        let id_ranges = id_ranges(&graph);
-        let vocab_size = id_ranges.iter().find(|r| r.input == "input_ids").and_then(|r| usize::try_from(r.end).ok());
-        Ok(Loaded {
-            task: options.task.or_else(|| task(&graph)),
-            architecture: ONNX,
-            warnings,
-            recompute_at: None,
-            length_dependence: None,
-            max_positions: max_positions(&graph, &id_ranges),
-            vocab_size,
-            pad_token_id: None,
-            parts: vec![Part { name: "model", graph, id_ranges }],
-        })
-    }
-}
-
-/// The files that a weight is made of.
-fn files_of(weight: &Weight, files: &mut BTreeSet<PathBuf>) {
-    weight.visit_leaves(&mut |leaf| {
-        files.extend(leaf.as_stored().and_then(|range| range.source.file_path()).map(Path::to_owned));
-    });
 }

@@ -20,9 +20,10 @@ impl SourceModel {
     #[must_use]
     pub fn default_opset_from(&self, least: u32) -> u32 {
         match self {
-            Self::Onnx(model) if passes_through(&model.imported.graph, &|_| true) => {
-                let least = if passes_through(&model.imported.graph, &Foreign::is_standard) { 0 } else { least };
-                model.imported.opset.clamp(*OPSETS.start(), *OPSETS.end()).max(least)
+            Self::Onnx(model) if model.graphs().any(|graph| passes_through(graph, &|_| true)) => {
+                let standard = model.graphs().any(|graph| passes_through(graph, &Foreign::is_standard));
+                let least = if standard { 0 } else { least };
+                model.opset().clamp(*OPSETS.start(), *OPSETS.end()).max(least)
             }
             Self::Checkpoint(checkpoint, _) if checkpoint.may_have_codes() => {
                 DEFAULT_OPSET.max(least).max(opset_of_weights(checkpoint))
@@ -36,11 +37,10 @@ impl SourceModel {
     #[must_use]
     pub fn block_codes(&self) -> Option<DType> {
         let Self::Onnx(model) = self else { return None };
-        let graph = &model.imported.graph;
-        let codes = if passes_through(graph, &|op| block_bits(op) == Some(2)) { DType::U2 } else { DType::U4 };
+        let any = |holds: &dyn Fn(&Foreign) -> bool| model.graphs().any(|graph| passes_through(graph, holds));
+        let codes = if any(&|op| block_bits(op) == Some(2)) { DType::U2 } else { DType::U4 };
         // Targets without MatMulBnb4 store floats of its weights.
-        let has_blocks = |op: &Foreign| block_bits(op).is_some() && op.op.0 != "MatMulBnb4";
-        passes_through(graph, &has_blocks).then_some(codes)
+        any(&|op| block_bits(op).is_some() && op.op.0 != "MatMulBnb4").then_some(codes)
     }
 }
 

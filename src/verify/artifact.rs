@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use planish_ir::Graph;
 use planish_models::{Loaded, Part};
 use planish_runtimes::{
     Arithmetic, Model, Port, ReferenceRuntime as Interpreter, Runtime, RuntimeError, Session, SessionOptions,
 };
 
 use super::{
-    CaseReport, OnnxFile, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits,
-    verify, verify_parts,
+    CaseReport, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits, verify,
+    verify_parts,
 };
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{Input, PartManifest};
@@ -105,8 +104,7 @@ fn report(
     options: &VerifyOptions,
     note: &mut dyn FnMut(&str),
 ) -> Result<Report> {
-    let onnx_file = model.onnx_file(options.settings.ort_library.clone(), options.threads);
-    let mut verification = Verification { artifact, source, onnx_file, options, note };
+    let mut verification = Verification { artifact, model, source, options, note };
     let mut report = verification.on(runtime)?;
     if !artifact.computes_in_half() || runtime.arithmetic(artifact.computes()) != Arithmetic::Wider {
         return Ok(report);
@@ -126,10 +124,9 @@ fn report(
 /// An artifact and what it was compiled from.
 struct Verification<'a> {
     artifact: &'a Artifact,
+    model: &'a SourceModel,
     /// The model before any pass.
     source: &'a Loaded,
-    /// Its ONNX file, where it has one.
-    onnx_file: Option<OnnxFile>,
     options: &'a VerifyOptions,
     note: &'a mut dyn FnMut(&str),
 }
@@ -156,7 +153,7 @@ impl Verification<'_> {
         Ok(Pair {
             name: part.name.to_owned(),
             specs: input_specs(candidate.inputs(), described, self.artifact.manifest.pad_token_id)?,
-            reference: self.reference(&part.graph, options)?,
+            reference: self.reference(part, options)?,
             candidate,
             logits: described.logits_form(),
         })
@@ -164,9 +161,12 @@ impl Verification<'_> {
 
     /// The reference. Quantized operators round where other kernels of them need not, so those of ONNX
     /// Runtime are compared with its own.
-    fn reference(&self, graph: &Graph, options: SessionOptions) -> Result<Reference> {
+    fn reference(&self, part: &Part, options: SessionOptions) -> Result<Reference> {
+        let graph = &part.graph;
         let interpreter = || Interpreter { limits: reference_limits(graph) }.load(Model::Graph(graph), options);
-        let Some(file) = &self.onnx_file else { return Ok(Reference::interpreter(interpreter()?)) };
+        let VerifyOptions { settings, threads, .. } = self.options;
+        let file = self.model.onnx_file(part.name, settings.ort_library.clone(), *threads);
+        let Some(file) = &file else { return Ok(Reference::interpreter(interpreter()?)) };
         if is_quantized(self.source) {
             match Reference::onnx_file(interpreter()?, graph, file) {
                 Err(error) if !is_unavailable(&error) => {}

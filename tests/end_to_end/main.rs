@@ -8,6 +8,7 @@
     reason = "this is a test"
 )]
 
+mod artifact_sources;
 mod bad_models;
 mod bench;
 mod bench_example;

@@ -198,7 +198,7 @@ fn verify_takes_the_checkpoint_that_is_the_source() {
     assert!(done.stdout.contains("place/model: "), "{}", done.stdout);
     fs::remove_dir_all(&model).unwrap();
     let different = format!("{} is not what the artifact was compiled from", text(&place.join("config.json")));
-    planish(["verify", text(&out)]).exits(1, &["`model`", "--reference", "out is an artifact of planish", &different]);
+    planish(["verify", text(&out)]).exits(1, &["`model`", "--reference", &different]);
 }
 
 /// Another value in the middle of the largest weight: of the same length, and a number still.

@@ -123,6 +123,7 @@ impl Calibration {
                 path: None,
                 files: files.iter().map(|source| described(&source.path)).collect::<Result<_>>()?,
                 import: model.import_options(),
+                artifact: None,
             },
             task: task.map(|task| task.to_string()),
             data: described(data)?,
