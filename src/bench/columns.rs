@@ -80,10 +80,15 @@ pub(super) const COLUMNS: [Column; 31] = [
     number("load MB", Wanted(9), |cell, _| Some(format!("{:.0}", cell.memory.load_rss? as f64 / 1e6))),
     number("peak MB", Wanted(3), |cell, _| Some(format!("{:.0}", cell.memory.peak_rss? as f64 / 1e6))),
     number("neighbours kept", Wanted(0), |cell, _| share(cell, Figure::Neighbours)),
-    number("top-1 kept", Wanted(0), |cell, _| share(cell, Figure::Top1)),
+    number("top-1 kept", Wanted(1), |cell, _| share(cell, Figure::Top1)),
     number("perplexity (ratio)", Wanted(0), |cell, _| {
         let of = cell.evaluation.as_ref()?.perplexity?;
-        Some(format!("{:.3} ({:.4}{})", of.artifact, of.ratio, ends(of.ratio_ci95.map(|ci95| (ci95, of.ratio)), 4)))
+        Some(format!(
+            "{} ({:.4}{})",
+            significant(of.artifact),
+            of.ratio,
+            ends(of.ratio_ci95.map(|ci95| (ci95, of.ratio)), 4)
+        ))
     }),
     number("cosine on data", Wanted(2), |cell, cells| {
         let of = cell.evaluation.as_ref()?;
