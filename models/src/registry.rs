@@ -42,6 +42,9 @@ pub struct Architecture {
     pub tasks: &'static [Task],
     /// The name of the base model in the checkpoint of a model with a head.
     pub(crate) base: &'static str,
+    /// Parts of the names of tensors, and what transformers 5 calls them if it saves a model without its original names
+    /// (`save_original_format=False`; its conversion_mapping.py). They are replaced in this order.
+    pub(crate) renamed: &'static [(&'static str, &'static str)],
     /// Configuration keys that it reads, in lists that architectures share.
     pub(crate) keys: &'static [&'static [&'static str]],
     /// Configuration keys, besides those of every model, of which one value is supported.

@@ -17,6 +17,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "bart",
     class_prefix: "Bart",
     base: "model",
+    renamed: &[],
     tasks: seq2seq::TASKS,
     keys: &[KEYS],
     only: &[

@@ -15,6 +15,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "bert",
     class_prefix: "Bert",
     base: "bert",
+    renamed: &[],
     tasks: encoder::TASKS,
     keys: &[KEYS],
     only: ONLY,

@@ -14,6 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "distilbert",
     class_prefix: "DistilBert",
     base: "distilbert",
+    renamed: &[],
     tasks: encoder::TASKS,
     keys: &[&[
         "activation",

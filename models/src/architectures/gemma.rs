@@ -18,6 +18,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma",
     class_prefix: "Gemma",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "hidden_activation"]],
     only: ONLY,

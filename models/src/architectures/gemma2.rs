@@ -17,6 +17,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gemma2",
     class_prefix: "Gemma2",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,

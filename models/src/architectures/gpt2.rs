@@ -11,6 +11,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gpt2",
     class_prefix: "GPT2",
     base: "transformer",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,

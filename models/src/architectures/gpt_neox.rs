@@ -17,6 +17,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "gpt_neox",
     class_prefix: "GPTNeoX",
     base: "gpt_neox",
+    renamed: &[("embed_out.", "lm_head.")],
     tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,
@@ -95,11 +96,9 @@ fn build(b: &mut Builder<'_>, _: Task) -> Result<Interface, ModelError> {
     }
     let x = b.layer_norm(x, "final_layer_norm", hidden, eps)?;
 
-    // Some checkpoints name it as those of other decoders do.
-    let head = if b.tensors.contains("lm_head.weight") { "lm_head" } else { "embed_out" };
     let tied = b.config.boolean("tie_word_embeddings", false)?;
     let embeddings = format!("{EMBEDDINGS}.weight");
-    let weight = heads::vocabulary_weight(b, head, &embeddings, tied, [vocabulary, hidden])?;
+    let weight = heads::vocabulary_weight(b, "embed_out", &embeddings, tied, [vocabulary, hidden])?;
     let logits = decoder::score(b, x, weight)?;
     Ok(Interface { frequencies_change_at: rope.frequencies_change_at(), ..decoder.finish(b, logits) })
 }

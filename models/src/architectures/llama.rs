@@ -13,6 +13,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "llama",
     class_prefix: "Llama",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, &["attention_bias", "hidden_act", "mlp_bias"]],
     only: &[],

@@ -13,6 +13,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "mistral",
     class_prefix: "Mistral",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act"]],
     only: &[],

@@ -16,6 +16,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "opt",
     class_prefix: "OPT",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,

@@ -14,6 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "phi3",
     class_prefix: "Phi3",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, &["hidden_act"]],
     only: &[Only::Off("attention_bias")],

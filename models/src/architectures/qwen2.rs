@@ -14,6 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "qwen2",
     class_prefix: "Qwen2",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[decoder::KEYS, rope::KEYS, blocks::KEYS, windows::KEYS, WINDOW_KEYS, &["hidden_act"]],
     only: &[],

@@ -14,6 +14,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "qwen3",
     class_prefix: "Qwen3",
     base: "model",
+    renamed: &[],
     tasks: &[Task::TextGeneration],
     keys: &[
         decoder::KEYS,

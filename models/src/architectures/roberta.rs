@@ -15,6 +15,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "roberta",
     class_prefix: "Roberta",
     base: "roberta",
+    renamed: &[],
     tasks: encoder::TASKS,
     keys: &[bert::KEYS],
     only: bert::ONLY,

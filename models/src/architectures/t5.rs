@@ -16,6 +16,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "t5",
     class_prefix: "T5",
     base: "transformer",
+    renamed: &[],
     tasks: seq2seq::TASKS,
     keys: &[&[
         "d_ff",

@@ -16,6 +16,7 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     model_type: "vit",
     class_prefix: "ViT",
     base: "vit",
+    renamed: RENAMED,
     tasks: &[Task::FeatureExtraction, Task::ImageClassification],
     keys: &[&[
         "hidden_act",
@@ -39,6 +40,17 @@ pub(crate) const ARCHITECTURE: Architecture = Architecture {
     unused_tensors: &["embeddings.mask_token", "pooler.", "classifier.", "decoder."],
     build,
 };
+
+/// What transformers 5 calls the modules of a layer.
+const RENAMED: &[(&str, &str)] = &[
+    ("encoder.layer.", "layers."),
+    ("attention.attention.query", "attention.q_proj"),
+    ("attention.attention.key", "attention.k_proj"),
+    ("attention.attention.value", "attention.v_proj"),
+    ("attention.output.dense", "attention.o_proj"),
+    ("intermediate.dense", "mlp.fc1"),
+    ("output.dense", "mlp.fc2"),
+];
 
 /// The configuration in `config.json`.
 struct Settings {

@@ -22,6 +22,8 @@ pub(crate) struct Tensors<'a> {
     checkpoint: &'a Checkpoint,
     /// The prefix of the names of the base model: `bert.`, or empty if it was saved alone.
     prefix: String,
+    /// Parts of names, and what they may be instead.
+    renamed: &'static [(&'static str, &'static str)],
     /// Names as stored.
     used: BTreeSet<String>,
     quantization: Option<Quantization>,
@@ -31,18 +33,27 @@ pub(crate) struct Tensors<'a> {
 
 impl<'a> Tensors<'a> {
     /// The tensors of a checkpoint whose base model goes by a name such as `bert`.
-    pub(crate) fn new(checkpoint: &'a Checkpoint, base: &str, quantization: Option<Quantization>) -> Self {
+    pub(crate) fn new(
+        checkpoint: &'a Checkpoint,
+        base: &str,
+        renamed: &'static [(&'static str, &'static str)],
+        quantization: Option<Quantization>,
+    ) -> Self {
         let prefix = format!("{base}.");
         let prefixed = checkpoint.tensor_names().any(|name| name.starts_with(&prefix));
         let prefix = if prefixed { prefix } else { String::new() };
-        Self { checkpoint, prefix, used: BTreeSet::new(), quantization, lost_codes: Vec::new() }
+        Self { checkpoint, prefix, renamed, used: BTreeSet::new(), quantization, lost_codes: Vec::new() }
     }
 
     /// The stored name of a tensor; of the weight of a quantized layer, the name that it would have.
     fn find(&self, name: &str) -> Option<String> {
         let is_there = |name: &str| self.checkpoint.tensor(name).is_some() || self.quantized_module(name).is_some();
         let stored = |name: String| is_there(&name).then_some(name);
-        stored(format!("{}{name}", self.prefix)).or_else(|| stored(name.to_owned()))
+        let either = |name: &str| stored(format!("{}{name}", self.prefix)).or_else(|| stored(name.to_owned()));
+        either(name).or_else(|| {
+            let other = self.renamed.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to));
+            if other == name { None } else { either(&other) }
+        })
     }
 
     /// Whether there is such a tensor.

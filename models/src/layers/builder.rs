@@ -37,12 +37,13 @@ impl<'a> Builder<'a> {
         checkpoint: &'a Checkpoint,
         config: &'a Config<'a>,
         base: &str,
+        renamed: &'static [(&'static str, &'static str)],
         quantization: Option<Quantization>,
     ) -> Self {
         Self {
             graph: Graph::new(checkpoint.name()),
             config,
-            tensors: Tensors::new(checkpoint, base, quantization),
+            tensors: Tensors::new(checkpoint, base, renamed, quantization),
             warnings: Vec::new(),
             id_ranges: Vec::new(),
             parts: Vec::new(),

@@ -27,6 +27,7 @@ mod seq2seq;
 mod shared_tensors;
 mod sizes;
 mod support;
+mod transformers5;
 mod variants;
 mod vision;
 mod weight_files;

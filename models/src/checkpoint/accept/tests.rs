@@ -27,7 +27,7 @@ fn asked(architecture: &Architecture) -> BTreeSet<&'static str> {
         }
         for task in architecture.tasks {
             let Accepted { config, architecture, .. } = accept(&checkpoint, Some(*task)).unwrap();
-            let mut builder = Builder::new(&checkpoint, &config, architecture.base, None);
+            let mut builder = Builder::new(&checkpoint, &config, architecture.base, architecture.renamed, None);
             let _: Result<_, ModelError> = (architecture.build)(&mut builder, *task);
             assert_eq!(undeclared(&config, architecture), [""; 0], "{} of {}", architecture.model_type, path.display());
             asked.extend(config.asked());

@@ -10,6 +10,9 @@ use crate::checkpoint::config::{Config, MAX_SIZE, POSITIVE, Size, positive};
 /// The configuration keys that are read here.
 pub(crate) const KEYS: &[&str] = &[ORIGINAL, "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"];
 
+/// The types of layers that parameters may be given by.
+const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
+
 /// Keys that are read elsewhere or say nothing of the frequencies.
 const OTHER_KEYS: &[&str] = &["rope_type", "type", "rope_theta", "partial_rotary_factor", "max_position_embeddings"];
 
@@ -40,23 +43,55 @@ impl Default for Defaults {
 /// The object that describes the embedding, under the name it goes by.
 struct Parameters<'a> {
     config: &'a Config<'a>,
-    key: &'static str,
+    key: String,
     values: Option<&'a Map<String, Value>>,
 }
 
 impl<'a> Parameters<'a> {
     /// Where there are both, the older one counts, unless it is empty.
     fn read(config: &'a Config<'a>) -> Result<Self, ModelError> {
-        let mut found = Self { config, key: "rope_parameters", values: None };
+        let mut found = Self { config, key: "rope_parameters".to_owned(), values: None };
         for key in ["rope_parameters", "rope_scaling"] {
             match config.get(key) {
                 Some(Value::Object(values)) if values.is_empty() => {}
-                Some(Value::Object(values)) => found = Self { config, key, values: Some(values) },
+                Some(Value::Object(values)) => found = Self { config, key: key.to_owned(), values: Some(values) },
                 Some(value) => return Err(config.unexpected(key, value, "an object")),
                 None => {}
             }
         }
-        Ok(found)
+        found.of_layers()
+    }
+
+    /// The parameters of all layers, where they are given by the types of layers.
+    fn of_layers(self) -> Result<Self, ModelError> {
+        let Some(values) = self.values else { return Ok(self) };
+        let by_type = |key: &String| LAYER_TYPES.contains(&key.as_str());
+        if !values.keys().any(by_type) {
+            return Ok(self);
+        }
+        let mut found: Option<(&String, &'a Map<String, Value>)> = None;
+        for (name, value) in values.iter().filter(|(_, value)| !value.is_null()) {
+            let Value::Object(own) = value else { return Err(self.unexpected(name, value, "an object")) };
+            if !by_type(name) {
+                let known = LAYER_TYPES.join(" and ");
+                return Err(self.config.error(format!(
+                    "`{}` is given by the types of layers and has `{name}`; known types are {known}",
+                    self.key
+                )));
+            }
+            match found {
+                Some((first, other)) if other != own => {
+                    return Err(self.config.error(format!(
+                        "`{}` differs between layers of the types {first} and {name}: this architecture has one rotary \
+                         embedding for all layers",
+                        self.key
+                    )));
+                }
+                _ => found = Some((name, own)),
+            }
+        }
+        let key = found.map_or_else(|| self.key.clone(), |(name, _)| format!("{}.{name}", self.key));
+        Ok(Self { key, values: found.map(|(_, own)| own), ..self })
     }
 
     fn get(&self, key: &str) -> Option<&'a Value> {
