@@ -18,6 +18,8 @@ TYPES = {
     "i4": ml_dtypes.int4,
     "u4": ml_dtypes.uint4,
     "f4e2m1": ml_dtypes.float4_e2m1fn,
+    "f6e2m3": ml_dtypes.float6_e2m3fn,
+    "f6e3m2": ml_dtypes.float6_e3m2fn,
     "f8e4m3fn": ml_dtypes.float8_e4m3fn,
     "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
     "f8e5m2": ml_dtypes.float8_e5m2,
@@ -29,7 +31,7 @@ ONLY_READ = {"f8e8m0"}
 
 
 def bits(name):
-    return {"2": 2, "4": 4}.get(name[1], 8)
+    return {"2": 2, "4": 4, "6": 6}.get(name[1], 8)
 
 
 def numbers(name):

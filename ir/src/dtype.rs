@@ -67,6 +67,10 @@ dtypes! {
     U4 = "u4", 4;
     /// 4 bit floating-point number of 2 exponent bits, two a byte; finite only.
     F4E2M1 = "f4e2m1", 4;
+    /// 6 bit floating-point number of 2 exponent bits, four in three bytes; finite only.
+    F6E2M3 = "f6e2m3", 6;
+    /// 6 bit floating-point number of 3 exponent bits, four in three bytes; finite only.
+    F6E3M2 = "f6e3m2", 6;
     /// 8 bit floating-point number of 4 exponent bits; no infinities.
     F8E4M3FN = "f8e4m3fn", 8;
     /// The same with another bias; no infinities, no negative zero.
@@ -92,6 +96,13 @@ impl DType {
     #[must_use]
     pub fn is_packed(self) -> bool {
         matches!(self.bits(), 1..8)
+    }
+
+    /// How many elements fill whole bytes, the fewest; 1 for text.
+    #[must_use]
+    pub fn group(self) -> usize {
+        // The powers of two in the number of bits, up to 8, are what a byte shares with it.
+        8 >> self.bits().trailing_zeros().min(3)
     }
 
     /// Whether operators compute with elements of this type. Others are stored, moved and converted only: integers and

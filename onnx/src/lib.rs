@@ -8,7 +8,7 @@ pub mod import;
 mod operators;
 pub mod proto;
 
-pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export};
+pub use export::{ExportError, ExportOptions, Exported, INLINE_BYTES, NoForm, Placement, export, oldest_opset};
 pub use import::{
     ImportError, ImportOptions, Imported, KnownOperand, Places, WeightFile, import, import_with, node_results,
     read_body, read_operator, weights_outside,
@@ -16,7 +16,7 @@ pub use import::{
 pub use operators::operator;
 
 /// The opsets of the default domain that graphs can be written for.
-pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=26;
+pub const OPSETS: std::ops::RangeInclusive<u32> = 17..=28;
 
 /// The opset that graphs are written for unless told otherwise.
 pub const DEFAULT_OPSET: u32 = 20;

@@ -330,6 +330,10 @@ pub enum DataType {
     Uint2 = 25,
     /// Signed 2 bit, four a byte.
     Int2 = 26,
+    /// 6 bit floating-point of 2 exponent bits, four in three bytes.
+    Float6e2m3 = 27,
+    /// 6 bit floating-point of 3 exponent bits, four in three bytes.
+    Float6e3m2 = 28,
 }
 
 /// A key and its value.

@@ -58,7 +58,7 @@ pub(super) struct Arguments {
     /// --evaluate that is the text [default: text]
     #[arg(long, value_name = "NAME")]
     field: Option<String>,
-    /// The ONNX opset of the artifact, 17 to 26 [default: 20; 21 where weights with a scale for each block become
+    /// The ONNX opset of the artifact, 17 to 28 [default: 20; 21 where weights with a scale for each block become
     /// DequantizeLinear; 23 for target trt with --attention-fp32, and for target ort with --cache in-place or
     /// --runtime-package genai; for an ONNX graph with operators that planish passes through, the opset of that graph]
     #[arg(long, value_name = "N",

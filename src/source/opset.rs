@@ -3,14 +3,19 @@
 use planish_ir::ops::Foreign;
 use planish_ir::{DType, Graph, Op};
 use planish_models::{Checkpoint, LoadOptions};
-use planish_onnx::{DEFAULT_OPSET, OPSETS};
+use planish_onnx::{DEFAULT_OPSET, OPSETS, oldest_opset};
 use planish_passes::{block_bits, opset_of_codes};
 
 use super::SourceModel;
 
+/// The last opset of which ONNX Runtime's CPU provider has kernels for all operators that are in use: it has none for the
+/// Attention of opset 25, nor for the QuantizeLinear and DequantizeLinear of opset 28.
+const LAST_WITH_KERNELS: u32 = 24;
+
 impl SourceModel {
     /// The opset that its graphs are written for unless told otherwise. Operators that pass through
-    /// mean what they mean at the opset that they came with.
+    /// mean what they mean at the opset that they came with, which is kept up to opset 24. A newer one is written only if
+    /// they need it.
     #[must_use]
     pub fn default_opset(&self) -> u32 {
         self.default_opset_from(0)
@@ -23,12 +28,19 @@ impl SourceModel {
             Self::Onnx(model) if model.graphs().any(|graph| passes_through(graph, &|_| true)) => {
                 let standard = model.graphs().any(|graph| passes_through(graph, &Foreign::is_standard));
                 let least = if standard { 0 } else { least };
-                model.opset().clamp(*OPSETS.start(), *OPSETS.end()).max(least)
+                let written = model.opset().clamp(*OPSETS.start(), *OPSETS.end());
+                let oldest = |graph: &Graph| oldest_opset(graph, written.min(LAST_WITH_KERNELS), written);
+                model.graphs().map(oldest).max().unwrap_or(written).max(least)
             }
             Self::Checkpoint(checkpoint, _) if checkpoint.may_have_codes() => {
                 DEFAULT_OPSET.max(least).max(opset_of_weights(checkpoint))
             }
-            _ => DEFAULT_OPSET.max(least),
+            // Inputs and outputs may be of element types that came later.
+            Self::Onnx(model) => {
+                let oldest = |graph: &Graph| oldest_opset(graph, DEFAULT_OPSET, model.opset());
+                model.graphs().map(oldest).max().unwrap_or(DEFAULT_OPSET).max(least)
+            }
+            Self::Checkpoint(..) => DEFAULT_OPSET.max(least),
         }
     }
 

@@ -23,8 +23,8 @@ fn what_does_not_exist_is_a_usage_error_that_lists_what_does() {
     };
     usage(&["--target", "tpu"], &["`tpu`", "onnx, ort"]);
     usage(&["--task", "transcription"], &["`transcription`", "fill-mask", "question-answering"]);
-    usage(&["--opset", "16"], &["16", "17..=26"]);
-    usage(&["--opset", "27"], &["27", "17..=26"]);
+    usage(&["--opset", "16"], &["16", "17..=28"]);
+    usage(&["--opset", "29"], &["29", "17..=28"]);
     usage(&["--weights", "symlink"], &["symlink", "copy, link"]);
     usage(&["--print-ir-after", "polish"], &["no pass `polish`", "planish passes"]);
     usage(&["--stop-after", "some"], &["some"]);

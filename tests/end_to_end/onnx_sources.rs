@@ -67,6 +67,50 @@ fn a_large_constant_in_a_loop() {
 }
 
 /// What exporters call dimensions need not say what they stand for.
+/// Today's package `onnx` writes version 14 and opset 28. ONNX Runtime 1.32 has no kernel for the QuantizeLinear and
+/// DequantizeLinear of opset 28, and those of opset 24 mean the same. The scale is an input, so they pass through.
+#[test]
+fn the_newest_opset_is_written_in_an_older_one() {
+    let folder = scratch();
+    let zero = TensorProto {
+        name: "z".to_owned(),
+        data_type: DataType::Uint8.into(),
+        int32_data: vec![128],
+        ..TensorProto::default()
+    };
+    let nodes = vec![
+        node("q = QuantizeLinear(x, s, z)", vec![]),
+        node("d = DequantizeLinear(q, s, z)", vec![]),
+        node("e = Mish(d)", vec![]),
+        node("y = SwiGLU(e, d)", vec![]),
+    ];
+    let graph = graph(vec![f32("x", "n, 4"), f32("s", "")], vec![zero], nodes, &["y"]);
+    let path = write(folder.path(), &ModelProto { ir_version: 14, ..model(28, graph) });
+    for target in ["onnx", "ort"] {
+        let out = folder.path().join(target);
+        let done = planish_compile(&path, &out, &["--target", target, "--verify"]).succeeds();
+        assert!(!done.stderr.contains("warning"), "{}", done.stderr);
+        let written = ModelProto::decode(&fs::read(out.join("model.onnx")).unwrap()[..]).unwrap();
+        assert_eq!((written.opset_import[0].version, written.ir_version), (24, 12), "{target}");
+    }
+}
+
+/// A version that is newer than known is a warning, and an operator that is not known an error.
+#[test]
+fn versions_that_are_newer_than_known() {
+    let folder = scratch();
+    let of = |op: &str| {
+        let graph = graph(vec![f32("x", "n, 4")], vec![], vec![node(&format!("y = {op}(x)"), vec![])], &["y"]);
+        write(folder.path(), &ModelProto { ir_version: 15, ..model(29, graph) })
+    };
+    let out = folder.path().join("out");
+    let done = planish_compile(&of("Relu"), &out, &["--target", "ort"]).succeeds();
+    for part in ["version 15 of the format is newer than 14", "opset 29, which is newer than 28"] {
+        assert!(done.stderr.contains(part), "{}", done.stderr);
+    }
+    planish_compile(&of("Novel"), &out, &["--force"]).exits(1, &["it is not an operator of ONNX up to opset 28"]);
+}
+
 #[test]
 fn dimensions_of_any_name_are_verified() {
     for dims in ["N, 4", "s0, unk__5", "?, 4", "a, b, 4"] {

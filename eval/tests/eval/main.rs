@@ -24,6 +24,7 @@ mod recurrent;
 mod reduce;
 mod rotary;
 mod small_types;
+mod state;
 mod unary;
 
 use planish_eval::{Data, EvalError, Tensor, evaluate};

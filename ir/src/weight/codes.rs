@@ -242,7 +242,7 @@ impl CodeWriter {
             return Ok(());
         }
         // Elements that share a byte are handed on together.
-        let whole = self.codes.len() - if self.to.is_packed() { self.codes.len() % (8 / self.to.bits()) } else { 0 };
+        let whole = self.codes.len() - self.codes.len() % self.to.group();
         self.write(whole, sink)?;
         self.codes.drain(..whole);
         Ok(())

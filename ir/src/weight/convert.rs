@@ -240,7 +240,7 @@ mod tests {
             let back = decode(dtype, &encode(dtype, &finite), finite.len());
             assert!(back.iter().zip(&finite).all(same), "{dtype}: {back:?}");
         }
-        assert_eq!(table.lines().filter(|line| !line.starts_with('#')).count(), 10);
+        assert_eq!(table.lines().filter(|line| !line.starts_with('#')).count(), 12);
     }
 
     #[test]

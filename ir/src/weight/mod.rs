@@ -34,6 +34,7 @@ pub use dequantized::Dequantized;
 pub use finite::{NotFinite, NumberOf};
 pub use fit::{BlockFit, Fitted, Search};
 pub use read::{CHUNK_BYTES, WeightError};
+pub use small::pack_codes;
 pub use text::unpack_text;
 pub use unpack::{GgmlBlock, Packing};
 
@@ -362,7 +363,7 @@ fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
     let elements = shape.iter().filter(|&&d| d != 0).try_fold(1u64, |n, &d| n.checked_mul(d as u64))?;
     let bytes = match dtype {
         DType::String => return None,
-        _ if dtype.is_packed() => elements.div_ceil(8 / dtype.bits() as u64),
+        _ if dtype.is_packed() => elements.checked_mul(dtype.bits() as u64)?.div_ceil(8),
         _ => elements.checked_mul(dtype.size() as u64)?,
     };
     Some(if shape.contains(&0) { 0 } else { bytes })

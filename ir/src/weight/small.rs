@@ -2,10 +2,16 @@
 
 use crate::DType;
 
-/// Splits bytes into elements of so many bits, a divisor of 8, the first one in the lowest bits.
+/// Splits bytes into elements of so many bits, the first one in the lowest bits. Elements of 6 bits lie four in three
+/// bytes.
 pub(super) fn unpack(bits: usize, bytes: &[u8]) -> impl Iterator<Item = u8> {
     let mask = u8::MAX >> (8 - bits);
-    bytes.iter().flat_map(move |byte| (0..8).step_by(bits).map(move |at| (byte >> at) & mask))
+    let group = if 8 % bits == 0 { 1 } else { bits / 2 };
+    bytes.chunks(group).flat_map(move |group| {
+        let all = group.iter().rev().fold(0u32, |all, byte| all << 8 | u32::from(*byte));
+        // The lowest bits are kept.
+        (0..group.len() * 8 / bits).map(move |at| (all >> (at * bits)) as u8 & mask)
+    })
 }
 
 /// Puts elements of so many bits together; the last byte is filled up with zeros.
@@ -19,7 +25,20 @@ pub(super) fn pack(bits: usize, codes: &[u8]) -> Vec<u8> {
     let byte = |codes: &[u8]| {
         codes.iter().rev().fold(0, |byte: u8, code| byte.checked_shl(bits as u32).unwrap_or(0) | code & mask)
     };
+    if bits == 6 {
+        let groups = codes.chunks(4).flat_map(|group| {
+            let all = group.iter().rev().fold(0u32, |all, code| all << bits | u32::from(code & mask));
+            all.to_le_bytes().into_iter().take((group.len() * bits).div_ceil(8))
+        });
+        return groups.collect();
+    }
     codes.chunks(8 / bits).map(byte).collect()
+}
+
+/// The bytes of elements of a type that is not computed with, given by their bits, one a byte.
+#[must_use]
+pub fn pack_codes(dtype: DType, codes: &[u8]) -> Vec<u8> {
+    if dtype.is_packed() { pack(dtype.bits(), codes) } else { codes.to_vec() }
 }
 
 /// A floating-point format: bits of exponent and of fraction, bias, and what its last numbers are.
@@ -45,6 +64,8 @@ enum Last {
 fn format(dtype: DType) -> Option<Format> {
     let (exponent, fraction, bias, last) = match dtype {
         DType::F4E2M1 => (2, 1, 1, Last::Finite),
+        DType::F6E2M3 => (2, 3, 1, Last::Finite),
+        DType::F6E3M2 => (3, 2, 3, Last::Finite),
         DType::F8E4M3FN => (4, 3, 7, Last::AllOnes),
         DType::F8E4M3FNUZ => (4, 3, 8, Last::NegativeZero),
         DType::F8E5M2 => (5, 2, 15, Last::Ieee),
@@ -150,11 +171,34 @@ impl Encoder {
 mod tests {
     use super::*;
 
+    /// As the format specifies: x0 | x1 << 6 | x2 << 12 | x3 << 18 in three bytes, the last group filled up with zeros.
+    #[test]
+    fn elements_of_6_bits_lie_four_in_three_bytes() {
+        let codes = [0x01, 0x3f, 0x2a, 0x15, 0x20];
+        let bytes = pack(6, &codes);
+        assert_eq!(bytes, [0xc1, 0xaf, 0x56, 0x20]);
+        assert_eq!(unpack(6, &bytes).take(codes.len()).collect::<Vec<u8>>(), codes);
+        for length in 0..9 {
+            let codes: Vec<u8> = (0..length).map(|i| (i * 7) & 0x3f).collect();
+            let bytes = pack(6, &codes);
+            assert_eq!(bytes.len(), (codes.len() * 6).div_ceil(8));
+            assert_eq!(unpack(6, &bytes).take(codes.len()).collect::<Vec<u8>>(), codes);
+        }
+    }
+
     /// Against a search of all patterns: of the nearest the one whose last bit is 0, then the one of the same sign.
     #[test]
     fn the_nearest_of_all_patterns() {
-        let types =
-            [DType::F4E2M1, DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0];
+        let types = [
+            DType::F4E2M1,
+            DType::F6E2M3,
+            DType::F6E3M2,
+            DType::F8E4M3FN,
+            DType::F8E4M3FNUZ,
+            DType::F8E5M2,
+            DType::F8E5M2FNUZ,
+            DType::F8E8M0,
+        ];
         for dtype in types {
             let codes = 0..=u8::MAX >> (8 - dtype.bits());
             let all: Vec<(u8, f64)> = codes.filter_map(|code| Some((code, number(dtype, code)?))).collect();

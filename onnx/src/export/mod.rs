@@ -5,11 +5,13 @@ mod dims;
 mod foreign;
 mod layout;
 mod nodes;
+mod oldest;
 mod reshape;
 mod types;
 mod update;
 
 pub use layout::INLINE_BYTES;
+pub use oldest::oldest_opset;
 
 use std::collections::HashSet;
 use std::io;
@@ -201,7 +203,8 @@ fn ir_version(opset: u32) -> i64 {
         21..=22 => 10,
         23 => 11,
         24 => 12,
-        _ => 13,
+        25..=27 => 13,
+        _ => 14,
     }
 }
 
@@ -226,6 +229,8 @@ pub(crate) fn data_type(dtype: DType) -> i32 {
         DType::I4 => DataType::Int4,
         DType::U4 => DataType::Uint4,
         DType::F4E2M1 => DataType::Float4e2m1,
+        DType::F6E2M3 => DataType::Float6e2m3,
+        DType::F6E3M2 => DataType::Float6e3m2,
         DType::F8E4M3FN => DataType::Float8e4m3fn,
         DType::F8E4M3FNUZ => DataType::Float8e4m3fnuz,
         DType::F8E5M2 => DataType::Float8e5m2,

@@ -35,7 +35,7 @@ pub(super) fn update(
         update_graph(e, graph, from, to)?;
     }
     let changes = changes(&node.op_type)?;
-    if let Some((v, _)) = changes.iter().find(|(v, _)| *v > to && *v <= from) {
+    if let Some((v, _)) = changes.iter().find(|(v, _)| *v > to && *v <= from && !take_back(node, *v)) {
         return Err(came(*v));
     }
     let mut before = Vec::new();
@@ -67,6 +67,27 @@ fn update_graph(e: &mut Emitter<'_>, graph: &mut GraphProto, from: usize, to: us
     Ok(())
 }
 
+/// Takes away what an opset added to an operator, where that says nothing; `false` where it says something, or is not
+/// known.
+pub(super) fn take_back(node: &mut NodeProto, since: usize) -> bool {
+    let mut drop = |names: &[&str], says_nothing: fn(&AttributeProto) -> bool| {
+        let added = |a: &AttributeProto| names.contains(&a.name.as_str());
+        let drops = node.attribute.iter().filter(|a| added(a)).all(says_nothing);
+        if drops {
+            node.attribute.retain(|a| !added(a));
+        }
+        drops
+    };
+    match (node.op_type.as_str(), since) {
+        ("Attention", 24) => node.input.get(6).is_none_or(String::is_empty),
+        ("Attention", 25) => drop(&["left_window_size", "right_window_size"], |window| window.i < 0),
+        // It counts for half types, which earlier forms do not have.
+        ("Range", 27) => drop(&["stash_type"], |_| true),
+        ("SpaceToDepth", 28) => drop(&["mode"], |mode| mode.s == "DCR".as_bytes()),
+        _ => false,
+    }
+}
+
 /// The opsets at which an operator came or changed, and whether only optional parts were added.
 pub(crate) fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
     if op == "SimplifiedLayerNormalization" {
@@ -74,7 +95,7 @@ pub(crate) fn changes(op: &str) -> Result<Vec<(usize, bool)>, String> {
         return Ok(vec![(1, false)]);
     }
     let line = VERSIONS.lines().skip(1).find_map(|line| line.split_once(',').filter(|(name, _)| *name == op));
-    let (_, versions) = line.ok_or("it is not an operator of ONNX")?;
+    let (_, versions) = line.ok_or("it is not an operator of ONNX up to opset 28")?;
     let number = |text: &str| text.trim_end_matches('+').parse().ok();
     Ok(versions.split(' ').filter_map(|text| Some((number(text)?, text.ends_with('+')))).collect())
 }

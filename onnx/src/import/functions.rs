@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use prost::Message;
 
+use super::is_default;
 use super::order::label;
-use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
 
 /// How deep functions may call each other.
 const MAX_DEPTH: usize = 32;
@@ -18,14 +19,14 @@ const MIN_LIMIT: usize = 64 << 20;
 ///
 /// # Errors
 /// Which one is not.
-pub(super) fn check(functions: &[FunctionProto], opset: u32) -> Result<(), String> {
+pub(super) fn check(functions: &[FunctionProto], of_model: &[OperatorSetIdProto]) -> Result<(), String> {
+    let default = |opsets: &[OperatorSetIdProto]| opsets.iter().find(|o| is_default(&o.domain)).map(|o| o.version);
+    let opset = default(of_model).unwrap_or(crate::DEFAULT_OPSET.into());
     for function in functions {
-        let own = function.opset_import.iter().find(|o| super::is_default(&o.domain)).map(|o| o.version);
-        if own.is_some_and(|own| own != i64::from(opset)) {
+        if let Some(own) = default(&function.opset_import).filter(|own| *own != opset) {
             return Err(format!(
-                "the function `{}` is written in opset {}, the model in {opset}: convert the model to one opset",
-                function.name,
-                own.unwrap_or_default()
+                "the function `{}` is written in opset {own}, the model in {opset}: convert the model to one opset",
+                function.name
             ));
         }
     }

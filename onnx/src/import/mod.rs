@@ -38,11 +38,13 @@ pub use skeleton::{WeightFile, weights_outside};
 
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 
-/// The opsets of the default domain that graphs are read at.
-pub const OPSETS: std::ops::RangeInclusive<i64> = 1..=26;
+/// The opsets of the default domain whose operators are known. What is written in a newer one is read as of the last.
+pub const OPSETS: std::ops::RangeInclusive<i64> = 1..=NEWEST;
+
+const NEWEST: i64 = 28;
 
 /// The newest version of the format that is known.
-const IR_VERSION: i64 = 13;
+const IR_VERSION: i64 = 14;
 
 /// The first version of the format in which a constant need not be an input: one that is can be given another value.
 const OVERRIDABLE: i64 = 4;
@@ -51,7 +53,7 @@ const OVERRIDABLE: i64 = 4;
 pub struct Imported {
     /// Verified.
     pub graph: Graph,
-    /// The opset of the default domain that it was written in.
+    /// The opset of the default domain that it is written in, or the newest known where that is newer.
     pub opset: u32,
     /// What its makers noted in the file, as keys and values.
     pub metadata: Vec<(String, String)>,
@@ -104,16 +106,17 @@ pub fn import_with(path: &Path, options: &ImportOptions) -> Result<Imported, Imp
         skeleton::WeightFile::open(path).map_err(|source| ImportError::Read { path: path.to_owned(), source })?;
     let model = skeleton::read(&file)?;
     let malformed = |message: String| ImportError::File { path: path.to_owned(), message };
-    let (opsets, opset) = opsets(&model).map_err(malformed)?;
+    let Versions { opsets, opset, warnings: newer } = versions(&model).map_err(malformed)?;
     let mut graph =
         model.graph.ok_or_else(|| malformed("it contains no graph; it may not be an ONNX model".to_owned()))?;
-    functions::check(&model.functions, opset).map_err(malformed)?;
+    functions::check(&model.functions, &model.opset_import).map_err(malformed)?;
     functions::inline(&mut graph, &model.functions).map_err(malformed)?;
     order::check(&mut graph, &|_| false).map_err(malformed)?;
     cut::keep(&mut graph, &options.inputs);
     shapes::fix(&mut graph, &options.shapes).map_err(malformed)?;
     cut::outputs(&mut graph, &options.outputs).map_err(malformed)?;
     let mut scope = scope::Scope::new(&graph, opsets, path, Arc::new(file));
+    scope.warnings.extend(newer);
     scope.interface(&graph).map_err(malformed)?;
     if model.ir_version >= OVERRIDABLE {
         scope.warnings.extend(cut::defaults(&graph));
@@ -144,26 +147,47 @@ pub fn node_results(path: &Path) -> Result<BTreeMap<String, String>, ImportError
     Ok(named.filter_map(|node| Some((node.name, node.output.into_iter().next()?))).collect())
 }
 
-/// The versions of all domains, and that of the default one.
-fn opsets(model: &ModelProto) -> Result<(Vec<OperatorSetIdProto>, u32), String> {
-    if model.ir_version > IR_VERSION {
-        return Err(format!("version {} of the format is newer than {IR_VERSION}, the newest known", model.ir_version));
-    }
+/// What a file says of versions.
+struct Versions {
+    /// Those of all domains that its nodes are read by.
+    opsets: Vec<OperatorSetIdProto>,
+    /// That of the default domain.
+    opset: u32,
+    /// What is newer than known.
+    warnings: Vec<String>,
+}
+
+fn versions(model: &ModelProto) -> Result<Versions, String> {
     if model.opset_import.is_empty() {
         return Err("it does not say which operator sets it uses; it may be truncated".to_owned());
     }
-    // A graph of other domains alone has none.
-    let default = model.opset_import.iter().find(|o| is_default(&o.domain));
-    let default = default.map_or(i64::from(crate::DEFAULT_OPSET), |o| o.version);
-    if !OPSETS.contains(&default) {
-        return Err(format!(
-            "it is written in opset {default}; opsets {} to {} are read",
-            OPSETS.start(),
-            OPSETS.end()
+    let mut warnings = Vec::new();
+    if model.ir_version > IR_VERSION {
+        warnings.push(format!(
+            "version {} of the format is newer than {IR_VERSION}, the newest known: what it adds to the format is not \
+             read",
+            model.ir_version
         ));
     }
+    let mut opsets = model.opset_import.clone();
+    // A graph of other domains alone has none.
+    let mut opset = i64::from(crate::DEFAULT_OPSET);
+    if let Some(default) = opsets.iter_mut().find(|o| is_default(&o.domain)) {
+        if default.version < 1 {
+            return Err(format!("it is written in opset {}, and the first one is 1", default.version));
+        }
+        if default.version > NEWEST {
+            warnings.push(format!(
+                "it is written in opset {}, which is newer than {NEWEST}, the newest known: its operators are read as \
+                 opset {NEWEST} has them",
+                default.version
+            ));
+            default.version = NEWEST;
+        }
+        opset = default.version;
+    }
     // It is in a range of small numbers.
-    Ok((model.opset_import.clone(), u32::try_from(default).unwrap_or_default()))
+    Ok(Versions { opsets, opset: u32::try_from(opset).unwrap_or_default(), warnings })
 }
 
 /// Whether a domain is that of ONNX's own operators.

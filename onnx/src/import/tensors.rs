@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use planish_ir::weight::StoredRange;
+use planish_ir::weight::{StoredRange, pack_codes};
 use planish_ir::{DType, Weight};
 
 use super::places::Places;
@@ -35,6 +35,8 @@ pub(super) fn dtype(number: i32) -> Result<DType, String> {
         DataType::Int4 => DType::I4,
         DataType::Uint4 => DType::U4,
         DataType::Float4e2m1 => DType::F4E2M1,
+        DataType::Float6e2m3 => DType::F6E2M3,
+        DataType::Float6e3m2 => DType::F6E3M2,
         DataType::Float8e4m3fn => DType::F8E4M3FN,
         DataType::Float8e4m3fnuz => DType::F8E4M3FNUZ,
         DataType::Float8e5m2 => DType::F8E5M2,
@@ -170,6 +172,8 @@ fn typed(tensor: &TensorProto, dtype: DType) -> Vec<u8> {
         // Those of fewer bits are packed already: a number holds a byte.
         DType::I8 | DType::U8 => bytes(&tensor.int32_data, |v| [v as u8]),
         DType::I2 | DType::U2 | DType::I4 | DType::U4 | DType::F4E2M1 => bytes(&tensor.int32_data, |v| [v as u8]),
+        // But for those of 6 bits: a number holds an element.
+        DType::F6E2M3 | DType::F6E3M2 => pack_codes(dtype, &bytes(&tensor.int32_data, |v| [v as u8])),
         DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => {
             bytes(&tensor.int32_data, |v| [v as u8])
         }

@@ -13,6 +13,7 @@ mod interface;
 mod later;
 mod loops;
 mod movement;
+mod newer;
 mod nn;
 mod picked;
 mod shape;

@@ -24,7 +24,7 @@ pub const LOWER_ATTENTION: Pass = Pass {
               unscaled. Query heads that share a head of keys are multiplied with it as one matrix, so that the keys \
               are not repeated. Where the operands are transposed from [sequence, batch, features], heads are split \
               from that order. For target ort, queries and keys that are the numbers of codes are multiplied as codes \
-              (MatMulIntegerToFloat), and a mask is added only where it leaves out a key of the batch: an If chooses. From opset 23 on, \
+              (MatMulIntegerToFloat), and a mask is added only where it leaves out a key of the batch: an If chooses. At opsets 23 and 24, \
               attention with a cache stays one operator if it \
               computes in float32, has no softcap, and has keys of its own for each head. ONNX's Attention then takes \
               mask and causality as an addend. Other targets take products. With --cache in-place, attention with a \
@@ -75,9 +75,13 @@ pub const LOWER_ATTENTION: Pass = Pass {
 /// The first opset with an operator for attention.
 pub(crate) const ATTENTION_OPSET: u32 = 23;
 
+/// The last opset whose operator for attention ONNX Runtime's CPU provider has a kernel for. It makes some 60 nodes of
+/// that of opset 25.
+const LAST_KERNEL: u32 = 24;
+
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
-    let keep_caches = options.fusion && whole_with_cache && options.opset >= ATTENTION_OPSET;
+    let keep_caches = options.fusion && whole_with_cache && (ATTENTION_OPSET..=LAST_KERNEL).contains(&options.opset);
     let skips_mask = options.fusion && options.target.skips_masks;
     let appends = in_place::is_chosen(graph, options)?;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();

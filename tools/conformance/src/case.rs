@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use planish_eval::{Interpreter, Tensor};
 use planish_ir::DType;
-use planish_onnx::{DEFAULT_OPSET, EXTERNAL_BYTES, ExportOptions, OPSETS, Placement};
+use planish_onnx::{EXTERNAL_BYTES, ExportOptions, OPSETS, Placement, oldest_opset};
 use planish_passes::{ORT, Options, Pipeline};
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, OnnxReader, Runtime, SessionOptions};
 use safetensors::{Dtype, SafeTensors};
+
+/// The last opset of which ONNX Runtime's CPU provider has kernels for all operators that are in use.
+const LAST_WITH_KERNELS: u32 = 24;
 
 /// How a model is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,8 +125,9 @@ impl Case {
     fn compiled(&self) -> Result<Vec<Vec<Tensor>>> {
         let imported = planish_onnx::import(&self.model).context("import")?;
         let mut graph = imported.graph;
-        let opset = if OPSETS.contains(&imported.opset) { imported.opset } else { DEFAULT_OPSET.min(*OPSETS.end()) };
-        let opset = if imported.opset < *OPSETS.start() { *OPSETS.start() } else { opset };
+        // As `planish compile` chooses it for graphs with operators that pass through.
+        let written = imported.opset.clamp(*OPSETS.start(), *OPSETS.end());
+        let opset = oldest_opset(&graph, written.min(LAST_WITH_KERNELS), written);
         let options = Options::new(&ORT, opset);
         Pipeline::new(options).run(&mut graph, &mut |_, _| {}).context("passes")?;
         let folder = tempfile::tempdir()?;

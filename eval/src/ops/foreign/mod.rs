@@ -24,6 +24,7 @@ mod reduce;
 mod resize;
 mod signal;
 mod stack;
+mod state;
 mod unary;
 mod unique;
 
@@ -84,6 +85,7 @@ fn compute(node: &Node<'_>) -> Results {
             resize::run,
             quantize::run,
             attention::run,
+            state::run,
             control::run,
             einsum::run,
             recurrent::run,

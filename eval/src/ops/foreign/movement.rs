@@ -219,13 +219,17 @@ fn blocks(node: &Node<'_>) -> Result<Tensor, String> {
     let x = node.operand(0)?;
     let [n, c, h, w] = x.shape() else { return Err(format!("{} is not a batch of images", x.ty())) };
     let b = usize::try_from(node.int("blocksize", 1)).ok().filter(|&b| b > 0).ok_or("its blocksize is not positive")?;
+    let columns_first = node.text("mode", "DCR") == "CRD";
     if node.name() == "SpaceToDepth" {
         if h % b != 0 || w % b != 0 {
             return Err(format!("{} has no blocks of {b}", x.ty()));
         }
         return by_index(node, x, None, vec![*n, c * b * b, h / b, w / b], |index| {
             let [n, channel, y, x] = index else { return None };
-            let (block, c) = (channel / c, channel % c);
+            let (block, c) = match columns_first {
+                true => (channel % (b * b), channel / (b * b)),
+                false => (channel / c, channel % c),
+            };
             Some(vec![*n, c, y * b + block / b, x * b + block % b])
         });
     }
@@ -233,7 +237,6 @@ fn blocks(node: &Node<'_>) -> Result<Tensor, String> {
         return Err(format!("{} has no blocks of {b}", x.ty()));
     }
     let depth = c / (b * b);
-    let columns_first = node.text("mode", "DCR") == "CRD";
     by_index(node, x, None, vec![*n, depth, h * b, w * b], |index| {
         let [n, c, y, x] = index else { return None };
         let block = (y % b) * b + x % b;

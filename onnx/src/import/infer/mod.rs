@@ -195,6 +195,7 @@ const LIKE_FIRST: &[&str] = &[
     "Softplus",
     "Softsign",
     "Sqrt",
+    "SwiGLU",
     "Swish",
     "Tan",
     "Tanh",

@@ -37,6 +37,8 @@ pub(super) fn types(scope: &mut Scope, node: &Node<'_>) -> Result<Option<Vec<Par
         }
         "LSTM" | "GRU" | "RNN" => return recurrent(scope, node).map(Some),
         "Attention" => return attention(scope, node).map(Some),
+        "LinearAttention" => return linear_attention(scope, node).map(Some),
+        "CausalConvWithState" => return causal_convolution(scope, node).map(Some),
         _ => return Ok(None),
     };
     Ok(Some(vec![found]))
@@ -143,6 +145,34 @@ fn recurrent(scope: &Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
         _ => (known([first, second, directions, hidden]), last([first, directions, hidden])),
     };
     Ok(vec![all, last.clone(), last])
+}
+
+/// Attention over [batch, sequence, heads * size] that keeps a state of [batch, heads, key size, value size].
+fn linear_attention(scope: &Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
+    let [q, k, v] = [scope.ty(node.input(0)?)?, scope.ty(node.input(1)?)?, scope.ty(node.input(2)?)?];
+    let ([batch, length, _], [_, _, keys], [_, _, values]) = (&q.shape[..], &k.shape[..], &v.shape[..]) else {
+        return Err(format!("its operands are {q}, {k} and {v}, expected three dimensions"));
+    };
+    let heads = |name: &str| -> Result<Dim, String> {
+        Ok(Dim::constant(node.int(name)?.ok_or_else(|| format!("it has no `{name}`"))?))
+    };
+    let (queries, shared) = (heads("q_num_heads")?, heads("kv_num_heads")?);
+    let (key, value) = (keys.exact_div(&shared), values.exact_div(&shared));
+    let features = value.as_ref().and_then(|value| value.checked_mul(&queries));
+    let kept = if node.has(3) { scope.ty(node.input(3)?)?.dtype } else { q.dtype };
+    let state = [Some(batch.clone()), Some(shared), key, value];
+    Ok(vec![Partial::new(q.dtype, [Some(batch.clone()), Some(length.clone()), features]), Partial::new(kept, state)])
+}
+
+/// A depthwise convolution over [batch, channels, length] that keeps the last elements before the next ones.
+fn causal_convolution(scope: &Scope, node: &Node<'_>) -> Result<Vec<Partial>, String> {
+    let (x, weight) = (scope.ty(node.input(0)?)?, scope.ty(node.input(1)?)?);
+    let ([batch, channels, _], [_, _, size]) = (&x.shape[..], &weight.shape[..]) else {
+        return Err(format!("its operands are {x} and {weight}, expected three dimensions"));
+    };
+    let kept = size.checked_sub(&Dim::constant(1));
+    let state = Partial::new(x.dtype, [Some(batch.clone()), Some(channels.clone()), kept]);
+    Ok(vec![x.into(), state])
 }
 
 /// Attention over [batch, heads, sequence, size], or heads side by side as [batch, sequence, heads * size].

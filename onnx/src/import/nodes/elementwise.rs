@@ -9,6 +9,10 @@ use super::super::tensors::dtype;
 use super::Node;
 use crate::operators::kind;
 
+/// The opsets that Swish and SwiGLU came with.
+const SWISH: i64 = 24;
+const SWIGLU: i64 = 28;
+
 pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
     if let Some(kind) = kind(&node.proto.op_type) {
         if let Some(known) = scope.known(node.input(0)?).and_then(|x| of_known(kind, &x)) {
@@ -30,6 +34,18 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
             let x = scope.value(node.input(0)?)?;
             let a = scope.number(node.output()?, scope.graph.ty(x).dtype, 1.0);
             emit(scope, node, Binary { kind: BinaryKind::Div, a, b: x })
+        }
+        "Swish" if node.version >= SWISH => {
+            let x = scope.value(node.input(0)?)?;
+            let value = swish(scope, node, x)?;
+            scope.set(node.output()?, value);
+            Ok(true)
+        }
+        "SwiGLU" if node.version >= SWIGLU => {
+            let gate = scope.value(node.input(0)?)?;
+            let a = swish(scope, node, gate)?;
+            let b = scope.value(node.input(1)?)?;
+            emit(scope, node, Binary { kind: BinaryKind::Mul, a, b })
         }
         "Mod" => modulo(scope, node),
         "Sum" => several(scope, node, BinaryKind::Add),
@@ -61,6 +77,18 @@ fn emit(scope: &mut Scope, node: &Node<'_>, op: impl Into<Op>) -> Result<bool, S
     let value = scope.emit(op, name)?;
     scope.set(name, value);
     Ok(true)
+}
+
+/// `x * sigmoid(alpha * x)`.
+fn swish(scope: &mut Scope, node: &Node<'_>, x: ValueId) -> Result<ValueId, String> {
+    let (name, alpha) = (node.output()?, node.float_or("alpha", 1.0)?);
+    if alpha == 1.0 {
+        return scope.emit(Unary { kind: UnaryKind::Silu, x }, name);
+    }
+    let b = scope.number(name, scope.graph.ty(x).dtype, alpha);
+    let scaled = scope.emit(Binary { kind: BinaryKind::Mul, a: x, b }, name)?;
+    let b = scope.emit(Unary { kind: UnaryKind::Sigmoid, x: scaled }, name)?;
+    scope.emit(Binary { kind: BinaryKind::Mul, a: x, b }, name)
 }
 
 /// A function of known integers, where each result is known.

@@ -20,6 +20,10 @@ pub(crate) const MICROSOFT: &str = "com.microsoft";
 /// take the same.
 pub(in crate::legalize) const QUANTIZE_OPSET: u32 = 19;
 
+/// The last opset whose QuantizeLinear and DequantizeLinear ONNX Runtime's CPU provider has kernels for: 1.32 has none for
+/// those of opset 28.
+const LAST_KERNEL: u32 = 27;
+
 /// One scale for all.
 const WHOLE: Channels = Channels::Axis(0);
 
@@ -79,12 +83,14 @@ impl Lowering {
     ) -> Result<(&'a str, &'a str, usize), PassError> {
         let blocks = matches!(channels, Channels::Blocks { .. });
         let needed = opset_of_codes(floats, codes, channels);
-        if needed <= self.opset {
+        let runs = !self.microsoft || blocks || self.opset <= LAST_KERNEL;
+        if needed <= self.opset && runs {
             let version = needed.max(self.opset.min(QUANTIZE_OPSET));
             return Ok(standard(op, usize::try_from(version).unwrap_or(usize::MAX)));
         }
         // Those of ONNX Runtime take them at any opset.
-        if self.microsoft && !blocks && matches!(codes, DType::U16 | DType::I16 | DType::U4 | DType::I4) {
+        let named = matches!(codes, DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U4 | DType::I4);
+        if self.microsoft && !blocks && named {
             return Ok((MICROSOFT, op, 1));
         }
         let Value { name, origin, .. } = graph.value(like);
