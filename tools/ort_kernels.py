@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes fixtures/ort/cpu_kernels.csv: the element types for which ONNX Runtime's CPU provider has
 kernels at opset 17 or when they came, for the operators that planish emits. Run it with the Python package
-onnxruntime 1.31.1:
+onnxruntime 1.32.0:
 
     tools/ort_kernels.py > fixtures/ort/cpu_kernels.csv
 """

@@ -29,8 +29,8 @@ fn embed_inputs() -> [(&'static str, Tensor); 2] {
 #[test]
 fn the_library_is_found_and_said_where() {
     let found = OnnxRuntime::new(None).check().unwrap();
-    assert_eq!(found.version, "1.31.1");
-    assert!(found.location.contains("libonnxruntime.so.1.31.1"), "{}", found.location);
+    assert_eq!(found.version, "1.32.0");
+    assert!(found.location.contains("libonnxruntime.so.1.32.0"), "{}", found.location);
 
     let elsewhere = OnnxRuntime::new(Some(file("embed.onnx"))).check().unwrap_err();
     assert!(elsewhere.to_string().contains("this process has already loaded"), "{elsewhere}");

@@ -59,7 +59,7 @@ struct Row {
     mnemonics: &'static [&'static str],
     /// ... ONNX admits at opset 17 and later (onnx/docs/Operators.md),
     standard: &'static [DType],
-    /// ... ONNX Runtime 1.31.1 has CPU kernels for (fixtures/ort/cpu_kernels.csv, which a test
+    /// ... ONNX Runtime 1.32.0 has CPU kernels for (fixtures/ort/cpu_kernels.csv, which a test
     /// compares),
     ort: &'static [DType],
     /// ... ONNX Runtime documents CUDA kernels for (fixtures/ort/cuda_kernels.csv, likewise).
