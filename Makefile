@@ -303,6 +303,13 @@ bench-decoding: build $(WEIGHTS)/.installed .bench/llama-1.1b/model.safetensors 
 	$(WEIGHTS)/bin/python tools/bench_decoding.py $(PLANISH) --ours planish=$(DECODING)/default \
 	  --ours "planish, equal bits=$(DECODING)/equal-bits" --theirs $(DECODING)/genai $(DECODING_FLAGS)
 
+# Other models than those of .bench and MiniLM: SIZE_MODELS.
+SIZE_MODELS ?= $(MINILM) .bench/bert-base .bench/t5-small .bench/gpt2 .bench/vit-base cnn lstm
+
+.PHONY: bench-sizes
+bench-sizes: build deps $(QUANTIZATION)/.installed $(patsubst %,%/model.safetensors,$(filter .bench/%,$(SIZE_MODELS))) ## sizes and errors of INT8 artifacts of SIZE_MODELS next to ONNX Runtime's tool
+	$(QUANTIZATION)/bin/python tools/bench_sizes.py $(PLANISH) $(SIZE_MODELS) --document docs/quantization.md
+
 .PHONY: bench-cache
 bench-cache: build .bench/gpt2/model.safetensors $(COMPAT)/.installed ## a step of GPT-2 by the length of its cache, appended to in place next to a copy
 	$(PLANISH) compile .bench/gpt2 -o .bench/gpt2-copy --cache copy

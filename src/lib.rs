@@ -25,4 +25,5 @@ mod modules;
 pub mod profile;
 pub mod quantize;
 pub mod source;
+mod units;
 pub mod verify;

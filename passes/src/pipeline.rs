@@ -8,7 +8,7 @@ use crate::fuse::{FUSE_EMBEDDINGS, FUSE_GATED, FUSE_LINEAR, FUSE_NORMS, FUSE_ROT
 use crate::last_logits::LAST_LOGITS;
 use crate::legalize::{
     ABSORB_BIASES, CHECK_KERNELS, CHUNK_ATTENTION, FLATTEN_TOKENS, LOWER_ACTIVATIONS, LOWER_ATTENTION, LOWER_LINEAR,
-    LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, MOVE_CODES, SELECT_PARTS, SUBSTITUTE_KERNELS,
+    LOWER_NORMS, LOWER_QUANTIZED, LOWER_ROTARY, MOVE_CODES, SELECT_PARTS, STORE_ONCE, SUBSTITUTE_KERNELS,
 };
 use crate::observe::{OBSERVE, OBSERVE_INPUTS};
 use crate::pad::{PAD_LINEAR, PAD_VOCAB};
@@ -63,6 +63,7 @@ pub const PASSES: &[Pass] = &[
     SUBSTITUTE_KERNELS,
     MOVE_CODES,
     STORE_HALF,
+    STORE_ONCE,
     CHECK_KERNELS,
 ];
 
@@ -233,6 +234,6 @@ impl Pipeline {
         run.once(LOWERING)?;
         run.until_nothing_changes(CLEANING)?;
         // Behind all folding, which would undo it.
-        run.once(&[&STORE_HALF, &CHECK_KERNELS])
+        run.once(&[&STORE_HALF, &STORE_ONCE, &CHECK_KERNELS])
     }
 }

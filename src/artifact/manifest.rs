@@ -13,6 +13,7 @@ use planish_passes::Logits;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::MANIFEST;
+use crate::artifact::coverage::Coverage;
 use crate::artifact::engine::EngineManifest;
 use crate::artifact::package::RuntimePackage;
 use crate::artifact::precision::{PartPrecision, PrecisionName};
@@ -128,6 +129,9 @@ pub struct PartManifest {
     /// How the inputs of its linear layers are quantized; absent where none is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quantization: Option<Plan>,
+    /// How much of its weights are codes; absent where nothing was to be quantized.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub coverage: Option<Coverage>,
     /// What becomes of its weights where weights alone are quantized; absent where none is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub weights: Option<WeightPlan>,

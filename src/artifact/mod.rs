@@ -1,5 +1,6 @@
 //! The output folder of a finished compilation: what is in it.
 
+pub mod coverage;
 pub mod engine;
 pub(crate) mod genai;
 pub(crate) mod layout;
@@ -222,11 +223,13 @@ impl Artifact {
 }
 
 impl Manifest {
-    /// Whether inputs of linear layers are quantized to codes of this type.
+    /// Whether inputs of linear layers, or the weights beside them, are quantized to codes of this type.
     #[must_use]
     pub fn is_quantized_to(&self, codes: DType) -> bool {
-        let inputs = self.parts.iter().filter_map(|part| part.quantization.as_ref()).flat_map(|plan| &plan.inputs);
-        inputs.filter_map(|input| input.activation.codes()).any(|own| own == codes)
+        self.parts.iter().filter_map(|part| part.quantization.as_ref()).any(|plan| {
+            let inputs = plan.inputs.iter().filter_map(|input| input.activation.codes());
+            inputs.chain(plan.weights.iter().filter_map(|planned| planned.form.codes())).any(|own| own == codes)
+        })
     }
 
     /// Whether layers or weights were quantized when it was compiled.

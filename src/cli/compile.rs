@@ -19,6 +19,7 @@ use super::{
     RuntimeArguments, Usage, backend, import::ImportArguments, logits::LogitsArguments, note,
     precision::PrecisionArguments, print, quantization::QuantizationArguments, warn, weights::WeightArguments,
 };
+use crate::artifact::coverage::Extent;
 use crate::artifact::package::RuntimePackage;
 use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
@@ -34,7 +35,8 @@ pub(super) struct Arguments {
     /// file, an .onnx file, or the folder of an artifact with ONNX graphs
     model: PathBuf,
     /// The folder to write [default: NAME-TARGET in the current folder, followed by the precision (-fp16, -bf16, -int8, -fp8,
-    /// -int4 or -int8-weights) and the package (-genai or -triton)]. If the folder is a mount point or the current folder, planish replaces its
+    /// -int4 or -int8-weights; -partly-int8 and so on where fewer than half of the weights became codes, and none where
+    /// nothing did) and the package (-genai or -triton)]. If the folder is a mount point or the current folder, planish replaces its
     /// contents, planish.json last
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -177,7 +179,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         gate.divide(arguments.calibrate.as_deref(), &mut calibrate.data);
     }
     let data = arguments.calibrate.as_deref().map(|data| (data, &calibrate));
-    let quantize = arguments.quantization.options(backend.target, data)?;
+    let quantize = arguments.quantization.options(
+        backend.target,
+        arguments.weights_only.keeps_tables(&arguments.quantization)?,
+        data,
+    )?;
     let quantize_weights = arguments.weights_only.options(backend.target, arguments.quantization.kept()?, data)?;
     let block_inputs = arguments.weights_only.block_inputs(backend.target)?;
     let computes = precision.as_ref().map_or(DType::F32, |precision| precision.half.dtype());
@@ -208,10 +214,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
     arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;
-    let folder = arguments.output.clone().unwrap_or_else(|| {
-        let weights = quantize_weights.as_ref();
-        default_folder(&source, backend, half, quantize.as_ref(), weights, arguments.runtime_package)
+    let folders = [Extent::Most, Extent::Part, Extent::Nothing].map(|extent| {
+        let (quantize, weights) = (quantize.as_ref(), quantize_weights.as_ref());
+        (extent, default_folder(&source, backend, half, quantize, weights, extent, arguments.runtime_package))
     });
+    let folder = arguments.output.clone().unwrap_or_else(|| folders[0].1.clone());
     if arguments.stop_after.is_none() {
         // Before the model is calibrated and lowered.
         check_output(&source, &folder, arguments.force)
@@ -253,6 +260,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         calibration: calibration(&arguments, half, &calibrate, &source, gate.as_ref().is_some_and(Gate::holds_out))?,
         quantize,
         quantize_weights,
+        requantize: arguments.quantization.requantize,
         block_inputs,
     };
     let console = Console::new(arguments.print_ir_after.clone());
@@ -273,6 +281,15 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     arguments.quantization.report(&compiled.artifact.manifest)?;
     arguments.weights_only.report(&compiled.artifact.manifest);
+    if let (Some(coverage), Some(option)) = (compiled.coverage(), arguments.codes_option()) {
+        if let Some(warning) = super::quantization::left(&coverage, option) {
+            warn(&warning);
+        }
+        let named = folders.iter().find(|(extent, _)| *extent == coverage.extent());
+        if let Some((_, folder)) = named.filter(|_| arguments.output.is_none()) {
+            compiled.rename(&source, folder)?;
+        }
+    }
     let written = start.elapsed();
     let padded = compiled.artifact.manifest.parts.iter().any(|part| part.vocabulary.is_some());
     if arguments.logits.pads() && !padded {
@@ -292,6 +309,13 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         &arguments.engine,
         &engine::FinishContext { settings: &settings, force, json, start },
     )
+}
+
+impl Arguments {
+    /// The option that asks for codes.
+    fn codes_option(&self) -> Option<&'static str> {
+        self.quantization.option().or_else(|| self.weights_only.option())
+    }
 }
 
 /// How attention appends to the cache.

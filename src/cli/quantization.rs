@@ -11,6 +11,7 @@ use planish_passes::{QuantizedForm, RangeMethod, Target};
 use regex::Regex;
 
 use super::{Usage, warn, weights};
+use crate::artifact::coverage::{Coverage, Extent};
 use crate::artifact::manifest::Manifest;
 use crate::calibrate::{CalibrateOptions, is_table};
 use crate::quantize::{PlanDocument, QuantizeOptions, Rounding};
@@ -18,8 +19,8 @@ use crate::quantize::{PlanDocument, QuantizeOptions, Rounding};
 /// How a model is quantized.
 #[derive(clap::Args)]
 pub(super) struct QuantizationArguments {
-    /// Quantize linear layers to integers of 8 bits. With --calibrate, the scales of activations are fixed; without, each
-    /// run computes them (dynamic quantization, target ort only)
+    /// Quantize linear layers, tables of tokens and recurrent layers to integers of 8 bits. With --calibrate, the scales of
+    /// activations are fixed; without, each run computes them (dynamic quantization, target ort only)
     #[arg(long, group = "quantize")]
     int8: bool,
     /// Compute the scales of the inputs of linear layers in each run although there is data, which then says which columns are
@@ -75,6 +76,10 @@ pub(super) struct QuantizationArguments {
     /// nor for target cuda, which computes attention in floating point
     #[arg(long, requires = "int8", requires = "calibrate", conflicts_with_all = ["attention_fp32", "apply_quantization_plan"])]
     quantize_attention: bool,
+    /// Quantize weights anew that the model came with as codes (GPTQ, AWQ, GGUF, MatMulNBits): the numbers that they stand for are
+    /// rounded once more. Without, such weights stay as they are
+    #[arg(long, requires = "quantize")]
+    pub(super) requantize: bool,
     /// Print how each weight is quantized with --int4 and --int8-weights; with --int8 and --fp8, how each input of linear layers is
     /// quantized, and its loss: the error of the results of its layers, as
     /// --max-layer-loss counts it, on the rows that calibration sampled
@@ -114,10 +119,12 @@ enum WeightScalesName {
 }
 
 impl QuantizationArguments {
-    /// The quantization that the options request, for a model that is compiled for `target`.
+    /// The quantization that the options request, for a model that is compiled for `target`. `keep_tables` says that tables of tokens
+    /// stay floats.
     pub(super) fn options(
         &self,
         target: &Target,
+        keep_tables: bool,
         calibrate: Option<(&Path, &CalibrateOptions)>,
     ) -> Result<Option<QuantizeOptions>> {
         if target.quantized == QuantizedForm::Codes {
@@ -163,6 +170,7 @@ impl QuantizationArguments {
         settings.smooth = if self.fp8 { Smooth::Off } else { self.smooth };
         settings.split_columns = self.split_columns.unwrap_or(settings.split_columns);
         settings.keep_float = self.kept()?;
+        settings.keep_tables = keep_tables;
         let weight_scales = match self.weight_scales {
             WeightScalesName::Minmax => WeightScales::MinMax,
             WeightScalesName::Mse => WeightScales::Mse,
@@ -215,7 +223,16 @@ impl QuantizationArguments {
 
     /// Whether quantization of activations is asked for.
     pub(super) fn is_given(&self) -> bool {
-        self.int8 || self.fp8
+        self.option().is_some()
+    }
+
+    /// The option that asks for it.
+    pub(super) fn option(&self) -> Option<&'static str> {
+        match (self.int8, self.fp8) {
+            (true, _) => Some("--int8"),
+            (false, true) => Some("--fp8"),
+            (false, false) => None,
+        }
     }
 }
 
@@ -237,7 +254,10 @@ impl QuantizationArguments {
                 named || planned.form.to_string().contains(&reason)
             };
             let in_weights = weights().any(|(_, plan)| plan.weights.iter().any(weight));
-            let in_plans = plans().any(|(_, plan)| plan.inputs.iter().any(kept) || plan.attention.iter().any(scores));
+            let in_plans = plans().any(|(_, plan)| {
+                let layers = plan.inputs.iter().any(kept) || plan.attention.iter().any(scores);
+                layers || plan.weights.iter().any(weight)
+            });
             if !in_weights && !in_plans {
                 warn(&format!(
                     "no linear layer is named as --keep-float {reason} says; --explain-quantization prints the names"
@@ -275,7 +295,8 @@ fn explained(part: &str, plan: &Plan) -> String {
             table.add_row([format!("{attention}: values"), String::new(), String::new(), values.to_string()]);
         }
     }
-    format!("{part}: {}\n{table}\n", summary(plan))
+    let weights = if plan.weights.is_empty() { String::new() } else { weights::table(&plan.weights) };
+    format!("{part}: {}\n{table}\n{weights}", summary(plan))
 }
 
 /// The inputs that stay floats, by the reasons.
@@ -283,9 +304,11 @@ pub(super) fn floats(plan: &Plan) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     let inputs = plan.inputs.iter().map(|input| (input.value.clone(), &input.activation));
     let scores = plan.attention.iter().map(|a| (format!("scores of {}", a.attention), &a.queries));
-    for (name, activation) in inputs.chain(scores) {
-        let Activation::Float { reason } = activation else { continue };
-        match reasons.iter_mut().find(|(known, _)| known == reason) {
+    let layers = inputs.chain(scores).filter_map(|(name, activation)| Some((name, activation.reason()?)));
+    let weights = plan.weights.iter().filter(|planned| planned.form.codes().is_none());
+    let weights = weights.filter_map(|planned| Some((planned.weight.clone(), planned.form.reason()?)));
+    for (name, reason) in layers.chain(weights) {
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, inputs)) => inputs.push(name),
             None => reasons.push((reason, vec![name])),
         }
@@ -298,6 +321,30 @@ pub(super) fn floats(plan: &Plan) -> String {
         format!("    float: {}{more}: {reason}\n", inputs[..inputs.len().min(NAMED)].join(", "))
     };
     reasons.iter().map(line).collect()
+}
+
+/// A warning about what an option that asks for codes did not do, where that is not little.
+pub(super) fn left(coverage: &Coverage, option: &str) -> Option<String> {
+    let kept = match coverage.kept_weights {
+        0 => None,
+        1 => Some("1 weight has codes already, and stays as it is".to_owned()),
+        kept => Some(format!("{kept} weights have codes already, and stay as they are")),
+    };
+    let kept = kept.map(|kept| kept + "; --requantize rounds the numbers that they stand for");
+    let reasons = coverage.reasons();
+    let what = match coverage.extent() {
+        Extent::Most => return kept,
+        Extent::Nothing => format!("{option} quantized nothing"),
+        Extent::Part => {
+            let quantized = 100.0 * coverage.share();
+            format!(
+                "{option} left most of the model in float: {quantized:.1} % of the elements of its weights are codes"
+            )
+        }
+    };
+    let because: Vec<String> = kept.into_iter().chain(reasons).collect();
+    let because = if because.is_empty() { "no operator has a large weight".to_owned() } else { because.join("; ") };
+    Some(format!("{what}; {because}"))
 }
 
 /// How many inputs of one reason are named.
@@ -321,6 +368,10 @@ pub(super) fn summary(plan: &Plan) -> String {
     let attentions = plan.attention.iter().filter(|attention| attention.queries.codes().is_some()).count();
     if attentions > 0 {
         parts.push(format!("scores of {attentions} attentions from codes"));
+    }
+    let coded = plan.weights.iter().filter(|planned| planned.form.codes().is_some()).count();
+    if !plan.weights.is_empty() {
+        parts.push(format!("{coded} of {} tables and recurrent weights", plan.weights.len()));
     }
     parts.join(", ")
 }

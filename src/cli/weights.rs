@@ -10,6 +10,7 @@ use planish_passes::quantize::{
 use planish_passes::{BlockInputs, QuantizedForm, Target};
 use regex::Regex;
 
+use super::quantization::QuantizationArguments;
 use super::{Usage, warn};
 use crate::artifact::manifest::Manifest;
 use crate::calibrate::{CalibrateOptions, is_table};
@@ -40,9 +41,9 @@ pub(super) struct WeightArguments {
     /// [default: int8]
     #[arg(long, value_name = "BITS", requires = "weight_bits")]
     quantize_head: Option<BitsName>,
-    /// The table of tokens, where it is a weight of its own: int4, int8, or keep for a float. For targets that run ONNX
-    /// Runtime's own operators [default: int8]
-    #[arg(long, value_name = "BITS", requires = "weight_bits")]
+    /// The table of tokens, where it is a weight of its own: int4, int8, or keep for a float. With --int8, int8 or keep for any
+    /// table; else for targets that run ONNX Runtime's own operators [default: int8]
+    #[arg(long, value_name = "BITS", requires = "quantize")]
     quantize_table: Option<BitsName>,
     /// Other bits for weights whose name, layer or module matches a regular expression: PATTERN=4, PATTERN=8 or
     /// PATTERN=keep; may be given several times, the last that matches counts
@@ -114,12 +115,35 @@ impl BitsName {
 impl WeightArguments {
     /// Whether weight-only quantization is asked for.
     pub(super) fn is_given(&self) -> bool {
-        self.int4 || self.int8_weights
+        self.option().is_some()
+    }
+
+    /// The option that asks for it.
+    pub(super) fn option(&self) -> Option<&'static str> {
+        match (self.int4, self.int8_weights) {
+            (true, _) => Some("--int4"),
+            (false, true) => Some("--int8-weights"),
+            (false, false) => None,
+        }
     }
 
     /// Whether the method takes the data of --calibrate.
     pub(super) fn takes_data(&self) -> bool {
         self.is_given() && self.method().takes_data()
+    }
+
+    /// Whether tables stay floats beside layers that --int8 quantizes.
+    pub(super) fn keeps_tables(&self, layers: &QuantizationArguments) -> Result<bool> {
+        match (layers.option(), self.quantize_table) {
+            (Some("--int8"), Some(BitsName::Int4)) => {
+                let why = "--quantize-table int4 is for --int4 and --int8-weights; with --int8 choose int8 or keep";
+                Err(Usage(why.to_owned()).into())
+            }
+            (Some("--fp8"), Some(_)) => {
+                Err(Usage("--quantize-table is not for --fp8, which leaves tables as they are".to_owned()).into())
+            }
+            (layers, bits) => Ok(layers.is_some() && bits == Some(BitsName::Keep)),
+        }
     }
 
     fn method(&self) -> WeightMethod {
@@ -194,11 +218,13 @@ impl WeightArguments {
 
     /// Warns of options that chose nothing.
     pub(super) fn report(&self, manifest: &Manifest) {
-        let weights = || manifest.parts.iter().filter_map(|part| part.weights.as_ref()).flat_map(|plan| &plan.weights);
-        let is_a_reason = |text: &str| weights().any(|weight| weight.form.to_string().contains(text));
-        for (is_given, option) in
-            [(self.quantize_head.is_some(), HEAD_OPTION), (self.quantize_table.is_some(), TABLE_OPTION)]
-        {
+        let parts = || manifest.parts.iter();
+        let weights = || parts().filter_map(|part| part.weights.as_ref()).flat_map(|plan| &plan.weights);
+        let beside = || parts().filter_map(|part| part.quantization.as_ref()).flat_map(|plan| &plan.weights);
+        let is_a_reason = |text: &str| weights().chain(beside()).any(|weight| weight.form.to_string().contains(text));
+        // Tables of 8 bits are what --int8 makes anyway.
+        let table = self.quantize_table.is_some_and(|bits| self.is_given() || bits == BitsName::Keep);
+        for (is_given, option) in [(self.quantize_head.is_some(), HEAD_OPTION), (table, TABLE_OPTION)] {
             if is_given && !is_a_reason(option) {
                 warn(&format!(
                     "{option} changed nothing; --explain-quantization prints what became of each weight, and why"
@@ -210,13 +236,18 @@ impl WeightArguments {
 
 /// A table of the weights of a part.
 pub(super) fn explained(part: &str, plan: &WeightPlan) -> String {
+    format!("{part}: {}\n{}", summary(plan), table(&plan.weights))
+}
+
+/// A table of weights.
+pub(super) fn table(weights: &[PlannedWeight]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["weight", "elements", "used by", "quantized"]);
-    for PlannedWeight { weight, used_by, elements, form } in &plan.weights {
+    for PlannedWeight { weight, used_by, elements, form } in weights {
         table.add_row([weight.clone(), elements.to_string(), used_by.len().to_string(), form.to_string()]);
     }
-    format!("{part}: {}\n{table}\n", summary(plan))
+    format!("{table}\n")
 }
 
 /// How many weights are quantized, and to what.

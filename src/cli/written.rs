@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::engine::files;
 use super::{bytes_text, count_text, explain::Explained, print, print_json, short};
 use crate::artifact::Artifact;
-use crate::artifact::manifest::Manifest;
+use crate::artifact::manifest::{Manifest, PartManifest};
 use crate::compile::Compiled;
 use crate::engine::EngineReport;
 
@@ -88,10 +88,12 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
         let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
         text += &format!("  {}{of}: {}\n", manifest.precision_name(), super::quantization::summary(plan));
         text += &super::quantization::floats(plan);
+        text += &coverage(part);
     }
     for (part, plan) in manifest.parts.iter().filter_map(|part| Some((part, part.weights.as_ref()?))) {
         let of = if manifest.parts.len() > 1 { format!(" of {}", part.name) } else { String::new() };
         text += &format!("  {}{of}: {}\n", manifest.precision_name(), super::weights::summary(plan));
+        text += &coverage(part);
     }
     if let Some(calibration) = &manifest.calibration {
         text += &format!(
@@ -124,6 +126,13 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
         text += &format!("evaluated on {evaluation}\n");
     }
     print(&text)
+}
+
+/// How much of the weights of a part are codes, and what is left.
+fn coverage(part: &PartManifest) -> String {
+    let Some(coverage) = &part.coverage else { return String::new() };
+    let left = coverage.reasons().map(|reasons| format!("; left: {reasons}")).unwrap_or_default();
+    format!("    {:.1} % of the elements of its matrices are codes{left}\n", 100.0 * coverage.share())
 }
 
 /// What a model is for, where that is known.

@@ -3,14 +3,12 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use planish_ir::weight::{Packing, WeightExpr};
 use planish_ir::{Graph, Node, Op, Type, ValueId, Weight};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
-use planish_passes::quantize::WeightQuantization;
 use planish_passes::{CacheForm, Logits, Precision};
 
 use super::describe::products;
@@ -114,20 +112,15 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
              such weights",
         );
     }
+    if options.requantize && parts.iter().all(|part| part.released == 0) {
+        observer.warning("--requantize changed nothing: the model has no weights of codes whose layers take floats");
+    }
     for pattern in parts.first().iter().flat_map(|part| &part.unmatched) {
         if parts.iter().all(|part| part.unmatched.contains(pattern)) {
             observer.warning(&format!(
                 "no weight is named as --bits-for `{pattern}` says; --explain-quantization prints the names of weights"
             ));
         }
-    }
-    let mut weights = parts.iter().filter_map(|part| part.weight_quantization.as_ref()).peekable();
-    let has_codes = |of: &Arc<WeightQuantization>| of.plan.weights.iter().any(|weight| weight.form.codes().is_some());
-    if weights.peek().is_some() && !weights.any(has_codes) {
-        observer.warning(
-            "no weight was quantized: the weights of linear layers are no float32, have codes already, are too small, or are \
-             kept; --explain-quantization says which",
-        );
     }
     Ok(())
 }

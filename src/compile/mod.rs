@@ -1,8 +1,10 @@
 //! Compiling a model: checkpoint -> graph -> passes -> files -> artifact.
 
 mod check;
+mod coverage;
 mod describe;
 mod finite;
+mod larger;
 mod links;
 mod sentence;
 mod write;
@@ -15,7 +17,7 @@ use anyhow::Result;
 use planish_ir::{Dim, Graph, Output};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_onnx::Placement;
-use planish_passes::quantize::{Bits, Quantization, WeightQuantization};
+use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
 use planish_passes::raise::{Explanation, explain, raised};
 use planish_passes::{
     BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes,
@@ -23,6 +25,7 @@ use planish_passes::{
 };
 
 use crate::artifact::Artifact;
+use crate::artifact::coverage::{Coverage, Extent};
 use crate::artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
 use crate::artifact::package::RuntimePackage;
 use crate::backend::Backend;
@@ -63,6 +66,8 @@ pub struct CompileOptions {
     pub quantize: Option<QuantizeOptions>,
     /// How weights alone are quantized, where that is asked for.
     pub quantize_weights: Option<WeightOptions>,
+    /// Whether weights that the model came with as codes are quantized anew.
+    pub requantize: bool,
     /// What ONNX Runtime multiplies weights with that have a scale for each block; where absent, integers with weights that
     /// are quantized here, and what the source says with those of a graph.
     pub block_inputs: Option<BlockInputs>,
@@ -88,9 +93,15 @@ impl CompileOptions {
             profiles: Vec::new(),
             quantize: None,
             quantize_weights: None,
+            requantize: false,
             block_inputs: None,
             calibration: None,
         }
+    }
+
+    /// Whether an artifact is to be smaller than its source.
+    fn is_to_be_small(&self) -> bool {
+        self.quantize.is_some() || self.quantize_weights.is_some() || self.passes.precision.is_some()
     }
 
     /// The options of passes over a part of a model, with what was observed of its values.
@@ -149,6 +160,10 @@ pub struct LoweredPart {
     pub quantization: Option<Arc<Quantization>>,
     /// How its weights alone are quantized; absent where they are not.
     pub weight_quantization: Option<Arc<WeightQuantization>>,
+    /// How much of its weights are codes; absent where nothing was to be quantized.
+    pub coverage: Option<Coverage>,
+    /// How many weights that were codes were to be quantized anew.
+    pub released: usize,
     /// The patterns of `--bits-for` that match none of its weights.
     pub unmatched: Vec<String>,
     /// The vocabulary and what it was padded to, where that was asked for.
@@ -193,6 +208,24 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// How much of the weights of all parts are codes; absent where nothing was to be quantized.
+    #[must_use]
+    pub fn coverage(&self) -> Option<Coverage> {
+        let parts: Vec<&Coverage> =
+            self.artifact.manifest.parts.iter().filter_map(|part| part.coverage.as_ref()).collect();
+        (!parts.is_empty()).then(|| Coverage::of_all(parts))
+    }
+
+    /// Gives it another place beside the one that it was to take.
+    ///
+    /// # Errors
+    /// When the artifact cannot be there.
+    pub fn rename(&mut self, model: &SourceModel, folder: &Path) -> Result<()> {
+        self.draft.rename(folder)?;
+        self.artifact.manifest.source.path = relative_path(self.draft.resolved_target(), &model.path());
+        Ok(())
+    }
+
     /// Writes the manifest and puts the artifact in its place.
     ///
     /// # Errors
@@ -204,7 +237,7 @@ impl Compiled {
 }
 
 /// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, the precision where it is not
-/// float32, and the package where it is not the usual one.
+/// float32, and the package where it is not the usual one. `extent` says how much of the model is codes.
 #[must_use]
 pub fn default_folder(
     model: &SourceModel,
@@ -212,15 +245,22 @@ pub fn default_folder(
     half: Option<Half>,
     quantize: Option<&QuantizeOptions>,
     weights: Option<&WeightOptions>,
+    extent: Extent,
     package: RuntimePackage,
 ) -> PathBuf {
-    let mut precision = half.map(|half| format!("-{half}")).unwrap_or_default();
-    if let Some(options) = quantize {
-        precision += if options.settings.codes == planish_ir::DType::F8E4M3FN { "-fp8" } else { "-int8" };
-    }
-    if let Some(options) = weights {
-        precision += if options.settings.bits == Bits::Four { "-int4" } else { "-int8-weights" };
-    }
+    let codes = match (quantize, weights) {
+        (Some(options), _) if options.settings.codes == planish_ir::DType::F8E4M3FN => Some("fp8"),
+        (Some(_), _) => Some("int8"),
+        (None, Some(options)) if options.settings.bits == Bits::Four => Some("int4"),
+        (None, Some(_)) => Some("int8-weights"),
+        (None, None) => None,
+    };
+    let codes = codes.map(|codes| match extent {
+        Extent::Nothing => String::new(),
+        Extent::Part => format!("-partly-{codes}"),
+        Extent::Most => format!("-{codes}"),
+    });
+    let precision = half.map(|half| format!("-{half}")).unwrap_or_default() + &codes.unwrap_or_default();
     format!("{}-{}{precision}{}", model.name(), backend.target.name, package.folder_suffix()).into()
 }
 
@@ -254,6 +294,7 @@ pub fn lower(
         let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
         pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
         let not_finite = finite::kept(&graph, options, observer)?;
+        let released = if options.requantize { release_codes(&mut graph)? } else { 0 };
         let quantization = match &options.quantize {
             Some(quantize) => {
                 let quantize = quantize.without(&not_finite);
@@ -267,6 +308,7 @@ pub fn lower(
             }
             None => None,
         };
+        let codes = coverage::codes_of(&graph);
         let settings = options.quantize_weights.iter().map(|quantize| &quantize.settings);
         let unmatched = settings.flat_map(|settings| settings.unmatched(&graph)).map(str::to_owned).collect();
         let pipeline = pipeline(Options {
@@ -278,6 +320,9 @@ pub fn lower(
         let mut explanation = options.explain_fusion.then(|| explain(&graph, &stages));
         let raised = raised(&graph);
         pipeline.prepare(&mut graph, &mut stages, &mut after)?;
+        let weights = weight_quantization.as_deref().map(|quantization| &quantization.plan);
+        let is_quantized = options.quantize.is_some() || options.quantize_weights.is_some();
+        let coverage = is_quantized.then(|| coverage::coverage(&graph, &codes, quantization.as_deref(), weights));
         pipeline.lower(&mut graph, &mut stages, &mut after)?;
         if let Some(explanation) = &mut explanation {
             fuse::explain(&graph, &stages, explanation);
@@ -302,6 +347,8 @@ pub fn lower(
             precision,
             quantization,
             weight_quantization,
+            coverage,
+            released,
             unmatched,
             vocabulary,
         })
@@ -336,6 +383,9 @@ pub fn compile(
     let draft = Draft::create(folder, options.force)?;
     let written = write::graphs(model, &lowered, draft.folder(), options, observer);
     let (emitted, files) = written.map_err(|error| finite::named(error, &source))?;
+    if let Some(warning) = larger::warning(model, &lowered, &emitted).filter(|_| options.is_to_be_small()) {
+        observer.warning(&warning);
+    }
     let companions = write::companions(model, draft.folder())?;
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
     let parts = source.parts.iter().zip(&lowered).zip(&emitted);

@@ -79,6 +79,19 @@ impl Draft {
         Ok(Self { folder, place, force, _lock: lock })
     }
 
+    /// Gives it another place in the same folder, which it takes when it is published.
+    ///
+    /// # Errors
+    /// When no artifact can be there, or something else is.
+    pub fn rename(&mut self, target: &Path) -> Result<()> {
+        let place = checked(target, self.force)?;
+        if self.place.is_fixed() || place.is_fixed() || place.drafts != self.place.drafts {
+            bail!("{} cannot take the place of {}; name the output with -o", target.display(), self.target().display());
+        }
+        self.place = place;
+        Ok(())
+    }
+
     /// The temporary folder, to be filled.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -19,7 +19,7 @@ pub struct Quantizations {
 }
 
 /// Where the plans have a candidate: by the part, and the place in its plan. Attentions, whose queries and keys are
-/// quantized, come behind the inputs of layers.
+/// quantized, come behind the inputs of layers, and tables and weights of recurrent layers behind these.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Place {
     Input(String, usize),
@@ -46,7 +46,9 @@ impl Quantizations {
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (part, quantization) in &self.layers {
-            let Plan { inputs, attention } = &quantization.plan;
+            let Plan { inputs, attention, weights } = &quantization.plan;
+            let first_weight = inputs.len() + attention.len();
+            let layers = || quantization.plan.inputs.iter().flat_map(|input| &input.layers);
             let inputs = inputs.iter().map(|input| (role(&input.value), &input.activation, input.layer_loss));
             // The result of an attention is an input too, so the role of its scores needs another name.
             let attention = attention.iter().map(|a| (role(&a.attention) + " scores", &a.queries, a.score_loss));
@@ -54,6 +56,14 @@ impl Quantizations {
                 if activation.codes().is_some() {
                     let place = Place::Input(part.clone(), at);
                     candidates.push(Candidate { place, groups: vec![role], loss: loss.unwrap_or_default(), cost: 1.0 });
+                }
+            }
+            for (at, planned) in weights.iter().enumerate() {
+                // A table that a layer shares is a float where the input of the layer is.
+                let is_shared = layers().any(|layer| planned.used_by.contains(layer));
+                if planned.form.codes().is_some() && !is_shared {
+                    let place = Place::Input(part.clone(), first_weight + at);
+                    candidates.push(Candidate { place, groups: vec![role(&planned.weight)], loss: 0.0, cost: 1.0 });
                 }
             }
         }
@@ -105,11 +115,13 @@ impl Quantizations {
 }
 
 fn keep_input(plan: &mut Plan, at: usize, reason: String) {
-    let float = Activation::Float { reason };
-    let inputs = plan.inputs.len();
-    if let Some(input) = plan.inputs.get_mut(at) {
-        (input.activation, input.layer_loss) = (float, None);
+    let (inputs, attentions) = (plan.inputs.len(), plan.attention.len());
+    if at < inputs {
+        plan.keep_input(at, reason);
+    } else if let Some(planned) = at.checked_sub(inputs + attentions).and_then(|at| plan.weights.get_mut(at)) {
+        planned.form = WeightForm::Float { reason };
     } else if let Some(attention) = plan.attention.get_mut(at - inputs) {
+        let float = Activation::Float { reason };
         (attention.queries, attention.keys) = (float.clone(), float);
         (attention.values, attention.score_loss) = (None, None);
     }

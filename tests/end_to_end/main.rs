@@ -70,6 +70,7 @@ mod quantized_graphs;
 mod random_graphs;
 mod running;
 mod signals;
+mod small_int8;
 mod support;
 mod toy_backend;
 mod triton;

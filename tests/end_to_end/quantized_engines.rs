@@ -33,14 +33,19 @@ fn types<'a>(layer: &'a Value, side: &str) -> Vec<&'a str> {
     layer[side].as_array().unwrap().iter().filter_map(Value::as_str).collect()
 }
 
-/// The names of the products whose weight is codes.
+/// The names of the products whose weight is codes, perhaps transposed behind DequantizeLinear.
 fn products(graph: &GraphProto) -> BTreeSet<&str> {
-    let dequantized: BTreeSet<&str> = graph
+    let mut dequantized: BTreeSet<&str> = graph
         .node
         .iter()
         .filter(|node| node.op_type == "DequantizeLinear")
         .flat_map(|node| node.output.iter().map(String::as_str))
         .collect();
+    for node in graph.node.iter().filter(|node| node.op_type == "Transpose") {
+        if dequantized.contains(node.input[0].as_str()) {
+            dequantized.insert(&node.output[0]);
+        }
+    }
     let products = graph.node.iter().filter(|node| node.op_type == "MatMul");
     products.filter(|node| dequantized.contains(node.input[1].as_str())).map(|node| node.name.as_str()).collect()
 }

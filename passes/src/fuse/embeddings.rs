@@ -122,7 +122,9 @@ impl Rows {
     /// The rows that an addend of a sum of a type is.
     fn of(graph: &Graph, addend: ValueId, sum: &TensorType) -> Option<Self> {
         let features = sum.shape.last()?;
-        let is_table = |table: ValueId| graph.weight(table).is_some_and(|weight| weight.shape().len() == 2);
+        // Rows of codes are multiplied by scales of their own.
+        let fits = |weight: &Weight| weight.shape().len() == 2 && weight.as_dequantized().is_none();
+        let is_table = |table: ValueId| graph.weight(table).is_some_and(fits);
         if let Some(weight) = graph.weight(addend) {
             let size = usize::try_from(features.as_constant()?).ok()?;
             let row = weight.reshape(&[1, size]).filter(|_| weight.shape().last() == Some(&size))?;

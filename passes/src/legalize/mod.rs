@@ -16,6 +16,7 @@ mod norm;
 mod parts;
 mod quantized;
 mod rotary;
+mod store_once;
 mod substitute;
 
 pub use absorb::ABSORB_BIASES;
@@ -31,9 +32,10 @@ pub use move_codes::MOVE_CODES;
 pub use norm::LOWER_NORMS;
 pub use parts::SELECT_PARTS;
 pub use quantized::{LOWER_QUANTIZED, block_bits, opset_of_codes, product_inputs};
-pub(crate) use quantized::{MICROSOFT, becomes_block_product};
+pub(crate) use quantized::{MICROSOFT, becomes_block_product, reshaped};
 pub use rotary::LOWER_ROTARY;
 pub(crate) use rotary::ROTARY_OPSET;
+pub use store_once::STORE_ONCE;
 pub use substitute::SUBSTITUTE_KERNELS;
 
 use planish_ir::Dim;

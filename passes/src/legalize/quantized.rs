@@ -8,7 +8,7 @@ mod emit;
 mod shared;
 mod weights;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use blocks::Blocks;
 pub use blocks::{block_bits, product_inputs};
@@ -17,6 +17,7 @@ pub(crate) use emit::MICROSOFT;
 pub use emit::opset_of_codes;
 pub(super) use emit::{QUANTIZE_OPSET, attributes, foreign, standard};
 pub(super) use shared::{DEPTH, moved};
+pub(crate) use weights::reshaped;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::{FakeQuantize, Linear};
@@ -38,7 +39,9 @@ pub const LOWER_QUANTIZED: Pass = Pass {
               For target ort, where the input is Gelu or ReLU of a product of integers, a QGemm with results of codes \
               computes these columns from the input of that product, and the bias makes up for the zero point. \
               Weights of codes that other operators take go through DequantizeLinear too, except vectors, which are \
-              computed. For target ort, rows of a table of codes are looked up before DequantizeLinear. Where the target \
+              computed. Rows of a table of codes with a scale for each row are looked up as codes, and \
+              multiplied by their scales; for target trt they go through DequantizeLinear, and a layer that shares the table takes its \
+              numbers transposed. For target ort, rows of a table of codes with one scale are looked up before DequantizeLinear. Where the target \
               runs ONNX Runtime's own operators, layers with a scale for each block of their weight become MatMulNBits, and \
               rows of such a table are looked up by GatherBlockQuantized; for target ort, so do layers whose weights alone \
               are codes of 8 bits, because ONNX Runtime rounds the input of a product behind DequantizeLinear; layers of indices of the tables NF4 and FP4 become \
@@ -91,6 +94,7 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         rounds: options.target.rounds_block_inputs(),
         microsoft: options.target.has_block_operators(),
         layers: layers(graph),
+        looked_up: graph.nodes().filter_map(|(_, node)| Some(weights::lookup(&node.op)?[0])).collect(),
         uses: graph.use_counts(),
         numbers: HashMap::new(),
         codes: HashMap::new(),
@@ -140,6 +144,8 @@ struct Lowering {
     opset: u32,
     /// By quantized value, how many layers with a quantized weight take it.
     layers: HashMap<ValueId, usize>,
+    /// The tables that rows are looked up in.
+    looked_up: HashSet<ValueId>,
     /// By quantized value, how many operators and outputs take it.
     uses: Vec<usize>,
     /// What was quantized, by the numbers that took its place.

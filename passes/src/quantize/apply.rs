@@ -9,7 +9,7 @@ use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
 use rayon::prelude::*;
 
 use super::weights::{WeightScales, scales};
-use super::{Activation, PlannedAttention, PlannedInput, Quantization, sites, weight_codes};
+use super::{Activation, PlannedAttention, PlannedInput, Quantization, recurrent, sites, tables, weight_codes};
 use crate::build::Builder;
 use crate::legalize::dim;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
@@ -24,7 +24,10 @@ pub const QUANTIZE: Pass = Pass {
               the input that the plan smooths are divided by a factor, by the weights of the norm that gives the input where \
               nothing else takes it, and the weight is multiplied by it (SmoothQuant, \
               Xiao et al. 2022, arXiv:2211.10438). The bias takes the mean error of the layer where the plan has it. \
-              All later passes see linear layers, and lower-quantized emits what the target computes with codes.",
+              A table that token ids are looked up in becomes codes with a scale for each row, which a layer shares that \
+              scores tokens with it. So do the weights of LSTM, GRU and RNN, with a scale for each feature; ONNX Runtime's \
+              DynamicQuantizeLSTM takes the codes of an LSTM for target ort. \
+              All later passes see linear layers and tables, and lower-quantized emits what the target computes with codes.",
     numerics: "Inputs and weights round to codes of 8 bits. planish evaluate measures what that does to a model.",
     example: Example {
         target: &ONNX,
@@ -62,9 +65,23 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     }
     let attention: HashMap<&str, &PlannedAttention> =
         quantization.plan.attention.iter().map(|planned| (planned.attention.as_str(), planned)).collect();
-    let weights = quantized_weights(graph, quantization, &layers)?;
+    let tables = tables::quantized(graph, &quantization.plan, quantization.weight_scales)?;
+    let weights = quantized_weights(graph, quantization, &layers, &tables)?;
+    // A table and the layer that shares it take one value.
+    let mut coded: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut recurrent = recurrent::Codes::default();
     let mut inputs: HashMap<ValueId, ValueId> = HashMap::new();
     let changed = graph.rewrite(|graph, node| {
+        let looked_up = tables::table(&graph.node(node).op).and_then(|table| Some((table, tables.get(&table)?)));
+        if let Some((table, weight)) = looked_up {
+            let weight = *coded.entry(table).or_insert_with(|| graph.weight_like(weight.clone(), table));
+            let (mut op, like) = (graph.node(node).op.clone(), graph.node(node).outputs[0]);
+            op.visit_operands_mut(&mut |operand| *operand = if *operand == table { weight } else { *operand });
+            return Ok(Step::Replace(graph.emit_all(op, like)?));
+        }
+        if let Some(results) = recurrent.step(graph, node, &quantization.plan, quantization.weight_scales)? {
+            return Ok(Step::Replace(results));
+        }
         if let Op::Attention(op) = graph.node(node).op.clone() {
             let like = graph.node(node).outputs[0];
             let planned = attention.get(graph.value(like).name.as_str());
@@ -91,7 +108,11 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         };
         inputs.insert(linear.x, x);
         let bias = corrected(graph, &linear, like, quantization)?;
-        let weight = graph.weight_like(weight.clone(), linear.weight);
+        let mut new = || graph.weight_like(weight.clone(), linear.weight);
+        let weight = match tables.get(&linear.weight) {
+            Some(table) if table == weight => *coded.entry(linear.weight).or_insert_with(new),
+            _ => new(),
+        };
         Ok(Step::Replace(vec![graph.emit(Linear { x, weight, bias, ..linear }, like)?]))
     })?;
     graph.compact();
@@ -194,15 +215,20 @@ fn quantized_weights(
     graph: &Graph,
     quantization: &Quantization,
     layers: &HashMap<NodeId, &PlannedInput>,
+    tables: &HashMap<ValueId, Weight>,
 ) -> Result<HashMap<NodeId, Weight>, PassError> {
     let nodes: Vec<(NodeId, &PlannedInput)> =
         graph.nodes().filter_map(|(id, _)| Some((id, *layers.get(&id)?))).collect();
     let one = |(id, input): (NodeId, &PlannedInput)| {
         let Op::Linear(linear) = &graph.node(id).op else { return Ok(None) };
         let Some(weight) = graph.weight(linear.weight) else { return Ok(None) };
+        let codes = weight_codes(input.activation.codes().unwrap_or(DType::I8));
+        let is_shared = tables::is_shared(graph, &quantization.plan, linear) && input.activation.smooth().is_empty();
+        if let Some(table) = tables.get(&linear.weight).filter(|_| is_shared && codes == DType::I8) {
+            return Ok(Some((id, table.clone())));
+        }
         let name = sites::name(graph, id);
         let given = quantization.rounded.get(name).map(|rounded| (rounded.codes.clone(), rounded.scales.clone()));
-        let codes = weight_codes(input.activation.codes().unwrap_or(DType::I8));
         let quantized = quantized_weight(weight, linear.transposed.0, input, codes, quantization.weight_scales, given);
         let quantized = quantized.map_err(|source| PassError::of_weight(graph, linear.weight, source))?;
         Ok(quantized.map(|weight| (id, weight)))

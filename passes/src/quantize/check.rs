@@ -6,7 +6,8 @@ use planish_ir::weight::code_range;
 use planish_ir::{DType, Graph, Op};
 
 use super::sites::{Site, name, sites};
-use super::{Activation, Plan, PlannedAttention, PlannedInput, Settings};
+use super::tables::Tables;
+use super::{Activation, Plan, PlannedAttention, PlannedInput, PlannedWeight, Settings, WeightForm, recurrent};
 use crate::QuantizedForm;
 
 /// A plan does not fit.
@@ -18,6 +19,11 @@ pub enum PlanError {
     /// The model has no such input of linear layers.
     #[error("the model has no input of linear layers `{0}`: the plan was made for another model, or edited")]
     Input(String),
+    /// The model has no such weight.
+    #[error(
+        "the model has no table and no weight of a recurrent layer `{0}`: the plan was made for another model, or edited"
+    )]
+    Weight(String),
     /// The model has no such attention.
     #[error("the model has no attention `{0}`: the plan was made for another model, or edited")]
     Attention(String),
@@ -75,12 +81,44 @@ impl Plan {
                 return Err(entry("this target computes attention in floating point".to_owned()));
             }
         }
+        self.check_weights(graph, settings)?;
         for site in sites.iter().filter(|site| unplanned.contains_key(graph.value(site.value).name.as_str())) {
             let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
             let activation = Activation::Float { reason: "the plan does not have it".to_owned() };
             let value = graph.value(site.value).name.clone();
             self.inputs.push(PlannedInput { value, layers, layer_loss: None, activation });
         }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Checks the tables and the weights of recurrent layers. Those that the plan does not have become entries that stay floats.
+    fn check_weights(&mut self, graph: &Graph, settings: &Settings) -> Result<(), PlanError> {
+        let possible =
+            Tables::of(graph, settings).planned(graph, &[]).into_iter().chain(recurrent::planned(graph, settings));
+        let mut possible: Vec<PlannedWeight> = possible.collect();
+        let mut seen = HashSet::new();
+        for PlannedWeight { weight, form, .. } in &self.weights {
+            if !seen.insert(weight.clone()) {
+                return Err(PlanError::Twice(weight.clone()));
+            }
+            let known = possible.iter().find(|known| known.weight == *weight);
+            let known = known.ok_or_else(|| PlanError::Weight(weight.clone()))?;
+            let has_integers = matches!(known.form, WeightForm::Rows { integers: true, .. });
+            let reason = match form {
+                WeightForm::Float { .. } => continue,
+                WeightForm::Rows { codes: DType::I8, integers } if *integers <= has_integers => continue,
+                WeightForm::Rows { codes: DType::I8, .. } => "this target has no products of integers with it",
+                _ => "it has the form `rows` with codes of i8, or `float`",
+            };
+            return Err(PlanError::Entry { value: weight.clone(), reason: reason.to_owned() });
+        }
+        possible.retain(|known| !seen.contains(&known.weight));
+        self.weights.extend(possible.into_iter().map(|known| {
+            let form = WeightForm::Float { reason: "the plan does not have it".to_owned() };
+            PlannedWeight { form, ..known }
+        }));
         Ok(())
     }
 }

@@ -9,10 +9,13 @@ mod losses;
 mod norms;
 mod plan;
 mod planner;
+mod recurrent;
+mod release;
 mod round;
 mod sites;
 mod smooth;
 mod split;
+mod tables;
 mod trial;
 mod triangle;
 mod weight_only;
@@ -20,7 +23,10 @@ mod weights;
 
 use std::collections::BTreeMap;
 
+use planish_ir::weight::code_range;
 use planish_ir::{DType, Weight};
+
+use crate::legalize::reshaped;
 
 pub use apply::QUANTIZE;
 pub use check::PlanError;
@@ -28,6 +34,7 @@ pub use finite::{CHECK_CODES, not_finite_weights};
 pub use gptq::{CodeGrid, Gptq};
 pub use plan::{Activation, Plan, PlannedAttention, PlannedInput};
 pub use planner::{SPLIT_COLUMNS, Settings, Smooth};
+pub use release::release_codes;
 pub use sites::{MIN_FEATURES, Site, sites};
 pub use smooth::smooth_factors;
 pub use split::split_columns;
@@ -58,6 +65,14 @@ pub struct RoundedWeight {
     pub codes: Weight,
     /// f32, `[out]`.
     pub scales: Weight,
+}
+
+/// Whether a weight is codes, or what codes with scales stand for.
+#[must_use]
+pub fn has_codes(weight: &Weight) -> bool {
+    let is_integer =
+        code_range(weight.dtype()).is_some() && !matches!(weight.dtype(), DType::I32 | DType::I16 | DType::U16);
+    is_integer || weight.as_dequantized().is_some() || weight.as_codebook().is_some() || reshaped(weight).is_some()
 }
 
 /// The type of the codes of weights that are multiplied with codes of this type.

@@ -6,6 +6,8 @@ use planish_ir::ops::{Columns, FakeQuantize, Real};
 use planish_ir::{DType, ValueId};
 use serde::{Deserialize, Serialize};
 
+use super::{PlannedWeight, WeightForm};
+
 /// How the inputs of the linear layers of a part of a model are quantized.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +17,27 @@ pub struct Plan {
     /// The attentions whose products may be of codes, in the order of the graph.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<PlannedAttention>,
+    /// Tables that rows are looked up in, and weights of recurrent layers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<PlannedWeight>,
+}
+
+impl Plan {
+    /// The weights that become codes, and their forms by their names.
+    pub(super) fn coded_weights(&self) -> impl Iterator<Item = (&str, &WeightForm)> {
+        let coded = self.weights.iter().filter(|planned| planned.form.codes().is_some());
+        coded.map(|planned| (planned.weight.as_str(), &planned.form))
+    }
+
+    /// Makes floats of the inputs that a layer takes, and of what shares its weight with the layer.
+    pub fn keep_input(&mut self, at: usize, reason: String) {
+        let Some(input) = self.inputs.get_mut(at) else { return };
+        let shared = |planned: &&mut PlannedWeight| planned.used_by.iter().any(|result| input.layers.contains(result));
+        for planned in self.weights.iter_mut().filter(shared) {
+            planned.form = WeightForm::Float { reason: super::tables::shared_with(&input.value) };
+        }
+        (input.activation, input.layer_loss) = (Activation::Float { reason }, None);
+    }
 }
 
 /// The products of an attention.
@@ -137,6 +160,15 @@ impl Activation {
         match self {
             Self::Static { smooth, .. } | Self::Dynamic { smooth, .. } => smooth,
             Self::Float { .. } => &[],
+        }
+    }
+
+    /// Why it stays a float; absent for codes.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Float { reason } => Some(reason),
+            Self::Static { .. } | Self::Dynamic { .. } => None,
         }
     }
 

@@ -9,9 +9,10 @@ use regex::Regex;
 use super::sites::{MIN_FEATURES, Site, layer, name, sites};
 use super::smooth::smooth_factors;
 use super::split::split_columns;
+use super::tables::Tables;
 use super::trial::Trial;
 use super::{Activation, Plan, PlannedInput};
-use super::{attention, norms};
+use super::{attention, norms, recurrent};
 use crate::calibration::{ColumnStatistics, Grid, InputStatistics, RangeMethod, SampledRow};
 use crate::{PassError, QuantizedForm, Range, Target};
 
@@ -36,6 +37,10 @@ pub struct Settings {
     /// Whether the products of attention are of codes: that of queries and keys, and with signed codes that of probabilities
     /// and values.
     pub attention: bool,
+    /// Whether tables that rows are looked up in become codes of i8, and weights of recurrent layers.
+    pub weights: bool,
+    /// Whether tables of tokens stay floats although other weights become codes.
+    pub keep_tables: bool,
     /// Layers that stay floats: the name of the layer or of its weight, or an origin, matches.
     pub keep_float: Vec<Regex>,
     /// Weights that stay floats because they are not finite: by their names, and why.
@@ -59,6 +64,8 @@ impl Settings {
             max_loss: MAX_LOSS,
             dynamic: false,
             attention: target.quantized == QuantizedForm::IntegerProducts,
+            weights: true,
+            keep_tables: false,
             keep_float: Vec::new(),
             not_finite: BTreeMap::new(),
         }
@@ -76,6 +83,8 @@ impl Settings {
             max_loss: MAX_LOSS,
             dynamic: false,
             attention: false,
+            weights: false,
+            keep_tables: false,
             keep_float: Vec::new(),
             not_finite: BTreeMap::new(),
         }
@@ -111,7 +120,11 @@ impl Plan {
         settings: &Settings,
         statistics: Option<&BTreeMap<String, InputStatistics>>,
     ) -> Result<Self, PassError> {
+        let tables = Tables::of(graph, settings);
         let planned = |site: &Site| {
+            // Factors of columns would make other codes of a weight than those of the table.
+            let shared = site.layers.iter().any(|layer| tables.shares(graph, *layer));
+            let settings = if shared { &Settings { smooth: Smooth::Off, ..settings.clone() } } else { settings };
             let value = graph.value(site.value).name.clone();
             let activation = match (kept(graph, site, settings), statistics) {
                 (Some(reason), _) => Activation::Float { reason },
@@ -127,12 +140,13 @@ impl Plan {
             let layers = site.layers.iter().map(|layer| name(graph, *layer).to_owned()).collect();
             Ok(PlannedInput { value, layers, layer_loss: None, activation })
         };
-        let inputs = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
+        let inputs: Vec<PlannedInput> = sites(graph).par_iter().map(planned).collect::<Result<_, PassError>>()?;
+        let weights = tables.planned(graph, &inputs).into_iter().chain(recurrent::planned(graph, settings)).collect();
         let attention = match statistics.filter(|_| settings.attention) {
             Some(statistics) => attention::planned(graph, settings, statistics)?,
             None => Vec::new(),
         };
-        Ok(Self { inputs, attention })
+        Ok(Self { inputs, attention, weights })
     }
 }
 

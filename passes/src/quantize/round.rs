@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use planish_ir::{DType, Graph, NodeId, Weight};
+use planish_ir::{DType, Graph, NodeId, Op, Weight};
 use rayon::prelude::*;
 
 use super::gptq::{CodeGrid, Gptq};
 use super::sites::{Site, name, sites};
 use super::trial::{matrix, product, quantize_rows};
 use super::weights::{WeightScales, scales};
-use super::{Activation, Plan, Quantization, RoundedWeight};
+use super::{Activation, Plan, Quantization, RoundedWeight, tables};
 use crate::PassError;
 use crate::calibration::{Gram, InputStatistics};
 
@@ -65,6 +65,9 @@ impl Quantization {
         let Some((site, activation)) = site(graph, &self.plan, value) else { return Ok(()) };
         let gptq = Gptq::new(&products.matrix(), site.columns);
         for layer in &site.layers {
+            if self.is_shared(graph, *layer) {
+                continue;
+            }
             let weight = Smoothed::new(graph, *layer, activation.smooth(), site.columns, self.weight_scales)?;
             let grid = CodeGrid::by_row(&weight.scales, self.weight_scales.largest_code(DType::I8));
             let codes = gptq.round(&weight.rows, &grid);
@@ -73,6 +76,14 @@ impl Quantization {
             self.set_codes(name(graph, *layer), &weight, &codes);
         }
         Ok(())
+    }
+
+    /// Whether a layer takes the codes of a table: data says nothing of what is looked up.
+    fn is_shared(&self, graph: &Graph, layer: NodeId) -> bool {
+        match &graph.node(layer).op {
+            Op::Linear(linear) => tables::is_shared(graph, &self.plan, linear),
+            _ => false,
+        }
     }
 
     fn set_codes(&mut self, layer: &str, weight: &Smoothed, codes: &[i8]) {

@@ -56,6 +56,19 @@ pub(super) fn scales(weight: &Weight, axis: usize, codes: DType, how: WeightScal
     Weight::numbers(DType::F32, vec![features], &numbers).ok_or(WeightError::Memory { bytes: features as u64 })
 }
 
+/// A float32 matrix as codes of i8 with a scale for each row; `None` for another weight.
+///
+/// # Errors
+/// When the weight cannot be read.
+pub(super) fn quantized_rows(weight: &Weight, how: WeightScales) -> Result<Option<Weight>, WeightError> {
+    if weight.shape().len() != 2 || weight.dtype() != DType::F32 {
+        return Ok(None);
+    }
+    let scales = scales(weight, 0, DType::I8, how)?;
+    let codes = weight.quantize(DType::I8, 0, &scales, None);
+    Ok(codes.and_then(|codes| codes.dequantize(0, &scales, None)))
+}
+
 /// The scale with the least mean square error of a row, from half of the largest one on.
 fn least_error(row: &[f32], largest: f32) -> f32 {
     let error = |scale: f32| -> f64 {

@@ -11,6 +11,8 @@ mod bert;
 mod gpt2;
 mod llama;
 mod size;
+mod t5;
+mod vit;
 mod weights;
 
 use std::fs;
@@ -63,6 +65,8 @@ enum Model {
     Gpt2,
     #[value(name = "llama-1.1b")]
     Llama,
+    T5Small,
+    VitBase,
 }
 
 impl Model {
@@ -72,6 +76,8 @@ impl Model {
             Self::BertLarge => bert::LARGE,
             Self::Gpt2 => gpt2::SMALL,
             Self::Llama => llama::TINY,
+            Self::T5Small => t5::SMALL,
+            Self::VitBase => vit::BASE,
         }
     }
 
@@ -80,6 +86,8 @@ impl Model {
             Self::BertBase | Self::BertLarge => bert::config(size, dtype),
             Self::Gpt2 => gpt2::config(size, dtype),
             Self::Llama => llama::config(size, dtype),
+            Self::T5Small => t5::config(size, dtype),
+            Self::VitBase => vit::config(size, dtype),
         }
     }
 
@@ -88,6 +96,8 @@ impl Model {
             Self::BertBase | Self::BertLarge => bert::tensors(size),
             Self::Gpt2 => gpt2::tensors(size),
             Self::Llama => llama::tensors(size),
+            Self::T5Small => t5::tensors(size),
+            Self::VitBase => vit::tensors(size),
         }
     }
 }

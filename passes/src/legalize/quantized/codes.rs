@@ -6,6 +6,7 @@ use planish_ir::ops::{Cast, FakeQuantize, FusedLinear, Quantize, QuantizedLinear
 use planish_ir::weight::{Channels, Dequantized, WeightError, WeightExpr};
 use planish_ir::{DType, Graph, Op, Step, ValueId, Weight};
 
+use super::weights::scaled_rows;
 use crate::PassError;
 
 /// Products of codes have sizes that are multiples of this (cublasLt with 32-bit sums).
@@ -32,7 +33,11 @@ pub(super) fn lower(graph: &mut Graph) -> Result<usize, PassError> {
         let layer = match &graph.node(node).op {
             Op::Linear(linear) => FusedLinear::new(linear),
             Op::FusedLinear(layer) => layer.clone(),
-            _ => return Ok::<_, PassError>(Step::Keep),
+            op => {
+                let op = op.clone();
+                let rows = scaled_rows(graph, &op, like)?;
+                return Ok::<_, PassError>(rows.map_or(Step::Keep, |rows| Step::Replace(vec![rows])));
+            }
         };
         let Some((input, scale)) = input(graph, layer.x) else { return Ok(Step::Keep) };
         let matrix = Matrix::of(graph, &layer, scale).map_err(|e| PassError::of_weight(graph, layer.weight, e))?;

@@ -230,19 +230,12 @@ impl Lowering {
             Some(input) => self.pair(graph, input, linear.x)?,
             None => linear.x,
         };
+        let shared = self.shared_numbers(graph, matrix, linear)?;
         let l = &mut Builder::at(graph, like);
-        let ty = TensorType::new(matrix.scales.dtype(), l.graph.ty(like).shape.clone());
-        let shape = matrix.codes.shape().iter().map(|size| dim(*size));
-        let numbers = TensorType::new(ty.dtype, planish_ir::Shape::new(shape));
-        let (codes, scales, zeros) = weights(l, matrix, linear.weight);
-        let zeros = match zeros {
-            None if matches!(matrix.channels, Channels::Axis(_)) => Some(zero_points(l, matrix, linear.weight)),
-            zeros => zeros,
+        let b = match shared {
+            Some(numbers) => l.transpose(numbers, &[1, 0])?,
+            None => self.own_numbers(l, matrix, linear.weight)?,
         };
-        let inputs = vec![Some(codes), Some(scales), zeros];
-        let types = [matrix.codes.dtype(), ty.dtype];
-        let operator = self.operator(l.graph, linear.weight, "DequantizeLinear", types, matrix.channels)?;
-        let b = foreign(l, operator, inputs, channel_settings(matrix.channels), vec![numbers])?[0];
         let one_row = l.graph.ty(a).shape.rank() == 1;
         if one_row {
             let linear = Linear { x: a, weight: b, bias: linear.bias, transposed: Flag(true) };
@@ -258,6 +251,22 @@ impl Lowering {
             Some(bias) => l.binary(BinaryKind::Add, product, bias)?,
             None => product,
         })
+    }
+
+    /// The numbers of a matrix, [in, out], by a DequantizeLinear of its own.
+    fn own_numbers(&self, l: &mut Builder<'_, '_>, matrix: &Matrix, weight: ValueId) -> Result<ValueId, PassError> {
+        let shape = matrix.codes.shape().iter().map(|size| dim(*size));
+        let floats = matrix.scales.dtype();
+        let numbers = TensorType::new(floats, planish_ir::Shape::new(shape));
+        let (codes, scales, zeros) = weights(l, matrix, weight);
+        let zeros = match zeros {
+            None if matches!(matrix.channels, Channels::Axis(_)) => Some(zero_points(l, matrix, weight)),
+            zeros => zeros,
+        };
+        let inputs = vec![Some(codes), Some(scales), zeros];
+        let types = [matrix.codes.dtype(), floats];
+        let operator = self.operator(l.graph, weight, "DequantizeLinear", types, matrix.channels)?;
+        Ok(foreign(l, operator, inputs, channel_settings(matrix.channels), vec![numbers])?[0])
     }
 }
 

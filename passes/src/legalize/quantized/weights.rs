@@ -1,13 +1,14 @@
 //! Weights of codes that other operators than layers take.
 
-use planish_ir::ops::{Embedding, Gather, Setting};
-use planish_ir::weight::{Channels, Dequantized};
+use planish_ir::ops::{BinaryKind, Embedding, Gather, Linear, Setting};
+use planish_ir::weight::{Channels, Dequantized, WeightExpr};
 use planish_ir::{DType, NodeId, Op, Rewriter, Step, TensorType, ValueId, Weight};
 
-use super::Lowering;
 use super::blocks::Blocks;
 use super::emit::foreign;
+use super::{Lowering, Matrix};
 use crate::build::Builder;
+use crate::legalize::dim;
 use crate::{PassError, QuantizedForm};
 
 impl Lowering {
@@ -37,13 +38,36 @@ impl Lowering {
         if let Some(numbers) = self.tables.get(&value) {
             return Ok(Some(*numbers));
         }
-        let Some(weight) = graph.weight(value).and_then(matrix) else { return Ok(None) };
+        let reshaped = graph.weight(value).and_then(reshaped);
+        let shape = reshaped.as_ref().map(|(_, shape)| shape.clone());
+        let weight = reshaped.map_or_else(|| graph.weight(value), |(of, _)| Some(of)).and_then(matrix);
+        let Some(weight) = weight else { return Ok(None) };
         let weight = self.signed_codes(weight);
         let l = &mut Builder::at(graph, value);
         let codes = l.graph.weight_like(weight.codes.clone(), value);
-        let numbers = self.numbers(l, codes, &weight)?;
+        let mut numbers = self.numbers(l, codes, &weight)?;
+        if let Some(shape) = shape {
+            numbers = l.reshape(numbers, shape.into_iter().map(dim))?;
+        }
         self.tables.insert(value, numbers);
         Ok(Some(numbers))
+    }
+
+    /// The numbers of the weight of a layer, [out, in], that lookups take too, where nothing else than DequantizeLinear takes
+    /// codes: the layer and the lookups then share them.
+    pub(super) fn shared_numbers(
+        &mut self,
+        graph: &mut Rewriter<'_>,
+        matrix: &Matrix,
+        linear: &Linear,
+    ) -> Result<Option<ValueId>, PassError> {
+        let is_looked_up = self.form == QuantizedForm::SignedPairs && self.looked_up.contains(&linear.weight);
+        // Columns that are split repeat rows of the matrix.
+        let columns = graph.weight(linear.weight).and_then(|weight| weight.shape().last().copied());
+        if !is_looked_up || linear.transposed.0 || columns != matrix.codes.shape().first().copied() {
+            return Ok(None);
+        }
+        self.table(graph, linear.weight)
     }
 
     /// `DequantizeLinear` of codes with the scales of a weight.
@@ -65,13 +89,15 @@ impl Lowering {
         Ok(foreign(l, operator, vec![Some(codes), Some(scales), zeros], settings, vec![ty])?[0])
     }
 
-    /// Rows of a table of codes with one scale, looked up before `DequantizeLinear`.
+    /// Rows of a table of codes, looked up before they become numbers.
     fn looked_up(&self, graph: &mut Rewriter<'_>, op: &Op, like: ValueId) -> Result<Option<ValueId>, PassError> {
-        let (table, indices) = match op {
-            Op::Embedding(Embedding { weight, ids }) => (*weight, *ids),
-            Op::Gather(Gather { x, indices, axis: 0 }) => (*x, *indices),
-            _ => return Ok(None),
-        };
+        // TensorRT takes codes into DequantizeLinear only.
+        if self.form != QuantizedForm::SignedPairs
+            && let Some(rows) = scaled_rows(graph, op, like)?
+        {
+            return Ok(Some(rows));
+        }
+        let Some([table, indices]) = lookup(op) else { return Ok(None) };
         let weight = graph.weight(table).and_then(matrix);
         let blocks = weight.as_ref().filter(|_| self.microsoft).and_then(Blocks::new);
         if let Some(blocks) = blocks {
@@ -86,6 +112,44 @@ impl Lowering {
         let rows = l.emit(Gather { x: codes, indices, axis: 0 })?;
         self.numbers(l, rows, &weight).map(Some)
     }
+}
+
+/// The table and the indices of an operator that looks rows up.
+pub(super) fn lookup(op: &Op) -> Option<[ValueId; 2]> {
+    match op {
+        Op::Embedding(Embedding { weight, ids }) => Some([*weight, *ids]),
+        Op::Gather(Gather { x, indices, axis: 0 }) => Some([*x, *indices]),
+        _ => None,
+    }
+}
+
+/// Rows of a table of codes with a scale for each row: the codes and the scales are looked up, and multiplied. No more of the
+/// table than these rows is ever a number. `None` of another operator.
+pub(super) fn scaled_rows(graph: &mut Rewriter<'_>, op: &Op, like: ValueId) -> Result<Option<ValueId>, PassError> {
+    let Some([table, indices]) = lookup(op) else { return Ok(None) };
+    let Some(weight) = graph.weight(table).and_then(matrix) else { return Ok(None) };
+    let Dequantized { codes, scales, zero_points, channels: Channels::Axis(0) } = weight else { return Ok(None) };
+    let [rows, _] = *codes.shape() else { return Ok(None) };
+    let has_zero = |zeros: &Weight| zeros.read_numbers().is_ok_and(|zeros| zeros.iter().all(|zero| *zero == 0.0));
+    if scales.shape() != [rows] || codes.dtype() != DType::I8 || !zero_points.as_ref().is_none_or(has_zero) {
+        return Ok(None);
+    }
+    let Some(scales) = scales.reshape(&[rows, 1]) else { return Ok(None) };
+    let codes = graph.weight_like(codes, table);
+    let scales = graph.weight_part(scales, table);
+    let l = &mut Builder::at(graph, like);
+    let of_rows = l.emit(Gather { x: codes, indices, axis: 0 })?;
+    let dtype = l.graph.ty(scales).dtype;
+    let numbers = l.cast(of_rows, dtype)?;
+    let scale = l.emit(Gather { x: scales, indices, axis: 0 })?;
+    Ok(Some(l.binary(BinaryKind::Mul, numbers, scale)?))
+}
+
+/// The codes of a weight that has another shape, and the shape: those of recurrent layers have a scale for each row of the
+/// matrix of all directions.
+pub(crate) fn reshaped(weight: &Weight) -> Option<(&Weight, Vec<usize>)> {
+    let WeightExpr::Reshape(of) = weight.expr() else { return None };
+    matrix(of).map(|_| (of, weight.shape().to_vec()))
 }
 
 /// The attributes of `DequantizeLinear` that say which codes share a scale.

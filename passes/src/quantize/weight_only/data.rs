@@ -41,7 +41,7 @@ impl WeightQuantization {
     fn method(&self, graph: &Graph, id: NodeId) -> Option<WeightMethod> {
         match self.form(graph, id)?.0 {
             WeightForm::Blocks { method, .. } => Some(*method),
-            WeightForm::Float { .. } => None,
+            WeightForm::Float { .. } | WeightForm::Rows { .. } => None,
         }
     }
 

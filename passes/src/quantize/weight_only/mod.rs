@@ -4,6 +4,8 @@ mod apply;
 mod data;
 mod planner;
 
+pub(super) use planner::{Uses, uses};
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -77,6 +79,20 @@ pub enum WeightForm {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// Codes with a scale for each row of a table, or for each feature that a recurrent layer computes.
+    Rows {
+        /// The type of the codes.
+        #[serde(with = "dtype")]
+        codes: DType,
+        /// Whether the operator multiplies the codes with integers, to which each run rounds the other factor.
+        #[serde(default, skip_serializing_if = "is_false")]
+        integers: bool,
+    },
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How codes and scales of weights are chosen.
@@ -133,7 +149,7 @@ impl WeightForm {
     pub fn codes(&self) -> Option<DType> {
         match self {
             Self::Float { .. } => None,
-            Self::Blocks { codes, .. } => Some(*codes),
+            Self::Blocks { codes, .. } | Self::Rows { codes, .. } => Some(*codes),
         }
     }
 
@@ -143,6 +159,7 @@ impl WeightForm {
         match self {
             Self::Float { reason } => Some(reason),
             Self::Blocks { reason, .. } => reason.as_deref(),
+            Self::Rows { .. } => None,
         }
     }
 
@@ -167,6 +184,10 @@ impl fmt::Display for WeightForm {
                 }
                 write!(f, ", {method}")?;
                 reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+            }
+            Self::Rows { codes, integers } => {
+                let products = if *integers { ", products of integers" } else { "" };
+                write!(f, "{codes}, a scale for each row{products}")
             }
         }
     }

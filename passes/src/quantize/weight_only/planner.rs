@@ -99,15 +99,15 @@ const LEAST_BLOCK: usize = 16;
 
 /// The uses of a weight.
 #[derive(Default)]
-struct Uses {
+pub(in super::super) struct Uses {
     /// The results of layers and lookups.
-    results: Vec<ValueId>,
-    layers: usize,
-    lookups: usize,
+    pub(in super::super) results: Vec<ValueId>,
+    pub(in super::super) layers: usize,
+    pub(in super::super) lookups: usize,
     /// What the layers take, without repetition.
     inputs: Vec<ValueId>,
     /// The features that a layer takes and gives.
-    features: Option<[usize; 2]>,
+    pub(in super::super) features: Option<[usize; 2]>,
 }
 
 impl WeightPlan {
@@ -138,7 +138,7 @@ impl WeightPlan {
 
 impl Uses {
     /// Whether a pattern matches the name or the origin of the weight, or of a result.
-    fn matches(&self, graph: &Graph, weight: ValueId, pattern: &Regex) -> bool {
+    pub(in super::super) fn matches(&self, graph: &Graph, weight: ValueId, pattern: &Regex) -> bool {
         let mut values = self.results.iter().chain([&weight]).map(|value| graph.value(*value));
         values.any(|value| pattern.is_match(&value.name) || pattern.is_match(&value.origin.to_string()))
     }
@@ -152,7 +152,7 @@ fn whole_block(block: Option<usize>, columns: usize) -> Option<usize> {
 }
 
 /// The matrices that layers and lookups take, in the order of the graph.
-fn uses(graph: &Graph) -> (Vec<ValueId>, HashMap<ValueId, Uses>) {
+pub(in super::super) fn uses(graph: &Graph) -> (Vec<ValueId>, HashMap<ValueId, Uses>) {
     let mut order = Vec::new();
     let mut uses: HashMap<ValueId, Uses> = HashMap::new();
     for (_, node) in graph.nodes() {
