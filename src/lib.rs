@@ -4,6 +4,7 @@
 //! `planish_ir` holds the graph, `planish_passes` rewrites it, `planish_onnx` writes it and
 //! `planish_runtimes` runs it. docs/architecture.md shows how they fit.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
 
 pub mod artifact;

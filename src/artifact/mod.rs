@@ -13,6 +13,7 @@ pub mod value;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -40,6 +41,17 @@ pub struct Artifact {
     pub manifest: Manifest,
     /// The backend of its target.
     pub backend: &'static Backend,
+    /// What its `planish.json` was when it was read; none of an artifact in the making.
+    pub(crate) stamp: Option<Stamp>,
+}
+
+/// What tells a file from one that took its place: device, inode, time of change in nanoseconds, and bytes.
+type Stamp = (u64, u64, i64, u64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = fs::metadata(path).ok()?;
+    let changed = metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec());
+    Some((metadata.dev(), metadata.ino(), changed, metadata.len()))
 }
 
 impl Artifact {
@@ -56,6 +68,7 @@ impl Artifact {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_among(folder: &Path, backends: &[&'static Backend]) -> Result<Self> {
+        let stamp = stamp(&folder.join(MANIFEST));
         let manifest = Manifest::read(folder)?;
         let Some(backend) = backend::find(&manifest.target, backends) else {
             let names: Vec<&str> = backends.iter().map(|backend| backend.target.name).collect();
@@ -66,7 +79,7 @@ impl Artifact {
                 names.join(", ")
             );
         };
-        Ok(Self { folder: folder.to_owned(), manifest, backend })
+        Ok(Self { folder: folder.to_owned(), manifest, backend, stamp })
     }
 
     /// The part of this name.
@@ -172,8 +185,26 @@ impl Artifact {
     ) -> Result<Box<dyn Session>> {
         let (format, file) = self.file_for(part, runtime)?;
         let mut session = runtime.load(Model::File(format, &file), options)?;
+        self.check_unchanged()?;
         session.name_dimensions(&part.ports());
         Ok(session)
+    }
+
+    /// Checks that no other artifact took the place of this one since its manifest was read: what was loaded might be of the
+    /// other.
+    fn check_unchanged(&self) -> Result<()> {
+        let path = self.folder.join(MANIFEST);
+        if self.stamp.is_none() || self.stamp == stamp(&path) {
+            return Ok(());
+        }
+        let now = Manifest::read(&self.folder)?;
+        if serde_json::to_vec(&now)? != serde_json::to_vec(&self.manifest)? {
+            bail!(
+                "{} was replaced by another artifact while it was read; run the command again",
+                self.folder.display()
+            );
+        }
+        Ok(())
     }
 
     /// The floating-point type that it computes in.

@@ -89,7 +89,7 @@ pub(crate) fn check(parts: &[PartManifest], backend: &Backend) -> Result<()> {
 /// # Errors
 /// When the server does not take an input or an output, or a file cannot be written.
 pub(crate) fn write(artifact: &Artifact, profiles: Option<&Profiles>) -> Result<Vec<String>> {
-    let Artifact { folder, manifest, backend } = artifact;
+    let Artifact { folder, manifest, backend, .. } = artifact;
     let mut names = Vec::new();
     for part in &manifest.parts {
         let layout = manifest.layout(&part.name);

@@ -135,7 +135,7 @@ impl Entrant {
         Ok(Self {
             label: path.display().to_string(),
             precision: if is_quantized { QUANTIZED.to_owned() } else { precision.to_string() },
-            artifact: Artifact { folder, manifest, backend: &ANY_ONNX },
+            artifact: Artifact { folder, manifest, backend: &ANY_ONNX, stamp: None },
             runtimes: Vec::new(),
             command: None,
             reference: Some(compared.to_owned()),

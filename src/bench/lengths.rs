@@ -243,6 +243,13 @@ fn batch(texts: &[&Inputs], longest: usize, pad: i64) -> Result<Inputs> {
     let column = |(at, name): (usize, String)| {
         let fill = if name == "input_ids" { pad } else { 0 };
         let mut all = Vec::with_capacity(texts.len() * longest);
+        let own = texts.first().and_then(|text| text.get(at)).context("texts have the same inputs")?;
+        // A cache of nothing, which a decoder begins with.
+        if let (true, [_, sizes @ ..]) = (own.1.bytes() == 0, own.1.shape()) {
+            let shape = [texts.len()].into_iter().chain(sizes.iter().copied()).collect();
+            let empty = Tensor::from_bytes(own.1.dtype(), shape, &[]);
+            return Ok((name, empty.context("a cache without tokens has no elements")?));
+        }
         for text in texts {
             let (_, tensor) = text.get(at).context("texts have the same inputs")?;
             let values = tensor.as_i64().with_context(|| format!("the input `{name}` is not of tokens"))?;

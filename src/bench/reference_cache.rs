@@ -1,7 +1,8 @@
 //! Outputs of the reference interpreter, kept from one benchmark to the next in the user's folder of caches.
 //!
 //! A file has the outputs of a part of a model for some inputs. Its name is the digest of the model, the inputs, and the binary
-//! of planish, so that nothing old is taken. Files that cannot be read are computed again.
+//! of planish, so that nothing old is taken. A tensor beside the outputs has their digest: what is not as it was kept is
+//! computed again.
 
 use std::env;
 use std::fs;
@@ -48,7 +49,7 @@ impl ReferenceCache {
         compute: &mut dyn FnMut() -> Result<Tensors, RuntimeError>,
     ) -> Result<Tensors, RuntimeError> {
         let path = self.path(part, inputs);
-        if let Ok(known) = tensor_file::read(&path) {
+        if let Some(known) = tensor_file::read(&path).ok().and_then(checked) {
             return Ok(known);
         }
         let outputs = compute()?;
@@ -59,9 +60,7 @@ impl ReferenceCache {
     fn path(&self, part: &str, inputs: &[(String, Tensor)]) -> PathBuf {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.identity.as_bytes()).update(part.as_bytes());
-        for (name, tensor) in inputs {
-            hasher.update(format!("\n{name} {}\n", tensor.ty()).as_bytes()).update(&tensor.to_bytes());
-        }
+        add(&mut hasher, inputs);
         self.folder.join(format!("{}.safetensors", hasher.finalize().to_hex()))
     }
 
@@ -72,10 +71,38 @@ impl ReferenceCache {
             return;
         }
         make_room(&self.folder, bytes);
-        if let Ok(file) = tensor_file::serialized(outputs) {
+        let digest = Tensor::new(vec![blake3::OUT_LEN], digest(outputs).as_bytes().to_vec());
+        let Some(digest) = digest.filter(|_| outputs.iter().all(|(name, _)| name != DIGEST)) else { return };
+        let digested: Tensors = outputs.iter().cloned().chain([(DIGEST.to_owned(), digest)]).collect();
+        if let Ok(file) = tensor_file::serialized(&digested) {
             let _ = write_cached(path, &file);
         }
     }
+}
+
+/// The tensor of a file that has the digest of the others.
+const DIGEST: &str = "planish.blake3";
+
+fn add(hasher: &mut blake3::Hasher, tensors: &[(String, Tensor)]) {
+    for (name, tensor) in tensors {
+        hasher.update(format!("\n{name} {}\n", tensor.ty()).as_bytes()).update(&tensor.to_bytes());
+    }
+}
+
+/// The digest of tensors in the order of their names.
+fn digest(tensors: &[(String, Tensor)]) -> blake3::Hash {
+    let mut sorted = tensors.to_vec();
+    sorted.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut hasher = blake3::Hasher::new();
+    add(&mut hasher, &sorted);
+    hasher.finalize()
+}
+
+/// The outputs of a file, if they are those that were kept.
+fn checked(mut tensors: Tensors) -> Option<Tensors> {
+    let at = tensors.iter().position(|(name, _)| name == DIGEST)?;
+    let (_, kept) = tensors.remove(at);
+    (kept.to_bytes() == digest(&tensors).as_bytes()).then_some(tensors)
 }
 
 /// What tells the binary that runs from others.
@@ -135,7 +162,16 @@ mod tests {
         assert_eq!((ask(&cache, "a", 3.0), ask(&cache, "b", 1.0)), (1, 1));
         let other = ReferenceCache { identity: "other".to_owned(), ..cache.clone() };
         assert_eq!(ask(&other, "a", 1.0), 1);
-        // A file that is cut off is made anew.
+        // So are a file in which a bit was flipped, and one that is cut off.
+        for entry in fs::read_dir(&cache.folder).unwrap() {
+            let path = entry.unwrap().path();
+            let mut bytes = fs::read(&path).unwrap();
+            // The tensors lie behind the header; the last ones are the outputs or their digest.
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }
+        assert_eq!((ask(&cache, "a", 1.0), ask(&cache, "a", 1.0)), (1, 0));
         for entry in fs::read_dir(&cache.folder).unwrap() {
             fs::write(entry.unwrap().path(), b"cut").unwrap();
         }

@@ -185,7 +185,8 @@ impl Start {
             }
             What::LanguageModel { folder, manifest, caching } => {
                 let backend = backend::find(&manifest.target, BACKENDS).context("the target is not known")?;
-                let artifact = Artifact { folder: folder.clone(), manifest: (**manifest).clone(), backend };
+                let artifact =
+                    Artifact { folder: folder.clone(), manifest: (**manifest).clone(), backend, stamp: None };
                 Loaded::LanguageModel(load(&artifact, runtime.as_ref(), Loading::new(self.threads, *caching))?)
             }
         };

@@ -11,7 +11,7 @@ use super::bench_console::{Console, Preparing};
 use super::bench_report::Reports;
 use super::numbers::{Numbers, share};
 use super::signals::Interrupted;
-use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, print, print_json};
+use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, overwrites, print, print_json};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
     BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
@@ -206,6 +206,12 @@ fn runtime(name: &str) -> Result<MakeRuntime, String> {
 }
 
 impl Arguments {
+    /// Models, artifacts and data.
+    fn files_read(&self) -> impl Iterator<Item = &Path> {
+        let data = [&self.compare, &self.data, &self.calibrate, &self.inputs].into_iter().flatten();
+        self.named.iter().chain(&self.reference).chain(data).map(PathBuf::as_path)
+    }
+
     /// The file that figures are written to.
     fn file(&self) -> Option<&Path> {
         self.json.as_deref().filter(|path| *path != Path::new("-"))
@@ -219,6 +225,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         None => {}
     }
     let options = options(&arguments)?;
+    let outputs = arguments.reports.outputs().into_iter().chain([("--json", arguments.file())]);
+    overwrites::check(outputs, arguments.files_read())?;
     if let Some(path) = arguments.file() {
         files::check_writable(path)?;
     }

@@ -1,7 +1,6 @@
 //! What `planish bench` prints on standard error while it prepares and measures.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,6 +8,7 @@ use planish_ir::Graph;
 
 use super::heartbeat::{Heartbeat, SILENCE};
 use super::signals::{asked_to_finish, finish_at_interrupt};
+use super::terminal::{is_error_terminal, say};
 use super::{note, warn};
 use crate::bench::{BenchObserver, Measured, PrepareObserver};
 use crate::calibrate::CalibrationObserver;
@@ -24,18 +24,18 @@ pub(super) struct Console {
 
 /// What breaks silences: nothing on a terminal.
 fn heartbeat() -> Heartbeat {
-    if io::stderr().is_terminal() {
+    if is_error_terminal() {
         return Heartbeat::silent();
     }
     Heartbeat::new(SILENCE, |text| {
         // Standard error may be closed; the figures are what counts.
-        let _ = writeln!(io::stderr(), "{text}");
+        say(text);
     })
 }
 
 impl Console {
     pub(super) fn new() -> Self {
-        let terminal = io::stderr().is_terminal();
+        let terminal = is_error_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(1000), target);
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent}%, {eta}") {
@@ -59,8 +59,7 @@ impl BenchObserver for Console {
 
     fn measured(&mut self, cell: Measured<'_>) {
         if !self.terminal {
-            // Standard error may be closed; the figures are what counts.
-            let _ = writeln!(io::stderr(), "{cell}");
+            say(&cell.to_string());
             self.heartbeat.said();
         }
     }

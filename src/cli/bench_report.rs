@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::Usage;
+use super::{Usage, overwrites};
 use crate::bench::{Document, csv, html};
 use crate::files;
 
@@ -33,6 +33,11 @@ pub(super) struct Reports {
 }
 
 impl Reports {
+    /// The files with their options.
+    pub(super) fn outputs(&self) -> [(&'static str, Option<&Path>); 2] {
+        [("--html", self.html.as_deref()), ("--csv", self.csv.as_deref())]
+    }
+
     /// Refuses files that cannot be written, before work that would be in vain.
     pub(super) fn check(&self) -> Result<()> {
         [&self.html, &self.csv].into_iter().flatten().try_for_each(|path| files::check_writable(path))
@@ -54,6 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.reports.html.is_none() && arguments.reports.csv.is_none() {
         return Err(Usage("nothing is to be written: give --html FILE, --csv FILE or both".to_owned()).into());
     }
+    overwrites::check(arguments.reports.outputs(), arguments.runs.iter().map(PathBuf::as_path))?;
     arguments.reports.check()?;
     let documents = arguments.runs.iter().map(|path| Document::read(path)).collect::<Result<Vec<Document>>>()?;
     let names = names(&arguments.runs);

@@ -1,6 +1,5 @@
 //! `planish calibrate`.
 
-use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_models::Task;
 use serde::Serialize;
 
-use super::{RuntimeArguments, Usage, import::ImportArguments, print, print_json, short, warn};
+use super::terminal::is_error_terminal;
+use super::{RuntimeArguments, Usage, import::ImportArguments, overwrites, print, print_json, short, warn};
 use crate::backend::ONNX_RUNTIME;
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table};
 use crate::data::{DataOptions, SAMPLES, Shard};
@@ -142,6 +142,8 @@ struct Written<'a> {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let (json, output) = (arguments.json, arguments.output.clone());
+    let inputs = [&arguments.model, &arguments.data].into_iter().flatten().chain(&arguments.merge);
+    overwrites::check([("-o", output.as_deref())], inputs.map(PathBuf::as_path))?;
     let calibration = match (&arguments.model, &arguments.data) {
         (Some(model), Some(data)) => {
             let model = SourceModel::open_with(model, &arguments.import.options()?)?;
@@ -258,7 +260,7 @@ struct Console {
 
 impl Console {
     fn new() -> Self {
-        let terminal = io::stderr().is_terminal();
+        let terminal = is_error_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         if let Ok(style) = ProgressStyle::with_template("calibrating {bar:30} {pos}/{len} samples, {eta}") {

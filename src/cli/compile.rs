@@ -16,7 +16,7 @@ use super::engine::{self, EngineArguments, check_builder, no_engines};
 use super::gate::{Gate, GateArguments};
 use super::written::{Shown, finish};
 use super::{
-    RuntimeArguments, Usage, backend, import::ImportArguments, logits::LogitsArguments, note,
+    RuntimeArguments, Usage, backend, import::ImportArguments, logits::LogitsArguments, note, overwrites,
     precision::PrecisionArguments, print, quantization::QuantizationArguments, warn, weights::WeightArguments,
 };
 use crate::artifact::coverage::Extent;
@@ -211,6 +211,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if backend.engines.is_some() && !SourceModel::is_file_of_graph(&arguments.model) {
         arguments.import.refuse_shapes()?;
     }
+    let plan = arguments.quantization.quantization_plan.as_deref();
+    let read = [arguments.calibrate.as_ref(), arguments.quantization.apply_quantization_plan.as_ref()];
+    let read = [&arguments.model].into_iter().chain(read.into_iter().flatten()).chain(arguments.gate.data());
+    overwrites::check([("--quantization-plan", plan)], read.map(PathBuf::as_path))?;
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
     arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;

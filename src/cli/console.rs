@@ -1,13 +1,13 @@
 //! What a person sees while a model is compiled.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 use planish_passes::PASSES;
 
+use super::terminal::{is_error_terminal, say};
 use super::{note, warn};
 use crate::compile::Observer;
 use crate::quantize::QuantizeProgress;
@@ -24,7 +24,7 @@ pub(super) struct Console {
 
 impl Console {
     pub(super) fn new(print_after: Option<String>) -> Self {
-        let terminal = io::stderr().is_terminal();
+        let terminal = is_error_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         Self { print_after, ran: Mutex::default(), bar }
@@ -56,8 +56,8 @@ impl Observer for Console {
             self.ran.lock().unwrap_or_else(PoisonError::into_inner).insert(pass.to_owned());
         }
         if self.print_after.as_deref() == Some(pass) {
-            // For debugging, beside the command's own output. Standard error may be closed.
-            let _ = writeln!(io::stderr(), "// after {pass}\n{graph}");
+            // For debugging, beside the command's own output.
+            say(&format!("// after {pass}\n{graph}"));
         }
     }
 

@@ -1,12 +1,12 @@
 //! `planish evaluate`.
 
-use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::terminal::is_error_terminal;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
 use crate::artifact::Artifact;
 use crate::data::{DataOptions, SAMPLES, Split, Unit};
@@ -180,7 +180,7 @@ pub(super) struct Console {
 
 impl Console {
     fn new() -> Self {
-        let terminal = io::stderr().is_terminal();
+        let terminal = is_error_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         if let Ok(style) = ProgressStyle::with_template("evaluating {bar:30} {pos}/{len} samples, {eta}") {

@@ -67,6 +67,11 @@ pub(super) struct Gate {
 }
 
 impl GateArguments {
+    /// The data of `--evaluate`.
+    pub(super) fn data(&self) -> Option<&PathBuf> {
+        self.evaluate.as_ref()
+    }
+
     /// The evaluation that the options request, of an artifact that is calibrated on `calibrate`. `quantizes` says that it is
     /// quantized.
     pub(super) fn gate(

@@ -1,6 +1,6 @@
 //! `planish generate`.
 
-use std::io::{Write, stderr, stdout};
+use std::io::{Write, stderr};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use clap::ArgGroup;
 use serde_json::{Value, json};
 
 use super::threads::ThreadArguments;
+use super::terminal::print_made;
 use super::typed::read_prompt;
 use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
 use crate::artifact::Artifact;
@@ -235,7 +236,7 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         (true, _) => print_json(&document(&generated))?,
         // All but the end of the line is there.
         (false, true) => print("\n")?,
-        (false, false) => print(&generated.continuations.iter().map(line).collect::<String>())?,
+        (false, false) => print_made(&generated.continuations.iter().map(line).collect::<String>())?,
     }
     warn_of_context(&generated);
     if arguments.json {
@@ -272,8 +273,7 @@ pub(super) fn show(text: &str) -> Result<()> {
     if text.is_empty() {
         return Ok(());
     }
-    print(text)?;
-    stdout().flush().context("cannot write to standard output")
+    print_made(text)
 }
 
 /// How fast the prompt was read and tokens were generated.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::explain::Explained;
 use super::import::ImportArguments;
-use super::{Usage, bytes_text, count_text, inspect_cost, inspect_engine, print, print_json};
+use super::{Usage, bytes_text, count_text, inspect_cost, inspect_engine, overwrites, print, print_json, terminal};
 use crate::artifact::value::ValueInfo;
 use crate::files;
 use crate::inputs::Sizes;
@@ -73,6 +73,8 @@ impl Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let pictures = [("--dot", arguments.dot.as_deref()), ("--svg", arguments.svg.as_deref())];
+    overwrites::check(pictures, [arguments.model.as_path()])?;
     let options = arguments.import.options()?;
     let plans = arguments.memory_plan || arguments.explain_attention;
     let graphs = plans
@@ -107,10 +109,13 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         opened.check_sizes(asked).map_err(Usage)?;
         let sizes = opened.sizes(asked);
         let mut cost = opened.cost(sizes, arguments.past.unwrap_or(0));
+        cost.check().map_err(Usage)?;
         arguments.estimates.add(&mut cost, &mut opened, &arguments.model, asked, sizes)?;
         return if arguments.json { print_json(&cost) } else { print(&inspect_cost::text(&arguments.model, &cost)) };
     }
     if plans {
+        let asked = Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past };
+        opened.check_sizes(asked).map_err(Usage)?;
         let memory = opened.memory(arguments.sizes(), arguments.past.unwrap_or(0))?;
         return if arguments.json { print_json(&memory) } else { print(&memory_text(&memory, &arguments)) };
     }
@@ -156,7 +161,7 @@ fn part(part: &PartInspection) -> String {
 }
 
 fn typed(value: &ValueInfo) -> String {
-    format!("{} {}", value.name, value.ty)
+    format!("{} {}", terminal::name(&value.name), value.ty)
 }
 
 /// The largest buffers that a plan names.

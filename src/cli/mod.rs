@@ -22,6 +22,7 @@ mod inspect_cost;
 mod inspect_engine;
 mod logits;
 mod numbers;
+mod overwrites;
 mod passes;
 mod precision;
 mod profile;
@@ -30,6 +31,7 @@ mod refit_engine;
 mod run;
 mod runtimes;
 mod signals;
+pub(crate) mod terminal;
 mod threads;
 mod typed;
 mod verify;
@@ -37,16 +39,15 @@ mod weights;
 mod written;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use planish_passes::Target;
 use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{LoadOptions, WeightStreamingBudget};
-use serde::Serialize;
 
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
@@ -56,6 +57,7 @@ use crate::profile::Unprofiled;
 use crate::units::{bytes_text, count_text};
 use crate::verify::Report;
 use signals::Interrupted;
+use terminal::{note, print, print_json, warn};
 
 /// Compiles transformer checkpoints into verified ONNX graphs, without Python.
 #[derive(Parser)]
@@ -199,8 +201,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     if error.chain().any(closed) {
         return 0;
     }
-    // Standard error may be closed too; the exit code still tells.
-    let _ = writeln!(io::stderr(), "error: {error:#}");
+    terminal::error(&format!("{error:#}"));
     exit_code(&error)
 }
 
@@ -244,31 +245,6 @@ impl VerificationFailed {
 #[derive(Debug, thiserror::Error)]
 #[error("slower or failed:\n  {}", .0.join("\n  "))]
 struct Slower(Vec<String>);
-
-/// Writes to standard output.
-fn print(text: &str) -> Result<()> {
-    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
-}
-
-/// Writes one JSON document to standard output: for a person on a terminal, else on one line.
-fn print_json(document: &impl Serialize) -> Result<()> {
-    let text = match io::stdout().is_terminal() {
-        true => serde_json::to_string_pretty(document)?,
-        false => serde_json::to_string(document)?,
-    };
-    print(&(text + "\n"))
-}
-
-fn warn(text: &str) {
-    // Standard error may be closed; a warning is not worth failing for.
-    let _ = writeln!(io::stderr(), "warning: {text}");
-}
-
-/// Writes a note to standard error, such as a default that was assumed.
-fn note(text: &str) {
-    // Standard error may be closed; a note is not worth failing for.
-    let _ = writeln!(io::stderr(), "note: {text}");
-}
 
 /// A path relative to the current folder, where it is below it.
 fn short(path: &Path) -> PathBuf {

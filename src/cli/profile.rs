@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
-use super::{RunOn, RuntimeArguments, note, print, print_json};
+use super::{RunOn, RuntimeArguments, note, overwrites, print, print_json};
 use crate::backend::RuntimeSettings;
 use crate::files;
 use crate::inputs::tensor_file;
@@ -64,6 +64,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let outputs = [("--flame", arguments.flame.as_deref()), ("--trace", arguments.trace.as_deref())];
+    overwrites::check(outputs, [arguments.model.as_path()].into_iter().chain(arguments.inputs.as_deref()))?;
     for path in [&arguments.flame, &arguments.trace].into_iter().flatten() {
         files::check_writable(path)?;
     }

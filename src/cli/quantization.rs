@@ -1,6 +1,5 @@
 //! The arguments that say how a model is quantized.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -10,6 +9,7 @@ use planish_passes::quantize::{
 use planish_passes::{QuantizedForm, RangeMethod, Target};
 use regex::Regex;
 
+use super::terminal::say;
 use super::{Usage, warn, weights};
 use crate::artifact::coverage::{Coverage, Extent};
 use crate::artifact::manifest::Manifest;
@@ -265,10 +265,10 @@ impl QuantizationArguments {
             }
         }
         if self.explain_quantization {
-            // Beside the command's own output. Standard error may be closed.
+            // Beside the command's own output.
             let inputs = plans().map(|(part, plan)| explained(part, plan));
             let text: String = inputs.chain(weights().map(|(part, plan)| weights::explained(part, plan))).collect();
-            let _ = io::stderr().write_all(text.as_bytes());
+            say(&text);
         }
         if let Some(path) = &self.quantization_plan {
             let parts = plans().map(|(part, plan)| (part.to_owned(), plan.clone())).collect();

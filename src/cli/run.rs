@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use planish_eval::Tensor;
 
 use super::threads::ThreadArguments;
-use super::{RunOn, RuntimeArguments, note, print};
+use super::{RunOn, RuntimeArguments, note, overwrites, print, terminal};
 use crate::artifact::{Artifact, RunOptions};
 use crate::inputs::tensor_file;
 
@@ -42,6 +42,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let (outputs, inputs) = (arguments.outputs.as_deref(), [arguments.artifact.as_path(), &arguments.inputs]);
+    overwrites::check([("--outputs", outputs)], inputs)?;
     let artifact = Artifact::open(&arguments.artifact)?;
     let mut settings = arguments.run_on.settings(&arguments.runtime);
     let threads = arguments.threads.settle(&mut settings);
@@ -66,7 +68,7 @@ fn line(name: &str, tensor: &Tensor) -> String {
             (numbers, sum, least, most) = (numbers + 1, sum + number, least.min(number), most.max(number));
         }
     });
-    let mut text = format!("{name}: {}{:?}", tensor.dtype(), tensor.shape());
+    let mut text = format!("{}: {}{:?}", terminal::name(name), tensor.dtype(), tensor.shape());
     if numbers > 0 {
         text += &format!(", from {least:.6} to {most:.6}, mean {:.6}", sum / numbers as f64);
     }

@@ -1,6 +1,5 @@
 //! The summary that `planish compile` prints.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use planish_passes::raise::Explanation;
 use serde::Serialize;
 
 use super::engine::files;
+use super::terminal::say;
 use super::{bytes_text, count_text, explain::Explained, print, print_json, short};
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{Manifest, PartManifest};
@@ -62,9 +62,9 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
     if shown == Shown::Json {
         return print_json(&Written::new(Some(&folder), &manifest, &explanations).with_engines(engines));
     }
-    // Beside the command's own output. Standard error may be closed.
+    // Beside the command's own output.
     let explained = explanations.iter().map(|(part, found)| Explained::new(part, found).to_string());
-    let _ = io::stderr().write_all(explained.collect::<String>().as_bytes());
+    say(&explained.collect::<String>());
     if shown == Shown::Nothing {
         return Ok(());
     }

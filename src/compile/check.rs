@@ -91,14 +91,22 @@ fn halves(source: &Loaded, options: &CompileOptions) -> Result<()> {
 pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer: &dyn Observer) -> Result<()> {
     patterns(options, parts)?;
     in_place(options, parts)?;
+    let kept = parts.iter().filter_map(|part| part.precision.as_ref()).find_map(|report| report.kept.first());
     let mut reports = parts.iter().filter_map(|part| part.precision.as_ref()).peekable();
     if let Some(first) = reports.peek().map(|report| report.half)
         && !(options.backend.target.computes_in_float32 && reports.clone().any(|report| report.bytes > 0.0))
         && reports.all(|report| report.changed == 0)
     {
-        observer.warning(&format!(
-            "--{first} changed nothing, because the model has no float32 weights or operators to convert"
-        ));
+        let why = match kept {
+            Some(kept) => {
+                format!(
+                    "all that it could convert stays in float32, such as {} `{}`: {}",
+                    kept.operator, kept.name, kept.reason
+                )
+            }
+            None => "the model has no float32 weights or operators to convert".to_owned(),
+        };
+        observer.warning(&format!("--{first} changed nothing, because {why}"));
     }
     if let Some(warning) = lost_indices(options, parts) {
         if options.strict {

@@ -428,7 +428,7 @@ pub fn compile(
         verification: None,
         evaluation: None,
     };
-    let mut artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend };
+    let mut artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend, stamp: None };
     let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
     let warning = options.package.configure(&source, scored, &mut artifact, profiles.as_ref())?;
     warning.iter().for_each(|warning| observer.warning(warning));

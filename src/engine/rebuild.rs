@@ -77,7 +77,7 @@ pub fn rebuild(
     let draft = Draft::create(&artifact.folder, false)?;
     share(artifact, draft.folder(), &built(artifact))?;
     profiles.write(draft.folder())?;
-    let mut artifact = Artifact { folder: draft.folder().to_owned(), ..artifact.clone() };
+    let mut artifact = Artifact { folder: draft.folder().to_owned(), stamp: None, ..artifact.clone() };
     let warning = artifact.manifest.runtime_package.configure_profiles(&artifact, profiles)?;
     warning.iter().for_each(|warning| observer.warning(warning));
     let reports = build_engines(&mut artifact, profiles, &options, observer)?;

@@ -121,6 +121,26 @@ pub struct Uncounted {
     pub reason: String,
 }
 
+impl ModelCost {
+    /// Checks that the numbers are those of a run, and did not stop at the largest.
+    ///
+    /// # Errors
+    /// When there are more operations or bytes than 64 bits count.
+    pub fn check(&self) -> Result<(), String> {
+        let beyond = |part: &&PartCost| {
+            let Work { flops, read, written, .. } = part.total;
+            [flops, read, written].contains(&u64::MAX)
+        };
+        match self.parts.iter().find(beyond) {
+            Some(part) => Err(format!(
+                "a run of {} has more operations or bytes than 64 bits count; ask for smaller sizes with --batch, --seq and --past",
+                part.name
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Opened {
     /// What a run of each part costs.
     #[must_use]
@@ -217,7 +237,7 @@ fn cache_growth(graph: &Graph, sizes: Sizes) -> Option<u64> {
 /// The bytes of the caches among the inputs.
 fn cache_bytes(graph: &Graph, bound: &Bindings) -> Option<u64> {
     let caches = graph.inputs().iter().filter(|input| is_cache(graph, **input));
-    caches.map(|input| bytes(graph, *input, bound)).sum()
+    caches.map(|input| bytes(graph, *input, bound)).try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
 }
 
 /// Whether an input has cached keys or values.

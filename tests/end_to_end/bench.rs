@@ -515,6 +515,15 @@ fn texts_of_different_lengths_are_measured_in_two_orders() {
         assert!(cell["throughput"]["inf_s"].as_f64().unwrap() > 0.0, "{cell}");
         assert!(cell["load"]["ms"].as_f64().unwrap() > 0.0 && cell["load"] == document["cells"][0]["load"], "{cell}");
     }
+    // A decoder begins with an empty cache, of as many rows.
+    let of_decoder = folder.path().join("decoder.safetensors");
+    let inputs = [("input_ids", 7), ("attention_mask", 1)];
+    write_tensors(&of_decoder, &inputs.map(|(name, value)| (name.to_owned(), tensor(value))).into());
+    let decoder = golden("gpt2");
+    let of = ["bench", text(&decoder), "--workload", "lengths", "--data", text(&of_decoder), "--batch", "2"];
+    let done = planish([&of[..], &quick].concat()).exits(0, &[]);
+    let document_of_decoder: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(document_of_decoder["cells"][0]["padding"]["real"], 30);
     // The batches are the same, and so is the work, in a process of its own.
     let apart = planish([&bench[..], &quick[..], &["--isolate"]].concat()).exits(0, &[]);
     let apart: Value = serde_json::from_str(&apart.stdout).unwrap();

@@ -44,6 +44,7 @@ mod goldens;
 mod graphs;
 mod half_graphs;
 mod hostile_files;
+mod hostile_names;
 mod import_options;
 mod input_statistics;
 mod inspect;

@@ -241,7 +241,7 @@ fn metadata_that_is_not_followed_is_named() {
     says(&|f| f.put("general.type", Meta::Text("adapter")), &["general.type", "adapter"]);
     says(&|f| f.put("split.count", Meta::U32(3)), &["one of 3 parts", "llama-gguf-split --merge"]);
     says(&|f| f.remove("llama.block_count"), &["`llama.block_count` is missing"]);
-    says(&|f| f.put("llama.block_count", Meta::U32(0)), &["llama.block_count", "from 1 on"]);
+    says(&|f| f.put("llama.block_count", Meta::U32(0)), &["`llama.block_count` is \"2\", expected a number from 1 on"]);
     says(&|f| f.put("llama.block_count", Meta::Text("2")), &["llama.block_count", "from 1 on"]);
     says(&|f| f.put("llama.block_count", Meta::U32(3)), &["layers.2.", "missing"]);
     says(&|f| f.put("llama.embedding_length", Meta::U32(65)), &["hidden_size", "65"]);
@@ -291,6 +291,7 @@ fn damaged_files_are_refused() {
     let (q, gate) = ("blk.0.attn_q.weight", "blk.0.ffn_gate.weight");
     says(&|f| f.version = 1, &["version of the format is 1"]);
     says(&|f| f.version = 3u32.swap_bytes(), &["big-endian"]);
+    says(&|f| f.version = 0, &["version of the format is 0"]);
     says(&|f| f.tensor(q).kind = 10, &[q, "of type Q2_K", "known are F32, F16, Q4_0"]);
     says(&|f| f.tensor(q).kind = 99, &[q, "of type number 99"]);
     says(&|f| f.tensor(gate).kind = 12, &[gate, "rows of 64 elements are not whole blocks of 256"]);
@@ -360,6 +361,27 @@ fn tokenizers_that_are_not_known_are_named() {
     assert_says(&load(&file).unwrap().warnings.join("\n"), &["\"new-bpe\": known are gpt-2"]);
     file.set("tokenizer.ggml.pre", Meta::Text("gpt-2")).set("tokenizer.ggml.token_type", Meta::Integers(vec![1; 4]));
     assert_says(&load(&file).unwrap().warnings.join("\n"), &["`tokenizer.ggml.token_type` has 4 elements"]);
+}
+
+#[test]
+fn a_vocabulary_that_cannot_be_right_is_doubted() {
+    let mut file = File::of(&Draft::of("llama"), "llama");
+    let tokens: Vec<String> = (0..139).map(|i| if i % 50 == 3 { "same".to_owned() } else { format!("t{i}") }).collect();
+    file.set("tokenizer.ggml.tokens", Meta::Texts(tokens));
+    file.set("tokenizer.ggml.model", Meta::Text("gpt2")).set("tokenizer.ggml.merges", Meta::Texts(Vec::new()));
+    file.set("tokenizer.ggml.pre", Meta::Text("gpt-2"));
+    let doubts = |file: &File| load(file).unwrap().warnings.join("\n");
+    assert_says(&doubts(&file), &["`tokenizer.ggml.tokens` has 2 tokens", "such as 3 and 53"]);
+    file.set("llama.vocab_size", Meta::U32(5)).set("tokenizer.ggml.bos_token_id", Meta::U32(139));
+    file.set("tokenizer.ggml.tokens", Meta::Texts((0..139).map(|i| "t".repeat(i)).collect()));
+    assert_says(
+        &doubts(&file),
+        &[
+            "`llama.vocab_size` is 5, and the embeddings have 139 rows",
+            "`tokenizer.ggml.bos_token_id` is 139, which is none of the 139 tokens",
+            "token 0 of `tokenizer.ggml.tokens` is empty",
+        ],
+    );
 }
 
 fn open_file(path: &Path) {

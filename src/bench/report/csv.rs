@@ -17,9 +17,15 @@ pub fn csv(documents: &[(&str, &Document)]) -> Result<Vec<u8>, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for entry in &view.entries {
-        writer.write_record(COLUMNS.iter().map(|(_, value)| value(&view, entry).unwrap_or_default()))?;
+        writer.write_record(COLUMNS.iter().map(|(_, value)| harmless(value(&view, entry).unwrap_or_default())))?;
     }
     writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))
+}
+
+/// A field that programs for tables show and do not compute: text that would begin a formula there has an apostrophe in front.
+fn harmless(field: String) -> String {
+    let computes = field.starts_with(['=', '+', '-', '@', '\t', '\r']) && field.parse::<f64>().is_err();
+    if computes { format!("'{field}") } else { field }
 }
 
 /// The shortest text that has the number.
@@ -125,3 +131,18 @@ const COLUMNS: &[Column] = &[
     ("read_bytes", |_, of| of.cell.load.read_bytes.map(|v| v.to_string())),
     ("repeated_rss_bytes", |_, of| of.cell.memory.repeated_rss.map(|v| v.to_string())),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_would_be_formulas_are_not() {
+        for text in ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\tx"] {
+            assert_eq!(harmless(text.to_owned()), format!("'{text}"));
+        }
+        for text in ["-1.5e-3", "+2", "model=x", ""] {
+            assert_eq!(harmless(text.to_owned()), text);
+        }
+    }
+}

@@ -1,11 +1,11 @@
 //! What a person sees while engines are built.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::cli::terminal::is_error_terminal;
 use crate::cli::warn;
 use crate::engine::EngineObserver;
 
@@ -43,7 +43,7 @@ impl Phases {
 
 impl EngineConsole {
     pub(in crate::cli) fn new() -> Self {
-        let terminal = io::stderr().is_terminal();
+        let terminal = is_error_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let style = |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
