@@ -5,12 +5,12 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::threads::ThreadArguments;
 use super::terminal::print_made;
+use super::threads::ThreadArguments;
 use super::typed::read_prompt;
 use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
 use crate::artifact::Artifact;
