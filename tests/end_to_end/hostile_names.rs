@@ -21,7 +21,8 @@ fn is_quiet(done: &Done) {
 #[test]
 fn names_of_a_checkpoint_do_not_act_on_the_terminal() {
     let place = scratch();
-    let changes: [(&str, fn(&mut Draft)); 5] = [
+    type Change = (&'static str, fn(&mut Draft));
+    let changes: [Change; 5] = [
         ("tensor", |draft| {
             let bytes = vec![0; 12];
             drop(draft.tensors.insert(ACTS.to_owned(), Stored { dtype: Dtype::F32, shape: vec![3], bytes }));

@@ -27,6 +27,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use planish_random_graphs::{Cases, End, watch};
+use planish_runtimes::Runtime;
+use planish_runtimes::ort::OnnxRuntime;
 
 #[derive(Clone, Parser)]
 #[command(version, about)]
@@ -51,6 +53,8 @@ fn main() -> Result<ExitCode> {
         work::run(&arguments, log)?;
         return Ok(ExitCode::SUCCESS);
     }
+    // Without it no graph would grow, and none would be found wrong.
+    OnnxRuntime::new(None).check()?;
     let mut words: Vec<OsString> = vec!["--targets".into(), arguments.targets.join(",").into()];
     if arguments.patterns {
         words.push("--patterns".into());
