@@ -226,7 +226,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let options = options(&arguments)?;
     let outputs = arguments.reports.outputs().into_iter().chain([("--json", arguments.file())]);
-    overwrites::check(outputs, arguments.files_read())?;
+    overwrites::check(outputs, arguments.files_read(), [])?;
     if let Some(path) = arguments.file() {
         files::check_writable(path)?;
     }

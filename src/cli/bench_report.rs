@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.reports.html.is_none() && arguments.reports.csv.is_none() {
         return Err(Usage("nothing is to be written: give --html FILE, --csv FILE or both".to_owned()).into());
     }
-    overwrites::check(arguments.reports.outputs(), arguments.runs.iter().map(PathBuf::as_path))?;
+    overwrites::check(arguments.reports.outputs(), [], arguments.runs.iter().map(PathBuf::as_path))?;
     arguments.reports.check()?;
     let documents = arguments.runs.iter().map(|path| Document::read(path)).collect::<Result<Vec<Document>>>()?;
     let names = names(&arguments.runs);

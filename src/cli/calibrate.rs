@@ -142,8 +142,8 @@ struct Written<'a> {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let (json, output) = (arguments.json, arguments.output.clone());
-    let inputs = [&arguments.model, &arguments.data].into_iter().flatten().chain(&arguments.merge);
-    overwrites::check([("-o", output.as_deref())], inputs.map(PathBuf::as_path))?;
+    let data = arguments.data.iter().chain(&arguments.merge).map(PathBuf::as_path);
+    overwrites::check([("-o", output.as_deref())], arguments.model.as_deref(), data)?;
     let calibration = match (&arguments.model, &arguments.data) {
         (Some(model), Some(data)) => {
             let model = SourceModel::open_with(model, &arguments.import.options()?)?;

@@ -213,8 +213,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let plan = arguments.quantization.quantization_plan.as_deref();
     let read = [arguments.calibrate.as_ref(), arguments.quantization.apply_quantization_plan.as_ref()];
-    let read = [&arguments.model].into_iter().chain(read.into_iter().flatten()).chain(arguments.gate.data());
-    overwrites::check([("--quantization-plan", plan)], read.map(PathBuf::as_path))?;
+    let data = read.into_iter().flatten().chain(arguments.gate.data()).map(PathBuf::as_path);
+    overwrites::check([("--quantization-plan", plan)], [arguments.model.as_path()], data)?;
     let source = SourceModel::open_with(&arguments.model, &import)?;
     let half = precision.as_ref().map(|precision| precision.half);
     arguments.engine.check(&engine::products(quantize.as_ref(), half, &source))?;

@@ -74,7 +74,7 @@ impl Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let pictures = [("--dot", arguments.dot.as_deref()), ("--svg", arguments.svg.as_deref())];
-    overwrites::check(pictures, [arguments.model.as_path()])?;
+    overwrites::check(pictures, [arguments.model.as_path()], [])?;
     let options = arguments.import.options()?;
     let plans = arguments.memory_plan || arguments.explain_attention;
     let graphs = plans
@@ -114,8 +114,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return if arguments.json { print_json(&cost) } else { print(&inspect_cost::text(&arguments.model, &cost)) };
     }
     if plans {
-        let asked = Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past };
-        opened.check_sizes(asked).map_err(Usage)?;
+        Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past }
+            .check_positive()
+            .map_err(Usage)?;
         let memory = opened.memory(arguments.sizes(), arguments.past.unwrap_or(0))?;
         return if arguments.json { print_json(&memory) } else { print(&memory_text(&memory, &arguments)) };
     }
@@ -133,7 +134,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 fn text(path: &Path, inspection: &Inspection) -> String {
     let task = inspection.task.as_ref().map(|task| format!(" for {task}")).unwrap_or_default();
     let opset = inspection.opset.map(|opset| format!(", opset {opset}")).unwrap_or_default();
-    let head = format!("{}: {}{task}{opset}\n", path.display(), inspection.architecture);
+    let head = format!("{}: {}{task}{opset}\n", terminal::name(&path.to_string_lossy()), inspection.architecture);
     head + &inspection.parts.iter().map(part).collect::<String>()
 }
 

@@ -34,13 +34,15 @@ fn identity(path: &Path) -> Option<Identity> {
 }
 
 /// Refuses outputs that would take the place of an input or of one another, before there is any work. `outputs` are files
-/// with the options that name them, `inputs` are files, checkpoints and artifacts.
+/// with the options that name them, `models` are checkpoints, graphs and artifacts, which read what belongs to them, and `data`
+/// are single files.
 ///
 /// # Errors
 /// The output and what it would take the place of.
 pub(super) fn check<'a>(
     outputs: impl IntoIterator<Item = (&'a str, Option<&'a Path>)>,
-    inputs: impl IntoIterator<Item = &'a Path>,
+    models: impl IntoIterator<Item = &'a Path>,
+    data: impl IntoIterator<Item = &'a Path>,
 ) -> Result<(), Usage> {
     let outputs = outputs.into_iter().filter_map(|(option, path)| Some((option, path?, identity(path?)?)));
     let outputs: Vec<(&str, &Path, Identity)> = outputs.collect();
@@ -53,8 +55,9 @@ pub(super) fn check<'a>(
             return Err(Usage(format!("{option} and {other} would both write {path}; give each a file of its own")));
         }
     }
-    for input in inputs {
-        for file in files_of(input) {
+    let data = data.into_iter().map(|file| vec![file.to_owned()]);
+    for files in models.into_iter().map(files_of).chain(data) {
+        for file in files {
             let Some(read) = identity(&file) else { continue };
             if let Some((option, path, _)) = outputs.iter().find(|(_, _, own)| *own == read) {
                 let (path, file) = (path.display(), file.display());
@@ -104,7 +107,7 @@ mod tests {
 
     fn refused(outputs: &[(&str, &Path)], inputs: &[&Path]) -> Option<String> {
         let outputs = outputs.iter().map(|(option, path)| (*option, Some(*path)));
-        check(outputs, inputs.iter().copied()).err().map(|error| error.to_string())
+        check(outputs, inputs.iter().copied(), []).err().map(|error| error.to_string())
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let outputs = [("--flame", arguments.flame.as_deref()), ("--trace", arguments.trace.as_deref())];
-    overwrites::check(outputs, [arguments.model.as_path()].into_iter().chain(arguments.inputs.as_deref()))?;
+    overwrites::check(outputs, [arguments.model.as_path()], arguments.inputs.as_deref())?;
     for path in [&arguments.flame, &arguments.trace].into_iter().flatten() {
         files::check_writable(path)?;
     }

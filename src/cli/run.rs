@@ -42,8 +42,8 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<()> {
-    let (outputs, inputs) = (arguments.outputs.as_deref(), [arguments.artifact.as_path(), &arguments.inputs]);
-    overwrites::check([("--outputs", outputs)], inputs)?;
+    let outputs = [("--outputs", arguments.outputs.as_deref())];
+    overwrites::check(outputs, [arguments.artifact.as_path()], [arguments.inputs.as_path()])?;
     let artifact = Artifact::open(&arguments.artifact)?;
     let mut settings = arguments.run_on.settings(&arguments.runtime);
     let threads = arguments.threads.settle(&mut settings);

@@ -163,7 +163,7 @@ mod tests {
         let long = "x".repeat(1 << 20);
         let told = message("error: ", &format!("tensor `{long}` is missing"));
         assert!(told.len() < 1_000 && told.starts_with("error: tensor `xxx"), "{told}");
-        assert!(told.contains("...(1048578 characters)...x") && told.ends_with("x` is missing"), "{told}");
+        assert!(told.contains("...(1048579 characters)...x") && told.ends_with("x` is missing"), "{told}");
         let many = message("", &"word ".repeat(1 << 18));
         assert!(many.len() < 8_000 && many.contains("...(1310719 characters)..."), "{}", many.len());
         assert_eq!(name(&long).len(), 100 + "...(1048576 characters)...".len() + 50);

@@ -17,6 +17,19 @@ pub struct Asked {
     pub past: Option<usize>,
 }
 
+impl Asked {
+    /// Checks that there is a row and a token.
+    ///
+    /// # Errors
+    /// When a size is 0: the text names the option.
+    pub fn check_positive(self) -> Result<(), String> {
+        match [("--batch", self.batch), ("--seq", self.sequence)].into_iter().find(|(_, size)| *size == Some(0)) {
+            Some((option, _)) => Err(format!("{option} is at least 1")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The side of images whose sizes are open.
 pub const IMAGE_SIDE: usize = 224;
 
@@ -48,11 +61,7 @@ impl Opened {
     /// When a size is 0, or the model does not take it: the text names the option and the inputs.
     pub fn check_sizes(&self, asked: Asked) -> Result<(), String> {
         let Asked { batch, sequence, past } = asked;
-        for (option, size) in [("--batch", batch), ("--seq", sequence)] {
-            if size == Some(0) {
-                return Err(format!("{option} is at least 1"));
-            }
-        }
+        asked.check_positive()?;
         let open = self.open_sizes();
         for (option, size, is_open) in
             [("--batch", batch, open.rows), ("--seq", sequence, open.tokens), ("--past", past, open.past)]

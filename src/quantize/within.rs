@@ -128,7 +128,7 @@ impl<T: Trials> Search<'_, T> {
     fn tried(&mut self, more: &[Place]) -> Result<(T::Made, Evaluation)> {
         let raised = self.steps.iter().flat_map(|step| &step.places).chain(more);
         let raised: Vec<Place> = raised.cloned().collect();
-        let made = self.trials.make(self.quantizations.kept(&raised, |_| String::new()))?;
+        let made = self.trials.make(self.quantizations.kept(&raised, |_| "chosen by --max-loss".to_owned()))?;
         let evaluation = self.trials.evaluate(&made, false)?;
         Ok((made, evaluation))
     }

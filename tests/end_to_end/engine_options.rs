@@ -76,7 +76,7 @@ fn profiles_that_were_edited_have_to_fit_the_model() {
     }
     build().exits(4, &[]);
     fs::remove_file(&path).unwrap();
-    build().exits(1, &["cannot read", "profiles.json; give the sizes with --shapes"]);
+    build().exits(1, &["give the sizes with --shapes", "cannot read", "profiles.json"]);
 }
 
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]

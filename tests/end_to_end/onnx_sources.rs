@@ -104,10 +104,8 @@ fn versions_that_are_newer_than_known() {
         write(folder.path(), &ModelProto { ir_version: 15, ..model(29, graph) })
     };
     let out = folder.path().join("out");
-    let done = planish_compile(&of("Relu"), &out, &["--target", "ort"]).succeeds();
-    for part in ["version 15 of the format is newer than 14", "opset 29, which is newer than 28"] {
-        assert!(done.stderr.contains(part), "{}", done.stderr);
-    }
+    let newer = ["version 15 of the format is newer than 14", "opset 29, which is newer than 28"];
+    planish_compile(&of("Relu"), &out, &["--target", "ort"]).exits(0, &newer);
     planish_compile(&of("Novel"), &out, &["--force"]).exits(1, &["it is not an operator of ONNX up to opset 28"]);
 }
 

@@ -241,8 +241,11 @@ fn metadata_that_is_not_followed_is_named() {
     says(&|f| f.put("general.type", Meta::Text("adapter")), &["general.type", "adapter"]);
     says(&|f| f.put("split.count", Meta::U32(3)), &["one of 3 parts", "llama-gguf-split --merge"]);
     says(&|f| f.remove("llama.block_count"), &["`llama.block_count` is missing"]);
-    says(&|f| f.put("llama.block_count", Meta::U32(0)), &["`llama.block_count` is \"2\", expected a number from 1 on"]);
-    says(&|f| f.put("llama.block_count", Meta::Text("2")), &["llama.block_count", "from 1 on"]);
+    says(&|f| f.put("llama.block_count", Meta::U32(0)), &["`llama.block_count` is 0, expected a number from 1 on"]);
+    says(
+        &|f| f.put("llama.block_count", Meta::Text("2")),
+        &["`llama.block_count` is \"2\", expected a number from 1 on"],
+    );
     says(&|f| f.put("llama.block_count", Meta::U32(3)), &["layers.2.", "missing"]);
     says(&|f| f.put("llama.embedding_length", Meta::U32(65)), &["hidden_size", "65"]);
     says(&|f| f.put("llama.attention.head_count", Meta::Integers(vec![4, 2])), &["head_count", "is a list"]);
