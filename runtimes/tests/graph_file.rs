@@ -75,7 +75,7 @@ fn what_is_missing_or_cut_off_is_named() {
     fs::create_dir(folder.path().join("folder")).unwrap();
     assert!(refused(&folder.path().join("folder")).contains("this is not a regular file"));
     fs::write(&path, [0xff, 0xfe]).unwrap();
-    assert!(refused(&path).contains("valid UTF-8"));
+    assert!(refused(&path).contains("not UTF-8 text"));
 }
 
 #[test]
