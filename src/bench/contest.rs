@@ -60,7 +60,7 @@ impl Contest {
     /// Measures what can run here; the others have cells that say why they do not. Entrants of one model take turns.
     ///
     /// # Errors
-    /// [`Unavailable`] when nothing can run; when a file or a model is missing or changed, or no inputs can be made.
+    /// `Unavailable` when nothing can run; when a file or a model is missing or changed, or no inputs can be made.
     pub fn bench(self, options: &BenchOptions, observer: &mut dyn BenchObserver) -> Result<Document> {
         let observer = &mut Once { observer, said: BTreeSet::new() };
         let mut options = options.clone();
