@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow};
 use planish_ir::weight::{NotFinite, WeightError};
 use planish_ir::{Graph, Weight};
 use planish_models::Loaded;
+use planish_passes::PassError;
 use planish_passes::quantize::not_finite_weights;
 
 use super::{CompileOptions, Observer};
@@ -40,7 +41,11 @@ pub(super) fn named(error: anyhow::Error, source: &Loaded) -> anyhow::Error {
         let why = not_finite(weight)?;
         Some(format!("`{}` ({}): {why}", value.name, value.origin))
     });
-    match tensor {
+    let of_pass = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(PassError::Weight { name, origin, source }) => Some(format!("`{name}` ({origin}): {source}")),
+        _ => None,
+    });
+    match tensor.or(of_pass) {
         Some(tensor) => anyhow!("the weight {tensor}; {REMEDY}"),
         // The numbers are finite, and their range is not.
         None => error.context(REMEDY),

@@ -1,13 +1,20 @@
 //! Weights and scales that are not finite: errors that name them, where codes are made of them or stand for them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use planish::artifact::manifest::Manifest;
+use planish_onnx::proto::{DataType, TensorProto};
+use planish_passes::quantize::WeightForm;
+use planish_testing::onnx::{floats, graph, int, model, node, typed};
+use prost::Message;
 use safetensors::tensor::Dtype;
 
 use crate::calibrate::with_tokenizer;
-use crate::support::{Draft, golden, planish, planish_compile, repository, scratch, tensors, text, write_tensors};
+use crate::support::{
+    Draft, Stored, golden, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
+};
 
 const BROKEN: &str = "model.layers.1.mlp.up_proj.weight";
 
@@ -56,6 +63,88 @@ fn such_a_weight_may_stay_a_float() {
             weights.windows(4).any(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()).to_bits() == 0x7fc0_0000);
         assert!(nan, "{more}");
     }
+}
+
+/// Weights of other operators than linear layers become codes too: tables of tokens, and those of recurrent layers.
+#[test]
+fn so_is_a_number_of_a_table_or_a_recurrent_layer() {
+    let folder = scratch();
+    let weight = |name: &str, dims: &[i64], is_broken: bool| {
+        let count: i64 = dims.iter().product();
+        let mut numbers: Vec<f32> = (0..count).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect();
+        if is_broken {
+            numbers[3] = f32::NAN;
+        }
+        floats(name, dims, &numbers)
+    };
+    for (operator, gates) in [("LSTM", 4), ("GRU", 3), ("RNN", 1)] {
+        for broken in ["t", "w", "r"] {
+            let nodes = vec![
+                node("e = Gather(t, input_ids)", vec![]),
+                node(&format!("y = {operator}(e, w, r)"), vec![int("hidden_size", 32)]),
+            ];
+            let constants = vec![
+                weight("t", &[40, 48], broken == "t"),
+                weight("w", &[1, gates * 32, 48], broken == "w"),
+                weight("r", &[1, gates * 32, 32], broken == "r"),
+            ];
+            let inputs = vec![typed("input_ids", DataType::Int64, "time, batch")];
+            let path = folder.path().join("model.onnx");
+            fs::write(&path, model(17, graph(inputs, constants, nodes, &["y"])).encode_to_vec()).unwrap();
+            let out = folder.path().join(format!("{operator}-{broken}"));
+            let element = if broken == "t" { "its element [0, 3] is NaN" } else { "its element [0, 0, 3] is NaN" };
+            let named = format!("`{broken}`");
+            planish_compile(&path, &out, &["--int8"]).exits(1, &["the weight", &named, element, "--allow-non-finite"]);
+            let allowed = ["--int8", "--allow-non-finite", "--verify-passes"];
+            planish_compile(&path, &out, &allowed).exits(0, &[&format!("{named} is not quantized"), element]);
+            let manifest = Manifest::read(&out).unwrap();
+            let weights = &manifest.parts[0].quantization.as_ref().unwrap().weights;
+            let floats: Vec<&str> = weights
+                .iter()
+                .filter(|weight| matches!(weight.form, WeightForm::Float { .. }))
+                .map(|weight| weight.weight.as_str())
+                .collect();
+            assert_eq!(floats, [broken], "{operator}: {weights:?}");
+        }
+    }
+}
+
+/// A scale of a row that no sample selects has no part in the figures.
+#[test]
+fn what_compile_takes_is_evaluated() {
+    let folder = scratch();
+    let nodes = vec![
+        node("t = DequantizeLinear(codes, scales)", vec![int("axis", 0)]),
+        node("e = Gather(t, input_ids)", vec![]),
+        node("y = MatMul(e, w)", vec![]),
+    ];
+    let mut scales = [0.1; 40];
+    scales[39] = f32::NAN;
+    let codes = TensorProto {
+        name: "codes".to_owned(),
+        dims: vec![40, 48],
+        data_type: DataType::Int8.into(),
+        raw_data: (0..40 * 48).map(|at| (at % 100) as u8).collect::<Vec<u8>>().into(),
+        ..TensorProto::default()
+    };
+    let w: Vec<f32> = (0..48 * 32).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect();
+    let constants = vec![codes, floats("scales", &[40], &scales), floats("w", &[48, 32], &w)];
+    let inputs = vec![typed("input_ids", DataType::Int64, "batch, tokens")];
+    let path = folder.path().join("model.onnx");
+    fs::write(&path, model(17, graph(inputs, constants, nodes, &["y"])).encode_to_vec()).unwrap();
+    let out = folder.path().join("out");
+    planish_compile(&path, &out, &[])
+        .exits(1, &["the weight `scales`", "its element [39] is NaN", "--allow-non-finite"]);
+    planish_compile(&path, &out, &["--allow-non-finite"]).exits(0, &[]);
+    let data = folder.path().join("ids.safetensors");
+    let evaluated = |last: i64| {
+        let ids: Vec<u8> = [1, 2, 3, 4, 5, 6, 7, last].into_iter().flat_map(i64::to_le_bytes).collect();
+        let ids = Stored { dtype: Dtype::I64, shape: vec![2, 4], bytes: ids };
+        write_tensors(&data, &BTreeMap::from([("input_ids".to_owned(), ids)]));
+        planish(["evaluate", text(&out), "--data", text(&data), "--require", "cos=0.999"])
+    };
+    evaluated(8).exits(0, &[]);
+    evaluated(39).exits(1, &["the output `y` of the reference is not finite"]);
 }
 
 /// GPTQ chooses codes before anything is written.

@@ -6,13 +6,15 @@ use planish_ir::weight::WeightError;
 use planish_ir::{DType, Graph, Op, ValueId, Weight};
 use rayon::prelude::*;
 
+use super::recurrent;
 use crate::{Example, ORT, Options, Outcome, Pass, PassError};
 
 /// Checks the scales of the codes that a model comes with.
 pub const CHECK_CODES: Pass = Pass {
     name: "check-codes",
-    summary: "Checks that the scales of the codes that a model comes with are finite. A scale that is NaN or infinite is an \
-              error that names the weight. With --allow-non-finite, such a weight becomes the floats that its codes stand for.",
+    summary: "Checks that the scales of the codes that a model comes with are finite, those of DequantizeLinear and QuantizeLinear \
+              among them. A scale that is NaN or infinite is an error that names the weight. With --allow-non-finite, such a \
+              weight becomes the floats that its codes stand for, and such an operator stays as it is.",
     numerics: "None.",
     example: Example {
         target: &ORT,
@@ -46,6 +48,13 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     };
     let floats: Vec<(ValueId, Weight)> =
         weights.into_par_iter().filter_map(|weight| one(weight).transpose()).collect::<Result<_, _>>()?;
+    if !options.allow_non_finite {
+        let scales =
+            graph.nodes().filter_map(|(_, node)| scale(&node.op)).filter_map(|id| Some((id, graph.weight(id)?)));
+        scales.into_iter().try_for_each(|(id, weight)| {
+            weight.check_finite().map_err(|source| PassError::of_weight(graph, id, source))
+        })?;
+    }
     let changed = floats.len();
     for (id, weight) in floats {
         graph.set_weight(id, weight)?;
@@ -53,22 +62,32 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     Ok(changed.into())
 }
 
-/// Why no codes stand for the matrices of a graph that are not finite, by their names: those of linear layers and tables.
+/// The scale of an operator of ONNX between codes and numbers.
+fn scale(op: &Op) -> Option<ValueId> {
+    let Op::Foreign(op) = op else { return None };
+    let has_scale = op.is("DequantizeLinear") || op.is("QuantizeLinear");
+    has_scale.then(|| op.inputs.get(1).copied().flatten())?
+}
+
+/// Why no codes stand for the weights of a graph that are not finite, by their names: the matrices of linear layers and tables,
+/// and the weights of recurrent layers.
 ///
 /// # Errors
 /// When a weight cannot be read.
 pub fn not_finite_weights(graph: &Graph) -> Result<BTreeMap<String, String>, PassError> {
-    let taken = graph.nodes().flat_map(|(_, node)| match &node.op {
+    let matrices = graph.nodes().filter_map(|(_, node)| match &node.op {
         Op::Linear(linear) => Some(linear.weight),
         Op::Embedding(embedding) => Some(embedding.weight),
         Op::Gather(gather) => Some(gather.x),
         _ => None,
     });
-    let mut taken: Vec<ValueId> = taken.collect();
+    let is_matrix = |id: &ValueId| graph.weight(*id).is_some_and(|weight| weight.shape().len() == 2);
+    let of_recurrent = graph.nodes().filter_map(|(_, node)| recurrent::weights(graph, node)).flatten();
+    let mut taken: Vec<ValueId> = matrices.filter(is_matrix).chain(of_recurrent).collect();
     taken.sort_unstable();
     taken.dedup();
     let one = |id: &ValueId| {
-        let weight = graph.weight(*id).filter(|weight| weight.dtype() == DType::F32 && weight.shape().len() == 2)?;
+        let weight = graph.weight(*id).filter(|weight| weight.dtype() == DType::F32)?;
         match weight.check_finite() {
             Ok(()) => None,
             Err(WeightError::NotFinite(found)) => Some(Ok((graph.value(*id).name.clone(), found.to_string()))),

@@ -49,6 +49,11 @@ impl<'a> Recurrent<'a> {
     }
 }
 
+/// The weights of a recurrent layer that may become codes; `None` for another node.
+pub(super) fn weights(graph: &Graph, node: &Node) -> Option<[ValueId; 2]> {
+    Recurrent::of(graph, node).map(|layer| layer.weights)
+}
+
 /// The plan of the weights of recurrent layers, in the order of the graph.
 pub(super) fn planned(graph: &Graph, settings: &Settings) -> Vec<PlannedWeight> {
     let mut order: Vec<ValueId> = Vec::new();
@@ -74,12 +79,14 @@ pub(super) fn planned(graph: &Graph, settings: &Settings) -> Vec<PlannedWeight> 
         });
         let [_, features, columns] = *graph.weight(weight)?.shape() else { return None };
         let least = features.min(columns);
-        let form = match kept {
-            Some(pattern) => WeightForm::Float { reason: format!("`{pattern}` of --keep-float matches") },
-            None if least < MIN_FEATURES => {
+        let not_finite = settings.not_finite.get(&graph.value(weight).name);
+        let form = match (kept, not_finite) {
+            (Some(pattern), _) => WeightForm::Float { reason: format!("`{pattern}` of --keep-float matches") },
+            (None, Some(reason)) => WeightForm::Float { reason: reason.clone() },
+            (None, None) if least < MIN_FEATURES => {
                 WeightForm::Float { reason: format!("a layer of {least} features is too small") }
             }
-            None => WeightForm::Rows { codes: DType::I8, integers: takers.iter().all(|(_, dynamic)| *dynamic) },
+            (None, None) => WeightForm::Rows { codes: DType::I8, integers: takers.iter().all(|(_, dynamic)| *dynamic) },
         };
         Some(PlannedWeight {
             weight: graph.value(weight).name.clone(),

@@ -77,6 +77,9 @@ fn kept(graph: &Graph, table: ValueId, uses: &Uses, settings: &Settings) -> Opti
     if let Some(pattern) = settings.keep_float.iter().find(|pattern| uses.matches(graph, table, pattern)) {
         return Some(format!("`{pattern}` of --keep-float matches"));
     }
+    if let Some(reason) = settings.not_finite.get(&graph.value(table).name) {
+        return Some(reason.clone());
+    }
     if settings.keep_tables {
         return Some(format!("{TABLE_OPTION} says so"));
     }
