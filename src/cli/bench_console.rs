@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_ir::Graph;
 
-use super::heartbeat::{Heartbeat, SILENCE};
+use super::heartbeat::Heartbeat;
 use super::signals::{asked_to_finish, finish_at_interrupt};
 use super::terminal::{is_error_terminal, say};
 use super::{note, warn};
@@ -22,17 +22,6 @@ pub(super) struct Console {
     heartbeat: Heartbeat,
 }
 
-/// What breaks silences: nothing on a terminal.
-fn heartbeat() -> Heartbeat {
-    if is_error_terminal() {
-        return Heartbeat::silent();
-    }
-    Heartbeat::new(SILENCE, |text| {
-        // Standard error may be closed; the figures are what counts.
-        say(text);
-    })
-}
-
 impl Console {
     pub(super) fn new() -> Self {
         let terminal = is_error_terminal();
@@ -41,7 +30,7 @@ impl Console {
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent}%, {eta}") {
             bar.set_style(style);
         }
-        Self { terminal, bar, heartbeat: heartbeat() }
+        Self { terminal, bar, heartbeat: Heartbeat::of_pipe() }
     }
 }
 
@@ -89,7 +78,7 @@ pub(super) struct Preparing {
 
 impl Preparing {
     pub(super) fn new() -> Self {
-        Self { said: Mutex::default(), heartbeat: heartbeat() }
+        Self { said: Mutex::default(), heartbeat: Heartbeat::of_pipe() }
     }
 
     fn once(&self, text: &str, say: fn(&str)) {
@@ -109,7 +98,11 @@ impl Observer for Preparing {
     }
 
     fn graph(&self, _: &str, _: &Graph) {}
-    fn quantizing(&self, _: &QuantizeProgress) {}
+
+    fn quantizing(&self, progress: &QuantizeProgress) {
+        self.heartbeat.done("quantizing", &progress.to_string());
+    }
+
     fn begin_writing(&self, _: u64) {}
     fn written(&self, _: u64) {}
     fn end_writing(&self) {}

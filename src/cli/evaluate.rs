@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::heartbeat::Heartbeat;
 use super::terminal::is_error_terminal;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
 use crate::artifact::Artifact;
@@ -171,9 +172,10 @@ pub(super) fn watched<T>(is_quiet: bool, evaluate: impl FnOnce(&Console) -> Resu
     })
 }
 
-/// Messages and progress for a person; nothing of the progress in a pipe.
+/// Messages and progress for a person; of the progress in a pipe one line after each long silence.
 pub(super) struct Console {
     bar: ProgressBar,
+    heartbeat: Heartbeat,
     /// Whether the messages were printed before.
     is_quiet: bool,
 }
@@ -186,7 +188,9 @@ impl Console {
         if let Ok(style) = ProgressStyle::with_template("evaluating {bar:30} {pos}/{len} samples, {eta}") {
             bar.set_style(style);
         }
-        Self { bar, is_quiet: false }
+        let heartbeat = Heartbeat::of_pipe();
+        heartbeat.step("loading");
+        Self { bar, heartbeat, is_quiet: false }
     }
 }
 
@@ -206,5 +210,6 @@ impl EvaluationObserver for Console {
     fn progress(&self, done: usize, total: usize) {
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
+        self.heartbeat.done("evaluating", &format!("{done} of {total} samples"));
     }
 }

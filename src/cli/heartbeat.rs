@@ -4,8 +4,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::terminal::{is_error_terminal, say};
+
 /// How long it may be silent.
-pub(super) const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Says what goes on after each period of silence, until it is dropped.
 pub(super) struct Heartbeat {
@@ -20,6 +22,8 @@ struct Shared {
 
 struct State {
     step: String,
+    /// How far the step is.
+    done: String,
     /// When the step began, and when something was said last.
     begun: Instant,
     said: Instant,
@@ -30,7 +34,8 @@ impl Heartbeat {
     /// Calls `say` after each period of silence.
     pub(super) fn new(silence: Duration, mut say: impl FnMut(&str) + Send + 'static) -> Self {
         let now = Instant::now();
-        let state = Mutex::new(State { step: String::new(), begun: now, said: now, is_ended: false });
+        let state =
+            Mutex::new(State { step: String::new(), done: String::new(), begun: now, said: now, is_ended: false });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = Arc::clone(&shared);
         // Without a thread nothing is said in between, which is no reason to fail.
@@ -39,10 +44,20 @@ impl Heartbeat {
         Self { shared, thread }
     }
 
+    /// One for standard error, which says nothing where a terminal shows progress in other ways.
+    pub(super) fn of_pipe() -> Self {
+        if is_error_terminal() {
+            return Self::silent();
+        }
+        // Standard error may be closed; what the command was asked for is what counts.
+        Self::new(SILENCE, say)
+    }
+
     /// One that says nothing.
-    pub(super) fn silent() -> Self {
+    fn silent() -> Self {
         let now = Instant::now();
-        let state = Mutex::new(State { step: String::new(), begun: now, said: now, is_ended: true });
+        let state =
+            Mutex::new(State { step: String::new(), done: String::new(), begun: now, said: now, is_ended: true });
         Self { shared: Arc::new(Shared { state, changed: Condvar::new() }), thread: None }
     }
 
@@ -54,7 +69,24 @@ impl Heartbeat {
                 state.begun = Instant::now();
             }
             text.clone_into(&mut state.step);
+            state.done.clear();
         });
+    }
+
+    /// A step is so far, in words that may change while it goes on.
+    pub(super) fn done(&self, step: &str, done: &str) {
+        self.shared.with(|state| {
+            if state.step != step {
+                state.begun = Instant::now();
+                step.clone_into(&mut state.step);
+            }
+            done.clone_into(&mut state.done);
+        });
+    }
+
+    /// Nothing goes on that may take long.
+    pub(super) fn idle(&self) {
+        self.shared.with(|state| state.step.clear());
     }
 
     /// Something was said.
@@ -74,7 +106,8 @@ impl Shared {
             let left = (state.said + silence).saturating_duration_since(Instant::now());
             if left.is_zero() {
                 if !state.step.is_empty() {
-                    say(&format!("{}: {} s so far", state.step, state.begun.elapsed().as_secs()));
+                    let done = if state.done.is_empty() { String::new() } else { format!(", {}", state.done) };
+                    say(&format!("{}{done}: {} s so far", state.step, state.begun.elapsed().as_secs()));
                 }
                 state.said = Instant::now();
             } else {
@@ -113,6 +146,26 @@ mod tests {
         while said.try_recv().is_ok() {}
         thread::sleep(Duration::from_millis(50));
         assert!(said.try_recv().is_err(), "nothing is said behind its end");
+    }
+
+    /// The time is that of the step, whatever is said of how far it is.
+    #[test]
+    fn a_step_goes_on_while_more_of_it_is_done() {
+        let (say, said) = mpsc::channel();
+        let heartbeat = Heartbeat::new(Duration::from_millis(300), move |text| _ = say.send(text.to_owned()));
+        heartbeat.done("quantizing", "layers of 1 of 2 inputs, 2 min left");
+        thread::sleep(Duration::from_millis(1100));
+        heartbeat.done("quantizing", "layers of 2 of 2 inputs, 90 s left");
+        let last = || {
+            let texts = std::iter::from_fn(|| said.recv_timeout(Duration::from_secs(60)).ok());
+            texts.take(10).find(|text| text.contains("2 of 2"))
+        };
+        let text = last().unwrap();
+        assert!(text.starts_with("quantizing, layers of 2 of 2 inputs, 90 s left: "), "{text}");
+        assert!(!text.contains(": 0 s"), "{text}");
+        heartbeat.idle();
+        while said.try_recv().is_ok() {}
+        assert!(said.recv_timeout(Duration::from_millis(700)).is_err(), "nothing goes on");
     }
 
     #[test]
