@@ -289,7 +289,7 @@ impl Contest {
             let specs = match &self.inputs {
                 Some(_) => Vec::new(),
                 None => input_specs(session.inputs(), artifact.part(part.name)?, artifact.manifest.pad_token_id)
-                    .context("--inputs FILE measures on the tensors of a safetensors file")?,
+                    .context("--inputs FILE measures on the tensors of a file (.safetensors or .npz)")?,
             };
             let graph = Some(part.graph.clone());
             Ok(ReferencePart {

@@ -12,7 +12,7 @@ use planish_runtimes::{Port, RuntimeError, Session};
 use super::document::CellShape;
 use super::reference_cache::ReferenceCache;
 use crate::chain::Tensors;
-use crate::inputs::{InputError, InputSpec, has_cache, has_sequence, is_rows, seeded_inputs};
+use crate::inputs::{InputError, InputSpec, Sampling, has_cache, has_sequence, is_rows, seeded_inputs};
 use crate::verify::{continued, first_tokens, named, per_token};
 
 /// The most bytes of the inputs and outputs of a run.
@@ -77,7 +77,12 @@ impl ReferenceModel {
             // Where some tokens are padding, no number of tokens is that of all rows.
             let mask = inputs.iter().find(|(name, _)| name == "attention_mask").and_then(|(_, mask)| mask.as_i64());
             let tokens = seq.filter(|_| mask.is_none_or(|mask| mask.iter().all(|real| *real == 1)));
-            let shape = CellShape { batch: size(0).unwrap_or(1), seq, part: None, tokens, past: 0 };
+            let ports = part.session.inputs().iter().map(|port| (port.name.as_str(), &port.ty.shape[..]));
+            let batch = match Sampling::of_dims(ports) {
+                Sampling::FirstAxis => size(0).unwrap_or(1),
+                Sampling::Files => 1,
+            };
+            let shape = CellShape { batch, seq, part: None, tokens, past: 0 };
             return Ok(vec![part.run(0, shape, inputs)]);
         }
         let lengths = self.lengths(asked);

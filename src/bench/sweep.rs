@@ -15,8 +15,12 @@ use super::rounds::take_turns;
 use super::source::Run;
 use super::table::significant;
 use super::{BenchOptions, Contestant, ReferenceModel, work};
-use crate::inputs::InputError;
+use crate::inputs::{InputError, may_not_fit};
 use crate::verify::{OutputReport, compare, named};
+
+/// What to do where a run fails on inputs that may not fit.
+const MADE_UP: &str = "; the inputs are made from a seed, and need not fit this model: --inputs FILE gives the tensors of a run (.safetensors or \
+     .npz)";
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +108,10 @@ pub fn sweep(
                 contestant.label, contestant.runtime, run.shape
             ));
             let (accuracy, failure) = if observer.is_ended() { Default::default() } else { gate(contestant, &run) };
+            let may_not_fit = || source.parts.get(run.part).is_some_and(|part| may_not_fit(&part.specs));
+            // Without figures it did not run.
+            let advice = if accuracy.is_none() && source.given.is_none() && may_not_fit() { MADE_UP } else { "" };
+            let failure = failure.map(|failure| failure + advice);
             let model = source.parts.get(run.part).and_then(|part| part.graph.as_ref());
             let outputs = run.expected.as_deref().unwrap_or_default();
             let work = model.zip(contestant.graph.as_ref());

@@ -118,17 +118,16 @@ pub fn calibrate(
 }
 
 /// A model and data that were opened.
-struct Prepared<'a> {
-    data: &'a Path,
+struct Prepared {
     dataset: Dataset,
     source: Loaded,
     parts: Vec<PartManifest>,
 }
 
-impl<'a> Prepared<'a> {
+impl Prepared {
     fn new(
         model: &SourceModel,
-        data: &'a Path,
+        data: &Path,
         options: &CalibrateOptions,
         observer: &dyn CalibrationObserver,
     ) -> Result<Self> {
@@ -136,7 +135,7 @@ impl<'a> Prepared<'a> {
         let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
         source.warnings.iter().for_each(|warning| observer.warning(warning));
         let parts = source.parts.iter().map(|part| interface(part, &part.graph)).collect();
-        Ok(Self { data, dataset, source, parts })
+        Ok(Self { dataset, source, parts })
     }
 
     /// The parts with observers, loaded.
@@ -161,14 +160,12 @@ impl<'a> Prepared<'a> {
         let chain = Chain::of(&self.parts);
         let mut batches =
             self.dataset.batches(&chain, &self.source, &model.companion_folder()?, &options.data)?.of(options.shard);
-        let most = self.dataset.most();
+        let most = batches.most();
         observer.progress(0, most);
         let mut last = 0;
         while let Some(batch) = batches.next().transpose()? {
-            let samples = batch.samples.clone();
-            let (path, split) = (self.data.display(), options.data.split);
-            let context = || format!("{path}{split}, samples {} to {}", samples.start + 1, samples.end);
-            runner.run(batch, sink).with_context(context)?;
+            let (samples, place) = (batch.samples.clone(), batch.place.clone());
+            runner.run(batch, sink).context(place)?;
             done(samples.len());
             last = samples.end;
             observer.progress(last, most);

@@ -106,7 +106,7 @@ impl CalibrationObserver for Passed<'_> {
     }
 }
 
-impl Prepared<'_> {
+impl Prepared {
     /// Inputs with their numbers of columns.
     fn sized(&self, model: &SourceModel, inputs: &[InputName]) -> Result<Vec<(InputName, usize)>> {
         let mut columns = BTreeMap::new();

@@ -17,9 +17,9 @@ use crate::bench::{
     BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
     divided, generates, remarks, table,
 };
+use crate::data::read_inputs;
 use crate::evaluate::Requirements;
 use crate::files;
-use crate::inputs::tensor_file;
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -100,7 +100,8 @@ pub(super) struct Arguments {
     /// the longest sequence that every artifact takes if that is shorter]
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = Numbers::parse)]
     seq: Vec<Numbers>,
-    /// Measure on the tensors of this safetensors file, which have the names of the model's inputs, instead of seeded inputs
+    /// Measure on the tensors of this file (.safetensors or .npz), which have the names of the model's inputs, instead of seeded
+    /// inputs. Graphs need it whose inputs are not made of rows and tokens, such as nodes and edges
     #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "seq"])]
     inputs: Option<PathBuf>,
     /// The runtimes: ort, ort-cuda, trt, cuda, cuda-baseline, cuda-emulator, reference [default: trt for an artifact with engines, else the runtime of its
@@ -270,7 +271,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         references: arguments.reference.clone(),
         runtimes: arguments.runtime.clone(),
         settings,
-        inputs: arguments.inputs.as_deref().map(tensor_file::read).transpose()?,
+        inputs: arguments.inputs.as_deref().map(read_inputs).transpose()?,
         data,
         limits: arguments.max_loss.clone(),
     };

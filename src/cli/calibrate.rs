@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planish_models::Task;
 use serde::Serialize;
 
+use super::heartbeat::Heartbeat;
 use super::terminal::is_error_terminal;
 use super::{RuntimeArguments, Usage, import::ImportArguments, overwrites, print, print_json, short, warn};
 use crate::backend::ONNX_RUNTIME;
@@ -28,8 +29,13 @@ use crate::source::SourceModel;
 ///
 /// The tokenizer.json beside the model turns texts into token ids. Texts are padded as `generate` pads prompts. The
 /// decoder of an encoder-decoder takes the start token and then the tokens of the same text: decoder_model takes
-/// the first half, and decoder_with_past_model takes the rest, with the cache of the first half. Tensors have the
-/// names of the model's inputs; for an encoder-decoder they have the names that `run` takes.
+/// the first half, and decoder_with_past_model takes the rest, with the cache of the first half.
+///
+/// Tensors have the names of the model's inputs; for an encoder-decoder they have the names that `run` takes. Where the inputs
+/// have their first dimension in common, which is the batch, the first axis of each tensor counts the samples. Where they
+/// have not, such as nodes [N, F] and edges [2, E], or an input without dimensions, a file has the tensors of one run, in
+/// exactly the shapes of the inputs, and is one sample. A folder of such files has a sample in each, in the order of their
+/// names.
 ///
 /// With --shard K/N, planish runs one of N parts of the data. --merge makes one table of the tables of all shards. It
 /// is bit for bit the table of one run over all data.
@@ -41,7 +47,7 @@ pub(super) struct Arguments {
     model: Option<PathBuf>,
     /// The calibration data: texts in a .txt file (one text per line), a .jsonl file (one object per line), a .csv
     /// file (with a header) or a .parquet file, or tensors in an .npz or a .safetensors file (the first axis counts
-    /// the samples)
+    /// the samples, or the file is one sample: see above), or in a folder of these
     #[arg(long, value_name = "FILE", required_unless_present = "merge")]
     data: Option<PathBuf>,
     /// The member of each object of a .jsonl file, or the column of a .csv or .parquet file, that is the text
@@ -228,7 +234,8 @@ const FLOAT16_MAX: f64 = 65504.0;
 fn summary(path: &Path, calibration: &Calibration) -> String {
     let table = calibration.table();
     let (samples, data) = (calibration.samples, &calibration.data.name);
-    let mut text = format!("{}: {samples} samples of {data}", short(path).display());
+    let word = if samples == 1 { "sample" } else { "samples" };
+    let mut text = format!("{}: {samples} {word} of {data}", short(path).display());
     if let Some(shards) = &calibration.shards {
         text += &format!(", shard {shards}");
     }
@@ -253,9 +260,10 @@ fn summary(path: &Path, calibration: &Calibration) -> String {
     text
 }
 
-/// Warnings and progress for a person; nothing of the progress in a pipe.
+/// Warnings and progress for a person; of the progress in a pipe one line after each long silence.
 struct Console {
     bar: ProgressBar,
+    heartbeat: Heartbeat,
 }
 
 impl Console {
@@ -266,7 +274,9 @@ impl Console {
         if let Ok(style) = ProgressStyle::with_template("calibrating {bar:30} {pos}/{len} samples, {eta}") {
             bar.set_style(style);
         }
-        Self { bar }
+        let heartbeat = Heartbeat::of_pipe();
+        heartbeat.step("loading");
+        Self { bar, heartbeat }
     }
 }
 
@@ -278,5 +288,6 @@ impl CalibrationObserver for Console {
     fn progress(&self, done: usize, total: usize) {
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
+        self.heartbeat.done("calibrating", &format!("{done} of {total} samples"));
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     task: Option<Task>,
     #[command(flatten)]
     import: ImportArguments,
-    /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors), or a table that `planish calibrate` wrote, for --int8
+    /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors, a folder of the last two), or a table that `planish calibrate` wrote, for --int8
     /// and --fp8. --weight-method gptq and awq take data. With --fp16 or --bf16, operators whose activations exceed --max-abs stay
     /// in float32
     #[arg(long, value_name = "DATA_OR_TABLE")]
@@ -299,7 +299,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if arguments.logits.pads() && !padded {
         warn("nothing was padded, because planish found no input of token ids and no LM head");
     }
-    arguments.gate.verify(&mut compiled, &source, (threads, &settings), arguments.json)?;
+    arguments.gate.verify(&mut compiled, &source, (threads, &settings), gate.is_some(), arguments.json)?;
     if backend.engines.is_some() && (arguments.gate.verify || gate.is_some()) {
         note("the ONNX graph was run, of which the engine is built; `planish verify` runs the engine on a GPU");
     }

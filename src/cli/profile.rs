@@ -8,8 +8,8 @@ use comfy_table::{CellAlignment, Table};
 
 use super::{RunOn, RuntimeArguments, note, overwrites, print, print_json};
 use crate::backend::RuntimeSettings;
+use crate::data::read_inputs;
 use crate::files;
-use crate::inputs::tensor_file;
 use crate::inspect::Asked;
 use crate::profile::{PartProfile, Profile, ProfileOptions, TimeShare, flame, profile, trace};
 
@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// The part of an encoder-decoder that is profiled [default: each part]
     #[arg(long, value_name = "NAME")]
     part: Option<String>,
-    /// A safetensors file with values of inputs, by their names; planish makes up the others from a seed
+    /// A file with values of inputs (.safetensors or .npz), by their names; planish makes up the others from a seed
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
     /// The number of recorded runs
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         runs: arguments.runs,
         threads: arguments.threads.unwrap_or(0).into(),
         settings: RuntimeSettings { sleeping: true, ..arguments.run_on.settings(&arguments.runtime) },
-        inputs: arguments.inputs.as_deref().map(tensor_file::read).transpose()?.unwrap_or_default(),
+        inputs: arguments.inputs.as_deref().map(read_inputs).transpose()?.unwrap_or_default(),
         seed: 0,
     };
     let found = profile(&arguments.model, &options, &mut note)?;

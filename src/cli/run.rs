@@ -8,9 +8,10 @@ use planish_eval::Tensor;
 use super::threads::ThreadArguments;
 use super::{RunOn, RuntimeArguments, note, overwrites, print, terminal};
 use crate::artifact::{Artifact, RunOptions};
+use crate::data::read_inputs;
 use crate::inputs::tensor_file;
 
-/// Run an artifact on inputs from a safetensors file
+/// Run an artifact on inputs from a file of tensors
 ///
 /// If the file lacks an input, planish fills it in as for a prompt without padding, where that is possible: the
 /// cache is empty, attention_mask is all ones, position_ids counts the tokens, and token_type_ids is all zeros. A
@@ -23,7 +24,7 @@ use crate::inputs::tensor_file;
 pub(super) struct Arguments {
     /// The artifact's folder
     artifact: PathBuf,
-    /// The safetensors file with the inputs, under the names of the model's inputs
+    /// The file with the inputs (.safetensors or .npz), under the names of the model's inputs
     #[arg(long, value_name = "FILE")]
     inputs: PathBuf,
     /// The safetensors file to write the outputs to [default: print the type, the shape and the range of each
@@ -48,7 +49,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let mut settings = arguments.run_on.settings(&arguments.runtime);
     let threads = arguments.threads.settle(&mut settings);
     let options = RunOptions { part: arguments.part, threads, settings };
-    let inputs = tensor_file::read(&arguments.inputs)?;
+    let inputs = read_inputs(&arguments.inputs)?;
     let outputs = artifact.run(inputs, &options, &mut note);
     let outputs = outputs.with_context(|| format!("cannot run on {}", arguments.inputs.display()))?;
     match &arguments.outputs {

@@ -1,17 +1,18 @@
 //! `planish verify`.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::evaluate::watched;
 use super::gate::usual_limits;
+use super::heartbeat::Heartbeat;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
 use crate::data::{DataOptions, SAMPLES};
 use crate::evaluate::{self, EvaluateOptions, Requirements, evaluate_artifact};
-use crate::verify::{Verified, VerifyOptions, verify_artifact};
+use crate::verify::{Report, Verified, VerifyOptions, needs_data, verify_artifact};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///
@@ -40,7 +41,8 @@ pub(super) struct Arguments {
     /// and at most 64 for an encoder-decoder]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_length: Option<u32>,
-    /// Compare on this data too, as `evaluate` does, and exit with 3 if a figure misses its limit
+    /// Compare on this data too, as `evaluate` does, and exit with 3 if a figure misses its limit. If inputs from a seed do not
+    /// fit the model, such as the nodes and edges of a graph, the comparison is on this data alone
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// The limits of --data, as `evaluate --require` takes them [default: cos=0.99; cos=0.9 for weights of 4 bits]
@@ -75,16 +77,21 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     if arguments.data.is_some() {
         evaluate::check(&artifact)?;
     }
-    let Verified { source, report } = verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note)?;
-    if arguments.json {
-        print_json(&report)?;
-    } else {
-        print(&format!("{report}\n"))?;
-    }
-    VerificationFailed::check(&report)?;
-    if !arguments.json {
-        print(&format!("verified against {}: {}\n", source.display(), report.summary()))?;
-    }
+    let heartbeat = Heartbeat::of_pipe();
+    heartbeat.step("verifying");
+    let verified = verify_artifact(&artifact, arguments.reference.as_slice(), &options, &mut note);
+    drop(heartbeat);
+    let named = match verified {
+        Ok(Verified { source, report }) => {
+            print_report(&report, &source, arguments.json)?;
+            vec![source]
+        }
+        Err(error) if arguments.data.is_some() && needs_data(&error) => {
+            note(&format!("the comparison is on --data alone: {error:#}"));
+            arguments.reference.into_iter().collect()
+        }
+        Err(error) => return Err(error),
+    };
     let Some(data) = &arguments.data else { return Ok(()) };
     let evaluation = EvaluateOptions {
         data: DataOptions { samples: arguments.samples, ..DataOptions::default() },
@@ -93,7 +100,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         settings: options.settings,
         ..EvaluateOptions::default()
     };
-    let evaluated = watched(false, |console| evaluate_artifact(&artifact, &[source], data, &evaluation, console))?;
+    let evaluated = watched(false, |console| evaluate_artifact(&artifact, &named, data, &evaluation, console))?;
     if arguments.json {
         print_json(&evaluated.evaluation)?;
     } else {
@@ -101,4 +108,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     let misses = evaluation.require.misses(&evaluated.evaluation)?;
     if misses.is_empty() { Ok(()) } else { Err(VerificationFailed(misses).into()) }
+}
+
+fn print_report(report: &Report, source: &Path, json: bool) -> Result<()> {
+    if json {
+        print_json(report)?;
+    } else {
+        print(&format!("{report}\n"))?;
+    }
+    VerificationFailed::check(report)?;
+    if !json {
+        print(&format!("verified against {}: {}\n", source.display(), report.summary()))?;
+    }
+    Ok(())
 }

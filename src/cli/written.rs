@@ -96,10 +96,9 @@ pub(super) fn finish(mut compiled: Compiled, engines: &[EngineReport], shown: Sh
         text += &coverage(part);
     }
     if let Some(calibration) = &manifest.calibration {
-        text += &format!(
-            "  calibrated on {} samples of {}{}\n",
-            calibration.samples, calibration.data.name, calibration.split
-        );
+        let (samples, split) = (calibration.samples, calibration.split);
+        let word = if samples == 1 { "sample" } else { "samples" };
+        text += &format!("  calibrated on {samples} {word} of {}{split}\n", calibration.data.name);
     }
     let vocabulary = manifest.parts.iter().find_map(|part| part.vocabulary.as_ref());
     if let Some(vocabulary) = vocabulary.filter(|vocabulary| vocabulary.padded > vocabulary.size) {

@@ -1,20 +1,14 @@
-//! Tensors by the names of inputs, samples along the first axis of each.
+//! Samples of tensors along their first axes.
 
-use std::io::BufReader;
 use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
 use planish_ir::DType;
-use zip::ZipArchive;
 
 use super::Split;
-use super::npy::{self, Rows};
-use crate::inputs::tensor_file;
-
-/// The most bytes of samples that are read into memory.
-const MOST_BYTES: u64 = 4 << 30;
+use super::tensors::Stored;
 
 /// The samples of each input.
 pub(super) struct Arrays {
@@ -32,49 +26,24 @@ struct Array {
 }
 
 impl Arrays {
-    /// The arrays that `numpy.savez` and `savez_compressed` wrote, so many samples at most.
-    pub(super) fn npz(path: &Path, most: usize) -> Result<Self> {
-        let (file, _) = planish_files::open(path)?;
-        let mut archive = ZipArchive::new(BufReader::new(file))
-            .with_context(|| format!("{} is not an .npz file, which is a zip archive", path.display()))?;
-        let mut arrays = Vec::with_capacity(archive.len());
-        let mut left = MOST_BYTES;
-        for index in 0..archive.len() {
-            let mut entry = archive.by_index(index).with_context(|| format!("cannot read {}", path.display()))?;
-            let name = entry.name().map(|name| name.into_owned()).unwrap_or_default();
-            let Some(input) = name.strip_suffix(".npy") else {
-                bail!("{} contains `{name}`, which is not an .npy array", path.display());
-            };
-            let context = || format!("cannot read the array `{input}` of {}", path.display());
-            let Rows { dtype, shape, bytes } = npy::read(&mut entry, most, left).with_context(context)?;
-            left = left.saturating_sub(bytes.len() as u64);
-            arrays.push((input.to_owned(), dtype, shape, bytes));
-        }
-        Self::new(path, arrays)
-    }
-
-    /// The tensors of a safetensors file, so many samples at most.
-    pub(super) fn safetensors(path: &Path, most: usize) -> Result<Self> {
-        let array = |(name, tensor): (String, Tensor)| {
-            let (dtype, shape, bytes) = (tensor.dtype(), tensor.shape().to_vec(), tensor.to_bytes());
-            (name, dtype, shape, bytes)
-        };
-        Self::new(path, tensor_file::read_rows(path, most, MOST_BYTES)?.into_iter().map(array).collect())
-    }
-
-    fn new(path: &Path, given: Vec<(String, DType, Vec<usize>, Vec<u8>)>) -> Result<Self> {
+    /// The tensors of a file; `expected` says what the model takes.
+    ///
+    /// # Errors
+    /// When they have different numbers of samples, or none.
+    pub(super) fn new(path: &Path, given: Vec<Stored>, expected: &dyn Fn() -> String) -> Result<Self> {
         let path = path.display();
         let mut arrays: Vec<Array> = Vec::with_capacity(given.len());
         let mut samples = None;
-        for (name, dtype, shape, bytes) in given {
+        for Stored { name, dtype, shape, bytes } in given {
             let Some((&rows, sizes)) = shape.split_first() else {
-                bail!("`{name}` of {path} has no axis: the first one counts samples");
+                bail!("`{name}` of {path} has no axis: the first one counts samples; {}", expected());
             };
             let known = *samples.get_or_insert(rows);
             if known != rows {
                 let first = arrays.first().map_or("", |array| array.name.as_str());
                 bail!(
-                    "`{first}` of {path} has {known} samples and `{name}` {rows}: the first axis of each counts them"
+                    "`{first}` of {path} has {known} samples and `{name}` {rows}: the first axis of each counts them; {}",
+                    expected()
                 );
             }
             arrays.push(Array { name, dtype, sizes: sizes.to_vec(), bytes });

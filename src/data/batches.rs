@@ -3,27 +3,38 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
-use planish_ir::Dim;
 
+use super::arrays::Arrays;
+use super::checks::{check_masks, check_types};
 use super::coverage::{Coverage, Unit};
 use super::pieces::{Document, Piece};
 use super::texts::{Label, Text, Texts};
 use super::tokens::{Encoded, Tokens};
-use super::{Content, DataOptions, Dataset};
+use super::{Content, DataOptions, Dataset, tensors};
 use crate::artifact::manifest::Input;
 use crate::chain::Chain;
 
 /// The inputs of a model, by the names that they are given under.
 pub(super) type Wanted<'a> = Vec<(Cow<'a, str>, &'a Input)>;
 
+/// Where samples come from.
+pub(super) enum Reader<'a> {
+    /// Texts, and what makes inputs of them.
+    Texts(Texts<'a>, Box<Tokens>),
+    /// Tensors whose first axis counts the samples.
+    Rows(Arrays),
+    /// Files of tensors, a sample each.
+    Files(Vec<PathBuf>),
+}
+
 /// Batches of a data set.
 pub(crate) struct Batches<'a> {
     dataset: &'a Dataset,
-    texts: Option<Texts<'a>>,
-    tokens: Option<Tokens>,
+    reader: Reader<'a>,
     wanted: Wanted<'a>,
     chain: &'a Chain<'a>,
     longest: Option<usize>,
@@ -75,6 +86,8 @@ pub(crate) struct Batch {
     pub(crate) decoder_mask: Option<Tensor>,
     /// What is known of each row; nothing where the data is tensors.
     pub(crate) rows: Vec<RowInfo>,
+    /// Where the samples are, for messages.
+    pub(crate) place: String,
 }
 
 /// What is known of a row of a batch of texts.
@@ -113,8 +126,7 @@ enum Samples {
 impl<'a> Batches<'a> {
     pub(super) fn new(
         dataset: &'a Dataset,
-        texts: Option<Texts<'a>>,
-        tokens: Option<Tokens>,
+        reader: Reader<'a>,
         (wanted, chain, longest): (Wanted<'a>, &'a Chain<'a>, Option<usize>),
         batch: usize,
         options: &DataOptions,
@@ -122,8 +134,7 @@ impl<'a> Batches<'a> {
         let divides = options.is_whole() && !options.is_windowed;
         Self {
             dataset,
-            texts,
-            tokens,
+            reader,
             wanted,
             chain,
             longest,
@@ -148,9 +159,22 @@ impl<'a> Batches<'a> {
         self
     }
 
+    /// The number of samples, or the largest that it can be where the data was not read to its end.
+    pub(crate) fn most(&self) -> usize {
+        match (&self.reader, &self.dataset.content) {
+            (Reader::Rows(arrays), _) => arrays.samples(),
+            (Reader::Files(files), _) => files.len(),
+            (Reader::Texts(..), Content::Texts(texts)) => texts.most,
+            (Reader::Texts(..), Content::Tensors(_)) => 0,
+        }
+    }
+
     /// How many bad records were left out so far.
     pub(crate) fn skipped(&self) -> usize {
-        self.texts.as_ref().map_or(0, Texts::skipped)
+        match &self.reader {
+            Reader::Texts(texts, _) => texts.skipped(),
+            Reader::Rows(_) | Reader::Files(_) => 0,
+        }
     }
 
     /// How much of the data was taken, for data that was read to its end; none for tensors.
@@ -158,7 +182,7 @@ impl<'a> Batches<'a> {
     /// # Errors
     /// When the file cannot be read.
     pub(crate) fn coverage(&mut self) -> Result<Option<Coverage>> {
-        let Some(texts) = &mut self.texts else { return Ok(None) };
+        let Reader::Texts(texts, _) = &mut self.reader else { return Ok(None) };
         let is_spent = self.tokens_left == Some(0);
         let left = if is_spent { &mut self.coverage.behind_tokens } else { &mut self.coverage.behind_samples };
         let of_row = |row: &Row| match &row.source {
@@ -183,7 +207,7 @@ impl<'a> Batches<'a> {
 
     /// Reads the next sample; false at the end.
     fn read(&mut self) -> Result<bool> {
-        let (Some(texts), Some(tokens)) = (&mut self.texts, &self.tokens) else { return Ok(false) };
+        let Reader::Texts(texts, tokens) = &mut self.reader else { return Ok(false) };
         if let Some(document) = &mut self.document {
             let is_first = document.is_new();
             match tokens.pieces(document)? {
@@ -218,16 +242,16 @@ impl<'a> Batches<'a> {
 
     /// The next samples, with their number; none at the end.
     fn samples(&mut self) -> Result<Option<(Range<usize>, Samples)>> {
-        let (samples, count) = match self.texts {
-            Some(_) => {
+        let (samples, count) = match self.reader {
+            Reader::Texts(..) => {
                 let wanted = if self.tokens_left == Some(0) { 0 } else { self.batch.min(self.rows_left) };
                 while self.pending.len() < wanted && self.read()? {}
                 let count = wanted.min(self.pending.len());
                 self.rows_left -= count;
                 (Samples::Texts(self.pending.drain(..count).collect()), count)
             }
-            None => {
-                let end = self.dataset.most().min(self.next.saturating_add(self.batch));
+            Reader::Rows(_) | Reader::Files(_) => {
+                let end = self.most().min(self.next.saturating_add(self.batch));
                 (Samples::Rows(self.next..end), end - self.next)
             }
         };
@@ -238,7 +262,7 @@ impl<'a> Batches<'a> {
 
     /// Rows as token ids, and what is known of each.
     fn encoded(&mut self, rows: Vec<Row>) -> Result<(Vec<Piece>, Vec<RowInfo>)> {
-        let tokens = self.tokens.as_ref().context("texts need a tokenizer")?;
+        let Reader::Texts(_, tokens) = &self.reader else { bail!("texts need a tokenizer") };
         let (mut pieces, mut infos) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
         for Row { source, label, is_first, query } in rows {
             let mut piece = match source {
@@ -270,32 +294,33 @@ impl<'a> Batches<'a> {
         Ok((pieces, infos))
     }
 
-    fn batch(&mut self, range: Range<usize>, samples: Samples) -> Result<Batch> {
+    fn batch(&mut self, range: Range<usize>, samples: Samples, place: String) -> Result<Batch> {
         let mut samples_run = range.clone();
         let (Encoded { mut inputs, decoder_mask }, rows) = match samples {
             Samples::Texts(rows) => {
                 let (pieces, rows) = self.encoded(rows)?;
                 samples_run.end = range.start + rows.len();
-                let tokens = self.tokens.as_ref().context("texts need a tokenizer")?;
+                let Reader::Texts(_, tokens) = &self.reader else { bail!("texts need a tokenizer") };
                 (tokens.inputs(&pieces, range.start)?, rows)
             }
-            Samples::Rows(rows) => match &self.dataset.content {
-                Content::Arrays(arrays) => {
-                    let mut inputs = arrays.rows(rows)?;
-                    let rows = self.labels(&mut inputs)?;
-                    (Encoded { inputs, decoder_mask: None }, rows)
-                }
-                Content::Texts(_) => bail!("texts need a tokenizer"),
-            },
+            Samples::Rows(samples) => {
+                let mut inputs = match &self.reader {
+                    Reader::Rows(arrays) => arrays.rows(samples)?,
+                    Reader::Files(files) => tensors::read_whole(&files[samples.start])?,
+                    Reader::Texts(..) => bail!("texts are no rows"),
+                };
+                let rows = self.labels(&mut inputs)?;
+                (Encoded { inputs, decoder_mask: None }, rows)
+            }
         };
         // Runs of windows are completed one by one.
         if !self.is_windowed {
             self.chain.complete(&mut inputs)?;
-            check_types(&inputs, &self.wanted)?;
+            check_types(&inputs, &self.wanted, matches!(self.reader, Reader::Files(_)))?;
             self.chain.check(&inputs, self.longest)?;
             check_masks(&inputs, range.start)?;
         }
-        Ok(Batch { samples: samples_run, inputs, decoder_mask, rows })
+        Ok(Batch { samples: samples_run, inputs, decoder_mask, rows, place })
     }
 
     /// Takes the labels out of tensors by the names of inputs.
@@ -320,9 +345,20 @@ impl<'a> Batches<'a> {
             let number = self.number;
             self.number += 1;
             if self.shard.is_none_or(|shard| shard.has(number)) {
-                let unusable = self.dataset.unusable();
-                let context = || format!("{unusable}, samples {} to {}", range.start + 1, range.end);
-                return self.batch(range.clone(), samples).with_context(context).map(Some);
+                let place = self.place(&range);
+                let context = format!("cannot run on {place}");
+                return self.batch(range, samples, place).context(context).map(Some);
+            }
+        }
+    }
+
+    /// Where some samples are.
+    fn place(&self, samples: &Range<usize>) -> String {
+        match &self.reader {
+            Reader::Files(files) => files[samples.start].display().to_string(),
+            Reader::Texts(..) | Reader::Rows(_) => {
+                let (path, split) = (self.dataset.path.display(), self.dataset.split);
+                format!("{path}{split}, samples {} to {}", samples.start + 1, samples.end)
             }
         }
     }
@@ -334,33 +370,4 @@ impl Iterator for Batches<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.advance().transpose()
     }
-}
-
-/// Checks that each sample has a real token.
-fn check_masks(inputs: &[(String, Tensor)], first: usize) -> Result<()> {
-    for (name, mask) in inputs.iter().filter(|(name, _)| name.ends_with("attention_mask")) {
-        let width = mask.shape().iter().skip(1).product::<usize>().max(1);
-        if let Some(row) = mask.to_f64().chunks(width).position(|row| row.iter().all(|real| *real == 0.0)) {
-            bail!(
-                "`{name}` of sample {} is 0 everywhere, so that none of its tokens is real; leave it out",
-                first + row + 1
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Checks element types and sizes.
-pub(super) fn check_types(inputs: &[(String, Tensor)], wanted: &[(Cow<'_, str>, &Input)]) -> Result<()> {
-    for (name, tensor) in inputs {
-        let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { continue };
-        let (dims, shape) = (input.value.dims(), tensor.shape());
-        let same =
-            |(dim, size): (&Dim, &usize)| dim.as_constant().is_none_or(|fixed| usize::try_from(fixed) == Ok(*size));
-        let fits = dims.len() == shape.len() && dims.iter().zip(shape).all(same);
-        if !fits || input.value.dtype() != Some(tensor.dtype()) {
-            bail!("`{name}` is {}{shape:?}, a batch included; the model takes {}", tensor.dtype(), input.value.ty);
-        }
-    }
-    Ok(())
 }

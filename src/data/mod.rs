@@ -3,10 +3,13 @@
 
 mod arrays;
 mod batches;
+mod checks;
 mod coverage;
+mod described;
 mod npy;
 mod pieces;
 mod split;
+mod tensors;
 mod texts;
 mod tokens;
 
@@ -19,11 +22,16 @@ use planish_models::Loaded;
 
 use crate::artifact::manifest::Input;
 use crate::chain::Chain;
+use crate::inputs::Sampling;
 use arrays::Arrays;
+use batches::Reader;
 pub use batches::Shard;
 pub(crate) use batches::{Batch, Batches, RowInfo};
 pub use coverage::{Coverage, Left, Unit};
+pub(crate) use described::described;
 pub use split::Split;
+use tensors::TensorFiles;
+pub(crate) use tensors::{is_tensors, read_inputs};
 pub(crate) use texts::Label;
 use texts::{Kind, TextFile};
 use tokens::Tokens;
@@ -109,20 +117,22 @@ pub(crate) struct Dataset {
 enum Content {
     /// Read while they are run.
     Texts(TextFile),
-    Arrays(Arrays),
+    /// Read once it is known what a sample of them is.
+    Tensors(TensorFiles),
 }
 
 impl Dataset {
     /// Opens a file by its ending: a text a line of `.txt`, a member of an object a line of `.jsonl`, a column of
-    /// `.csv` and `.parquet`, samples along the first axis of each tensor of `.npz` and `.safetensors`.
+    /// `.csv` and `.parquet`, tensors in `.npz` and `.safetensors`; or a folder of files of tensors. What a sample of tensors is
+    /// depends on the model: see [`Sampling`].
     ///
     /// # Errors
     /// When it cannot be read, is not what it should be, or has no sample; also when an option is
     /// given that such a file has no use for.
     pub(crate) fn open(path: &Path, options: &DataOptions) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
-        let kind = Kind::of(&ending);
-        let tensors = matches!(ending.as_str(), "npz" | "safetensors");
+        let tensors = is_tensors(path);
+        let kind = if tensors { None } else { Kind::of(&ending) };
         let named = [(options.field.is_some(), "--field"), (options.label.is_some() && !tensors, "--label")];
         if let Some((_, option)) = named.iter().find(|(is_given, _)| *is_given).filter(|_| !has_fields(path)) {
             bail!("{option} is for .jsonl, .csv and .parquet files; {} is not one", path.display());
@@ -136,41 +146,22 @@ impl Dataset {
         if tensors && options.skip_bad {
             bail!("--skip-bad is for texts; {} contains tensors", path.display());
         }
-        let (most, split) = (options.samples.get(), options.split);
-        let none = || {
-            format!(
-                "{} has fewer than 5 samples, of which every fifth is to be held out; take more data, or name other data \
-                 with --evaluate",
-                path.display()
-            )
-        };
-        let content = match (kind, ending.as_str()) {
-            (Some(kind), _) => {
+        let split = options.split;
+        let content = match kind {
+            Some(kind) => {
                 let file = TextFile::new(path, kind, options)?;
                 // Errors of the first record come before the model is loaded.
-                file.texts()?.next().transpose()?.with_context(none)?;
+                file.texts()?.next().transpose()?.with_context(|| too_few(path))?;
                 Content::Texts(file)
             }
-            (None, "npz") => Content::Arrays(Arrays::npz(path, most)?.of(split)),
-            (None, "safetensors") => Content::Arrays(Arrays::safetensors(path, most)?.of(split)),
-            _ => bail!(
+            None if tensors => Content::Tensors(TensorFiles::open(path, options.samples.get())?),
+            None => bail!(
                 "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .csv or .parquet (texts \
-                 in a column), .npz or .safetensors (tensors by the names of inputs, samples along the first axis)",
+                 in a column), .npz or .safetensors (tensors by the names of inputs), or a folder of the last two",
                 path.display()
             ),
         };
-        match &content {
-            Content::Arrays(arrays) if arrays.samples() == 0 => bail!(none()),
-            _ => Ok(Self { path: path.to_owned(), split, content }),
-        }
-    }
-
-    /// The number of samples, or the largest that it can be where the file was not read to its end.
-    pub(crate) fn most(&self) -> usize {
-        match &self.content {
-            Content::Texts(texts) => texts.most,
-            Content::Arrays(arrays) => arrays.samples(),
-        }
+        Ok(Self { path: path.to_owned(), split, content })
     }
 
     /// The samples as batches of a model's inputs; `folder` has its tokenizer.
@@ -185,25 +176,82 @@ impl Dataset {
         options: &DataOptions,
     ) -> Result<Batches<'a>> {
         let wanted = chain.inputs();
-        let tokens = match &self.content {
-            Content::Texts(_) => Some(Tokens::new(&wanted, model, folder, options).with_context(|| self.unusable())?),
-            Content::Arrays(_) => None,
+        let reader = match &self.content {
+            Content::Texts(file) => {
+                let tokens = Tokens::new(&wanted, model, folder, options).with_context(|| self.unusable())?;
+                Reader::Texts(file.texts()?, Box::new(tokens))
+            }
+            Content::Tensors(files) => self.tensors(files, &wanted, options)?,
         };
         // Without a mask, padding would be text.
-        let one = tokens.as_ref().is_some_and(|tokens| !tokens.masked());
+        let one = matches!(&reader, Reader::Texts(_, tokens) if !tokens.masked());
         let batch = options.batch.map(NonZeroUsize::get).or(fixed_batch(&wanted));
-        let batch = batch.unwrap_or(if one { 1 } else { BATCH });
-        let texts = match &self.content {
-            Content::Texts(file) => Some(file.texts()?),
-            Content::Arrays(_) => None,
+        let batch = match reader {
+            Reader::Files(_) => 1,
+            _ => batch.unwrap_or(if one { 1 } else { BATCH }),
         };
         let longest = model.max_positions.filter(|_| !options.is_windowed);
-        Ok(Batches::new(self, texts, tokens, (wanted, chain, longest), batch, options))
+        Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options))
+    }
+
+    /// The samples of tensors for a model that takes these inputs.
+    fn tensors<'a>(
+        &self,
+        data: &TensorFiles,
+        wanted: &[(Cow<'_, str>, &Input)],
+        options: &DataOptions,
+    ) -> Result<Reader<'a>> {
+        let path = self.path.as_path();
+        let (reader, all) = match Sampling::of(wanted) {
+            Sampling::FirstAxis => {
+                if data.is_folder {
+                    bail!(
+                        "{} is a folder, and the inputs of this model have their first dimension in common: give one file whose \
+                         first axis counts the samples; the inputs are {}",
+                        path.display(),
+                        listed(wanted)
+                    );
+                }
+                let expected = || format!("the inputs are {}", listed(wanted));
+                let arrays = Arrays::new(path, tensors::read(path, options.samples.get())?, &expected)?;
+                let all = arrays.samples();
+                (Reader::Rows(arrays.of(self.split)), all)
+            }
+            Sampling::Files => {
+                if let Some(batch) = options.batch.filter(|batch| batch.get() > 1) {
+                    bail!(
+                        "--batch {batch} is for inputs with their first dimension in common; a file has the inputs of one run: {}",
+                        listed(wanted)
+                    );
+                }
+                let taken = data.files.iter().enumerate().filter(|(at, _)| self.split.has(*at));
+                (Reader::Files(taken.map(|(_, file)| file.clone()).collect()), data.files.len())
+            }
+        };
+        // Both parts of a data set have samples, or neither is of use.
+        if !self.split.is_all() && Split::HeldOut.is_empty_of(all) {
+            bail!(too_few(path));
+        }
+        Ok(reader)
     }
 
     fn unusable(&self) -> String {
         format!("cannot run on {}{}", self.path.display(), self.split)
     }
+}
+
+/// The error on a data set that is too small to be divided.
+fn too_few(path: &Path) -> String {
+    format!(
+        "{} has fewer than 5 samples, of which every fifth is to be held out; take more data, or name other data with --evaluate",
+        path.display()
+    )
+}
+
+/// Inputs with their types.
+fn listed(wanted: &[(Cow<'_, str>, &Input)]) -> String {
+    let port = |(name, input): &(Cow<'_, str>, &Input)| format!("{name}: {}", input.value.ty);
+    wanted.iter().map(port).collect::<Vec<_>>().join(", ")
 }
 
 /// The number of rows that the model fixes.

@@ -39,6 +39,11 @@ impl Split {
         NonZeroUsize::MIN.saturating_add((count * every).saturating_sub(1))
     }
 
+    /// Whether it has no sample of a data set of so many.
+    pub(super) fn is_empty_of(self, count: usize) -> bool {
+        !(0..count).any(|sample| self.has(sample))
+    }
+
     /// Whether it is the whole data set.
     #[must_use]
     pub fn is_all(&self) -> bool {

@@ -8,12 +8,13 @@ use planish_eval::Tensor;
 use planish_ir::{DType, Dim};
 use planish_models::{Loaded, Task};
 
-use super::DataOptions;
 use super::pieces::{Document, Piece, piece, pieces};
 use super::texts::Text;
+use super::{DataOptions, listed};
 use crate::artifact::manifest::Input;
 use crate::chain::CACHE;
 use crate::generate::{GenerationConfig, TOKENIZER, TextTokenizer};
+use crate::inputs::Sampling;
 
 /// The most tokens of a text where neither the model nor the user says less.
 const LONGEST: usize = 512;
@@ -72,8 +73,11 @@ impl Tokens {
             Ok(Some(Column { dtype, width: width.and_then(|width| usize::try_from(width).ok()) }))
         };
         let Some(ids) = port(IDS)? else {
-            let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_ref()).collect();
-            bail!("the model takes no text: its inputs are {}; give them as .npz or .safetensors", names.join(", "));
+            bail!(
+                "the model takes no text: its inputs are {}; give them as .npz or .safetensors, {}",
+                listed(wanted),
+                Sampling::of(wanted).advice()
+            );
         };
         // Windows take as many tokens at once as the model does.
         let positions = model.max_positions.filter(|_| !options.is_windowed);

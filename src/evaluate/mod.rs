@@ -17,7 +17,6 @@ mod sides;
 mod tally;
 mod windows;
 
-use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -27,11 +26,10 @@ use planish_passes::LAST_LOGITS;
 use planish_runtimes::SessionOptions;
 
 use crate::artifact::Artifact;
-use crate::artifact::manifest::File;
 use crate::backend::RuntimeSettings;
 use crate::chain::Chain;
-use crate::data::{DataOptions, Dataset, Unit};
-use crate::files::digest;
+use crate::data::{DataOptions, Dataset, Unit, described, is_tensors};
+use crate::inputs::Sampling;
 use crate::source::{self, Compared, SourceModel};
 use crate::verify::runtime;
 
@@ -50,9 +48,6 @@ use windows::{Run, Windows};
 
 /// The most tokens of a window unless told otherwise.
 const WINDOW: usize = 512;
-
-/// The endings of data sets of tensors, whose rows have one length already.
-const TENSORS: [&str; 2] = ["npz", "safetensors"];
 
 /// The most tokens of all texts of a language model, unless told otherwise.
 pub const TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add((1 << 15) - 1);
@@ -172,7 +167,7 @@ pub fn evaluate_compiled(
     let mut data_options = options.data.clone();
     let windows = windows(artifact, loaded, options)?;
     if let Some(windows) = windows {
-        read_in_windows(&mut data_options, windows, artifact, loaded, data);
+        read_in_windows(&mut data_options, windows, &chain, loaded, data);
     }
     let dataset = Dataset::open(data, &data_options)?;
     let mut batches = dataset.batches(&chain, loaded, &folder, &data_options)?;
@@ -205,7 +200,7 @@ pub fn evaluate_compiled(
         chain.complete(inputs)?;
         chain.check(inputs, loaded.max_positions)
     };
-    let most = dataset.most();
+    let most = batches.most();
     observer.progress(0, most);
     let mut samples = 0;
     while let Some(batch) = batches.next().transpose()? {
@@ -216,8 +211,7 @@ pub fn evaluate_compiled(
             Some(windows) => windows.runs(batch.inputs, rows, &complete)?,
             None => vec![Run { first: Vec::new(), inputs: batch.inputs, rows: batch.rows }],
         };
-        let (range, split) = (&batch.samples, options.data.split);
-        let context = || format!("{}{split}, samples {} to {}", data.display(), range.start + 1, range.end);
+        let (range, context) = (&batch.samples, || batch.place.clone());
         for (index, run) in runs.iter().enumerate() {
             let expected = reference.run((range.clone(), index), &run.inputs, pad, &open);
             let expected = expected.with_context(|| format!("the reference fails on {}", context()))?;
@@ -257,18 +251,19 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
 
 /// How a language model reads data. Windows run through whole texts, of so many tokens together; a `.txt` file is one text, but
 /// where a part of its lines is held out. Batches are small enough for their logits.
-fn read_in_windows(options: &mut DataOptions, windows: Windows, artifact: &Artifact, loaded: &Loaded, data: &Path) {
-    let has_texts = data.extension().is_none_or(|ending| !TENSORS.iter().any(|tensors| ending == *tensors));
-    if has_texts {
+fn read_in_windows(options: &mut DataOptions, windows: Windows, chain: &Chain<'_>, loaded: &Loaded, data: &Path) {
+    // Rows of tensors have one length already.
+    if !is_tensors(data) {
         let usual = if options.split.is_all() { Unit::Documents } else { Unit::Lines };
         options.is_windowed = true;
         options.unit = options.unit.or(Some(usual));
         options.tokens = options.tokens.or(Some(TOKENS));
         options.max_length = options.max_length.or(options.tokens);
     }
-    let inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
-    let fixed = inputs.filter_map(|input| input.value.dims().first()).any(|batch| batch.as_constant().is_some());
-    if !fixed {
+    let inputs = chain.inputs();
+    let mut batches = inputs.iter().filter_map(|(_, input)| input.value.dims().first());
+    let is_fixed = batches.any(|batch| batch.as_constant().is_some());
+    if !is_fixed && Sampling::of(&inputs) == Sampling::FirstAxis {
         options.batch = options.batch.or(Some(windows.rows(vocabulary(loaded))));
     }
 }
@@ -283,11 +278,4 @@ fn count_tokens(inputs: &[(String, planish_eval::Tensor)]) -> Option<u64> {
     let (_, ids) = inputs.iter().find(|(name, _)| name == "input_ids")?;
     let elements = ids.shape().iter().product::<usize>() as u64;
     Some(Positions::of_mask(inputs).map_or(elements, |positions| positions.count()))
-}
-
-/// A data set as a report names it.
-fn described(path: &Path) -> Result<File> {
-    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(File { name, bytes, blake3: Some(digest(path)?) })
 }

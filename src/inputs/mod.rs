@@ -1,5 +1,6 @@
 //! Inputs made from a seed, for verification, benchmarks and calibration without data.
 
+mod sampling;
 mod sizes;
 pub(crate) mod tensor_file;
 
@@ -10,6 +11,7 @@ use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, Type};
 use planish_runtimes::Port;
 
+pub(crate) use sampling::{Sampling, may_not_fit};
 pub use sizes::{Open, Sizes, has_cache, has_sequence, open_sizes, port_bindings, shapes};
 pub(crate) use sizes::{is_of_sequence, is_rows, shape_bindings};
 

@@ -79,6 +79,11 @@ pub(crate) fn is_rows(symbol: &Symbol) -> bool {
     matches!(by_name(symbol), None | Some(Meaning::Rows)) && is_plain(symbol)
 }
 
+/// Whether a symbol is a number of rows by its name.
+pub(crate) fn is_batch(symbol: &Symbol) -> bool {
+    by_name(symbol) == Some(Meaning::Rows)
+}
+
 /// Whether a symbol is the length of a sequence by its name.
 pub(crate) fn is_of_sequence(symbol: &str) -> bool {
     symbol.contains("seq")

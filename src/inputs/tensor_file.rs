@@ -39,12 +39,20 @@ pub(crate) fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     read_rows(path, usize::MAX, MOST_BYTES)
 }
 
-/// The same, of each tensor so many rows along the first axis at most, and so many bytes in all.
-pub(crate) fn read_rows(path: &Path, rows: usize, limit: u64) -> Result<Vec<(String, Tensor)>> {
-    let file = WeightFile::open(path).map_err(|error| match error {
+/// A safetensors file, whose header was checked.
+///
+/// # Errors
+/// When it cannot be read, or is none.
+pub(crate) fn open(path: &Path) -> Result<WeightFile> {
+    WeightFile::open(path).map_err(|error| match error {
         ModelError::File { message, .. } => anyhow!("{} is not a safetensors file: {message}", path.display()),
         error => error.into(),
-    })?;
+    })
+}
+
+/// The same, of each tensor so many rows along the first axis at most, and so many bytes in all.
+pub(crate) fn read_rows(path: &Path, rows: usize, limit: u64) -> Result<Vec<(String, Tensor)>> {
+    let file = open(path)?;
     // The header was checked: the file has these bytes.
     let taken = |tensor: &StoredTensor| -> (Vec<usize>, u64) {
         let mut shape = tensor.shape.clone();

@@ -186,7 +186,13 @@ fn part(subject: &Subject, name: &str, options: &ProfileOptions, sizes: Sizes, p
     let folder = Draft::temporary("planish-profile")?;
     let mut recorded = subject.load_profiled(name, session, folder.folder())?;
     recorded.bind(&inputs)?;
-    let latency = run(plain.as_mut(), recorded.as_mut(), options.runs)?;
+    let latency = run(plain.as_mut(), recorded.as_mut(), options.runs);
+    let latency = match subject.made_up(name, plain.as_ref(), options)? {
+        true => latency.context(
+            "the inputs are made from a seed, and need not fit this model: --inputs FILE gives the tensors of a run",
+        ),
+        false => latency,
+    }?;
     drop(plain);
     let mut runs = recorded.finish()?;
     runs.drain(..WARM_UP.min(runs.len()));

@@ -14,7 +14,7 @@ use super::ProfileOptions;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::backend::{Backend, ONNX_RUNTIME};
 use crate::bench::Start;
-use crate::inputs::{InputError, Sizes, Values, inputs_behind, port_bindings, specs};
+use crate::inputs::{InputError, InputSpec, Sizes, Values, inputs_behind, may_not_fit, port_bindings, specs};
 use crate::inspect::{Opened, ports};
 use crate::source::SourceModel;
 use crate::verify::{input_specs, runtime};
@@ -157,23 +157,31 @@ impl Subject {
         sizes: Sizes,
         past: usize,
     ) -> Result<Vec<(String, Tensor)>> {
-        let is_given = |port: &&Port| options.inputs.iter().any(|(name, _)| *name == port.name);
-        let (given, open): (Vec<&Port>, Vec<&Port>) = session.inputs().iter().partition(is_given);
-        let open: Vec<Port> = open.into_iter().cloned().collect();
         let made = || -> Result<Vec<(String, Tensor)>> {
-            let specs = match &self.source {
-                Source::Artifact(artifact) => input_specs(&open, artifact.part(part)?, artifact.manifest.pad_token_id)?,
-                Source::Onnx(_, ids) => specs(&open, ids)?,
-            };
-            Ok(inputs_behind(&specs, sizes, past, options.seed)?)
+            Ok(inputs_behind(&self.open_specs(part, session, options)?, sizes, past, options.seed)?)
         };
         let mut inputs = made().map_err(|error| match error.downcast_ref() {
             Some(InputError::TooLarge { .. }) | None => error,
             Some(_) => error.context("planish cannot make up an input: give it with --inputs FILE.safetensors"),
         })?;
         let tensor = |port: &Port| options.inputs.iter().find(|(name, _)| *name == port.name).cloned();
-        inputs.extend(given.into_iter().filter_map(tensor));
+        inputs.extend(session.inputs().iter().filter_map(tensor));
         Ok(inputs)
+    }
+
+    /// Whether inputs of a part are made up that may not fit.
+    pub(super) fn made_up(&self, part: &str, session: &dyn Session, options: &ProfileOptions) -> Result<bool> {
+        Ok(may_not_fit(&self.open_specs(part, session, options)?))
+    }
+
+    /// The inputs of a part that were not given.
+    fn open_specs(&self, part: &str, session: &dyn Session, options: &ProfileOptions) -> Result<Vec<InputSpec>> {
+        let is_open = |port: &&Port| options.inputs.iter().all(|(name, _)| *name != port.name);
+        let open: Vec<Port> = session.inputs().iter().filter(is_open).cloned().collect();
+        match &self.source {
+            Source::Artifact(artifact) => input_specs(&open, artifact.part(part)?, artifact.manifest.pad_token_id),
+            Source::Onnx(_, ids) => Ok(specs(&open, ids)?),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub use logits::LogitsForm;
 pub(crate) use logits::of_tokens;
 pub use memory::reference_limits;
 pub use parts::verify_parts;
-pub use reference::{OnnxFile, Reference, ReferenceKind};
+pub use reference::{NothingRan, OnnxFile, Reference, ReferenceKind};
 pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
 pub use tolerances::{Basis, Tolerances, has_4_bits, has_blocks, is_quantized, of_codes};
 
@@ -135,6 +135,12 @@ fn against_one(
 
 /// How long a case takes to fail where larger ones, which take as long, are not run any more: those of endless loops.
 const SLOW: Duration = Duration::from_secs(10);
+
+/// Whether an error says that planish has no inputs on which a model can be compared: then data may be.
+#[must_use]
+pub fn needs_data(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<NothingRan>().is_some() || error.downcast_ref::<InputError>().is_some()
+}
 
 /// Names and tensors.
 type Named = Vec<(String, Tensor)>;

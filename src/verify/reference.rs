@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Error, Result};
 use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_passes::{Options, Pipeline};
@@ -52,6 +52,11 @@ pub struct OnnxFile {
     /// The threads of a session; 0 leaves the number to the runtime.
     pub threads: usize,
 }
+
+/// No case of a comparison was run: made-up inputs do not fit the model, or no reference computes it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NothingRan(String);
 
 /// A session, and what it is.
 type Ready = (ReferenceKind, Box<dyn Session>);
@@ -167,10 +172,13 @@ impl Reference {
             true => "; --shapes fixes sizes that an ONNX graph leaves open, and --max-length takes shorter cases",
             false => "",
         };
-        let message = format!("nothing can be verified, for the reference can run no case{smaller}:{reasons}");
+        let message = NothingRan(format!(
+            "nothing can be verified, for the reference can run no case{smaller}; `planish verify --data FILE`, and `planish \
+             compile --evaluate FILE`, compare on data:{reasons}"
+        ));
         match std::mem::replace(&mut self.fallback, Fallback::Nothing) {
             Fallback::Failed(error) => error.context(message),
-            _ => anyhow!(message),
+            _ => message.into(),
         }
     }
 }

@@ -75,5 +75,6 @@ mod small_int8;
 mod support;
 mod toy_backend;
 mod triton;
+mod unbatched;
 mod verification;
 mod weight_only;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CalibrateOptions, Measure, known};
 use crate::artifact::manifest::{File, Manifest, SourceManifest};
-use crate::data::{Shard, Split};
+use crate::data::{self, Shard, Split};
 use crate::files::{self, digest};
 use crate::source::SourceModel;
 use encoding::{Encoded, Extremes};
@@ -110,7 +110,7 @@ impl Calibration {
     pub(super) fn new(
         model: &SourceModel,
         task: Option<Task>,
-        data: &Path,
+        dataset: &Path,
         options: &CalibrateOptions,
         skipped: usize,
         table: CalibrationTable,
@@ -126,7 +126,7 @@ impl Calibration {
                 artifact: None,
             },
             task: task.map(|task| task.to_string()),
-            data: described(data)?,
+            data: data::described(dataset)?,
             reading: Reading {
                 field: reading.field.clone(),
                 samples: reading.samples.get(),

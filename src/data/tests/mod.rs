@@ -1,14 +1,8 @@
 use std::fs;
-use std::io::Write;
-use std::ops::Range;
 
-use planish_eval::Tensor;
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipWriter};
-
-use super::batches::check_types;
 use super::*;
-use crate::artifact::value::ValueInfo;
+
+mod tensors;
 
 /// A file of a name in a folder of its own.
 fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
@@ -23,7 +17,11 @@ fn read(name: &str, bytes: &[u8], options: &DataOptions) -> Result<(Dataset, Vec
     let (_folder, path) = file(name, bytes);
     let read = || {
         let dataset = Dataset::open(&path, options)?;
-        let Content::Texts(file) = &dataset.content else { return Ok((dataset, Vec::new(), 0)) };
+        let Content::Texts(file) = &dataset.content else {
+            // The samples of tensors are read for a model.
+            tensors::arrays(&dataset, options)?;
+            return Ok((dataset, Vec::new(), 0));
+        };
         let mut all = file.texts()?;
         let text = |sample: Result<texts::Sample>| {
             let texts::Text::One(text) = sample?.text else { panic!("texts alone") };
@@ -49,13 +47,6 @@ fn texts(name: &str, bytes: &[u8], options: &DataOptions) -> Vec<String> {
 fn fails(name: &str, bytes: &[u8], options: &DataOptions, parts: &[&str]) {
     let Err(message) = open(name, bytes, options) else { panic!("{name} is read") };
     parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
-}
-
-fn rows(dataset: &Dataset, samples: Range<usize>) -> Vec<(String, Tensor)> {
-    match &dataset.content {
-        Content::Arrays(arrays) => arrays.rows(samples).unwrap(),
-        Content::Texts(_) => panic!("arrays"),
-    }
 }
 
 fn most(samples: usize) -> DataOptions {
@@ -231,88 +222,6 @@ mod parquet {
     }
 }
 
-/// An array as NumPy writes it.
-fn npy(descr: &str, order: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n");
-    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
-    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), elements].concat()
-}
-
-fn npz(arrays: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let mut writer = ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    for (index, (name, bytes)) in arrays.iter().enumerate() {
-        // As savez and as savez_compressed.
-        let method = [CompressionMethod::Stored, CompressionMethod::Deflated][index % 2];
-        writer.start_file(*name, SimpleFileOptions::default().compression_method(method)).unwrap();
-        writer.write_all(bytes).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
-}
-
-#[test]
-fn arrays_are_samples_of_inputs() {
-    let ids: Vec<u8> = (0..6i64).flat_map(i64::to_le_bytes).collect();
-    let floats: Vec<u8> = (0..3).flat_map(|i| (i as f32).to_le_bytes()).collect();
-    let halves: Vec<u8> = [0x3c00u16, 0x4000, 0x4200].into_iter().flat_map(u16::to_le_bytes).collect();
-    let small: Vec<u8> = (0..3i32).flat_map(i32::to_le_bytes).collect();
-    let bytes = npz(&[
-        ("ids.npy", npy("<i8", "False", "(3, 2)", &ids)),
-        ("x.npy", npy("<f4", "False", "(3, 1, 1)", &floats)),
-        ("half.npy", npy("<f2", "False", "(3,)", &halves)),
-        ("small.npy", npy("<i4", "False", "(3,)", &small)),
-        ("mask.npy", npy("|b1", "False", "(3,)", &[1, 0, 1])),
-    ]);
-    let all = open("a.npz", &bytes, &DataOptions::default()).unwrap();
-    assert_eq!(all.most(), 3);
-    let rows = |range| rows(&all, range).into_iter().collect::<std::collections::BTreeMap<_, _>>();
-    let last = rows(1..3);
-    assert_eq!(last["ids"], Tensor::new(vec![2, 2], vec![2i64, 3, 4, 5]).unwrap());
-    assert_eq!(last["x"], Tensor::new(vec![2, 1, 1], vec![1f32, 2.0]).unwrap());
-    assert_eq!((last["half"].to_f64(), last["small"].to_f64()), (vec![2.0, 3.0], vec![1.0, 2.0]));
-    assert_eq!(last["mask"], Tensor::new(vec![2], vec![false, true]).unwrap());
-    let one = open("a.npz", &bytes, &most(1)).unwrap();
-    assert_eq!((one.most(), super::tests::rows(&one, 0..1)[0].1.shape()), (1, &[1, 2][..]));
-}
-
-#[test]
-fn arrays_that_are_no_samples_are_errors() {
-    let plain = DataOptions::default();
-    let one = |array: Vec<u8>| npz(&[("x.npy", array)]);
-    let four = [0u8; 4];
-    fails("a.npz", b"text", &plain, &["a.npz is not an .npz file"]);
-    fails("a.npz", &npz(&[]), &plain, &["a.npz contains no array"]);
-    fails("a.npz", &npz(&[("x.bin", vec![1])]), &plain, &["contains `x.bin`, which is not an .npy array"]);
-    fails("a.npz", &one(b"\x93NUM".to_vec()), &plain, &["the array `x` of", "it is not a NumPy array"]);
-    fails("a.npz", &one(b"PK3456789".to_vec()), &plain, &["it is not a NumPy array"]);
-    fails("a.npz", &one(npy("<f8", "False", "(1,)", &[0; 8])), &plain, &["its type is <f8", ".astype"]);
-    fails("a.npz", &one(npy(">f4", "False", "(1,)", &four)), &plain, &["its type is >f4"]);
-    fails("a.npz", &one(npy("<f4", "True", "(1, 1)", &four)), &plain, &["np.ascontiguousarray"]);
-    fails("a.npz", &one(npy("<f4", "False", "(2,)", &four)), &plain, &["it ends after 4 bytes", "needs 8"]);
-    fails("a.npz", &one(npy("<f4", "False", "(1, x)", &four)), &plain, &["its shape has the size `x`"]);
-    fails("a.npz", &one(npy("<f4", "False", "()", &four)), &plain, &["`x` of", "has no axis"]);
-    fails("a.npz", &one(npy("<f4", "False", "(0, 3)", &[])), &plain, &["contains no samples"]);
-    let huge = npy("<f4", "False", "(1, 4611686018427387904, 4)", &four);
-    fails("a.npz", &one(huge), &plain, &["more than fit in memory"]);
-    let two = npz(&[("x.npy", npy("<f4", "False", "(1,)", &four)), ("y.npy", npy("|b1", "False", "(2,)", &[0, 1]))]);
-    fails("a.npz", &two, &plain, &["`x` of", "has 1 samples and `y` 2"]);
-    fails("a.safetensors", b"text", &plain, &["a.safetensors is not a safetensors file"]);
-}
-
-#[test]
-fn types_and_ranks_are_those_of_the_model() {
-    let port = |dtype: &str, shape: &[&str]| Input {
-        value: ValueInfo { name: "x".to_owned(), ty: format!("{dtype}[{}]", shape.join(", ")).parse().unwrap() },
-        end: None,
-    };
-    let given = [("x".to_owned(), Tensor::new(vec![1, 2], vec![0f32; 2]).unwrap())];
-    let check = |input: Input| check_types(&given, &[("x".into(), &input)]).map_err(|e| e.to_string());
-    assert_eq!(check(port("f32", &["batch_size", "2"])), Ok(()));
-    let wrong = |takes: &str| Err(format!("`x` is f32[1, 2], a batch included; the model takes {takes}"));
-    assert_eq!(check(port("i64", &["batch_size", "2"])), wrong("i64[batch_size, 2]"));
-    assert_eq!(check(port("f32", &["batch_size", "3"])), wrong("f32[batch_size, 3]"));
-    assert_eq!(check(port("f32", &["batch_size"])), wrong("f32[batch_size]"));
-}
-
 #[test]
 fn every_fifth_sample_is_held_out() {
     let lines: String = (1..=12).map(|line| format!("{line}\n")).collect();
@@ -326,16 +235,4 @@ fn every_fifth_sample_is_held_out() {
     fails("a.txt", lines.as_bytes(), &held_out, &["a.txt has fewer than 5 samples", "--evaluate"]);
     assert_eq!(Split::HeldOut.samples(3).get(), 15);
     assert_eq!((Split::All.samples(3).get(), Split::All.samples(0).get()), (3, 1));
-
-    let tensors = |split: Split, count: i64| {
-        let x = Tensor::new(vec![usize::try_from(count).unwrap(), 2], (0..2 * count).collect::<Vec<i64>>()).unwrap();
-        let bytes = x.to_bytes();
-        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::I64, x.shape().to_vec(), &bytes).unwrap();
-        let file = safetensors::serialize([("x", view)], None).unwrap();
-        open("a.safetensors", &file, &DataOptions { split, ..DataOptions::default() })
-    };
-    let dataset = tensors(Split::HeldOut, 11).unwrap();
-    assert_eq!(rows(&dataset, 0..2)[0].1.to_f64(), [8.0, 9.0, 18.0, 19.0]);
-    assert_eq!(tensors(Split::Rest, 11).unwrap().most(), 9);
-    assert!(tensors(Split::HeldOut, 4).is_err_and(|error| error.contains("fewer than 5 samples")));
 }
