@@ -14,6 +14,7 @@ mod texts;
 mod tokens;
 
 use std::borrow::Cow;
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -155,6 +156,11 @@ impl Dataset {
                 Content::Texts(file)
             }
             None if tensors => Content::Tensors(TensorFiles::open(path, options.samples.get())?),
+            None if fs::metadata(path).is_ok_and(|of| !of.is_file()) => bail!(
+                "{} is not a regular file: data is read more than once, and the ending of its name says what it is; write it to a \
+                 file first, such as data.jsonl",
+                path.display()
+            ),
             None => bail!(
                 "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .csv or .parquet (texts \
                  in a column), .npz or .safetensors (tensors by the names of inputs), or a folder of the last two",

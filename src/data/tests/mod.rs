@@ -84,6 +84,8 @@ fn files_without_texts_are_errors() {
     fails("a.txt", b"x", &field, &["--field is for .jsonl, .csv and .parquet files"]);
     let length = DataOptions { max_length: NonZeroUsize::new(4), ..DataOptions::default() };
     fails("a.npz", b"x", &length, &["--max-length is for texts"]);
+    let device = Dataset::open(Path::new("/dev/null"), &plain).err().map(|e| e.to_string()).unwrap();
+    assert!(device.contains("not a regular file: data is read more than once"), "{device}");
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.txt", "a.jsonl", "a.csv", "a.npz", "a.safetensors"] {
         let message = Dataset::open(&folder.path().join(name), &plain).err().map(|e| format!("{e:#}")).unwrap();
