@@ -9,8 +9,9 @@ use prost::Message;
 
 use super::Emitter;
 use super::nodes::size;
+use super::oldest::of_types;
 use super::types::tensor;
-use super::update::{Operand, update};
+use super::update::{Operand, came, update};
 use crate::import::bodies;
 use crate::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TypeProto};
 
@@ -31,8 +32,13 @@ pub(super) fn nodes(
         let ty = op.inputs.first().copied().flatten().map(|v| e.graph.ty(v));
         let operand =
             Operand { dtype: ty.map_or(Some(DType::F32), |ty| Some(ty.dtype)), rank: ty.map(|ty| ty.shape.rank()) };
-        before = update(e, &mut proto, operand, op.version, written)
-            .map_err(|why| format!("the graph is of opset {}, {written} is written; {why}", op.version))?;
+        // What came at an earlier opset with such types is left to the runtime.
+        let of_types = Some(of_types(e.graph, &proto, op.inputs.iter().flatten())).filter(|since| *since <= op.version);
+        before = match of_types {
+            Some(since) if since > written => Err(came(since)),
+            _ => update(e, &mut proto, operand, op.version, written),
+        }
+        .map_err(|why| format!("the graph is of opset {}, {written} is written; {why}", op.version))?;
     }
     Ok((before, proto))
 }

@@ -41,9 +41,9 @@ fn since(dtype: DType) -> usize {
 }
 
 /// The opset from which on an operator takes an element type that operators took before, where that is a late one.
-fn widened(op: &str, dtype: DType) -> usize {
+fn widened(node: &NodeProto, dtype: DType) -> usize {
     let is_half = matches!(dtype, DType::F16 | DType::Bf16);
-    match op {
+    match node.op_type.as_str() {
         "BitShift" if matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64) => 28,
         "Celu" if is_half || dtype == DType::F64 => 28,
         "Compress" | "Einsum" | "OneHot" | "ReverseSequence" | "Unique" if dtype == DType::Bf16 => 28,
@@ -54,20 +54,27 @@ fn widened(op: &str, dtype: DType) -> usize {
                 28
             }
         }
+        // Earlier forms take floats for the remainder with the sign of the dividend only.
+        "Mod" if dtype.is_float() && !node.attribute.iter().any(|a| a.name == "fmod" && a.i == 1) => 28,
         "Range" if is_half => 27,
         _ => 0,
     }
 }
 
 fn of_operator(graph: &Graph, op: &Foreign, outputs: &[ValueId]) -> usize {
-    let values = op.inputs.iter().flatten().chain(outputs);
-    let types = values.filter_map(|value| elements(graph.type_of(*value))).map(|dtype| widened(&op.op.0, dtype));
     let attributes = op.settings.0.iter().filter(|(_, setting)| !matches!(setting, Setting::Graph(_)));
     let attribute = attributes.filter_map(|(name, setting)| foreign::attribute(name, setting, &|_| None).ok());
     // Values that are given have a name here.
     let input = op.inputs.iter().map(|value| value.map_or_else(String::new, |_| "x".to_owned())).collect();
     let node = NodeProto { op_type: op.op.0.clone(), input, attribute: attribute.collect(), ..NodeProto::default() };
-    types.max().unwrap_or(0).max(of_settings(op, op.version)).max(of_node(node, op.version))
+    let types = of_types(graph, &node, op.inputs.iter().flatten().chain(outputs));
+    types.max(of_settings(op, op.version)).max(of_node(node, op.version))
+}
+
+/// The opset from which on an operator takes the types of values, where that is a late one.
+pub(super) fn of_types<'a>(graph: &Graph, node: &NodeProto, values: impl Iterator<Item = &'a ValueId>) -> usize {
+    let dtypes = values.filter_map(|value| elements(graph.type_of(*value)));
+    dtypes.map(|dtype| widened(node, dtype)).max().unwrap_or(0)
 }
 
 /// The first opset that has a node in a form that means the same as that of the opset that it is written in.
@@ -108,7 +115,7 @@ fn of_graph(graph: &GraphProto, written: usize) -> usize {
             return attributes;
         }
         // An operand may be of any type that the operator takes.
-        let types = DType::ALL.iter().map(|dtype| widened(&node.op_type, *dtype)).max().unwrap_or(0);
+        let types = DType::ALL.iter().map(|dtype| widened(node, *dtype)).max().unwrap_or(0);
         attributes.max(types).max(of_node(node.clone(), written))
     });
     constants.chain(nodes).max().unwrap_or(0)

@@ -50,7 +50,7 @@ pub(super) fn update(
 }
 
 /// An operator that another opset has another form of, and whether one can be chosen that helps.
-fn came(since: usize) -> String {
+pub(super) fn came(since: usize) -> String {
     let helps = since > usize::try_from(*crate::OPSETS.start()).unwrap_or(0);
     let hint = if helps { "; --opset chooses another" } else { "" };
     format!("it came or changed with opset {since}{hint}")

@@ -104,4 +104,10 @@ fn what_has_no_form() {
     let sample = vec![node("y = GridSample(x, u)", vec![])];
     let error = written(20, 17, self::graph(grid, vec![], sample, &["y"])).err().unwrap();
     assert!(error.contains("it came or changed with opset 20; --opset chooses another"), "{error}");
+
+    // Only opset 28 has the remainder of floats with the sign of the divisor.
+    let rest = |fmod: i64| of_x("n, 2", node("y = Mod(x, x)", vec![int("fmod", fmod)]));
+    let error = written(28, 24, rest(0)).err().unwrap();
+    assert!(error.contains("it came or changed with opset 28; --opset chooses another"), "{error}");
+    assert_eq!(written(28, 24, rest(1)).map(|g| g.node.len()), Ok(1));
 }

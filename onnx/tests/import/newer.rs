@@ -93,6 +93,10 @@ fn the_oldest_opset_that_means_the_same() {
     assert_eq!(oldest(of(DataType::Float16, "y = Celu(x)", vec![])), 28);
     assert_eq!(oldest(of(DataType::Int32, "y = BitShift(x, x)", vec![text("direction", "LEFT")])), 28);
     assert_eq!(oldest(of(DataType::Uint32, "y = BitShift(x, x)", vec![text("direction", "LEFT")])), 20);
+    assert_eq!(floats("y = Mod(x, x)", vec![]), 28);
+    assert_eq!(floats("y = Mod(x, x)", vec![int("fmod", 0)]), 28);
+    assert_eq!(floats("y = Mod(x, x)", vec![int("fmod", 1)]), 20);
+    assert_eq!(oldest(of(DataType::Int64, "y = Mod(x, x)", vec![])), 20);
     assert_eq!(floats("y = Mish(x)", vec![]), 20);
     assert_eq!(floats("y = SpaceToDepth(x)", vec![int("blocksize", 2), text("mode", "DCR")]), 20);
     assert_eq!(floats("y = SpaceToDepth(x)", vec![int("blocksize", 2), text("mode", "CRD")]), 28);
@@ -121,6 +125,7 @@ fn the_oldest_opset_of_graphs_in_nodes() {
     };
     assert_eq!(inside("Mish", vec![]), 20);
     assert_eq!(inside("Celu", vec![]), 28);
+    assert_eq!(inside("Mod", vec![int("fmod", 1)]), 20);
     let to = |number: i64| planish_onnx::proto::AttributeProto { i: number, ..attribute("to", AttributeType::Int) };
     // What opset 24 added to it is not looked at.
     assert_eq!(inside("Cast", vec![to(1)]), 24);
