@@ -104,6 +104,9 @@ fn remainders_have_the_sign_of_the_divisor_or_of_the_dividend() {
     check("Mod", &[("fmod", Setting::Int(1))], &[Some(&a), Some(&b)], &[3], &[-1.0, 1.0, 5.0]);
     let error = try_run("Mod", &[], &[Some(&a), Some(&ints(&[0]))], &[open(DType::I64, 1)]).unwrap_err();
     assert!(error.contains("division by zero"), "{error}");
+    let (a, b) = (f32(&[4], &[-4.5, 7.0, -6.0, 1.0]), f32(&[4], &[3.0, -3.0, 3.0, -5.0]));
+    check("Mod", &[], &[Some(&a), Some(&b)], &[4], &[1.5, -2.0, 0.0, -4.0]);
+    check("Mod", &[("fmod", Setting::Int(1))], &[Some(&a), Some(&b)], &[4], &[-1.5, 1.0, 0.0, 1.0]);
 }
 
 #[test]
@@ -114,6 +117,17 @@ fn bits() {
     check("BitwiseXor", &[], &[Some(&a), Some(&b)], &[2], &[6.0, 254.0]);
     check("BitwiseNot", &[], &[Some(&a)], &[2], &[243.0, 0.0]);
     check("BitShift", &[("direction", text("LEFT"))], &[Some(&a), Some(&b)], &[2], &[0.0, 254.0]);
+}
+
+/// What is shifted past the sign goes, and shifts by less than none or by more than all bits leave the sign alone.
+#[test]
+fn signed_bits_are_shifted() {
+    let (a, b) = (tensor(&[5], vec![-7i8, 100, -7, 7, -128]), tensor(&[5], vec![1i8, 1, 8, -1, 7]));
+    let shift = |direction, expected: &[f64]| {
+        check("BitShift", &[("direction", text(direction))], &[Some(&a), Some(&b)], &[5], expected);
+    };
+    shift("LEFT", &[-14.0, -56.0, 0.0, 0.0, 0.0]);
+    shift("RIGHT", &[-4.0, 50.0, -1.0, 0.0, -1.0]);
 }
 
 #[test]

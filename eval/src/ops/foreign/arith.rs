@@ -15,7 +15,11 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
                 let sign_of_divisor = node.int("fmod", 0) == 0;
                 return floats(node, a, b, a.dtype(), |a, b| {
                     let rest = libm::fmod(a, b);
-                    if sign_of_divisor && rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+                    match sign_of_divisor {
+                        true if rest == 0.0 => rest.copysign(b),
+                        true if (rest < 0.0) != (b < 0.0) => rest + b,
+                        _ => rest,
+                    }
                 });
             }
             let truncated = node.int("fmod", 0) == 1;
@@ -37,16 +41,17 @@ pub(super) fn run(node: &Node<'_>) -> Maybe {
         "BitwiseXor" | "Xor" => whole(node, pair()?.0, pair()?.1, |a, b| Ok(a ^ b)),
         "BitShift" => {
             let (a, b) = pair()?;
-            let bits = a.dtype().size() * 8;
-            let left = node.text("direction", "") == "LEFT";
+            let (bits, left) = (a.dtype().bits(), node.text("direction", "") == "LEFT");
+            let is_signed = matches!(a.dtype(), DType::I8 | DType::I16 | DType::I32 | DType::I64);
             whole(node, a, b, |a, by| {
-                let by = u32::try_from(by).ok().filter(|&by| (by as usize) < bits).unwrap_or(127);
-                Ok(if by == 127 {
-                    0
-                } else if left {
-                    (a << by) & ((1 << bits) - 1)
-                } else {
-                    a >> by
+                Ok(match u32::try_from(by).ok().filter(|&by| (by as usize) < bits) {
+                    // Only the sign is left.
+                    None => i128::from(a < 0 && !left).wrapping_neg(),
+                    Some(by) if left => {
+                        let kept = (a << by) & ((1 << bits) - 1);
+                        if is_signed && kept >> (bits - 1) == 1 { kept - (1 << bits) } else { kept }
+                    }
+                    Some(by) => a >> by,
                 })
             })
         }

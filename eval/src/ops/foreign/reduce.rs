@@ -37,6 +37,8 @@ fn reduce(node: &Node<'_>) -> Result<Tensor, String> {
     let function: fn(&[f64]) -> f64 = match node.name() {
         "ReduceSum" => |v| v.iter().sum(),
         "ReduceMean" => |v| v.iter().sum::<f64>() / v.len() as f64,
+        // Of no elements, the largest is the least that there is.
+        "ReduceMax" if x.dtype() == DType::Bool => |v| v.iter().copied().fold(0.0, f64::max),
         "ReduceMax" => |v| v.iter().copied().fold(f64::NEG_INFINITY, |m, v| if v > m || v.is_nan() { v } else { m }),
         "ReduceMin" => |v| v.iter().copied().fold(f64::INFINITY, |m, v| if v < m || v.is_nan() { v } else { m }),
         "ReduceProd" => |v| v.iter().product(),
