@@ -2,12 +2,15 @@
 //! compiled, verified on ONNX Runtime with all its optimizations, and gives what the source gives.
 
 use std::fs;
+use std::path::Path;
 
+use planish_eval::Tensor;
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
+use planish_runtimes::{Model, ReferenceRuntime, Runtime};
 use planish_testing::onnx::{f32, floats, graph, graph_attribute, int, integers, model, node};
 use prost::Message;
 
-use crate::support::{planish_compile, scratch};
+use crate::support::{ONE_THREAD, onnx_runtime, planish_compile, scratch};
 
 fn code(name: &str, elements: DataType, code: i32) -> TensorProto {
     TensorProto { name: name.to_owned(), data_type: elements.into(), int32_data: vec![code], ..TensorProto::default() }
@@ -141,4 +144,55 @@ fn many_outputs() {
     let start = std::time::Instant::now();
     planish_compile(&source, &folder.path().join("out"), &["--target", "onnx"]).exits(0, &[]);
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
+/// A norm over features of which there may be one, with a weight of more.
+#[test]
+fn a_norm_whose_weight_broadcasts() {
+    for (form, features) in [("div", "n"), ("inverse", "n"), ("reciprocal", "n"), ("div", "1"), ("inverse", "1")] {
+        for centered in [true, false] {
+            let folder = scratch();
+            let source = folder.path().join("model.onnx");
+            let mut nodes = vec![node("u = ReduceMean(x, last)", vec![]), node("c = Sub(x, u)", vec![])];
+            let x = if centered { "c" } else { "x" };
+            nodes.push(node(&format!("e = Pow({x}, two)"), vec![]));
+            nodes.extend(["v = ReduceMean(e, last)", "a = Add(v, eps)", "r = Sqrt(a)"].map(|text| node(text, vec![])));
+            nodes.extend(match form {
+                "div" => vec![node(&format!("d = Div({x}, r)"), vec![])],
+                "inverse" => vec![node("i = Div(one, r)", vec![]), node(&format!("d = Mul({x}, i)"), vec![])],
+                _ => vec![node("i = Reciprocal(r)", vec![]), node(&format!("d = Mul({x}, i)"), vec![])],
+            });
+            nodes.extend(["w = Mul(d, weight)", "y = Add(w, bias)"].map(|text| node(text, vec![])));
+            let constants = vec![
+                integers("last", &[1], &[-1]),
+                floats("two", &[], &[2.0]),
+                floats("one", &[], &[1.0]),
+                floats("eps", &[], &[0.01]),
+                floats("weight", &[3], &[0.5, 2.0, -1.0]),
+                floats("bias", &[3], &[1.0, 2.0, 3.0]),
+            ];
+            let graph = graph(vec![f32("x", &format!("m, {features}"))], constants, nodes, &["y"]);
+            fs::write(&source, model(18, graph).encode_to_vec()).unwrap();
+            let target = folder.path().join("out");
+            for options in [&["--target", "onnx"][..], &["--target", "ort"], &["--target", "onnx", "--no-fusion"]] {
+                planish_compile(&source, &target, &[options, &["--force"]].concat()).exits(0, &[]);
+                for size in [1, 3].into_iter().filter(|size| features == "n" || *size == 1) {
+                    let x: Vec<f32> = (0..2 * size).map(|i| (i as f32 * 1.3).sin()).collect();
+                    let x = Tensor::new(vec![2, size], x).unwrap();
+                    let found = run(&onnx_runtime(), &target.join("model.onnx"), &x);
+                    let expected = run(&ReferenceRuntime::default(), &source, &x);
+                    assert_eq!(found.shape(), [2, 3], "{form} {options:?}");
+                    let close = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5;
+                    let [found, expected] = [found, expected].map(|tensor| tensor.to_f64());
+                    assert!(found.iter().zip(&expected).all(close), "{form}, {size}: {found:?}, {expected:?}");
+                }
+            }
+        }
+    }
+}
+
+/// `y` of a model of `x`.
+fn run(runtime: &dyn Runtime, path: &Path, x: &Tensor) -> Tensor {
+    let mut session = runtime.load(Model::onnx(path), ONE_THREAD).unwrap();
+    session.run(&[("x", x.clone())]).unwrap().remove(0).1
 }

@@ -1,9 +1,10 @@
 //! Lowering of norms.
 
-use planish_ir::ops::{BinaryKind, LayerNorm, Reduce, ReduceKind, RmsNorm, UnaryKind};
-use planish_ir::{BuildError, Graph, Op, Step, ValueId};
+use planish_ir::ops::{Binary, BinaryKind, LayerNorm, Reduce, ReduceKind, RmsNorm, UnaryKind};
+use planish_ir::{BuildError, Dim, Graph, Op, Step, ValueId};
 
 use crate::build::Builder;
+use crate::raise::root_of_squares;
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
 
 /// Lowers norms that the target has no operator for to arithmetic.
@@ -13,7 +14,9 @@ pub const LOWER_NORMS: Pass = Pass {
               because every opset that planish writes has an operator for it. Root mean square normalization is \
               lowered without fusion and before opset 23, in the form that ONNX Runtime recognizes and fuses when it \
               loads a graph. In float16 and bfloat16, everything before the product with the weight is computed in \
-              float32.",
+              float32. What is divided by sqrt(mean(x^2) + eps) becomes a product with the power -1/2, if the last \
+              size of x is 1 or only a run knows it: ONNX Runtime makes a norm of the division and of a vector that \
+              it is multiplied with, and that norm refuses a vector which has more elements than x has features.",
     numerics: "Each step rounds, where a fused kernel rounds once: relative differences of a few 1e-7. In float16 and \
                bfloat16 the normalized value, its product with the weight and the sum with the bias each round.",
     example: Example {
@@ -56,12 +59,29 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
         let value = match op {
             Op::LayerNorm(norm) if !options.fusion => layer_norm(&mut l, &norm)?,
             Op::RmsNorm(norm) if !keep_rms => rms_norm(&mut l, &norm)?,
+            Op::Binary(Binary { kind: BinaryKind::Div, a, b }) => match perhaps_single(l.graph, b) {
+                Some(sum) => times_inverse_root(&mut l, a, sum)?,
+                None => return Ok(Step::Keep),
+            },
             _ => return Ok::<_, PassError>(Step::Keep),
         };
         Ok(Step::Replace(vec![value]))
     })?;
     graph.compact();
     Ok(lowered.into())
+}
+
+/// `mean(x^2) + eps`, where a value is its square root and x may have a single feature.
+fn perhaps_single(graph: &Graph, root: ValueId) -> Option<ValueId> {
+    let [x, sum] = root_of_squares(graph, root)?;
+    let features = graph.ty(x).shape.last().and_then(Dim::as_constant);
+    features.is_none_or(|features| features == 1).then_some(sum)
+}
+
+/// `x * sum^(-1/2)`.
+fn times_inverse_root(l: &mut Builder<'_, '_>, x: ValueId, sum: ValueId) -> Result<ValueId, BuildError> {
+    let inverse = l.with_scalar(BinaryKind::Pow, sum, -0.5)?;
+    l.binary(BinaryKind::Mul, x, inverse)
 }
 
 fn layer_norm(l: &mut Builder<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
@@ -91,8 +111,14 @@ fn rms_norm(l: &mut Builder<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildErr
     let square = l.with_scalar(BinaryKind::Pow, x, 2.0)?;
     let mean = l.emit(Reduce { kind: ReduceKind::Mean, x: square, axes, keep: true })?;
     let positive = l.with_scalar(BinaryKind::Add, mean, norm.eps.0)?;
-    let root = l.unary(UnaryKind::Sqrt, positive)?;
-    let normal = l.binary(BinaryKind::Div, x, root)?;
+    let normal = match l.graph.ty(x).shape.last().and_then(Dim::as_constant) {
+        // A weight of ones goes, and something else may be multiplied.
+        Some(1) => times_inverse_root(l, x, positive)?,
+        _ => {
+            let root = l.unary(UnaryKind::Sqrt, positive)?;
+            l.binary(BinaryKind::Div, x, root)?
+        }
+    };
     let normal = l.cast(normal, dtype)?;
     l.binary(BinaryKind::Mul, normal, norm.weight)
 }

@@ -27,6 +27,7 @@ pub use count::{Match, matches, raised};
 pub use embedding::RAISE_EMBEDDINGS;
 pub use linear::RAISE_LINEAR;
 pub use norm::RAISE_NORMS;
+pub(crate) use norm::root_of_squares;
 pub use quantized::RAISE_QUANTIZED;
 pub use rotary::RAISE_ROTARY;
 

@@ -11,6 +11,7 @@ use super::pattern::{binary, is_exactly, narrowed, op};
 use super::product::Product;
 use super::{Found, NoMatch, Rule, run as apply};
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError};
+pub(crate) use root::root_of_squares;
 use root::{Root, averaged, mean_of, squared};
 
 /// Raises arithmetic to norms.

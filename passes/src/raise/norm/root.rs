@@ -59,6 +59,13 @@ impl Root {
     }
 }
 
+/// `x` and `mean(x^2) + eps`, where a value is the square root of that and the mean is over the last axis.
+pub(crate) fn root_of_squares(graph: &Graph, value: ValueId) -> Option<[ValueId; 2]> {
+    let sum = unary(graph, value, UnaryKind::Sqrt)?;
+    let square = Root::of(graph, value)?.square(graph).ok()?;
+    Some([squared(graph, square)?, sum])
+}
+
 /// What a value is a mean of.
 pub(super) fn averaged(graph: &Graph, value: ValueId) -> Option<&Reduce> {
     match op(graph, value)? {
