@@ -52,6 +52,27 @@ fn clipping_by_attributes_and_by_operands() {
     );
 }
 
+/// ONNX wants a slope that broadcasts to the operand, and ONNX Runtime computes others too.
+#[test]
+fn a_slope_may_be_wider_than_its_operand() {
+    let of = |x: &str, slope: &str| {
+        let inputs = vec![f32("x", x), f32("s", slope)];
+        lines(17, graph(inputs, vec![], vec![node("y = PRelu(x, s)", vec![])], &["y"]))
+    };
+    for (x, slope, result) in [("7", "1, 7", "1, 7"), ("1, n", "4, 1", "4, n")] {
+        let expected = [
+            "weight @y/const = dense([0.0]) : f32[]".to_owned(),
+            format!("%y = less(%x, @y/const) : bool[{x}]"),
+            format!("%y_1 = mul(%s, %x) : f32[{result}]"),
+            format!("%y_2 = select(%y, %y_1, %x) : f32[{result}]"),
+        ];
+        assert_eq!(of(x, slope), expected);
+    }
+    for slope in ["1", "4", "m, 4"] {
+        assert!(of("n, 4", slope)[0].contains("op = \"PRelu\""));
+    }
+}
+
 #[test]
 fn conversions() {
     let to = int("to", DataType::Int64 as i64);

@@ -47,6 +47,7 @@ pub(super) fn rule(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
             let b = scope.value(node.input(1)?)?;
             emit(scope, node, Binary { kind: BinaryKind::Mul, a, b })
         }
+        "PRelu" => wide_slope(scope, node),
         "Mod" => modulo(scope, node),
         "Sum" => several(scope, node, BinaryKind::Add),
         "Clip" => clip(scope, node),
@@ -89,6 +90,23 @@ fn swish(scope: &mut Scope, node: &Node<'_>, x: ValueId) -> Result<ValueId, Stri
     let scaled = scope.emit(Binary { kind: BinaryKind::Mul, a: x, b }, name)?;
     let b = scope.emit(Unary { kind: UnaryKind::Sigmoid, x: scaled }, name)?;
     scope.emit(Binary { kind: BinaryKind::Mul, a: x, b }, name)
+}
+
+/// `x < 0 ? slope * x : x` where the slope has more dimensions or sizes than x. ONNX wants one that broadcasts to x, and
+/// ONNX Runtime computes the others too, with a result of another shape than it infers.
+fn wide_slope(scope: &mut Scope, node: &Node<'_>) -> Result<bool, String> {
+    let name = node.output()?;
+    let [x, slope] = [scope.value(node.input(0)?)?, scope.value(node.input(1)?)?];
+    let [of_x, of_slope] = [x, slope].map(|value| &scope.graph.ty(value).shape);
+    let wider =
+        |(x, slope): (&Dim, &Dim)| x.as_constant() == Some(1) && slope.as_constant().is_some_and(|size| size != 1);
+    if of_slope.rank() <= of_x.rank() && !of_x.iter().rev().zip(of_slope.iter().rev()).any(wider) {
+        return Ok(false);
+    }
+    let zero = scope.number(name, scope.graph.ty(x).dtype, 0.0);
+    let condition = scope.emit(Binary { kind: BinaryKind::Less, a: x, b: zero }, name)?;
+    let scaled = scope.emit(Binary { kind: BinaryKind::Mul, a: slope, b: x }, name)?;
+    emit(scope, node, Select { condition, a: scaled, b: x })
 }
 
 /// A function of known integers, where each result is known.
