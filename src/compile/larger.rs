@@ -56,9 +56,8 @@ pub(super) fn warning(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emi
             0 => String::new(),
             others => format!(" and {others} more"),
         };
-        let (places, bytes) = (largest.places.len(), bytes_text(largest.places[0].2));
         let text =
-            format!("weights {what}: `{}` ({places} times {bytes}){others}, {} more", largest.name, bytes_text(more));
+            format!("weights {what}: `{}` ({}){others}, {} more", largest.name, largest.copies(), bytes_text(more));
         reasons.push((more, text));
     }
     let mut wider: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -82,6 +81,15 @@ pub(super) fn warning(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emi
 }
 
 impl Stored<'_> {
+    /// How large the copies are: `3 times 1.9 MB`, or where they are of several types `7.7 MB and 1.9 MB`.
+    fn copies(&self) -> String {
+        let bytes: Vec<u64> = self.places.iter().map(|(.., bytes)| *bytes).collect();
+        if bytes.windows(2).all(|pair| pair[0] == pair[1]) {
+            return format!("{} times {}", bytes.len(), bytes_text(bytes.first().copied().unwrap_or(0)));
+        }
+        bytes.into_iter().map(bytes_text).collect::<Vec<_>>().join(" and ")
+    }
+
     /// The bytes of all places but the largest.
     fn more(&self) -> u64 {
         let bytes = || self.places.iter().map(|(.., bytes)| *bytes);

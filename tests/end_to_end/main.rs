@@ -49,6 +49,7 @@ mod import_options;
 mod input_statistics;
 mod inspect;
 mod labels;
+mod larger_artifacts;
 mod last_logits;
 mod manifest;
 mod manual;
