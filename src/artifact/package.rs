@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use planish_models::{Loaded, Task};
 use planish_runtimes::Format;
+use planish_runtimes::tensorrt::{ENTERPRISE, PRODUCT};
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::manifest::PartManifest;
@@ -21,8 +22,8 @@ pub enum RuntimePackage {
     /// The file names of onnxruntime-genai, for decoders only and not for targets trt and cuda: genai_config.json is
     /// added, and weights above 1.5 GB are in model.onnx.data
     Genai,
-    /// A model repository of NVIDIA Triton Inference Server, not for target cuda: for each part a folder with
-    /// config.pbtxt and 1/model.onnx, or 1/model.plan for target trt
+    /// A model repository of NVIDIA Triton Inference Server, not for target cuda, and not for engines of TensorRT-RTX, which
+    /// the server does not load: for each part a folder with config.pbtxt and 1/model.onnx, or 1/model.plan for target trt
     Triton,
 }
 
@@ -56,6 +57,14 @@ impl RuntimePackage {
                 "--runtime-package {option}: {library} does not load a file of format {}, which target {} has; choose \
                  another target, or leave out --runtime-package",
                 format.name, backend.target
+            ));
+        }
+        if self == Self::Triton && backend.engines.is_some() && cfg!(feature = "tensorrt-rtx") && !ENTERPRISE {
+            return Some(format!(
+                "--runtime-package triton: Triton's backend tensorrt loads engines of TensorRT, and this planish builds engines \
+                 of {PRODUCT} for target {}; choose --target ort-cuda, or a planish that was built with \
+                 --no-default-features --features tensorrt",
+                backend.target
             ));
         }
         if self != Self::Genai || backend.engines.is_none() {
@@ -93,11 +102,10 @@ impl RuntimePackage {
     }
 
     /// The warnings for users of the library.
-    pub(crate) fn warnings(self, model: &Loaded, backend: &Backend, last_logits: bool) -> Vec<String> {
+    pub(crate) fn warnings(self, model: &Loaded, last_logits: bool) -> Vec<String> {
         match self {
-            Self::Optimum => Vec::new(),
+            Self::Optimum | Self::Triton => Vec::new(),
             Self::Genai => genai::warnings(model, last_logits),
-            Self::Triton => triton::warnings(backend),
         }
     }
 

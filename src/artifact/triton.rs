@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use planish_ir::{DType, Dim, Symbol};
-use planish_runtimes::tensorrt::ENTERPRISE;
 
 use crate::artifact::Artifact;
 use crate::artifact::layout::base_name;
@@ -59,15 +58,6 @@ impl Runner {
             _ => None,
         }
     }
-}
-
-/// The differences between what planish writes and what the server loads.
-pub(crate) fn warnings(backend: &Backend) -> Vec<String> {
-    let other = Runner::of(backend) == Runner::TensorRt && !ENTERPRISE;
-    let warning = "Triton's backend tensorrt loads engines of TensorRT, and this planish builds engines of TensorRT-RTX; \
-                   compile with a planish that was built with --no-default-features --features tensorrt, or with \
-                   --target ort-cuda";
-    other.then(|| warning.to_owned()).into_iter().collect()
 }
 
 /// Checks that the server takes the inputs and outputs of all parts.
@@ -288,6 +278,28 @@ mod tests {
         assert!(refused(("f32", &[]), &ANY_ONNX).contains("no tensor without dimensions"));
         assert!(refused(("seq(f32[2])", &[]), &ANY_ONNX).contains("seq(f32[2])"));
         check(&[part(("f32", &["n"]), ("bf16", &["n"]))], &TENSORRT).unwrap();
+    }
+
+    #[test]
+    fn an_engine_takes_the_batch_of_all_profiles() {
+        let part = part(("i64", &["n", "m"]), ("f32", &["n", "4"]));
+        let profile = |most: i64| json!({"symbols": {"n": [1, 1, most], "m": [8, 8, 8]}, "inputs": []});
+        let profiles = |most: &[i64]| -> Profiles {
+            let all: Vec<_> = most.iter().map(|most| profile(*most)).collect();
+            serde_json::from_value(json!({"parts": [{"name": "model", "profiles": all}]})).unwrap()
+        };
+        let parts = [part];
+        assert_eq!(largest_batch(&parts[0], &parts, Some(&profiles(&[16, 2]))), 2);
+        let warning = smaller_batch(&parts, &profiles(&[16, 2])).unwrap();
+        assert!(warning.contains("max_batch_size of model is 2") && warning.contains("another one takes 16 rows"));
+        assert_eq!(smaller_batch(&parts, &profiles(&[16, 16])), None);
+        let text = document(&parts[0], &TENSORRT, "model.plan", 2, 2).unwrap();
+        let begin = "backend: \"tensorrt\"\nplatform: \"tensorrt_plan\"\ndefault_model_filename: \"model.plan\"\n\
+                     max_batch_size: 2\n";
+        assert!(text.starts_with(begin), "{text}");
+        let instances =
+            "instance_group [\n  {\n    count: 1\n    kind: KIND_GPU\n    profile: [ \"0\", \"1\" ]\n  }\n]\n";
+        assert!(text.contains(instances), "{text}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ const SPEEDUP: &str = "vs base";
 /// All columns in their order.
 pub(super) const COLUMNS: [Column; 31] = [
     // A bar would end the cell in Markdown.
-    words(ARTIFACT, Needed, |cell, _| Some(cell.model.id.replace('|', "\\|"))),
+    words(ARTIFACT, Needed, |cell, _| Some(cell.model.id.replace('|', "\\|").replace('\n', "\\n"))),
     words("runtime", Needed, |cell, _| Some(cell.backend.clone())),
     words("prec", Wanted(5), |cell, _| Some(cell.precision.clone())),
     words("part", Needed, |cell, _| cell.shape.part.clone()),

@@ -15,6 +15,7 @@ use crate::artifact::package::RuntimePackage;
 use crate::backend::{ANY_ONNX, Backend, MakeRuntime, ONNX_RUNTIME};
 use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters};
+use crate::data::{DataOptions, Split};
 use crate::files::digest;
 use crate::inspect::weight_bytes;
 use crate::quantize::{QuantizeOptions, WeightOptions};
@@ -280,7 +281,7 @@ impl Variant {
 }
 
 /// A word of a command line of a shell.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,~".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -295,8 +296,8 @@ impl Form {
         format!("{}-{}-{}", model.name(), self.backend.target.name, self.variant.name())
     }
 
-    /// The command that compiles it into an artifact. `calibrate` is data, with the name of its field, or a table.
-    pub(super) fn command(&self, model: &SourceModel, calibrate: Option<(&Path, Option<&str>)>) -> String {
+    /// The command that compiles it into an artifact. `calibrate` is data, with how it is read, or a table.
+    pub(super) fn command(&self, model: &SourceModel, calibrate: Option<(&Path, &DataOptions)>) -> String {
         let mut words = vec!["planish".to_owned(), "compile".to_owned(), quoted(&model.path().display().to_string())];
         if self.backend.target.name != ONNX_RUNTIME.target.name {
             words.extend(["--target".to_owned(), self.backend.target.name.to_owned()]);
@@ -311,9 +312,11 @@ impl Form {
             Variant::Int8Weights => &["--int8-weights"],
         };
         words.extend(options.iter().map(|option| (*option).to_owned()));
-        if let (Variant::Int8, Some((path, field))) = (self.variant, calibrate) {
+        if let (Variant::Int8, Some((path, data))) = (self.variant, calibrate) {
             words.extend(["--calibrate".to_owned(), quoted(&path.display().to_string())]);
-            words.extend(field.into_iter().flat_map(|field| ["--field".to_owned(), quoted(field)]));
+            words.extend(data.field.iter().flat_map(|field| ["--field".to_owned(), quoted(field)]));
+            // It holds out the samples that the benchmark held out, and calibrates on the others.
+            words.extend((data.split == Split::Rest).then(|| "--verify".to_owned()));
         }
         words.join(" ")
     }

@@ -50,7 +50,7 @@ impl<'a> Groups<'a> {
     /// Sorts entrants by the models that they are compared with, among those that are `named` or where each is found.
     ///
     /// # Errors
-    /// [`Unavailable`] when nothing can run; when no entrant has a model to be compared with.
+    /// [`Unavailable`] when nothing can run; when no entrant can be read, or has a model to be compared with.
     pub(super) fn of(
         entrants: &'a [Entrant],
         (runtimes, named, settings): (&[MakeRuntime], &[PathBuf], &RuntimeSettings),
@@ -58,7 +58,7 @@ impl<'a> Groups<'a> {
         observer: &mut dyn BenchObserver,
     ) -> Result<Self> {
         let mut found = Self { groups: Vec::new(), left_out: Vec::new(), versions: BTreeMap::new() };
-        let mut unavailable: Option<Unavailable> = None;
+        let (mut unavailable, mut unreadable): (Option<Unavailable>, Option<Error>) = (None, None);
         // Entrants of the same files need one look for their model.
         let mut alike: Vec<Vec<Member<'a>>> = Vec::new();
         for entrant in entrants {
@@ -66,6 +66,17 @@ impl<'a> Groups<'a> {
             for (runtime, make) in runtimes_of(entrant, runtimes, settings) {
                 match check(entrant, runtime.as_ref()) {
                     Ok((product, version)) => {
+                        let artifact = &entrant.artifact;
+                        let mut parts = artifact.manifest.parts.iter();
+                        if let Err(error) =
+                            parts.try_for_each(|part| artifact.file_for(part, runtime.as_ref()).map(drop))
+                        {
+                            observer.warning(&format!("{} is not measured: {error:#}", entrant.label));
+                            let why = (Status::Unavailable, format!("{error:#}"));
+                            found.left_out.extend(unmeasured(entrant, runtime.name(), &why, options));
+                            unreadable.get_or_insert(error);
+                            continue;
+                        }
                         found.versions.insert(product, version);
                         places.push((runtime, make));
                     }
@@ -76,11 +87,6 @@ impl<'a> Groups<'a> {
                         unavailable.get_or_insert(problem);
                     }
                 }
-            }
-            for (runtime, _) in &places {
-                let artifact = &entrant.artifact;
-                let parts = &artifact.manifest.parts;
-                parts.iter().try_for_each(|part| artifact.file_for(part, runtime.as_ref()).map(drop))?;
             }
             if places.is_empty() {
                 continue;
@@ -94,8 +100,8 @@ impl<'a> Groups<'a> {
                 None => alike.push(vec![member]),
             }
         }
-        if let (true, Some(problem)) = (alike.is_empty(), unavailable) {
-            return Err(problem.into());
+        if let (true, Some(problem)) = (alike.is_empty(), unreadable.or(unavailable.map(Error::from))) {
+            return Err(problem);
         }
         let mut uncompared: Option<Error> = None;
         for members in alike {

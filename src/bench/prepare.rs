@@ -226,7 +226,7 @@ impl<'a> Compiling<'a> {
         let folder = self.folder.folder();
         let mut entrant = Entrant::compiled(self.model, form, folder, self.calibration.as_ref(), self.observer)?;
         let calibrate = self.request.calibrate.as_ref();
-        let calibrate = calibrate.map(|(path, data)| (path.as_path(), data.field.as_deref()));
+        let calibrate = calibrate.map(|(path, data)| (path.as_path(), data));
         entrant.command = Some(form.command(self.model, calibrate));
         Ok(entrant)
     }

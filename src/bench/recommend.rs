@@ -34,8 +34,10 @@ pub struct Choice {
     pub id: String,
     /// The runtime.
     pub backend: String,
-    /// What its speed is relative to.
+    /// The artifact that its speed is relative to.
     pub base: String,
+    /// The runtime of that.
+    pub base_backend: String,
     /// How many times as fast it is: the geometric mean over the shapes of both.
     pub speedup: f64,
     /// The 95% interval of that; absent where there are too few samples.
@@ -171,6 +173,9 @@ fn recommend_one(
     let base = all.iter().find(is_measured).filter(|_| !is_open && all.iter().filter(is_measured).count() > 1)?;
     let of_data = all.iter().find_map(Contestant::evaluation);
     let limits = of_data.map(|evaluation| limits.cloned().unwrap_or_else(|| usual(evaluation)));
+    // An artifact that runs on several runtimes is named with the runtime.
+    let runs_on_several = |id: &str| all.iter().filter(|of| of.id == id).count() > 1;
+    let name = |id: &str, backend: &str| if runs_on_several(id) { format!("{id} ({backend})") } else { id.to_owned() };
     let (mut within, mut refused) = (Vec::new(), Vec::new());
     for of in all {
         let speedup = of.speedup(base);
@@ -189,7 +194,8 @@ fn recommend_one(
     let choice = within.first().map(|(fastest, _)| {
         let is_tie = |of: &Contestant<'_>| {
             let ratio = of.speedup(fastest).map(|(ratio, _)| ratio);
-            std::ptr::eq(of, *fastest) || ratio.is_some_and(|ratio| ratio.significant() != Some(true))
+            // Without an interval nothing says that it is as fast.
+            std::ptr::eq(of, *fastest) || ratio.is_some_and(|ratio| ratio.significant() == Some(false))
         };
         let ties: Vec<&Contestant<'_>> = within.iter().map(|(of, _)| *of).filter(|of| is_tie(of)).collect();
         let bytes = |of: &Contestant<'_>| of.bytes().map_or(f64::INFINITY, |bytes| bytes as f64);
@@ -201,12 +207,13 @@ fn recommend_one(
             id: chosen.id.to_owned(),
             backend: chosen.backend.to_owned(),
             base: base.id.to_owned(),
+            base_backend: base.backend.to_owned(),
             speedup: speedup.value,
             speedup_ci95: speedup.ci95.filter(|_| !std::ptr::eq(chosen, base)),
             shapes,
             accuracy: chosen.evaluation().map(kept),
             file_bytes: chosen.bytes(),
-            ties: ties.iter().filter(|of| !std::ptr::eq(**of, chosen)).map(|of| of.id.to_owned()).collect(),
+            ties: ties.iter().filter(|of| !std::ptr::eq(**of, chosen)).map(|of| name(of.id, of.backend)).collect(),
             command: command(chosen.id),
         }
     });
@@ -237,10 +244,22 @@ fn kept(evaluation: &Evaluation) -> String {
 }
 
 impl Choice {
+    /// Whether it is what speeds are relative to.
+    fn is_base(&self) -> bool {
+        (&self.id, &self.backend) == (&self.base, &self.base_backend)
+    }
+
+    /// Its name and that of the base, each with the runtime where they are the same artifact.
+    pub(super) fn names(&self) -> [String; 2] {
+        let of =
+            |id: &str, backend: &str| if self.id == self.base { format!("{id} ({backend})") } else { id.to_owned() };
+        [of(&self.id, &self.backend), of(&self.base, &self.base_backend)]
+    }
+
     /// Its speed in words: `~` where it is not certain that it differs from the first.
     #[must_use]
     pub fn times(&self) -> String {
-        let is_certain = self.speedup_ci95.is_some_and(|[low, high]| low > 1.0 || high < 1.0) || self.id == self.base;
+        let is_certain = self.speedup_ci95.is_some_and(|[low, high]| low > 1.0 || high < 1.0) || self.is_base();
         format!("{}{:.2}x", if is_certain { "" } else { "~" }, self.speedup)
     }
 }
@@ -252,8 +271,19 @@ impl Recommendation {
         format!("the fastest {}; the smallest of those as fast within the intervals", self.among())
     }
 
+    /// Why a contestant is not considered, with its runtime where the artifact is there on several.
+    fn refusal(&self, of: &Refused) -> String {
+        let same = self.refused.iter().filter(|other| other.id == of.id).count();
+        let is_chosen = self.choice.as_ref().is_some_and(|choice| choice.id == of.id || choice.base == of.id);
+        let runtime = (same > 1 || is_chosen).then(|| of.backend.clone());
+        let speedup = of.speedup.map(|speedup| format!("{speedup:.2}x"));
+        let details: Vec<String> = runtime.into_iter().chain(speedup).collect();
+        let details = if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
+        format!("{}{details}: {}", of.id, of.why)
+    }
+
     /// What is considered.
-    fn among(&self) -> String {
+    pub(super) fn among(&self) -> String {
         match &self.limits {
             Some(limits) => format!("within {limits} (--max-loss)"),
             None => "in floating point (no --data)".to_owned(),
@@ -265,11 +295,13 @@ impl fmt::Display for Recommendation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(of) = &self.choice else {
             write!(f, "choose none: no contestant is {}", self.among())?;
-            return self.refused.iter().try_for_each(|of| write!(f, "\n  {of}"));
+            return self.refused.iter().try_for_each(|of| write!(f, "\n  {}", self.refusal(of)));
         };
-        write!(f, "choose {}: {}", of.id, of.times())?;
-        if of.id != of.base {
-            write!(f, " as fast as {}", of.base)?;
+        if of.is_base() {
+            write!(f, "choose {}: {}", of.id, of.times())?;
+        } else {
+            let [chosen, base] = of.names();
+            write!(f, "choose {chosen}: {} as fast as {base}", of.times())?;
         }
         if of.shapes > 1 {
             write!(f, " in the mean of {} shapes", of.shapes)?;
@@ -281,16 +313,8 @@ impl fmt::Display for Recommendation {
             write!(f, "\n  as fast within the intervals, and not smaller: {}", of.ties.join(", "))?;
         }
         let mut faster = self.refused.iter().filter(|other| other.speedup.is_some_and(|speedup| speedup > of.speedup));
-        faster.try_for_each(|of| write!(f, "\n  faster, and left out: {of}"))?;
+        faster.try_for_each(|of| write!(f, "\n  faster, and left out: {}", self.refusal(of)))?;
         of.command.iter().try_for_each(|command| write!(f, "\n  {command}"))
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.id)?;
-        self.speedup.iter().try_for_each(|speedup| write!(f, " ({speedup:.2}x)"))?;
-        write!(f, ": {}", self.why)
     }
 }
 
@@ -378,6 +402,27 @@ mod tests {
             all.to_string().contains("faster, and left out: int8 (3.33x): its accuracy on data is not known"),
             "{all}"
         );
+    }
+
+    #[test]
+    fn without_an_interval_the_fastest_is_chosen() {
+        let short = |id: &str, ms: u64, bytes: u64| {
+            let mut cell = of(id, "f32", ms, bytes, None);
+            cell.samples_ns.truncate(3);
+            cell.visits = vec![1; 3];
+            cell
+        };
+        let all = one(&[short("base", 10, 90), short("small", 100, 45)], None);
+        let choice = all.choice.unwrap();
+        assert_eq!((choice.id.as_str(), choice.ties.len()), ("base", 0));
+    }
+
+    #[test]
+    fn runtimes_of_one_artifact_are_told_apart() {
+        let on = |backend: &str, ms: u64| Cell { backend: backend.to_owned(), ..of("a", "f32", ms, 90, None) };
+        let all = one(&[on("reference", 100), on("ort", 10)], None);
+        assert!(all.to_string().starts_with("choose a (ort): 10.00x as fast as a (reference)"), "{all}");
+        assert_eq!(one(&[on("ort", 10), on("reference", 100)], None).choice.unwrap().backend, "ort");
     }
 
     #[test]

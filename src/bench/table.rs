@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, Table};
 
 use super::columns::{ALWAYS, ARTIFACT, COLUMNS, Column, Rank, is_left_to_data};
 use super::document::Cell;
+use super::entrant::quoted;
 use crate::data::Split;
 
 /// The width of a narrow table in characters.
@@ -125,7 +126,7 @@ fn data(cells: &[Cell]) -> String {
         if let Some(perplexity) = &of.perplexity {
             line += &format!("; windows of {} tokens, stride {}", perplexity.window, perplexity.stride);
         }
-        let (name, samples) = (&of.data.name, of.samples);
+        let (name, samples) = (quoted(&of.data.name), of.samples);
         line += &format!(
             "; 95% intervals\nThe same: planish evaluate ARTIFACT --data {name}{option} --samples {samples}\n"
         );

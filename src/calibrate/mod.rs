@@ -113,8 +113,26 @@ pub fn calibrate(
     let mut runner = prepared.runner(model, options, wanted)?;
     let done = &mut |count| samples += count;
     let skipped = prepared.run_on(&mut runner, model, options, observer, &mut statistics, done)?;
+    if options.shard.is_none() {
+        few(samples).iter().for_each(|warning| observer.warning(warning));
+    }
     statistics.add_samples(samples);
     Calibration::new(model, prepared.source.task, data, options, skipped, statistics.into_table()?)
+}
+
+/// The fewest samples for which there is no warning. The ranges of activations, and the products that GPTQ and AWQ sum, change a
+/// lot from sample to sample below it.
+const FEW: usize = 16;
+
+/// That a calibration has few samples, if it does.
+pub(crate) fn few(samples: usize) -> Option<String> {
+    (samples < FEW).then(|| {
+        let plural = if samples == 1 { "" } else { "s" };
+        format!(
+            "the calibration has {samples} sample{plural}, and scales that fit so few may not fit others; give at least {FEW}, and \
+             better 100 or more, of the kind that the model will see"
+        )
+    })
 }
 
 /// A model and data that were opened.

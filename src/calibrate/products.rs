@@ -8,7 +8,7 @@ use planish_passes::observe::linear_inputs;
 
 use super::run::{Captured, Seen, Sink};
 use super::sessions::{Wanted, canonical};
-use super::{CalibrateOptions, CalibrationObserver, Prepared};
+use super::{CalibrateOptions, CalibrationObserver, Prepared, few};
 use crate::chain::Chain;
 use crate::profile::available_memory;
 use crate::source::SourceModel;
@@ -54,6 +54,7 @@ pub fn products(
     let inputs = prepared.sized(model, wanted.inputs)?;
     let names: HashSet<(&str, &str)> = wanted.inputs.iter().map(|(p, v)| (p.as_str(), v.as_str())).collect();
     let samples = prepared.samples(model, options)?;
+    few(samples).iter().for_each(|warning| observer.warning(warning));
     // One session for all groups: a run gives what all of them sum.
     let observed = Wanted { ranges: false, inputs: &|part, value| names.contains(&(part, value)) };
     let mut runner = prepared.runner(model, options, observed)?;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use planish_ir::Graph;
 
 use super::heartbeat::Heartbeat;
 use super::signals::{asked_to_finish, finish_at_interrupt};
-use super::terminal::{is_error_terminal, say};
+use super::terminal::{bars, is_error_terminal, progress};
 use super::{note, warn};
 use crate::bench::{BenchObserver, Measured, PrepareObserver};
 use crate::calibrate::CalibrationObserver;
@@ -25,8 +25,7 @@ pub(super) struct Console {
 impl Console {
     pub(super) fn new() -> Self {
         let terminal = is_error_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(1000), target);
+        let bar = ProgressBar::with_draw_target(Some(1000), bars());
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent}%, {eta}") {
             bar.set_style(style);
         }
@@ -48,7 +47,7 @@ impl BenchObserver for Console {
 
     fn measured(&mut self, cell: Measured<'_>) {
         if !self.terminal {
-            say(&cell.to_string());
+            progress(&cell.to_string());
             self.heartbeat.said();
         }
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::engine::{EngineArguments, EngineConsole, files};
 use super::written::{Shown, Written};
-use super::{RuntimeArguments, print, print_json, short};
+use super::{RuntimeArguments, Usage, print, print_json, short};
 use crate::artifact::Artifact;
 use crate::engine::{SymbolRanges, keeps_onnx, products, profiles_of, rebuild};
 
@@ -37,6 +37,9 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
     let artifact = Artifact::open(&arguments.artifact)?;
+    if let Some(reason) = artifact.manifest.runtime_package.refuses(artifact.backend) {
+        return Err(Usage(reason).into());
+    }
     arguments.engine.check(&products(&artifact.manifest))?;
     let profiles = profiles_of(&artifact, &arguments.shapes)?;
     // Before the commands are printed, which name the ONNX files.

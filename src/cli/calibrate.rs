@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use planish_models::Task;
 use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
-use super::terminal::is_error_terminal;
+use super::terminal::bars;
 use super::{RuntimeArguments, Usage, import::ImportArguments, overwrites, print, print_json, short, warn};
 use crate::backend::ONNX_RUNTIME;
-use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table};
+use crate::calibrate::{
+    CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few, is_table,
+};
 use crate::data::{DataOptions, SAMPLES, Shard};
 use crate::source::SourceModel;
 
@@ -203,6 +205,7 @@ fn merged(paths: &[PathBuf]) -> Result<Calibration> {
     }
     let all = all.context("there is no table")?;
     all.check_complete().context("shards are missing: the merged table does not have all of the data")?;
+    few(all.samples).iter().for_each(|warning| warn(warning));
     Ok(all)
 }
 
@@ -216,6 +219,7 @@ pub(super) fn ranges(model: &SourceModel, path: &Path, options: &CalibrateOption
         // Half precision takes ranges where there are any; quantization needs the statistics of inputs.
         let needed = if options.measure == Measure::All { Measure::Inputs } else { options.measure };
         table.check_measured(needed).with_context(|| format!("{} does not serve", path.display()))?;
+        few(table.samples).iter().for_each(|warning| warn(warning));
         return Ok(table);
     }
     measured(model, path, options)
@@ -268,9 +272,7 @@ struct Console {
 
 impl Console {
     fn new() -> Self {
-        let terminal = is_error_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let bar = ProgressBar::with_draw_target(Some(0), bars());
         if let Ok(style) = ProgressStyle::with_template("calibrating {bar:30} {pos}/{len} samples, {eta}") {
             bar.set_style(style);
         }

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 
 use super::generate::{document, show, speed_text};
+use super::terminal::progress;
 use super::typed::read_line;
 use super::{note, print, print_json, signals};
 use crate::artifact::Artifact;
@@ -59,7 +60,9 @@ pub(super) fn converse(artifact: &Artifact, mut options: GenerateOptions, json: 
             continue;
         }
         print("\n")?;
-        tell(&format!("{}\n", speed_text(&answer.generated)));
+        if is_person {
+            progress(&speed_text(&answer.generated));
+        }
         match answer.generated.continuations.first().map(|continuation| continuation.stop) {
             Some(Stop::MaxNewTokens) => tell("the answer is as long as --max-new-tokens allows\n"),
             Some(Stop::Context) => note("the answer stopped, because the conversation is as long as the model takes"),

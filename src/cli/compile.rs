@@ -224,8 +224,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     });
     let folder = arguments.output.clone().unwrap_or_else(|| folders[0].1.clone());
     if arguments.stop_after.is_none() {
-        // Before the model is calibrated and lowered.
-        check_output(&source, &folder, arguments.force)
+        // Before the model is calibrated and lowered. How much of it becomes codes decides which folder it is.
+        let usual = folders.iter().map(|(_, folder)| folder).filter(|_| arguments.output.is_none());
+        usual
+            .chain([&folder])
+            .try_for_each(|folder| check_output(&source, folder, arguments.force))
             .with_context(|| format!("cannot compile {}", arguments.model.display()))?;
         if backend.engines.is_some() {
             check_builder(&arguments.engine, &settings, &folder, arguments.force)?;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use planish_ir::Graph;
 use planish_passes::PASSES;
 
 use super::heartbeat::Heartbeat;
-use super::terminal::{is_error_terminal, say};
+use super::terminal::{bars, say};
 use super::{note, warn};
 use crate::compile::Observer;
 use crate::quantize::QuantizeProgress;
@@ -27,9 +27,7 @@ pub(super) struct Console {
 
 impl Console {
     pub(super) fn new(print_after: Option<String>) -> Self {
-        let terminal = is_error_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let bar = ProgressBar::with_draw_target(Some(0), bars());
         let heartbeat = Heartbeat::of_pipe();
         heartbeat.step("loading");
         Self { print_after, ran: Mutex::default(), bar, heartbeat }

@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::heartbeat::Heartbeat;
-use super::terminal::is_error_terminal;
+use super::terminal::bars;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
 use crate::artifact::Artifact;
 use crate::data::{DataOptions, SAMPLES, Split, Unit};
@@ -77,7 +77,7 @@ pub(super) struct Arguments {
     lines: bool,
     /// Read each text from its beginning to its end, and take a .txt file as one text [default for text generation]. Models of
     /// other tasks run on a text in parts, a sample each
-    #[arg(long, conflicts_with = "held_out")]
+    #[arg(long, conflicts_with_all = ["held_out", "label"])]
     documents: bool,
     /// Take every fifth sample only: those that `compile` and `bench` hold out of data that also calibrates. A .txt file is read
     /// by lines
@@ -182,9 +182,7 @@ pub(super) struct Console {
 
 impl Console {
     fn new() -> Self {
-        let terminal = is_error_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let bar = ProgressBar::with_draw_target(Some(0), bars());
         if let Ok(style) = ProgressStyle::with_template("evaluating {bar:30} {pos}/{len} samples, {eta}") {
             bar.set_style(style);
         }

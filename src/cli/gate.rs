@@ -23,6 +23,7 @@ use crate::verify::{VerifyOptions, needs_data, verify_compiled};
 
 /// What an artifact has to pass.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Verification")]
 pub(super) struct GateArguments {
     /// Run the artifact and compare it with its source, as `planish verify` does; exit with 3 if an output is out
     /// of tolerance. For a quantized artifact the tolerances only find wrong graphs, so planish also evaluates it on

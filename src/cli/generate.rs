@@ -1,6 +1,5 @@
 //! `planish generate`.
 
-use std::io::{Write, stderr};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use anyhow::Result;
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::terminal::print_made;
+use super::terminal::{print_made, progress};
 use super::threads::ThreadArguments;
 use super::typed::read_prompt;
 use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
@@ -242,15 +241,13 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     if arguments.json {
         return Ok(());
     }
-    // Standard error may be closed; the text is what counts.
-    let _ = writeln!(stderr(), "{}", speed_text(&generated));
+    progress(&speed_text(&generated));
     if let Some(lookups) = &generated.lookups {
         let Lookups { runs, candidates, accepted } = lookups;
-        let _ = writeln!(
-            stderr(),
+        progress(&format!(
             "{runs} runs: {:.2} tokens a run, {accepted} of {candidates} tokens read ahead were kept",
             generated.tokens() as f64 / *runs as f64
-        );
+        ));
     }
     Ok(())
 }

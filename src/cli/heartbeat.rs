@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::terminal::{is_error_terminal, say};
+use super::terminal::{is_error_terminal, progress};
 
 /// How long it may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -50,10 +50,10 @@ impl Heartbeat {
             return Self::silent();
         }
         // Standard error may be closed; what the command was asked for is what counts.
-        Self::new(SILENCE, say)
+        Self::new(SILENCE, progress)
     }
 
-    /// One that says nothing.
+    /// One that progresss nothing.
     fn silent() -> Self {
         let now = Instant::now();
         let state =

@@ -10,6 +10,7 @@ use crate::engine::{SizeRange, SymbolRanges};
 
 /// Options for ONNX graphs.
 #[derive(clap::Args)]
+#[command(next_help_heading = "ONNX graphs")]
 pub(super) struct ImportArguments {
     /// Fix the shape of an input of an ONNX graph, such as input_ids=1x128. input_ids=1x? keeps the second dimension as it
     /// is. Other inputs that share a dimension with this input get the same size. For `compile --target trt` also the

@@ -8,6 +8,7 @@ use super::Usage;
 
 /// The vocabulary and its scores.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Vocabulary and logits")]
 pub(super) struct LogitsArguments {
     /// Pad the token embedding and the LM head to a multiple of N rows; `off` or 0 turns the padding off [default:
     /// off for onnx and ort, 64 for ort-cuda, trt and cuda]

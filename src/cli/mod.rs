@@ -16,6 +16,7 @@ mod explain;
 mod gate;
 mod generate;
 mod heartbeat;
+mod help;
 mod import;
 mod inspect;
 mod inspect_cost;
@@ -44,7 +45,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use planish_passes::Target;
 use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{LoadOptions, WeightStreamingBudget};
@@ -65,6 +66,9 @@ use terminal::{note, print, print_json, warn};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Print no notes and no progress; warnings, errors and results stay
+    #[arg(short, long, global = true)]
+    quiet: bool,
 }
 
 const AFTER_HELP: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 verification failed, or \
@@ -96,6 +100,7 @@ enum Command {
 
 /// How the libraries of runtimes are found.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Runtimes")]
 struct RuntimeArguments {
     /// ONNX Runtime's shared library, or its folder [default: PLANISH_ORT_LIB, else the folder of the binary,
     /// .deps/, the system]
@@ -167,7 +172,9 @@ pub fn main() -> ExitCode {
 
 /// Runs a command line, the name of the program first; returns its exit code.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(words) {
+    let mut command = help::shortened(Cli::command());
+    let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed.map_err(|error| error.format(&mut command)) {
         Ok(cli) => cli,
         Err(error) => {
             // Standard error may be closed too; the exit code still tells.
@@ -175,6 +182,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(1);
         }
     };
+    terminal::set_quiet(cli.quiet);
     let done = match cli.command {
         Command::Compile(arguments) => compile::run(*arguments),
         Command::BuildEngine(arguments) => build_engine::run(arguments),

@@ -9,6 +9,7 @@ use super::Usage;
 
 /// How a model is brought to half precision.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Half precision")]
 pub(super) struct PrecisionArguments {
     /// Convert weights and arithmetic to float16. The statistics of norms, the softmax, positions, masks, and
     /// operators with weights that overflow or underflow stay in float32. Target ort stores the weights in float16

@@ -18,6 +18,7 @@ use crate::quantize::{PlanDocument, QuantizeOptions, Rounding};
 
 /// How a model is quantized.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Quantization")]
 pub(super) struct QuantizationArguments {
     /// Quantize linear layers, tables of tokens and recurrent layers to integers of 8 bits. With --calibrate, the scales of
     /// activations are fixed; without, each run computes them (dynamic quantization, target ort only)

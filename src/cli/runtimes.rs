@@ -6,7 +6,7 @@ use planish_runtimes::tensorrt::{RUNTIME, builder};
 use planish_runtimes::{Description, Runtime};
 use serde::Serialize;
 
-use super::terminal::say;
+use super::terminal::progress;
 use super::{RuntimeArguments, print, print_json};
 
 /// List the runtimes: the path of each, or why it is not available
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 
 /// Checks the kernels of a runtime.
 fn test_kernels(runtime: Cuda) -> Result<()> {
-    let found = check_kernels(runtime, &mut |group, cases| say(&format!("{group}: {cases} cases")))?;
+    let found = check_kernels(runtime, &mut |group, cases| progress(&format!("{group}: {cases} cases")))?;
     if found.failed.is_empty() {
         return print(&format!(
             "the kernels of {} agree with the reference interpreter in {} cases\n",

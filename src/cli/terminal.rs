@@ -5,10 +5,14 @@
 //! message of its own. JSON, and text in a pipe that a command was asked for, are as they are.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use indicatif::ProgressDrawTarget;
 use serde::Serialize;
 
 /// The most characters of a word of a message: a longer one loses its middle.
@@ -19,6 +23,18 @@ const LINE: usize = 8_000;
 
 /// The most characters of a name in a table.
 const NAME: usize = 200;
+
+/// Whether `--quiet` is given.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Leaves out notes and progress from now on, or not. Warnings, errors and what a command was asked for stay.
+pub(crate) fn set_quiet(is_quiet: bool) {
+    IS_QUIET.store(is_quiet, Ordering::Relaxed);
+}
+
+fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
 
 /// Writes to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
@@ -33,10 +49,23 @@ pub(crate) fn print_made(text: &str) -> Result<()> {
 /// Writes one JSON document to standard output: for a person on a terminal, else on one line.
 pub(crate) fn print_json(document: &impl Serialize) -> Result<()> {
     let text = match is_output_terminal() {
-        true => serde_json::to_string_pretty(document)?,
+        true => escaped_json(&serde_json::to_string_pretty(document)?),
         false => serde_json::to_string(document)?,
     };
     print_exact(&(text + "\n"))
+}
+
+/// JSON with its own escapes in place of characters that do more than show themselves.
+fn escaped_json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match acts(c) {
+            // Writing to a string does not fail.
+            true => _ = write!(shown, "\\u{:04x}", u32::from(c)),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 fn print_exact(text: &str) -> Result<()> {
@@ -44,20 +73,31 @@ fn print_exact(text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
+/// Writes a warning to standard error, each text once.
 pub(crate) fn warn(text: &str) {
-    say(&message("warning: ", text));
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+        say(&message("warning: ", text));
+    }
 }
 
 /// Writes a note to standard error, such as a default that was assumed.
 pub(crate) fn note(text: &str) {
-    say(&message("note: ", text));
+    progress(&message("note: ", text));
+}
+
+/// Writes lines to standard error about what goes on.
+pub(crate) fn progress(text: &str) {
+    if !is_quiet() {
+        say(text);
+    }
 }
 
 pub(crate) fn error(text: &str) {
     say(&message("error: ", text));
 }
 
-/// Writes lines to standard error, beside what the command was asked for.
+/// Writes lines to standard error that the command was asked for, beside those of its output.
 pub(crate) fn say(text: &str) {
     let text = escaped(text);
     let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
@@ -73,6 +113,11 @@ pub(crate) fn is_output_terminal() -> bool {
 /// Whether a terminal shows standard error.
 pub(crate) fn is_error_terminal() -> bool {
     io::stderr().is_terminal()
+}
+
+/// Where a bar shows progress: on a terminal that is to show it.
+pub(crate) fn bars() -> ProgressDrawTarget {
+    if is_error_terminal() && !is_quiet() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
 }
 
 /// A message: lines after the first are indented, and words and lines that are too long lose their middle.
@@ -149,6 +194,9 @@ mod tests {
         assert_eq!(escaped("\u{1b}]0;owned\u{7}\rall good\n"), "\\u{1b}]0;owned\\u{7}\\rall good\n");
         assert_eq!(escaped("\u{9b}2K\u{7f}\u{202e}abc"), "\\u{9b}2K\\u{7f}\\u{202e}abc");
         assert_eq!(name("a\nb\tc\u{1b}"), "a\\nb\\tc\\u{1b}");
+        let json = escaped_json("\"a\u{9b}2K\u{202e}\u{e4}\"");
+        assert_eq!(json, "\"a\\u009b2K\\u202e\u{e4}\"");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), "a\u{9b}2K\u{202e}\u{e4}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::quantize::WeightOptions;
 
 /// How weights alone are quantized.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Weights of 4 and 8 bits")]
 pub(super) struct WeightArguments {
     /// Store the weights of linear layers as integers of 4 bits with a scale for each block. Layers take and give
     /// floats; for target ort, each product rounds its input to integers of 8 bits unless --accuracy-level says otherwise

@@ -62,7 +62,7 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
         );
     }
     options.package.check(source, options.backend)?;
-    let warnings = options.package.warnings(source, options.backend, options.passes.last_logits);
+    let warnings = options.package.warnings(source, options.passes.last_logits);
     warnings.iter().for_each(|warning| observer.warning(warning));
     Ok(())
 }

@@ -60,18 +60,21 @@ pub(super) fn warning(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emi
             format!("weights {what}: `{}` ({}){others}, {} more", largest.name, largest.copies(), bytes_text(more));
         reasons.push((more, text));
     }
-    let mut wider: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut wider: BTreeMap<(DType, DType), u64> = BTreeMap::new();
     for stored in tensors.values() {
         let (Some((from, bytes)), Some((_, to, now))) = (stored.source, stored.places.first()) else { continue };
         if *now > bytes {
-            *wider.entry((from.to_string(), to.to_string())).or_default() += now - bytes;
+            *wider.entry((from, *to)).or_default() += now - bytes;
         }
     }
-    reasons.extend(
-        wider.into_iter().map(|((from, to), more)| {
-            (more, format!("weights of {from} are stored as {to}, {} more", bytes_text(more)))
-        }),
-    );
+    reasons.extend(wider.into_iter().map(|((from, to), more)| {
+        let option = match (from, to) {
+            (DType::Bf16, DType::F32) => " (--bf16 stores them as they are)",
+            (DType::F16, DType::F32) => " (--fp16 stores them as they are)",
+            _ => "",
+        };
+        (more, format!("weights of {from} are stored as {to}, {} more{option}", bytes_text(more)))
+    }));
     reasons.sort_by_key(|(more, _)| std::cmp::Reverse(*more));
     let reasons: Vec<String> =
         reasons.into_iter().filter(|(more, _)| *more >= LEAST / 4).map(|(_, reason)| reason).collect();

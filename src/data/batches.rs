@@ -177,32 +177,32 @@ impl<'a> Batches<'a> {
         }
     }
 
-    /// How much of the data was taken, for data that was read to its end; none for tensors.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub(crate) fn coverage(&mut self) -> Result<Option<Coverage>> {
-        let Reader::Texts(texts, _) = &mut self.reader else { return Ok(None) };
+    /// Whether texts are divided into rows, each of which is a sample.
+    pub(crate) fn divides(&self) -> bool {
+        self.divides
+    }
+
+    /// How much of the data was taken; none for tensors. Reads on in the data, to count what was left out.
+    pub(crate) fn coverage(&mut self) -> Option<Coverage> {
+        let Reader::Texts(texts, _) = &mut self.reader else { return None };
         let is_spent = self.tokens_left == Some(0);
-        let left = if is_spent { &mut self.coverage.behind_tokens } else { &mut self.coverage.behind_samples };
         let of_row = |row: &Row| match &row.source {
             Source::Text(text) => text.characters(),
             Source::Piece(piece) => piece.characters,
         };
         let rest = self.document.take().map_or(0, |document| document.rest());
         let pending = self.pending.drain(..).map(|row| of_row(&row)).sum::<u64>() + rest;
+        let Coverage { behind_tokens, behind_samples, .. } = &mut self.coverage;
+        let mut add = |is_taken: bool, characters: u64| {
+            if is_spent && is_taken { behind_tokens.add(characters) } else { behind_samples.add(characters) }
+        };
         if self.divides && pending > 0 {
-            left.add(pending);
+            add(true, pending);
         }
-        while let Some(sample) = texts.next().transpose()? {
-            left.add(sample.text.characters());
-        }
-        let behind = texts.behind()?;
-        self.coverage.behind_samples.texts += behind.texts;
-        self.coverage.behind_samples.characters += behind.characters;
+        self.coverage.has_more = !texts.behind(add);
         self.coverage.of_split = texts.of_split();
         self.coverage.bad = texts.skipped() as u64;
-        Ok(Some(self.coverage))
+        Some(self.coverage)
     }
 
     /// Reads the next sample; false at the end.

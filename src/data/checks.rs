@@ -8,9 +8,12 @@ use planish_ir::Dim;
 
 use crate::artifact::manifest::Input;
 
-/// Checks that each sample has a real token.
+/// Checks that each sample has a real token. A mask of more dimensions, or of floats, is one that is added to scores.
 pub(super) fn check_masks(inputs: &[(String, Tensor)], first: usize) -> Result<()> {
-    for (name, mask) in inputs.iter().filter(|(name, _)| name.ends_with("attention_mask")) {
+    let is_of_tokens = |(name, mask): &&(String, Tensor)| {
+        name.ends_with("attention_mask") && mask.shape().len() == 2 && !mask.dtype().is_float()
+    };
+    for (name, mask) in inputs.iter().filter(is_of_tokens) {
         let width = mask.shape().iter().skip(1).product::<usize>().max(1);
         if let Some(row) = mask.to_f64().chunks(width).position(|row| row.iter().all(|real| *real == 0.0)) {
             bail!(

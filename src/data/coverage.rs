@@ -39,6 +39,9 @@ pub struct Coverage {
     /// Records that cannot be read.
     #[serde(default)]
     pub bad: u64,
+    /// Whether there is more data, which was not counted: it is large, or cannot be read.
+    #[serde(default)]
+    pub has_more: bool,
 }
 
 /// Texts that were left out.
@@ -71,6 +74,7 @@ impl Coverage {
             behind_samples: none,
             of_split: none,
             bad: 0,
+            has_more: false,
         }
     }
 
@@ -85,46 +89,33 @@ impl Coverage {
 /// Two lines at most: what was read, and what was left out.
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts = match (self.unit, self.texts) {
-            (Unit::Lines, 1) => "text",
-            (Unit::Lines, _) => "texts",
-            (Unit::Documents, 1) => "document",
-            (Unit::Documents, _) => "documents",
+        let unit = match self.unit {
+            Unit::Lines => "text",
+            Unit::Documents => "document",
         };
-        write!(f, "read: {} {texts}, {} of {} characters", self.texts, self.characters, self.all_characters())?;
-        let (cut, tokens, samples, split) = (self.cut, self.behind_tokens, self.behind_samples, self.of_split);
+        let more = if self.has_more { "more than " } else { "" };
+        let (read, all) = (counted(self.texts, unit), self.all_characters());
+        write!(f, "read: {read}, {} of {more}{all} characters", self.characters)?;
+        let left = |left: Left, why: &str| {
+            let texts = counted(left.texts, "text");
+            (left.texts > 0).then(|| format!("{} characters of {texts} {why}", left.characters))
+        };
         let reasons = [
-            (
-                cut.texts,
-                format!(
-                    "{} characters of {} texts that are longer than a run (--max-length)",
-                    cut.characters, cut.texts
-                ),
-            ),
-            (
-                tokens.texts,
-                format!("{} characters of {} texts behind the last token (--tokens)", tokens.characters, tokens.texts),
-            ),
-            (
-                samples.texts,
-                format!(
-                    "{} characters of {} texts behind the last sample (--samples)",
-                    samples.characters, samples.texts
-                ),
-            ),
-            (
-                split.texts,
-                format!(
-                    "{} characters of {} texts that belong to the other part of the data",
-                    split.characters, split.texts
-                ),
-            ),
-            (self.bad, format!("{} bad records", self.bad)),
+            left(self.cut, "longer than a run (--max-length)"),
+            left(self.behind_tokens, "after the last token (--tokens)"),
+            left(self.behind_samples, "after the last sample (--samples)"),
+            left(self.of_split, "of the other part of the data"),
+            (self.bad > 0).then(|| counted(self.bad, "bad record")),
         ];
-        let left: Vec<String> = reasons.into_iter().filter(|(count, _)| *count > 0).map(|(_, reason)| reason).collect();
+        let left: Vec<String> = reasons.into_iter().flatten().collect();
         if left.is_empty() {
             return Ok(());
         }
         write!(f, "\nleft out: {}", left.join("; "))
     }
+}
+
+/// A number of things.
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

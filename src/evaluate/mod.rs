@@ -183,7 +183,8 @@ pub fn evaluate_compiled(
     if measured.has_labels {
         Labelled::check(loaded.task, artifact.manifest.parts.len() == 1)?;
     }
-    let labelled = Labelled::new(Classes::read(&folder)?, measured.has_labels);
+    let classes = if measured.has_labels { Classes::read(&folder)? } else { Classes::default() };
+    let labelled = Labelled::new(classes, measured.has_labels);
 
     let names = artifact.manifest.parts.iter().flat_map(|part| part.outputs.iter().map(|output| output.name.as_str()));
     let mut tally = Tally::new(measured, labelled, &names.collect::<Vec<_>>());
@@ -219,10 +220,15 @@ pub fn evaluate_compiled(
             tally.add(run, &expected, &actual).with_context(context)?;
         }
         samples = batch.samples.end;
-        observer.progress(samples, most);
+        observer.progress(samples.min(most), most);
     }
     observer.progress(samples, samples);
-    let read = batches.coverage()?;
+    let read = batches.coverage();
+    // A pair of texts to embed is a sample of two rows.
+    let samples = match &read {
+        Some(read) if !batches.divides() => usize::try_from(read.texts)?,
+        _ => samples,
+    };
     Ok(Evaluation { read, ..tally.report((described(data)?, options.data.split), samples, tokens, runs_on.name()) })
 }
 
@@ -235,12 +241,16 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
         }
         return Ok(None);
     }
+    let fixed = fixed_width(artifact);
     let most = loaded.max_positions.unwrap_or(usize::MAX);
     let length = match options.window.map(NonZeroUsize::get) {
+        Some(window) if fixed.is_some_and(|fixed| fixed != window) => {
+            bail!("--window {window} is not the number of tokens that the model takes, which is {}", fixed.unwrap_or(0))
+        }
         Some(window) if window > most => bail!("--window {window} is more than the {most} tokens of the model"),
         Some(1) => bail!("--window 1 predicts nothing: a window has at least 2 tokens"),
         Some(window) => window,
-        None => most.min(WINDOW),
+        None => fixed.unwrap_or(most.min(WINDOW)),
     };
     let stride = options.stride.map_or(length.div_ceil(2), NonZeroUsize::get);
     if stride > length {
@@ -249,16 +259,26 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
     Ok(Some(Windows { length, stride }))
 }
 
+/// How many tokens a row has, where the model fixes it.
+fn fixed_width(artifact: &Artifact) -> Option<usize> {
+    let mut inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
+    let ids = inputs.find(|input| input.value.name == "input_ids")?;
+    usize::try_from(ids.value.dims().get(1)?.as_constant()?).ok()
+}
+
 /// How a language model reads data. Windows run through whole texts, of so many tokens together; a `.txt` file is one text, but
 /// where a part of its lines is held out. Batches are small enough for their logits.
 fn read_in_windows(options: &mut DataOptions, windows: Windows, chain: &Chain<'_>, loaded: &Loaded, data: &Path) {
     // Rows of tensors have one length already.
     if !is_tensors(data) {
         let usual = if options.split.is_all() { Unit::Documents } else { Unit::Lines };
-        options.is_windowed = true;
+        // Rows of a fixed number of tokens are filled up, and windows of other lengths cannot be run.
+        options.is_windowed = fixed_width(artifact).is_none();
         options.unit = options.unit.or(Some(usual));
         options.tokens = options.tokens.or(Some(TOKENS));
-        options.max_length = options.max_length.or(options.tokens);
+        if options.is_windowed {
+            options.max_length = options.max_length.or(options.tokens);
+        }
     }
     let inputs = chain.inputs();
     let mut batches = inputs.iter().filter_map(|(_, input)| input.value.dims().first());

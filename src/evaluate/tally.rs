@@ -197,7 +197,8 @@ impl Tally {
                     self.add_prediction(wanted, given, None);
                 }
             });
-            self.add_labels(run, pair, positions.is_some())?;
+            // [batch, tokens, classes], also where no mask says which tokens are real.
+            self.add_labels(run, pair, wanted.shape().len() == 3)?;
         }
         Ok(())
     }

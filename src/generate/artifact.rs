@@ -132,14 +132,17 @@ impl Artifact {
     ) -> Result<Generated> {
         let (runtime, searched) = self.ready(options)?;
         let (ids, tokenizer) = self.ids(prompts, options)?;
+        let ends = &options.config.stop_strings;
+        if tokenizer.is_none() && !ends.is_empty() {
+            bail!(
+                "prompts of token ids have no text that could end with a string of stop_strings; give --prompt, or leave \
+                 generation_config.json out with --no-generation-config"
+            );
+        }
         check(self, runtime.as_ref(), &ids, &searched.search)?;
         let start = Instant::now();
         let mut model = load(self, runtime.as_ref(), options.loading())?;
         let loading = start.elapsed();
-        let ends = &options.config.stop_strings;
-        if tokenizer.is_none() && !ends.is_empty() {
-            bail!("strings that stop a text need prompts that are texts; leave out token ids, or the strings");
-        }
         let one = |_: &Vec<i64>| tokenizer.as_ref().map(|tokenizer| TextStream::new(tokenizer, ends));
         let mut streams: Vec<_> = ids.iter().map(one).collect();
         let mut is_first = matches!(searched.length, Length::New(tokens) if tokens.get() >= MANY);

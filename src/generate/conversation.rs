@@ -70,13 +70,24 @@ impl Conversation {
         Ok(Self { model, tokenizer, chat, searched, stop_strings, messages, first, loading })
     }
 
-    /// Answers a message of the user. The model reads only what it has not read in earlier turns.
+    /// Answers a message of the user. The model reads only what it has not read in earlier turns. A message that fails is
+    /// forgotten.
     ///
     /// # Errors
     /// When the template refuses the messages, the message alone is longer than the model takes, the model fails to run, or
     /// `on_piece` fails.
     pub fn answer(&mut self, message: &str, on_piece: OnPiece<'_>) -> Result<Answer> {
         self.messages.push(Message::user(message));
+        let answer = self.answer_last(on_piece);
+        if answer.is_err() {
+            // The next message follows the last answer.
+            self.messages.pop();
+        }
+        answer
+    }
+
+    /// Answers the last message.
+    fn answer_last(&mut self, on_piece: OnPiece<'_>) -> Result<Answer> {
         let mut left_out = 0;
         let prompt = loop {
             let prompt = self.tokenizer.encode(&self.chat.conversation(&self.messages)?, true)?;

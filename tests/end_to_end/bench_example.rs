@@ -242,6 +242,7 @@ pub(crate) fn document(seed: u64) -> Document {
         id: "minilm-ort-int8".to_owned(),
         backend: "ort".to_owned(),
         base: "minilm-unfused".to_owned(),
+        base_backend: "ort".to_owned(),
         speedup: 2.05,
         speedup_ci95: Some([2.01, 2.09]),
         shapes: 6,

@@ -200,6 +200,37 @@ fn texts_are_what_their_token_ids_are() {
 }
 
 #[test]
+fn few_samples_are_a_warning() {
+    let folder = scratch();
+    let model = with_tokenizer("bert", 131, folder.path());
+    let warned = |done: &Done, samples: &str| {
+        let warning = format!("warning: the calibration has {samples}, and scales that fit so few may not fit others");
+        assert_eq!(done.stderr.matches(&warning).count(), 1, "{}", done.stderr);
+    };
+    let written = |lines: usize| {
+        let data = folder.path().join(format!("{lines}.txt"));
+        fs::write(&data, "w5 w7 w9\n".repeat(lines)).unwrap();
+        data
+    };
+    let (one, three, enough) = (written(1), written(3), written(16));
+    let (done, table) = planish_calibrate(&model, &three, &[]);
+    warned(&done.exits(0, &[]), "3 samples");
+    let (done, _) = planish_calibrate(&model, &enough, &[]);
+    assert!(!done.exits(0, &[]).stderr.contains("samples, and scales"));
+    // A shard has a part of the data, and the table of all shards is what counts.
+    let (done, _) = planish_calibrate(&model, &enough, &["--shard", "1/2", "--batch", "1"]);
+    assert!(!done.exits(0, &[]).stderr.contains("samples, and scales"));
+
+    let out = folder.path().join("out");
+    let compile = |more: &[&str]| planish_compile(&model, &out, &[&["--force"], more].concat()).exits(0, &[]);
+    for data in [&three, &table] {
+        warned(&compile(&["--int8", "--calibrate", text(data)]), "3 samples");
+    }
+    warned(&compile(&["--int4", "--weight-method", "gptq", "--calibrate", text(&one)]), "1 sample");
+    warned(&compile(&["--int8", "--rounding", "gptq", "--calibrate", text(&three)]), "3 samples");
+}
+
+#[test]
 fn an_encoder_decoder_reads_each_text_on_both_sides() {
     let folder = scratch();
     let model = with_tokenizer("t5", 127, folder.path());

@@ -197,6 +197,34 @@ fn help_names_the_exit_codes() {
     assert_eq!(version, concat!("planish ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
+#[test]
+fn the_short_help_is_one_screen_and_the_long_one_is_whole() {
+    let short = planish(["compile", "-h"]).succeeds().stdout;
+    assert!(short.lines().count() <= 50, "{short}");
+    assert!(short.contains("--int8") && !short.contains("--print-ir-after"), "{short}");
+    let long = planish(["compile", "--help"]).succeeds().stdout;
+    assert!(long.contains("--print-ir-after") && long.lines().count() > 300, "{long}");
+}
+
+#[test]
+fn quiet_leaves_out_notes_and_nothing_else() {
+    let folder = scratch();
+    let model = Draft::of("bert").write(folder.path().join("model"));
+    let pooling = r#"[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]"#;
+    std::fs::write(model.join("modules.json"), pooling).unwrap();
+    let out = folder.path().join("out");
+    let compile = |more: &[&str]| planish_compile(&model, &out, more).exits(0, &[]);
+    assert!(compile(&[]).stderr.starts_with("note: "));
+    let quiet = compile(&["--quiet"]);
+    assert_eq!(quiet.stderr, "");
+    assert!(quiet.stdout.contains("bert for feature-extraction"), "{}", quiet.stdout);
+    let warned = compile(&["-q", "--int8", "--keep-float", "no such layer"]);
+    assert!(warned.stderr.starts_with("warning: no linear layer"), "{}", warned.stderr);
+    let asked = compile(&["-q", "--explain-fusion"]);
+    assert!(!asked.stderr.is_empty(), "what was asked for is printed");
+    planish(["-q", "compile", "/nonexistent"]).exits(1, &["error: "]);
+}
+
 /// As with `| head`: what is printed is longer than a pipe holds, or the reader is gone at once.
 #[test]
 fn a_reader_that_closes_the_pipe_is_no_failure() {

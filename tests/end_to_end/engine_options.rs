@@ -211,14 +211,4 @@ mod built {
         let without = planish(["runtimes", "--trt-lib", "/nonexistent"]).succeeds().stdout;
         assert!(!without.contains("builder: "), "{without}");
     }
-
-    #[test]
-    fn a_smaller_batch_of_the_server_is_a_warning() {
-        let folder = scratch();
-        let out = folder.path().join("out");
-        let shapes = ["batch_size=1:8:16,sequence_length=8", "batch_size=1:2:2,sequence_length=16"];
-        let more =
-            ["--runtime-package", "triton", "--fp16", "--gpu", "sm89", "--shapes", shapes[0], "--shapes", shapes[1]];
-        compiled("bert", &out, &more).exits(0, &["max_batch_size of model is 2", "another one takes 16 rows"]);
-    }
 }

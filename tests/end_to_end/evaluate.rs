@@ -241,7 +241,7 @@ fn windows_of_a_language_model_run_through_a_whole_document() {
     let (kept, left) = (LINES.chars().count() - 1, document.chars().count() - LINES.chars().count() + 1);
     let lines = [
         format!("read: 1 document, {kept} of {all} characters\n"),
-        format!("left out: {left} characters of 1 texts behind the last token (--tokens)\n"),
+        format!("left out: {left} characters of 1 text after the last token (--tokens)\n"),
     ];
     lines.iter().for_each(|line| assert!(done.stdout.contains(line), "{}", done.stdout));
     // A cut by the user is told apart.

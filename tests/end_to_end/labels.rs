@@ -7,7 +7,7 @@ use planish::evaluate::{Evaluation, LabelFigure, LabelMetric};
 use serde_json::{Value, json};
 
 use crate::evaluate::{IDS, LINES, assert_near, dot, evaluated, graph, interpreted, interpreted_pair, run};
-use crate::support::{Draft, planish_compile, scratch, text, write_tokenizer};
+use crate::support::{Draft, planish_compile, scratch, write_tokenizer};
 
 /// A model in a folder, compiled, with records as data.
 struct Prepared {
@@ -139,7 +139,7 @@ fn similarities_of_embeddings_are_ranked_as_the_labels() {
     let report = prepared.evaluated(&pairs.map(record), &more);
     let found = figure(&report, LabelMetric::Spearman);
     assert_near(found.artifact, 1.0, 1e-9);
-    assert_eq!((found.count, report.samples, report.read.unwrap().texts), (5, 10, 5));
+    assert_eq!((found.count, report.samples, report.read.unwrap().texts), (5, 5, 5));
     let reversed = |pair: [usize; 2]| json!({"a": lines[pair[0]], "b": lines[pair[1]], "score": -cosine(pair)});
     let report = prepared.evaluated(&pairs.map(reversed), &more);
     assert_near(figure(&report, LabelMetric::Spearman).artifact, -1.0, 1e-9);
@@ -239,5 +239,4 @@ fn labels_are_for_models_that_have_them() {
     let lines = folder.path().join("lines.txt");
     fs::write(&lines, LINES).unwrap();
     run(&out, &lines, &["--label", "label"]).exits(1, &["--label is for .jsonl, .csv and .parquet files"]);
-    assert!(text(&out).ends_with("out"));
 }

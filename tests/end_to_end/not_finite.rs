@@ -13,7 +13,7 @@ use safetensors::tensor::Dtype;
 
 use crate::calibrate::with_tokenizer;
 use crate::support::{
-    Draft, Stored, golden, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
+    Draft, Stored, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
 };
 
 const BROKEN: &str = "model.layers.1.mlp.up_proj.weight";
@@ -221,5 +221,4 @@ fn large_weights_have_finite_codes() {
         planish_compile(&model, &out, &[more, &["--force", "--target", "onnx"]].concat()).exits(0, &[]);
         planish(["inspect", text(&out)]).exits(0, &[]);
     }
-    assert!(golden("llama").is_dir());
 }

@@ -66,7 +66,6 @@ fn a_large_constant_in_a_loop() {
     }
 }
 
-/// What exporters call dimensions need not say what they stand for.
 /// Today's package `onnx` writes version 14 and opset 28. ONNX Runtime 1.32 has no kernel for the QuantizeLinear and
 /// DequantizeLinear of opset 28, and those of opset 24 mean the same. The scale is an input, so they pass through.
 #[test]

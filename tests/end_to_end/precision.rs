@@ -195,6 +195,31 @@ fn checkpoints_in_bfloat16_go_to_either() {
 }
 
 #[test]
+fn a_checkpoint_in_a_half_type_that_doubles_names_the_option_that_keeps_it() {
+    let folder = scratch();
+    for (name, dtype, half) in [("bf16", Dtype::BF16, "bf16"), ("fp16", Dtype::F16, "f16")] {
+        let mut draft = Draft::of("llama");
+        // 0 is the same in each type.
+        let rows = 16_384;
+        draft.config["vocab_size"] = rows.into();
+        for (name, stored) in &mut draft.tensors {
+            if ["model.embed_tokens.weight", "lm_head.weight"].contains(&name.as_str()) {
+                stored.shape[0] = rows;
+            }
+            stored.dtype = dtype;
+            stored.bytes = vec![0; 2 * stored.shape.iter().product::<usize>()];
+        }
+        let model = draft.write(folder.path().join(name));
+        let out = folder.path().join("out");
+        let expected = format!("weights of {half} are stored as f32, 4.");
+        let option = format!("--{name}");
+        planish_compile(&model, &out, &[]).exits(0, &[&expected, &format!("({option} stores them as they are)")]);
+        let done = planish_compile(&model, &out, &[&option]).exits(0, &[]);
+        assert!(!done.stderr.contains("stored as f32"), "{}", done.stderr);
+    }
+}
+
+#[test]
 fn what_is_half_already_is_not_brought_to_the_other_half() {
     let folder = scratch();
     let model = repository().join("fixtures/graphs/optimum-bert-half/model.onnx");

@@ -9,10 +9,6 @@ use crate::support::{golden, names, planish, planish_compile, repository, scratc
 
 const PACKAGE: [&str; 2] = ["--runtime-package", "triton"];
 
-/// Says that this planish builds engines that the server does not load.
-#[cfg(feature = "tensorrt-rtx")]
-const OTHER_PRODUCT: &str = "loads engines of TensorRT, and this planish builds engines of TensorRT-RTX";
-
 fn manifest(out: &Path) -> Value {
     serde_json::from_slice(&fs::read(out.join("planish.json")).unwrap()).unwrap()
 }
@@ -213,31 +209,12 @@ fn types_that_the_server_does_not_take_are_refused() {
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
-#[cfg(feature = "tensorrt-rtx")]
+#[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 #[test]
-fn an_engine_and_its_profiles() {
+fn engines_that_the_server_does_not_load_are_refused() {
     let folder = scratch();
-    let out = folder.path().join("out");
-    let more = ["--target", "trt", "--fp16", "--gpu", "sm89"];
-    planish_compile(&golden("bert"), &out, &[&PACKAGE[..], &more].concat()).exits(0, &[OTHER_PRODUCT]);
-    assert_eq!(names(&out), ["bert", "config.json", "planish.json", "profiles.json"]);
-    assert_eq!(names(&out.join("bert/1")), ["model.layers.json", "model.plan"]);
-    config(&out, "bert", 0, "bert-trt.pbtxt");
-    let inspected = planish(["inspect".as_ref(), out.as_os_str()]).exits(0, &[]);
-    assert!(inspected.stdout.contains("bert/1/model.plan"), "{}", inspected.stdout);
-    assert!(inspected.stdout.contains("batch_size=1:1:32"), "{}", inspected.stdout);
-
-    // New profiles are in the configuration. The batch is one that each of them takes.
-    let more = [&more[..], &["--keep-onnx"]].concat();
-    planish_compile(&golden("bert"), &out, &[&PACKAGE[..], &more].concat()).exits(0, &[OTHER_PRODUCT]);
-    let profiles =
-        ["--shapes", "batch_size=1:8:16,sequence_length=1:16:16", "--shapes", "batch_size=1:2:2,sequence_length=32"];
-    let options = [&profiles[..], &["--gpu", "sm89", "--keep-onnx"]].concat();
-    planish(["build-engine".as_ref(), out.as_os_str()].into_iter().chain(options.iter().map(AsRef::as_ref)))
-        .exits(0, &["max_batch_size of model is 2"]);
-    assert_eq!(names(&out.join("bert/1")), ["model.layers.json", "model.onnx", "model.plan"]);
-    let config = Reader::document(&fs::read_to_string(out.join("bert/config.pbtxt")).unwrap());
-    assert_eq!(config["max_batch_size"], 2);
-    assert_eq!(config["instance_group"], json!([{"count": 1, "kind": "KIND_GPU", "profile": ["0", "1"]}]));
-    planish(["verify".as_ref(), out.as_os_str(), "--runtime".as_ref(), "ort".as_ref()]).exits(0, &[]);
+    let more = [&PACKAGE[..], &["--target", "trt", "--fp16"]].concat();
+    planish_compile(&golden("bert"), &folder.path().join("out"), &more)
+        .exits(2, &["this planish builds engines of TensorRT-RTX", "--target ort-cuda"]);
+    assert_eq!(names(folder.path()), [""; 0]);
 }

@@ -151,17 +151,13 @@ fn chosen(of: &Recommendation) -> Fact {
         return Fact {
             name: "Choose",
             value: "none".to_owned(),
-            of: "no contestant keeps the limits".to_owned(),
+            of: format!("no contestant is {}", of.among()),
             bad: true,
         };
     };
     let accuracy = choice.accuracy.as_ref().map_or_else(String::new, |accuracy| format!("; {accuracy}"));
-    Fact {
-        name: "Choose",
-        value: choice.times(),
-        of: format!("{} over {}{accuracy}", choice.id, choice.base),
-        bad: false,
-    }
+    let [chosen, base] = choice.names();
+    Fact { name: "Choose", value: choice.times(), of: format!("{chosen} over {base}{accuracy}"), bad: false }
 }
 
 /// What to choose, and why: a paragraph for each model.

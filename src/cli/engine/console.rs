@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::terminal::is_error_terminal;
+use crate::cli::terminal::bars;
 use crate::cli::warn;
 use crate::engine::EngineObserver;
 
@@ -43,9 +43,7 @@ impl Phases {
 
 impl EngineConsole {
     pub(in crate::cli) fn new() -> Self {
-        let terminal = is_error_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let bar = ProgressBar::with_draw_target(Some(0), bars());
         let style = |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let styles = [style("{msg} {bar:30} {pos}/{len}, {elapsed}"), style("{msg}, {elapsed}")];
         Self { bar, styles, phases: Mutex::default() }

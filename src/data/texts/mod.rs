@@ -59,6 +59,9 @@ enum Record {
     Bad(Error),
 }
 
+/// After so many characters that were not run, nobody waits for the count of the others.
+const MOST_COUNTED: u64 = 64 << 20;
+
 /// Where a record is.
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -134,15 +137,7 @@ impl TextFile {
                 self.path.display()
             ),
         };
-        Ok(Texts {
-            file: self,
-            records,
-            taken: 0,
-            skipped: 0,
-            ready: VecDeque::new(),
-            of_split: Left::default(),
-            behind: Left::default(),
-        })
+        Ok(Texts { file: self, records, taken: 0, skipped: 0, ready: VecDeque::new(), of_split: Left::default() })
     }
 
     /// The samples of a record, none where it is blank.
@@ -169,8 +164,6 @@ pub(super) struct Texts<'a> {
     ready: VecDeque<Sample>,
     /// What the split left out so far.
     of_split: Left,
-    /// What is behind the last record that is taken; known when all was read.
-    behind: Left,
 }
 
 impl Texts<'_> {
@@ -184,22 +177,33 @@ impl Texts<'_> {
         self.of_split
     }
 
-    /// Reads on to the end of the file, and counts what is behind the last record that is taken.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub(super) fn behind(&mut self) -> Result<Left> {
+    /// Reads on, and gives the characters of each text to `add`, with whether `--samples` would have taken it. The texts are not
+    /// checked. Returns whether the file was read to its end: what cannot be read ends the count, and so do [`MOST_COUNTED`]
+    /// characters.
+    pub(super) fn behind(&mut self, mut add: impl FnMut(bool, u64)) -> bool {
         for sample in self.ready.drain(..) {
-            self.behind.add(sample.text.characters());
+            add(true, sample.text.characters());
         }
-        while let Some(record) = self.records.next().transpose()? {
+        let mut counted = 0;
+        for record in self.records.by_ref() {
+            let Ok(record) = record else { return false };
             let Record::Values(values, place) = record else { continue };
-            // Records that are not taken are not checked either.
-            for sample in self.file.samples(values, place).unwrap_or_default() {
-                self.behind.add(sample.text.characters());
+            let samples = self.file.samples(values, place).unwrap_or_default();
+            if samples.is_empty() {
+                continue;
+            }
+            let is_taken = self.taken < self.file.most;
+            let is_of_split = is_taken && !self.file.split.has(self.taken);
+            self.taken += 1;
+            for characters in samples.iter().map(|sample| sample.text.characters()) {
+                counted += characters;
+                if is_of_split { self.of_split.add(characters) } else { add(is_taken, characters) }
+            }
+            if counted > MOST_COUNTED {
+                return false;
             }
         }
-        Ok(self.behind)
+        true
     }
 
     fn advance(&mut self) -> Result<Option<Sample>> {

@@ -75,11 +75,11 @@ fn entities<'a>(tags: &[&'a str]) -> BTreeSet<(&'a str, usize, usize)> {
 fn ranks(numbers: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..numbers.len()).collect();
     order.sort_by(|a, b| numbers[*a].total_cmp(&numbers[*b]));
-    let mut ranks = vec![0.0; numbers.len()];
+    let (mut ranks, mut first) = (vec![0.0; numbers.len()], 0);
     for equal in order.chunk_by(|a, b| numbers[*a] == numbers[*b]) {
-        let first = order.iter().position(|at| *at == equal[0]).unwrap_or(0);
         let mean = first as f64 + (equal.len() + 1) as f64 / 2.0;
         equal.iter().for_each(|at| ranks[*at] = mean);
+        first += equal.len();
     }
     ranks
 }

@@ -1,0 +1,272 @@
+//! The short help: what `-h` prints of each command, one screen.
+//!
+//! `--help` and the manual have all options with their whole descriptions. `-h` lists the options of [`SHORT`], which are those that
+//! a new user looks for, each on one line.
+
+use clap::Command;
+
+/// A command by its words, and the options that its short help lists, each with its description. The short help of a command that is
+/// not here lists the global option alone. Arguments without a dash are listed in any case.
+const SHORT: &[(&str, &[(&str, &str)])] = &[
+    (
+        "compile",
+        &[
+            ("model", "A checkpoint folder, a .safetensors, .gguf or .onnx file, or an artifact"),
+            ("output", "The folder to write [default: NAME-TARGET-PRECISION in the current folder]"),
+            ("target", "onnx, ort (ONNX Runtime on CPUs), ort-cuda, trt (TensorRT) or cuda"),
+            ("task", "The task, such as text-classification [default: the task in config.json]"),
+            ("shapes", "Fix the shape of an input of an ONNX graph; for trt the sizes of a profile"),
+            ("opset", "The ONNX opset of the artifact [default: 20, and more where needed]"),
+            ("calibrate", "Data of texts or tensors, or a table of `planish calibrate`"),
+            ("field", "The member or the column of the data that is the text [default: text]"),
+            ("fp16", "Store weights and compute in float16"),
+            ("bf16", "Store weights and compute in bfloat16"),
+            ("int8", "Quantize layers to 8 bits; with --calibrate by fixed scales"),
+            ("fp8", "Quantize linear layers to E4M3; for targets onnx and trt"),
+            ("int4", "Store weights in 4 bits with a scale for each block"),
+            ("int8_weights", "Store weights in 8 bits with a scale for each block"),
+            ("weight_method", "nearest, mse, hqq, or with data gptq or awq [default: mse]"),
+            ("cache", "copy or in-place: how decoders append to the cache"),
+            ("runtime_package", "optimum, genai or triton: whose file names the artifact has [default: optimum]"),
+            ("weights", "copy, or link to share the checkpoint's files [default: copy]"),
+            ("verify", "Compare the artifact with its source before it is written"),
+            ("evaluate", "Evaluate the artifact on this data"),
+            ("max_loss", "Give more precision until the artifact meets limits, such as cos=0.999"),
+            ("force", "Replace an output folder that planish did not write"),
+            ("explain_fusion", "Print what was fused, and why the rest was not"),
+            ("explain_quantization", "Print how each weight or input is quantized, and what that costs"),
+            ("json", "Print the manifest as JSON"),
+        ],
+    ),
+    (
+        "build-engine",
+        &[
+            ("artifact", "The artifact's folder"),
+            ("shapes", "The sizes of a profile for each symbol, MIN:OPT:MAX [default: those of profiles.json]"),
+            ("gpus", "The GPUs, such as sm89,sm120 [default: the GPU of this machine; without one all but sm75]"),
+            ("workspace", "The most memory for temporary values of a layer, such as 4GiB"),
+            ("keep_onnx", "Keep the ONNX files beside the engines"),
+            ("json", "Print JSON"),
+        ],
+    ),
+    (
+        "calibrate",
+        &[
+            ("model", "A checkpoint folder, a .safetensors, .gguf or .onnx file"),
+            ("data", "Texts (.txt, .jsonl, .csv, .parquet) or tensors (.npz, .safetensors)"),
+            ("field", "The member or the column that is the text [default: text]"),
+            ("samples", "The largest number of samples to run"),
+            ("measure", "ranges (for half precision), inputs (for INT8) or all"),
+            ("shard", "Run shard K of N only"),
+            ("merge", "Write the table of all data from the tables of all shards"),
+            ("output", "The table to write [default: NAME-calibration.json]"),
+            ("json", "Print the table as JSON"),
+        ],
+    ),
+    (
+        "inspect",
+        &[
+            ("model", "The folder of an artifact, a checkpoint, an .onnx file, or an .engine file"),
+            ("svg", "Draw the graph in an SVG file"),
+            ("cost", "Count the operations and the bytes of a run by layer and by operator"),
+            ("memory", "With --cost: find the largest batch that fits in a memory, such as 16G"),
+            ("memory_plan", "Plan the memory of a run beside inputs and weights"),
+            ("explain_fusion", "Print what raising finds, and where a rule almost matched"),
+            ("batch", "Rows [default: 1]"),
+            ("sequence", "Tokens of a row [default: 128]"),
+            ("json", "Print JSON"),
+        ],
+    ),
+    (
+        "verify",
+        &[
+            ("artifact", "The artifact's folder"),
+            ("reference", "The source [default: the recorded path, or near the artifact]"),
+            ("max_length", "The longest sequence, in tokens"),
+            ("data", "Evaluate on this data too"),
+            ("require", "Limits on --data, such as cos=0.99"),
+            ("name", "The runtime that runs the artifact [default: that of its target]"),
+            ("threads", "The number of threads [default: one for each core]"),
+            ("json", "Print JSON"),
+        ],
+    ),
+    (
+        "evaluate",
+        &[
+            ("artifact", "The artifact's folder"),
+            ("data", "Texts (.txt, .jsonl, .csv, .parquet) or tensors (.npz, .safetensors)"),
+            ("reference", "What to compare with [default: the source of the artifact]"),
+            ("require", "Limits, such as cos=0.999,top1=98; exit with 3 if one is missed"),
+            ("field", "The member or the column that is the text; two for pairs [default: text]"),
+            ("label", "The member or the column that is the label: accuracy, F1, Spearman, NDCG"),
+            ("held_out", "Read only the share that --calibrate leaves out"),
+            ("samples", "The largest number of samples"),
+            ("max_length", "The number of tokens after which a text is cut"),
+            ("name", "The runtime that runs the artifact [default: that of its target]"),
+            ("threads", "The number of threads [default: one for each core]"),
+            ("json", "Print JSON"),
+        ],
+    ),
+    (
+        "run",
+        &[
+            ("artifact", "The artifact's folder"),
+            ("inputs", "A safetensors file with the inputs"),
+            ("outputs", "The safetensors file to write"),
+            ("part", "The part of a model of several parts"),
+            ("name", "The runtime that runs the artifact [default: that of its target]"),
+            ("threads", "The number of threads [default: one for each core]"),
+        ],
+    ),
+    (
+        "generate",
+        &[
+            ("artifact", "The artifact's folder"),
+            ("prompt", "The text of a prompt; - reads standard input"),
+            ("chat", "Use the chat template; without a prompt, start a conversation"),
+            ("system", "A system message for --chat"),
+            ("ids", "The token ids of a prompt, such as 1,2,3"),
+            ("stop", "Stop a text where it has this string"),
+            ("max_new_tokens", "The largest number of new tokens [default: that of the settings, else 64]"),
+            ("greedy", "Choose the token with the highest score in each step"),
+            ("beams", "The number of beams of a beam search"),
+            ("temperature", "The temperature of sampling; 0 is greedy search"),
+            ("top_k", "Sample from the N tokens with the highest scores"),
+            ("top_p", "Sample from the likeliest tokens whose probabilities add up to P"),
+            ("min_p", "Sample from tokens with at least P times the probability of the likeliest"),
+            ("seed", "The seed of sampling [default: 0]"),
+            ("prompt_lookup", "Speculative decoding: read up to N tokens ahead from the prompt"),
+            ("name", "The runtime that runs the artifact [default: that of its target]"),
+            ("threads", "The number of threads [default: one for each core]"),
+            ("json", "Print JSON"),
+        ],
+    ),
+    (
+        "bench",
+        &[
+            ("named", "Artifacts, .onnx files or checkpoints [default: artifacts in the current folder]"),
+            ("compare", "Compile the usual forms of a checkpoint, and compare them"),
+            ("precision", "The forms of checkpoints: unfused, f32, fp16, bf16, int8, int4 and others"),
+            ("data", "Compare the accuracy on this data too"),
+            ("max_loss", "The limits that the recommended contestant keeps, such as cos=0.999"),
+            ("batch", "The batch sizes, such as 1,8,32"),
+            ("seq", "The sequence lengths in tokens, such as 128,512 [default: 128]"),
+            ("inputs", "Measure on the tensors of this safetensors file"),
+            ("runtime", "The runtimes [default: that of each artifact's target]"),
+            ("workload", "encode, generate, lengths or load [default: encode]"),
+            ("time", "The most seconds for a cell [default: 5]"),
+            ("isolate", "Load each contestant in a process of its own"),
+            ("threads", "The number of threads [default: one for each core]"),
+            ("wide", "Show all columns of the table"),
+            ("json", "Write all figures as JSON, to a file or in place of the table"),
+            ("html", "Write a report as one page of HTML"),
+            ("csv", "Write the figures as CSV"),
+        ],
+    ),
+    ("bench diff", &[("threshold", "The slowdown above which the exit code is 3"), ("json", "Print JSON")]),
+    ("bench report", &[("html", "Write a page of HTML"), ("csv", "Write CSV")]),
+    (
+        "profile",
+        &[
+            ("artifact", "The artifact's folder"),
+            ("batch", "Rows"),
+            ("sequence", "Tokens of a row"),
+            ("inputs", "Run on the tensors of this safetensors file"),
+            ("flame", "Write a flame graph as SVG"),
+            ("trace", "Write a trace for Chrome and Perfetto"),
+            ("name", "The runtime that runs the artifact [default: that of its target]"),
+            ("threads", "The number of threads [default: one for each core]"),
+            ("json", "Print JSON"),
+        ],
+    ),
+    ("runtimes", &[("test_kernels", "Run the CUDA kernels and compare them"), ("json", "Print JSON")]),
+];
+
+/// The options that every short help lists.
+const ALWAYS: &[&str] = &["quiet", "help", "version"];
+
+/// The command with its short help, and that of its commands.
+pub(super) fn shortened(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(&name, |it| short(it, &name)))
+}
+
+/// The command of these words with its short help.
+fn short(command: Command, words: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = names.into_iter().fold(command, |command, name| {
+        let words = format!("{words} {name}");
+        command.mut_subcommand(name, |it| short(it, &words))
+    });
+    let options = SHORT.iter().find(|(of, _)| *of == words).map_or(&[][..], |(_, options)| options);
+    command.mut_args(|argument| {
+        let id = argument.get_id().as_str();
+        let whole = argument.get_long_help().or(argument.get_help()).cloned().unwrap_or_default();
+        match options.iter().find(|(name, _)| *name == id) {
+            Some((_, text)) => argument.help(*text).long_help(whole),
+            None if argument.is_positional() || ALWAYS.contains(&id) => argument,
+            None => argument.hide_short_help(true),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// Each command with a short help: its words and itself.
+    fn commands(command: &Command, words: &str, found: &mut Vec<(String, Command)>) {
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+            let words = format!("{words} {}", inner.get_name()).trim().to_owned();
+            commands(inner, &words, found);
+            found.push((words, inner.clone()));
+        }
+    }
+
+    #[test]
+    fn each_short_help_is_one_screen() {
+        let (mut root, mut found) = (shortened(Cli::command()), Vec::new());
+        root.build();
+        commands(&root, "", &mut found);
+        assert!(found.len() > 12);
+        found.push((String::new(), root));
+        for (words, mut command) in found {
+            let text = command.render_help().to_string();
+            let lines = text.lines().count();
+            assert!(lines <= 50, "planish {words} -h has {lines} lines:\n{text}");
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(widest <= 130, "planish {words} -h has a line of {widest} characters:\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_short_help_names_options_that_are_there() {
+        let (root, mut found) = (Cli::command(), Vec::new());
+        commands(&root, "", &mut found);
+        for (words, options) in SHORT {
+            let (_, command) = found.iter().find(|(of, _)| of == words).expect(words);
+            for (option, _) in *options {
+                assert!(
+                    command.get_arguments().any(|argument| argument.get_id() == option),
+                    "planish {words}: {option}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_long_help_has_whole_descriptions() {
+        let (whole, short) = (Cli::command(), shortened(Cli::command()));
+        let (mut all, mut brief) = (Vec::new(), Vec::new());
+        commands(&whole, "", &mut all);
+        commands(&short, "", &mut brief);
+        for ((words, mut whole), (_, mut short)) in all.into_iter().zip(brief) {
+            let (whole, short) = (whole.render_long_help().to_string(), short.render_long_help().to_string());
+            let words_of = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words_of(&whole), words_of(&short), "planish {words} --help");
+        }
+    }
+}
