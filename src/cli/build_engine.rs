@@ -24,12 +24,12 @@ pub(super) struct Arguments {
     /// profiles [default: those of profiles.json]
     #[arg(long, value_name = "SYMBOL=1:8:32,..")]
     shapes: Vec<SymbolRanges>,
-    #[command(flatten)]
-    engine: EngineArguments,
     /// Print JSON: {"artifact": its folder, "manifest": what its planish.json holds, "engines": for each part the seconds
     /// and the memory that the build took}
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    engine: EngineArguments,
     #[command(flatten)]
     runtime: RuntimeArguments,
 }

@@ -86,8 +86,6 @@ pub(super) struct Arguments {
     /// The task of the model, as for `compile` [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    #[command(flatten)]
-    import: ImportArguments,
     /// Turn warnings into errors
     #[arg(long)]
     strict: bool,
@@ -100,6 +98,8 @@ pub(super) struct Arguments {
     /// Print JSON: {"table": the path of the table, "calibration": the contents of the table}
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    import: ImportArguments,
     #[command(flatten)]
     library: RuntimeArguments,
 }

@@ -49,8 +49,6 @@ pub(super) struct Arguments {
     /// [default: the task in config.json]
     #[arg(long, value_name = "TASK")]
     task: Option<Task>,
-    #[command(flatten)]
-    import: ImportArguments,
     /// Calibration data (.txt, .jsonl, .csv, .parquet, .npz, .safetensors, a folder of the last two), or a table that `planish calibrate` wrote, for --int8
     /// and --fp8. --weight-method gptq and awq take data. With --fp16 or --bf16, operators whose activations exceed --max-abs stay
     /// in float32
@@ -66,12 +64,6 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(i64::from(*OPSETS.start())..=i64::from(*OPSETS.end())))]
     opset: Option<u32>,
-    #[command(flatten)]
-    precision: PrecisionArguments,
-    #[command(flatten)]
-    quantization: QuantizationArguments,
-    #[command(flatten)]
-    weights_only: WeightArguments,
     /// Keep a weight a float that is not finite, or whose codes have a scale that is not: without this option it is an error
     /// where weights are quantized, or are codes
     #[arg(long)]
@@ -92,13 +84,9 @@ pub(super) struct Arguments {
     /// The library or the server whose file names the artifact has
     #[arg(long, default_value = "optimum", value_name = "NAME")]
     runtime_package: RuntimePackage,
-    #[command(flatten)]
-    logits: LogitsArguments,
     /// Lower every operator to plain arithmetic, as a baseline for comparisons
     #[arg(long)]
     no_fusion: bool,
-    #[command(flatten)]
-    gate: GateArguments,
     /// Turn warnings into errors: ignored configuration keys, unused tensors, weights that cannot be linked
     #[arg(long)]
     strict: bool,
@@ -128,6 +116,18 @@ pub(super) struct Arguments {
     /// matched
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    import: ImportArguments,
+    #[command(flatten)]
+    precision: PrecisionArguments,
+    #[command(flatten)]
+    quantization: QuantizationArguments,
+    #[command(flatten)]
+    weights_only: WeightArguments,
+    #[command(flatten)]
+    logits: LogitsArguments,
+    #[command(flatten)]
+    gate: GateArguments,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]

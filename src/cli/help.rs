@@ -1,7 +1,7 @@
 //! The short help: what `-h` prints of each command, one screen.
 //!
 //! `--help` and the manual have all options with their whole descriptions. `-h` lists the options of [`SHORT`], which are those that
-//! a new user looks for, each on one line.
+//! a new user looks for, each on one line with its values and its default.
 
 use clap::Command;
 
@@ -13,7 +13,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         &[
             ("model", "A checkpoint folder, a .safetensors, .gguf or .onnx file, or an artifact"),
             ("output", "The folder to write [default: NAME-TARGET-PRECISION in the current folder]"),
-            ("target", "onnx, ort (ONNX Runtime on CPUs), ort-cuda, trt (TensorRT) or cuda"),
+            ("target", "onnx, ort (ONNX Runtime), ort-cuda, trt (TensorRT) or cuda [default: ort]"),
             ("task", "The task, such as text-classification [default: the task in config.json]"),
             ("shapes", "Fix the shape of an input of an ONNX graph; for trt the sizes of a profile"),
             ("opset", "The ONNX opset of the artifact [default: 20, and more where needed]"),
@@ -26,9 +26,9 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("int4", "Store weights in 4 bits with a scale for each block"),
             ("int8_weights", "Store weights in 8 bits with a scale for each block"),
             ("weight_method", "nearest, mse, hqq, or with data gptq or awq [default: mse]"),
-            ("cache", "copy or in-place: how decoders append to the cache"),
+            ("cache", "copy or in-place: how a decoder appends to its cache"),
             ("runtime_package", "optimum, genai or triton: whose file names the artifact has [default: optimum]"),
-            ("weights", "copy, or link to share the checkpoint's files [default: copy]"),
+            ("weights", "copy the weights, or link the checkpoint's files [default: copy]"),
             ("verify", "Compare the artifact with its source before it is written"),
             ("evaluate", "Evaluate the artifact on this data"),
             ("max_loss", "Give more precision until the artifact meets limits, such as cos=0.999"),
@@ -43,7 +43,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         &[
             ("artifact", "The artifact's folder"),
             ("shapes", "The sizes of a profile for each symbol, MIN:OPT:MAX [default: those of profiles.json]"),
-            ("gpus", "The GPUs, such as sm89,sm120 [default: the GPU of this machine; without one all but sm75]"),
+            ("gpu", "The GPUs, such as sm89,sm120 [default: the GPU of this machine; without one all but sm75]"),
             ("workspace", "The most memory for temporary values of a layer, such as 4GiB"),
             ("keep_onnx", "Keep the ONNX files beside the engines"),
             ("json", "Print JSON"),
@@ -56,7 +56,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("data", "Texts (.txt, .jsonl, .csv, .parquet) or tensors (.npz, .safetensors)"),
             ("field", "The member or the column that is the text [default: text]"),
             ("samples", "The largest number of samples to run"),
-            ("measure", "ranges (for half precision), inputs (for INT8) or all"),
+            ("measure", "ranges (for half precision), inputs (for INT8) or all [default: all]"),
             ("shard", "Run shard K of N only"),
             ("merge", "Write the table of all data from the tables of all shards"),
             ("output", "The table to write [default: NAME-calibration.json]"),
@@ -73,7 +73,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("memory_plan", "Plan the memory of a run beside inputs and weights"),
             ("explain_fusion", "Print what raising finds, and where a rule almost matched"),
             ("batch", "Rows [default: 1]"),
-            ("sequence", "Tokens of a row [default: 128]"),
+            ("seq", "Tokens of a row [default: 128]"),
             ("json", "Print JSON"),
         ],
     ),
@@ -149,11 +149,11 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("precision", "The forms of checkpoints: unfused, f32, fp16, bf16, int8, int4 and others"),
             ("data", "Compare the accuracy on this data too"),
             ("max_loss", "The limits that the recommended contestant keeps, such as cos=0.999"),
-            ("batch", "The batch sizes, such as 1,8,32"),
+            ("batch", "The batch sizes, such as 1,8,32 [default: 1]"),
             ("seq", "The sequence lengths in tokens, such as 128,512 [default: 128]"),
             ("inputs", "Measure on the tensors of this safetensors file"),
             ("runtime", "The runtimes [default: that of each artifact's target]"),
-            ("workload", "encode, generate, lengths or load [default: encode]"),
+            ("workload", "encode, generate, lengths or load: what a run is [default: encode]"),
             ("time", "The most seconds for a cell [default: 5]"),
             ("isolate", "Load each contestant in a process of its own"),
             ("threads", "The number of threads [default: one for each core]"),
@@ -168,9 +168,9 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
     (
         "profile",
         &[
-            ("artifact", "The artifact's folder"),
+            ("model", "The folder of an artifact, or an .onnx file"),
             ("batch", "Rows"),
-            ("sequence", "Tokens of a row"),
+            ("seq", "Tokens of a row"),
             ("inputs", "Run on the tensors of this safetensors file"),
             ("flame", "Write a flame graph as SVG"),
             ("trace", "Write a trace for Chrome and Perfetto"),
@@ -185,7 +185,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
 /// The options that every short help lists.
 const ALWAYS: &[&str] = &["quiet", "help", "version"];
 
-/// The command with its short help, and that of its commands.
+/// The command with its short help, and so each of its commands.
 pub(super) fn shortened(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| command.mut_subcommand(&name, |it| short(it, &name)))
@@ -199,15 +199,20 @@ fn short(command: Command, words: &str) -> Command {
         command.mut_subcommand(name, |it| short(it, &words))
     });
     let options = SHORT.iter().find(|(of, _)| *of == words).map_or(&[][..], |(_, options)| options);
-    command.mut_args(|argument| {
+    let all = command.get_arguments().filter(|argument| !argument.is_positional()).count();
+    let command = command.mut_args(|argument| {
         let id = argument.get_id().as_str();
-        let whole = argument.get_long_help().or(argument.get_help()).cloned().unwrap_or_default();
         match options.iter().find(|(name, _)| *name == id) {
-            Some((_, text)) => argument.help(*text).long_help(whole),
+            Some((_, text)) => {
+                let takes_value = argument.get_action().takes_values();
+                argument.help(*text).hide_possible_values(takes_value).hide_default_value(takes_value)
+            }
             None if argument.is_positional() || ALWAYS.contains(&id) => argument,
-            None => argument.hide_short_help(true),
+            None => argument.hide(true),
         }
-    })
+    });
+    let shown = command.get_arguments().filter(|argument| !argument.is_positional() && !argument.is_hide_set()).count();
+    if shown == all { command } else { command.after_help(format!("`planish {words} --help` has all {all} options.")) }
 }
 
 #[cfg(test)]
@@ -238,7 +243,7 @@ mod tests {
             let lines = text.lines().count();
             assert!(lines <= 50, "planish {words} -h has {lines} lines:\n{text}");
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-            assert!(widest <= 130, "planish {words} -h has a line of {widest} characters:\n{text}");
+            assert!(widest <= 110, "planish {words} -h has a line of {widest} characters:\n{text}");
         }
     }
 
@@ -257,16 +262,23 @@ mod tests {
         }
     }
 
+    /// What follows options with a heading would be below that heading too.
     #[test]
-    fn the_long_help_has_whole_descriptions() {
-        let (whole, short) = (Cli::command(), shortened(Cli::command()));
-        let (mut all, mut brief) = (Vec::new(), Vec::new());
-        commands(&whole, "", &mut all);
-        commands(&short, "", &mut brief);
-        for ((words, mut whole), (_, mut short)) in all.into_iter().zip(brief) {
-            let (whole, short) = (whole.render_long_help().to_string(), short.render_long_help().to_string());
-            let words_of = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-            assert_eq!(words_of(&whole), words_of(&short), "planish {words} --help");
+    fn headings_hold_their_own_options() {
+        let mut found = Vec::new();
+        commands(&Cli::command(), "", &mut found);
+        for (words, command) in found {
+            for (heading, own) in
+                [("Runtimes", &["ort_lib", "trt_lib"][..]), ("ONNX graphs", &["shapes", "inputs", "outputs"])]
+            {
+                for argument in command.get_arguments().filter(|it| it.get_help_heading() == Some(heading)) {
+                    assert!(
+                        own.contains(&argument.get_id().as_str()),
+                        "planish {words}: {} below {heading}",
+                        argument.get_id()
+                    );
+                }
+            }
         }
     }
 }

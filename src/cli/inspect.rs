@@ -23,8 +23,6 @@ use crate::inspect::{Asked, IMAGE_SIDE, Inspection, Memory, Opened, PartInspecti
 pub(super) struct Arguments {
     /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
-    #[command(flatten)]
-    import: ImportArguments,
     /// Find high-level operators, such as attention, in the graph before it is shown
     #[arg(long)]
     raised: bool,
@@ -44,8 +42,6 @@ pub(super) struct Arguments {
     /// a multiply-add counts 2
     #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention"])]
     cost: bool,
-    #[command(flatten)]
-    estimates: inspect_cost::Estimates,
     /// Say which high-level operators, such as attention, raising finds in the graph, and where a rule almost matched
     #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "cost"])]
     explain_fusion: bool,
@@ -62,6 +58,10 @@ pub(super) struct Arguments {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    import: ImportArguments,
+    #[command(flatten)]
+    estimates: inspect_cost::Estimates,
 }
 
 impl Arguments {

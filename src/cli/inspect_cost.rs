@@ -18,6 +18,7 @@ use crate::profile::{Process, ProfileOptions, loaded_apart};
 
 /// What is estimated beside the cost of a run.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Estimates")]
 pub(super) struct Estimates {
     /// Estimate the memory of a process that loads the model and runs --batch rows once, and find the largest batch that fits
     /// in a memory, e.g. 16G or 16GiB (both 2^34 bytes), or 16GB. The model is loaded to measure what the runtime keeps.

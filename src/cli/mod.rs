@@ -172,7 +172,9 @@ pub fn main() -> ExitCode {
 
 /// Runs a command line, the name of the program first; returns its exit code.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
-    let mut command = help::shortened(Cli::command());
+    let words: Vec<OsString> = words.into_iter().collect();
+    let asks_for_summary = words.iter().any(|word| word == "-h");
+    let mut command = if asks_for_summary { help::shortened(Cli::command()) } else { Cli::command() };
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed.map_err(|error| error.format(&mut command)) {
         Ok(cli) => cli,

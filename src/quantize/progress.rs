@@ -94,7 +94,9 @@ impl<'a> Progress<'a> {
 
 /// The model was loaded before, and its warnings were given.
 impl CalibrationObserver for Progress<'_> {
-    fn warning(&self, _: &str) {}
+    fn warning(&self, text: &str) {
+        self.observer.warning(text);
+    }
 
     fn progress(&self, done: usize, total: usize) {
         self.step(|state, spent| {

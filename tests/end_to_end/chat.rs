@@ -65,7 +65,7 @@ fn a_text_ends_before_a_string_that_stops_it() {
     std::fs::write(out.join("generation_config.json"), json!({"stop_strings": [pair]}).to_string()).unwrap();
     assert_eq!(document(&out, &common)["text"], stopped["text"]);
     assert_eq!(document(&out, &[&common[..], &["--stop", "nowhere"]].concat())["text"], whole["text"]);
-    generate(&out, &["--ids", "5"]).exits(1, &["strings that stop a text"]);
+    generate(&out, &["--ids", "5"]).exits(1, &["could end with a string of stop_strings"]);
     generate(&out, &["--prompt", "w5", "--stop", ""]).exits(2, &["--stop", "empty"]);
     generate(&out, &["--prompt", "w5", "--stop", "a", "--beams", "2"]).exits(2, &["cannot be used with"]);
     generate(&out, &["--ids", "5", "--stop", "a"]).exits(2, &["cannot be used with"]);

@@ -222,8 +222,10 @@ fn words_have_labels_of_their_own() {
     assert!(figure(&report, LabelMetric::EntityF1).artifact < 100.0);
     let done = run(&prepared.out, &prepared.data, &more).exits(0, &[]);
     assert!(done.stdout.contains("| F1 of entities "), "{}", done.stdout);
-    run(&prepared.out, &prepared.data, &[&more[..], &["--documents"]].concat())
+    run(&prepared.out, &prepared.data, &[&more[..2], &["--documents"]].concat())
         .exits(1, &["--documents is for texts, and not for pairs or words"]);
+    run(&prepared.out, &prepared.data, &[&more[..], &["--documents"]].concat())
+        .exits(2, &["'--label <NAME>' cannot be used with '--documents'"]);
 }
 
 #[test]

@@ -56,6 +56,9 @@ impl From<Output> for Done {
     }
 }
 
+/// Is in the warning of a calibration on few samples.
+pub(crate) const FEW_SAMPLES: &str = ", and scales that fit so few may not fit others";
+
 impl Done {
     /// Asserts the exit code and that the error output has each of some parts, is not a panic's, and
     /// says no cause twice.
@@ -71,11 +74,12 @@ impl Done {
         self
     }
 
-    /// Asserts that all went well and nothing was warned of.
+    /// Asserts that all went well and nothing was warned of, but for the few samples that tests calibrate on.
     #[track_caller]
     pub(crate) fn succeeds(self) -> Self {
         let done = self.exits(0, &[]);
-        assert_eq!(done.stderr, "");
+        let other: Vec<&str> = done.stderr.lines().filter(|line| !line.contains(FEW_SAMPLES)).collect();
+        assert_eq!(other, [""; 0]);
         done
     }
 }
