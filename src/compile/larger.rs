@@ -25,9 +25,16 @@ struct Stored<'a> {
     places: Vec<(&'static str, DType, u64)>,
 }
 
-/// A sentence on why the weights of an artifact take more bytes than those of its source, if they do by more than a
-/// twentieth.
-pub(super) fn warning(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emitted]) -> Option<String> {
+/// An artifact that is larger than its source.
+pub(super) struct Larger {
+    /// A sentence on why.
+    pub(super) text: String,
+    /// Whether weights of a half type became float32, which the sentence names an option for.
+    pub(super) has_halves: bool,
+}
+
+/// Why the weights of an artifact take more bytes than those of its source, if they do by more than a twentieth.
+pub(super) fn larger(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emitted]) -> Option<Larger> {
     let source: u64 = model.weight_files().iter().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum();
     let written: u64 = emitted.iter().flat_map(|part| &part.files).map(|(_, bytes)| bytes).sum();
     if written < source + LEAST.max(source / 20) {
@@ -67,6 +74,8 @@ pub(super) fn warning(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emi
             *wider.entry((from, *to)).or_default() += now - bytes;
         }
     }
+    let is_half = |from: DType| matches!(from, DType::F16 | DType::Bf16);
+    let has_halves = wider.keys().any(|(from, to)| is_half(*from) && *to == DType::F32);
     reasons.extend(wider.into_iter().map(|((from, to), more)| {
         let option = match (from, to) {
             (DType::Bf16, DType::F32) => " (--bf16 stores them as they are)",
@@ -80,7 +89,8 @@ pub(super) fn warning(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emi
         reasons.into_iter().filter(|(more, _)| *more >= LEAST / 4).map(|(_, reason)| reason).collect();
     let sizes =
         format!("the artifact has {}, and the weight files of its source {}", bytes_text(written), bytes_text(source));
-    Some(if reasons.is_empty() { sizes } else { format!("{sizes}: {}", reasons.join("; ")) })
+    let text = if reasons.is_empty() { sizes } else { format!("{sizes}: {}", reasons.join("; ")) };
+    Some(Larger { text, has_halves })
 }
 
 impl Stored<'_> {

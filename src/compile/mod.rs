@@ -383,8 +383,10 @@ pub fn compile(
     let draft = Draft::create(folder, options.force)?;
     let written = write::graphs(model, &lowered, draft.folder(), options, observer);
     let (emitted, files) = written.map_err(|error| finite::named(error, &source))?;
-    if let Some(warning) = larger::warning(model, &lowered, &emitted).filter(|_| options.is_to_be_small()) {
-        observer.warning(&warning);
+    match larger::larger(model, &lowered, &emitted) {
+        Some(larger) if options.is_to_be_small() => observer.warning(&larger.text),
+        Some(larger) if larger.has_halves => observer.note(&larger.text),
+        _ => {}
     }
     let companions = write::companions(model, draft.folder())?;
     let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
