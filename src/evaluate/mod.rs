@@ -241,7 +241,7 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
         }
         return Ok(None);
     }
-    let fixed = fixed_width(artifact);
+    let fixed = fixed_width(&Chain::of(&artifact.manifest.parts));
     let most = loaded.max_positions.unwrap_or(usize::MAX);
     let length = match options.window.map(NonZeroUsize::get) {
         Some(window) if fixed.is_some_and(|fixed| fixed != window) => {
@@ -260,9 +260,9 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
 }
 
 /// How many tokens a row has, where the model fixes it.
-fn fixed_width(artifact: &Artifact) -> Option<usize> {
-    let mut inputs = artifact.manifest.parts.iter().flat_map(|part| &part.inputs);
-    let ids = inputs.find(|input| input.value.name == "input_ids")?;
+fn fixed_width(chain: &Chain<'_>) -> Option<usize> {
+    let inputs = chain.inputs();
+    let (_, ids) = inputs.iter().find(|(name, _)| name == "input_ids")?;
     usize::try_from(ids.value.dims().get(1)?.as_constant()?).ok()
 }
 
@@ -273,7 +273,7 @@ fn read_in_windows(options: &mut DataOptions, windows: Windows, chain: &Chain<'_
     if !is_tensors(data) {
         let usual = if options.split.is_all() { Unit::Documents } else { Unit::Lines };
         // Rows of a fixed number of tokens are filled up, and windows of other lengths cannot be run.
-        options.is_windowed = fixed_width(artifact).is_none();
+        options.is_windowed = fixed_width(chain).is_none();
         options.unit = options.unit.or(Some(usual));
         options.tokens = options.tokens.or(Some(TOKENS));
         if options.is_windowed {

@@ -12,9 +12,7 @@ use prost::Message;
 use safetensors::tensor::Dtype;
 
 use crate::calibrate::with_tokenizer;
-use crate::support::{
-    Draft, Stored, planish, planish_compile, repository, scratch, tensors, text, write_tensors,
-};
+use crate::support::{Draft, Stored, planish, planish_compile, repository, scratch, tensors, text, write_tensors};
 
 const BROKEN: &str = "model.layers.1.mlp.up_proj.weight";
 
