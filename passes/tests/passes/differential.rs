@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::slice;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use planish_ir::ops::{ReduceKind, UnaryKind};
-use planish_ir::{Graph, Op, TensorType, ValueId, verify};
+use planish_eval::Tensor;
+use planish_ir::ops::{Cast, ReduceKind, UnaryKind};
+use planish_ir::{BuildError, DType, Graph, Op, Step, TensorType, ValueId, Weight, verify};
 use planish_passes::observe::is_observer;
 use planish_passes::precision::HALVE;
 use planish_passes::{
@@ -136,7 +138,8 @@ enum Halved {
 ///
 /// Of some 19,000 floats in random graphs none was off by more than 60 % of what is allowed for one graph in that type
 /// (2.3e-3 in float16, 1.7e-2 in bfloat16, relative to the largest of a tensor or to 1). Twice what is allowed is far
-/// from that, and far from what a wrong operator gives.
+/// from that, and far from what a wrong operator gives. In a few deep chains of layers and norms, rounding alone comes to
+/// more: what they may be off follows from what rounding each number once does to the outputs of the graph, see [`spread`].
 fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Result<Halved, String> {
     let options = Options { precision: Some(HalfPrecision::new(half).into()), ..Options::new(target, 20) };
     let mut halved = graph.clone();
@@ -155,8 +158,8 @@ fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Res
             return Err(fail(format!("types of outputs were {:?}, are {:?}", types(graph), types(after)), after));
         }
         let found = outputs(after, &inputs).map_err(|e| fail(e, after))?;
-        if compared && let Some(difference) = difference(2.0 * allowed(half.dtype()), 1.0, &expected, &found) {
-            return Err(fail(difference, after));
+        if compared {
+            no_further(graph, half, &inputs, &expected, &found).map_err(|e| fail(e, after))?;
         }
         changed |= found != expected;
     }
@@ -165,6 +168,95 @@ fn halving(graph: &Graph, half: Half, target: &'static Target, seed: u64) -> Res
         (true, true) => Halved::Changed,
         (true, false) => Halved::Same,
     })
+}
+
+/// How many times as far as rounding alone brings them outputs may be off. Of 46 seeds with 1500 graphs each, three have
+/// graphs that come to this, and the most is 2.0.
+const SPREADS: f64 = 3.0;
+
+/// Checks that floats are not further off than twice what is allowed for one graph, or than rounding explains.
+fn no_further(
+    graph: &Graph,
+    half: Half,
+    inputs: &BTreeMap<String, Tensor>,
+    expected: &[(String, Tensor)],
+    found: &[(String, Tensor)],
+) -> Result<(), String> {
+    let beyond = |a, b| difference(2.0 * allowed(half.dtype()), 1.0, slice::from_ref(a), slice::from_ref(b));
+    if expected.iter().zip(found).all(|(a, b)| beyond(a, b).is_none()) {
+        return Ok(());
+    }
+    for ((a, b), spread) in expected.iter().zip(found).zip(spread(graph, half, inputs)?) {
+        let Some(difference) = beyond(a, b) else { continue };
+        let off = distance(&a.1, &b.1);
+        if !spread.is_finite() || off > SPREADS * spread {
+            return Err(format!("{difference}; off by {off:.1e}, and rounding alone explains {spread:.1e}"));
+        }
+    }
+    Ok(())
+}
+
+/// How far outputs are off where each float is rounded to a half type once, and nothing else changes: the numbers are as
+/// far off as the graph makes them of its operators' errors. The largest distance of each output, of several runs whose
+/// inputs differ by no more than rounding, so that each rounds otherwise.
+fn spread(graph: &Graph, half: Half, inputs: &BTreeMap<String, Tensor>) -> Result<Vec<f64>, String> {
+    let mut rounded = graph.clone();
+    let done = rounded.rewrite(|graph, node| {
+        let (mut op, first) = (graph.node(node).op.clone(), graph.node(node).outputs[0]);
+        op.visit_operands_mut(&mut |operand| {
+            let weight = graph.weight(*operand).filter(|weight| weight.dtype() == DType::F32);
+            if let Some(rounded) = weight.and_then(|weight| weight.cast(half.dtype())?.cast(DType::F32)) {
+                *operand = graph.weight_like(rounded, *operand);
+            }
+        });
+        let results = graph.emit_all(op, first)?;
+        let round = |value| match graph.type_of(value).as_tensor().is_some_and(|ty| ty.dtype == DType::F32) {
+            true => {
+                let x = graph.part(Cast { x: value, to: half.dtype() }, value)?;
+                graph.part(Cast { x, to: DType::F32 }, value)
+            }
+            false => Ok(value),
+        };
+        Ok::<_, BuildError>(Step::Replace(results.into_iter().map(round).collect::<Result<_, _>>()?))
+    });
+    done.map_err(|e| e.to_string())?;
+    let mut most = vec![0f64; graph.outputs().len()];
+    for seed in 0..RUNS {
+        let inputs = inputs.iter().map(|(name, tensor)| (name.clone(), nearly(tensor, half, seed))).collect();
+        let (exact, rounded) = (outputs(graph, &inputs)?, outputs(&rounded, &inputs)?);
+        let far = exact.iter().zip(&rounded).map(|(a, b)| distance(&a.1, &b.1));
+        most.iter_mut().zip(far).for_each(|(most, far)| *most = most.max(far));
+    }
+    Ok(most)
+}
+
+/// How many runs show what rounding does.
+const RUNS: u64 = 8;
+
+/// Each float changed by no more than the rounding of a half type.
+fn nearly(tensor: &Tensor, half: Half, seed: u64) -> Tensor {
+    if !tensor.dtype().is_float() {
+        return tensor.clone();
+    }
+    let shape = tensor.shape().to_vec();
+    let changes = Weight::uniform(DType::F64, shape.clone(), seed).unwrap().read_numbers().unwrap();
+    let unit = match half {
+        Half::F16 => 2f64.powi(-11),
+        Half::Bf16 => 2f64.powi(-8),
+    };
+    let numbers = tensor.to_f64().into_iter().zip(changes);
+    let changed: Vec<f64> = numbers.map(|(number, change)| number * (1.0 + unit * change)).collect();
+    Tensor::from_f64(tensor.dtype(), shape, &changed).unwrap()
+}
+
+/// The largest distance between the elements of two tensors: infinite where one of them alone is not a number.
+fn distance(a: &Tensor, b: &Tensor) -> f64 {
+    let of = |(a, b): (f64, f64)| match a == b || a.is_nan() && b.is_nan() {
+        true => 0.0,
+        false if a.is_nan() || b.is_nan() => f64::INFINITY,
+        false => (a - b).abs(),
+    };
+    a.to_f64().into_iter().zip(b.to_f64()).map(of).fold(0.0, f64::max)
 }
 
 /// How many random graphs a test takes.
