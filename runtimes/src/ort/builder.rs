@@ -34,6 +34,9 @@ pub(super) fn configured(
     if options.fast_start {
         builder = builder.with_config_entry("session.prepack.enable_parallel", "1")?;
     }
+    if options.unrounded_products {
+        builder = builder.with_config_entry("session.qdq_matmulnbits_accuracy_level", "1")?;
+    }
     if provider == Provider::Cuda {
         builder = placement::recorded(cuda::registered(builder)?)?;
     }
@@ -68,7 +71,7 @@ const EXTERNAL_FOLDER: &str = "session.model_external_initializers_file_folder_p
 
 #[cfg(test)]
 mod tests {
-    use planish_onnx::proto::{GraphProto, TensorProto};
+    use planish_onnx::proto::{DataType, GraphProto, TensorProto};
     use planish_testing::onnx;
     use prost::Message;
 
@@ -119,6 +122,46 @@ mod tests {
             outputs["y"].try_extract_tensor::<f32>().unwrap().1.to_vec()
         };
         assert_eq!(computed(true), computed(false));
+    }
+
+    /// Products with dequantized weights, where ONNX Runtime rounds the other operand unless told otherwise.
+    #[test]
+    fn products_of_dequantized_weights_round_nothing_where_that_is_said() {
+        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        let codes: Vec<i32> = (0..64 * 8).map(|n| n * 37 % 128 - 64).collect();
+        let expected: Vec<f32> =
+            (0..8).map(|k| (0..64).map(|i| input(i) * codes[i * 8 + k] as f32 * 0.01).sum()).collect();
+        let weight = TensorProto {
+            name: "w".to_owned(),
+            data_type: DataType::Int8.into(),
+            dims: vec![64, 8],
+            int32_data: codes,
+            ..TensorProto::default()
+        };
+        let nodes =
+            vec![onnx::node("d = DequantizeLinear(w, s)", Vec::new()), onnx::node("y = MatMul(x, d)", Vec::new())];
+        let constants = vec![weight, onnx::floats("s", &[], &[0.01])];
+        let graph = onnx::graph(vec![onnx::f32("x", "1,64")], constants, nodes, &[]);
+        let graph = GraphProto { output: vec![onnx::f32("y", "1,8")], ..graph };
+        std::fs::write(&path, onnx::model(21, graph).encode_to_vec()).unwrap();
+        let worst = |unrounded_products| {
+            let options = OrtOptions { unrounded_products, ..OrtOptions::default() };
+            let builder = configured(&loaded.environment, Provider::Cpu, 1, options).unwrap();
+            let mut session = committed(builder, &path, None).unwrap();
+            let x = OrtValue::of(&Tensor::new(vec![1, 64], (0..64).map(input).collect::<Vec<f32>>()).unwrap());
+            let outputs = session.run([SessionInputValue::from(x.unwrap().inner())].as_slice()).unwrap();
+            let found = outputs["y"].try_extract_tensor::<f32>().unwrap().1.to_vec();
+            found.iter().zip(&expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()))
+        };
+        assert!(worst(true) < 1e-5, "{}", worst(true));
+        assert!(worst(false) > 1e-4, "{}", worst(false));
+    }
+
+    /// A number between -1 and 1 that is no multiple of a power of two.
+    fn input(at: usize) -> f32 {
+        (at as f32 * 0.7).sin()
     }
 
     #[test]

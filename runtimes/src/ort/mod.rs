@@ -98,6 +98,9 @@ pub struct OrtOptions {
     pub compiled: bool,
     /// Whether shapes differ from run to run. Memory is then not planned for each shape that was seen.
     pub varied_shapes: bool,
+    /// Whether products with the result of a DequantizeLinear take their other operand as it is: ONNX Runtime by itself rounds it to 8 bits
+    /// where the codes are constant.
+    pub unrounded_products: bool,
 }
 
 impl Default for OrtOptions {
@@ -110,6 +113,7 @@ impl Default for OrtOptions {
             optimization: OptimizationLevel::All,
             compiled: false,
             varied_shapes: false,
+            unrounded_products: false,
         }
     }
 }

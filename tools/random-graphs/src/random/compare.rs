@@ -10,9 +10,6 @@ pub(crate) const TOLERANCE: f64 = 2e-4;
 /// The same where something was computed in float16.
 pub(crate) const HALF_TOLERANCE: f64 = 2e-2;
 
-/// The same where values are quantized: ONNX Runtime rounds what it multiplies with weights of 8 bits.
-pub(crate) const QUANTIZED_TOLERANCE: f64 = 1e-2;
-
 /// An output that differs: its name, and how.
 pub(crate) type Difference = (String, String);
 

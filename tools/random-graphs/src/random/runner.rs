@@ -28,10 +28,11 @@ impl Runner {
         Self { folder: folder.to_owned() }
     }
 
-    /// Loads a model; with optimization as programs do that choose nothing.
+    /// Loads a model; with optimization as programs do that choose nothing but products of dequantized weights without
+    /// rounding of their own.
     pub(crate) fn load(&self, path: &Path, optimize: bool) -> Result<Box<dyn Session>, String> {
         let optimization = if optimize { OptimizationLevel::All } else { OptimizationLevel::Disabled };
-        let options = OrtOptions { spin: false, optimization, ..OrtOptions::default() };
+        let options = OrtOptions { spin: false, optimization, unrounded_products: true, ..OrtOptions::default() };
         let runtime = OnnxRuntime::new(None).options(options);
         runtime.load(Model::onnx(path), SessionOptions { threads: 1 }).map_err(|error| error.to_string())
     }
