@@ -78,6 +78,8 @@ pub const GRAPH_INITIALIZER: u32 = 5;
 
 /// The tag of [`TensorProto::raw_data`].
 pub const TENSOR_RAW_DATA: u32 = 9;
+/// `TensorProto.external_data`.
+pub(crate) const TENSOR_EXTERNAL_DATA: u32 = 13;
 
 /// Nodes in topological order, with inputs, outputs and initializers.
 #[derive(Clone, PartialEq, Message)]

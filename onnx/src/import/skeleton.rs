@@ -13,7 +13,7 @@ use prost::encoding::{encode_key, encode_varint};
 
 use super::ImportError;
 use crate::files::external_data;
-use crate::proto::{LeftBytes, ModelProto, TENSOR_RAW_DATA, TensorProto};
+use crate::proto::{LeftBytes, ModelProto, TENSOR_EXTERNAL_DATA, TENSOR_RAW_DATA, TensorProto};
 
 /// Elements of up to so many bytes are read at once: shapes, scalars, short vectors.
 const KEPT_BYTES: u64 = 1024;
@@ -101,21 +101,22 @@ pub(super) fn read(file: &WeightFile) -> Result<ModelProto, ImportError> {
         let message = "this is a pointer of Git LFS and not the model: `git lfs pull` fetches that".to_owned();
         return Err(ImportError::File { path: file.path.clone(), message });
     }
-    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0, outside: false };
+    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0, outside: false, other_files: false };
     let mut bytes = Vec::new();
     walk.message(file.bytes, Kind::Model, 0, &mut bytes)?;
     ModelProto::decode(bytes.as_slice()).map_err(|e| walk.malformed(format!("this is not an ONNX model: {e}")))
 }
 
-/// The encoding of the model in a file, in which the large weights of the graph are external data in that file.
+/// The encoding of the model in a file, in which the large weights of the graph are external data in that file. `None` of a
+/// model with external data in other files, whose places are relative to the folder in which the model was found.
 ///
 /// # Errors
 /// When it cannot be read, or is no model.
-pub fn weights_outside(file: &WeightFile) -> Result<Vec<u8>, ImportError> {
-    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0, outside: true };
+pub fn weights_outside(file: &WeightFile) -> Result<Option<Vec<u8>>, ImportError> {
+    let mut walk = Walk { file, at: 0, buffer: Vec::new(), start: 0, outside: true, other_files: false };
     let mut bytes = Vec::new();
     walk.message(file.bytes, Kind::Model, 0, &mut bytes)?;
-    Ok(bytes)
+    Ok((!walk.other_files).then_some(bytes))
 }
 
 /// Where weights of the graph are in a model: model, graph, tensor.
@@ -125,6 +126,8 @@ struct Walk<'a> {
     file: &'a WeightFile,
     /// Whether large weights become external data. Else their places are noted.
     outside: bool,
+    /// Whether a tensor has external data.
+    other_files: bool,
     /// The next byte.
     at: u64,
     /// Bytes of the file from `start` on.
@@ -162,6 +165,7 @@ impl Walk<'_> {
                     }
                 }
                 2 => {
+                    self.other_files |= kind == Kind::Tensor && tag == TENSOR_EXTERNAL_DATA;
                     let length = self.varint(end)?;
                     if length > end - self.at {
                         return Err(self.cut_short(length));
@@ -324,7 +328,7 @@ mod tests {
             model.graph.as_mut().unwrap().node.push(node);
             let encoded = model.encode_to_vec();
             fs::write(&path, &encoded).unwrap();
-            let found = weights_outside(&WeightFile::open(&path).unwrap()).unwrap();
+            let found = weights_outside(&WeightFile::open(&path).unwrap()).unwrap().unwrap();
             let mut found = ModelProto::decode(found.as_slice()).unwrap();
             let tensor = &mut found.graph.as_mut().unwrap().initializer[0];
             assert_eq!(tensor.data_location, i32::from(is_outside));
@@ -337,6 +341,17 @@ mod tests {
             }
             assert_eq!(found, model);
         }
+    }
+
+    #[test]
+    fn a_model_with_external_data_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        let mut model = with_tensor(usize::try_from(OUTSIDE_BYTES).unwrap());
+        let other = TensorProto { external_data: external_data("weights", 0, 4), ..TensorProto::default() };
+        model.graph.as_mut().unwrap().initializer.push(other);
+        fs::write(&path, model.encode_to_vec()).unwrap();
+        assert_eq!(weights_outside(&WeightFile::open(&path).unwrap()).unwrap(), None);
     }
 
     /// A file cannot say where its own elements are: the field is the reader's.

@@ -53,17 +53,21 @@ pub(super) const MAPPED_BYTES: u64 = 16 << 20;
 /// Loads a file. Weights in a file of at least `mapped` bytes are mapped from there, where that is said: ONNX Runtime maps
 /// external data, and reads a file with the weights in it as a whole before it copies them.
 pub(super) fn committed(mut builder: SessionBuilder, path: &Path, mapped: Option<u64>) -> Result<Session, ort::Error> {
-    let file = mapped.and_then(|least| WeightFile::open(path).ok().filter(|file| file.bytes >= least));
-    // A file that cannot be read so is one that ONNX Runtime refuses by itself, and says why.
-    let outside = file.and_then(|file| planish_onnx::weights_outside(&file).ok());
-    let folder = path.parent().and_then(Path::to_str);
-    match outside.zip(folder) {
-        Some((model, folder)) => {
-            let folder = if folder.is_empty() { "." } else { folder };
-            builder.with_config_entry(EXTERNAL_FOLDER, folder)?.commit_from_memory(&model)
-        }
+    match mapped.and_then(|least| outside(path, least)) {
+        Some((model, folder)) => builder.with_config_entry(EXTERNAL_FOLDER, folder)?.commit_from_memory(&model),
         None => builder.commit_from_file(path),
     }
+}
+
+/// A model of at least so many bytes with its weights as external data in its file, and the folder of the file. `None` where
+/// that cannot be: ONNX Runtime then loads the file, or says why it does not.
+fn outside(path: &Path, least: u64) -> Option<(Vec<u8>, String)> {
+    // ONNX Runtime takes no external data through a link that leads out of the folder, as those of the hub's cache do.
+    let path = path.canonicalize().ok()?;
+    let folder = path.parent()?.to_str()?.to_owned();
+    let name_is_text = path.to_str().is_some();
+    let file = WeightFile::open(&path).ok().filter(|file| name_is_text && file.bytes >= least)?;
+    Some((planish_onnx::weights_outside(&file).ok()??, folder))
 }
 
 /// The setting that names the folder of external data for models from memory.
@@ -99,29 +103,59 @@ mod tests {
         std::fs::read(optimized).unwrap().windows(name.len()).any(|bytes| bytes == name)
     }
 
+    /// A model of a product with a weight, of whose rows one is looked up: 128 KiB, which is enough to be mapped. ONNX Runtime
+    /// repacks the weights of products, and leaves tables where they are.
+    fn write_model(path: &Path) {
+        let numbers = (0..128 * 256u16).map(|n| f32::from(n % 251) - 125.0);
+        let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
+        let weight = TensorProto { raw_data: bytes.into(), ..onnx::floats("w", &[128, 256], &[]) };
+        let nodes = ["p = MatMul(x, w)", "i = ArgMax(x)", "r = Gather(w, i)", "y = Add(p, r)"];
+        let axis = |name: &str, axis| vec![onnx::int(name, axis)];
+        let attributes = [Vec::new(), [axis("axis", 1), axis("keepdims", 0)].concat(), Vec::new(), Vec::new()];
+        let nodes = nodes.iter().zip(attributes).map(|(text, attributes)| onnx::node(text, attributes)).collect();
+        let graph = onnx::graph(vec![onnx::f32("x", "1,128")], vec![weight], nodes, &[]);
+        let graph = GraphProto { output: vec![onnx::f32("y", "1,256")], ..graph };
+        std::fs::write(path, onnx::model(17, graph).encode_to_vec()).unwrap();
+    }
+
+    /// What a model of [`write_model`] computes, and whether a file is mapped while it is loaded.
+    fn computed(path: &Path, mapped: Option<u64>, file: &Path) -> (Vec<f32>, bool) {
+        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
+        let options = OrtOptions { fast_start: mapped.is_some(), ..OrtOptions::default() };
+        let builder = configured(&loaded.environment, Provider::Cpu, 1, options).unwrap();
+        let mut session = committed(builder, path, mapped).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_mapped = maps.lines().any(|line| line.ends_with(file.canonicalize().unwrap().to_str().unwrap()));
+        let x = OrtValue::of(&Tensor::new(vec![1, 128], (0..128u8).map(f32::from).collect::<Vec<_>>()).unwrap());
+        let outputs = session.run([SessionInputValue::from(x.unwrap().inner())].as_slice()).unwrap();
+        (outputs["y"].try_extract_tensor::<f32>().unwrap().1.to_vec(), is_mapped)
+    }
+
     /// Weights that stay in the file of the model give what those that are read with it give.
     #[test]
     fn mapped_weights_compute_the_same() {
-        let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
-        let numbers = (0..128 * 256u16).map(|n| f32::from(n % 251) - 125.0);
-        let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
-        // Large enough to be mapped.
-        let weight = TensorProto { raw_data: bytes.into(), ..onnx::floats("w", &[128, 256], &[]) };
-        let product = onnx::node("y = MatMul(x, w)", Vec::new());
-        let graph = onnx::graph(vec![onnx::f32("x", "1,128")], vec![weight], vec![product], &[]);
-        let graph = GraphProto { output: vec![onnx::f32("y", "1,256")], ..graph };
-        std::fs::write(&path, onnx::model(17, graph).encode_to_vec()).unwrap();
-        let computed = |mapped| {
-            let options = OrtOptions { fast_start: mapped, ..OrtOptions::default() };
-            let builder = configured(&loaded.environment, Provider::Cpu, 1, options).unwrap();
-            let mut session = committed(builder, &path, mapped.then_some(0)).unwrap();
-            let x = OrtValue::of(&Tensor::new(vec![1, 128], (0..128u8).map(f32::from).collect::<Vec<_>>()).unwrap());
-            let outputs = session.run([SessionInputValue::from(x.unwrap().inner())].as_slice()).unwrap();
-            outputs["y"].try_extract_tensor::<f32>().unwrap().1.to_vec()
-        };
-        assert_eq!(computed(true), computed(false));
+        write_model(&path);
+        let (expected, is_mapped) = computed(&path, None, &path);
+        assert!(!is_mapped);
+        assert_eq!(computed(&path, Some(0), &path), (expected, true));
+        // A file that is too small is read.
+        assert!(!computed(&path, Some(1 << 20), &path).1);
+    }
+
+    /// As in the cache of the hub, where files are links to others that are named by their contents.
+    #[test]
+    fn weights_behind_a_link_are_mapped() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        std::fs::create_dir(at("blobs")).unwrap();
+        std::fs::create_dir_all(at("snapshots/main")).unwrap();
+        write_model(&at("blobs/sha"));
+        let link = at("snapshots/main/model.onnx");
+        std::os::unix::fs::symlink("../../blobs/sha", &link).unwrap();
+        let (expected, _) = computed(&link, None, &link);
+        assert_eq!(computed(&link, Some(0), &link), (expected, true));
     }
 
     /// Products with dequantized weights, where ONNX Runtime rounds the other operand unless told otherwise.
