@@ -6,6 +6,7 @@
 mod cores;
 mod emitter;
 mod graph;
+mod memory;
 mod runtimes;
 mod temporary;
 
@@ -21,6 +22,7 @@ use crate::verify::Tolerances;
 pub use cores::Cores;
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};
 pub use graph::GraphEmitter;
+pub(crate) use memory::available_memory;
 pub(crate) use runtimes::spelled;
 pub use runtimes::{RuntimeSettings, lacks, runtime_named};
 pub(crate) use temporary::TemporaryFiles;

@@ -30,7 +30,7 @@ use times::{Located, NodeTimes};
 
 pub use flame::flame;
 pub use process::Process;
-pub(crate) use process::{available_memory, loaded_apart, run_apart};
+pub(crate) use process::{loaded_apart, run_apart};
 pub use subject::Unprofiled;
 pub use trace::trace;
 pub use tree::ModuleTime;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::ProfileOptions;
 use super::subject::Subject;
-use crate::backend::TemporaryFiles;
+use crate::backend::{TemporaryFiles, available_memory};
 use crate::bench::Apart;
 use crate::verify::named;
 
@@ -88,14 +88,7 @@ fn load<'a>(
 /// Refuses what this machine has no memory for.
 fn check_free(needs: u64) -> Result<()> {
     match available_memory().filter(|free| *free < needs) {
-        Some(free) => bail!("it needs {needs} bytes, and this machine has {free} free"),
+        Some(free) => bail!("it needs {needs} bytes, and {free} are free"),
         None => Ok(()),
     }
-}
-
-/// The memory of the machine that programs can take without swapping, in bytes.
-pub(crate) fn available_memory() -> Option<u64> {
-    let text = planish_files::read_system("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

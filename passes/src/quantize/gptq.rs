@@ -44,6 +44,13 @@ pub struct Gptq {
 }
 
 impl Gptq {
+    /// How many bytes [`new`](Self::new) takes at most for so many columns, together with the matrix that it is given: three
+    /// matrices, of which `self` keeps one.
+    #[must_use]
+    pub fn bytes(columns: usize) -> usize {
+        3 * columns * columns * size_of::<f64>()
+    }
+
     /// For the sum of outer products of inputs, f64 [columns, columns]. It takes the third power of the columns.
     #[must_use]
     pub fn new(products: &[f64], columns: usize) -> Self {
