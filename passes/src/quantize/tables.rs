@@ -13,11 +13,9 @@ use super::{Plan, PlannedInput, PlannedWeight, Settings, TABLE_OPTION, WeightFor
 use crate::PassError;
 use crate::pad::Found;
 
-/// The fewest elements of a table that is quantized although no token ids are known to index it. Positions and types of
-/// tokens are smaller, and all texts share what rounding does to them.
-const LARGE: usize = 1 << 20;
-
-/// The tables of a graph, in the order of the graph, with the reasons for which some stay floats.
+/// The tables that token ids index or a layer shares, in the order of the graph, with the reasons for which some stay floats.
+/// Others, such as tables of positions and of sines, stay floats however large they are: all texts share what rounding does
+/// to them.
 pub(super) struct Tables {
     tables: Vec<(ValueId, Uses, Option<String>)>,
 }
@@ -31,7 +29,7 @@ impl Tables {
         let (order, mut uses) = uses(graph);
         let tables = order.into_iter().filter_map(|table| {
             let own = uses.remove(&table).filter(|own| own.lookups > 0)?;
-            let is_table = tokens.contains(&table) || graph.weight(table)?.elements() >= LARGE;
+            let is_table = own.layers > 0 || tokens.contains(&table);
             let reason = kept(graph, table, &own, settings);
             is_table.then_some((table, own, reason))
         });
@@ -125,4 +123,51 @@ pub(super) fn quantized(graph: &Graph, plan: &Plan, how: WeightScales) -> Result
 pub(super) fn is_shared(graph: &Graph, plan: &Plan, linear: &Linear) -> bool {
     let name = &graph.value(linear.weight).name;
     !linear.transposed.0 && plan.coded_weights().any(|(weight, _)| weight == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::text::{no_files, parse};
+
+    use super::*;
+    use crate::ORT;
+
+    /// The names of the tables that are planned.
+    fn planned(text: &str) -> Vec<String> {
+        let plan = Plan::new(&parse(text, &no_files).unwrap(), &Settings::int8(&ORT), None).unwrap();
+        plan.weights.into_iter().map(|table| table.weight).collect()
+    }
+
+    #[test]
+    fn only_what_token_ids_index_is_planned() {
+        let text = "
+            graph \"tables\" {
+              input %input_ids: i64[n]
+              input %position_ids: i64[n]
+              weight @tokens = uniform(1) : f32[64, 2048]
+              weight @positions = uniform(2) : f32[2050, 2048]
+              weight @sines = uniform(3) : f32[32768, 64]
+              %token = embedding(@tokens, %input_ids) : f32[n, 2048]
+              %place = embedding(@positions, %position_ids) : f32[n, 2048]
+              %sine = gather(@sines, %position_ids) {axis = 0} : f32[n, 64]
+              output token = %token
+              output place = %place
+              output sine = %sine
+            }";
+        assert_eq!(planned(text), ["tokens"]);
+    }
+
+    /// The ids may be those of an input that has another name.
+    #[test]
+    fn what_a_layer_shares_is_planned() {
+        let text = "
+            graph \"shared\" {
+              input %words: i64[n]
+              weight @words.weight = uniform(1) : f32[64, 32]
+              %word = embedding(@words.weight, %words) : f32[n, 32]
+              %scores = linear(%word, @words.weight) : f32[n, 64]
+              output scores = %scores
+            }";
+        assert_eq!(planned(text), ["words.weight"]);
+    }
 }
