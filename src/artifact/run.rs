@@ -2,11 +2,12 @@
 
 use anyhow::{Context, Result, anyhow};
 use planish_eval::Tensor;
-use planish_runtimes::SessionOptions;
+use planish_passes::{Target, TokenOrder};
+use planish_runtimes::{RuntimeError, SessionOptions};
 
 use super::Artifact;
 use crate::backend::RuntimeSettings;
-use crate::chain::Chain;
+use crate::chain::{CACHE, Chain};
 use crate::verify::{named, note_elsewhere, runtime};
 
 /// How an artifact is run.
@@ -46,7 +47,10 @@ impl Artifact {
             let session = SessionOptions { threads: options.threads };
             let mut session = self.load(chain.parts()[part], runtime.as_ref(), session)?;
             note_elsewhere(session.as_ref(), note);
-            Ok(session.run(&named(session.as_ref(), inputs))?)
+            let ran = session.run(&named(session.as_ref(), inputs));
+            // Another runtime than its own has limits of its own.
+            let target = Some(self.backend.target).filter(|_| options.settings.runtime.is_none());
+            Ok(ran.map_err(|error| explained(error, target, inputs))?)
         })
     }
 
@@ -64,5 +68,61 @@ impl Artifact {
                 }
             }
         })
+    }
+}
+
+/// The error of a run. Of a target that keeps tokens sequence-major, it says which input is a sequence of 0: attention then
+/// fails, and the runtime names a node that the source does not have.
+fn explained(error: RuntimeError, target: Option<&Target>, inputs: &[(String, Tensor)]) -> RuntimeError {
+    let target = target.filter(|target| target.order == TokenOrder::SequenceMajor);
+    let is_empty = |(name, tensor): &&(String, Tensor)| !name.starts_with(CACHE) && tensor.shape().get(1) == Some(&0);
+    match (error, target, inputs.iter().find(is_empty)) {
+        (RuntimeError::Failed { runtime, action, model, reason }, Some(target), Some((name, _))) => {
+            let reason = format!(
+                "{reason}; `{name}` has no tokens: target {target} computes attention for one token or more; target onnx also \
+                 takes a sequence of 0"
+            );
+            RuntimeError::Failed { runtime, action, model, reason }
+        }
+        (error, ..) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::DType;
+    use planish_passes::{ONNX, ORT};
+
+    use super::*;
+
+    /// What an error of a run with inputs of these shapes says behind the error of the runtime.
+    fn hint(target: Option<&Target>, inputs: &[(&str, &[usize])]) -> String {
+        let tensor = |shape: &[usize]| {
+            Tensor::from_bytes(DType::F32, shape.to_vec(), &vec![0; 4 * shape.iter().product::<usize>()])
+        };
+        let inputs: Vec<(String, Tensor)> =
+            inputs.iter().map(|(name, shape)| ((*name).to_owned(), tensor(shape).unwrap())).collect();
+        let (model, reason) = ("m".to_owned(), "R".to_owned());
+        let error = explained(RuntimeError::Failed { runtime: "ort", action: "run", model, reason }, target, &inputs);
+        error.to_string().split_once('R').unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_sequence_of_0_is_named() {
+        let words = "; `x` has no tokens: target ort computes attention for one token or more; target onnx also takes a \
+                     sequence of 0";
+        assert_eq!(hint(Some(&ORT), &[("m", &[2, 3]), ("x", &[2, 0, 4])]), words);
+        assert_eq!(hint(Some(&ORT), &[("x", &[2, 0])]), words);
+        for target in [Some(&ONNX), None] {
+            assert_eq!(hint(target, &[("x", &[2, 0, 4])]), "");
+        }
+    }
+
+    /// The first run of a decoder has a cache of no keys, and a batch may have no rows.
+    #[test]
+    fn other_inputs_without_elements_say_nothing() {
+        for (name, shape) in [("past_key_values.0.key", &[2, 0, 4, 8][..]), ("past", &[1, 4, 0, 8]), ("x", &[0, 3])] {
+            assert_eq!(hint(Some(&ORT), &[("input_ids", &[1, 3]), (name, shape)]), "");
+        }
     }
 }

@@ -22,8 +22,6 @@ pub(crate) struct OrtSession {
     elsewhere: Vec<String>,
     /// The file, for errors.
     model: String,
-    /// Whether planish compiled it.
-    compiled: bool,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     /// The inputs of a cache that the model appends to in place, each with its output; none where it copies.
@@ -71,8 +69,7 @@ impl OrtSession {
         let in_place =
             inner.metadata().ok().and_then(|metadata| metadata.custom(CACHE_ENTRY)).as_deref() == Some(IN_PLACE);
         let caches = if in_place { pairs(&inputs, &outputs) } else { Vec::new() };
-        let compiled = options.compiled;
-        Ok(Self { inner, provider, elsewhere, model, compiled, inputs, outputs, caches, bound: None })
+        Ok(Self { inner, provider, elsewhere, model, inputs, outputs, caches, bound: None })
     }
 
     /// Ends the recording of runs; returns the file.
@@ -212,22 +209,13 @@ impl OrtSession {
         let (runtime, model) = (self.provider.runtime(), &self.model);
         let failed = |reason: String| RuntimeError::Failed { runtime, action: "run", model: model.clone(), reason };
         let views: Vec<SessionInputValue<'_>> = values.iter().map(|value| value.inner().into()).collect();
-        let empty = self.inputs.iter().zip(values).find(|(_, value)| value.shape().contains(&0));
-        let empty = empty.filter(|_| self.compiled).map(|(port, _)| no_elements(&port.name)).unwrap_or_default();
-        let outputs = self.inner.run(views.as_slice()).map_err(|e| failed(format!("{e}{empty}")))?;
+        let outputs = self.inner.run(views.as_slice()).map_err(|e| failed(e.to_string()))?;
         let kept = |(name, value): (&str, ort::value::DynValue)| {
             let value = OrtValue::new(value).map_err(|reason| failed(format!("the output `{name}` is {reason}")))?;
             Ok((name.to_owned(), value))
         };
         outputs.into_iter().map(kept).collect()
     }
-}
-
-/// What is said where a run fails with an input without elements.
-fn no_elements(input: &str) -> String {
-    format!(
-        "; `{input}` has no elements: attention of target ort needs one token or more, that of target onnx takes none"
-    )
 }
 
 /// Why a value is not taken.
