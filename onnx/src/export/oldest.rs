@@ -41,7 +41,7 @@ fn since(dtype: DType) -> usize {
 }
 
 /// The opset from which on an operator takes an element type that operators took before, where that is a late one.
-fn widened(node: &NodeProto, dtype: DType) -> usize {
+pub(super) fn widened(node: &NodeProto, dtype: DType) -> usize {
     let is_half = matches!(dtype, DType::F16 | DType::Bf16);
     match node.op_type.as_str() {
         "BitShift" if matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64) => 28,
@@ -68,7 +68,8 @@ fn of_operator(graph: &Graph, op: &Foreign, outputs: &[ValueId]) -> usize {
     let input = op.inputs.iter().map(|value| value.map_or_else(String::new, |_| "x".to_owned())).collect();
     let node = NodeProto { op_type: op.op.0.clone(), input, attribute: attribute.collect(), ..NodeProto::default() };
     let types = of_types(graph, &node, op.inputs.iter().flatten().chain(outputs));
-    types.max(of_settings(op, op.version)).max(of_node(node, op.version))
+    let dtype = op.inputs.first().copied().flatten().and_then(|value| elements(graph.type_of(value)));
+    types.max(of_settings(op, op.version)).max(of_node(node, dtype, op.version))
 }
 
 /// The opset from which on an operator takes the types of values, where that is a late one.
@@ -78,10 +79,10 @@ pub(super) fn of_types<'a>(graph: &Graph, node: &NodeProto, values: impl Iterato
 }
 
 /// The first opset that has a node in a form that means the same as that of the opset that it is written in.
-fn of_node(mut node: NodeProto, written: usize) -> usize {
+fn of_node(mut node: NodeProto, operand: Option<DType>, written: usize) -> usize {
     let Ok(changes) = changes(&node.op_type) else { return written };
     let mut changes = changes.into_iter().rev().filter(|(since, _)| *since <= written);
-    changes.find(|(since, _)| !take_back(&mut node, *since)).map_or(0, |(since, _)| since)
+    changes.find(|(since, _)| !take_back(&mut node, operand, *since)).map_or(0, |(since, _)| since)
 }
 
 /// What the attributes of an operator need.
@@ -116,7 +117,7 @@ fn of_graph(graph: &GraphProto, written: usize) -> usize {
         }
         // An operand may be of any type that the operator takes.
         let types = DType::ALL.iter().map(|dtype| widened(node, *dtype)).max().unwrap_or(0);
-        attributes.max(types).max(of_node(node.clone(), written))
+        attributes.max(types).max(of_node(node.clone(), None, written))
     });
     constants.chain(nodes).max().unwrap_or(0)
 }

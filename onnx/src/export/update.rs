@@ -5,14 +5,15 @@ use planish_ir::DType;
 
 use super::Emitter;
 use super::nodes::{int, string};
-use crate::import::is_default;
+use super::oldest::widened;
+use crate::import::{dtype, is_default};
 use crate::proto::{AttributeProto, GraphProto, NodeProto};
 
 /// The opsets at which each operator of the default domain came or changed, `+` where only optional parts
 /// were added (tools/onnx_versions.py).
 const VERSIONS: &str = include_str!("../versions.csv");
 
-/// What is known of a node's first operand: nothing in graphs of nodes.
+/// What is known of a node's first operand: in graphs of nodes, the type at most.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Operand {
     pub(super) dtype: Option<DType>,
@@ -35,7 +36,7 @@ pub(super) fn update(
         update_graph(e, graph, from, to)?;
     }
     let changes = changes(&node.op_type)?;
-    if let Some((v, _)) = changes.iter().find(|(v, _)| *v > to && *v <= from && !take_back(node, *v)) {
+    if let Some((v, _)) = changes.iter().find(|(v, _)| *v > to && *v <= from && !take_back(node, operand.dtype, *v)) {
         return Err(came(*v));
     }
     let mut before = Vec::new();
@@ -59,7 +60,11 @@ pub(super) fn came(since: usize) -> String {
 fn update_graph(e: &mut Emitter<'_>, graph: &mut GraphProto, from: usize, to: usize) -> Result<(), String> {
     for mut node in std::mem::take(&mut graph.node) {
         if is_default(&node.domain) {
-            let before = update(e, &mut node, Operand::default(), from, to);
+            let dtype = node.input.first().and_then(|name| known_type(graph, name));
+            let before = match dtype.map_or(0, |dtype| widened(&node, dtype)) {
+                since if since > to && since <= from => Err(came(since)),
+                _ => update(e, &mut node, Operand { dtype, rank: None }, from, to),
+            };
             graph.node.extend(before.map_err(|why| format!("{} in its graph: {why}", node.op_type))?);
         }
         graph.node.push(node);
@@ -67,9 +72,28 @@ fn update_graph(e: &mut Emitter<'_>, graph: &mut GraphProto, from: usize, to: us
     Ok(())
 }
 
+/// The type of a value in the graph of a node, where a constant, a cast before the node or the graph itself says it.
+fn known_type(graph: &GraphProto, name: &str) -> Option<DType> {
+    let of_node = |node: &NodeProto| {
+        let attribute = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
+        match node.op_type.as_str() {
+            "Cast" => i32::try_from(attribute("to")?.i).ok(),
+            "Constant" => attribute("value")?.t.as_ref().map(|tensor| tensor.data_type),
+            _ => None,
+        }
+    };
+    let constant = graph.initializer.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.data_type);
+    let made = || graph.node.iter().find(|node| node.output.iter().any(|output| output == name)).and_then(of_node);
+    let declared = || {
+        let mut values = graph.input.iter().chain(&graph.value_info).chain(&graph.output);
+        Some(values.find(|value| value.name == name)?.r#type.as_ref()?.tensor_type.as_ref()?.elem_type)
+    };
+    dtype(constant.or_else(made).or_else(declared)?).ok()
+}
+
 /// Takes away what an opset added to an operator, where that says nothing; `false` where it says something, or is not
 /// known.
-pub(super) fn take_back(node: &mut NodeProto, since: usize) -> bool {
+pub(super) fn take_back(node: &mut NodeProto, operand: Option<DType>, since: usize) -> bool {
     let mut drop = |names: &[&str], says_nothing: fn(&AttributeProto) -> bool| {
         let added = |a: &AttributeProto| names.contains(&a.name.as_str());
         let drops = node.attribute.iter().filter(|a| added(a)).all(says_nothing);
@@ -81,8 +105,11 @@ pub(super) fn take_back(node: &mut NodeProto, since: usize) -> bool {
     match (node.op_type.as_str(), since) {
         ("Attention", 24) => node.input.get(6).is_none_or(String::is_empty),
         ("Attention", 25) => drop(&["left_window_size", "right_window_size"], |window| window.i < 0),
-        // It counts for half types, which earlier forms do not have.
-        ("Range", 27) => drop(&["stash_type"], |_| true),
+        // It counts for half types alone, which earlier forms do not have.
+        ("Range", 27) => match operand {
+            Some(dtype) => drop(&["stash_type"], |_| true) && widened(node, dtype) < since,
+            None => drop(&["stash_type"], |_| false),
+        },
         ("SpaceToDepth", 28) => drop(&["mode"], |mode| mode.s == "DCR".as_bytes()),
         _ => false,
     }

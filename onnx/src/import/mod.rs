@@ -35,6 +35,7 @@ pub use part::{KnownOperand, read_body, read_operator};
 pub use places::Places;
 use serde::{Deserialize, Serialize};
 pub use skeleton::{WeightFile, weights_outside};
+pub(crate) use tensors::dtype;
 
 use crate::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 

@@ -12,7 +12,7 @@ use super::skeleton::WeightFile;
 use crate::proto::{DataType, TensorProto};
 
 /// The element type of a number of the format.
-pub(super) fn dtype(number: i32) -> Result<DType, String> {
+pub(crate) fn dtype(number: i32) -> Result<DType, String> {
     let name = |data: DataType| format!("{data:?}").to_lowercase();
     let data = DataType::try_from(number).map_err(|_| format!("element type number {number} is unknown"))?;
     Ok(match data {

@@ -86,6 +86,57 @@ fn inside_of_graphs() {
     assert_eq!((operators(&dropout), dropout[0].attribute.len()), (vec!["Dropout"], 0));
 }
 
+/// Before opset 27 Range has no half types, and before opset 28 Celu has none but float32.
+#[test]
+fn element_types_of_later_opsets() {
+    let of = |elements: DataType, call: &str, attributes: Vec<_>| {
+        let inputs = ["a", "b", "c"].map(|name| typed(name, elements, "")).to_vec();
+        graph(inputs, vec![], vec![node(call, attributes)], &["y"])
+    };
+    let range = |elements, to| written(27, to, of(elements, "y = Range(a, b, c)", vec![int("stash_type", 1)]));
+    let plain = range(DataType::Float, 20).unwrap();
+    assert_eq!((operators(&plain.node), plain.node[0].attribute.len()), (vec!["Range"], 0));
+    assert_eq!(range(DataType::Float16, 27).unwrap().node[0].attribute.len(), 1);
+    for elements in [DataType::Float16, DataType::Bfloat16] {
+        let error = range(elements, 26).err().unwrap();
+        let expected =
+            "the graph is of opset 27, 26 is written; it came or changed with opset 27; --opset chooses another";
+        assert!(error.contains(expected), "{error}");
+    }
+    let celu = |to| written(28, to, of(DataType::Float16, "y = Celu(a)", vec![]));
+    assert!(celu(28).is_ok() && celu(27).err().unwrap().contains("changed with opset 28"));
+}
+
+/// In a graph of a node the type of an operand is known of a constant or a cast, and `stash_type` says that it is a half type.
+#[test]
+fn element_types_inside_of_graphs() {
+    let written_in = |first: NodeProto, second: NodeProto, [from, to]: [i64; 2]| {
+        let branch = |nodes: Vec<NodeProto>, result: &str| GraphProto {
+            output: vec![typed(result, DataType::Float, "?")],
+            ..graph(vec![], vec![], nodes, &[])
+        };
+        let nodes = vec![first, second, node("b = Cast(r)", vec![int("to", 1)])];
+        let branches = vec![
+            graph_attribute("then_branch", branch(nodes, "b")),
+            graph_attribute("else_branch", branch(vec![node("o = Identity(x)", vec![])], "o")),
+        ];
+        let inputs = vec![f32("x", "n"), typed("c", DataType::Bool, ""), f32("z", ""), f32("e", ""), f32("d", "")];
+        written(from, to.try_into().unwrap(), graph(inputs, vec![], vec![node("y = If(c)", branches)], &["y"]))
+    };
+    let of = |first: NodeProto, attributes: Vec<_>| {
+        written_in(first, node("r = Range(s, e, d)", attributes), [27, 26])
+    };
+    let cast = |to| node("s = Cast(z)", vec![int("to", to)]);
+    let error = of(cast(10), vec![]).err().unwrap();
+    assert!(error.contains("Range in its graph: it came or changed with opset 27"), "{error}");
+    assert!(of(cast(1), vec![int("stash_type", 1)]).is_ok());
+    let unknown = || node("s = Identity(z)", vec![]);
+    assert!(of(unknown(), vec![]).is_ok());
+    assert!(of(unknown(), vec![int("stash_type", 1)]).is_err());
+    let celu = |to| written_in(cast(to), node("r = Celu(s)", vec![]), [28, 27]);
+    assert!(celu(1).is_ok() && celu(10).err().unwrap().contains("Celu in its graph: it came or changed with opset 28"));
+}
+
 /// All that cannot be written are named, and another opset is offered where it helps.
 #[test]
 fn what_has_no_form() {
