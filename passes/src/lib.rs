@@ -21,7 +21,9 @@ mod target;
 
 pub use calibration::{CalibrationTable, InputStatistics, Range, RangeMethod};
 pub use last_logits::LAST_LOGITS;
-pub use legalize::{Kernels, Signature, block_bits, opset_of_codes, product_inputs};
+pub use legalize::{
+    Kernels, LAST_WITH_KERNELS, LAST_WITH_QUANTIZE_KERNELS, Signature, block_bits, opset_of_codes, product_inputs,
+};
 pub use outcome::{FeaturePadding, Note, Outcome, last_notes};
 pub use pad::{Logits, Padding};
 pub use pipeline::{CLEANING, PASSES, Pipeline, RAISING};
@@ -32,6 +34,7 @@ pub use target::{
     Target, TokenOrder, UnknownTarget,
 };
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use planish_ir::weight::WeightError;
@@ -197,9 +200,10 @@ pub enum PassError {
         /// A line for each.
         operators: Vec<String>,
     },
-    /// A quantized value has codes that the opset has no operators for.
+    /// A quantized value has codes that the target runs no operators of the opset for.
     #[error(
-        "`{name}` ({origin}): quantization of {floats} to {codes} needs opset {needed} or a later one, and the graph is written in opset {opset}; --opset chooses another"
+        "`{name}` ({origin}): quantization of {floats} to {codes} needs opset {}, and the graph is written in opset {opset}; --opset chooses another",
+        within(.opsets)
     )]
     QuantizedOpset {
         /// The value.
@@ -210,8 +214,8 @@ pub enum PassError {
         floats: DType,
         /// The type of the codes.
         codes: DType,
-        /// The first opset that has them.
-        needed: u32,
+        /// The opsets whose operators the target runs.
+        opsets: RangeInclusive<u32>,
         /// The opset.
         opset: u32,
     },
@@ -240,6 +244,14 @@ pub enum PassError {
         /// The invariant.
         source: VerifyError,
     },
+}
+
+/// Opsets in words.
+fn within(opsets: &RangeInclusive<u32>) -> String {
+    match (opsets.start(), opsets.end()) {
+        (first, &u32::MAX) => format!("{first} or a later one"),
+        (first, last) => format!("{first} to {last}"),
+    }
 }
 
 impl PassError {

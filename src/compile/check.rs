@@ -9,7 +9,7 @@ use planish_ir::weight::{Packing, WeightExpr};
 use planish_ir::{Graph, Node, Op, Type, ValueId, Weight};
 use planish_models::{Loaded, Task};
 use planish_onnx::Placement;
-use planish_passes::{CacheForm, Logits, Precision};
+use planish_passes::{CacheForm, LAST_WITH_QUANTIZE_KERNELS, Logits, Precision};
 
 use super::describe::products;
 use super::{CompileOptions, LoweredPart, Observer, links, sentence};
@@ -123,6 +123,9 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
     if options.requantize && parts.iter().all(|part| part.released == 0) {
         observer.warning("--requantize changed nothing: the model has no weights of codes whose layers take floats");
     }
+    if let Some(warning) = missing_kernels(options, parts) {
+        observer.warning(&warning);
+    }
     for pattern in parts.first().iter().flat_map(|part| &part.unmatched) {
         if parts.iter().all(|part| part.unmatched.contains(pattern)) {
             observer.warning(&format!(
@@ -131,6 +134,23 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
         }
     }
     Ok(())
+}
+
+/// The warning about operators that are in the graph of a target which takes all of ONNX, and that ONNX Runtime has no kernels
+/// for. Engines are built of theirs.
+fn missing_kernels(options: &CompileOptions, parts: &[LoweredPart]) -> Option<String> {
+    let opset = options.passes.opset;
+    if opset <= LAST_WITH_QUANTIZE_KERNELS || options.backend.engines.is_some() {
+        return None;
+    }
+    let quantizes = |op: &Op| matches!(op, Op::Foreign(op) if ["QuantizeLinear", "DequantizeLinear"].iter().any(|name| op.is(name)));
+    let any = parts.iter().any(|part| part.graph.nodes().any(|(_, node)| quantizes(&node.op)));
+    any.then(|| {
+        format!(
+            "ONNX Runtime has no kernels for the QuantizeLinear and DequantizeLinear of opset {opset}; it runs those of opset \
+             {LAST_WITH_QUANTIZE_KERNELS} and older (--opset)"
+        )
+    })
 }
 
 /// The warning about weights whose codes are indices of a table, and that are stored in another form.

@@ -4,13 +4,9 @@ use planish_ir::ops::Foreign;
 use planish_ir::{DType, Graph, Op};
 use planish_models::{Checkpoint, LoadOptions};
 use planish_onnx::{DEFAULT_OPSET, OPSETS, oldest_opset};
-use planish_passes::{block_bits, opset_of_codes};
+use planish_passes::{LAST_WITH_KERNELS, block_bits, opset_of_codes};
 
 use super::SourceModel;
-
-/// The last opset of which ONNX Runtime's CPU provider has kernels for all operators that are in use: it has none for the
-/// Attention of opset 25, nor for the QuantizeLinear and DequantizeLinear of opset 28.
-const LAST_WITH_KERNELS: u32 = 24;
 
 impl SourceModel {
     /// The opset that its graphs are written for unless told otherwise. Operators that pass through

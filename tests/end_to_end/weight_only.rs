@@ -290,3 +290,15 @@ fn options_that_do_not_go_together_are_refused() {
     planish_compile(&golden("llama"), &out, &["--int4", "--target", "onnx", "--opset", "20"])
         .exits(1, &["needs opset 21", "--opset"]);
 }
+
+/// ONNX Runtime runs MatMulNBits at any opset.
+#[test]
+fn operators_of_opset_28_that_onnx_runtime_has_no_kernels_for_are_named() {
+    let folder = scratch();
+    let warning = "no kernels for the QuantizeLinear and DequantizeLinear of opset 28; it runs those of opset 27";
+    for (target, opset, is_warned) in [("onnx", "28", true), ("onnx", "27", false), ("ort", "28", false)] {
+        let out = folder.path().join(format!("{target}-{opset}"));
+        let done = planish_compile(&golden("llama"), &out, &["--int4", "--target", target, "--opset", opset]);
+        assert_eq!(done.exits(0, &[]).stderr.contains(warning), is_warned, "{target} {opset}");
+    }
+}

@@ -75,13 +75,14 @@ pub const LOWER_ATTENTION: Pass = Pass {
 /// The first opset with an operator for attention.
 pub(crate) const ATTENTION_OPSET: u32 = 23;
 
-/// The last opset whose operator for attention ONNX Runtime's CPU provider has a kernel for. It makes some 60 nodes of
-/// that of opset 25.
-const LAST_KERNEL: u32 = 24;
+/// The last opset of which ONNX Runtime's CPU provider has kernels for all operators that are in use. It has none for the
+/// Attention of opset 25, of which it makes some 60 nodes, nor for the QuantizeLinear and DequantizeLinear of opset 28.
+pub const LAST_WITH_KERNELS: u32 = 24;
 
 fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
     let whole_with_cache = options.target.attention == AttentionForm::WholeWithCache;
-    let keep_caches = options.fusion && whole_with_cache && (ATTENTION_OPSET..=LAST_KERNEL).contains(&options.opset);
+    let keep_caches =
+        options.fusion && whole_with_cache && (ATTENTION_OPSET..=LAST_WITH_KERNELS).contains(&options.opset);
     let skips_mask = options.fusion && options.target.skips_masks;
     let appends = in_place::is_chosen(graph, options)?;
     let swapped: HashSet<ValueId> = graph.nodes().filter_map(|(_, node)| swapped(&node.op)).collect();

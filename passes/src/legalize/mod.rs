@@ -21,8 +21,8 @@ mod substitute;
 
 pub use absorb::ABSORB_BIASES;
 pub use activation::LOWER_ACTIVATIONS;
-pub use attention::LOWER_ATTENTION;
 pub(crate) use attention::{ATTENTION_OPSET, scores};
+pub use attention::{LAST_WITH_KERNELS, LOWER_ATTENTION};
 pub use chunk::CHUNK_ATTENTION;
 pub use flatten::FLATTEN_TOKENS;
 pub use kernels::{CHECK_KERNELS, Kernels, Signature};
@@ -31,7 +31,7 @@ pub use linear::LOWER_LINEAR;
 pub use move_codes::MOVE_CODES;
 pub use norm::LOWER_NORMS;
 pub use parts::SELECT_PARTS;
-pub use quantized::{LOWER_QUANTIZED, block_bits, opset_of_codes, product_inputs};
+pub use quantized::{LAST_WITH_QUANTIZE_KERNELS, LOWER_QUANTIZED, block_bits, opset_of_codes, product_inputs};
 pub(crate) use quantized::{MICROSOFT, becomes_block_product, reshaped};
 pub use rotary::LOWER_ROTARY;
 pub(crate) use rotary::ROTARY_OPSET;

@@ -9,13 +9,10 @@ use anyhow::{Context, Result, anyhow};
 use planish_eval::{Interpreter, Tensor};
 use planish_ir::DType;
 use planish_onnx::{EXTERNAL_BYTES, ExportOptions, OPSETS, Placement, oldest_opset};
-use planish_passes::{ORT, Options, Pipeline};
+use planish_passes::{LAST_WITH_KERNELS, ORT, Options, Pipeline};
 use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, OnnxReader, Runtime, SessionOptions};
 use safetensors::{Dtype, SafeTensors};
-
-/// The last opset of which ONNX Runtime's CPU provider has kernels for all operators that are in use.
-const LAST_WITH_KERNELS: u32 = 24;
 
 /// How a model is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,7 +22,7 @@ pub(in crate::legalize) const QUANTIZE_OPSET: u32 = 19;
 
 /// The last opset whose QuantizeLinear and DequantizeLinear ONNX Runtime's CPU provider has kernels for: 1.32 has none for
 /// those of opset 28.
-const LAST_KERNEL: u32 = 27;
+pub const LAST_WITH_QUANTIZE_KERNELS: u32 = 27;
 
 /// One scale for all.
 const WHOLE: Channels = Channels::Axis(0);
@@ -83,19 +83,19 @@ impl Lowering {
     ) -> Result<(&'a str, &'a str, usize), PassError> {
         let blocks = matches!(channels, Channels::Blocks { .. });
         let needed = opset_of_codes(floats, codes, channels);
-        let runs = !self.microsoft || blocks || self.opset <= LAST_KERNEL;
-        if needed <= self.opset && runs {
+        let newest = if self.microsoft { LAST_WITH_QUANTIZE_KERNELS } else { u32::MAX };
+        if (needed..=newest).contains(&self.opset) {
             let version = needed.max(self.opset.min(QUANTIZE_OPSET));
             return Ok(standard(op, usize::try_from(version).unwrap_or(usize::MAX)));
         }
-        // Those of ONNX Runtime take them at any opset.
+        // Those of ONNX Runtime take them at any opset, and have no scales for blocks.
         let named = matches!(codes, DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U4 | DType::I4);
         if self.microsoft && !blocks && named {
             return Ok((MICROSOFT, op, 1));
         }
         let Value { name, origin, .. } = graph.value(like);
         let (name, origin, opset) = (name.clone(), origin.clone(), self.opset);
-        Err(PassError::QuantizedOpset { name, origin, floats, codes, needed, opset })
+        Err(PassError::QuantizedOpset { name, origin, floats, codes, opsets: needed..=newest, opset })
     }
 
     /// The numbers that the codes of a value stand for, through QuantizeLinear and DequantizeLinear, with those of the
