@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use planish_ir::{Graph, Node, Op, ValueId, Weight};
-use planish_passes::quantize::{Quantization, WeightForm, WeightPlan, has_codes};
+use planish_passes::quantize::{Quantization, WeightForm, WeightPlan, weights_of_codes};
 
 use crate::artifact::coverage::{Coverage, Left};
 
@@ -12,9 +12,9 @@ const LEAST: usize = 256;
 
 /// The names of the matrices of a graph that are codes already.
 pub(super) fn codes_of(graph: &Graph) -> HashSet<String> {
-    let taken = taken(graph);
-    let codes =
-        graph.weights().filter(|(id, _, weight)| taken.contains_key(id) && is_counted(weight) && has_codes(weight));
+    let (taken, codes) = (taken(graph), weights_of_codes(graph));
+    let counted = |id: &ValueId, weight: &Weight| taken.contains_key(id) && is_counted(weight) && codes.contains(id);
+    let codes = graph.weights().filter(|(id, _, weight)| counted(id, weight));
     codes.map(|(_, value, _)| value.name.clone()).collect()
 }
 
@@ -26,12 +26,12 @@ pub(super) fn coverage(
     weights: Option<&WeightPlan>,
 ) -> Coverage {
     let reasons = reasons(quantization, weights);
-    let taken = taken(graph);
+    let (taken, codes) = (taken(graph), weights_of_codes(graph));
     let mut coverage = Coverage::default();
     for (id, value, weight) in graph.weights().filter(|(_, _, weight)| is_counted(weight)) {
         let Some(node) = taken.get(&id) else { continue };
         let elements = weight.elements() as u64;
-        if has_codes(weight) {
+        if codes.contains(&id) {
             if before.contains(&value.name) {
                 coverage.kept += elements;
                 coverage.kept_weights += 1;
@@ -96,7 +96,7 @@ fn unplanned(op: &Op) -> &'static str {
             _ => "planish knows no form of this operator on codes",
         },
         Op::Linear(_) => "its input or its weight is of another type than float32",
-        Op::Embedding(_) | Op::Gather(_) | Op::Slice(_) => "a small table of positions or types, not of tokens",
+        Op::Embedding(_) | Op::Gather(_) | Op::Slice(_) => "a table of positions or types, not of tokens",
         _ => "a constant that is not the weight of a layer",
     }
 }

@@ -3,6 +3,7 @@
 mod apply;
 mod attention;
 mod check;
+mod codes;
 mod finite;
 mod gptq;
 mod losses;
@@ -23,13 +24,11 @@ mod weights;
 
 use std::collections::BTreeMap;
 
-use planish_ir::weight::code_range;
 use planish_ir::{DType, Weight};
-
-use crate::legalize::reshaped;
 
 pub use apply::QUANTIZE;
 pub use check::PlanError;
+pub use codes::weights_of_codes;
 pub use finite::{CHECK_CODES, not_finite_weights};
 pub use gptq::{CodeGrid, Gptq};
 pub use plan::{Activation, Plan, PlannedAttention, PlannedInput};
@@ -65,14 +64,6 @@ pub struct RoundedWeight {
     pub codes: Weight,
     /// f32, `[out]`.
     pub scales: Weight,
-}
-
-/// Whether a weight is codes, or what codes with scales stand for.
-#[must_use]
-pub fn has_codes(weight: &Weight) -> bool {
-    let is_integer =
-        code_range(weight.dtype()).is_some() && !matches!(weight.dtype(), DType::I32 | DType::I16 | DType::U16);
-    is_integer || weight.as_dequantized().is_some() || weight.as_codebook().is_some() || reshaped(weight).is_some()
 }
 
 /// The type of the codes of weights that are multiplied with codes of this type.
