@@ -162,19 +162,24 @@ impl<T: Trials> Search<'_, T> {
             Some((_, evaluation)) => evaluation,
             None => self.trials.evaluate(&made, false)?,
         };
-        // A step that made the figures worse goes, where those behind it meet the limits without it.
-        let harms = |step: &Step| self.limits.excess(&step.after) >= self.limits.excess(&step.before);
-        if let Some(at) = self.steps.iter().position(harms) {
-            let rest: Vec<Place> = self.steps[at + 1..].iter().flat_map(|step| step.places.clone()).collect();
-            let behind = self.steps.split_off(at);
-            let (other, after) = self.tried(&rest)?;
-            if self.limits.misses(&after)?.is_empty() {
-                let before = behind.into_iter().next().map_or_else(|| after.clone(), |step| step.before);
-                self.steps.push(Step { places: rest, before, after: after.clone() });
-                (made, evaluation) = (other, after);
-            } else {
-                self.steps.extend(behind);
+        // A step that made the figures worse goes, where the others meet the limits without it. What the figures of the steps
+        // behind it were before, they are no more.
+        let mut changed: Option<(usize, Evaluation)> = None;
+        let limits = self.limits;
+        let harms = |step: &Step| limits.excess(&step.after) >= limits.excess(&step.before);
+        while let Some(at) = self.steps.iter().position(harms) {
+            let harmful = self.steps.remove(at);
+            let (other, after) = self.tried(&[])?;
+            if !self.limits.misses(&after)?.is_empty() {
+                self.steps.insert(at, harmful);
+                break;
             }
+            (made, evaluation) = (other, after);
+            changed.get_or_insert((at, harmful.before));
+        }
+        if let Some((at, before)) = changed {
+            let places: Vec<Place> = self.steps.split_off(at).into_iter().flat_map(|step| step.places).collect();
+            self.steps.push(Step { places, before, after: evaluation.clone() });
         }
         Ok(self.end(made, evaluation, None))
     }

@@ -171,6 +171,29 @@ fn a_step_that_makes_the_figure_worse_is_left_out() {
     assert!((within.evaluation.outputs[0].relative_error - 0.0057).abs() < 1e-9);
 }
 
+/// The last eight are divided into steps of 4, 2, 1 and 1, of which two make the figure worse.
+#[test]
+fn all_steps_that_make_the_figure_worse_are_left_out() {
+    let (mut model, quantizations) = model();
+    model.adds.insert("layer.3.a".to_owned(), -2.1e-4);
+    model.adds.insert("layer.15.b".to_owned(), -2e-5);
+    let first = evaluation(model.adds.values().sum());
+    let within = keep_within(&mut model, first, &quantizations, &"error=0.0011".parse().unwrap()).unwrap();
+    assert_eq!(within.unreached, None);
+    let inputs = &within.quantizations.layers["model"].plan.inputs;
+    let floats = inputs.iter().filter(|input| input.activation.codes().is_none());
+    let floats: Vec<&str> = floats.map(|input| input.value.as_str()).collect();
+    let expected: Vec<String> = (4..16).map(|layer| format!("layer.{layer}.a")).collect();
+    let mut expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    expected.insert(11, "layer.14.b");
+    assert_eq!(floats, expected);
+    assert!((within.evaluation.outputs[0].relative_error - 0.98e-3).abs() < 1e-9);
+    // The steps behind the first of them have figures together.
+    let last = inputs.iter().find(|input| input.value == "layer.14.b").unwrap();
+    assert_eq!(last.activation.to_string(), "float: chosen by --max-loss: error 0.001120 -> 0.000980");
+    assert_eq!(model.evaluated.iter().filter(|(_, rough)| !rough).count(), 5 + 3 + 2);
+}
+
 #[test]
 fn limits_that_no_set_meets_are_unreached() {
     let (within, evaluated) = searched("error=-1");
