@@ -139,7 +139,8 @@ impl Weight {
         watch.end(seen).map(|()| numbers)
     }
 
-    /// Checks that the scales of all codes that the weight is made of are finite. It reads the scales, and not the codes.
+    /// Checks that the scales of all codes that the weight is made of are finite. It looks at no code. The scales of a GGUF tensor
+    /// lie between its codes, so all of its bytes are read: 512 MiB that are in memory take 0.1 to 0.4 s.
     ///
     /// # Errors
     /// [`WeightError::NotFinite`] for the first that is not, and when bytes cannot be read.
@@ -156,15 +157,20 @@ impl Weight {
             }
             WeightExpr::Unpack(parts, Packing::Numbers(block)) => {
                 let shape = [parts[0].elements() / block.bytes()];
-                let (mut watch, mut rest) = (Watch::new(NumberOf::Blocks, &shape), Vec::new());
+                let (mut watch, mut held) = (Watch::new(NumberOf::Blocks, &shape), Vec::new());
                 let streamed = parts[0].stream(&mut |bytes| {
-                    rest.extend_from_slice(bytes);
-                    let whole = rest.len() - rest.len() % block.bytes();
+                    // Where a block began in the bytes before, those that it goes on with here.
+                    let missing = if held.is_empty() { 0 } else { block.bytes() - held.len() };
+                    let (begun, rest) = bytes.split_at(missing.min(bytes.len()));
+                    held.extend_from_slice(begun);
                     // One number for each block: one that is not finite, where it has one.
-                    let numbers: Vec<f32> =
-                        rest[..whole].chunks_exact(block.bytes()).map(|b| block.extreme(b)).collect();
-                    rest.drain(..whole);
-                    watch.see(&numbers)
+                    if held.len() == block.bytes() {
+                        watch.see(&[block.extreme(&held)])?;
+                        held.clear();
+                    }
+                    let blocks = rest.chunks_exact(block.bytes());
+                    held.extend_from_slice(blocks.remainder());
+                    watch.see(&blocks.map(|b| block.extreme(b)).collect::<Vec<f32>>())
                 });
                 watch.end(streamed)
             }
@@ -276,5 +282,25 @@ mod tests {
         let packed = Weight::inline(DType::U8, vec![60], bytes).unwrap();
         let numbers = Weight::unpack(&[packed], Packing::Numbers(GgmlBlock::Q4_1), DType::F32, &[3, 32]).unwrap();
         assert_eq!(message(numbers.check_scales()), "its scale of block [1] is infinite");
+    }
+
+    /// Blocks of 20 bytes lie across the ends of the pieces that are read.
+    #[test]
+    fn the_scales_of_all_blocks_are_checked() {
+        let checked = |bad: Option<usize>| {
+            let mut bytes = [0u8; 100];
+            if let Some(bad) = bad {
+                bytes[bad * 20 + 1] = 0x7c;
+            }
+            let piece = |at: [usize; 2]| Weight::inline(DType::U8, vec![at[1] - at[0]], bytes[at[0]..at[1]].to_vec());
+            let pieces = [[0, 13], [13, 50], [50, 55], [55, 60], [60, 61], [61, 100]].map(|at| piece(at).unwrap());
+            let packed = Weight::concat(&pieces, 0).unwrap();
+            let numbers = Weight::unpack(&[packed], Packing::Numbers(GgmlBlock::Q4_1), DType::F32, &[5, 32]).unwrap();
+            numbers.check_scales().err().map(|error| error.to_string())
+        };
+        assert_eq!(checked(None), None);
+        for bad in 0..5 {
+            assert_eq!(checked(Some(bad)), Some(format!("its scale of block [{bad}] is infinite")));
+        }
     }
 }
