@@ -68,6 +68,9 @@ fn online() -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -76,11 +79,23 @@ mod tests {
         assert_eq!([0.0, 0.4, 0.6, 2.0].map(are_free), [true, true, false, false]);
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_machine_tells_what_runs() {
         let cores = Cores::now();
         assert!(cores.usable > 0 && cores.busy >= 0.0, "{cores:?}");
-        // This thread runs while it asks.
-        assert!(own().is_none_or(|own| own > 0) && running().is_none_or(|running| running > 0));
+        assert!(online().is_some_and(|online| online >= cores.usable), "{:?} of {cores:?}", online());
+        // This thread runs while it asks, and so do two more.
+        let ends = AtomicBool::new(false);
+        let (own, running) = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| while !ends.load(Ordering::Relaxed) {});
+            }
+            thread::sleep(INTERVAL);
+            let seen = (own(), running());
+            ends.store(true, Ordering::Relaxed);
+            seen
+        });
+        assert!(own.is_some_and(|own| own >= 3) && running.is_some_and(|running| running >= 3), "{own:?}, {running:?}");
     }
 }
