@@ -1,9 +1,13 @@
 //! Checkpoints as transformers 5 saves them, next to those of transformers 4: both give the same graph. The goldens are
 //! of transformers 5 with its original names of tensors.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::support::{Draft, STRICT, assert_same, assert_says, golden};
+use crate::support::{Draft, STRICT, assert_meaning, assert_same, assert_says, golden};
 
 /// Every golden that has rotary embeddings.
 const ROTARY: &[&str] = &[
@@ -44,15 +48,20 @@ fn as_transformers_4(name: &str) -> Draft {
     draft
 }
 
-#[test]
-fn configurations_of_both_versions_mean_the_same() {
-    let all = std::fs::read_dir(golden("")).unwrap().map(|entry| entry.unwrap().path());
+/// The names of all goldens.
+fn goldens() -> Vec<String> {
+    let all = fs::read_dir(golden("")).unwrap().map(|entry| entry.unwrap().path());
     let names: Vec<String> = all
         .filter(|path| path.join("config.json").is_file())
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
     assert!(names.len() >= 25, "{names:?}");
-    for name in names {
+    names
+}
+
+#[test]
+fn configurations_of_both_versions_mean_the_same() {
+    for name in goldens() {
         assert_same(&as_transformers_4(&name), &name);
     }
 }
@@ -86,39 +95,61 @@ fn parameters_that_differ_between_layers_are_refused() {
     assert_says(&message, &["`rope_parameters.full_attention.factor` is missing"]);
 }
 
-/// A name as `save_pretrained(save_original_format=False)` has it.
-fn renamed(names: &[(&str, &str)], name: &str) -> String {
-    names.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
+/// What transformers calls the tensors of models in `save_pretrained(save_original_format=False)`, by what the hub's checkpoints
+/// call them. The keys are a golden and a class. Of other models both are the same.
+fn renamed() -> BTreeMap<[String; 2], BTreeMap<String, String>> {
+    let document: Names = serde_json::from_slice(&fs::read(golden("../transformers5/names.json")).unwrap()).unwrap();
+    let key = |name: &str| name.split_once(' ').map(|(golden, class)| [golden, class].map(str::to_owned)).unwrap();
+    let models = document.same.iter().chain(document.renamed.keys()).map(|name| key(name)[0].clone());
+    assert_eq!(models.collect::<BTreeSet<_>>(), goldens().into_iter().collect());
+    document.renamed.into_iter().map(|(name, names)| (key(&name), names)).collect()
 }
 
-const VIT: &[(&str, &str)] = &[
-    ("encoder.layer.", "layers."),
-    ("attention.attention.query", "attention.q_proj"),
-    ("attention.attention.key", "attention.k_proj"),
-    ("attention.attention.value", "attention.v_proj"),
-    ("attention.output.dense", "attention.o_proj"),
-    ("intermediate.dense", "mlp.fc1"),
-    ("output.dense", "mlp.fc2"),
-];
+/// `fixtures/transformers5/names.json`.
+#[derive(Deserialize)]
+struct Names {
+    same: Vec<String>,
+    renamed: BTreeMap<String, BTreeMap<String, String>>,
+}
 
-/// Of the architectures that are there transformers 5.24 renames tensors of these two only.
+/// A golden as a checkpoint of one of its classes, with the tensors under these names.
+fn as_class(golden: &str, class: &str, names: &BTreeMap<String, String>) -> Draft {
+    let mut draft = Draft::of(golden).with("architectures", json!([class]));
+    let base = draft.config["model_type"].as_str().unwrap().to_owned() + ".";
+    let whole = names.keys().any(|name| name.starts_with(&base));
+    let own = |name: &str| if whole { Some(name.to_owned()) } else { name.strip_prefix(&base).map(str::to_owned) };
+    let stored = std::mem::take(&mut draft.tensors).into_iter();
+    let stored = stored.filter_map(|(name, tensor)| Some((own(&name)?, tensor)));
+    draft.tensors = stored.map(|(name, tensor)| (names[&name].clone(), tensor)).collect();
+    // A classifier has no pooler.
+    let is_there = |name: &String| draft.tensors.contains_key(name) || name.starts_with("pooler.");
+    assert!(names.values().all(is_there), "{golden} {class}");
+    draft
+}
+
 #[test]
 fn names_of_tensors_of_both_forms() {
-    let draft = Draft::of("vit").renamed(|name| renamed(VIT, name));
-    for name in ["layers.0.attention.q_proj.weight", "layers.1.attention.o_proj.bias", "layers.1.mlp.fc2.weight"] {
-        let is_there = draft.tensors.keys().any(|n| n.trim_start_matches("vit.") == name);
-        assert!(is_there, "{name} is not in {:?}", draft.tensors.keys());
+    let renamed = renamed();
+    let classes: Vec<&str> = renamed.keys().map(|[_, class]| class.as_str()).collect();
+    assert_eq!(classes, ["GPTNeoXForCausalLM", "ViTForImageClassification", "ViTModel"]);
+    for ([golden, class], names) in &renamed {
+        let same = names.keys().map(|name| (name.clone(), name.clone())).collect();
+        let original = as_class(golden, class, &same).load(STRICT).unwrap();
+        let model = as_class(golden, class, names).load(STRICT).unwrap();
+        assert_meaning(&model, &original);
     }
-    assert_same(&draft, "vit");
-    let draft = Draft::of("gpt-neox").renamed(|name| renamed(&[("embed_out.", "lm_head.")], name));
-    assert!(draft.tensors.contains_key("lm_head.weight"));
-    assert_same(&draft, "gpt-neox");
 }
 
 /// What is missing is called by the name that the hub's checkpoints have.
 #[test]
 fn missing_tensors_are_called_by_their_original_names() {
-    let mut draft = Draft::of("vit").renamed(|name| renamed(VIT, name));
-    draft.tensors.retain(|name, _| !name.ends_with("layers.1.attention.q_proj.weight"));
-    assert_says(&draft.error(STRICT), &["tensor `encoder.layer.1.attention.attention.query.weight` is missing"]);
+    for ([golden, class], names) in renamed() {
+        let complete = as_class(&golden, &class, &names);
+        for (original, name) in names.iter().filter(|(original, name)| original != name) {
+            let mut draft = Draft { config: complete.config.clone(), tensors: complete.tensors.clone() };
+            draft.tensors.remove(name);
+            let original = original.strip_prefix("vit.").unwrap_or(original);
+            assert_says(&draft.error(STRICT), &[&format!("tensor `{original}` is missing")]);
+        }
+    }
 }
