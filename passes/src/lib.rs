@@ -59,7 +59,7 @@ pub struct Options {
     pub quantization: Option<Arc<quantize::Quantization>>,
     /// How weights alone are quantized, where that is asked for.
     pub weight_quantization: Option<Arc<quantize::WeightQuantization>>,
-    /// Whether a weight that is not finite stays a float, where it is an error else.
+    /// Whether a weight that is not finite stays a float. Otherwise it is an error.
     pub allow_non_finite: bool,
     /// How target `ort` multiplies with weights that have a scale for each block.
     pub block_inputs: BlockInputs,

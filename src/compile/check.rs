@@ -121,7 +121,7 @@ pub(super) fn lowered(options: &CompileOptions, parts: &[LoweredPart], observer:
         );
     }
     if options.requantize && parts.iter().all(|part| part.released == 0) {
-        observer.warning("--requantize changed nothing: the model has no weights of codes whose layers take floats");
+        observer.warning("--requantize changed nothing: no quantized weight belongs to a layer with float inputs");
     }
     if let Some(warning) = missing_kernels(options, parts) {
         observer.warning(&warning);
