@@ -73,15 +73,27 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 
 /// `mean(x^2) + eps`, where a value is its square root and x may have a single feature.
 fn perhaps_single(graph: &Graph, root: ValueId) -> Option<ValueId> {
-    let [x, sum] = root_of_squares(graph, root)?;
-    let features = graph.ty(x).shape.last().and_then(Dim::as_constant);
-    features.is_none_or(|features| features == 1).then_some(sum)
+    root_of_squares(graph, root).filter(|[x, _]| may_be_single(graph, *x)).map(|[_, sum]| sum)
+}
+
+/// Whether the last size is 1, or only a run knows it.
+fn may_be_single(graph: &Graph, x: ValueId) -> bool {
+    graph.ty(x).shape.last().and_then(Dim::as_constant).is_none_or(|features| features == 1)
 }
 
 /// `x * sum^(-1/2)`.
 fn times_inverse_root(l: &mut Builder<'_, '_>, x: ValueId, sum: ValueId) -> Result<ValueId, BuildError> {
     let inverse = l.with_scalar(BinaryKind::Pow, sum, -0.5)?;
     l.binary(BinaryKind::Mul, x, inverse)
+}
+
+/// `x / sqrt(sum)`. Of a single feature a weight of ones goes, and what else is multiplied may have more elements.
+fn over_root(l: &mut Builder<'_, '_>, x: ValueId, sum: ValueId) -> Result<ValueId, BuildError> {
+    if may_be_single(l.graph, x) {
+        return times_inverse_root(l, x, sum);
+    }
+    let root = l.unary(UnaryKind::Sqrt, sum)?;
+    l.binary(BinaryKind::Div, x, root)
 }
 
 fn layer_norm(l: &mut Builder<'_, '_>, norm: &LayerNorm) -> Result<ValueId, BuildError> {
@@ -94,8 +106,7 @@ fn layer_norm(l: &mut Builder<'_, '_>, norm: &LayerNorm) -> Result<ValueId, Buil
     let square = l.binary(BinaryKind::Mul, shifted, shifted)?;
     let variance = l.emit(mean(square))?;
     let positive = l.with_scalar(BinaryKind::Add, variance, norm.eps.0)?;
-    let deviation = l.unary(UnaryKind::Sqrt, positive)?;
-    let normal = l.binary(BinaryKind::Div, shifted, deviation)?;
+    let normal = over_root(l, shifted, positive)?;
     let normal = l.cast(normal, dtype)?;
     let scaled = l.binary(BinaryKind::Mul, normal, norm.weight)?;
     match norm.bias {
@@ -111,14 +122,7 @@ fn rms_norm(l: &mut Builder<'_, '_>, norm: &RmsNorm) -> Result<ValueId, BuildErr
     let square = l.with_scalar(BinaryKind::Pow, x, 2.0)?;
     let mean = l.emit(Reduce { kind: ReduceKind::Mean, x: square, axes, keep: true })?;
     let positive = l.with_scalar(BinaryKind::Add, mean, norm.eps.0)?;
-    let normal = match l.graph.ty(x).shape.last().and_then(Dim::as_constant) {
-        // A weight of ones goes, and something else may be multiplied.
-        Some(1) => times_inverse_root(l, x, positive)?,
-        _ => {
-            let root = l.unary(UnaryKind::Sqrt, positive)?;
-            l.binary(BinaryKind::Div, x, root)?
-        }
-    };
+    let normal = over_root(l, x, positive)?;
     let normal = l.cast(normal, dtype)?;
     l.binary(BinaryKind::Mul, normal, norm.weight)
 }
