@@ -7,7 +7,7 @@ use std::path::Path;
 use planish_eval::Tensor;
 use planish_onnx::proto::{DataType, GraphProto, NodeProto, TensorProto};
 use planish_runtimes::{Model, ReferenceRuntime, Runtime};
-use planish_testing::onnx::{f32, floats, graph, graph_attribute, int, integers, model, node};
+use planish_testing::onnx::{f32, floats, graph, graph_attribute, int, integers, ints, model, node};
 use prost::Message;
 
 use crate::support::{ONE_THREAD, onnx_runtime, planish_compile, scratch};
@@ -51,6 +51,15 @@ fn a_pair_of_i8_that_is_moved() {
         _ => constant,
     });
     is_verified(21, nodes, constants.collect());
+}
+
+#[test]
+fn a_pair_of_i8_before_a_pool() {
+    let mut nodes = pair("d");
+    nodes.push(node("p = MaxPool(d)", vec![ints("kernel_shape", &[2])]));
+    nodes.push(node("y = PRelu(p, slope)", vec![]));
+    let slope = floats("slope", &[1, 1, 1], &[0.8]);
+    is_verified(24, nodes, vec![floats("s", &[], &[0.1]), code("z", DataType::Int8, 0), slope]);
 }
 
 #[test]
@@ -104,6 +113,17 @@ fn the_mean_less_the_operand() {
             is_verified(18, nodes, constants);
         }
     }
+}
+
+/// ONNX Runtime moves a Transpose behind a Pad.
+#[test]
+fn pads_of_some_axes_behind_a_transpose() {
+    let nodes = vec![
+        node("t = Transpose(x)", vec![ints("perm", &[2, 0, 1])]),
+        node("p = Pad(t, pads, _, axes)", vec![]),
+        node("y = Transpose(p)", vec![ints("perm", &[1, 2, 0])]),
+    ];
+    is_verified(18, nodes, vec![integers("pads", &[2], &[1, -1]), integers("axes", &[1], &[0])]);
 }
 
 /// Products of integers where one side is a vector.

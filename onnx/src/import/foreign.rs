@@ -1,7 +1,7 @@
 //! Nodes that the IR has no counterpart of: they pass through with the types of their results.
 
 use planish_ir::ops::{Foreign, InnerOperators, Real, Results, Setting, Settings, Text};
-use planish_ir::{Type, ValueId};
+use planish_ir::{DType, Origin, Type, ValueId, Weight};
 use prost::Message;
 
 use super::bodies::Body;
@@ -52,7 +52,10 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
     }
     let inputs =
         node.proto.input.iter().map(|name| if name.is_empty() { Ok(None) } else { scope.value(name).map(Some) });
-    let inputs = inputs.collect::<Result<Vec<Option<ValueId>>, String>>()?;
+    let mut inputs = inputs.collect::<Result<Vec<Option<ValueId>>, String>>()?;
+    if is_standard && node.proto.op_type == "Pad" {
+        whole_pads(scope, node, &mut inputs)?;
+    }
     let mut settings = Vec::new();
     let (mut names, mut values, mut inner) = (Vec::new(), Vec::new(), Vec::new());
     let prefix = node.proto.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
@@ -92,6 +95,30 @@ pub(super) fn pass_through(scope: &mut Scope, node: &Node<'_>) -> Result<(), Str
     for (name, value) in outputs.into_iter().zip(values) {
         scope.graph.rename(value, name);
         scope.set(name, value);
+    }
+    Ok(())
+}
+
+/// Has pads of some axes, where both are constant, be those of all axes: ONNX Runtime moves a Transpose behind a Pad as if
+/// it had no axes.
+fn whole_pads(scope: &mut Scope, node: &Node<'_>, inputs: &mut Vec<Option<ValueId>>) -> Result<(), String> {
+    let constants = |index| scope.known(node.input(index).ok()?)?.constants();
+    let (true, Ok(x)) = (node.has(3), scope.ty(node.input(0)?)) else { return Ok(()) };
+    let (Some(pads), Some(axes)) = (constants(1), constants(3)) else { return Ok(()) };
+    let rank = x.shape.rank();
+    let mut whole = vec![0i64; 2 * rank];
+    let (begins, ends) = pads.split_at(axes.len().min(pads.len()));
+    for (at, (begin, end)) in axes.into_iter().zip(begins.iter().zip(ends)) {
+        let at = super::nodes::axis(at, rank)?;
+        (whole[at], whole[at + rank]) = (*begin, *end);
+    }
+    let bytes: Vec<u8> = whole.iter().flat_map(|pad| pad.to_le_bytes()).collect();
+    let Some(weight) = Weight::inline(DType::I64, vec![whole.len()], bytes) else { return Ok(()) };
+    let name = format!("{}/pads", node.output()?);
+    inputs[1] = Some(scope.graph.add_weight(&name, weight, Origin::Unknown));
+    inputs.truncate(3);
+    while inputs.last().is_some_and(Option::is_none) {
+        inputs.pop();
     }
     Ok(())
 }

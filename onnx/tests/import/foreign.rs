@@ -72,6 +72,12 @@ fn elements_by_index() {
 #[test]
 fn pads_and_steps() {
     one(x(), vec![integers("p", &[4], &[1, 0, 2, 0])], node("y = Pad(x, p)", vec![]), "f32[n + 3, 4]");
+    let (pads, axes) = (integers("p", &[2], &[0, 1]), integers("a", &[1], &[-1]));
+    one(x(), vec![pads.clone(), axes.clone()], node("y = Pad(x, p, _, a)", vec![]), "f32[n, 5]");
+    let pads_of_axes = graph(x(), vec![pads, axes], vec![node("y = Pad(x, p, _, a)", vec![])], &["y"]);
+    let lines = lines(18, pads_of_axes);
+    assert!(lines[0].contains("@y/pads = dense([0, 0, 0, 1]) : i64[4]"), "{lines:?}");
+    assert!(lines[1].contains("foreign([%x, @y/pads], [])"), "{lines:?}");
     let reversed = vec![
         integers("from", &[1], &[-1]),
         integers("to", &[1], &[-i64::MAX]),

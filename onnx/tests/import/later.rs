@@ -123,9 +123,7 @@ fn element_types_inside_of_graphs() {
         let inputs = vec![f32("x", "n"), typed("c", DataType::Bool, ""), f32("z", ""), f32("e", ""), f32("d", "")];
         written(from, to.try_into().unwrap(), graph(inputs, vec![], vec![node("y = If(c)", branches)], &["y"]))
     };
-    let of = |first: NodeProto, attributes: Vec<_>| {
-        written_in(first, node("r = Range(s, e, d)", attributes), [27, 26])
-    };
+    let of = |first: NodeProto, attributes: Vec<_>| written_in(first, node("r = Range(s, e, d)", attributes), [27, 26]);
     let cast = |to| node("s = Cast(z)", vec![int("to", to)]);
     let error = of(cast(10), vec![]).err().unwrap();
     assert!(error.contains("Range in its graph: it came or changed with opset 27"), "{error}");
