@@ -1,16 +1,16 @@
 //! Moving codes in place of the numbers that they stand for.
 
-use planish_ir::ops::{Foreign, Reshape, Slice, Transpose};
-use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, ValueId, Weight};
+use planish_ir::ops::{Foreign, Reshape, Results, Setting, Slice, Transpose};
+use planish_ir::{DType, Graph, NodeId, Op, Rewriter, Step, TensorType, ValueId, Weight};
 
 use crate::{Example, ONNX, Options, Outcome, Pass, PassError, QuantizedForm};
 
-/// Has reshapes, transposes and slices of dequantized values move the codes.
+/// Has reshapes, transposes, slices and MaxPool of dequantized values take the codes.
 pub const MOVE_CODES: Pass = Pass {
     name: "move-codes",
-    summary: "Moves DequantizeLinear with one scale behind the reshapes, transposes and slices that take its result, which \
-              then move codes of 8 bits. When ONNX Runtime loads a graph, it puts a QuantizeLinear and a DequantizeLinear \
-              behind an operator that moves what a DequantizeLinear gives. At opset 21 and later it then refuses codes \
+    summary: "Moves DequantizeLinear with one scale behind reshapes, transposes, slices and MaxPool of its result. They then \
+              take codes of 8 bits. When ONNX Runtime loads a graph, it puts a QuantizeLinear and a DequantizeLinear \
+              behind such an operator on what a DequantizeLinear gives. At opset 21 and later it then refuses codes \
               of i8, and it ends the process where a graph within the graph reads what was moved. Nothing is left to \
               match where codes are moved. TensorRT wants pairs in front of layers, so target trt keeps them there.",
     numerics: "none",
@@ -45,22 +45,49 @@ fn run(graph: &mut Graph, options: &Options) -> Result<Outcome, PassError> {
 }
 
 fn step(graph: &mut Rewriter<'_>, node: NodeId) -> Result<Step, PassError> {
-    let mut op = graph.node(node).op.clone();
-    let (Op::Reshape(Reshape { x, .. }) | Op::Transpose(Transpose { x, .. }) | Op::Slice(Slice { x, .. })) = &mut op
-    else {
-        return Ok(Step::Keep);
+    let (mut op, output) = (graph.node(node).op.clone(), graph.node(node).outputs[0]);
+    let x = match &mut op {
+        Op::Reshape(Reshape { x, .. }) | Op::Transpose(Transpose { x, .. }) | Op::Slice(Slice { x, .. }) => x,
+        Op::Foreign(pool) if is_max_pool(pool) => match &mut pool.inputs[..] {
+            [Some(x)] => x,
+            _ => return Ok(Step::Keep),
+        },
+        _ => return Ok(Step::Keep),
     };
     let Some((dequantize, codes)) = dequantized(graph, *x) else { return Ok(Step::Keep) };
     *x = codes;
-    let output = graph.node(node).outputs[0];
+    if let Op::Foreign(pool) = &mut op {
+        let (Some(codes), Some(result)) = (graph.type_of(codes).as_tensor(), graph.type_of(output).as_tensor()) else {
+            return Ok(Step::Keep);
+        };
+        let scale = dequantize.inputs.get(1).copied().flatten().and_then(|scale| graph.number(scale));
+        if scale.is_none_or(|scale| scale <= 0.0) {
+            return Ok(Step::Keep);
+        }
+        pool.results = Results(vec![Some(TensorType::new(codes.dtype, result.shape.clone()).into())]);
+    }
     let moved = graph.part(op, output)?;
     let mut inputs = vec![Some(moved)];
     for number in &dequantize.inputs[1..] {
         inputs.push(number.map(|number| scalar(graph, number, output)));
     }
-    let results = planish_ir::ops::Results(vec![Some(graph.type_of(output).clone())]);
+    let results = Results(vec![Some(graph.type_of(output).clone())]);
     Ok(Step::Replace(vec![graph.emit(Foreign { inputs, results, ..dequantize }, output)?]))
 }
+
+/// Whether an operator is the maximum of windows each of which has an element, without the places of the maxima.
+fn is_max_pool(op: &Foreign) -> bool {
+    let is_whole = |(name, setting): &(String, Setting)| match (name.as_str(), setting) {
+        ("ceil_mode", Setting::Int(mode)) => *mode == 0,
+        ("dilations", Setting::Ints(dilations)) => dilations.iter().all(|dilation| *dilation == 1),
+        ("ceil_mode" | "dilations", _) => false,
+        _ => true,
+    };
+    op.is("MaxPool") && op.version >= BYTES && op.results.0.len() == 1 && op.settings.0.iter().all(is_whole)
+}
+
+/// The opset from which on MaxPool takes codes of 8 bits.
+const BYTES: usize = 12;
 
 /// A `DequantizeLinear` of codes of 8 bits with one scale, and the codes, where it gives a value.
 fn dequantized(graph: &Graph, value: ValueId) -> Option<(Foreign, ValueId)> {
