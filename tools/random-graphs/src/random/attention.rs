@@ -2,9 +2,11 @@
 
 use planish_eval::Tensor;
 use planish_ir::DType;
+use planish_onnx::proto::ModelProto;
 
 use crate::attributes::{float, int, ints, size};
 use crate::grow::{Growing, V, filled};
+use crate::runner::Tensors;
 
 /// The sizes of an attention.
 struct Sizes {
@@ -284,4 +286,18 @@ pub(crate) fn operator(g: &mut Growing<'_>) -> Option<V> {
         attributes.push(float("softcap", 2.0));
     }
     g.op("Attention", &operands, attributes)
+}
+
+/// Whether operands of the operator fit each other, as ONNX wants them: ONNX Runtime takes others where it has no kernel
+/// for the operator's opset.
+pub(crate) fn operands_fit(model: &ModelProto, feeds: &Tensors) -> bool {
+    let shape = |name: &String| feeds.iter().find(|(fed, _)| fed == name).map_or(&[][..], |(_, tensor)| tensor.shape());
+    let mut nodes = model.graph.iter().flat_map(|graph| &graph.node);
+    nodes.all(|node| match node.input.as_slice() {
+        [query, key, value, ..] if node.op_type == "Attention" => match (shape(query), shape(key), shape(value)) {
+            ([rows, .., size], [b, heads, keys, s], [n, h, v, _]) => [rows, size, heads, keys, b] == [b, s, h, v, n],
+            _ => true,
+        },
+        _ => true,
+    })
 }

@@ -18,6 +18,7 @@ use planish_runtimes::Session;
 use prost::Message;
 
 use crate::Arguments;
+use crate::attention::operands_fit;
 use crate::compare::{Difference, HALF_TOLERANCE, TOLERANCE, differences};
 use crate::families::grow;
 use crate::grow::Grown;
@@ -187,7 +188,7 @@ impl Source {
         for at in 0..OTHER_SIZES {
             let Some(feeds) = self.other_sizes(seed.wrapping_mul(31).wrapping_add(at)) else { break };
             // What the source itself does not take says nothing.
-            if self.allows(&feeds)
+            if operands_fit(&self.model, &feeds)
                 && let Ok(expected) = run_session(self.session.as_mut(), &feeds)
             {
                 self.runs.push(Run { feeds, expected, optimized: None });
@@ -221,18 +222,6 @@ impl Source {
             }
         }
         found
-    }
-
-    /// Whether keys and values are of the same sizes, as ONNX wants them: ONNX Runtime takes others where it has no kernel of its own for
-    /// the operator's opset.
-    fn allows(&self, feeds: &Tensors) -> bool {
-        let shape =
-            |name: &String| feeds.iter().find(|(fed, _)| fed == name).and_then(|(_, tensor)| tensor.shape().get(..3));
-        let mut nodes = self.model.graph.iter().flat_map(|graph| &graph.node);
-        nodes.all(|node| match node.input.as_slice() {
-            [_, key, value, ..] if node.op_type == "Attention" => shape(key) == shape(value),
-            _ => true,
-        })
     }
 
     /// Inputs of other sizes where dimensions are open; the same seed gives the same.
