@@ -89,7 +89,11 @@ mod tests {
         let ends = AtomicBool::new(false);
         let (own, running) = thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| while !ends.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !ends.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             thread::sleep(INTERVAL);
             let seen = (own(), running());
