@@ -259,6 +259,16 @@ fn metadata_that_is_not_followed_is_named() {
     says(&|f| f.put("llama.attention.value_length", Meta::U32(8)), &["attention.value_length", "features of a head"]);
     says(&|f| f.put("llama.final_logit_softcapping", Meta::F32(30.0)), &["final_logit_softcapping` is 30"]);
     says(&|f| f.put("llama.expert_count", Meta::U32(8)), &["llama.expert_count", "MoE"]);
+    says(&|f| f.put("llama.expert_count", Meta::Text("8")), &["llama.expert_count` is \"8\"", "a number from 1 on"]);
+    says(&|f| f.put("llama.attention.sliding_window", Meta::Text("3")), &["attention.sliding_window` is \"3\""]);
+    says(&|f| f.put("llama.feed_forward_length", Meta::Floats(vec![96.5, 96.5])), &["feed_forward_length` is a list"]);
+    says(
+        &|f| {
+            f.remove("llama.attention.key_length");
+            f.put("llama.embedding_length", Meta::U32(65));
+        },
+        &["llama.embedding_length` is 65, expected a multiple of the 4 of `attention.head_count`"],
+    );
     says(&|f| f.put("llama.rope.dimension_count", Meta::U32(8)), &["rope.dimension_count", "whole heads"]);
     says(&|f| f.put("llama.rope.scaling.type", Meta::Text("su")), &["rope.scaling.type", "\"yarn\""]);
     says(&|f| f.put("llama.rope.scaling.type", Meta::Text("linear")), &["rope.scaling.factor` is missing"]);
@@ -271,6 +281,8 @@ fn metadata_that_is_not_followed_is_named() {
     );
 
     let mut file = File::of(&Draft::of("llama"), "llama");
+    // 0 says that there is none.
+    file.set("llama.expert_count", Meta::U32(0)).set("llama.attention.sliding_window", Meta::U32(0));
     file.set("llama.swin_scale", Meta::F32(2.0)).set("llama.swin_norm", Meta::Bool(false));
     file.set("llama.logit_scale", Meta::F32(1.0)).set("llama.attention.causal", Meta::Bool(true));
     file.set("quantize.imatrix.file", Meta::Text("x")).set("other.key", Meta::Text("x"));

@@ -76,6 +76,14 @@ fn growth<'a>(
         }
         let call = (node.domain.as_str(), node.op_type.as_str(), node.overload.as_str());
         let Some(function) = table.get(&call) else { continue };
+        if is_default(call.0) {
+            return Err(format!(
+                "{}: it calls a function of the model in the domain of ONNX's own operators, and runtimes differ in whether they \
+                 take that or their operator `{}`: give the function a domain of its own",
+                label(node),
+                call.1
+            ));
+        }
         if depth >= MAX_DEPTH {
             return Err(format!("{}: function calls are nested more than {MAX_DEPTH} deep", label(node)));
         }

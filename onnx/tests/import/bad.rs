@@ -270,6 +270,23 @@ fn functions_of_another_opset() {
     assert!(error.contains("the function `F0` is written in opset 12, the model in 17: convert"), "{error}");
 }
 
+/// ONNX leaves it to runtimes which of both they take.
+#[test]
+fn functions_in_the_domain_of_onnx() {
+    for domain in ["", "ai.onnx"] {
+        let own = FunctionProto { domain: domain.to_owned(), ..function("Relu", vec![node("r = Neg(a)", vec![])]) };
+        let calls = |op: &str| {
+            let call = NodeProto { domain: domain.to_owned(), ..node(op, vec![]) };
+            let mut model = model(17, graph(vec![f32("x", "2")], vec![], vec![call], &["y"]));
+            model.functions = vec![own.clone()];
+            import(&model).map(|_| ())
+        };
+        let error = calls("y = Relu(x)").unwrap_err();
+        assert!(error.contains("runtimes differ in whether they take that or their operator `Relu`"), "{error}");
+        calls("y = Neg(x)").unwrap();
+    }
+}
+
 #[test]
 fn functions_that_expand_without_bound() {
     let doubling = |i: usize| {

@@ -99,7 +99,8 @@ impl Keys<'_> {
             Some(Stored::Array(list)) => {
                 let numbers = self.metadata.numbers(list).unwrap_or_default();
                 let first = numbers.first().copied().unwrap_or(0.0);
-                if numbers.iter().any(|number| *number != first) || !(1.0..=1e15).contains(&first) {
+                let is_size = (1.0..=1e15).contains(&first) && first.fract() == 0.0;
+                if numbers.iter().any(|number| *number != first) || !is_size {
                     return Err(wrong());
                 }
                 first as u64
@@ -107,6 +108,11 @@ impl Keys<'_> {
             Some(_) => return Err(wrong()),
         };
         if number == 0 { Err(wrong()) } else { Ok(Some(number)) }
+    }
+
+    /// The same, where 0 says that there is none.
+    fn size_or_none(&self, key: &'static str) -> Result<Option<u64>, String> {
+        if matches!(self.get(key), Some(Stored::Integer(0))) { Ok(None) } else { self.size(key) }
     }
 
     fn required(&self, key: &'static str) -> Result<u64, String> {
@@ -186,10 +192,10 @@ pub(crate) fn config(
     tensors: &Tensors<'_>,
 ) -> Result<(Map<String, Value>, Vec<String>), String> {
     let keys = Keys { metadata, kind, asked: RefCell::default() };
-    if keys.size("expert_count").is_ok_and(|count| count.is_some()) {
+    if keys.size_or_none("expert_count")?.is_some() {
         return Err(format!("`{}.expert_count` is there: mixtures of experts (MoE) are not supported", kind.name));
     }
-    let window = keys.size("attention.sliding_window").unwrap_or(None);
+    let window = keys.size_or_none("attention.sliding_window")?;
     let model_type = if kind.name == "llama" && window.is_some() { "mistral" } else { kind.name };
     let class = if model_type == "mistral" { "MistralForCausalLM" } else { kind.class };
     let mut config = Map::new();
@@ -218,7 +224,9 @@ pub(crate) fn config(
             json!(eps.ok_or_else(|| keys.unexpected("attention.layer_norm_epsilon", "a number"))?),
         );
         set("activation_function", json!("gelu_new"));
-        keys.size("attention.head_count_kv")?;
+        if keys.size("attention.head_count_kv")?.is_some_and(|own| own != heads) {
+            return Err(keys.unexpected("attention.head_count_kv", &format!("{heads}, the number of heads")));
+        }
         keys.check(hidden / heads)?;
         return Ok((config, ignored(&keys)));
     }
@@ -229,7 +237,10 @@ pub(crate) fn config(
     let head = match head {
         Some(head) => head,
         None if hidden.is_multiple_of(heads) => hidden / heads,
-        None => return Err(keys.unexpected("attention.key_length", "the features of a head")),
+        None => {
+            let heads = format!("a multiple of the {heads} of `attention.head_count`, or `attention.key_length`");
+            return Err(keys.unexpected("embedding_length", &heads));
+        }
     };
     if keys.size("rope.dimension_count")?.is_some_and(|turning| turning != head) {
         return Err(format!(
