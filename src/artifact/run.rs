@@ -78,6 +78,7 @@ fn explained(error: RuntimeError, target: Option<&Target>, inputs: &[(String, Te
     let is_empty = |(name, tensor): &&(String, Tensor)| !name.starts_with(CACHE) && tensor.shape().get(1) == Some(&0);
     match (error, target, inputs.iter().find(is_empty)) {
         (RuntimeError::Failed { runtime, action, model, reason }, Some(target), Some((name, _))) => {
+            let reason = reason.trim_end();
             let reason = format!(
                 "{reason}; `{name}` has no tokens: target {target} computes attention for one token or more; target onnx also \
                  takes a sequence of 0"

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use planish_onnx::proto::{DimensionValue, ModelProto};
+use prost::Message;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
@@ -105,6 +107,35 @@ fn a_decoder_runs_on_ids_alone() {
         next.remove("past_key_values.0.value");
         run(&next).exits(1, &["`past_key_values.0.value`, `past_key_values.1.key` are missing"]);
     }
+}
+
+/// A graph whose dimensions do not say that they are tokens: the runtime is the first that could refuse.
+#[test]
+fn a_failed_run_names_a_sequence_of_0() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    planish_compile(&golden("bert"), &path("onnx"), &["--target", "onnx"]).exits(0, &[]);
+    let file = path("onnx/model.onnx");
+    let mut model = ModelProto::decode(&fs::read(&file).unwrap()[..]).unwrap();
+    let graph = model.graph.as_mut().unwrap();
+    let values = graph.input.iter_mut().chain(&mut graph.output).chain(&mut graph.value_info);
+    let shapes = values.filter_map(|value| value.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut());
+    for dim in shapes.flat_map(|shape| &mut shape.dim) {
+        if let Some(DimensionValue::DimParam(name)) = &mut dim.value {
+            *name = name.replace("sequence_length", "words");
+        }
+    }
+    fs::write(path("words.onnx"), model.encode_to_vec()).unwrap();
+    planish_compile(&path("words.onnx"), &path("ort"), &["--target", "ort"]).exits(0, &[]);
+    let run = |tokens: usize| {
+        let ids = || Stored { dtype: Dtype::I64, shape: vec![1, tokens], bytes: vec![0; 8 * tokens] };
+        let inputs = ["input_ids", "attention_mask", "token_type_ids"].map(|name| (name.to_owned(), ids()));
+        write_tensors(&path("inputs.safetensors"), &inputs.into());
+        planish(["run", text(&path("ort")), "--inputs", text(&path("inputs.safetensors"))])
+    };
+    run(2).exits(0, &[]);
+    let hint = "target ort computes attention for one token or more; target onnx also takes a sequence of 0";
+    run(0).exits(1, &["Reshape", "` has no tokens: ", hint]);
 }
 
 #[test]
