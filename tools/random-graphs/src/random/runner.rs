@@ -1,10 +1,12 @@
 //! Running models on ONNX Runtime.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use planish_eval::Tensor;
+use planish_ir::DType;
 use planish_onnx::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions};
 use planish_runtimes::{Model, Runtime, Session, SessionOptions};
@@ -48,8 +50,8 @@ impl Runner {
     pub(crate) fn newest_opset(&self) -> i64 {
         let runs = |opset: &i64| {
             let relu = vec![node("Relu", &["x"], &["y"], Vec::new())];
-            let x = typed("x", planish_ir::DType::F32, Some(Vec::new()));
-            let y = typed("y", planish_ir::DType::F32, None);
+            let x = typed("x", DType::F32, Some(Vec::new()));
+            let y = typed("y", DType::F32, None);
             let graph = GraphProto { node: relu, input: vec![x], output: vec![y], ..GraphProto::default() };
             self.load_model(&model(*opset, graph), false).is_ok()
         };
@@ -82,4 +84,20 @@ pub(crate) fn run(session: &mut dyn Session, feeds: &[(String, Tensor)]) -> Resu
     let given = feeds.iter().filter(|(name, _)| takes(name));
     let given: Vec<(&str, Tensor)> = given.map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     session.run(&given).map_err(|error| error.to_string())
+}
+
+/// Whether one of some tensors has no elements.
+pub(crate) fn has_empty(tensors: &[(String, Tensor)]) -> bool {
+    tensors.iter().any(|(_, tensor)| tensor.data().is_empty())
+}
+
+/// A model that gives the results of all its nodes.
+pub(crate) fn with_results(model: &ModelProto, results: &[(String, DType)]) -> ModelProto {
+    let mut model = model.clone();
+    if let Some(graph) = &mut model.graph {
+        let made: HashSet<&String> = graph.node.iter().flat_map(|node| &node.output).collect();
+        let made = results.iter().filter(|(name, _)| made.contains(name));
+        graph.output = made.map(|(name, dtype)| typed(name, *dtype, None)).collect();
+    }
+    model
 }

@@ -22,7 +22,7 @@ use crate::attention::operands_fit;
 use crate::compare::{Difference, HALF_TOLERANCE, TOLERANCE, differences};
 use crate::families::grow;
 use crate::grow::Grown;
-use crate::runner::{Runner, Tensors, run as run_session};
+use crate::runner::{Runner, Tensors, has_empty, run as run_session, with_results};
 use crate::shrink::shrink;
 
 /// How far inputs are changed, relative to themselves, to see what no rounding decides.
@@ -43,7 +43,7 @@ pub(crate) enum Finding {
     Unstable,
     /// ONNX Runtime's optimizer makes something else of the source, too.
     Runtime(String),
-    /// An input or an output has no elements, and it refuses them or gives something else: target ort documents that it takes no sequence of
+    /// A value of the source has no elements, and it refuses that or gives something else: target ort documents that it takes no sequence of
     /// 0, and where a tensor has no elements ONNX Runtime's reductions, reshapes and concatenations are not those of ONNX.
     Empty,
     /// planish compiles nothing.
@@ -140,6 +140,8 @@ fn backend(name: &str) -> Result<&'static Backend> {
 /// A model as it was grown, on ONNX Runtime without optimization.
 struct Source {
     model: ModelProto,
+    /// The results of its nodes and their types.
+    results: Vec<(String, DType)>,
     path: PathBuf,
     session: Box<dyn Session>,
     /// How far its outputs may be off.
@@ -157,14 +159,11 @@ struct Run {
     expected: Tensors,
     /// What ONNX Runtime's optimizer makes of it, where it runs.
     optimized: Option<Tensors>,
+    /// Whether an input or a result has no elements.
+    empty: bool,
 }
 
 impl Run {
-    /// Whether an input or an output has no elements.
-    fn is_empty(&self) -> bool {
-        self.feeds.iter().chain(&self.expected).any(|(_, tensor)| tensor.data().is_empty())
-    }
-
     fn shapes(&self) -> String {
         self.feeds.iter().map(|(_, tensor)| tensor.ty().to_string()).collect::<Vec<_>>().join(", ")
     }
@@ -179,19 +178,24 @@ impl Source {
             true => HALF_TOLERANCE,
             false => TOLERANCE,
         };
-        let runs = vec![Run { feeds: grown.feeds.clone(), expected, optimized: None }];
-        Ok(Self { model: grown.model.clone(), path, session, tolerance, optimizes: false, runs })
+        let empty = has_empty(&grown.feeds) || has_empty(&grown.values);
+        let runs = vec![Run { feeds: grown.feeds.clone(), expected, optimized: None, empty }];
+        let results = grown.values.iter().map(|(name, tensor)| (name.clone(), tensor.dtype())).collect();
+        Ok(Self { model: grown.model.clone(), results, path, session, tolerance, optimizes: false, runs })
     }
 
     /// Adds runs at other sizes, and runs all with optimization.
     fn prepare(&mut self, runner: &Runner, seed: u64) {
+        let mut inner = runner.load_model(&with_results(&self.model, &self.results), false).ok();
         for at in 0..OTHER_SIZES {
             let Some(feeds) = self.other_sizes(seed.wrapping_mul(31).wrapping_add(at)) else { break };
             // What the source itself does not take says nothing.
             if operands_fit(&self.model, &feeds)
                 && let Ok(expected) = run_session(self.session.as_mut(), &feeds)
             {
-                self.runs.push(Run { feeds, expected, optimized: None });
+                let found = inner.as_mut().and_then(|inner| run_session(inner.as_mut(), &feeds).ok());
+                let empty = has_empty(&feeds) || has_empty(&found.unwrap_or_default());
+                self.runs.push(Run { feeds, expected, optimized: None, empty });
             }
         }
         let Ok(mut session) = runner.load(&self.path, true) else { return };
@@ -306,14 +310,14 @@ fn of_run(source: &mut Source, session: &mut dyn Session, run: &Run, optimize: b
     let how = if optimize { "optimized" } else { "not optimized" };
     let found = match run_session(session, &run.feeds) {
         Ok(found) => differences(&run.expected, &found, source.tolerance),
-        Err(_) if run.is_empty() => return Finding::Empty,
+        Err(_) if run.empty => return Finding::Empty,
         Err(message) if optimize && run.optimized.is_none() => return Finding::Runtime(message),
         Err(message) => return Finding::Fault("run", format!("{how}, inputs {}: {message}", run.shapes())),
     };
     if found.is_empty() {
         return Finding::Same;
     }
-    if run.is_empty() {
+    if run.empty {
         return Finding::Empty;
     }
     let unstable = source.unstable(run);
