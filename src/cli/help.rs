@@ -27,7 +27,7 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
             ("int8_weights", "Store weights in 8 bits with a scale for each block"),
             ("weight_method", "nearest, mse, hqq, or with data gptq or awq [default: mse]"),
             ("cache", "copy or in-place: how a decoder appends to its cache"),
-            ("runtime_package", "optimum, genai or triton: whose file names the artifact has [default: optimum]"),
+            ("runtime_package", "optimum, genai or triton: whose file names it has [default: optimum]"),
             ("weights", "copy the weights, or link the checkpoint's files [default: copy]"),
             ("verify", "Compare the artifact with its source before it is written"),
             ("evaluate", "Evaluate the artifact on this data"),
