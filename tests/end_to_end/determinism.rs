@@ -23,7 +23,7 @@ pub(crate) fn same_bytes(model: &Path, more: &[&str]) {
     let folder = scratch();
     let compile = |place: &str, threads: &str| {
         let to = folder.path().join(place);
-        planish_compile(model, &to, &[&["--threads", threads], more].concat()).succeeds();
+        planish_compile(model, &to, &[&["--quiet", "--threads", threads], more].concat()).succeeds();
         without_way(contents(&to))
     };
     let one = compile("one", "1");
