@@ -42,8 +42,8 @@ const SHORT: &[(&str, &[(&str, &str)])] = &[
         "build-engine",
         &[
             ("artifact", "The artifact's folder"),
-            ("shapes", "The sizes of a profile for each symbol, MIN:OPT:MAX [default: those of profiles.json]"),
-            ("gpu", "The GPUs, such as sm89,sm120 [default: the GPU of this machine; without one all but sm75]"),
+            ("shapes", "The sizes of a profile, MIN:OPT:MAX [default: those of profiles.json]"),
+            ("gpu", "The GPUs, such as sm89,sm120 [default: that of this machine, else all but sm75]"),
             ("workspace", "The most memory for temporary values of a layer, such as 4GiB"),
             ("keep_onnx", "Keep the ONNX files beside the engines"),
             ("json", "Print JSON"),
