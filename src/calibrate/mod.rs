@@ -129,8 +129,8 @@ pub(crate) fn few(samples: usize) -> Option<String> {
     (samples < FEW).then(|| {
         let plural = if samples == 1 { "" } else { "s" };
         format!(
-            "the calibration has {samples} sample{plural}, and scales that fit so few may not fit others; give at least {FEW}, and \
-             better 100 or more, of the kind that the model will see"
+            "the calibration has {samples} sample{plural}, and what it measures on so few may not hold for others; give at least \
+             {FEW} samples, and better 100 or more, of the kind that the model will see"
         )
     })
 }

@@ -55,7 +55,8 @@ pub(super) fn larger(model: &SourceModel, parts: &[LoweredPart], emitted: &[Emit
     let repeated = tensors.values().filter(|stored| stored.places.len() > 1);
     let is_in_one = |stored: &&Stored<'_>| stored.places.iter().all(|(part, ..)| *part == stored.places[0].0);
     let (in_one, in_several): (Vec<_>, Vec<_>) = repeated.partition(is_in_one);
-    for (stored, what) in [(in_several, "that several parts use are in the file of each"), (in_one, "are stored twice")]
+    for (stored, what) in
+        [(in_several, "that several parts use are in the file of each"), (in_one, "are stored more than once")]
     {
         let more: u64 = stored.iter().map(|stored| stored.more()).sum();
         let Some(largest) = stored.iter().max_by_key(|stored| stored.more()) else { continue };

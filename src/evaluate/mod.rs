@@ -44,7 +44,7 @@ use labels::{Classes, Labelled};
 use positions::Positions;
 use sides::Side;
 use tally::{Measured, Tally};
-use windows::{Run, Windows};
+use windows::{IDS, Run, Windows};
 
 /// The most tokens of a window unless told otherwise.
 const WINDOW: usize = 512;
@@ -262,7 +262,7 @@ fn windows(artifact: &Artifact, loaded: &Loaded, options: &EvaluateOptions) -> R
 /// How many tokens a row has, where the model fixes it.
 fn fixed_width(chain: &Chain<'_>) -> Option<usize> {
     let inputs = chain.inputs();
-    let (_, ids) = inputs.iter().find(|(name, _)| name == "input_ids")?;
+    let (_, ids) = inputs.iter().find(|(name, _)| name == IDS)?;
     usize::try_from(ids.value.dims().get(1)?.as_constant()?).ok()
 }
 
@@ -295,7 +295,7 @@ fn vocabulary(loaded: &Loaded) -> usize {
 
 /// The real tokens of a batch, if the model takes tokens.
 fn count_tokens(inputs: &[(String, planish_eval::Tensor)]) -> Option<u64> {
-    let (_, ids) = inputs.iter().find(|(name, _)| name == "input_ids")?;
+    let (_, ids) = inputs.iter().find(|(name, _)| name == IDS)?;
     let elements = ids.shape().iter().product::<usize>() as u64;
     Some(Positions::of_mask(inputs).map_or(elements, |positions| positions.count()))
 }

@@ -9,7 +9,7 @@ use planish_ir::DType;
 use super::positions::Positions;
 use crate::data::RowInfo;
 
-const IDS: &str = "input_ids";
+pub(super) const IDS: &str = "input_ids";
 const MASK: &str = "attention_mask";
 
 /// The most bytes of logits that one run gives, where it has several rows.

@@ -92,7 +92,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// The model was loaded before, and its warnings were given.
+/// A warning may be given twice, because the model was loaded before.
 impl CalibrationObserver for Progress<'_> {
     fn warning(&self, text: &str) {
         self.observer.warning(text);

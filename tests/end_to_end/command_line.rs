@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -89,12 +89,18 @@ fn what_is_replaced_is_said() {
     assert!(compile(&[]).contains(replaced));
 }
 
+/// A model with pooling, which compile leaves out with a note.
+fn with_pooling(folder: &Path) -> PathBuf {
+    let model = Draft::of("bert").write(folder.join("model"));
+    let pooling = r#"[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]"#;
+    std::fs::write(model.join("modules.json"), pooling).unwrap();
+    model
+}
+
 #[test]
 fn pooling_that_is_left_out_is_noted() {
     let folder = scratch();
-    let model = Draft::of("bert").write(folder.path().join("model"));
-    let pooling = r#"[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]"#;
-    std::fs::write(model.join("modules.json"), pooling).unwrap();
+    let model = with_pooling(folder.path());
     let done = planish_compile(&model, &folder.path().join("out"), &["--strict"]).exits(0, &[]);
     let note = "note: pooling of 1_Pooling is not in the graph; pooler_output is not the sentence embedding\n";
     assert_eq!(done.stderr, note);
@@ -209,9 +215,7 @@ fn the_short_help_is_one_screen_and_the_long_one_is_whole() {
 #[test]
 fn quiet_leaves_out_notes_and_nothing_else() {
     let folder = scratch();
-    let model = Draft::of("bert").write(folder.path().join("model"));
-    let pooling = r#"[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]"#;
-    std::fs::write(model.join("modules.json"), pooling).unwrap();
+    let model = with_pooling(folder.path());
     let out = folder.path().join("out");
     let compile = |more: &[&str]| planish_compile(&model, &out, more).exits(0, &[]);
     assert!(compile(&[]).stderr.starts_with("note: "));

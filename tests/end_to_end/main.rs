@@ -11,9 +11,11 @@
 mod artifact_sources;
 mod bad_models;
 mod bench;
+mod bench_comparisons;
 mod bench_example;
 mod bench_load;
 mod bench_report;
+mod bench_workloads;
 mod block_graphs;
 #[cfg(all(feature = "tensorrt-rtx", not(feature = "tensorrt")))]
 mod built_engines;

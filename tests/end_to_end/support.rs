@@ -57,7 +57,7 @@ impl From<Output> for Done {
 }
 
 /// Is in the warning of a calibration on few samples.
-pub(crate) const FEW_SAMPLES: &str = ", and scales that fit so few may not fit others";
+pub(crate) const FEW_SAMPLES: &str = ", and what it measures on so few may not hold for others";
 
 impl Done {
     /// Asserts the exit code and that the error output has each of some parts, is not a panic's, and
