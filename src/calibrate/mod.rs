@@ -11,7 +11,7 @@ mod statistics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use planish_models::{LoadOptions, Loaded, Task};
 use planish_passes::observe::linear_inputs;
 use serde::{Deserialize, Serialize};
@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::manifest::PartManifest;
 use crate::backend::{Backend, ONNX_RUNTIME, RuntimeSettings};
 use crate::chain::{Chain, DECODER_WITH_PAST};
-use crate::compile::interface;
+use crate::compile::{first_not_finite, interface};
 use crate::data::{DataOptions, Dataset, Shard};
 use crate::source::SourceModel;
 
 pub use document::{Calibration, Shards, is_table};
 pub use products::{InputName, ProductOptions, Transform, products};
-use run::{Runner, Sink};
+use run::{Broken, Runner, Sink};
 use sessions::{Sessions, Wanted};
 use statistics::Statistics;
 
@@ -156,6 +156,14 @@ impl Prepared {
         Ok(Self { dataset, source, parts })
     }
 
+    /// The error on a value that is not finite, with the weight that may be why.
+    fn explained(&self, error: Error) -> Error {
+        match error.downcast_ref::<Broken>().and_then(|_| first_not_finite(&self.source)) {
+            Some(weight) => error.context(format!("the weight {weight}")),
+            None => error,
+        }
+    }
+
     /// The parts with observers, loaded.
     fn runner(&self, model: &SourceModel, options: &CalibrateOptions, wanted: Wanted<'_>) -> Result<Runner<'_>> {
         let sessions = Sessions::open(&self.source, model.default_opset(), options, wanted)?;
@@ -183,7 +191,7 @@ impl Prepared {
         let mut last = 0;
         while let Some(batch) = batches.next().transpose()? {
             let (samples, place) = (batch.samples.clone(), batch.place.clone());
-            runner.run(batch, sink).context(place)?;
+            runner.run(batch, sink).map_err(|error| self.explained(error)).context(place)?;
             done(samples.len());
             last = samples.end;
             observer.progress(last, most);

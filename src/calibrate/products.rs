@@ -9,7 +9,7 @@ use planish_passes::calibration::Gram;
 use planish_passes::observe::linear_inputs;
 use planish_passes::quantize::Gptq;
 
-use super::run::{Captured, Seen, Sink};
+use super::run::{Broken, Captured, Seen, Sink};
 use super::sessions::{Wanted, canonical};
 use super::{CalibrateOptions, CalibrationObserver, Prepared, few};
 use crate::backend::available_memory;
@@ -184,7 +184,8 @@ impl Sink for Sums<'_> {
             let mut kept: Vec<f32> = rows.kept().flat_map(|(_, row)| row.iter().copied()).collect();
             (self.transform)(part, value, &mut kept, rows.columns);
             if let Some(odd) = kept.iter().find(|x| !x.is_finite()) {
-                bail!("`{value}` of {part} has an element that is {odd} on this data: the data or the model is wrong");
+                let reason = format!("`{value}` of {part} has an element that is {odd} on this data");
+                return Err(Broken(format!("{reason}: the data or the model is wrong")).into());
             }
             gram.add(&kept);
         }

@@ -194,6 +194,11 @@ fn rows(tensor: &Tensor, from: usize, to: usize) -> Option<Tensor> {
     Tensor::from_bytes(tensor.dtype(), shape, &bytes[from * size..to * size])
 }
 
+/// A value that is computed is not finite.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Broken(pub(super) String);
+
 /// What the observers of a value say.
 pub(super) struct Seen {
     pub(super) value: String,
@@ -270,9 +275,10 @@ fn not_finite(part: &PartManifest, running: &ObservedPart, all: &[Seen], broken:
     let infinite = |seen: &&Seen| !seen.range.is_empty() && seen.range.magnitude() == f64::INFINITY;
     let before = all.iter().take_while(|seen| seen.value != broken.value).find(infinite);
     let cause = before.map_or_else(String::new, |seen| format!(", after {}, which is infinite", named(seen)));
-    anyhow!(
+    let reason = format!(
         "{} is NaN as the model computes it{cause}: no precision can be chosen by that; check the checkpoint and \
          the data",
         named(broken)
-    )
+    );
+    Broken(reason).into()
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use planish_passes::calibration::{StatisticsError, TokenRows};
 use planish_passes::{CalibrationTable, InputStatistics};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::run::{Captured, Seen, Sink};
+use super::run::{Broken, Captured, Seen, Sink};
 
 /// What was seen so far.
 pub(super) struct Statistics {
@@ -27,12 +27,12 @@ impl Captured {
 
     /// The error on what it holds.
     pub(super) fn error(&self, part: &str, error: &StatisticsError) -> anyhow::Error {
-        anyhow!(
+        let reason = format!(
             "`{}` of {part} ({}) is an input of a linear layer that INT8 cannot hold: {error}; check the checkpoint and \
              the data",
-            self.value,
-            self.origin
-        )
+            self.value, self.origin
+        );
+        Broken(reason).into()
     }
 }
 

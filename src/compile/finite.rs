@@ -37,10 +37,7 @@ pub(super) fn named(error: anyhow::Error, source: &Loaded) -> anyhow::Error {
     }
     const REMEDY: &str =
         "quantized weights are finite numbers: check the source, or keep this weight a float with --allow-non-finite";
-    let tensor = source.parts.iter().flat_map(|part| part.graph.weights()).find_map(|(_, value, weight)| {
-        let why = not_finite(weight)?;
-        Some(format!("`{}` ({}): {why}", value.name, value.origin))
-    });
+    let tensor = first(source, |weight| weight.shape().len() >= 2);
     let of_pass = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(PassError::Weight { name, origin, source }) => Some(format!("`{name}` ({origin}): {source}")),
         _ => None,
@@ -52,6 +49,19 @@ pub(super) fn named(error: anyhow::Error, source: &Loaded) -> anyhow::Error {
     }
 }
 
+/// The first weight of a model that is not finite, and why.
+pub(crate) fn first_not_finite(source: &Loaded) -> Option<String> {
+    first(source, |_| true)
+}
+
+/// The same among some weights.
+fn first(source: &Loaded, is_searched: impl Fn(&Weight) -> bool) -> Option<String> {
+    source.parts.iter().flat_map(|part| part.graph.weights()).find_map(|(_, value, weight)| {
+        let why = not_finite(weight, is_searched(weight))?;
+        Some(format!("`{}` ({}): {why}", value.name, value.origin))
+    })
+}
+
 fn found<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotFinite> {
     match cause.downcast_ref::<WeightError>() {
         Some(WeightError::NotFinite(found)) => Some(found),
@@ -59,11 +69,13 @@ fn found<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotFinite> {
     }
 }
 
-/// The first number of a tensor that linear layers may take, or of its scales, that is not finite.
-fn not_finite(weight: &Weight) -> Option<NotFinite> {
-    let may_be_quantized = weight.dtype().is_float() && weight.shape().len() >= 2;
+/// The first number of a tensor, or of the scales of its codes, that is not finite. Numbers that are no scales are searched where
+/// that is said.
+fn not_finite(weight: &Weight, is_searched: bool) -> Option<NotFinite> {
     let checked = match weight.check_scales() {
-        Ok(()) if may_be_quantized && weight.as_dequantized().is_none() => weight.check_finite(),
+        Ok(()) if is_searched && weight.dtype().is_float() && weight.as_dequantized().is_none() => {
+            weight.check_finite()
+        }
         checked => checked,
     };
     match checked {

@@ -38,6 +38,7 @@ use crate::source::SourceModel;
 
 pub use check::output as check_output;
 pub(crate) use describe::{computed_precision, interface, parameters, value_info};
+pub(crate) use finite::first_not_finite;
 
 /// How to compile.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::bench::{QUICK, cells};
-use crate::support::{Stored, artifact, golden, names, planish, planish_compile, scratch, text, write_tensors};
+use crate::support::{Stored, artifact, golden, planish, planish_compile, scratch, text, write_tensors};
 
 #[test]
 fn checkpoints_are_compiled_in_the_forms_that_are_named() {

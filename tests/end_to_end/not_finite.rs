@@ -11,7 +11,7 @@ use planish_testing::onnx::{floats, graph, int, model, node, typed};
 use prost::Message;
 use safetensors::tensor::Dtype;
 
-use crate::calibrate::with_tokenizer;
+use crate::calibrate::{planish_calibrate, with_tokenizer};
 use crate::support::{Draft, Stored, planish, planish_compile, repository, scratch, tensors, text, write_tensors};
 
 const BROKEN: &str = "model.layers.1.mlp.up_proj.weight";
@@ -160,6 +160,16 @@ fn data_does_not_hide_it() {
     let out = folder.path().join("out");
     let more = ["--int4", "--weight-method", "gptq", "--calibrate", text(&data)];
     planish_compile(&model, &out, &more).exits(1, &["lm_head.weight", "its element [0, 0] is NaN"]);
+
+    // What runs on the data is not finite, because of a weight.
+    let mut all = tensors(&path);
+    all.get_mut("lm_head.weight").unwrap().bytes[..4].fill(0);
+    all.get_mut(BROKEN).unwrap().bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    write_tensors(&path, &all);
+    let named = ["texts.txt, samples 1 to 4", "the weight `", BROKEN, "its element [0, 0] is NaN"];
+    planish_compile(&model, &out, &more).exits(1, &named);
+    planish_calibrate(&model, &data, &["--measure", "inputs"]).0.exits(1, &named);
+    planish_calibrate(&model, &data, &["--measure", "ranges"]).0.exits(1, &named);
 }
 
 /// The scales of codes that a checkpoint comes with.
