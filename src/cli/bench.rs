@@ -101,7 +101,7 @@ pub(super) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = Numbers::parse)]
     seq: Vec<Numbers>,
     /// Measure on the tensors of this file (.safetensors or .npz), which have the names of the model's inputs, instead of seeded
-    /// inputs. Graphs need it whose inputs are not made of rows and tokens, such as nodes and edges
+    /// inputs. A model whose inputs are not rows, such as the nodes and edges of a graph, needs this option
     #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "seq"])]
     inputs: Option<PathBuf>,
     /// The runtimes: ort, ort-cuda, trt, cuda, cuda-baseline, cuda-emulator, reference [default: trt for an artifact with engines, else the runtime of its
