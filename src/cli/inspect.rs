@@ -7,11 +7,14 @@ use anyhow::{Result, bail};
 
 use super::explain::Explained;
 use super::import::ImportArguments;
-use super::{Usage, bytes_text, count_text, inspect_cost, inspect_engine, overwrites, print, print_json, terminal};
+use super::{
+    Usage, bytes_text, count_text, inspect_cost, inspect_engine, inspect_kernels, overwrites, print, print_json,
+    terminal,
+};
 use crate::artifact::value::ValueInfo;
 use crate::files;
 use crate::inputs::Sizes;
-use crate::inspect::{Asked, IMAGE_SIDE, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
+use crate::inspect::{Asked, Gpu, IMAGE_SIDE, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
 ///
@@ -19,7 +22,7 @@ use crate::inspect::{Asked, IMAGE_SIDE, Inspection, Memory, Opened, PartInspecti
 /// profiles, and its layers with the nodes of the ONNX graph that each computes. --raised, --dot and --svg show the ONNX
 /// graphs of such an artifact, if --keep-onnx kept them.
 #[derive(clap::Args)]
-#[command(group = clap::ArgGroup::new("plans").args(["memory_plan", "explain_attention", "cost"]).multiple(true))]
+#[command(group = clap::ArgGroup::new("plans").args(["memory_plan", "explain_attention", "kernels", "cost"]).multiple(true))]
 pub(super) struct Arguments {
     /// The folder of an artifact, a checkpoint, an .onnx file, or an .engine file
     model: PathBuf,
@@ -38,21 +41,28 @@ pub(super) struct Arguments {
     /// Say how the runtime cuda computes each attention of an artifact for target cuda and what becomes of padding, and why
     #[arg(long, conflicts_with_all = ["dot", "svg"])]
     explain_attention: bool,
+    /// List the kernels of a run of an artifact for target cuda with their launches, floating-point operations and bytes,
+    /// and predict their times on a GPU
+    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention"])]
+    kernels: bool,
+    /// The GPU that --kernels predicts times for: a100, h100 or h200, with the figures of its datasheet [default: h100]
+    #[arg(long, value_name = "NAME", requires = "kernels", value_parser = inspect_kernels::gpu)]
+    gpu: Option<Gpu>,
     /// Count the floating-point operations and the bytes of a run by layer and by operator, from the sizes of the graph;
     /// a multiply-add counts 2
-    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention"])]
+    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "kernels"])]
     cost: bool,
     /// Say which high-level operators, such as attention, raising finds in the graph, and where a rule almost matched
-    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "cost"])]
+    #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "kernels", "cost"])]
     explain_fusion: bool,
-    /// Rows, for --cost, --memory-plan and --explain-attention [default: 1]
+    /// Rows, for --cost, --kernels, --memory-plan and --explain-attention [default: 1]
     #[arg(long, value_name = "N", requires = "plans")]
     batch: Option<usize>,
-    /// Tokens of a row, for --cost, --memory-plan and --explain-attention [default: 128; for --cost as many as the
-    /// model takes if that is less]
+    /// Tokens of a row, for --cost, --kernels, --memory-plan and --explain-attention [default: 128; for --cost and
+    /// --kernels as many as the model takes if that is less]
     #[arg(long, value_name = "N", requires = "plans")]
     seq: Option<usize>,
-    /// Cached tokens in front of them, for --cost, --memory-plan and --explain-attention [default: 0]
+    /// Cached tokens in front of them, for --cost, --kernels, --memory-plan and --explain-attention [default: 0]
     #[arg(long, value_name = "N", requires = "plans")]
     past: Option<usize>,
     /// Print JSON instead of text
@@ -79,6 +89,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let plans = arguments.memory_plan || arguments.explain_attention;
     let graphs = plans
         || arguments.cost
+        || arguments.kernels
         || arguments.explain_fusion
         || arguments.raised
         || arguments.dot.is_some()
@@ -104,8 +115,17 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
              becomes of attention of fixed sizes"
         );
     }
+    let asked = Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past };
+    if arguments.kernels {
+        if !opened.is_native {
+            bail!("--kernels takes an artifact for target cuda: planish compile MODEL --target cuda writes one");
+        }
+        opened.check_sizes(asked).map_err(Usage)?;
+        let kernels = opened.kernels(arguments.gpu.unwrap_or(Gpu::H100), asked)?;
+        let text = || inspect_kernels::text(&arguments.model, &kernels);
+        return if arguments.json { print_json(&kernels) } else { print(&text()) };
+    }
     if arguments.cost {
-        let asked = Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past };
         opened.check_sizes(asked).map_err(Usage)?;
         let sizes = opened.sizes(asked);
         let mut cost = opened.cost(sizes, arguments.past.unwrap_or(0));
@@ -114,9 +134,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         return if arguments.json { print_json(&cost) } else { print(&inspect_cost::text(&arguments.model, &cost)) };
     }
     if plans {
-        Asked { batch: arguments.batch, sequence: arguments.seq, past: arguments.past }
-            .check_positive()
-            .map_err(Usage)?;
+        asked.check_positive().map_err(Usage)?;
         let memory = opened.memory(arguments.sizes(), arguments.past.unwrap_or(0))?;
         return if arguments.json { print_json(&memory) } else { print(&memory_text(&memory, &arguments)) };
     }

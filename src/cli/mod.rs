@@ -21,6 +21,7 @@ mod import;
 mod inspect;
 mod inspect_cost;
 mod inspect_engine;
+mod inspect_kernels;
 mod logits;
 mod numbers;
 mod overwrites;

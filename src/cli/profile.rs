@@ -128,21 +128,27 @@ fn part(part: &PartProfile) -> String {
     let providers: Vec<String> =
         part.providers.iter().map(|(name, count)| format!("{count} nodes on {name}")).collect();
     text += &format!("{}\n\n", providers.join(", "));
-    let flops = |share: &TimeShare| {
-        let rate = share.flops.filter(|_| share.total_ms > 0.0).map(|flops| flops as f64 / share.total_ms / 1e6);
-        rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
-    };
-    text += &table("layer", &part.layers, Some(&flops));
-    text += &format!("\n\n{}\n", table("operator", &part.operators, None));
+    text += &table("layer", &part.layers, &[("GFLOP/s", |share| share.flops)]);
+    let rates: [Rate; 2] = [("GFLOP/s", |share| share.flops), ("GB/s", |share| share.bytes)];
+    text += &format!("\n\n{}\n", table("operator", &part.operators, &rates));
     text
 }
 
+/// The unit of a rate, and what is divided by the time.
+type Rate = (&'static str, fn(&TimeShare) -> Option<u64>);
+
+/// Thousands of millions a second; `-` where the amount is not known.
+fn rate(amount: Option<u64>, ms: f64) -> String {
+    let rate = amount.filter(|_| ms > 0.0).map(|amount| amount as f64 / ms / 1e6);
+    rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
+}
+
 /// Rows of times.
-fn table(first: &str, rows: &[TimeShare], flops: Option<&dyn Fn(&TimeShare) -> String>) -> String {
+fn table(first: &str, rows: &[TimeShare], rates: &[Rate]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
     let names = [first, "nodes", "self ms", "total ms", "share"];
-    table.set_header(names.into_iter().chain(flops.map(|_| "GFLOP/s")));
+    table.set_header(names.into_iter().chain(rates.iter().map(|(unit, _)| *unit)));
     for row in rows {
         let cells = [
             // A bar would end the cell in Markdown.
@@ -152,7 +158,7 @@ fn table(first: &str, rows: &[TimeShare], flops: Option<&dyn Fn(&TimeShare) -> S
             format!("{:.3}", row.total_ms),
             format!("{:.1}%", row.share * 100.0),
         ];
-        table.add_row(cells.into_iter().chain(flops.map(|flops| flops(row))));
+        table.add_row(cells.into_iter().chain(rates.iter().map(|(_, amount)| rate(amount(row), row.total_ms))));
     }
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table.to_string()

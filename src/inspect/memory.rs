@@ -62,10 +62,16 @@ pub struct BufferMemory {
 
 /// A part has no plan.
 #[derive(Debug, thiserror::Error)]
-#[error("the memory of {part} cannot be planned: {reason}")]
-pub struct MemoryError {
+#[error("a run of {part} cannot be planned: {reason}")]
+pub struct PlanError {
     part: String,
     reason: String,
+}
+
+impl PlanError {
+    pub(super) fn new(part: &str, reason: String) -> Self {
+        Self { part: part.to_owned(), reason }
+    }
 }
 
 impl Opened {
@@ -73,11 +79,11 @@ impl Opened {
     ///
     /// # Errors
     /// When a size is not known, or the runtime `cuda` has no kernel for an operator of an artifact for it.
-    pub fn memory(&self, sizes: Sizes, past: usize) -> Result<Memory, MemoryError> {
+    pub fn memory(&self, sizes: Sizes, past: usize) -> Result<Memory, PlanError> {
         let parts = self.graphs.iter().map(|(name, graph)| {
             let bindings = bindings(graph, sizes, past);
             let plan = if self.is_native { plan_run(graph, &bindings) } else { plan_nodes(graph, &bindings) };
-            let plan = plan.map_err(|reason| MemoryError { part: name.clone(), reason })?;
+            let plan = plan.map_err(|reason| PlanError::new(name, reason))?;
             let buffers = plan.buffers.iter().map(|buffer| described(buffer, &plan.buffers)).collect();
             let planish_runtimes::cuda::RunPlan { peak, sum, floor, steps, attentions, padding, .. } = plan;
             Ok(PartMemory { name: name.clone(), peak, sum, floor, steps, buffers, attentions, padding })

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use planish_eval::Tensor;
-use planish_ir::Graph;
-use planish_ir::cost::costs;
+use planish_ir::cost::{Costs, costs};
 use planish_runtimes::{ProfiledSession, RunProfile, Session, SessionOptions};
 use serde::Serialize;
 
@@ -117,7 +116,7 @@ impl PartProfile {
 }
 
 /// The time of some nodes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct TimeShare {
     /// The layer or the operator.
     pub name: String,
@@ -129,9 +128,12 @@ pub struct TimeShare {
     pub total_ms: f64,
     /// The share of the layer's total, or of the operator's own time, in the time of all nodes, from 0 to 1.
     pub share: f64,
-    /// Floating-point operations of the layer in a run, by the graph; absent where that counts none.
+    /// Floating-point operations in a run, by the graph; absent where that counts none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flops: Option<u64>,
+    /// Bytes that the nodes of an operator read and write in a run, by the graph; absent where that does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// The time of a node.
@@ -149,6 +151,13 @@ pub struct NodeTime {
     pub self_ms: f64,
     /// Its time.
     pub total_ms: f64,
+    /// Its floating-point operations, by the graph. Where a runtime computes a node of the graph in several steps, the first
+    /// of them has all. Absent for nodes that the runtime made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flops: Option<u64>,
+    /// The bytes that it reads and writes, as for `flops`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// Profiles an artifact or an ONNX file. `note` is told what a user has to know of the runtime.
@@ -201,9 +210,10 @@ fn part(subject: &Subject, name: &str, options: &ProfileOptions, sizes: Sizes, p
     let graph = subject.graph(name)?;
     let names = subject.opened.names(name);
     let modules = Modules::of(graph, &names);
-    let times = NodeTimes::of(&runs, &Located::new(graph, &modules, &names));
+    let costs = costs(graph, &subject.bindings(name, sizes, past)?);
+    let times = NodeTimes::of(&runs, &Located::new(graph, &modules, &names, &costs));
     let run = runs.get(runs.len() / 2).context("the runtime recorded no run; try fewer --runs")?;
-    let flops = flops(graph, &modules, &subject.bindings(name, sizes, past)?);
+    let flops = flops(&modules, &costs);
     let nodes = times.nodes();
     let providers = nodes.iter().fold(BTreeMap::new(), |mut counts, node| {
         *counts.entry(node.provider.clone()).or_insert(0) += 1;
@@ -251,10 +261,10 @@ fn run(plain: &mut dyn Session, recorded: &mut dyn ProfiledSession, runs: usize)
 }
 
 /// The floating-point operations of each layer.
-fn flops(graph: &Graph, modules: &Modules, bindings: &planish_ir::Bindings) -> BTreeMap<String, u64> {
+fn flops(modules: &Modules, costs: &Costs) -> BTreeMap<String, u64> {
     let mut flops = BTreeMap::new();
-    for (node, cost) in costs(graph, bindings).nodes {
-        let sum: &mut u64 = flops.entry(modules.layer(node).to_owned()).or_insert(0);
+    for (node, cost) in &costs.nodes {
+        let sum: &mut u64 = flops.entry(modules.layer(*node).to_owned()).or_insert(0);
         *sum = sum.saturating_add(cost.flops);
     }
     flops

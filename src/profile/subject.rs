@@ -191,12 +191,11 @@ fn profiler(runtime: &dyn Runtime) -> Result<&dyn Profiler, Unprofiled> {
     runtime.profiler().ok_or_else(|| {
         let other = match name {
             "trt" => "; `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun` profiles an engine",
-            "ort" | "reference" => "",
             _ => "; Nsight Systems profiles kernels on a GPU",
         };
         Unprofiled(format!(
             "the runtime `{name}` does not tell the times of nodes: --runtime ort and --runtime reference do, for artifacts \
-             with ONNX files{other}"
+             with ONNX files, and --runtime cuda does, for artifacts for target cuda{other}"
         ))
     })
 }

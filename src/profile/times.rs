@@ -1,8 +1,9 @@
 //! The times of nodes over several runs, and the modules that nodes belong to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use planish_ir::cost::{Cost, Costs};
 use planish_ir::{Graph, NodeId, Origin};
 use planish_runtimes::{NodeRun, RunProfile};
 
@@ -13,11 +14,12 @@ use crate::modules::{Layers, Modules, NodeNames, of_name};
 pub(super) struct Located<'a> {
     modules: &'a Modules,
     nodes: HashMap<&'a str, NodeId>,
+    costs: HashMap<NodeId, Cost>,
 }
 
 impl<'a> Located<'a> {
-    /// By the names of the results and of the nodes of the graph that a runtime loaded.
-    pub(super) fn new(graph: &'a Graph, modules: &'a Modules, names: &'a NodeNames) -> Self {
+    /// By the names of the results and of the nodes of the graph that a runtime loaded, whose nodes have these costs.
+    pub(super) fn new(graph: &'a Graph, modules: &'a Modules, names: &'a NodeNames, costs: &Costs) -> Self {
         let mut nodes: HashMap<&str, NodeId> = HashMap::new();
         for (id, node) in graph.nodes() {
             for value in &node.outputs {
@@ -33,7 +35,13 @@ impl<'a> Located<'a> {
                 nodes.entry(name).or_insert(node);
             }
         }
-        Self { modules, nodes }
+        Self { modules, nodes, costs: costs.nodes.iter().copied().collect() }
+    }
+
+    /// What a node of the runtime costs that has the name of one of the graph.
+    fn cost(&self, name: &str) -> Option<(NodeId, Cost)> {
+        let node = *self.nodes.get(name)?;
+        Some((node, *self.costs.get(&node)?))
     }
 
     /// The module of a node of the runtime. A node that the runtime made has the name of one that it replaced with
@@ -73,12 +81,16 @@ impl NodeTimes {
             }
         }
         let mut before = String::new();
+        // A runtime may compute a node in several steps: its cost stands at the first.
+        let mut counted = HashSet::new();
         let one = |(node, times): (&NodeRun, Vec<[Duration; 2]>)| {
             let module = located.module(&node.name, &before);
             before.clone_from(&module);
             let [self_ms, total_ms] = [0, 1].map(|which| mean(&times.iter().map(|t| t[which]).collect::<Vec<_>>()));
             let NodeRun { name, operator, provider, .. } = node.clone();
-            NodeTime { name, operator, provider, module, self_ms, total_ms }
+            let cost = located.cost(&name).filter(|(id, _)| counted.insert(*id)).map(|(_, cost)| cost);
+            let [flops, bytes] = [cost.map(|cost| cost.flops), cost.map(|cost| cost.bytes())];
+            NodeTime { name, operator, provider, module, self_ms, total_ms, flops, bytes }
         };
         let nodes: Vec<NodeTime> = all.into_iter().map(one).collect();
         let layers = Layers::of(nodes.iter().map(|node| node.module.as_str()));
@@ -98,7 +110,7 @@ impl NodeTimes {
             let own = sum(self.nodes.iter().filter(|node| node.module == name).map(|node| node.self_ms));
             // Of each node of a layer the own time counts: nodes inside it are nodes of a layer themselves.
             (layer.total_ms, layer.self_ms) = (layer.self_ms, own);
-            layer.flops = flops.get(&name).copied().filter(|flops| *flops > 0);
+            (layer.flops, layer.bytes) = (flops.get(&name).copied().filter(|flops| *flops > 0), None);
         }
         layers
     }
@@ -118,15 +130,18 @@ impl NodeTimes {
         for node in &self.nodes {
             let name = name(node);
             let place = *places.entry(name).or_insert_with(|| {
-                let none =
-                    TimeShare { name: name.to_owned(), nodes: 0, self_ms: 0.0, total_ms: 0.0, share: 0.0, flops: None };
-                shares.push(none);
+                shares.push(TimeShare { name: name.to_owned(), ..TimeShare::default() });
                 shares.len() - 1
             });
             let share = &mut shares[place];
             share.nodes += 1;
             share.self_ms += node.self_ms;
             share.total_ms += node.total_ms;
+            for (sum, own) in [(&mut share.flops, node.flops), (&mut share.bytes, node.bytes)] {
+                if let Some(own) = own {
+                    *sum = Some(sum.unwrap_or(0).saturating_add(own));
+                }
+            }
         }
         for share in &mut shares {
             share.share = share.self_ms / all.max(f64::MIN_POSITIVE);

@@ -57,6 +57,8 @@ mod tests {
             module: module.to_owned(),
             self_ms: ms,
             total_ms: ms,
+            flops: None,
+            bytes: None,
         };
         let nodes =
             [node("a.0.q", "Gemm", 2.0), node("a.0", "Add", 1.0), node("", "Shape", 0.5), node("a.0.q", "Gemm", 3.0)];

@@ -7,7 +7,7 @@ use std::path::Path;
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
-use crate::support::{Stored, artifact, golden, planish, repository, scratch, text, write_tensors};
+use crate::support::{Stored, artifact, golden, planish, planish_compile, repository, scratch, text, write_tensors};
 
 fn profiled(model: &Path, arguments: &[&str]) -> Value {
     let all = [&["profile", "--json", "--runs", "4", "--threads", "1", text(model)], arguments].concat();
@@ -149,8 +149,9 @@ fn what_cannot_be_profiled_is_refused() {
     planish(["profile", out, "--seq", "33"]).exits(2, &["takes at most 32 tokens"]);
     planish(["profile", out, "--past", "1"]).exits(2, &["--past has no effect"]);
     planish(["profile", out, "--batch", "99999999999"]).exits(1, &["choose smaller sizes"]);
-    planish(["profile", out, "--runtime", "cuda"])
-        .exits(2, &["`cuda` does not tell the times of nodes", "--runtime ort"]);
+    planish(["profile", out, "--runtime", "cuda-emulator"]).exits(1, &["takes graphs of planish"]);
+    planish(["profile", out, "--runtime", "ort-cuda"])
+        .exits(2, &["`ort-cuda` does not tell the times of nodes", "--runtime ort", "--runtime cuda"]);
     planish(["profile", out, "--runtime", "trt"]).exits(2, &["`trt` does not tell", "trtexec"]);
     planish(["profile", out, "--ort-lib", "/nowhere"]).exits(4, &["`ort` is unavailable", "/nowhere"]);
     planish(["profile", "/nowhere"]).exits(1, &["/nowhere"]);
@@ -166,4 +167,34 @@ fn inputs_that_planish_cannot_make_up_are_given() {
     let n = Stored { dtype: Dtype::I64, shape: vec![], bytes: 3i64.to_le_bytes().to_vec() };
     write_tensors(&file, &BTreeMap::from([("n".to_owned(), n)]));
     assert_adds_up(&profiled(&model, &["--inputs", text(&file)])["parts"][0]);
+}
+
+#[test]
+fn an_artifact_for_cuda_is_profiled_by_launches() {
+    let (folder, sizes) = (scratch(), ["--batch", "2", "--seq", "8"]);
+    let out = folder.path().join("out");
+    planish_compile(&golden("bert"), &out, &["--target", "cuda", "--fp16"]).succeeds();
+    let profile = profiled(&out, &[&sizes[..], &["--runtime", "cuda-emulator"]].concat());
+    let part = &profile["parts"][0];
+    assert_adds_up(part);
+    let inspected = |plan: &str| -> Value {
+        let arguments = [&["inspect", text(&out), "--json", plan][..], &sizes].concat();
+        serde_json::from_str(&planish(arguments).succeeds().stdout).unwrap()
+    };
+    let kernels = inspected("--kernels")["parts"][0].clone();
+    // Each launch of the plan is one of the run, and the nodes of the graph are counted once.
+    let providers = part["providers"].as_object().unwrap();
+    assert_eq!(kernels["total"]["launches"].as_u64().unwrap() as usize, part["nodes"].as_array().unwrap().len());
+    assert!(["cublasLt", "flash", "row_norm"].iter().all(|kernel| providers.contains_key(*kernel)), "{providers:?}");
+    let flops = |rows: &Value| rows.as_array().unwrap().iter().filter_map(|row| row["flops"].as_u64()).sum::<u64>();
+    let counted = inspected("--cost")["parts"][0]["total"].clone();
+    assert_eq!(counted["flops"], kernels["total"]["flops"]);
+    assert_eq!(
+        [flops(&part["nodes"]), flops(&part["operators"]), flops(&kernels["rows"])],
+        [flops(&json!([counted])); 3]
+    );
+    // Between the steps of a node there are bytes that the graph does not count.
+    assert!(kernels["total"]["bytes"].as_u64() > counted["read"].as_u64(), "{kernels}");
+    planish(["inspect", text(&golden("bert")), "--kernels"]).exits(1, &["--kernels takes an artifact for target cuda"]);
+    planish(["inspect", text(&out), "--kernels", "--gpu", "b1"]).exits(2, &["a100, h100, h200"]);
 }

@@ -25,21 +25,23 @@ mod source;
 mod tensor;
 mod weights;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use planish_ir::DType;
 
 use self::device::Device;
 use self::program::{Style, Target};
-use self::session::GraphSession;
+use self::session::{GraphSession, StepProfile};
 use crate::reference::with_causes;
 use crate::{
-    Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable, graph_file,
+    Arithmetic, Description, Format, Model, ProfiledSession, Profiler, Runtime, RuntimeError, Session, SessionOptions,
+    Unavailable, graph_file,
 };
 
 pub use catalog::{CompileError, KernelReport, compile_kernels};
 pub use check::{KernelCheck, check_kernels};
-pub use plan::{PlannedBuffer, RunPlan, plan_nodes, plan_run};
+pub use plan::{PlannedBuffer, PlannedStep, RunPlan, plan_nodes, plan_run, plan_steps};
 pub(crate) use tensor::DeviceTensor;
 
 /// A device that all sessions of the process share while there are any: what one session gives, another one takes, and the
@@ -138,6 +140,28 @@ impl Runtime for Cuda {
     }
 
     fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+        Ok(Box::new(self.session(model, *self != Self::Emulator)?))
+    }
+
+    fn profiler(&self) -> Option<&dyn Profiler> {
+        Some(self)
+    }
+}
+
+impl Profiler for Cuda {
+    fn load_profiled(
+        &self,
+        model: Model<'_>,
+        _: SessionOptions,
+        _: &Path,
+    ) -> Result<Box<dyn ProfiledSession>, RuntimeError> {
+        Ok(Box::new(StepProfile::new(self.session(model, false)?)))
+    }
+}
+
+impl Cuda {
+    /// Loads a graph, whose bound runs are recorded or not.
+    fn session(self, model: Model<'_>, record: bool) -> Result<GraphSession, RuntimeError> {
         let device = self.device()?;
         let graph = match model {
             Model::Graph(graph) => graph.clone(),
@@ -150,8 +174,7 @@ impl Runtime for Cuda {
             Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
         };
         let target = Target::of(self.style(), device.as_ref());
-        let recorded = *self != Self::Emulator;
-        Ok(Box::new(GraphSession::load(self.name(), model.to_string(), graph, device, target, recorded)?))
+        GraphSession::load(self.name(), model.to_string(), graph, device, target, record)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use planish_ir::{Bindings, Graph, Op, Type, ValueId};
+use planish_ir::{Bindings, Graph, NodeId, Op, Type, ValueId};
 
 use super::memory::{self, Interval, MemoryPlan};
 use super::packing::Packing;
-use super::program::{Caches, MOST_BYTES, Program, Style, Target};
+use super::program::{Base, Caches, MOST_BYTES, Program, Style, Target, visit};
 
 /// A buffer of a run, and where it lies in the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,17 @@ pub struct PlannedBuffer {
     pub last: usize,
     /// The bytes in front of it in the arena.
     pub offset: usize,
+}
+
+/// What a step of a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedStep {
+    /// The node that it computes, or a part of it; absent for copies to outputs.
+    pub node: Option<NodeId>,
+    /// The kernel: the name of a function, `cublasLt` for its products, or `copy`.
+    pub kernel: &'static str,
+    /// The bytes that it writes for later steps of the same node, which read them again.
+    pub scratch: usize,
 }
 
 /// The plan of a run.
@@ -78,6 +89,33 @@ pub fn plan_run(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String> {
         Err(reason) => format!("computed: {reason}"),
     };
     Ok(RunPlan::new(names, &intervals, &memory, steps.len(), attentions, Some(padding)))
+}
+
+/// The steps of a run on the runtime `cuda`, for a graph as in [`plan_run`].
+///
+/// # Errors
+/// As there.
+pub fn plan_steps(graph: &Graph, bindings: &Bindings) -> Result<Vec<PlannedStep>, String> {
+    let program = Program::new(graph, bindings, Target::usual(Style::Fused), &Caches::default())?;
+    // For each buffer the step that writes it first, and the node of the only steps that use it.
+    let mut owners: HashMap<usize, (usize, Option<NodeId>)> = HashMap::new();
+    for (at, (step, node)) in program.steps.iter().zip(&program.origins).enumerate() {
+        visit(step, &mut |place| {
+            if let Base::Buffer(buffer) = place.base {
+                let (_, owner) = owners.entry(buffer).or_insert((at, *node));
+                *owner = owner.filter(|owner| Some(*owner) == *node);
+            }
+        });
+    }
+    let mut steps: Vec<PlannedStep> = (program.steps.iter().zip(&program.origins))
+        .map(|(step, node)| PlannedStep { node: *node, kernel: program.kernel_of(step), scratch: 0 })
+        .collect();
+    for (buffer, (first, owner)) in owners {
+        if owner.is_some() {
+            steps[first].scratch += program.intervals[buffer].bytes;
+        }
+    }
+    Ok(steps)
 }
 
 /// The plan of any graph that is run node by node: each result of a node is a buffer from the node on to the last one that

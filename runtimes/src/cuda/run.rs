@@ -38,32 +38,34 @@ impl Addresses<'_> {
 
     /// Gives all steps to the device.
     pub(super) fn run(&self, device: &dyn Device) -> Result<(), String> {
-        for step in &self.prepared.program.steps {
-            match step {
-                Step::Launch(launch) => {
-                    let addresses: Vec<u64> = launch
-                        .arguments
-                        .iter()
-                        .map(|argument| match argument {
-                            Argument::At(place) => self.of(*place),
-                            Argument::Null | Argument::Value(_) => 0,
-                        })
-                        .collect();
-                    let arguments: Vec<&[u64]> = launch
-                        .arguments
-                        .iter()
-                        .zip(&addresses)
-                        .map(|(argument, address)| match argument {
-                            Argument::Value(words) => words.as_slice(),
-                            _ => std::slice::from_ref(address),
-                        })
-                        .collect();
-                    device.launch(self.prepared.kernels[launch.kernel], launch.grid, &arguments)?;
-                }
-                Step::Multiply(product) => device.multiply(&product.map(|place| self.of(place)))?,
-                Step::Copy { to, from, bytes } => device.copy(self.of(*to), self.of(*from), *bytes)?,
+        self.prepared.program.steps.iter().try_for_each(|step| self.step(step, device))
+    }
+
+    /// Gives a step to the device.
+    pub(super) fn step(&self, step: &Step, device: &dyn Device) -> Result<(), String> {
+        match step {
+            Step::Launch(launch) => {
+                let addresses: Vec<u64> = launch
+                    .arguments
+                    .iter()
+                    .map(|argument| match argument {
+                        Argument::At(place) => self.of(*place),
+                        Argument::Null | Argument::Value(_) => 0,
+                    })
+                    .collect();
+                let arguments: Vec<&[u64]> = launch
+                    .arguments
+                    .iter()
+                    .zip(&addresses)
+                    .map(|(argument, address)| match argument {
+                        Argument::Value(words) => words.as_slice(),
+                        _ => std::slice::from_ref(address),
+                    })
+                    .collect();
+                device.launch(self.prepared.kernels[launch.kernel], launch.grid, &arguments)
             }
+            Step::Multiply(product) => device.multiply(&product.map(|place| self.of(place))),
+            Step::Copy { to, from, bytes } => device.copy(self.of(*to), self.of(*from), *bytes),
         }
-        Ok(())
     }
 }

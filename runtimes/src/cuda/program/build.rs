@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use planish_ir::handle::Handle;
 use planish_ir::ops::UnaryKind;
-use planish_ir::{Bindings, DType, Def, Dim, Graph, Op, Shape, ValueId};
+use planish_ir::{Bindings, DType, Def, Dim, Graph, NodeId, Op, Shape, ValueId};
 
 use super::packed::OnTokens;
 use super::view::row_major;
@@ -29,6 +29,7 @@ pub(super) fn build(
             .node_on_tokens(&node.op, &node.outputs)
             .map_err(|reason| format!("`{}` at `{name}`: {reason}", node.op.kind()))?;
         builder.names.resize(builder.buffers.len(), name.to_owned());
+        builder.origins.resize(builder.steps.len(), Some(id));
     }
     builder.finish()
 }
@@ -51,6 +52,8 @@ pub(super) struct Builder<'a> {
     kernels: Vec<Source>,
     places: HashMap<Source, usize>,
     steps: Vec<Step>,
+    /// The node that each step computes; `None` for copies to outputs.
+    origins: Vec<Option<NodeId>>,
     /// The node that needs each buffer, by the name of its first result.
     names: Vec<String>,
     /// The bytes of each buffer.
@@ -90,6 +93,7 @@ impl<'a> Builder<'a> {
             kernels: Vec::new(),
             places: HashMap::new(),
             steps: Vec::new(),
+            origins: Vec::new(),
             names: Vec::new(),
             buffers: Vec::new(),
             views: vec![None; graph.value_count()],
@@ -330,6 +334,7 @@ impl<'a> Builder<'a> {
             outputs.push(Output { name: output.name.clone(), dtype, shape, cache });
         }
         self.names.resize(self.buffers.len(), "outputs".to_owned());
+        self.origins.resize(self.steps.len(), None);
         let sum = self.buffers.iter().fold(0usize, |sum, bytes| sum.saturating_add(*bytes));
         if sum > MOST_BYTES {
             return Err(format!("the buffers of a run take {sum} bytes together, which no memory has"));
@@ -338,6 +343,7 @@ impl<'a> Builder<'a> {
         Ok(Program {
             kernels: self.kernels,
             steps: self.steps,
+            origins: self.origins,
             names: self.names,
             intervals,
             memory,

@@ -15,7 +15,7 @@ mod packed;
 mod quantized;
 mod view;
 
-use planish_ir::{AttentionKernels, Bindings, Graph, ValueId};
+use planish_ir::{AttentionKernels, Bindings, Graph, NodeId, ValueId};
 
 use super::device::{Device, Grid, Product};
 use super::memory::{self, Interval, MemoryPlan};
@@ -135,6 +135,17 @@ pub(crate) enum Step {
     Copy { to: Place, from: Place, bytes: usize },
 }
 
+impl Program {
+    /// What computes a step: a kernel of planish, a product of cublasLt, or a copy of the driver.
+    pub(crate) fn kernel_of(&self, step: &Step) -> &'static str {
+        match step {
+            Step::Launch(launch) => self.kernels.get(launch.kernel).map_or("", |source| source.kernel),
+            Step::Multiply(_) => "cublasLt",
+            Step::Copy { .. } => "copy",
+        }
+    }
+}
+
 /// The launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
@@ -168,6 +179,8 @@ pub(crate) struct Continued {
 pub(crate) struct Program {
     pub(crate) kernels: Vec<Source>,
     pub(crate) steps: Vec<Step>,
+    /// The node that each step computes; `None` for copies to outputs.
+    pub(crate) origins: Vec<Option<NodeId>>,
     /// What each buffer is for: the value that a node computes.
     pub(crate) names: Vec<String>,
     /// The sizes of the buffers, in bytes, and when they are needed.
@@ -244,7 +257,7 @@ fn intervals(steps: &[Step], sizes: &[usize]) -> Vec<Interval> {
 }
 
 /// Calls `f` on each place that a step works on.
-fn visit(step: &Step, f: &mut dyn FnMut(Place)) {
+pub(crate) fn visit(step: &Step, f: &mut dyn FnMut(Place)) {
     match step {
         Step::Launch(launch) => launch.arguments.iter().for_each(|argument| {
             if let Argument::At(place) = argument {

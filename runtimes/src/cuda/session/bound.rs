@@ -14,8 +14,8 @@ use crate::cuda::tensor::DeviceTensor;
 
 /// What `run_bound` runs.
 pub(super) struct Bound {
-    prepared: Rc<Prepared>,
-    inputs: Vec<DeviceTensor>,
+    pub(super) prepared: Rc<Prepared>,
+    pub(super) inputs: Vec<DeviceTensor>,
     packed: Option<OnDevice>,
     outputs: Vec<DeviceTensor>,
     arena: Buffer,
@@ -58,15 +58,19 @@ impl GraphSession {
             return recording.replay();
         }
         let inputs: Vec<&DeviceTensor> = bound.inputs.iter().collect();
+        self.addresses(bound, &inputs).run(self.device.as_ref())
+    }
+
+    /// The addresses of the bound run, whose inputs are `inputs`.
+    pub(super) fn addresses<'a>(&'a self, bound: &'a Bound, inputs: &'a [&'a DeviceTensor]) -> Addresses<'a> {
         Addresses {
             prepared: &bound.prepared,
             weights: &self.weights,
-            inputs: &inputs,
+            inputs,
             outputs: &bound.outputs,
             arena: bound.arena.address(),
             packing: bound.packed.as_ref().map(|packed| &packed.numbers),
         }
-        .run(self.device.as_ref())
     }
 
     pub(super) fn bound(&mut self, inputs: Vec<DeviceTensor>, packed: Option<OnDevice>) -> Result<Bound, String> {

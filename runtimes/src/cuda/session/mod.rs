@@ -1,6 +1,7 @@
 //! A graph that is loaded on a device.
 
 mod bound;
+mod profile;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use planish_eval::{Tensor, bind_types};
 use planish_ir::{Graph, TensorType};
 
 use self::bound::Bound;
+pub(super) use self::profile::StepProfile;
 use super::device::{Buffer, Device};
 use super::packing::{PackedBatch, PackedSizes, Packing};
 use super::program::{Caches, Program, Room, Style, Target};
