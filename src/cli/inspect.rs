@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use super::explain::Explained;
 use super::import::ImportArguments;
+use super::terminal::progress;
 use super::{
     Usage, bytes_text, count_text, inspect_cost, inspect_engine, inspect_kernels, overwrites, print, print_json,
     terminal,
@@ -48,6 +49,10 @@ pub(super) struct Arguments {
     /// The GPU that --kernels predicts times for: a100, h100 or h200, with the figures of its datasheet [default: h100]
     #[arg(long, value_name = "NAME", requires = "kernels", value_parser = inspect_kernels::gpu)]
     gpu: Option<Gpu>,
+    /// Compile the kernels of --kernels for an architecture, e.g. sm_90, into the folder of caches, so that the first run on
+    /// such a GPU need not compile them. This needs NVRTC, and no GPU
+    #[arg(long, value_name = "ARCHITECTURE", requires = "kernels", value_parser = super::runtimes::architecture)]
+    compile: Option<String>,
     /// Count the floating-point operations and the bytes of a run by layer and by operator, from the sizes of the graph;
     /// a multiply-add counts 2
     #[arg(long, conflicts_with_all = ["dot", "svg", "memory_plan", "explain_attention", "kernels"])]
@@ -121,6 +126,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
             bail!("--kernels takes an artifact for target cuda: planish compile MODEL --target cuda writes one");
         }
         opened.check_sizes(asked).map_err(Usage)?;
+        if let Some(architecture) = &arguments.compile {
+            let count = opened.precompile(asked, architecture)?;
+            progress(&format!("{count} kernels for {architecture} are in the folder of caches"));
+        }
         let kernels = opened.kernels(arguments.gpu.unwrap_or(Gpu::H100), asked)?;
         let text = || inspect_kernels::text(&arguments.model, &kernels);
         return if arguments.json { print_json(&kernels) } else { print(&text()) };

@@ -49,6 +49,7 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use planish_passes::Target;
 use planish_runtimes::Unavailable;
+use planish_runtimes::cuda::CompileError;
 use planish_runtimes::tensorrt::{LoadOptions, WeightStreamingBudget};
 
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
@@ -234,6 +235,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 fn is_unavailable(error: &(dyn std::error::Error + 'static)) -> bool {
     use planish_runtimes::RuntimeError;
     matches!(error.downcast_ref::<RuntimeError>(), Some(RuntimeError::Unavailable(_)))
+        || matches!(error.downcast_ref::<CompileError>(), Some(CompileError::Unavailable(_)))
 }
 
 /// The arguments are wrong.

@@ -1,7 +1,7 @@
 //! `planish runtimes`.
 
 use anyhow::{Result, bail};
-use planish_runtimes::cuda::{Cuda, check_kernels};
+use planish_runtimes::cuda::{Cuda, check_kernels, precompile_check};
 use planish_runtimes::tensorrt::{RUNTIME, builder};
 use planish_runtimes::{Description, Runtime};
 use serde::Serialize;
@@ -18,6 +18,10 @@ pub(super) struct Arguments {
     /// Run every kernel of a native runtime on small inputs, and compare the results with the reference interpreter
     #[arg(long, value_name = "NAME", value_parser = native, conflicts_with = "json")]
     test_kernels: Option<Cuda>,
+    /// Compile the kernels of --test-kernels for an architecture, e.g. sm_90, into the folder of caches. This needs NVRTC, and
+    /// no GPU
+    #[arg(long, value_name = "ARCHITECTURE", value_parser = architecture, conflicts_with_all = ["json", "test_kernels"])]
+    compile_kernels: Option<String>,
     #[command(flatten)]
     runtime: RuntimeArguments,
 }
@@ -28,6 +32,12 @@ fn native(name: &str) -> Result<Cuda, String> {
     found.ok_or_else(|| {
         format!("`{name}` is no runtime with kernels of planish; those are {}", Cuda::ALL.map(|r| r.name()).join(", "))
     })
+}
+
+/// An architecture of GPUs as NVRTC names it.
+pub(super) fn architecture(name: &str) -> Result<String, String> {
+    let number = name.strip_prefix("sm_").filter(|number| number.parse::<u32>().is_ok_and(|number| number >= 80));
+    number.map(|_| name.to_owned()).ok_or_else(|| "expected sm_80 or newer, e.g. sm_90".to_owned())
 }
 
 #[derive(Serialize)]
@@ -52,6 +62,10 @@ struct Builder {
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     if let Some(runtime) = arguments.test_kernels {
         return test_kernels(runtime);
+    }
+    if let Some(architecture) = &arguments.compile_kernels {
+        let count = precompile_check(architecture)?;
+        return print(&format!("{count} kernels for {architecture} are in the folder of caches\n"));
     }
     let RuntimeArguments { ort_lib, trt_lib } = arguments.runtime;
     let entries: Vec<Entry> = planish_runtimes::runtimes(ort_lib, trt_lib.clone())

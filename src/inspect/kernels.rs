@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use planish_ir::cost::costs;
 use planish_ir::{DType, Graph, NodeId, Op};
-use planish_runtimes::cuda::{PlannedStep, plan_steps};
+use planish_runtimes::cuda::{CompileError, PlannedStep, plan_steps, precompile_run};
 use serde::Serialize;
 
 use super::memory::{PlanError, bindings};
@@ -158,6 +158,18 @@ impl Opened {
         };
         let parts = self.graphs.iter().map(part).collect::<Result<_, _>>()?;
         Ok(Kernels { gpu, batch: sizes.batch, sequence: sizes.sequence, past, parts })
+    }
+}
+
+impl Opened {
+    /// Compiles the kernels of runs for an architecture into the user's folder of caches. Returns how many there are.
+    ///
+    /// # Errors
+    /// When there is no NVRTC, or a kernel does not compile.
+    pub fn precompile(&self, asked: Asked, architecture: &str) -> Result<usize, CompileError> {
+        let (sizes, past) = (self.sizes(asked), asked.past.unwrap_or(0));
+        let part = |(_, graph): &(String, Graph)| precompile_run(graph, &bindings(graph, sizes, past), architecture);
+        self.graphs.iter().map(part).sum()
     }
 }
 

@@ -7,7 +7,10 @@ use std::path::Path;
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
-use crate::support::{Stored, artifact, golden, planish, planish_compile, repository, scratch, text, write_tensors};
+use crate::support::{
+    Stored, artifact, golden, names as file_names, planish, planish_compile, planish_with, repository, scratch, text,
+    write_tensors,
+};
 
 fn profiled(model: &Path, arguments: &[&str]) -> Value {
     let all = [&["profile", "--json", "--runs", "4", "--threads", "1", text(model)], arguments].concat();
@@ -197,4 +200,20 @@ fn an_artifact_for_cuda_is_profiled_by_launches() {
     assert!(kernels["total"]["bytes"].as_u64() > counted["read"].as_u64(), "{kernels}");
     planish(["inspect", text(&golden("bert")), "--kernels"]).exits(1, &["--kernels takes an artifact for target cuda"]);
     planish(["inspect", text(&out), "--kernels", "--gpu", "b1"]).exits(2, &["a100, h100, h200"]);
+    planish(["inspect", text(&out), "--kernels", "--compile", "sm_75"]).exits(2, &["sm_80 or newer"]);
+}
+
+#[test]
+fn kernels_are_compiled_for_a_gpu_without_one() {
+    let folder = scratch();
+    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
+    planish_compile(&golden("bert"), &out, &["--target", "cuda"]).succeeds();
+    let inspect = |libraries: &str| {
+        let arguments = ["inspect", text(&out), "--kernels", "--compile", "sm_90", "--seq", "8"];
+        planish_with(arguments, &[("XDG_CACHE_HOME", text(&caches)), ("PLANISH_CUDA_LIB", libraries)])
+    };
+    inspect("/nowhere").exits(4, &["libnvrtc.so of CUDA 12 or 13 was not found", "/nowhere"]);
+    let said = inspect(text(&repository().join(".deps/nvrtc"))).exits(0, &[]).stderr;
+    let files = file_names(&caches.join("planish/cuda"));
+    assert!(files.len() > 10 && said.contains(&format!("{} kernels for sm_90", files.len())), "{said}");
 }

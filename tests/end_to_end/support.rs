@@ -89,6 +89,14 @@ pub(crate) fn planish<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -
     command(arguments).output().unwrap().into()
 }
 
+/// The same with variables of the environment.
+pub(crate) fn planish_with<A: AsRef<OsStr>>(
+    arguments: impl IntoIterator<Item = A>,
+    variables: &[(&str, &str)],
+) -> Done {
+    command(arguments).envs(variables.iter().copied()).output().unwrap().into()
+}
+
 /// A shell script in a namespace of its own, in which it may mount: the binary is `$0`, the model `$1`, and an empty
 /// folder `$2`.
 fn in_namespace(script: &str) -> io::Result<Done> {

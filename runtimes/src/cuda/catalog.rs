@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use planish_ir::{Bindings, DType, text};
+use planish_ir::{Bindings, DType, Graph, text};
 use rayon::prelude::*;
 
 use super::packing::{PackedSizes, Packing};
@@ -101,15 +101,7 @@ fn sources() -> Result<Vec<Source>, String> {
             for sizes in *sizes {
                 let symbol = |name: &str| planish_ir::Dim::symbol(name).as_symbol().cloned();
                 let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
-                for style in [Style::Fused, Style::Unfused] {
-                    let program = Program::new(&graph, &bindings, Target::usual(style), &Caches::default());
-                    all.extend(program.map_err(|e| format!("{name}: {e}"))?.kernels);
-                }
-                let fused = Target::usual(Style::Fused);
-                if let (Ok(packing), Some(sizes)) = (Packing::of(&graph, &fused), half_full(sizes)) {
-                    let program = Program::packed(&graph, &bindings, fused, &packing, sizes);
-                    all.extend(program.map_err(|e| format!("{name} without padding: {e}"))?.kernels);
-                }
+                all.extend(kernels_of(&graph, &bindings).map_err(|e| format!("{name}: {e}"))?);
             }
         }
     }
@@ -121,12 +113,27 @@ fn sources() -> Result<Vec<Source>, String> {
     Ok(all)
 }
 
-/// A batch in which every other row has half of its tokens.
-fn half_full(sizes: Sizes) -> Option<PackedSizes> {
-    let size = |name: &str| sizes.iter().find(|(other, _)| *other == name).and_then(|(_, n)| usize::try_from(*n).ok());
-    let (batch, sequence) = (size("b")?, size("s")?);
-    let lengths: Vec<usize> = (0..batch).map(|row| sequence / (1 + row % 2)).collect();
-    PackedSizes::of(&lengths, sequence)
+/// The kernels of runs of a graph: fused and unfused, and without the padding of a batch in which every other row has half of its
+/// tokens.
+///
+/// # Errors
+/// When the graph has an operator without a kernel, or a size is not known.
+pub(super) fn kernels_of(graph: &Graph, bindings: &Bindings) -> Result<Vec<Source>, String> {
+    let mut all = Vec::new();
+    for style in [Style::Fused, Style::Unfused] {
+        all.extend(Program::new(graph, bindings, Target::usual(style), &Caches::default())?.kernels);
+    }
+    let fused = Target::usual(Style::Fused);
+    if let Ok(packing) = Packing::of(graph, &fused) {
+        let mask = graph.inputs().get(packing.mask()).and_then(|mask| graph.ty(*mask).shape.evaluate(bindings));
+        if let Some(&[batch, sequence]) = mask.as_deref() {
+            let lengths: Vec<usize> = (0..batch).map(|row| sequence / (1 + row % 2)).collect();
+            if let Some(sizes) = PackedSizes::of(&lengths, sequence) {
+                all.extend(Program::packed(graph, bindings, fused, &packing, sizes)?.kernels);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Sizes of the symbols of a graph.

@@ -18,6 +18,7 @@ mod kernel_table;
 pub mod memory;
 mod packing;
 mod plan;
+mod precompile;
 mod program;
 mod run;
 mod session;
@@ -42,6 +43,7 @@ use crate::{
 pub use catalog::{CompileError, KernelReport, compile_kernels};
 pub use check::{KernelCheck, check_kernels};
 pub use plan::{PlannedBuffer, PlannedStep, RunPlan, plan_nodes, plan_run, plan_steps};
+pub use precompile::{precompile_check, precompile_run};
 pub(crate) use tensor::DeviceTensor;
 
 /// A device that all sessions of the process share while there are any: what one session gives, another one takes, and the
@@ -163,18 +165,15 @@ impl Cuda {
     /// Loads a graph, whose bound runs are recorded or not.
     fn session(self, model: Model<'_>, record: bool) -> Result<GraphSession, RuntimeError> {
         let device = self.device()?;
+        let name = self.name();
+        let failed = |reason| RuntimeError::Failed { runtime: name, action: "load", model: model.to_string(), reason };
         let graph = match model {
             Model::Graph(graph) => graph.clone(),
-            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| RuntimeError::Failed {
-                runtime: self.name(),
-                action: "load",
-                model: model.to_string(),
-                reason: with_causes(&e),
-            })?,
+            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| failed(with_causes(&e)))?,
             Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
         };
-        let target = Target::of(self.style(), device.as_ref());
-        GraphSession::load(self.name(), model.to_string(), graph, device, target, record)
+        let target = Target::of(self.style(), device.as_ref()).map_err(failed)?;
+        GraphSession::load(name, model.to_string(), graph, device, target, record)
     }
 }
 

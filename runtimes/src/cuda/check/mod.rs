@@ -113,6 +113,24 @@ pub fn check_kernels(runtime: Cuda, before: &mut dyn FnMut(&str, usize)) -> Resu
     Ok(found)
 }
 
+/// The graphs of all checks, with what their symbols stand for.
+///
+/// # Errors
+/// When the statements of a case are no graph.
+pub(super) fn graphs() -> Result<Vec<(Graph, Bindings)>, String> {
+    let cases = groups().into_iter().flat_map(|(_, checks)| checks).filter_map(|check| match check {
+        Check::Graph(case) => Some(case),
+        Check::Best(_) => None,
+    });
+    cases.map(|case| Ok((graph(&case.statements)?, bindings_of(&case.sizes)))).collect()
+}
+
+/// What the symbols of a graph stand for.
+fn bindings_of(sizes: &[(&str, i64)]) -> Bindings {
+    let symbol = |name: &str| Dim::symbol(name).as_symbol().cloned();
+    sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect()
+}
+
 /// A graph of statements.
 pub(super) fn graph(statements: &str) -> Result<Graph, String> {
     text::parse(&format!("graph \"check\" {{\n{statements}\n}}"), &text::no_files).map_err(|e| e.to_string())
@@ -120,11 +138,14 @@ pub(super) fn graph(statements: &str) -> Result<Graph, String> {
 
 /// A session of a graph, whose memory is filled before runs.
 pub(super) fn session(graph: &Graph, device: &Arc<dyn Device>, style: Style) -> Result<GraphSession, RuntimeError> {
-    let target = Target::of(style, device.as_ref());
     let runtime = match style {
         Style::Fused => Cuda::Fused,
         Style::Unfused => Cuda::Baseline,
     };
+    let model = graph.name.clone();
+    let target = Target::of(style, device.as_ref());
+    let target =
+        target.map_err(|reason| RuntimeError::Failed { runtime: runtime.name(), action: "load", model, reason })?;
     let mut session =
         GraphSession::load(runtime.name(), graph.name.clone(), graph.clone(), device.clone(), target, false)?;
     session.fill = true;
@@ -134,8 +155,7 @@ pub(super) fn session(graph: &Graph, device: &Arc<dyn Device>, style: Style) -> 
 /// Random elements for the inputs of a graph, with sizes for its symbols: floats between -2 and 2, integers from 0 to 6,
 /// booleans of which most are true.
 pub(super) fn inputs(graph: &Graph, sizes: &[(&str, i64)], seed: u64) -> Result<Vec<(String, Tensor)>, String> {
-    let symbol = |name: &str| Dim::symbol(name).as_symbol().cloned();
-    let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
+    let bindings = bindings_of(sizes);
     let one = |(at, input): (usize, &planish_ir::ValueId)| {
         let (ty, name) = (graph.ty(*input), graph.value(*input).name.clone());
         let shape = ty.shape.evaluate(&bindings).ok_or_else(|| format!("`{name}` has no sizes"))?;

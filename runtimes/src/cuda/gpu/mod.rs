@@ -93,6 +93,14 @@ pub(super) fn compile_log(source: &Source, architecture: &str) -> Result<String,
     nvrtc::compile(source, architecture).map(|compiled| compiled.log)
 }
 
+/// Compiles a kernel into the user's folder of caches, where it is not there.
+///
+/// # Errors
+/// What the compiler said, if it failed.
+pub(super) fn compile_kept(source: &Source, architecture: &str) -> Result<(), String> {
+    nvrtc::compiled(source, architecture).map(drop)
+}
+
 /// A GPU, with a stream in whose order everything runs.
 struct Gpu {
     name: String,

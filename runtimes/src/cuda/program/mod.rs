@@ -8,6 +8,7 @@ mod build;
 mod cache;
 mod elementwise;
 mod fused;
+mod limits;
 mod linear;
 mod movement;
 mod norms;
@@ -46,9 +47,13 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// For a device.
-    pub(crate) fn of(style: Style, device: &dyn Device) -> Self {
-        Self::new(style, device.multiprocessors(), device.shared_memory())
+    /// For a device, with the limits that the environment sets.
+    ///
+    /// # Errors
+    /// When the environment sets what is no limit.
+    pub(crate) fn of(style: Style, device: &dyn Device) -> Result<Self, String> {
+        let own = Self::new(style, device.multiprocessors(), device.shared_memory());
+        Ok(Self { attention: limits::of_environment(own.attention)?, ..own })
     }
 
     /// For a device of the data center: as many multiprocessors as an H100, and the shared memory of an A100.
