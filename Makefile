@@ -3,7 +3,7 @@
 # Needs Rust, gcc, and python3 with pip. Variables: CARGO_FLAGS (say, --locked), PROPTEST_RNG_SEED (property tests run
 # the same cases each time; another seed, other cases), RUNS, FUZZ_SECONDS, CASES, PEER, DECODER, BENCH_MODELS (what
 # bench-compile takes), TRT (no: leave TensorRT out), TARGET, PRECISION (fp16, bf16), TABLE (a page whose table compat-exporters rewrites),
-# GPU_TARGETS and GPU_FLAGS (what gpu-check runs), QUANT_MODEL, QUANT_ARTIFACTS and QUANT_PAGE (what bench-quant compares and where it
+# GPU_FLAGS (options of gpu-check), QUANT_MODEL, QUANT_ARTIFACTS and QUANT_PAGE (what bench-quant compares and where it
 # writes), LANGUAGE_MODEL and HELD_BACK (what bench-perplexity and bench-weights take), WEIGHTS_FLAGS (of bench_weights.py), PLANISH_ORT_LIB.
 
 CARGO_FLAGS ?=
@@ -322,37 +322,19 @@ bench-generate: deps build ## generation with the cache against without it, by D
 	@test -f "$(DECODER)/planish.json" || { echo 'name an artifact, say: make bench-generate DECODER=gpt2-ort' >&2; exit 2; }
 	python3 tools/bench_generate.py $(PLANISH) $(DECODER)
 
-# An encoder, decoders with and without shared heads, an encoder-decoder.
-GPU_GOLDENS := bert roberta-mlm gpt2 llama qwen3 phi3-longrope t5
 GPU_CHECK := $(TARGET_DIR)/gpu-check
-
-# Targets whose artifacts run on a GPU: ort-cuda needs PLANISH_ORT_LIB of a GPU build of ONNX Runtime. Target cuda has a
-# script of its own; GPU_FLAGS are its options, say --only kernels,goldens.
-GPU_TARGETS ?= ort-cuda trt cuda
+# Options of tools/gpu_check.py, say --only kernels,goldens.
 GPU_FLAGS ?=
 
 .PHONY: gpu-check
-gpu-check: build ## compile goldens for GPU_TARGETS, verify them on the GPU, and measure them (docs/gpu.md)
-	@rm -rf $(GPU_CHECK) && mkdir -p $(GPU_CHECK)
-	@for target in $(filter-out cuda,$(GPU_TARGETS)); do for golden in $(GPU_GOLDENS); do for half in "" --fp16 --bf16; do \
-	  out=$(GPU_CHECK)/$$target-$$golden$$half; \
-	  echo "== $$target $$golden $$half"; \
-	  $(PLANISH) compile fixtures/goldens/$$golden -o $$out --target $$target $$half || exit; \
-	  $(PLANISH) verify $$out && $(PLANISH) bench $$out --batch 1,4 || exit; \
-	done; done; done
-	@case " $(GPU_TARGETS) " in *" trt "*) \
-	  out=$(GPU_CHECK)/trt-options; bert=fixtures/goldens/bert; \
-	  echo "== trt: transfers, no CUDA graph, weight streaming, refit, attention in float32" && \
-	  $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 --include-data-transfers && \
-	  $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 --no-cuda-graph && \
-	  $(PLANISH) compile $$bert -o $$out-streaming --target trt --fp16 --weight-streaming && \
-	  $(PLANISH) verify $$out-streaming --weight-streaming-budget 50% && \
-	  $(PLANISH) compile $$bert -o $$out-stripped --target trt --fp16 --strip-weights && \
-	  $(PLANISH) refit-engine $$out-stripped && $(PLANISH) verify $$out-stripped && \
-	  $(PLANISH) compile $$bert -o $$out-fp32 --target trt --fp16 --attention-fp32 && \
-	  $(PLANISH) verify $$out-fp32 && $(PLANISH) bench $(GPU_CHECK)/trt-bert--fp16 $$out-fp32 ;; \
-	esac
-	$(if $(filter cuda,$(GPU_TARGETS)),python3 tools/gpu_check.py $(PLANISH) --out $(GPU_CHECK)/cuda $(GPU_FLAGS))
+gpu-check: build ## check planish on a machine with an NVIDIA GPU and measure it, in ten minutes: gpu.html says what to mend (docs/gpu.md)
+	@rm -rf $(GPU_CHECK)
+	python3 tools/gpu_check.py $(PLANISH) --out $(GPU_CHECK) $(GPU_FLAGS)
+
+.PHONY: gpu-check-emulated
+gpu-check-emulated: build ## try all steps of gpu-check without a GPU, on small models and the emulator
+	@rm -rf $(GPU_CHECK)-emulated
+	python3 tools/gpu_check.py $(PLANISH) --out $(GPU_CHECK)-emulated --small --device cpu --runtime cuda-emulator $(GPU_FLAGS)
 
 # Needs valgrind. The suppressions are for a read past a string in glibc's own loader.
 .PHONY: valgrind-tensorrt

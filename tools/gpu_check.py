@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Checks the native CUDA runtime on a machine with an NVIDIA GPU, and measures it next to PyTorch and ONNX Runtime.
+"""Checks planish on a machine with an NVIDIA GPU, and measures its native CUDA runtime next to PyTorch and ONNX Runtime.
 
     tools/gpu_check.py PLANISH --out DIR [--only PART,...] [--minutes 9.5]    checks and measures
     tools/gpu_check.py --render FILE.json... [--document docs/gpu.md]         writes the tables of a check
-    tools/gpu_check.py PLANISH --bundle DIR                                   collects what the check needs elsewhere
+    tools/gpu_check.py PLANISH --predict h100 --document docs/gpu.md          writes what a GPU should take for runs
+    tools/gpu_check.py PLANISH --bundle DIR [--architecture sm_90]            collects what the check needs elsewhere
 
 The machine needs NVIDIA's driver, NVRTC and cublasLt of CUDA 13, Python 3.9 or newer, and for comparisons PyTorch.
 Nothing is fetched. Models with random weights are written to a scratch folder.
 
-DIR gets log.txt (every command with what it printed) and check.json (every figure). A part that fails does not stop the
-others; the exit code is 1 then. Parts share the time of --minutes; what time does not allow is listed as not run. Parts
+DIR gets gpu.html (what to mend, and all tables), log.txt (every command with what it printed) and check.json (every figure), each
+written anew as a part ends. A part that fails does not stop the
+others; the exit code is 1 then, and 4 without a GPU. Parts share the time of --minutes; what time does not allow is listed as not run. Parts
 that ran in several calls go into one document: --render takes several files, and a later one replaces the parts of an
 earlier one.
 """
@@ -25,7 +27,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple
 
-from gpu import bundle, correctness, report, speed
+from gpu import bundle, correctness, page, peers, predictions, replay, report, sanitizer, speed, sweeps, targets, times, workloads
 from gpu.work import Failed, OutOfTime, Part, Work
 
 SCHEMA = 1
@@ -34,25 +36,32 @@ SCHEMA = 1
 class Step(NamedTuple):
     """A part of the check."""
 
-    number: int
     run: Callable[[Work, Part], None]
     # The share of the time that it gets, relative to the parts that are still to run.
     share: float
 
 
-# In the order in which they run: what is most worth comes first, and the sanitizer takes what time is left.
+# In the order in which they run: first whether results are right, then how fast they come. The shares are seconds of ten minutes.
 PARTS: Dict[str, Step] = {
-    "environment": Step(1, correctness.environment, 10),
-    "kernels": Step(2, correctness.kernels, 25),
-    "goldens": Step(3, correctness.goldens, 15),
-    "models": Step(5, speed.models, 8),
-    "peaks": Step(6, speed.peaks, 8),
-    "bench": Step(7, speed.bench_models, 60),
-    "decode": Step(9, speed.decode, 15),
-    "padding": Step(11, speed.padding, 8),
-    "head": Step(8, speed.head, 8),
-    "attention": Step(10, speed.attention, 15),
-    "sanitizer": Step(4, correctness.sanitize, 10),
+    "environment": Step(correctness.environment, 10),
+    "kernels": Step(correctness.kernels, 40),
+    "goldens": Step(correctness.goldens, 45),
+    "replay": Step(replay.replay, 15),
+    "models": Step(speed.models, 15),
+    "times": Step(times.times, 30),
+    "sanitizer": Step(sanitizer.sanitize, 90),
+    "bench": Step(workloads.bench_models, 90),
+    "decode": Step(workloads.decode, 40),
+    "padding": Step(workloads.padding, 20),
+    "peaks": Step(peers.peaks, 10),
+    "torch": Step(peers.torch, 50),
+    "onnxruntime": Step(peers.onnx_runtime, 5),
+    "generate": Step(workloads.generate, 30),
+    "limits": Step(sweeps.limits, 35),
+    "head": Step(sweeps.head, 10),
+    "attention": Step(sweeps.attention, 15),
+    "ort-cuda": Step(targets.ort_cuda, 10),
+    "trt": Step(targets.trt, 10),
 }
 
 
@@ -67,6 +76,8 @@ def parse(argv: List[str]) -> argparse.Namespace:
     parser.add_argument("--render", type=Path, nargs="+", metavar="FILE.json", help="write the tables of checks that ran")
     parser.add_argument("--document", type=Path, metavar="FILE.md", help="the page whose tables are written")
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="collect what a check on another machine needs")
+    parser.add_argument("--predict", default="", metavar="GPU", help="write what a GPU should take for runs of models, into --document")
+    parser.add_argument("--architecture", default="", metavar="SM", help="compile the kernels of a bundle ahead, e.g. for sm_90")
     # Tries the script itself on a machine without a GPU, on small models.
     parser.add_argument("--small", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help=argparse.SUPPRESS)
@@ -79,7 +90,9 @@ def parse(argv: List[str]) -> argparse.Namespace:
         unknown = [name for name in args.only if name not in PARTS]
         if unknown or not args.only:
             parser.error(f"--only {', '.join(unknown)}: the parts are {', '.join(PARTS)}")
-    if not args.render and (args.planish is None or not (args.out or args.bundle)):
+    if args.predict and not args.document:
+        parser.error("--predict needs --document FILE.md")
+    if not args.render and (args.planish is None or not (args.out or args.bundle or args.predict)):
         parser.error("name the binary and --out DIR, or --render FILE.json")
     if not args.baseline:
         args.baseline = "cuda-baseline" if args.runtime == "cuda" else args.runtime
@@ -94,8 +107,11 @@ def check(args: argparse.Namespace, scratch: Path) -> Dict:
     # The environment of a Python is found by the path that it is called by, which may be a link.
     work.python = os.path.abspath(args.python) if os.sep in args.python else args.python
     correctness.add_libraries(work)
-    # Kernels that were compiled before would hide the time to compile them, and the user's cache is not for a check.
-    work.environment["XDG_CACHE_HOME"] = str(scratch / "cache")
+    # The user's cache is not for a check. A bundle brings kernels that were compiled ahead.
+    cache = scratch / "cache"
+    if bundle.CACHE.is_file() and not cache.exists():
+        shutil.unpack_archive(bundle.CACHE, cache)
+    work.environment["XDG_CACHE_HOME"] = str(cache)
     work.environment.update(TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"), TRITON_CACHE_DIR=str(scratch / "triton"))
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     document = {"schema": SCHEMA, "started": started, "trial": args.small or args.device != "cuda", "parts": {}}
@@ -121,6 +137,7 @@ def check(args: argparse.Namespace, scratch: Path) -> Dict:
         found = {"problems": part.problems, "notes": part.notes, "data": part.data}
         document["parts"][name] = {"verdict": verdict, "seconds": seconds, **found}
         write(args.out / "check.json", document)
+        page.write(args.out, document)
         work.log.note(f"{name}: {verdict} in {seconds} s")
         for line in part.problems:
             work.log.note(f"  problem: {line}")
@@ -156,7 +173,10 @@ def act(args: argparse.Namespace) -> int:
             report.write(args.document, document)
         return 0
     if args.bundle:
-        print(bundle.write(args.bundle, args.planish, args.fixtures, Path(__file__).resolve().parent))
+        print(bundle.write(args.bundle, args.planish, args.fixtures, Path(__file__).resolve().parent, args.architecture))
+        return 0
+    if args.predict:
+        predictions.write(args.document, args.planish.resolve(), args.predict)
         return 0
     if not args.planish.is_file():
         sys.exit(f"{args.planish}: there is no such file; `make build` makes target/release/planish")
@@ -173,8 +193,11 @@ def act(args: argparse.Namespace) -> int:
     if args.document:
         report.write(args.document, document)
     failed = [name for name, part in document["parts"].items() if part["problems"]]
+    print(f"{args.out / 'gpu.html'} says what to mend", file=sys.stderr)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    if args.device == "cuda" and "gpu" not in document["parts"]["environment"]["data"]:
+        return 4
     return 1 if failed else 0
 
 

@@ -12,7 +12,10 @@ import unittest
 from pathlib import Path
 
 import gpu_check
-from gpu import bundle, checkpoints, correctness, flops, goals, graphs, report, safetensors, speed, tables
+from gpu import (
+    bundle, checkpoints, correctness, findings, flops, goals, graphs, measured, page, report, safetensors, sanitizer, speed, sweeps,
+    tables, times, workloads,
+)
 from gpu.work import STOPPED, Done, Failed, OutOfTime, Part, Work
 
 try:
@@ -192,16 +195,16 @@ class Correctness(Folder):
 
     def test_reports_of_the_sanitizer(self):
         clean = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
-        self.assertEqual(correctness.sanitized(done(0, clean)), {"verdict": "ok"})
+        self.assertEqual(sanitizer.sanitized(done(0, clean)), {"verdict": "ok"})
         race = "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n"
-        self.assertEqual(correctness.sanitized(done(99, race)), {"verdict": "failed", "why": "2 errors"})
+        self.assertEqual(sanitizer.sanitized(done(99, race)), {"verdict": "failed", "why": "2 errors"})
         wrong = (
             "========= Invalid __global__ read of size 4 bytes\n=========     at flash(float *, int)+0x130\n"
             "========= ERROR SUMMARY: 1 error\n"
         )
-        self.assertEqual(correctness.sanitized(done(99, wrong))["why"], "1 errors, in flash")
-        self.assertEqual(correctness.sanitized(done(STOPPED))["verdict"], "stopped")
-        self.assertEqual(correctness.sanitized(done(1, "", "Device not supported"))["verdict"], "failed")
+        self.assertEqual(sanitizer.sanitized(done(99, wrong))["why"], "1 errors, in flash")
+        self.assertEqual(sanitizer.sanitized(done(STOPPED))["verdict"], "stopped")
+        self.assertEqual(sanitizer.sanitized(done(1, "", "Device not supported"))["verdict"], "failed")
 
 
 def device_cell(**more):
@@ -395,9 +398,6 @@ class Script(Folder):
         self.assertNotIn("gpu", part.data)
         self.assertIn("nvidia-smi exited with 127", part.problems[0])
 
-    def test_every_part_has_its_number(self):
-        self.assertEqual(sorted(step.number for step in gpu_check.PARTS.values()), list(range(1, 12)))
-
     def test_a_bundle_runs_elsewhere(self):
         (self.folder / "goldens" / "bert").mkdir(parents=True)
         for name in ("config.json", "model.safetensors", "io.safetensors"):
@@ -413,6 +413,73 @@ class Script(Folder):
         subprocess.run([sys.executable, str(script), "--help"], check=True, capture_output=True)
         with self.assertRaisesRegex(ValueError, "is there already"):
             bundle.write(self.folder / "bundle", planish, self.folder, TOOLS)
+
+
+def with_parts(**parts):
+    """A document of a GPU whose parts have these data."""
+    found = {name: {"verdict": "passed", "seconds": 1.0, "problems": [], "notes": [], "data": data} for name, data in parts.items()}
+    runtimes = {"fused": "cuda", "baseline": "cuda-baseline"}
+    return {"started": "2026-01-02T03:04:05+00:00", "trial": False, "runtimes": runtimes, "parts": found}
+
+
+class Findings(Folder):
+    def test_launches_of_a_node_make_one_row(self):
+        node = lambda name, operator, kernel, ms: {"name": name, "operator": operator, "provider": kernel, "total_ms": ms}
+        nodes = [
+            node("h", "fused_linear", "cublasLt", 2.0), node("h", "fused_linear", "elementwise_rows", 1.0),
+            node("d", "linear", "cublasLt", 4.0), node("outputs", "copy", "copy", 0.5), node("outputs", "copy", "copy", 0.5),
+        ]
+        plan = [
+            {"operator": "linear", "kernels": ["cublasLt"], "launches": 1, "predicted_us": 1000.0},
+            {"operator": "fused_linear", "kernels": ["cublasLt", "elementwise_rows"], "launches": 2, "predicted_us": 2900.0},
+        ]
+        rows = times.joined(nodes, plan)
+        self.assertEqual([(row["operator"], row["ms"], row["found"]) for row in rows], [("linear", 4.0, 1), ("fused_linear", 3.0, 1), ("copy", 1.0, 2)])
+        case = {"model": "bert", "precision": "fp16", "batch": 1, "seq": 8, "past": 0, "ms": 8.0, "predicted_ms": 4.0, "run_ms": 8.1, "launches": 5, "rows": rows}
+        self.assertEqual([row["operator"] for row in times.slow(case)], ["linear"])
+        document = with_parts(times={"gpu": "h100", "cases": [case]})
+        (found,) = findings.slow_kernels(document)
+        self.assertEqual(found.text, "linear (cublasLt) takes 4.0 times the prediction, 50 % of bert fp16 1 x 8")
+        self.assertIn("| linear | cublasLt | 1 |", measured.times(document))
+
+    def test_a_choice_that_another_form_beats_is_named(self):
+        cell = lambda form, ms, seq=512: {"what": "heads of 64", "seq": seq, "form": form, "ms": ms, "who": "cuda"}
+        cells = [cell("own", 1.0), cell("small tiles", 0.8), cell("own", 1.0, 1024), cell("small tiles", 0.95, 1024)]
+        document = with_parts(limits={"cells": cells})
+        (found,) = findings.wrong_choices(document)
+        self.assertEqual(found.text, "heads of 64, 512 tokens: `small tiles` is 1.25 times as fast as the planner's choice")
+        self.assertIn("**small tiles**", measured.limits(document))
+        self.assertEqual(len(sweeps.choices(cells)), 2)
+
+    def test_the_page_says_what_to_mend_first(self):
+        document = with_parts(kernels={})
+        document["parts"]["kernels"]["problems"] = ["cuda: row_norm <of> f16 is `wrong`"]
+        page.write(self.folder, document)
+        text = (self.folder / "gpu.html").read_text()
+        self.assertIn("row_norm &lt;of&gt; f16 is <code>wrong</code>", text)
+        self.assertLess(text.index("1 findings"), text.index("What was checked"))
+        self.assertNotIn("Nothing: every part", text)
+        self.assertIn("Nothing: every part", page.text(with_parts(kernels={})))
+
+    def test_tables_become_html(self):
+        rows = [["a", "b|c"], ["**1**", "x < y"]]
+        given = page.converted("### Title\n\nWords of `code`.\n\n" + tables.markdown(rows))
+        for part in ("<h3>Title</h3>", "<p>Words of <code>code</code>.</p>", "<th>b|c</th>", '<strong class="bad">1</strong>', "x &lt; y"):
+            self.assertIn(part, given)
+
+    def test_others_are_in_the_tables_of_what_they_are_held_against(self):
+        document = with_parts(bench={"cells": [{"who": "cuda"}]}, torch={"cells": [{"who": "torch eager", "of": "bench"}, {"who": "x", "of": "decode"}]})
+        self.assertEqual([cell["who"] for cell in tables.cells_of(document, "bench")], ["cuda", "torch eager"])
+
+    def test_the_inputs_of_a_step_are_those_of_a_cache(self):
+        config = checkpoints.SMALL["llama-1.1b"]
+        file = self.folder / "step.safetensors"
+        workloads.step_inputs(file, config, 5)
+        entries, _ = safetensors.read_header(file)
+        shapes = {entry.name: (entry.dtype, entry.shape) for entry in entries}
+        self.assertEqual(shapes["past_key_values.1.value"], ("BF16", (1, 2, 5, 16)))
+        self.assertEqual(shapes["attention_mask"], ("I64", (1, 6)))
+        self.assertEqual(len(shapes), 3 + 2 * config["num_hidden_layers"])
 
 
 @unittest.skipIf(torch is None, "PyTorch is not installed")

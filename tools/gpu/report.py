@@ -1,9 +1,9 @@
 """The tables of a check, from its document alone."""
 
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
-from . import flops, goals
+from . import flops, goals, measured
 from .tables import baseline_of, cells_of, conditions, fused_of, markdown, number
 
 MARKS = ("<!-- cuda: begin -->", "<!-- cuda: end -->")
@@ -40,7 +40,8 @@ def part_of(document: Dict, name: str) -> Optional[Dict]:
 def text(document: Dict) -> str:
     """All tables."""
     sections = [conditions(document), verdicts(document), goals.table(document), peaks(document), bench(document)]
-    sections += [decode(document), padding(document), head(document), attention(document), rows(document)]
+    sections += [decode(document), measured.generate(document), padding(document), measured.times(document)]
+    sections += [head(document), attention(document), rows(document), measured.limits(document)]
     return "\n\n".join(section for section in sections if section)
 
 
@@ -69,7 +70,20 @@ def sanitizer_text(part: Dict) -> str:
     return ", ".join(f"{tool}: {right} of {all_of} runs without errors" for tool, (right, all_of) in by_tool.items())
 
 
-TEXTS = {"kernels": kernels_text, "goldens": goldens_text, "sanitizer": sanitizer_text}
+def replay_text(part: Dict) -> str:
+    cases = part["data"].get("cases", [])
+    right = sum(bool(case.get("replayed", case.get("generation"))) for case in cases)
+    return f"{right} of {len(cases)} comparisons of replayed runs passed" if cases else ""
+
+
+def targets_text(part: Dict) -> str:
+    cases = part["data"].get("cases", [])
+    right = sum(case["verdict"] == "ok" for case in cases)
+    return f"{right} of {len(cases)} artifacts were compiled, verified and measured" if cases else ""
+
+
+TEXTS = {"kernels": kernels_text, "goldens": goldens_text, "replay": replay_text, "sanitizer": sanitizer_text}
+TEXTS.update({"ort-cuda": targets_text, "trt": targets_text})
 # How many problems and notes of a part a table shows, and how much of each; the rest is in the document.
 SHOWN, LONGEST = 6, 200
 
@@ -255,9 +269,9 @@ def rows(document: Dict) -> str:
     return "\n\n".join(["### Kernels along rows", f"{shape}, {data['precision']}.", markdown(table)])
 
 
-def replaced(page: str, body: str) -> str:
+def replaced(page: str, body: str, marks: Tuple[str, str] = MARKS) -> str:
     """The page with other text between the marks."""
-    begin, end = MARKS
+    begin, end = marks
     if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
         raise ValueError(f"the page has no `{begin}` followed by `{end}`")
     before, rest = page.split(begin)

@@ -48,21 +48,23 @@ def read_header(path: Path) -> Tuple[List[Entry], int]:
     return entries, 8 + length
 
 
-def write_ids(path: Path, tensors: Dict[str, List[List[int]]]) -> None:
-    """Writes tensors of 64-bit integers with two dimensions."""
-    entries = layout((name, "I64", (len(rows), len(rows[0]))) for name, rows in tensors.items())
+def write(path: Path, tensors: Dict[str, Tuple[str, Sequence[int], bytes]]) -> None:
+    """Writes tensors, given as types, shapes and bytes."""
+    entries = layout((name, dtype, shape) for name, (dtype, shape, _) in tensors.items())
     with open(path, "wb") as file:
         file.write(header(entries))
-        for rows in tensors.values():
-            file.write(array("q", [number for row in rows for number in row]).tobytes())
+        for entry, (_, _, data) in zip(entries, tensors.values()):
+            if len(data) != entry.end - entry.begin:
+                raise ValueError(f"{entry.name} has {len(data)} bytes, and its shape takes {entry.end - entry.begin}")
+            file.write(data)
+
+
+def write_ids(path: Path, tensors: Dict[str, List[List[int]]]) -> None:
+    """Writes tensors of 64-bit integers with two dimensions."""
+    numbers = lambda rows: array("q", [number for row in rows for number in row]).tobytes()
+    write(path, {name: ("I64", (len(rows), len(rows[0])), numbers(rows)) for name, rows in tensors.items()})
 
 
 def write_floats(path: Path, tensors: Dict[str, Tuple[Sequence[int], bytes]], dtype: str) -> None:
     """Writes tensors of one type, given as shapes and bytes."""
-    entries = layout((name, dtype, shape) for name, (shape, _) in tensors.items())
-    with open(path, "wb") as file:
-        file.write(header(entries))
-        for entry, (_, data) in zip(entries, tensors.values()):
-            if len(data) != entry.end - entry.begin:
-                raise ValueError(f"{entry.name} has {len(data)} bytes, and its shape takes {entry.end - entry.begin}")
-            file.write(data)
+    write(path, {name: (dtype, shape, data) for name, (shape, data) in tensors.items()})

@@ -15,8 +15,15 @@ def number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}" if value >= 0.1 else f"{value:.4f}"
 
 
+# The parts that measure others for the tables of other parts.
+PEERS = ("torch", "onnxruntime")
+
+
 def cells_of(document: Dict, part: str) -> List[Dict]:
-    return document["parts"].get(part, {}).get("data", {}).get("cells", [])
+    """What a part measured, and what others measured for its table."""
+    own = document["parts"].get(part, {}).get("data", {}).get("cells", [])
+    peers = (cell for peer in PEERS for cell in document["parts"].get(peer, {}).get("data", {}).get("cells", []))
+    return own + [cell for cell in peers if cell.get("of") == part]
 
 
 def fused_of(document: Dict) -> str:
@@ -45,7 +52,7 @@ def conditions(document: Dict) -> str:
     said.append(f"{machine.get('processor') or 'A processor'}, {machine.get('cores')} cores; {machine.get('system')}.")
     torch, versions = data.get("torch"), [data.get("planish") or "planish"]
     versions.append(f"PyTorch {torch['version']}" if torch else "no PyTorch")
-    ort = document["parts"].get("bench", {}).get("data", {}).get("onnxruntime")
+    ort = document["parts"].get("onnxruntime", {}).get("data", {}).get("onnxruntime")
     versions += [f"ONNX Runtime {ort}"] if ort else []
     libraries = [place for place in (library_name(path) for path in data.get("libraries", {}).values()) if place]
     said.append(f"{', '.join(versions + libraries)}; {document['started'][:10]}.")
