@@ -1,7 +1,7 @@
 //! CUDA's driver and its devices.
 
-use cudarc::driver::sys::{self, CUdevice_attribute};
-use cudarc::driver::{DriverError, result};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
+use cudarc::driver::{CudaContext, DriverError, result};
 
 use crate::Unavailable;
 
@@ -46,6 +46,25 @@ pub(crate) fn version() -> (i32, i32) {
     // SAFETY: the driver is loaded; it writes a number.
     let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     (version / 1000, version % 1000 / 10)
+}
+
+/// Has the device keep memory that is freed for later allocations of this process: by default the driver returns all of it
+/// to the system whenever a stream is waited for. `false` where the device has no pool of memory.
+///
+/// # Errors
+/// When the driver fails.
+#[cfg_attr(not(feature = "trtx"), allow(dead_code))]
+pub(crate) fn keep_pool_memory(context: &CudaContext) -> Result<bool, DriverError> {
+    if !context.has_async_alloc() {
+        return Ok(false);
+    }
+    let (attribute, mut all) = (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+    // SAFETY: the device is that of a context that lives; the attribute is a number of 64 bits.
+    unsafe {
+        let pool = result::device::get_mem_pool(context.cu_device())?;
+        result::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast())?;
+    }
+    Ok(true)
 }
 
 fn device(index: i32) -> Result<Gpu, DriverError> {
