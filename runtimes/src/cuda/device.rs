@@ -19,6 +19,14 @@ pub(crate) trait Memory: Send + Sync {
 /// Memory that several owners share.
 pub(crate) type Buffer = Arc<dyn Memory>;
 
+/// Memory of the host that a device copies from and to without a copy between. [`Device::copy`] takes its address.
+pub(crate) trait HostMemory: Memory {
+    /// Its bytes. A copy from the device is in them after [`Device::wait`].
+    fn read(&self) -> &[u8];
+    /// Its bytes, to be changed when no copy reads them any more.
+    fn write(&mut self) -> &mut [u8];
+}
+
 /// A kernel of a device: its place in the order in which the device prepared them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelId(pub(crate) usize);
@@ -48,7 +56,13 @@ pub(crate) trait Device: Send + Sync {
     /// When there is not enough.
     fn allocate(&self, bytes: usize) -> Result<Buffer, String>;
 
-    /// Copies bytes to the device.
+    /// Memory of the host that the device copies fast, with any contents.
+    ///
+    /// # Errors
+    /// When there is not enough.
+    fn pinned(&self, bytes: usize) -> Result<Box<dyn HostMemory>, String>;
+
+    /// Copies bytes to the device. They may be freed when it returns.
     ///
     /// # Errors
     /// When the device fails.
@@ -60,7 +74,7 @@ pub(crate) trait Device: Send + Sync {
     /// When the device fails.
     fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String>;
 
-    /// Copies bytes within the device.
+    /// Copies bytes within the device, or from or to memory of [`Device::pinned`], when the work before is done.
     ///
     /// # Errors
     /// When the device fails.
@@ -102,6 +116,14 @@ pub(crate) trait Device: Send + Sync {
     /// # Errors
     /// When the device fails.
     fn event(&self) -> Result<Option<Box<dyn Event>>, String>;
+
+    /// A point in the order of the work like that of [`Device::event`], in front of which the device is busy for about
+    /// `busy`, 2 ms at most. While it is, the host gives the work behind the point, so that the time it takes for this is
+    /// not between this point and a later one.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn start(&self, busy: Duration) -> Result<Option<Box<dyn Event>>, String>;
 }
 
 /// Work that was recorded.

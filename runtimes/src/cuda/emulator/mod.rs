@@ -9,11 +9,12 @@ mod product;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use libloading::Library;
 use rayon::prelude::*;
 
-use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
+use super::device::{Buffer, Device, Event, Grid, HostMemory as Pinned, KernelId, Memory, Product, Recording};
 use super::kernel_table::KernelTable;
 use super::source::Source;
 
@@ -97,6 +98,32 @@ unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
 
+impl HostMemory {
+    fn new(bytes: usize) -> Result<Self, String> {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|e| e.to_string())?;
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc(layout) };
+        if start.is_null() {
+            return Err(format!("there are no {bytes} bytes of memory"));
+        }
+        // SAFETY: the memory has this size.
+        unsafe { start.write_bytes(0xFF, layout.size()) };
+        Ok(Self { start, layout, bytes })
+    }
+}
+
+impl Pinned for HostMemory {
+    fn read(&self) -> &[u8] {
+        // SAFETY: the memory has this size, and was written when it was made.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    fn write(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
 impl Memory for HostMemory {
     fn address(&self) -> u64 {
         self.start.expose_provenance() as u64
@@ -130,15 +157,11 @@ impl Device for Emulator {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|e| e.to_string())?;
-        // SAFETY: the layout has a size.
-        let start = unsafe { alloc(layout) };
-        if start.is_null() {
-            return Err(format!("there are no {bytes} bytes of memory"));
-        }
-        // SAFETY: the memory has this size.
-        unsafe { start.write_bytes(0xFF, layout.size()) };
-        Ok(Arc::new(HostMemory { start, layout, bytes }))
+        HostMemory::new(bytes).map(|memory| Arc::new(memory) as Buffer)
+    }
+
+    fn pinned(&self, bytes: usize) -> Result<Box<dyn Pinned>, String> {
+        HostMemory::new(bytes).map(|memory| Box::new(memory) as Box<dyn Pinned>)
     }
 
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
@@ -189,6 +212,10 @@ impl Device for Emulator {
     }
 
     fn event(&self) -> Result<Option<Box<dyn Event>>, String> {
+        Ok(None)
+    }
+
+    fn start(&self, _: Duration) -> Result<Option<Box<dyn Event>>, String> {
         Ok(None)
     }
 }

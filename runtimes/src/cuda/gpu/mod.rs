@@ -3,6 +3,7 @@
 mod libraries;
 mod nvrtc;
 mod product;
+mod transfer;
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -16,7 +17,7 @@ use cudarc::driver::{
 use rayon::prelude::*;
 
 use super::SharedDevice;
-use super::device::{Buffer, Device, Event, Grid, KernelId, Memory, Product, Recording};
+use super::device::{Buffer, Device, Event, Grid, HostMemory, KernelId, Memory, Product, Recording};
 use super::kernel_table::KernelTable;
 use super::source::Source;
 use crate::{Description, Unavailable, driver};
@@ -202,6 +203,10 @@ impl Device for Gpu {
         Ok(Arc::new(GpuMemory { memory, address, bytes }))
     }
 
+    fn pinned(&self, bytes: usize) -> Result<Box<dyn HostMemory>, String> {
+        transfer::Pinned::new(&self.stream, bytes).map(|memory| Box::new(memory) as Box<dyn HostMemory>)
+    }
+
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
         if bytes.is_empty() {
             return Ok(());
@@ -227,8 +232,8 @@ impl Device for Gpu {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: callers name memory of this device with these bytes.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream.cu_stream()) }.map_err(message)
+        // SAFETY: callers name memory of this device, or pinned memory, with these bytes; addresses of both are of one space.
+        unsafe { sys::cuMemcpyAsync(to, from, bytes, self.stream.cu_stream()) }.result().map_err(message)
     }
 
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
@@ -290,6 +295,10 @@ impl Device for Gpu {
     fn event(&self) -> Result<Option<Box<dyn Event>>, String> {
         let event = self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)).map_err(message)?;
         Ok(Some(Box::new(Point(event))))
+    }
+
+    fn start(&self, _: Duration) -> Result<Option<Box<dyn Event>>, String> {
+        self.event()
     }
 }
 
