@@ -50,6 +50,14 @@ files! {
     TOPK = "topk", [ROWS];
 }
 
+#[cfg(test)]
+impl File {
+    /// A file of a test, with all headers.
+    pub(crate) const fn of_test(name: &'static str, text: &'static str) -> Self {
+        Self { name, headers: &[COMMON, ROWS, ATTENTION], text }
+    }
+}
+
 /// A kernel: a function of a file with its macros.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
