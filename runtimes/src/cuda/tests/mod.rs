@@ -1,5 +1,6 @@
 //! The kernels on the emulated device, caches, batches without padding, and the plan of the arena.
 
+mod buffers;
 mod cache;
 mod memory;
 mod packing;
