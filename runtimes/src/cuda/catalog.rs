@@ -56,13 +56,13 @@ pub enum CompileError {
 /// When there is no NVRTC, or a kernel does not compile.
 pub fn compile_kernels(architectures: &[&str]) -> Result<Vec<KernelReport>, CompileError> {
     gpu::nvrtc_alone()?;
-    let sources = sources().map_err(CompileError::Kernel)?;
-    let pairs: Vec<(&Source, &str)> = sources
-        .iter()
-        .flat_map(|source| architectures.iter().map(move |architecture| (source, *architecture)))
-        .collect();
+    let mut pairs = Vec::new();
+    for architecture in architectures {
+        let sources = sources(architecture).map_err(CompileError::Kernel)?;
+        pairs.extend(sources.into_iter().map(|source| (source, *architecture)));
+    }
     let reports: Result<Vec<_>, String> =
-        pairs.into_par_iter().map(|(source, architecture)| report(source, architecture)).collect();
+        pairs.into_par_iter().map(|(source, architecture)| report(&source, architecture)).collect();
     reports.map_err(CompileError::Kernel)
 }
 
@@ -90,8 +90,8 @@ fn report(source: &Source, architecture: &str) -> Result<KernelReport, String> {
     })
 }
 
-/// The kernels of all programs of [`GRAPHS`], each once.
-fn sources() -> Result<Vec<Source>, String> {
+/// The kernels of all programs of [`GRAPHS`] for an architecture, each once.
+fn sources(architecture: &str) -> Result<Vec<Source>, String> {
     let mut all = Vec::new();
     for (name, statements, sizes) in GRAPHS {
         for dtype in ["f32", "f16", "bf16"] {
@@ -102,10 +102,11 @@ fn sources() -> Result<Vec<Source>, String> {
                 let symbol = |name: &str| planish_ir::Dim::symbol(name).as_symbol().cloned();
                 let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
                 for style in [Style::Fused, Style::Unfused] {
-                    let program = Program::new(&graph, &bindings, Target::usual(style), &Caches::default());
+                    let target = Target::of_architecture(style, architecture);
+                    let program = Program::new(&graph, &bindings, target, &Caches::default());
                     all.extend(program.map_err(|e| format!("{name}: {e}"))?.kernels);
                 }
-                let fused = Target::usual(Style::Fused);
+                let fused = Target::of_architecture(Style::Fused, architecture);
                 if let (Ok(packing), Some(sizes)) = (Packing::of(&graph, &fused), half_full(sizes)) {
                     let program = Program::packed(&graph, &bindings, fused, &packing, sizes);
                     all.extend(program.map_err(|e| format!("{name} without padding: {e}"))?.kernels);
@@ -231,7 +232,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output s = %s
          output e = %e
          output m = %m",
-        &[&[("b", 8), ("s", 512), ("t", 512)]],
+        &[&[("b", 8), ("s", 512), ("t", 512)], &[("b", 1), ("s", 64), ("t", 64)]],
     ),
     (
         "causal encoder",
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn every_file_of_kernels_is_compiled() {
-        let sources = sources().unwrap();
+        let sources = sources("sm_90").unwrap();
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda/kernels");
         for name in planish_testing::names(&folder).iter().filter_map(|name| name.strip_suffix(".cu")) {
             assert!(source::FILES.iter().any(|file| file.name == name), "{name}.cu is not in the list of files");
