@@ -13,7 +13,7 @@ use super::{CompileError, best, check, gpu};
 /// # Errors
 /// When there is no NVRTC, a kernel does not compile, or the graph has an operator without one.
 pub fn precompile_run(graph: &Graph, bindings: &Bindings, architecture: &str) -> Result<usize, CompileError> {
-    let kernels = kernels_of(graph, bindings).map_err(CompileError::Kernel)?;
+    let kernels = kernels_of(graph, bindings, architecture).map_err(CompileError::Kernel)?;
     compile(kernels, architecture)
 }
 
@@ -24,7 +24,7 @@ pub fn precompile_run(graph: &Graph, bindings: &Bindings, architecture: &str) ->
 pub fn precompile_check(architecture: &str) -> Result<usize, CompileError> {
     let mut all = Vec::new();
     for (graph, bindings) in check::graphs().map_err(CompileError::Kernel)? {
-        all.extend(kernels_of(&graph, &bindings).map_err(CompileError::Kernel)?);
+        all.extend(kernels_of(&graph, &bindings, architecture).map_err(CompileError::Kernel)?);
     }
     all.extend([DType::F32, DType::F16, DType::Bf16].into_iter().filter_map(best::kernels).flatten());
     compile(all, architecture)

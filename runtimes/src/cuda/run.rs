@@ -1,5 +1,6 @@
 //! A program with the addresses of one run.
 
+use super::buffers::Buffers;
 use super::device::{Buffer, Device, KernelId};
 use super::program::{Argument, Base, Place, Program, Step};
 use super::tensor::DeviceTensor;
@@ -18,7 +19,7 @@ pub(super) struct Addresses<'a> {
     pub(super) weights: &'a Weights,
     pub(super) inputs: &'a [&'a DeviceTensor],
     pub(super) outputs: &'a [DeviceTensor],
-    pub(super) arena: u64,
+    pub(super) buffers: &'a Buffers,
     /// The numbers of a packed batch.
     pub(super) packing: Option<&'a Buffer>,
 }
@@ -26,7 +27,7 @@ pub(super) struct Addresses<'a> {
 impl Addresses<'_> {
     fn of(&self, place: Place) -> u64 {
         let start = match place.base {
-            Base::Buffer(buffer) => self.arena + self.prepared.program.memory.offsets[buffer] as u64,
+            Base::Buffer(buffer) => self.buffers.address(&self.prepared.program, buffer),
             Base::Weight(value) => self.weights.address(value),
             Base::Input(input) => self.inputs[input].memory.address(),
             Base::Output(output) => self.outputs[output].memory.address(),

@@ -40,14 +40,23 @@ files! {
     FLASH = "flash", [ROWS, ATTENTION];
     FLASH_FLOAT = "flash_float", [ROWS, ATTENTION];
     GATHER = "gather", [];
+    GEMV = "gemv", [ROWS];
     NORM = "norm", [ROWS];
     QUANTIZE = "quantize", [];
     REDUCE = "reduce", [ROWS];
     ROTARY = "rotary", [];
-    SCAN = "scan", [];
+    SCAN = "scan", [ROWS];
     SCORES = "scores", [ROWS, ATTENTION];
     SOFTMAX = "softmax", [ROWS];
     TOPK = "topk", [ROWS];
+}
+
+#[cfg(test)]
+impl File {
+    /// A file of a test, with all headers.
+    pub(crate) const fn of_test(name: &'static str, text: &'static str) -> Self {
+        Self { name, headers: &[COMMON, ROWS, ATTENTION], text }
+    }
 }
 
 /// A kernel: a function of a file with its macros.
@@ -140,6 +149,7 @@ pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
 
 /// Whether a model spends its time in a kernel.
 pub(crate) fn is_hot(source: &Source) -> bool {
-    [DECODE, FLASH, FLASH_FLOAT, NORM, QUANTIZE, REDUCE, SOFTMAX, SCORES, ROTARY, TOPK].contains(&source.file)
+    [DECODE, FLASH, FLASH_FLOAT, GEMV, NORM, QUANTIZE, REDUCE, SCAN, SOFTMAX, SCORES, ROTARY, TOPK]
+        .contains(&source.file)
         || source.file == ELEMENTWISE && source.kernel != "elementwise_strided"
 }

@@ -47,6 +47,27 @@ pub(super) fn cases() -> Vec<Case> {
              output k = %k"
         );
         cases.push(Case::new(format_args!("linear layers of {dtype}"), statements, &[("b", 3), ("s", 7)], 3));
+        for (m, n, k) in
+            [(1, 100, 520), (2, 301, 64), (3, 50, 1032), (4, 20, 1032), (4, 24, 264), (1, 304, 40), (3, 72, 700)]
+        {
+            let statements = format!(
+                "input %x: {dtype}[{m}, {k}]
+                 input %w: {dtype}[{n}, {k}]
+                 input %t: {dtype}[{k}, {n}]
+                 input %c: {dtype}[{n}]
+                 input %r: {dtype}[{m}, {n}]
+                 %a = linear(%x, %w, bias: %c) : {dtype}[{m}, {n}]
+                 %d = linear(%x, %t) {{transposed = true}} : {dtype}[{m}, {n}]
+                 %e = fused_linear(%x, %w, residual: %r) {{activation = none}} : {dtype}[{m}, {n}]
+                 %f = fused_linear(%x, %t, bias: %c, residual: %r) {{transposed = true, activation = gelu_erf}} : {dtype}[{m}, {n}]
+                 output a = %a
+                 output d = %d
+                 output e = %e
+                 output f = %f"
+            );
+            let name = format!("linear layers of {m} rows of {dtype}, {k} to {n} features");
+            cases.push(Case::new(name, statements, &[], 4));
+        }
         let statements = format!(
             "input %x: {dtype}[b, 2, s, 12]
              input %y: {dtype}[b, 2, 12, 9]

@@ -1,10 +1,13 @@
 //! A device that runs the CUDA kernels on the processor: the same sources, compiled as C++ with a header that emulates
 //! blocks, warps and shared memory. It is slow. It shows wrong indices, missing barriers and reads of memory that nothing
-//! wrote on machines without a GPU.
+//! wrote on machines without a GPU, and accesses of shared memory that no barrier orders where `PLANISH_EMULATOR_RACES` is 1.
 
 mod compile;
 mod integers;
 mod product;
+mod races;
+#[cfg(test)]
+mod tests;
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
@@ -23,8 +26,8 @@ pub(crate) use compile::{Compiler, compiler};
 /// The alignment of memory, that of CUDA.
 const ALIGNMENT: usize = 256;
 
-/// The shared memory of a block of an A100.
-const SHARED: usize = 163 << 10;
+/// The shared memory of an A100: of a block, and of a multiprocessor.
+const SHARED: [usize; 2] = [163 << 10, 164 << 10];
 
 /// The function that runs a kernel: blocks, threads, bytes of dynamic shared memory, and the parameters.
 type Launch = unsafe extern "C" fn(*const u32, *const u32, u32, *const *const c_void);
@@ -32,6 +35,8 @@ type Launch = unsafe extern "C" fn(*const u32, *const u32, u32, *const *const c_
 /// The processor.
 pub(crate) struct Emulator {
     compiler: Compiler,
+    /// The shared memory of a block, and of a multiprocessor.
+    shared: [usize; 2],
     kernels: Mutex<KernelTable<Kernel>>,
 }
 
@@ -44,18 +49,27 @@ struct Kernel {
     launch: Launch,
     /// The bytes of each parameter.
     parameters: Vec<usize>,
+    /// Where launches search for races.
+    races: Option<races::Races>,
     _library: Arc<Library>,
 }
 
 impl Emulator {
     pub(crate) fn new(compiler: Compiler) -> Self {
-        Self { compiler, kernels: Mutex::default() }
+        Self { compiler, shared: SHARED, kernels: Mutex::default() }
+    }
+
+    /// With other shared memory of a block, and of a multiprocessor.
+    #[cfg(test)]
+    pub(crate) fn with_shared_memory(self, shared: [usize; 2]) -> Self {
+        Self { shared, ..self }
     }
 }
 
 impl Kernel {
     /// The kernel of a library that was made of its source.
-    fn load(source: &Source, library: Library) -> Result<Self, String> {
+    fn load(source: &Source, compiler: &Compiler) -> Result<Self, String> {
+        let (library, path) = compiler.library(source)?;
         let name = |function: &str| format!("{function}_{}\0", source.kernel);
         // SAFETY: the macro EXPORT of the header gives the functions these types.
         let (launch, parameters) = unsafe {
@@ -67,7 +81,8 @@ impl Kernel {
             let start = parameters();
             (0..*start as usize).map(|at| *start.add(1 + at) as usize).collect()
         };
-        Ok(Self { name: source.kernel, launch, parameters, _library: Arc::new(library) })
+        let races = if compiler.races { Some(races::Races::of(&library, path)?) } else { None };
+        Ok(Self { name: source.kernel, launch, parameters, races, _library: Arc::new(library) })
     }
 
     /// Whether arguments are as many as the parameters, and as large.
@@ -153,7 +168,11 @@ impl Device for Emulator {
     }
 
     fn shared_memory(&self) -> usize {
-        SHARED
+        self.shared[0]
+    }
+
+    fn multiprocessor_shared_memory(&self) -> usize {
+        self.shared[1]
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
@@ -184,9 +203,7 @@ impl Device for Emulator {
 
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        kernels.prepare(sources, |new| {
-            new.par_iter().map(|source| Kernel::load(source, self.compiler.library(source)?)).collect()
-        })
+        kernels.prepare(sources, |new| new.par_iter().map(|source| Kernel::load(source, &self.compiler)).collect())
     }
 
     fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {
@@ -196,7 +213,7 @@ impl Device for Emulator {
         let threads = [grid.threads, 1, 1];
         // SAFETY: the arguments are those of the kernel, and addresses among them are of this device.
         unsafe { (kernel.launch)(grid.blocks.as_ptr(), threads.as_ptr(), grid.shared, pointers.as_ptr()) };
-        Ok(())
+        kernel.races.map_or(Ok(()), |races| races.check())
     }
 
     fn multiply(&self, product: &Product) -> Result<(), String> {

@@ -8,6 +8,7 @@ mod build;
 mod cache;
 mod elementwise;
 mod fused;
+mod gemv;
 mod limits;
 mod linear;
 mod movement;
@@ -42,9 +43,16 @@ pub(crate) struct Target {
     pub(crate) style: Style,
     /// What the device has for attention.
     pub(crate) attention: AttentionKernels,
+    /// The multiprocessors of the device.
+    pub(crate) multiprocessors: usize,
     /// The most bytes of shared memory that a block may have.
     pub(crate) shared_memory: usize,
+    /// The bytes of shared memory of a multiprocessor.
+    pub(crate) multiprocessor_shared_memory: usize,
 }
+
+/// Bytes of shared memory of a multiprocessor that each of its blocks takes beside its own.
+const RESERVED: usize = 1 << 10;
 
 impl Target {
     /// For a device, with the limits that the environment sets.
@@ -52,16 +60,35 @@ impl Target {
     /// # Errors
     /// When the environment sets what is no limit.
     pub(crate) fn of(style: Style, device: &dyn Device) -> Result<Self, String> {
-        let own = Self::new(style, device.multiprocessors(), device.shared_memory());
+        let shared_memory = [device.shared_memory(), device.multiprocessor_shared_memory()];
+        let own = Self::new(style, device.multiprocessors(), shared_memory);
         Ok(Self { attention: limits::of_environment(own.attention)?, ..own })
     }
 
     /// For a device of the data center: as many multiprocessors as an H100, and the shared memory of an A100.
     pub(crate) fn usual(style: Style) -> Self {
-        Self::new(style, 132, 163 << 10)
+        Self::new(style, 132, [163 << 10, 164 << 10])
     }
 
-    fn new(style: Style, multiprocessors: usize, shared_memory: usize) -> Self {
+    /// For an architecture, e.g. `sm_90`, with as many multiprocessors as an H100. Shared memory is that of the table of
+    /// technical specifications in NVIDIA's CUDA C++ Programming Guide; a block takes all but what is reserved.
+    pub(crate) fn of_architecture(style: Style, architecture: &str) -> Self {
+        let number = architecture.trim_start_matches("sm_").trim_end_matches(['a', 'f']);
+        let multiprocessor = match number {
+            "86" | "89" | "120" | "121" => 100 << 10,
+            "80" | "87" => 164 << 10,
+            _ => 228 << 10,
+        };
+        Self::new(style, 132, [multiprocessor - RESERVED, multiprocessor])
+    }
+
+    /// Whether a multiprocessor holds two blocks of so much shared memory, of which one computes while the other waits.
+    pub(crate) fn holds_two(&self, shared: usize) -> bool {
+        2 * (shared + RESERVED) <= self.multiprocessor_shared_memory
+    }
+
+    fn new(style: Style, multiprocessors: usize, shared: [usize; 2]) -> Self {
+        let [shared_memory, multiprocessor_shared_memory] = shared;
         let attention = AttentionKernels {
             largest_head: 256,
             split_rows: 16,
@@ -69,7 +96,7 @@ impl Target {
             scores: 256 << 20,
             float_scores: 64 << 20,
         };
-        Self { style, attention, shared_memory }
+        Self { style, attention, multiprocessors, shared_memory, multiprocessor_shared_memory }
     }
 }
 

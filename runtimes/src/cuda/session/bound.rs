@@ -8,7 +8,8 @@ use planish_ir::Op;
 
 use super::{GraphSession, OnDevice};
 use crate::DeviceTimes;
-use crate::cuda::device::{Buffer, Event, Recording};
+use crate::cuda::buffers::Buffers;
+use crate::cuda::device::{Event, Recording};
 use crate::cuda::run::{Addresses, Prepared};
 use crate::cuda::tensor::DeviceTensor;
 
@@ -18,7 +19,7 @@ pub(super) struct Bound {
     pub(super) inputs: Vec<DeviceTensor>,
     packed: Option<OnDevice>,
     outputs: Vec<DeviceTensor>,
-    arena: Buffer,
+    buffers: Buffers,
     recording: Option<Box<dyn Recording>>,
 }
 
@@ -68,7 +69,7 @@ impl GraphSession {
             weights: &self.weights,
             inputs,
             outputs: &bound.outputs,
-            arena: bound.arena.address(),
+            buffers: &bound.buffers,
             packing: bound.packed.as_ref().map(|packed| &packed.numbers),
         }
     }
@@ -76,9 +77,9 @@ impl GraphSession {
     pub(super) fn bound(&mut self, inputs: Vec<DeviceTensor>, packed: Option<OnDevice>) -> Result<Bound, String> {
         let views: Vec<&DeviceTensor> = inputs.iter().collect();
         let prepared = self.prepared(&views, false, packed.as_ref().map(|packed| packed.batch.sizes))?;
-        let arena = self.arena(prepared.program.memory.peak)?;
+        let buffers = self.buffers(&prepared.program)?;
         let outputs = self.outputs_for(&prepared, &views)?;
-        let mut bound = Bound { prepared, inputs, packed, outputs, arena, recording: None };
+        let mut bound = Bound { prepared, inputs, packed, outputs, buffers, recording: None };
         // A run before the recording chooses the algorithms of products.
         self.launch(&bound)?;
         self.device.wait()?;

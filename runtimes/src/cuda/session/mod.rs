@@ -13,6 +13,7 @@ use planish_ir::{Graph, TensorType};
 
 use self::bound::Bound;
 pub(super) use self::profile::StepProfile;
+use super::buffers::{self, Buffers};
 use super::device::{Buffer, Device};
 use super::packing::{PackedBatch, PackedSizes, Packing};
 use super::program::{Caches, Program, Room, Style, Target};
@@ -43,6 +44,8 @@ pub(super) struct GraphSession {
     programs: VecDeque<(Shapes, Rc<Prepared>)>,
     /// The memory of the buffers of all programs that are not bound.
     arena: Option<Buffer>,
+    /// Whether each buffer has an allocation of its own instead.
+    pub(super) separate: bool,
     bound: Option<Bound>,
     /// Whether bound runs are recorded.
     record: bool,
@@ -78,7 +81,8 @@ impl GraphSession {
         record: bool,
     ) -> Result<Self, RuntimeError> {
         let failed = |reason| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
-        let weights = Weights::load(device.as_ref(), &graph).map_err(failed)?;
+        let separate = buffers::are_separate();
+        let weights = Weights::load(device.as_ref(), &graph, separate).map_err(failed)?;
         let port = |name: &str, ty: &TensorType| Port { name: name.to_owned(), ty: ty.clone() };
         let inputs = graph.inputs().iter().map(|&id| port(&graph.value(id).name, graph.ty(id))).collect();
         let outputs = graph.outputs().iter().map(|output| port(&output.name, graph.ty(output.value))).collect();
@@ -96,6 +100,7 @@ impl GraphSession {
             outputs,
             programs: VecDeque::new(),
             arena: None,
+            separate,
             bound: None,
             record,
             fill: false,
@@ -175,15 +180,19 @@ impl GraphSession {
     }
 
     /// Memory for the buffers of a program.
-    fn arena(&mut self, bytes: usize) -> Result<Buffer, String> {
+    fn buffers(&mut self, program: &Program) -> Result<Buffers, String> {
+        if self.separate {
+            return Buffers::separate(self.device.as_ref(), program);
+        }
+        let bytes = program.memory.peak;
         if let Some(arena) = self.arena.as_ref().filter(|arena| arena.bytes() >= bytes) {
-            return Ok(arena.clone());
+            return Ok(Buffers::Arena(arena.clone()));
         }
         // The device frees memory in the order of its work.
         self.arena = None;
         let arena = self.device.allocate(bytes)?;
         self.arena = Some(arena.clone());
-        Ok(arena)
+        Ok(Buffers::Arena(arena))
     }
 
     /// Memory for the outputs of a program.
@@ -219,12 +228,12 @@ impl GraphSession {
         packed: Option<&OnDevice>,
     ) -> Result<Vec<(String, DeviceTensor)>, String> {
         let prepared = self.prepared(inputs, reserve, packed.map(|packed| packed.batch.sizes))?;
-        let arena = self.arena(prepared.program.memory.peak)?;
+        let buffers = self.buffers(&prepared.program)?;
         let outputs = self.outputs_for(&prepared, inputs)?;
         if self.fill {
             let own = outputs.iter().zip(&prepared.program.outputs);
             let own = own.filter(|(_, output)| output.cache.is_none()).map(|(tensor, _)| &tensor.memory);
-            own.chain([&arena])
+            own.chain(buffers.allocations())
                 .try_for_each(|memory| self.device.upload(memory.address(), &vec![0xFF; memory.bytes()]))?;
         }
         let addresses = Addresses {
@@ -232,7 +241,7 @@ impl GraphSession {
             weights: &self.weights,
             inputs,
             outputs: &outputs,
-            arena: arena.address(),
+            buffers: &buffers,
             packing: packed.map(|packed| &packed.numbers),
         };
         addresses.run(self.device.as_ref())?;

@@ -1,5 +1,6 @@
 //! The kernels on the emulated device, caches, batches without padding, and the plan of the arena.
 
+mod buffers;
 mod cache;
 mod memory;
 mod packing;
@@ -13,8 +14,15 @@ use super::program::Style;
 
 /// All cases of a group in both styles.
 fn check(name: &str) {
-    let device: Arc<dyn Device> = Arc::new(Emulator::new(emulator::compiler().unwrap()));
-    let (_, cases) = groups().into_iter().find(|(group, _)| *group == name).unwrap();
+    check_on(Emulator::new(emulator::compiler().unwrap()), name, "");
+}
+
+/// The cases of a group whose names have a text.
+fn check_on(device: Emulator, name: &str, with: &str) {
+    let device: Arc<dyn Device> = Arc::new(device);
+    let (_, mut cases) = groups().into_iter().find(|(group, _)| *group == name).unwrap();
+    cases.retain(|case| case.name().contains(with));
+    assert!(!cases.is_empty(), "no case of {name} has `{with}`");
     let checked = |style| {
         let failed =
             cases.iter().filter_map(|case| Some(format!("{}: {}", case.name(), case.run(&device, style).err()?)));
@@ -49,6 +57,13 @@ fn quantized() {
 #[test]
 fn attention() {
     check("attention");
+}
+
+#[test]
+fn attention_with_the_shared_memory_of_consumer_devices() {
+    let device = || Emulator::new(emulator::compiler().unwrap()).with_shared_memory([99 << 10, 100 << 10]);
+    check_on(device(), "attention", "heads of 128");
+    check_on(device(), "attention", "heads of 192");
 }
 
 #[test]
