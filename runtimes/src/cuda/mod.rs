@@ -34,7 +34,8 @@ use self::program::{Style, Target};
 use self::session::GraphSession;
 use crate::reference::with_causes;
 use crate::{
-    Arithmetic, Description, Format, Model, Runtime, RuntimeError, Session, SessionOptions, Unavailable, graph_file,
+    Arithmetic, Description, Format, Model, Profiler, Runtime, RuntimeError, Session, SessionOptions, Unavailable,
+    graph_file,
 };
 
 pub use catalog::{CompileError, KernelReport, compile_kernels};
@@ -97,6 +98,23 @@ impl Cuda {
         }
     }
 
+    /// A model, whose runs are recorded as CUDA graphs if that is asked for.
+    fn session(self, model: Model<'_>, record: bool) -> Result<GraphSession, RuntimeError> {
+        let device = self.device()?;
+        let graph = match model {
+            Model::Graph(graph) => graph.clone(),
+            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| RuntimeError::Failed {
+                runtime: self.name(),
+                action: "load",
+                model: model.to_string(),
+                reason: with_causes(&e),
+            })?,
+            Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
+        };
+        let target = Target::of(self.style(), device.as_ref());
+        GraphSession::load(self.name(), model.to_string(), graph, device, target, record)
+    }
+
     fn compiler(self) -> Result<emulator::Compiler, Unavailable> {
         emulator::compiler().map_err(|reason| Unavailable {
             runtime: self.name(),
@@ -138,20 +156,37 @@ impl Runtime for Cuda {
     }
 
     fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
-        let device = self.device()?;
-        let graph = match model {
-            Model::Graph(graph) => graph.clone(),
-            Model::File(Format::GRAPH, path) => graph_file::load(path).map_err(|e| RuntimeError::Failed {
-                runtime: self.name(),
-                action: "load",
-                model: model.to_string(),
-                reason: with_causes(&e),
-            })?,
-            Model::File(..) => return Err(model.not_taken(self.name(), "graphs of planish")),
-        };
-        let target = Target::of(self.style(), device.as_ref());
-        let recorded = *self != Self::Emulator;
-        Ok(Box::new(GraphSession::load(self.name(), model.to_string(), graph, device, target, recorded)?))
+        Ok(Box::new(self.session(model, true)?))
+    }
+}
+
+/// A native CUDA runtime that starts each kernel by itself, and records no CUDA graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WithoutGraphs(pub Cuda);
+
+impl Runtime for WithoutGraphs {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn check(&self) -> Result<Description, Unavailable> {
+        self.0.check()
+    }
+
+    fn formats(&self) -> &'static [Format] {
+        self.0.formats()
+    }
+
+    fn arithmetic(&self, dtype: DType) -> Arithmetic {
+        self.0.arithmetic(dtype)
+    }
+
+    fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+        Ok(Box::new(self.0.session(model, false)?))
+    }
+
+    fn profiler(&self) -> Option<&dyn Profiler> {
+        self.0.profiler()
     }
 }
 

@@ -22,6 +22,18 @@ pub(super) struct Bound {
     recording: Option<Box<dyn Recording>>,
 }
 
+impl Bound {
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// The outputs by their names.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = (String, DeviceTensor)> {
+        let names = self.prepared.program.outputs.iter().map(|output| output.name.clone());
+        names.zip(self.outputs.iter().cloned())
+    }
+}
+
 impl GraphSession {
     /// Copies of inputs that are run more than once. Caches have room for the keys of the run behind their own, where each
     /// run writes them again.
@@ -57,6 +69,11 @@ impl GraphSession {
         if let Some(recording) = &bound.recording {
             return recording.replay();
         }
+        self.launch_each(bound)
+    }
+
+    /// The same without a recording.
+    pub(super) fn launch_each(&self, bound: &Bound) -> Result<(), String> {
         let inputs: Vec<&DeviceTensor> = bound.inputs.iter().collect();
         Addresses {
             prepared: &bound.prepared,
@@ -69,6 +86,19 @@ impl GraphSession {
         .run(self.device.as_ref())
     }
 
+    /// Fills what the bound run writes with bytes that are no numbers: its buffers, its outputs, and in the memory of caches
+    /// that it continues the place of the new keys and values.
+    pub(super) fn poison(&self, bound: &Bound) -> Result<(), String> {
+        self.device.poison(bound.arena.address(), bound.arena.bytes())?;
+        for (tensor, output) in bound.outputs.iter().zip(&bound.prepared.program.outputs) {
+            match output.cache.as_ref().and_then(|cache| cache.input) {
+                Some(past) => tensor.poison_behind(bound.inputs[past].shape[2])?,
+                None => self.device.poison(tensor.memory.address(), tensor.memory.bytes())?,
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn bound(&mut self, inputs: Vec<DeviceTensor>, packed: Option<OnDevice>) -> Result<Bound, String> {
         let views: Vec<&DeviceTensor> = inputs.iter().collect();
         let prepared = self.prepared(&views, false, packed.as_ref().map(|packed| packed.batch.sizes))?;
@@ -79,7 +109,7 @@ impl GraphSession {
         self.launch(&bound)?;
         self.device.wait()?;
         if self.record {
-            let recording = self.device.record(&mut || self.launch(&bound))?;
+            let recording = self.device.record(&mut || self.launch_each(&bound))?;
             bound.recording = recording;
         }
         Ok(bound)

@@ -3,6 +3,7 @@
 mod cache;
 mod memory;
 mod packing;
+mod replay;
 
 use std::sync::Arc;
 
