@@ -108,13 +108,13 @@ pub trait Session {
         self.run_bound().map(|()| None)
     }
 
-    /// Runs the model once as [`run_bound`](Self::run_bound) does, but starts each kernel by itself where that replays a
-    /// recorded CUDA graph; returns whether it did so. Where `run_bound` replays nothing, there is no run.
+    /// Runs the model once on the bound inputs as if nothing were recorded: the host starts each kernel by itself. Returns
+    /// the time of the host; `None`, without a run, where [`run_bound`](Self::run_bound) replays no CUDA graph.
     ///
     /// # Errors
     /// As [`run_bound`](Self::run_bound).
-    fn run_without_graph(&mut self) -> Result<bool, RuntimeError> {
-        Ok(false)
+    fn time_without_graph(&mut self) -> Result<Option<Duration>, RuntimeError> {
+        Ok(None)
     }
 
     /// [`bind`](Self::bind) and [`run_bound`](Self::run_bound), and what the outputs are then, in order. Before the run, the

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use planish_eval::{Tensor, bind_types};
 use planish_ir::{Graph, TensorType};
@@ -321,13 +322,14 @@ impl Session for GraphSession {
         self.launch(bound).and_then(|()| self.device.wait()).map_err(|reason| self.failed("run", reason))
     }
 
-    fn run_without_graph(&mut self) -> Result<bool, RuntimeError> {
+    fn time_without_graph(&mut self) -> Result<Option<Duration>, RuntimeError> {
         let bound = self.bound.as_ref().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
         if !bound.is_recorded() {
-            return Ok(false);
+            return Ok(None);
         }
+        let start = Instant::now();
         let ran = self.launch_each(bound).and_then(|()| self.device.wait());
-        ran.map(|()| true).map_err(|reason| self.failed("run", reason))
+        ran.map(|()| Some(start.elapsed())).map_err(|reason| self.failed("run", reason))
     }
 
     fn run_as_bound(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
