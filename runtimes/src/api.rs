@@ -108,6 +108,25 @@ pub trait Session {
         self.run_bound().map(|()| None)
     }
 
+    /// Runs the model once on the bound inputs as if nothing were recorded: the host starts each kernel by itself. Returns
+    /// the time of the host; `None`, without a run, where [`run_bound`](Self::run_bound) replays no CUDA graph.
+    ///
+    /// # Errors
+    /// As [`run_bound`](Self::run_bound).
+    fn time_without_graph(&mut self) -> Result<Option<Duration>, RuntimeError> {
+        Ok(None)
+    }
+
+    /// [`bind`](Self::bind) and [`run_bound`](Self::run_bound), and what the outputs are then, in order. Before the run, the
+    /// memory that it writes to is filled with bytes that are no numbers: what a recorded CUDA graph does not write shows. A
+    /// runtime whose bound runs are those of [`run`](Self::run) runs that.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn run_as_bound(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        self.run(inputs)
+    }
+
     /// [`time_bound`](Self::time_bound) with the time of the host for it.
     ///
     /// # Errors

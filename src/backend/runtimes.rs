@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use planish_eval::Limits;
 use planish_ir::DType;
-use planish_runtimes::cuda::Cuda;
+use planish_runtimes::cuda::{Cuda, WithoutGraphs};
 use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions, Provider};
 use planish_runtimes::tensorrt::{LoadOptions, TensorRt};
 use planish_runtimes::{Arithmetic, ReferenceRuntime, Runtime, Unavailable};
@@ -27,7 +27,7 @@ pub struct RuntimeSettings {
     pub polling_us: Option<u32>,
     /// Whether ONNX Runtime maps weights from the file and packs them with all threads.
     pub fast_start: bool,
-    /// How engines of TensorRT are loaded and run.
+    /// How engines of TensorRT are loaded and run; the native CUDA runtimes record CUDA graphs as these do.
     pub engines: LoadOptions,
     /// Whether the shapes of inputs differ from run to run.
     pub varied_shapes: bool,
@@ -55,18 +55,26 @@ fn onnx_runtime(provider: Provider, settings: &RuntimeSettings) -> Box<dyn Runti
 }
 
 /// planish's own runtime, with fused kernels.
-pub(super) fn native(_: &RuntimeSettings) -> Box<dyn Runtime> {
-    Box::new(Cuda::Fused)
+pub(super) fn native(settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    with_graphs(Cuda::Fused, settings)
 }
 
 /// planish's own runtime, with a kernel for each operator.
-pub(super) fn native_baseline(_: &RuntimeSettings) -> Box<dyn Runtime> {
-    Box::new(Cuda::Baseline)
+pub(super) fn native_baseline(settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    with_graphs(Cuda::Baseline, settings)
 }
 
 /// The kernels of planish's own runtime on the processor.
-pub(super) fn native_emulator(_: &RuntimeSettings) -> Box<dyn Runtime> {
-    Box::new(Cuda::Emulator)
+pub(super) fn native_emulator(settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    with_graphs(Cuda::Emulator, settings)
+}
+
+/// A runtime that records CUDA graphs unless it is told not to.
+fn with_graphs(runtime: Cuda, settings: &RuntimeSettings) -> Box<dyn Runtime> {
+    match settings.engines.cuda_graph {
+        true => Box::new(runtime),
+        false => Box::new(WithoutGraphs(runtime)),
+    }
 }
 
 /// TensorRT.

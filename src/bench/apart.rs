@@ -204,6 +204,20 @@ impl Apart {
         }
     }
 
+    /// What a run on inputs gives, which the worker writes to a file.
+    fn outputs_of(
+        &mut self,
+        inputs: &[(&str, Tensor)],
+        ask: impl FnOnce(PathBuf, PathBuf) -> Ask,
+    ) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        let (inputs, outputs) = (self.written(inputs)?, self.files.folder().join("outputs.safetensors"));
+        self.ask(&ask(inputs, outputs.clone()))?;
+        let read = tensor_file::read(&outputs);
+        let mut tensors = read.map_err(|error| self.failed(format!("{error:#}")))?;
+        tensors.sort_by_key(|(name, _)| self.outputs.iter().position(|port| port.name == *name));
+        Ok(tensors)
+    }
+
     /// A file of tensors for the worker.
     fn written(&self, inputs: &[(&str, Tensor)]) -> Result<PathBuf, RuntimeError> {
         let inputs: Vec<(String, Tensor)> = inputs.iter().map(|(name, t)| ((*name).to_owned(), t.clone())).collect();
@@ -227,12 +241,18 @@ impl Session for Apart {
     }
 
     fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
-        let (inputs, outputs) = (self.written(inputs)?, self.files.folder().join("outputs.safetensors"));
-        self.ask(&Ask::Run(inputs, outputs.clone()))?;
-        let read = tensor_file::read(&outputs);
-        let mut tensors = read.map_err(|error| self.failed(format!("{error:#}")))?;
-        tensors.sort_by_key(|(name, _)| self.outputs.iter().position(|port| port.name == *name));
-        Ok(tensors)
+        self.outputs_of(inputs, Ask::Run)
+    }
+
+    fn run_as_bound(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        self.outputs_of(inputs, Ask::RunAsBound)
+    }
+
+    fn time_without_graph(&mut self) -> Result<Option<Duration>, RuntimeError> {
+        match self.ask(&Ask::WithoutGraph)? {
+            Answer::WithoutGraph(time) => Ok(time),
+            _ => Err(self.failed(OTHER_ANSWER.to_owned())),
+        }
     }
 
     fn run_values(&mut self, _: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {

@@ -42,7 +42,7 @@ const MEDIAN: &str = "p50 ms ±CI";
 const SPEEDUP: &str = "vs base";
 
 /// All columns in their order.
-pub(super) const COLUMNS: [Column; 31] = [
+pub(super) const COLUMNS: [Column; 32] = [
     // A bar would end the cell in Markdown.
     words(ARTIFACT, Needed, |cell, _| Some(cell.model.id.replace('|', "\\|").replace('\n', "\\n"))),
     words("runtime", Needed, |cell, _| Some(cell.backend.clone())),
@@ -60,6 +60,7 @@ pub(super) const COLUMNS: [Column; 31] = [
         (None, Status::Failed | Status::Measured) => Some("failed".to_owned()),
     }),
     number(SPEEDUP, Needed, speedup),
+    number("no graph ms", Wanted(3), |cell, _| cell.without_graph_ms.map(significant)),
     number("p90", Wide, |cell, _| cell.latency_ms.as_ref()?.p90.map(significant)),
     number("p99", Wide, |cell, _| cell.latency_ms.as_ref()?.p99.map(significant)),
     number("inf/s", Wanted(6), |cell, _| Some(significant(cell.throughput?.inf_s))),

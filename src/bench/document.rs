@@ -102,6 +102,10 @@ pub struct Cell {
     /// The times of the device, by trtexec's definitions; absent where the runtime has none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub device: Option<DeviceLatency>,
+    /// The median time of the host for some runs in which it starts each kernel by itself, in milliseconds, without transfers;
+    /// of cells whose timed runs replay a recorded CUDA graph.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub without_graph_ms: Option<f64>,
     /// What the median latency comes to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throughput: Option<Throughput>,
@@ -162,6 +166,7 @@ impl Cell {
             rounds: None,
             latency_ms: None,
             device: None,
+            without_graph_ms: None,
             throughput: None,
             memory: Memory::default(),
             load: Load::default(),

@@ -31,6 +31,8 @@ const LEAST_TIME: Duration = Duration::from_millis(500);
 /// Runs of at least this time need no untimed one before them: what the session before left in caches is read again in a small
 /// part of it. So a visit is one run.
 const LONG_RUN: Duration = Duration::from_millis(200);
+/// The most runs without a recorded graph.
+const WITHOUT_GRAPH: usize = 21;
 /// A cell ends after this many runs.
 const MAX_SAMPLES: usize = 20_000;
 
@@ -50,6 +52,8 @@ pub(crate) struct Job {
     narrow: bool,
     /// The times of the device for each timed run, where the runtime has them.
     device: Vec<DeviceTimes>,
+    /// The times of some runs without a recorded graph, where the timed runs replay one.
+    without_graph: Vec<Duration>,
     /// The time of the timed runs.
     spent: Duration,
     /// The energy of the processor during the timed runs, where it is counted.
@@ -89,6 +93,7 @@ impl Job {
             visits: Vec::new(),
             narrow: false,
             device: Vec::new(),
+            without_graph: Vec::new(),
             spent: Duration::ZERO,
             joules: 0.0,
             accuracy,
@@ -162,10 +167,25 @@ impl Job {
             self.joules += rapl.joules(&energy, &rapl.read());
         }
         self.visits.push(self.samples.len() - before.1);
+        if is_first {
+            self.run_without_graph(session)?;
+        }
         let enough = self.spent >= LEAST_TIME && self.visits.len() >= LEAST_VISITS;
         if options.interval > 0.0 && enough && !self.narrow {
             let half = self.latency().and_then(|latency| latency.half_interval());
             self.narrow = half.is_some_and(|half| half <= options.interval);
+        }
+        Ok(())
+    }
+
+    /// Some runs in which the host starts each kernel by itself, for cells that replay a CUDA graph.
+    fn run_without_graph(&mut self, session: &mut dyn Session) -> Result<(), RuntimeError> {
+        let start = Instant::now();
+        while self.without_graph.len() < WITHOUT_GRAPH && (self.without_graph.is_empty() || start.elapsed() < VISIT) {
+            match session.time_without_graph()? {
+                Some(time) => self.without_graph.push(time),
+                None => break,
+            }
         }
         Ok(())
     }
@@ -189,7 +209,7 @@ impl Job {
     }
 
     /// What the document says of it.
-    pub(crate) fn cell(self, contestants: &[Contestant], shape: CellShape, options: &BenchOptions) -> Cell {
+    pub(crate) fn cell(mut self, contestants: &[Contestant], shape: CellShape, options: &BenchOptions) -> Cell {
         let contestant = &contestants[self.contestant];
         let done = self.done(options);
         let latency = self.latency().filter(|_| self.is_measured(options));
@@ -200,6 +220,9 @@ impl Job {
         let mut warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
         let device = DeviceLatency::of(&self.device, self.spent).filter(|_| latency.is_some());
         warnings.extend(device.iter().flat_map(DeviceLatency::warnings));
+        self.without_graph.sort_unstable();
+        let without_graph = self.without_graph.get(self.without_graph.len() / 2).filter(|_| latency.is_some());
+        let without_graph_ms = without_graph.map(|time| time.as_secs_f64() * 1e3);
         let model = ModelId { id: contestant.label.clone(), file_bytes: Some(contestant.file_bytes) };
         let runs = self.samples.len().max(1) as f64;
         let energy = latency.as_ref().filter(|_| self.joules > 0.0);
@@ -212,6 +235,7 @@ impl Job {
             visits: if latency.is_some() { self.visits } else { Vec::new() },
             latency_ms: latency,
             device,
+            without_graph_ms,
             throughput,
             memory: Memory {
                 load_rss: contestant.resident,

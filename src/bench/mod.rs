@@ -25,6 +25,8 @@ mod prepare;
 mod ratio;
 mod recommend;
 mod reference_cache;
+#[cfg(test)]
+mod replay_tests;
 mod report;
 mod rounds;
 mod saved;

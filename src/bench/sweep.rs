@@ -167,8 +167,8 @@ pub(super) fn no_peak(error: &anyhow::Error) -> String {
     format!("the peak of memory is not known: {error:#}")
 }
 
-/// Runs a contestant once and compares it with the reference: the differences, and why it is not
-/// timed if it is not.
+/// Runs a contestant once, as it is timed, and compares it with the reference: the differences, and why it is not timed if it
+/// is not. A recorded CUDA graph is replayed, on memory without numbers.
 fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<String>) {
     let inputs = &run.inputs;
     let first = |session: &mut dyn Session| {
@@ -182,7 +182,7 @@ fn gate(contestant: &mut Contestant, run: &Run) -> (Option<Accuracy>, Option<Str
         contestant.load.first_ms = first(contestant.session.session_mut()).ok();
     }
     let fitted = named(contestant.session.session(), inputs);
-    let actual = match contestant.session.session_mut().run(&fitted) {
+    let actual = match contestant.session.session_mut().run_as_bound(&fitted) {
         Ok(actual) => actual,
         Err(error) => return (None, Some(error.to_string())),
     };

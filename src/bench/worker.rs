@@ -60,6 +60,10 @@ pub(super) enum Ask {
     /// Run on the tensors of a file, and drop the outputs.
     Once(PathBuf),
     RunBound,
+    /// The same as `Run`, as bound.
+    RunAsBound(PathBuf, PathBuf),
+    /// Run without a recorded graph, where there is one.
+    WithoutGraph,
     Time {
         transfers: bool,
     },
@@ -80,6 +84,7 @@ pub(super) enum Answer {
     Loaded(LoadedModel),
     Done,
     Time { host: Duration, device: Option<Times> },
+    WithoutGraph(Option<Duration>),
     Calls(Calls),
     Usage(Usage),
     Failed(String),
@@ -268,6 +273,11 @@ fn run(session: &mut dyn Session, ask: Ask) -> Result<Answer> {
             let given = with_tensors(&inputs, |inputs| session.run(inputs))?;
             std::fs::write(&outputs, tensor_file::serialized(&given)?)?;
         }
+        Ask::RunAsBound(inputs, outputs) => {
+            let given = with_tensors(&inputs, |inputs| session.run_as_bound(inputs))?;
+            std::fs::write(&outputs, tensor_file::serialized(&given)?)?;
+        }
+        Ask::WithoutGraph => return Ok(Answer::WithoutGraph(session.time_without_graph()?)),
         Ask::Once(inputs) => drop(with_tensors(&inputs, |inputs| session.run(inputs))?),
         Ask::RunBound => session.run_bound()?,
         Ask::Time { transfers } => {

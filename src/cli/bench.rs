@@ -150,11 +150,11 @@ pub(super) struct Arguments {
     /// Let idle threads poll for work. The latency is lower on cores that run nothing else
     #[arg(long)]
     spin: bool,
-    /// Measure the copies of inputs to the GPU and of outputs to the host too, for engines of TensorRT. Without this
-    /// option their times have no copies
+    /// Measure the copies of inputs to the GPU and of outputs to the host too, on trt, cuda and cuda-baseline. Without
+    /// this option their times have no copies
     #[arg(long)]
     include_data_transfers: bool,
-    /// Start each kernel of an engine of TensorRT by itself, not all of them as one CUDA graph
+    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on trt, cuda and cuda-baseline
     #[arg(long)]
     no_cuda_graph: bool,
     #[command(flatten)]

@@ -134,6 +134,9 @@ struct RunOn {
     /// artifact of target trt runs on ort if it was compiled with --keep-onnx
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
     name: Option<MakeRuntime>,
+    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline and trt
+    #[arg(long)]
+    no_cuda_graph: bool,
     #[command(flatten)]
     streaming: WeightStreaming,
 }
@@ -152,7 +155,7 @@ impl RunOn {
     fn settings(&self, arguments: &RuntimeArguments) -> RuntimeSettings {
         let settings = arguments.settings();
         let weight_streaming_budget = self.streaming.weight_streaming_budget;
-        let engines = LoadOptions { weight_streaming_budget, ..settings.engines };
+        let engines = LoadOptions { weight_streaming_budget, cuda_graph: !self.no_cuda_graph, ..settings.engines };
         RuntimeSettings { runtime: self.name, engines, ..settings }
     }
 }

@@ -57,6 +57,10 @@ pub(super) struct Arguments {
     /// The number of threads of the runtime [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Compare what `bench` times: runs on bound inputs, which replay a recorded CUDA graph on cuda, cuda-baseline,
+    /// cuda-emulator and trt. The memory that a run writes is filled with bytes that are no numbers before it
+    #[arg(long)]
+    replay: bool,
     /// Print the report as JSON; with --data the figures of that on a second line
     #[arg(long)]
     json: bool,
@@ -72,6 +76,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         seed: arguments.seed,
         max_length: arguments.max_length.map(usize::try_from).transpose()?,
         threads: arguments.threads.unwrap_or(0).into(),
+        replay: arguments.replay,
         settings: arguments.run_on.settings(&arguments.runtime),
     };
     if arguments.data.is_some() {

@@ -43,7 +43,9 @@ fn holds(name: &str, half: Option<Half>, fusion: bool) -> Vec<Graph> {
     // Fused operators by the kernels, on the processor; what they are made of by the interpreter.
     let runtime = runtime_named(if fusion { "cuda-emulator" } else { "reference" }).unwrap();
     let settings = RuntimeSettings { runtime: Some(runtime), ..RuntimeSettings::default() };
-    let verify = VerifyOptions { max_length: Some(9), settings, ..VerifyOptions::default() };
+    // In half precision what is recorded is replayed.
+    let replay = half.is_some();
+    let verify = VerifyOptions { max_length: Some(9), replay, settings, ..VerifyOptions::default() };
     let model = planish::source::SourceModel::open(&golden(name)).unwrap();
     let mut note = |text: &str| panic!("{text}");
     let report = verify_compiled(&compiled.artifact, &model, &compiled.source, &verify, &mut note).unwrap();

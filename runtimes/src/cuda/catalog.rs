@@ -69,7 +69,7 @@ pub fn compile_kernels(architectures: &[&str]) -> Result<Vec<KernelReport>, Comp
 fn report(source: &Source, architecture: &str) -> Result<KernelReport, String> {
     let log = gpu::compile_log(source, architecture)?;
     // A file may have several kernels, of which each has a part of the log.
-    let own = format!("Compiling entry function '{}'", source.kernel);
+    let own = format!("Compiling entry function '{}'", source.function());
     let log =
         log.split_once(&own).map_or("", |(_, rest)| rest.split("Compiling entry function").next().unwrap_or(rest));
     let number = |before: &str| {

@@ -143,7 +143,7 @@ impl Runtime for Cuda {
     }
 
     fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
-        Ok(Box::new(self.session(model, *self != Self::Emulator)?))
+        Ok(Box::new(self.session(model, true)?))
     }
 
     fn profiler(&self) -> Option<&dyn Profiler> {
@@ -175,6 +175,36 @@ impl Cuda {
         };
         let target = Target::of(self.style(), device.as_ref()).map_err(failed)?;
         GraphSession::load(name, model.to_string(), graph, device, target, record)
+    }
+}
+
+/// A native CUDA runtime that starts each kernel by itself, and records no CUDA graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WithoutGraphs(pub Cuda);
+
+impl Runtime for WithoutGraphs {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn check(&self) -> Result<Description, Unavailable> {
+        self.0.check()
+    }
+
+    fn formats(&self) -> &'static [Format] {
+        self.0.formats()
+    }
+
+    fn arithmetic(&self, dtype: DType) -> Arithmetic {
+        self.0.arithmetic(dtype)
+    }
+
+    fn load(&self, model: Model<'_>, _: SessionOptions) -> Result<Box<dyn Session>, RuntimeError> {
+        Ok(Box::new(self.0.session(model, false)?))
+    }
+
+    fn profiler(&self) -> Option<&dyn Profiler> {
+        self.0.profiler()
     }
 }
 

@@ -59,6 +59,9 @@ impl File {
     }
 }
 
+/// The macro of kernels whose parameters are in memory.
+const STORED: &str = "PARAMETERS_STORED";
+
 /// A kernel: a function of a file with its macros.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
@@ -118,6 +121,20 @@ impl Source {
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.macros.push((name, value.into()));
         self
+    }
+
+    /// The same kernel with its parameters in memory: it has one parameter, the address of words with the values of the
+    /// others, each from a word of its own on. A launch has so many threads in a block.
+    pub(crate) fn stored(self, threads: u32) -> Self {
+        self.with(STORED, threads as usize)
+    }
+
+    /// The name of the function that a device loads.
+    pub(crate) fn function(&self) -> Cow<'static, str> {
+        match self.macros.iter().any(|(name, _)| *name == STORED) {
+            true => format!("{}_stored", self.kernel).into(),
+            false => self.kernel.into(),
+        }
     }
 
     /// The whole text. The macros are part of it, so that it alone says what is compiled.

@@ -105,6 +105,14 @@ impl DeviceTensor {
         Ok(())
     }
 
+    /// Fills the keys or values of a cache behind the first ones with bytes that are no numbers.
+    pub(super) fn poison_behind(&self, keys: usize) -> Result<(), String> {
+        let (count, bytes, step) = self.pieces();
+        let first = bytes / self.shape[2].max(1) * keys;
+        let start = self.memory.address() + first as u64;
+        (0..count).try_for_each(|at| self.device.poison(start + (at * step) as u64, bytes.saturating_sub(first)))
+    }
+
     /// As [`Self::to_bytes`], as a tensor.
     pub(crate) fn to_tensor(&self) -> Result<Tensor, String> {
         let tensor = Tensor::from_bytes(self.dtype, self.shape.clone(), &self.to_bytes()?);

@@ -147,7 +147,7 @@ pub(super) fn session(graph: &Graph, device: &Arc<dyn Device>, style: Style) -> 
     let target =
         target.map_err(|reason| RuntimeError::Failed { runtime: runtime.name(), action: "load", model, reason })?;
     let mut session =
-        GraphSession::load(runtime.name(), graph.name.clone(), graph.clone(), device.clone(), target, false)?;
+        GraphSession::load(runtime.name(), graph.name.clone(), graph.clone(), device.clone(), target, true)?;
     session.fill = true;
     Ok(session)
 }
@@ -240,7 +240,7 @@ impl Padding {
     }
 }
 
-/// Runs a session and the interpreter, and compares all outputs. Those for each token are compared where `attention_mask`
+/// Runs a session and the interpreter, and compares all outputs: those of a run, and those of a replay of the recorded run. Those for each token are compared where `attention_mask`
 /// has one; elsewhere they are 0 if the session computes the batch without its padding.
 ///
 /// # Errors
@@ -248,10 +248,22 @@ impl Padding {
 pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(String, Tensor)]) -> Result<(), String> {
     let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let expected = evaluate(graph, &named).map_err(|e| e.to_string())?;
-    let given = session.run(&named).map_err(|e| e.to_string())?;
     let mask = inputs.iter().find(|(name, _)| name == MASK).map(|(_, mask)| mask);
     let padding = mask.map(|mask| Padding { tokens: mask.to_f64(), zeros: session.packs(mask) });
-    for ((name, given), (_, expected)) in given.iter().zip(&expected) {
+    let given = session.run(&named).map_err(|e| e.to_string())?;
+    same(graph, &given, &expected, padding.as_ref())?;
+    let given = session.run_as_bound(&named).map_err(|e| e.to_string())?;
+    same(graph, &given, &expected, padding.as_ref()).map_err(|reason| format!("replayed: {reason}"))
+}
+
+/// Compares outputs with those of the interpreter.
+fn same(
+    graph: &Graph,
+    given: &[(String, Tensor)],
+    expected: &[(String, Tensor)],
+    padding: Option<&Padding>,
+) -> Result<(), String> {
+    for ((name, given), (_, expected)) in given.iter().zip(expected) {
         if (given.dtype(), given.shape()) != (expected.dtype(), expected.shape()) {
             return Err(format!("`{name}` is {}, and should be {}", given.ty(), expected.ty()));
         }
@@ -261,7 +273,7 @@ pub(super) fn compare(graph: &Graph, session: &mut GraphSession, inputs: &[(Stri
         let is_near = |given: f64, wanted: f64| {
             (given.is_nan() && wanted.is_nan()) || given == wanted || (given - wanted).abs() <= limit
         };
-        let padding = padding.as_ref().filter(|padding| padding.is_of(graph, name));
+        let padding = padding.filter(|padding| padding.is_of(graph, name));
         for at in 0..wanted.len() {
             let wanted = match padding.filter(|padding| padding.has(at, wanted.len())) {
                 Some(padding) if padding.zeros => 0.0,

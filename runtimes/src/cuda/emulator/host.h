@@ -164,13 +164,14 @@ template <typename... Parameters> inline const unsigned* parameters(void (*)(Par
 
 } // namespace emulator
 
-#define EXPORT(kernel)                                                                                              \
+// The functions that launch the kernel `function` under the name `kernel`, and that tell its parameters.
+#define EXPORT_HOST(kernel, function)                                                                               \
     extern "C" __attribute__((visibility("default"))) void launch_##kernel(                                         \
         const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, void** args) {                      \
-        emulator::launch(#kernel, kernel, grid, block, shared_bytes, args);                                         \
+        emulator::launch(#kernel, function, grid, block, shared_bytes, args);                                       \
     }                                                                                                               \
     extern "C" __attribute__((visibility("default"))) const unsigned* parameters_##kernel() {                       \
-        return emulator::parameters(kernel);                                                                        \
+        return emulator::parameters(function);                                                                      \
     }
 
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }

@@ -6,6 +6,7 @@ mod compile;
 mod integers;
 mod product;
 mod races;
+mod recording;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +18,10 @@ use std::time::Duration;
 use libloading::Library;
 use rayon::prelude::*;
 
-use super::device::{Buffer, Device, Event, Grid, HostMemory as Pinned, KernelId, Memory, Product, Recording};
+use self::recording::{Work, recorded};
+use super::device::{
+    Buffer, Device, Event, Grid, HostBuffer, HostMemory as Pinned, KernelId, Memory, Product, Recording,
+};
 use super::kernel_table::KernelTable;
 use super::source::Source;
 
@@ -67,6 +71,18 @@ impl Emulator {
 }
 
 impl Kernel {
+    /// Runs all blocks.
+    ///
+    /// # Errors
+    /// The race that was found, where they are searched for.
+    fn run(&self, grid: Grid, arguments: &[Vec<u64>]) -> Result<(), String> {
+        let pointers: Vec<*const c_void> = arguments.iter().map(|argument| argument.as_ptr().cast()).collect();
+        let threads = [grid.threads, 1, 1];
+        // SAFETY: the arguments are those of the kernel, and addresses among them are of this device.
+        unsafe { (self.launch)(grid.blocks.as_ptr(), threads.as_ptr(), grid.shared, pointers.as_ptr()) };
+        self.races.as_ref().map_or(Ok(()), races::Races::check)
+    }
+
     /// The kernel of a library that was made of its source.
     fn load(source: &Source, compiler: &Compiler) -> Result<Self, String> {
         let (library, path) = compiler.library(source)?;
@@ -176,6 +192,7 @@ impl Device for Emulator {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
+        recording::refuse("allocate memory")?;
         HostMemory::new(bytes).map(|memory| Arc::new(memory) as Buffer)
     }
 
@@ -184,24 +201,39 @@ impl Device for Emulator {
     }
 
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
+        recording::refuse("copy memory of the host that is not page-locked")?;
         // SAFETY: callers name memory of this device with room for the bytes.
         unsafe { at::<u8>(to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 
     fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String> {
+        recording::refuse("wait")?;
         // SAFETY: callers name memory of this device with these bytes.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(at::<u8>(from), to.len()) };
         Ok(())
     }
 
+    fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, String> {
+        let memory = self.allocate(bytes)?;
+        // SAFETY: the memory of the device is that of the host, and is filled.
+        Ok(unsafe { HostBuffer::new(memory) })
+    }
+
+    fn copy_from_host(&self, to: u64, from: &HostBuffer, bytes: usize) -> Result<(), String> {
+        self.copy(to, from.pointer(0, bytes).expose_provenance() as u64, bytes)
+    }
+
+    fn copy_to_host(&self, to: &HostBuffer, from: u64, bytes: usize) -> Result<(), String> {
+        self.copy(to.pointer(0, bytes).expose_provenance() as u64, from, bytes)
+    }
+
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {
-        // SAFETY: callers name memory of this device with these bytes.
-        unsafe { at::<u8>(to).copy_from(at::<u8>(from), bytes) };
-        Ok(())
+        recorded(Work::Copy { to, from, bytes })
     }
 
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
+        recording::refuse("load a kernel")?;
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         kernels.prepare(sources, |new| new.par_iter().map(|source| Kernel::load(source, &self.compiler)).collect())
     }
@@ -209,23 +241,20 @@ impl Device for Emulator {
     fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {
         let kernel = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(kernel)?.clone();
         kernel.check(arguments)?;
-        let pointers: Vec<*const c_void> = arguments.iter().map(|argument| argument.as_ptr().cast()).collect();
-        let threads = [grid.threads, 1, 1];
-        // SAFETY: the arguments are those of the kernel, and addresses among them are of this device.
-        unsafe { (kernel.launch)(grid.blocks.as_ptr(), threads.as_ptr(), grid.shared, pointers.as_ptr()) };
-        kernel.races.map_or(Ok(()), |races| races.check())
+        let arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
+        recorded(Work::Launch { kernel, grid, arguments })
     }
 
     fn multiply(&self, product: &Product) -> Result<(), String> {
-        product::multiply(product)
+        recorded(Work::Multiply(*product))
     }
 
     fn wait(&self) -> Result<(), String> {
-        Ok(())
+        recording::refuse("wait")
     }
 
-    fn record(&self, _: &mut dyn FnMut() -> Result<(), String>) -> Result<Option<Box<dyn Recording>>, String> {
-        Ok(None)
+    fn record(&self, give: &mut dyn FnMut() -> Result<(), String>) -> Result<Option<Box<dyn Recording>>, String> {
+        recording::record(give).map(Some)
     }
 
     fn event(&self) -> Result<Option<Box<dyn Event>>, String> {

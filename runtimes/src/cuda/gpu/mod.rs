@@ -17,7 +17,7 @@ use cudarc::driver::{
 use rayon::prelude::*;
 
 use super::SharedDevice;
-use super::device::{Buffer, Device, Event, Grid, HostMemory, KernelId, Memory, Product, Recording};
+use super::device::{Buffer, Device, Event, Grid, HostBuffer, HostMemory, KernelId, Memory, Product, Recording};
 use super::kernel_table::KernelTable;
 use super::source::Source;
 use crate::{Description, Unavailable, driver};
@@ -160,7 +160,7 @@ impl Gpu {
     /// Loads a kernel.
     fn kernel(&self, source: &Source, cubin: Vec<u8>) -> Result<Kernel, String> {
         let module = self.stream.context().load_module(cudarc::nvrtc::Ptx::from_binary(cubin));
-        let function = module.and_then(|module| module.load_function(source.kernel));
+        let function = module.and_then(|module| module.load_function(&source.function()));
         let function = function.map_err(|e| format!("the kernel {} cannot be loaded: {e}", source.kernel))?;
         Ok(Kernel { function, shared: SHARED })
     }
@@ -236,6 +236,35 @@ impl Device for Gpu {
         self.wait()
     }
 
+    fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, String> {
+        let memory = LockedMemory::new(&self.stream, bytes)?;
+        // SAFETY: the memory is the host's, and was just filled.
+        Ok(unsafe { HostBuffer::new(Arc::new(memory)) })
+    }
+
+    fn copy_from_host(&self, to: u64, from: &HostBuffer, bytes: usize) -> Result<(), String> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: callers name memory of this device with room for the bytes; those of the host are page-locked, and stay as
+        // they are until the copy is done.
+        let from = unsafe { std::slice::from_raw_parts(from.pointer(0, bytes), bytes) };
+        // SAFETY: as above.
+        unsafe { result::memcpy_htod_async(to, from, self.stream.cu_stream()) }.map_err(message)
+    }
+
+    fn copy_to_host(&self, to: &HostBuffer, from: u64, bytes: usize) -> Result<(), String> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: callers name memory of this device with these bytes; nothing reads those of the host until the copy is done.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.pointer(0, bytes), bytes) };
+        // SAFETY: as above.
+        unsafe { result::memcpy_dtoh_async(to, from, self.stream.cu_stream()) }.map_err(message)
+    }
+
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {
         if bytes == 0 {
             return Ok(());
@@ -308,6 +337,50 @@ impl Device for Gpu {
 
     fn start(&self, _: Duration) -> Result<Option<Box<dyn Event>>, String> {
         self.event()
+    }
+}
+
+/// Page-locked memory of the host. It is freed when the stream's work is done.
+struct LockedMemory {
+    stream: Arc<CudaStream>,
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: it is plain memory, which is written and read by callers that wait for the device.
+unsafe impl Send for LockedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for LockedMemory {}
+
+impl LockedMemory {
+    fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, String> {
+        stream.context().bind_to_thread().map_err(message)?;
+        // SAFETY: CUDA has no memory of 0 bytes; the flags are none.
+        let start = unsafe { result::malloc_host(bytes.max(1), 0) };
+        let start = start.map_err(|e| format!("the host has no {bytes} bytes of page-locked memory: {e}"))?;
+        let start = start.cast::<u8>();
+        // SAFETY: the memory has this size.
+        unsafe { start.write_bytes(0xFF, bytes.max(1)) };
+        Ok(Self { stream: stream.clone(), start, bytes })
+    }
+}
+
+impl Memory for LockedMemory {
+    fn address(&self) -> u64 {
+        self.start.expose_provenance() as u64
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for LockedMemory {
+    fn drop(&mut self) {
+        // Copies of the device may be under way. An error is that of earlier work, which the next wait reports.
+        let _ = self.stream.synchronize();
+        // SAFETY: it was allocated by `malloc_host`, and nothing uses it any more.
+        let _ = unsafe { result::free_host(self.start.cast()) };
     }
 }
 

@@ -17,11 +17,49 @@
 #define UNROLL_BY(count) _Pragma(TEXT_OF(unroll count))
 #define MAY_ALIAS
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
-#define EXPORT(kernel)
+#define EXPORT_HOST(kernel, function)
 #pragma nv_diag_suppress 177 // No kernel uses all of this.
 #endif
 #define DEVICE static __device__ __forceinline__
+
+// A kernel is `KERNEL name(parameters) { ... }` with `EXPORT(name)` behind it. With PARAMETERS_STORED, the threads of a
+// block, `name` is a function, and the kernel is `name_stored`. Its parameter is the address of 64-bit words with the
+// values of the others, each of which begins at a word of its own: a recorded launch takes the values that are there when
+// it is replayed.
+#ifdef PARAMETERS_STORED
+#ifdef PLANISH_HOST
+#define STORED_KERNEL static void
+#else
+#undef __launch_bounds__
+#define __launch_bounds__(...) // Functions have none.
+#define STORED_KERNEL extern "C" __global__ void __attribute__((launch_bounds(PARAMETERS_STORED)))
+#endif
+#define KERNEL static __device__ __forceinline__ void
+#define EXPORT(kernel)                                                                                              \
+    STORED_KERNEL kernel##_stored(const unsigned long long* words) { call_stored<kernel>(kernel, words); }          \
+    EXPORT_HOST(kernel, kernel##_stored)
+
+template <auto FUNCTION, typename... Parameters> struct Stored;
+template <auto FUNCTION> struct Stored<FUNCTION> {
+    template <typename... Values> DEVICE void call(const unsigned long long*, const Values&... values) {
+        FUNCTION(values...);
+    }
+};
+template <auto FUNCTION, typename First, typename... Rest> struct Stored<FUNCTION, First, Rest...> {
+    template <typename... Values> DEVICE void call(const unsigned long long* words, const Values&... values) {
+        First first;
+        memcpy(&first, words, sizeof first);
+        Stored<FUNCTION, Rest...>::call(words + (sizeof first + 7) / 8, values..., first);
+    }
+};
+template <auto FUNCTION, typename... Parameters>
+DEVICE void call_stored(void (*)(Parameters...), const unsigned long long* words) {
+    Stored<FUNCTION, Parameters...>::call(words);
+}
+#else
 #define KERNEL extern "C" __global__ void
+#define EXPORT(kernel) EXPORT_HOST(kernel, kernel)
+#endif
 
 constexpr int LANES = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;

@@ -23,6 +23,18 @@ pub(super) struct Bound {
     recording: Option<Box<dyn Recording>>,
 }
 
+impl Bound {
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// The outputs by their names.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = (String, DeviceTensor)> {
+        let names = self.prepared.program.outputs.iter().map(|output| output.name.clone());
+        names.zip(self.outputs.iter().cloned())
+    }
+}
+
 impl GraphSession {
     /// Copies of inputs that are run more than once. Caches have room for the keys of the run behind their own, where each
     /// run writes them again.
@@ -58,6 +70,11 @@ impl GraphSession {
         if let Some(recording) = &bound.recording {
             return recording.replay();
         }
+        self.launch_each(bound)
+    }
+
+    /// The same without a recording.
+    pub(super) fn launch_each(&self, bound: &Bound) -> Result<(), String> {
         let inputs: Vec<&DeviceTensor> = bound.inputs.iter().collect();
         self.addresses(bound, &inputs).run(self.device.as_ref())
     }
@@ -74,6 +91,23 @@ impl GraphSession {
         }
     }
 
+    /// Fills what the bound run writes with bytes that are no numbers: its buffers, its outputs, and in the memory of caches
+    /// that it continues the place of the new keys and values.
+    pub(super) fn poison(&self, bound: &Bound) -> Result<(), String> {
+        bound
+            .buffers
+            .allocations()
+            .iter()
+            .try_for_each(|memory| self.device.poison(memory.address(), memory.bytes()))?;
+        for (tensor, output) in bound.outputs.iter().zip(&bound.prepared.program.outputs) {
+            match output.cache.as_ref().and_then(|cache| cache.input) {
+                Some(past) => tensor.poison_behind(bound.inputs[past].shape[2])?,
+                None => self.device.poison(tensor.memory.address(), tensor.memory.bytes())?,
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn bound(&mut self, inputs: Vec<DeviceTensor>, packed: Option<OnDevice>) -> Result<Bound, String> {
         let views: Vec<&DeviceTensor> = inputs.iter().collect();
         let prepared = self.prepared(&views, false, packed.as_ref().map(|packed| packed.batch.sizes))?;
@@ -84,7 +118,7 @@ impl GraphSession {
         self.launch(&bound)?;
         self.device.wait()?;
         if self.record {
-            let recording = self.device.record(&mut || self.launch(&bound))?;
+            let recording = self.device.record(&mut || self.launch_each(&bound))?;
             bound.recording = recording;
         }
         Ok(bound)

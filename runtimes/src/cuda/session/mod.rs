@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use planish_eval::{Tensor, bind_types};
 use planish_ir::{Graph, TensorType};
@@ -234,7 +235,7 @@ impl GraphSession {
             let own = outputs.iter().zip(&prepared.program.outputs);
             let own = own.filter(|(_, output)| output.cache.is_none()).map(|(tensor, _)| &tensor.memory);
             own.chain(buffers.allocations())
-                .try_for_each(|memory| self.device.upload(memory.address(), &vec![0xFF; memory.bytes()]))?;
+                .try_for_each(|memory| self.device.poison(memory.address(), memory.bytes()))?;
         }
         let addresses = Addresses {
             prepared: &prepared,
@@ -246,6 +247,18 @@ impl GraphSession {
         };
         addresses.run(self.device.as_ref())?;
         Ok(prepared.program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect())
+    }
+
+    /// Outputs as tensors, when all work is done.
+    fn read(
+        &self,
+        outputs: impl IntoIterator<Item = (String, DeviceTensor)>,
+    ) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
+            Ok(tensor) => Ok((name, tensor)),
+            Err(reason) => Err(self.failed("run", format!("the output `{name}` cannot be read: {reason}"))),
+        };
+        outputs.into_iter().map(tensor).collect()
     }
 
     fn copies(&self, inputs: &[&Tensor]) -> Result<Vec<DeviceTensor>, RuntimeError> {
@@ -282,11 +295,7 @@ impl Session for GraphSession {
         let outputs = self.outputs_of(&copies.iter().collect::<Vec<_>>(), false, packed.as_ref());
         let outputs = outputs.and_then(|outputs| self.device.wait().map(|()| outputs));
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
-        let tensor = |(name, value): (String, DeviceTensor)| match value.to_tensor() {
-            Ok(tensor) => Ok((name, tensor)),
-            Err(reason) => Err(self.failed("run", format!("the output `{name}` cannot be read: {reason}"))),
-        };
-        outputs.into_iter().map(tensor).collect()
+        self.read(outputs)
     }
 
     fn run_values(&mut self, inputs: &[(&str, &RuntimeValue)]) -> Result<Vec<(String, RuntimeValue)>, RuntimeError> {
@@ -323,6 +332,24 @@ impl Session for GraphSession {
     fn run_bound(&mut self) -> Result<(), RuntimeError> {
         let bound = self.bound.as_ref().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
         self.launch(bound).and_then(|()| self.device.wait()).map_err(|reason| self.failed("run", reason))
+    }
+
+    fn time_without_graph(&mut self) -> Result<Option<Duration>, RuntimeError> {
+        let bound = self.bound.as_ref().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
+        if !bound.is_recorded() {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        let ran = self.launch_each(bound).and_then(|()| self.device.wait());
+        ran.map(|()| Some(start.elapsed())).map_err(|reason| self.failed("run", reason))
+    }
+
+    fn run_as_bound(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        self.bind(inputs)?;
+        let bound = self.bound.as_ref().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
+        let outputs = self.poison(bound).and_then(|()| self.launch(bound)).and_then(|()| self.device.wait());
+        outputs.map_err(|reason| self.failed("run", reason))?;
+        self.read(bound.outputs())
     }
 
     fn time_bound(&mut self, transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {

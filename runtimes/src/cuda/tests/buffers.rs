@@ -32,6 +32,7 @@ fn program() -> Program {
     Program {
         kernels: vec![Source::new(File::of_test("behind", KERNEL), "behind")],
         steps: vec![Step::Launch(Launch { kernel: 0, grid, arguments: vec![argument(0), argument(1)] })],
+        origins: Vec::new(),
         names: vec![String::new(); 2],
         memory: memory::plan(&intervals),
         intervals,

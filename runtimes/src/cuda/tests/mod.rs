@@ -4,6 +4,7 @@ mod buffers;
 mod cache;
 mod memory;
 mod packing;
+mod replay;
 
 use std::sync::Arc;
 

@@ -1,0 +1,369 @@
+//! Steps behind a cache: one program for all lengths that the cache has room for, replayed as one recording where the same
+//! memory comes again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use planish_eval::{Tensor, bind_types};
+use planish_ir::Dim;
+
+use super::{GraphSession, named_types};
+use crate::RuntimeValue;
+use crate::cuda::buffers::Buffers;
+use crate::cuda::device::{Buffer, Device, HostBuffer, Recording};
+use crate::cuda::program::{Caches, Family, FEWEST, Room, Shape};
+use crate::cuda::run::{Addresses, Prepared};
+use crate::cuda::tensor::DeviceTensor;
+use crate::value::Kept;
+
+/// The families that are kept: the last ones.
+const FAMILIES: usize = 16;
+/// The recordings of a family that are kept: those of the last caches.
+const RECORDINGS: usize = 4;
+/// The caches that are remembered until they come again.
+const SEEN: usize = 8;
+/// What the inputs in a block are aligned to, in bytes.
+const ALIGNMENT: usize = 256;
+
+/// The families of a session.
+#[derive(Default)]
+pub(super) struct Steps {
+    /// The last ones first. What a step was planned for once has none yet.
+    families: VecDeque<(Shape, State)>,
+    /// How many runs replayed a recording.
+    pub(super) replayed: usize,
+}
+
+enum State {
+    /// One step was run, by a program of its own.
+    Once,
+    /// The lengths have programs of their own.
+    Refused(String),
+    Ready(Box<Ready>),
+}
+
+/// A family that is compiled, with its memory.
+struct Ready {
+    prepared: Prepared,
+    family: Lengths,
+    /// The words of the launches, and behind them the inputs that come from the host: page-locked, and on the device.
+    host: HostBuffer,
+    block: Buffer,
+    /// Where in the block each input is that comes from the host.
+    slots: Vec<Option<usize>>,
+    buffers: Buffers,
+    /// The memory that outputs are computed in which do not continue a cache.
+    outputs: Vec<Option<Buffer>>,
+    /// Memory of outputs that callers had, or still have.
+    given: Vec<Vec<Buffer>>,
+    recordings: VecDeque<(Vec<u64>, Box<dyn Recording>)>,
+    seen: VecDeque<Vec<u64>>,
+}
+
+/// The words of a family and its lengths.
+struct Lengths {
+    words: Vec<crate::cuda::program::Word>,
+    smallest: usize,
+    largest: usize,
+}
+
+/// An input of a step.
+enum Input<'a> {
+    /// In the memory of the host.
+    Host(&'a Tensor),
+    Device(&'a DeviceTensor),
+}
+
+impl<'a> Input<'a> {
+    /// A value of a run; `None` where it is of another device.
+    fn of(value: &'a RuntimeValue, device: &Arc<dyn Device>) -> Option<Self> {
+        match &value.0 {
+            Kept::Tensor(tensor) => Some(Self::Host(tensor)),
+            Kept::Cuda(kept) if Arc::ptr_eq(&kept.device, device) => Some(Self::Device(kept)),
+            _ => None,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        match self {
+            Self::Host(tensor) => tensor.shape(),
+            Self::Device(tensor) => tensor.shape(),
+        }
+    }
+
+    fn dtype(&self) -> planish_ir::DType {
+        match self {
+            Self::Host(tensor) => tensor.dtype(),
+            Self::Device(tensor) => tensor.dtype(),
+        }
+    }
+}
+
+impl GraphSession {
+    /// Runs a step behind a cache with room for it; `None` where it is another run, or one that has a program of its own.
+    pub(super) fn step(
+        &mut self,
+        values: &[&RuntimeValue],
+    ) -> Result<Option<Vec<(String, DeviceTensor)>>, String> {
+        let Some(inputs) = values.iter().map(|value| Input::of(value, &self.device)).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let Some((shape, length)) = self.shape_of_step(&inputs) else { return Ok(None) };
+        let same = |(other, _): &(Shape, State)| *other == shape;
+        let state = match self.steps.families.iter().position(same).and_then(|at| self.steps.families.remove(at)) {
+            None => State::Once,
+            Some((_, State::Once)) => match self.ready(&shape, &inputs, length)? {
+                Ok(ready) => State::Ready(Box::new(ready)),
+                Err(reason) => State::Refused(reason),
+            },
+            Some((_, state)) => state,
+        };
+        self.steps.families.push_front((shape, state));
+        self.steps.families.truncate(FAMILIES);
+        let Some((shape, State::Ready(mut ready))) = self.steps.families.pop_front().and_then(|(shape, state)| match state {
+            State::Ready(_) => Some((shape, state)),
+            state => {
+                self.steps.families.push_front((shape, state));
+                None
+            }
+        }) else {
+            return Ok(None);
+        };
+        let outputs = match (ready.family.smallest..=ready.family.largest).contains(&length) {
+            true => self.run_step(&mut ready, &inputs, length).map(Some),
+            false => Ok(None),
+        };
+        self.steps.families.push_front((shape, State::Ready(ready)));
+        outputs
+    }
+
+    /// What a step is planned for, and how many keys are in front of it, if each of its caches has room for what it adds.
+    fn shape_of_step(&self, inputs: &[Input<'_>]) -> Option<(Shape, usize)> {
+        let caches: Vec<Option<&DeviceTensor>> = inputs
+            .iter()
+            .map(|input| match input {
+                Input::Device(tensor) if tensor.cache.is_some() => Some(*tensor),
+                _ => None,
+            })
+            .collect();
+        let mut length = None;
+        let mut room = Vec::with_capacity(inputs.len());
+        for (at, tensor) in caches.iter().enumerate() {
+            let Some((tensor, cache)) = tensor.and_then(|tensor| Some((tensor, tensor.cache.as_ref()?))) else {
+                room.push(None);
+                continue;
+            };
+            let symbol = self.inputs[at].ty.shape.iter().nth(2).and_then(Dim::as_symbol)?;
+            let keys = tensor.shape[2];
+            let before = caches[..at].iter().flatten().filter_map(|other| other.cache.as_ref());
+            let twice = before.into_iter().any(|other| Arc::ptr_eq(&other.filled, &cache.filled));
+            let other = length.as_ref().is_some_and(|other| *other != (symbol.clone(), keys));
+            if twice || other || keys < FEWEST || !cache.is_free_behind(keys) {
+                return None;
+            }
+            length = Some((symbol.clone(), keys));
+            room.push(Some(Room { capacity: cache.capacity, free: true }));
+        }
+        let (symbol, keys) = length?;
+        let types = inputs.iter().map(|input| (input.dtype(), input.shape()));
+        let mut bindings = bind_types(&self.graph, &named_types(&self.inputs, types)).ok()?;
+        bindings.remove(&symbol);
+        // The outputs that continue a cache say how many keys a step adds.
+        let with = |keys: usize| {
+            let mut bindings = bindings.clone();
+            bindings.insert(symbol.clone(), i64::try_from(keys).unwrap_or(i64::MAX));
+            let of = |port: &crate::Port| port.ty.shape.iter().nth(2).and_then(|dim| dim.evaluate(&bindings));
+            self.outputs.iter().filter(|port| port.ty.shape.rank() == 4).filter_map(of).max()
+        };
+        let added = usize::try_from(with(keys)?).ok()?.checked_sub(keys).filter(|added| *added > 0)?;
+        let shape = Shape { bindings, length: symbol, caches: Caches { room, ..Caches::default() }, added };
+        (keys + added <= shape.capacity()).then_some((shape, keys))
+    }
+
+    /// The family of a step that is planned for `shape`; the inner error says why there is none.
+    fn ready(
+        &mut self,
+        shape: &Shape,
+        inputs: &[Input<'_>],
+        length: usize,
+    ) -> Result<Result<Ready, String>, String> {
+        let of = |smallest| Family::of(&self.graph, shape, self.target, smallest);
+        // Kernels may be others for few keys.
+        let family = match of(FEWEST) {
+            Err(_) if length > FEWEST => of(length),
+            family => family,
+        };
+        let family = match family {
+            Ok(family) => family,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let Family { program, words, lengths } = family;
+        let mut bytes = words.len() * size_of::<u64>();
+        let bindings = shape.bindings(*lengths.end());
+        let mut slots = Vec::with_capacity(inputs.len());
+        for (input, port) in inputs.iter().zip(&self.inputs) {
+            slots.push(match input {
+                Input::Device(_) => None,
+                Input::Host(_) => {
+                    let sizes = port.ty.shape.evaluate(&bindings).ok_or_else(|| format!("`{port}` has no sizes"))?;
+                    let start = bytes.next_multiple_of(ALIGNMENT);
+                    bytes = start + sizes.iter().product::<usize>() * port.ty.dtype.size();
+                    Some(start)
+                }
+            });
+        }
+        let memory = |output: &crate::cuda::program::Output| match output.cache {
+            Some(_) => Ok(None),
+            None => self.device.allocate(output.shape.iter().product::<usize>() * output.dtype.size()).map(Some),
+        };
+        let outputs = program.outputs.iter().map(memory).collect::<Result<Vec<_>, _>>()?;
+        let buffers = self.buffers(&program)?;
+        let given = program.outputs.iter().map(|_| Vec::new()).collect();
+        let prepared = self.compiled(program)?;
+        Ok(Ok(Ready {
+            prepared,
+            family: Lengths { words, smallest: *lengths.start(), largest: *lengths.end() },
+            host: self.device.allocate_host(bytes)?,
+            block: self.device.allocate(bytes)?,
+            slots,
+            buffers,
+            outputs,
+            given,
+            recordings: VecDeque::new(),
+            seen: VecDeque::new(),
+        }))
+    }
+
+    /// Runs a step of a family.
+    fn run_step(
+        &mut self,
+        ready: &mut Ready,
+        inputs: &[Input<'_>],
+        length: usize,
+    ) -> Result<Vec<(String, DeviceTensor)>, String> {
+        let device = self.device.clone();
+        // The last run may still read what the host wrote for it.
+        device.wait()?;
+        let own: Vec<u64> = inputs
+            .iter()
+            .zip(&ready.slots)
+            .map(|(input, slot)| match (input, slot) {
+                (Input::Device(tensor), _) => tensor.memory.address(),
+                (Input::Host(_), slot) => ready.block.address() + slot.unwrap_or(0) as u64,
+            })
+            .collect();
+        let fixed: Vec<u64> = ready.outputs.iter().zip(&ready.prepared.program.outputs).map(|(memory, output)| {
+            match (memory, output.cache.as_ref().and_then(|cache| cache.input)) {
+                (Some(memory), _) => memory.address(),
+                (None, past) => past.map_or(0, |past| own[past]),
+            }
+        }).collect();
+        let addresses = Addresses {
+            prepared: &ready.prepared,
+            weights: &self.weights,
+            inputs: own.clone(),
+            outputs: fixed,
+            buffers: &ready.buffers,
+            packing: None,
+            words: ready.block.address(),
+        };
+        let less = ready.family.largest - length;
+        let words = ready.family.words.iter().flat_map(|word| {
+            word.at(word.base.map_or(0, |base| addresses.base(base)), less).to_le_bytes()
+        });
+        ready.host.write(0, &words.collect::<Vec<u8>>());
+        for (input, slot) in inputs.iter().zip(&ready.slots) {
+            if let (Input::Host(tensor), Some(slot)) = (input, slot) {
+                ready.host.write(*slot, &tensor.to_bytes());
+            }
+        }
+        let give = || {
+            device.copy_from_host(ready.block.address(), &ready.host, ready.host.bytes())?;
+            addresses.run(device.as_ref())
+        };
+        match ready.recordings.iter().position(|(of, _)| *of == own) {
+            Some(at) => {
+                if let Some((_, recording)) = ready.recordings.get(at) {
+                    recording.replay()?;
+                    self.steps.replayed += 1;
+                }
+                ready.recordings.swap(0, at);
+            }
+            None => {
+                give()?;
+                match ready.seen.iter().position(|of| *of == own) {
+                    Some(at) => {
+                        ready.seen.remove(at);
+                        if let Some(recording) = device.record(&mut || give())? {
+                            ready.recordings.push_front((own, recording));
+                            ready.recordings.truncate(RECORDINGS);
+                        }
+                    }
+                    None => {
+                        ready.seen.push_front(own);
+                        ready.seen.truncate(SEEN);
+                    }
+                }
+            }
+        }
+        self.outputs_of_step(ready, inputs, length)
+    }
+
+    /// The outputs of a step that ran: caches in the memory of the past, others as copies.
+    fn outputs_of_step(
+        &self,
+        ready: &mut Ready,
+        inputs: &[Input<'_>],
+        length: usize,
+    ) -> Result<Vec<(String, DeviceTensor)>, String> {
+        let less = ready.family.largest - length;
+        let mut all = Vec::with_capacity(ready.outputs.len());
+        for (at, output) in ready.prepared.program.outputs.iter().enumerate() {
+            let past = output.cache.as_ref().and_then(|cache| cache.input).map(|past| &inputs[past]);
+            let (mut shape, dtype, device) = (output.shape.clone(), output.dtype, self.device.clone());
+            let tensor = match (past, &ready.outputs[at]) {
+                (Some(Input::Device(past)), _) => {
+                    shape[2] -= less;
+                    if let Some(cache) = &past.cache {
+                        cache.filled.store(shape[2], Ordering::Relaxed);
+                    }
+                    DeviceTensor { shape, ..(*past).clone() }
+                }
+                (_, Some(computed)) => {
+                    let memory = spare(&mut ready.given[at], self.device.as_ref(), computed.bytes())?;
+                    self.device.copy(memory.address(), computed.address(), computed.bytes())?;
+                    DeviceTensor { device, dtype, shape, memory, cache: None }
+                }
+                _ => return Err(format!("the output `{}` has no memory", output.name)),
+            };
+            all.push((output.name.clone(), tensor));
+        }
+        Ok(all)
+    }
+
+    /// Why steps that come again have a program for each length, where that is so.
+    pub(super) fn refused_steps(&self) -> impl Iterator<Item = &str> {
+        self.steps.families.iter().filter_map(|(_, state)| match state {
+            State::Refused(reason) => Some(reason.as_str()),
+            _ => None,
+        })
+    }
+}
+
+/// Memory that no caller has any more, or new one.
+fn spare(given: &mut Vec<Buffer>, device: &dyn Device, bytes: usize) -> Result<Buffer, String> {
+    if let Some(memory) = given.iter().find(|memory| Arc::strong_count(memory) == 1) {
+        return Ok(memory.clone());
+    }
+    let memory = device.allocate(bytes)?;
+    // What callers keep for long is theirs.
+    if given.len() == SEEN {
+        given.remove(0);
+    }
+    given.push(memory.clone());
+    Ok(memory)
+}
+
+/// How many programs were planned, over all sessions of the process.
+pub(super) static PLANNED: AtomicUsize = AtomicUsize::new(0);
