@@ -35,7 +35,8 @@ pub(super) struct Arguments {
     /// Plan the memory of a run beside inputs and weights: one arena, in which buffers share memory
     #[arg(long, conflicts_with_all = ["dot", "svg"])]
     memory_plan: bool,
-    /// Say how the runtime cuda computes each attention of an artifact for target cuda and what becomes of padding, and why
+    /// Say how the runtime cuda computes each attention of an artifact for target cuda, whether
+    /// one program serves steps of all lengths of a cache, and what becomes of padding, and why
     #[arg(long, conflicts_with_all = ["dot", "svg"])]
     explain_attention: bool,
     /// Count the floating-point operations and the bytes of a run by layer and by operator, from the sizes of the graph;
@@ -201,6 +202,7 @@ fn memory_text(memory: &Memory, arguments: &Arguments) -> String {
         }
         if arguments.explain_attention {
             text += &part.attentions.iter().map(|line| format!("  attention  {line}\n")).collect::<String>();
+            text += &part.lengths.iter().map(|line| format!("  lengths    {line}\n")).collect::<String>();
             text += &part.padding.iter().map(|line| format!("  padding    {line}\n")).collect::<String>();
         }
     }

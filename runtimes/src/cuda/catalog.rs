@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::packing::{PackedSizes, Packing};
 use super::program::{Caches, Program, Style, Target};
 use super::source::{self, Source};
-use super::{best, gpu};
+use super::{best, gpu, plan};
 use crate::Unavailable;
 
 /// What the compiler says of a kernel for an architecture.
@@ -106,6 +106,9 @@ fn sources() -> Result<Vec<Source>, String> {
                     all.extend(program.map_err(|e| format!("{name}: {e}"))?.kernels);
                 }
                 let fused = Target::usual(Style::Fused);
+                if let Some(Ok(family)) = plan::steps(&graph, &bindings, fused) {
+                    all.extend(family.program.kernels);
+                }
                 if let (Ok(packing), Some(sizes)) = (Packing::of(&graph, &fused), half_full(sizes)) {
                     let program = Program::packed(&graph, &bindings, fused, &packing, sizes);
                     all.extend(program.map_err(|e| format!("{name} without padding: {e}"))?.kernels);

@@ -56,13 +56,6 @@ impl HostBuffer {
         // SAFETY: the bytes are in memory of the host, which the device does not use now.
         unsafe { self.pointer(at, bytes.len()).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
-
-    /// A copy of the first bytes, while no copy of the device is under way.
-    pub(crate) fn read(&self, bytes: usize) -> Vec<u8> {
-        let from = self.pointer(0, bytes);
-        // SAFETY: as above; all bytes have been written to.
-        unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec()
-    }
 }
 
 /// A kernel of a device: its place in the order in which the device prepared them.

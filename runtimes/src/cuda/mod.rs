@@ -9,6 +9,7 @@
 //! the folder `kernels`, compiled when they are first used and specialised by macros (`source`).
 
 mod best;
+mod buffers;
 mod catalog;
 mod check;
 mod device;

@@ -53,6 +53,14 @@ files! {
 /// The macro of kernels whose parameters are in memory.
 const STORED: &str = "PARAMETERS_STORED";
 
+#[cfg(test)]
+impl File {
+    /// A file of a test, with all headers.
+    pub(crate) const fn of_test(name: &'static str, text: &'static str) -> Self {
+        Self { name, headers: &[COMMON, ROWS, ATTENTION], text }
+    }
+}
+
 /// A kernel: a function of a file with its macros.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {

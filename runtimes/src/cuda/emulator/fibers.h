@@ -107,6 +107,7 @@ struct Warp {
     int arrived;
     Collective collective;
     void* lanes[WARP_LANES];
+    const void* pc[WARP_LANES]; // Where each lane called it.
 };
 
 enum class Order { Forward, Reverse, Random };
@@ -129,6 +130,8 @@ struct State {
     int ready_head, ready_count;
     int block_arrived, block_vote, block_result;
     const char* block_barrier;
+    // How many barriers all threads passed, over all blocks, and how many those of each warp.
+    uint32_t block_epoch, first_epoch, warp_epoch[MAX_THREADS / WARP_LANES];
     Order order;
     uint64_t random;
 };
@@ -323,6 +326,7 @@ inline int block_barrier(const char* name, int vote) {
     } else {
         state.block_result = state.block_vote;
         state.block_arrived = state.block_vote = 0;
+        state.block_epoch++;
         for (int i = 0; i < state.threads; i++) {
             if (i != state.current) make_ready(i);
         }
@@ -332,19 +336,25 @@ inline int block_barrier(const char* name, int vote) {
 
 inline int lane() { return state.current % WARP_LANES; }
 
-// Every lane hands in an argument; the last one to arrive runs the collective for all of them.
-inline void warp_collective(const char* name, unsigned mask, void* argument, Collective collective) {
+// Every lane hands in an argument; the last one to arrive runs the collective for all of them. Without a collective it is
+// a barrier; with one, it orders no accesses to memory.
+__attribute__((noinline)) inline void warp_collective(const char* name, unsigned mask, void* argument, Collective collective) {
     if (mask != ~0u || state.threads % WARP_LANES != 0) fail("an operation of a warp without all of its lanes");
     Warp& warp = state.warp[state.current / WARP_LANES];
     if (warp.arrived != 0 && warp.collective != collective) fail_differing(Status::AtWarpBarrier, name);
     warp.collective = collective;
     warp.lanes[lane()] = argument;
+    warp.pc[lane()] = __builtin_return_address(0);
     if (++warp.arrived < WARP_LANES) {
         wait(Status::AtWarpBarrier, name);
         return;
     }
     warp.arrived = 0;
-    if (collective != nullptr) collective(warp.lanes);
+    if (collective != nullptr) {
+        collective(warp.lanes);
+    } else {
+        state.warp_epoch[state.current / WARP_LANES]++;
+    }
     const int first = state.current - lane();
     for (int i = first; i < first + WARP_LANES; i++) {
         if (i != state.current) make_ready(i);
@@ -358,6 +368,7 @@ inline void run_block(size_t shared_bytes) {
         memset(__start_planish_shared, 0xFF, static_cast<size_t>(__stop_planish_shared - __start_planish_shared));
     }
     memset(state.dynamic, 0xFF, shared_bytes);
+    state.first_epoch = ++state.block_epoch;
     state.started = state.returned = state.ready_head = state.ready_count = state.block_arrived = state.block_vote = 0;
     for (int i = 0; i < state.threads; i++) {
         state.thread[i].status = Status::NotStarted;

@@ -9,11 +9,13 @@
 // operations need all 32 lanes, barriers of the block all its threads; otherwise the process aborts with a message.
 // Asynchronous copies take place as late as the kernel's waits allow. The environment variable
 // PLANISH_EMULATOR_ORDER changes the order in which threads and blocks run: `reverse`, or a number, the seed of a
-// random order; results that depend on it show a missing barrier.
+// random order; results that depend on it show a missing barrier. PLANISH_EMULATOR_RACES=1 searches for accesses of shared
+// memory that no barrier orders (races.h).
 #pragma once
 #include <math.h>
 
 #include "fibers.h"
+#include "races.h"
 
 #define __global__
 #define __device__
@@ -76,6 +78,7 @@ inline void copy_async(void* to, const void* from, int copied, int filled) {
         thread.copies = static_cast<Copy*>(realloc(thread.copies, bytes));
         if (thread.copies == nullptr) fail("no memory for copies");
     }
+    copy_starts(to, static_cast<size_t>(filled));
     thread.copies[thread.copy_count++] = {to, from, copied, filled, thread.groups};
 }
 
@@ -93,6 +96,7 @@ inline void copy_wait(int left) {
         }
         if (copy.bytes != 0) memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
         memset(static_cast<unsigned char*>(copy.to) + copy.bytes, 0, static_cast<size_t>(copy.filled - copy.bytes));
+        copy_ends(copy.to, static_cast<size_t>(copy.filled));
     }
     thread.copy_count = kept;
 }
@@ -120,6 +124,7 @@ inline void run_grid(const char* name, void (*call)(void*, void**), void* functi
     void* dynamic = nullptr;
     if (posix_memalign(&dynamic, 1024, shared_bytes) != 0) fail("no memory for shared memory");
     state.dynamic = static_cast<unsigned char*>(dynamic);
+    races_begin(shared_bytes);
     for (uint64_t i = 0; i < blocks; i++) {
         const uint64_t index = state.order == Order::Reverse ? blocks - 1 - i : i, row = index / grid[0];
         blockIdx = {unsigned(index % grid[0]), unsigned(row % grid[1]), unsigned(row / grid[1])};

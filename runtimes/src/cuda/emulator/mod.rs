@@ -1,11 +1,14 @@
 //! A device that runs the CUDA kernels on the processor: the same sources, compiled as C++ with a header that emulates
 //! blocks, warps and shared memory. It is slow. It shows wrong indices, missing barriers and reads of memory that nothing
-//! wrote on machines without a GPU.
+//! wrote on machines without a GPU, and accesses of shared memory that no barrier orders where `PLANISH_EMULATOR_RACES` is 1.
 
 mod compile;
 mod integers;
 mod product;
+mod races;
 mod recording;
+#[cfg(test)]
+mod tests;
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
@@ -45,6 +48,8 @@ struct Kernel {
     launch: Launch,
     /// The bytes of each parameter.
     parameters: Vec<usize>,
+    /// Where launches search for races.
+    races: Option<races::Races>,
     _library: Arc<Library>,
 }
 
@@ -56,15 +61,20 @@ impl Emulator {
 
 impl Kernel {
     /// Runs all blocks.
-    fn run(&self, grid: Grid, arguments: &[Vec<u64>]) {
+    ///
+    /// # Errors
+    /// A race in shared memory, where launches search for them.
+    fn run(&self, grid: Grid, arguments: &[Vec<u64>]) -> Result<(), String> {
         let pointers: Vec<*const c_void> = arguments.iter().map(|argument| argument.as_ptr().cast()).collect();
         let threads = [grid.threads, 1, 1];
         // SAFETY: the arguments are those of the kernel, and addresses among them are of this device.
         unsafe { (self.launch)(grid.blocks.as_ptr(), threads.as_ptr(), grid.shared, pointers.as_ptr()) };
+        self.races.as_ref().map_or(Ok(()), races::Races::check)
     }
 
     /// The kernel of a library that was made of its source.
-    fn load(source: &Source, library: Library) -> Result<Self, String> {
+    fn load(source: &Source, compiler: &Compiler) -> Result<Self, String> {
+        let (library, path) = compiler.library(source)?;
         let name = |function: &str| format!("{function}_{}\0", source.kernel);
         // SAFETY: the macro EXPORT of the header gives the functions these types.
         let (launch, parameters) = unsafe {
@@ -76,7 +86,8 @@ impl Kernel {
             let start = parameters();
             (0..*start as usize).map(|at| *start.add(1 + at) as usize).collect()
         };
-        Ok(Self { name: source.kernel, launch, parameters, _library: Arc::new(library) })
+        let races = if compiler.races { Some(races::Races::of(&library, path)?) } else { None };
+        Ok(Self { name: source.kernel, launch, parameters, races, _library: Arc::new(library) })
     }
 
     /// Whether arguments are as many as the parameters, and as large.
@@ -187,9 +198,7 @@ impl Device for Emulator {
     fn prepare(&self, sources: &[Source]) -> Result<Vec<KernelId>, String> {
         recording::refuse("load a kernel")?;
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        kernels.prepare(sources, |new| {
-            new.par_iter().map(|source| Kernel::load(source, self.compiler.library(source)?)).collect()
-        })
+        kernels.prepare(sources, |new| new.par_iter().map(|source| Kernel::load(source, &self.compiler)).collect())
     }
 
     fn launch(&self, kernel: KernelId, grid: Grid, arguments: &[&[u64]]) -> Result<(), String> {

@@ -29,10 +29,7 @@ thread_local! {
 impl Work {
     fn run(&self) -> Result<(), String> {
         match self {
-            Self::Launch { kernel, grid, arguments } => {
-                kernel.run(*grid, arguments);
-                Ok(())
-            }
+            Self::Launch { kernel, grid, arguments } => kernel.run(*grid, arguments),
             Self::Multiply(product) => product::multiply(product),
             Self::Copy { to, from, bytes } => {
                 // SAFETY: callers name memory of the device, or page-locked memory, with these bytes.

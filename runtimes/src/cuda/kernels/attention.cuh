@@ -126,14 +126,16 @@ struct Matrices {
 };
 
 // The element of matrix m that a lane gets as number e (0 or 1) of its register m.
-template <bool TRANSPOSED> inline void deal(void** lanes) {
+template <bool TRANSPOSED> UNWATCHED inline void deal(void** lanes) {
     for (int lane = 0; lane < LANES; lane++) {
         for (int m = 0; m < 4; m++) {
             unsigned short both[2];
             for (int e = 0; e < 2; e++) {
                 const int row = TRANSPOSED ? lane % 4 * 2 + e : lane / 4;
                 const int column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + e;
-                memcpy(&both[e], static_cast<Matrices*>(lanes[8 * m + row])->row + 2 * column, 2);
+                const unsigned char* from = static_cast<Matrices*>(lanes[8 * m + row])->row + 2 * column;
+                reads_for(lane, from, 2);
+                memcpy(&both[e], from, 2);
             }
             static_cast<Matrices*>(lanes[lane])->to[m] = both[0] | static_cast<unsigned>(both[1]) << 16;
         }

@@ -1,9 +1,11 @@
 //! The kernels on the emulated device, caches, batches without padding, and the plan of the arena.
 
+mod buffers;
 mod cache;
 mod memory;
 mod packing;
 mod replay;
+mod steps;
 
 use std::sync::Arc;
 
