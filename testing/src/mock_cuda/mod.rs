@@ -74,6 +74,10 @@ pub fn inside(name: &str, variables: &[(&str, &str)]) -> bool {
     command.args(["--exact", test, "--nocapture"]).env(INSIDE, name).envs(variables.iter().copied());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{name} with the mocked CUDA: {}\n{said}", output.status);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{name} with the mocked CUDA: {}\n{said}",
+        output.status
+    );
     false
 }
