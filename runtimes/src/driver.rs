@@ -1,7 +1,9 @@
 //! CUDA's driver and its devices.
 
+use std::sync::Arc;
+
 use cudarc::driver::sys::{self, CUdevice_attribute};
-use cudarc::driver::{DriverError, result};
+use cudarc::driver::{CudaContext, DriverError, result};
 
 use crate::Unavailable;
 
@@ -37,6 +39,26 @@ pub(crate) fn devices(runtime: &'static str, otherwise: &str) -> Result<Vec<Gpu>
     match found.is_empty() {
         true => Err(unavailable("the CUDA driver has no device".to_owned(), "see whether `nvidia-smi` lists the GPU")),
         false => Ok(found),
+    }
+}
+
+/// Lets a device keep memory that is freed in the order of a stream, for the next allocation. Without this, the driver
+/// returns it to the system whenever something waits for a stream. The memory is the process's until it ends.
+///
+/// # Errors
+/// What the driver said.
+pub(crate) fn keep_freed_memory(context: &Arc<CudaContext>) -> Result<(), String> {
+    if !context.has_async_alloc() {
+        return Ok(());
+    }
+    let failed = |e: DriverError| format!("the pool of memory cannot be set: {e}");
+    let mut pool = std::ptr::null_mut();
+    let mut threshold = u64::MAX;
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the device is there; the driver writes the handle of its pool, and the attribute is a number of 64 bits.
+    unsafe {
+        sys::cuDeviceGetDefaultMemPool(&raw mut pool, context.cu_device()).result().map_err(failed)?;
+        sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut threshold).cast()).result().map_err(failed)
     }
 }
 

@@ -1,15 +1,30 @@
 //! A program with the addresses of one run.
 
+use planish_ir::{DType, Shape, TensorType};
+
 use super::buffers::Buffers;
 use super::device::{Buffer, Device, KernelId};
 use super::program::{Argument, Base, Place, Program, Step};
 use super::weights::Weights;
+use crate::Port;
 
 /// A program whose kernels are compiled.
 pub(super) struct Prepared {
     pub(super) program: Program,
     pub(super) kernels: Vec<KernelId>,
     pub(super) constants: Option<Buffer>,
+}
+
+/// The types of inputs, beside those of the ports.
+pub(super) fn given_types<'a, 'b>(
+    ports: &'a [Port],
+    types: impl Iterator<Item = (DType, &'b [usize])>,
+) -> Vec<(&'a str, &'a TensorType, TensorType)> {
+    let of = |(dtype, sizes): (DType, &[usize])| {
+        let dims = sizes.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX));
+        TensorType::new(dtype, Shape::of(&dims.collect::<Vec<_>>()))
+    };
+    ports.iter().zip(types).map(|(port, given)| (port.name.as_str(), &port.ty, of(given))).collect()
 }
 
 /// The addresses of a run.

@@ -47,6 +47,7 @@ files! {
     SCAN = "scan", [];
     SCORES = "scores", [ROWS, ATTENTION];
     SOFTMAX = "softmax", [ROWS];
+    SPIN = "spin", [];
     TOPK = "topk", [ROWS];
 }
 

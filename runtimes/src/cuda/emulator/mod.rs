@@ -13,12 +13,13 @@ mod tests;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use libloading::Library;
 use rayon::prelude::*;
 
 use self::recording::{Work, recorded};
-use super::device::{Buffer, Device, Event, Grid, HostBuffer, KernelId, Memory, Product, Recording};
+use super::device::{Buffer, Device, Event, Grid, HostMemory as Pinned, KernelId, Memory, Product, Recording};
 use super::kernel_table::KernelTable;
 use super::source::Source;
 
@@ -118,6 +119,32 @@ unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
 
+impl HostMemory {
+    fn new(bytes: usize) -> Result<Self, String> {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|e| e.to_string())?;
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc(layout) };
+        if start.is_null() {
+            return Err(format!("there are no {bytes} bytes of memory"));
+        }
+        // SAFETY: the memory has this size.
+        unsafe { start.write_bytes(0xFF, layout.size()) };
+        Ok(Self { start, layout, bytes })
+    }
+}
+
+impl Pinned for HostMemory {
+    fn read(&self) -> &[u8] {
+        // SAFETY: the memory has this size, and was written when it was made.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    fn write(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
 impl Memory for HostMemory {
     fn address(&self) -> u64 {
         self.start.expose_provenance() as u64
@@ -152,19 +179,16 @@ impl Device for Emulator {
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
         recording::refuse("allocate memory")?;
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|e| e.to_string())?;
-        // SAFETY: the layout has a size.
-        let start = unsafe { alloc(layout) };
-        if start.is_null() {
-            return Err(format!("there are no {bytes} bytes of memory"));
-        }
-        // SAFETY: the memory has this size.
-        unsafe { start.write_bytes(0xFF, layout.size()) };
-        Ok(Arc::new(HostMemory { start, layout, bytes }))
+        HostMemory::new(bytes).map(|memory| Arc::new(memory) as Buffer)
+    }
+
+    fn pinned(&self, bytes: usize) -> Result<Box<dyn Pinned>, String> {
+        recording::refuse("allocate memory")?;
+        HostMemory::new(bytes).map(|memory| Box::new(memory) as Box<dyn Pinned>)
     }
 
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
-        recording::refuse("copy memory of the host that is not page-locked")?;
+        recording::refuse("copy memory of the host that is not pinned")?;
         // SAFETY: callers name memory of this device with room for the bytes.
         unsafe { at::<u8>(to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
@@ -175,20 +199,6 @@ impl Device for Emulator {
         // SAFETY: callers name memory of this device with these bytes.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(at::<u8>(from), to.len()) };
         Ok(())
-    }
-
-    fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, String> {
-        let memory = self.allocate(bytes)?;
-        // SAFETY: the memory of the device is that of the host, and is filled.
-        Ok(unsafe { HostBuffer::new(memory) })
-    }
-
-    fn copy_from_host(&self, to: u64, from: &HostBuffer, bytes: usize) -> Result<(), String> {
-        self.copy(to, from.pointer(0, bytes).expose_provenance() as u64, bytes)
-    }
-
-    fn copy_to_host(&self, to: &HostBuffer, from: u64, bytes: usize) -> Result<(), String> {
-        self.copy(to.pointer(0, bytes).expose_provenance() as u64, from, bytes)
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {
@@ -221,6 +231,10 @@ impl Device for Emulator {
     }
 
     fn event(&self) -> Result<Option<Box<dyn Event>>, String> {
+        Ok(None)
+    }
+
+    fn start(&self, _: Duration) -> Result<Option<Box<dyn Event>>, String> {
         Ok(None)
     }
 }

@@ -8,7 +8,7 @@ use planish_eval::Tensor;
 use super::{GraphSession, OnDevice};
 use crate::DeviceTimes;
 use crate::cuda::buffers::Buffers;
-use crate::cuda::device::{Buffer, Event, HostBuffer, Recording};
+use crate::cuda::device::{Buffer, Event, HostMemory, Recording};
 use crate::cuda::plan::pasts;
 use crate::cuda::run::{Addresses, Prepared};
 use crate::cuda::tensor::DeviceTensor;
@@ -21,14 +21,16 @@ pub(super) struct Bound {
     outputs: Vec<DeviceTensor>,
     buffers: Buffers,
     recording: Option<Box<dyn Recording>>,
+    /// The time that the host took to start the last run that was measured.
+    enqueue: Duration,
     /// Once runs with transfers are measured.
     host: Option<HostCopies>,
 }
 
 /// The memory of inputs and outputs in that of the host, each beside that of the device.
 struct HostCopies {
-    inputs: Vec<(HostBuffer, Buffer)>,
-    outputs: Vec<(HostBuffer, Buffer)>,
+    inputs: Vec<(Box<dyn HostMemory>, Buffer)>,
+    outputs: Vec<(Box<dyn HostMemory>, Buffer)>,
 }
 
 impl Bound {
@@ -102,7 +104,8 @@ impl GraphSession {
         let prepared = self.prepared(&views, false, packed.as_ref().map(|packed| packed.batch.sizes))?;
         let buffers = self.buffers(&prepared.program)?;
         let outputs = self.outputs_for(&prepared, &views)?;
-        let mut bound = Bound { prepared, inputs, packed, outputs, buffers, recording: None, host: None };
+        let mut bound =
+            Bound { prepared, inputs, packed, outputs, buffers, recording: None, enqueue: Duration::ZERO, host: None };
         // A run before the recording chooses the algorithms of products.
         self.launch(&bound)?;
         self.device.wait()?;
@@ -120,8 +123,8 @@ impl GraphSession {
         }
         let device = self.device.as_ref();
         let copied = |memory: &Buffer| {
-            let host = device.allocate_host(memory.bytes())?;
-            device.copy_to_host(&host, memory.address(), memory.bytes())?;
+            let host = device.pinned(memory.bytes())?;
+            device.copy(host.address(), memory.address(), memory.bytes())?;
             Ok::<_, String>((host, memory.clone()))
         };
         let packed = bound.packed.as_ref().map(|packed| &packed.numbers);
@@ -140,7 +143,10 @@ impl GraphSession {
         if transfers {
             self.prepare_transfers(bound)?;
         }
-        let Some(begin) = device.event()? else {
+        // While the device is busy in front of the first event, the host starts the replay. Kernels that are started one by one
+        // run while the host starts the next ones, which a busy device would delay.
+        let begin = if bound.is_recorded() { device.start(bound.enqueue)? } else { device.event()? };
+        let Some(begin) = begin else {
             self.launch(bound)?;
             device.wait()?;
             return Ok(None);
@@ -148,15 +154,16 @@ impl GraphSession {
         let event = || device.event()?.ok_or_else(|| "the device has no clock".to_owned());
         let copies = bound.host.as_ref().filter(|_| transfers);
         for (host, memory) in copies.into_iter().flat_map(|copies| &copies.inputs) {
-            device.copy_from_host(memory.address(), host, memory.bytes())?;
+            device.copy(memory.address(), host.address(), memory.bytes())?;
         }
         let taken = event()?;
         let start = Instant::now();
         self.launch(bound)?;
         let enqueue = start.elapsed();
+        bound.enqueue = enqueue;
         let computed = event()?;
         for (host, memory) in copies.into_iter().flat_map(|copies| &copies.outputs) {
-            device.copy_to_host(host, memory.address(), memory.bytes())?;
+            device.copy(host.address(), memory.address(), memory.bytes())?;
         }
         let end = event()?;
         device.wait()?;

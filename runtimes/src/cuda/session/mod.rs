@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use planish_eval::{Tensor, bind_types};
-use planish_ir::{DType, Graph, TensorType};
+use planish_ir::{Graph, TensorType};
 
 use self::bound::Bound;
 use self::steps::Steps;
@@ -18,7 +18,7 @@ use super::buffers::{self, Buffers};
 use super::device::{Buffer, Device};
 use super::packing::{PackedBatch, PackedSizes, Packing};
 use super::program::{Caches, Program, Room, Style, Target};
-use super::run::{Addresses, Prepared};
+use super::run::{Addresses, Prepared, given_types};
 use super::tensor::{Cache, DeviceTensor};
 use super::weights::Weights;
 use crate::api::in_order;
@@ -64,18 +64,6 @@ struct Shapes {
     inputs: Vec<Vec<usize>>,
     caches: Caches,
     packed: Option<PackedSizes>,
-}
-
-/// The types of inputs, beside those of the ports.
-fn given_types<'a, 'b>(
-    ports: &'a [Port],
-    types: impl Iterator<Item = (DType, &'b [usize])>,
-) -> Vec<(&'a str, &'a TensorType, TensorType)> {
-    let of = |(dtype, sizes): (DType, &[usize])| {
-        let dims = sizes.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX));
-        TensorType::new(dtype, planish_ir::Shape::of(&dims.collect::<Vec<_>>()))
-    };
-    ports.iter().zip(types).map(|(port, given)| (port.name.as_str(), &port.ty, of(given))).collect()
 }
 
 /// A packed batch whose numbers are in the memory of the device.

@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use planish_eval::{Tensor, bind_types};
 use planish_ir::{DType, Dim};
 
-use super::{GraphSession, given_types};
+use super::GraphSession;
 use crate::RuntimeValue;
 use crate::cuda::buffers::Buffers;
-use crate::cuda::device::{Buffer, Device, HostBuffer, Recording};
+use crate::cuda::device::{Buffer, Device, HostMemory, Recording};
 use crate::cuda::program::family::{self, FEWEST, Family, Shape, Word};
 use crate::cuda::program::{Caches, Output, Room};
-use crate::cuda::run::{Addresses, Prepared};
+use crate::cuda::run::{Addresses, Prepared, given_types};
 use crate::cuda::tensor::DeviceTensor;
 use crate::value::Kept;
 
@@ -54,8 +54,8 @@ struct Ready {
     words: Vec<Word>,
     /// The keys in front of a step.
     lengths: RangeInclusive<usize>,
-    /// The words of the launches, and behind them the inputs that come from the host: page-locked, and on the device.
-    host: HostBuffer,
+    /// The words of the launches, and behind them the inputs that come from the host: there, pinned, and on the device.
+    host: Box<dyn HostMemory>,
     block: Buffer,
     /// Where in the block each input is that comes from the host.
     slots: Vec<Option<usize>>,
@@ -214,7 +214,7 @@ impl GraphSession {
             prepared,
             words,
             lengths,
-            host: self.device.allocate_host(bytes)?,
+            host: self.device.pinned(bytes)?,
             block: self.device.allocate(bytes)?,
             slots,
             buffers,
@@ -262,21 +262,22 @@ impl GraphSession {
             words: ready.block.address(),
         };
         let less = ready.lengths.end() - length;
-        let words = ready
-            .words
-            .iter()
-            .flat_map(|word| word.at(word.base.map_or(0, |base| addresses.base(base)), less).to_le_bytes());
-        ready.host.write(0, &words.collect::<Vec<u8>>());
+        let block = ready.host.write();
+        for (word, to) in ready.words.iter().zip(block.chunks_exact_mut(size_of::<u64>())) {
+            let start = word.base.map_or(0, |base| addresses.base(base));
+            to.copy_from_slice(&word.at(start, less).to_le_bytes());
+        }
         for (input, slot) in inputs.iter().zip(&ready.slots) {
             if let (Input::Host(tensor), Some(slot)) = (input, slot) {
-                ready.host.write(*slot, &tensor.to_bytes());
+                let bytes = tensor.to_bytes();
+                block[*slot..][..bytes.len()].copy_from_slice(&bytes);
             }
         }
         if self.fill {
             self.poison_step(ready, inputs, length)?;
         }
         let give = || {
-            device.copy_from_host(ready.block.address(), &ready.host, ready.host.bytes())?;
+            device.copy(ready.block.address(), ready.host.address(), ready.host.bytes())?;
             addresses.run(device.as_ref())
         };
         match ready.recordings.iter().position(|(of, _)| *of == own) {
@@ -292,7 +293,10 @@ impl GraphSession {
                 match ready.seen.iter().position(|of| *of == own) {
                     Some(at) => {
                         ready.seen.remove(at);
-                        if let Some(recording) = device.record(&mut || give())? {
+                        let recording = device.record(&mut || give()).map_err(|reason| {
+                            format!("a step was not recorded, and --no-cuda-graph records none: {reason}")
+                        })?;
+                        if let Some(recording) = recording {
                             ready.recordings.push_front((own, recording));
                             ready.recordings.truncate(RECORDINGS);
                         }

@@ -8,7 +8,7 @@ use planish_eval::Tensor;
 
 use crate::Session;
 use crate::cuda::check::{compare, graph, inputs, session};
-use crate::cuda::device::{Buffer, Device, Event, Grid, HostBuffer, KernelId, Product, Recording};
+use crate::cuda::device::{Buffer, Device, Event, Grid, HostMemory, KernelId, Product, Recording};
 use crate::cuda::emulator::{self, Emulator};
 use crate::cuda::program::Style;
 use crate::cuda::source::Source;
@@ -65,19 +65,9 @@ impl Device for Watched {
         self.device.allocate(bytes)
     }
 
-    fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, String> {
-        self.note("allocate_host");
-        self.device.allocate_host(bytes)
-    }
-
-    fn copy_from_host(&self, to: u64, from: &HostBuffer, bytes: usize) -> Result<(), String> {
-        self.note("copy_from_host");
-        self.device.copy_from_host(to, from, bytes)
-    }
-
-    fn copy_to_host(&self, to: &HostBuffer, from: u64, bytes: usize) -> Result<(), String> {
-        self.note("copy_to_host");
-        self.device.copy_to_host(to, from, bytes)
+    fn pinned(&self, bytes: usize) -> Result<Box<dyn HostMemory>, String> {
+        self.note("pinned");
+        self.device.pinned(bytes)
     }
 
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
@@ -91,6 +81,7 @@ impl Device for Watched {
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {
+        self.note("copy");
         self.device.copy(to, from, bytes)
     }
 
@@ -123,6 +114,10 @@ impl Device for Watched {
     fn event(&self) -> Result<Option<Box<dyn Event>>, String> {
         self.note("event");
         Ok(Some(Box::new(Tick(Instant::now()))))
+    }
+
+    fn start(&self, _: Duration) -> Result<Option<Box<dyn Event>>, String> {
+        self.event()
     }
 }
 
@@ -161,7 +156,7 @@ fn what_cannot_be_recorded_is_refused() {
     let memory = device.allocate(16).unwrap();
     let refused = |give: &mut dyn FnMut() -> Result<(), String>| device.record(give).err().unwrap();
     assert!(refused(&mut || device.wait()).contains("cannot wait"));
-    assert!(refused(&mut || device.upload(memory.address(), &[1])).contains("page-locked"));
+    assert!(refused(&mut || device.upload(memory.address(), &[1])).contains("not pinned"));
     assert!(refused(&mut || device.allocate(1).map(drop)).contains("cannot allocate"));
     // What failed leaves no recording under way.
     device.upload(memory.address(), &[1]).unwrap();
@@ -170,16 +165,17 @@ fn what_cannot_be_recorded_is_refused() {
 #[test]
 fn a_replay_copies_what_is_in_memory_of_the_host_then() {
     let device = emulated();
-    let (memory, host) = (device.allocate(4).unwrap(), device.allocate_host(4).unwrap());
-    host.write(0, &[1, 2, 3, 4]);
-    let recording = device.record(&mut || device.copy_from_host(memory.address(), &host, 4)).unwrap().unwrap();
+    let (memory, mut host) = (device.allocate(4).unwrap(), device.pinned(4).unwrap());
+    host.write().copy_from_slice(&[1, 2, 3, 4]);
+    let (to, from) = (memory.address(), host.address());
+    let recording = device.record(&mut || device.copy(to, from, 4)).unwrap().unwrap();
     let read = || {
         let mut bytes = [0; 4];
         device.download(memory.address(), &mut bytes).unwrap();
         bytes
     };
     assert_eq!(read(), [0xFF; 4]);
-    host.write(1, &[7]);
+    host.write()[1] = 7;
     recording.replay().unwrap();
     assert_eq!(read(), [1, 7, 3, 4]);
 }
@@ -197,7 +193,7 @@ fn a_bound_run_is_one_with_a_graph_and_one_without() {
 }
 
 #[test]
-fn transfers_are_copies_of_page_locked_memory_and_nothing_else() {
+fn transfers_are_copies_of_pinned_memory_and_nothing_else() {
     let graph = graph(STEP).unwrap();
     let inputs = inputs(&graph, &[("b", 1), ("s", 2), ("p", 3)], 3).unwrap();
     let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
@@ -212,7 +208,7 @@ fn transfers_are_copies_of_page_locked_memory_and_nothing_else() {
     let times = times.unwrap();
     assert!(times.graph && times.to_device.is_some() && times.to_host.is_some());
     let asked = std::mem::take(&mut *watched.asked.lock().unwrap());
-    let wanted = [&["event"][..], &["copy_from_host"; 3], &["event"; 2], &["copy_to_host"; 3], &["event"]].concat();
+    let wanted = [&["event"][..], &["copy"; 3], &["event"; 2], &["copy"; 3], &["event"]].concat();
     assert_eq!(asked, wanted);
     // The outputs of such a run are those of the inputs, which were copied.
     let (given, wanted) = (session.run_as_bound(&named).unwrap(), session.run(&named).unwrap());
