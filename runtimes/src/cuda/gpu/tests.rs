@@ -112,11 +112,12 @@ fn what_others_do_meanwhile_is_not_recorded() {
     let (begun, is_begun) = mpsc::channel();
     let (done, is_done) = mpsc::channel();
     let recording = thread::scope(|scope| {
-        scope.spawn(|| {
+        let (device, from, other) = (&device, &from, &other);
+        scope.spawn(move || {
             is_begun.recv().unwrap();
             // Work, waiting, memory and a failure of another session.
             device.copy(other.address(), from.address(), 64).unwrap();
-            assert_eq!(contents(device.as_ref(), &other), [1; 64]);
+            assert_eq!(contents(device.as_ref(), other), [1; 64]);
             drop(device.pinned(64).unwrap());
             device.copy(1, 2, 64).unwrap_err();
             done.send(()).unwrap();
@@ -137,7 +138,10 @@ fn what_others_do_meanwhile_is_not_recorded() {
 
 #[test]
 fn a_failed_recording_leaves_nothing_behind() {
-    on_mock!(a_failed_recording_leaves_nothing_behind, "MOCK_CUDA_FAIL" = "cuMemFreeAsync:1:900,cuStreamEndCapture:3:901");
+    on_mock!(
+        a_failed_recording_leaves_nothing_behind,
+        "MOCK_CUDA_FAIL" = "cuMemFreeAsync:1:900,cuStreamEndCapture:3:901"
+    );
     let device = gpu();
     let [from, to] = [1, 2].map(|byte| filled(device.as_ref(), &[byte; 64]));
     // The error of the memory that is dropped is one that the binding keeps for its next call.
@@ -276,12 +280,14 @@ fn product() -> [i64; 2] {
 
 #[test]
 fn the_algorithm_of_a_product_is_chosen_once_with_a_cold_cache() {
-    const TEST: &str = "planish_runtimes::cuda::gpu::tests::the_algorithm_of_a_product_is_chosen_once_with_a_cold_cache";
+    const TEST: &str =
+        "planish_runtimes::cuda::gpu::tests::the_algorithm_of_a_product_is_chosen_once_with_a_cold_cache";
     let caches = scratch();
     let folder = caches.path().join("planish/cuda/products");
     // Two algorithms are run once and five times, and a third fails; then the second one is run.
     let chosen = [13, 1];
-    let rounds = [("first", chosen), ("kept", [1, 1]), ("broken", chosen), ("foreign", chosen), ("another version", chosen)];
+    let rounds =
+        [("first", chosen), ("kept", [1, 1]), ("broken", chosen), ("foreign", chosen), ("another version", chosen)];
     for (round, expected) in rounds {
         let files = || fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
         let change = |new: &dyn Fn(&Path)| files().for_each(|file| new(&file));
