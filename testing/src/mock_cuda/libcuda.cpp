@@ -375,11 +375,14 @@ API int cuStreamBeginCapture_v2(Stream* stream, int mode) {
     return SUCCESS;
 }
 API int cuStreamEndCapture(Stream* stream, Graph** to) {
-    ENTER(cuStreamEndCapture);
+    std::lock_guard<std::recursive_mutex> held(lock);
+    const int error = mock_call("cuStreamEndCapture");
     *to = nullptr;
     if (!stream->captured) return NOT_CAPTURING;
     if (stream->mode != 2 && stream->thread != std::this_thread::get_id()) return CAPTURE_WRONG_THREAD;
+    // Also an error ends the capture.
     auto graph = std::move(stream->captured);
+    if (error != 0) return error;
     if (stream->is_broken) return CAPTURE_INVALIDATED;
     *to = graph.release();
     return SUCCESS;

@@ -112,11 +112,12 @@ fn what_others_do_meanwhile_is_not_recorded() {
     let (begun, is_begun) = mpsc::channel();
     let (done, is_done) = mpsc::channel();
     let recording = thread::scope(|scope| {
-        scope.spawn(|| {
+        let (device, from, other) = (&device, &from, &other);
+        scope.spawn(move || {
             is_begun.recv().unwrap();
             // Work, waiting, memory and a failure of another session.
             device.copy(other.address(), from.address(), 64).unwrap();
-            assert_eq!(contents(device.as_ref(), &other), [1; 64]);
+            assert_eq!(contents(device.as_ref(), other), [1; 64]);
             drop(device.pinned(64).unwrap());
             device.copy(1, 2, 64).unwrap_err();
             done.send(()).unwrap();
