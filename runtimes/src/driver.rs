@@ -53,7 +53,6 @@ pub(crate) fn version() -> (i32, i32) {
 ///
 /// # Errors
 /// When the driver fails.
-#[cfg_attr(not(feature = "trtx"), allow(dead_code))]
 pub(crate) fn keep_pool_memory(context: &CudaContext) -> Result<bool, DriverError> {
     if !context.has_async_alloc() {
         return Ok(false);

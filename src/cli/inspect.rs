@@ -39,7 +39,8 @@ pub(super) struct Arguments {
     /// Plan the memory of a run beside inputs and weights: one arena, in which buffers share memory
     #[arg(long, conflicts_with_all = ["dot", "svg"])]
     memory_plan: bool,
-    /// Say how the runtime cuda computes each attention of an artifact for target cuda and what becomes of padding, and why
+    /// Say how the runtime cuda computes each attention of an artifact for target cuda, whether
+    /// one program serves steps of all lengths of a cache, and what becomes of padding, and why
     #[arg(long, conflicts_with_all = ["dot", "svg"])]
     explain_attention: bool,
     /// List the kernels of a run of an artifact for target cuda with their launches, floating-point operations and bytes,
@@ -228,6 +229,7 @@ fn memory_text(memory: &Memory, arguments: &Arguments) -> String {
         }
         if arguments.explain_attention {
             text += &part.attentions.iter().map(|line| format!("  attention  {line}\n")).collect::<String>();
+            text += &part.lengths.iter().map(|line| format!("  lengths    {line}\n")).collect::<String>();
             text += &part.padding.iter().map(|line| format!("  padding    {line}\n")).collect::<String>();
         }
     }

@@ -15,6 +15,8 @@ use super::{Asked, Opened};
 pub struct Gpu {
     /// Its name on the command line.
     pub name: &'static str,
+    /// Its architecture.
+    pub architecture: &'static str,
     /// Operations a second of products of float16 and bfloat16, in units of 10^12.
     pub half_tflops: f64,
     /// The same of products of codes of 8 bits.
@@ -28,14 +30,34 @@ pub struct Gpu {
 impl Gpu {
     /// Every one that is known: NVIDIA's datasheets of the A100 80 GB SXM, the H100 SXM and the H200 SXM.
     pub const ALL: [Self; 3] = [
-        Self { name: "a100", half_tflops: 312.0, int8_tops: 624.0, float_tflops: 19.5, gb_s: 2039.0 },
+        Self {
+            name: "a100",
+            architecture: "sm_80",
+            half_tflops: 312.0,
+            int8_tops: 624.0,
+            float_tflops: 19.5,
+            gb_s: 2039.0,
+        },
         Self::H100,
-        Self { name: "h200", half_tflops: 989.0, int8_tops: 1979.0, float_tflops: 67.0, gb_s: 4800.0 },
+        Self {
+            name: "h200",
+            architecture: "sm_90",
+            half_tflops: 989.0,
+            int8_tops: 1979.0,
+            float_tflops: 67.0,
+            gb_s: 4800.0,
+        },
     ];
 
     /// The H100 SXM.
-    pub const H100: Self =
-        Self { name: "h100", half_tflops: 989.0, int8_tops: 1979.0, float_tflops: 67.0, gb_s: 3350.0 };
+    pub const H100: Self = Self {
+        name: "h100",
+        architecture: "sm_90",
+        half_tflops: 989.0,
+        int8_tops: 1979.0,
+        float_tflops: 67.0,
+        gb_s: 3350.0,
+    };
 
     /// The least microseconds for products and bytes.
     fn roofline(&self, product_flops: u64, dtype: DType, bytes: u64) -> f64 {
@@ -128,7 +150,7 @@ impl Opened {
         let (sizes, past) = (self.sizes(asked), asked.past.unwrap_or(0));
         let part = |(name, graph): &(String, Graph)| {
             let bound = bindings(graph, sizes, past);
-            let steps = plan_steps(graph, &bound).map_err(|reason| PlanError::new(name, reason))?;
+            let steps = plan_steps(graph, &bound, gpu.architecture).map_err(|reason| PlanError::new(name, reason))?;
             let costs: HashMap<NodeId, _> = costs(graph, &bound).nodes.into_iter().collect();
             let mut rows: BTreeMap<(String, Vec<&'static str>), KernelRow> = BTreeMap::new();
             let mut total = KernelWork::default();

@@ -38,6 +38,9 @@ pub struct PartMemory {
     pub buffers: Vec<BufferMemory>,
     /// The form of each attention, and why it was chosen; of artifacts for target `cuda`.
     pub attentions: Vec<String>,
+    /// Whether one program serves steps of all lengths of the cache, and why; of artifacts for target `cuda` with a cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<String>,
     /// Whether the padding of batches whose rows have different lengths is computed, and why; of artifacts for target `cuda`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding: Option<String>,
@@ -85,8 +88,8 @@ impl Opened {
             let plan = if self.is_native { plan_run(graph, &bindings) } else { plan_nodes(graph, &bindings) };
             let plan = plan.map_err(|reason| PlanError::new(name, reason))?;
             let buffers = plan.buffers.iter().map(|buffer| described(buffer, &plan.buffers)).collect();
-            let planish_runtimes::cuda::RunPlan { peak, sum, floor, steps, attentions, padding, .. } = plan;
-            Ok(PartMemory { name: name.clone(), peak, sum, floor, steps, buffers, attentions, padding })
+            let planish_runtimes::cuda::RunPlan { peak, sum, floor, steps, attentions, lengths, padding, .. } = plan;
+            Ok(PartMemory { name: name.clone(), peak, sum, floor, steps, buffers, attentions, lengths, padding })
         });
         Ok(Memory { batch: sizes.batch, sequence: sizes.sequence, past, parts: parts.collect::<Result<_, _>>()? })
     }

@@ -1,5 +1,5 @@
 //! What the tests of several crates share: random graphs and their evaluation, comparison of tensors and
-//! of graphs, small ONNX models, folders of a test's own, and differences between texts.
+//! of graphs, small ONNX models, folders of a test's own, differences between texts, and a mocked CUDA.
 //!
 //! A function panics where what it needs is not there: the test that calls it fails then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "only tests call this crate")]
@@ -7,6 +7,7 @@
 mod diff;
 pub mod evaluation;
 mod folders;
+pub mod mock_cuda;
 pub mod onnx;
 pub mod operators;
 pub mod random_graph;

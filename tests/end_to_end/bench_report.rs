@@ -110,6 +110,7 @@ fn documents_are_what_the_schema_describes() {
     let device = json!({"gpu_compute": metric, "enqueue": metric, "h2d": metric, "latency": metric, "throughput": 500.0,
         "transfers": true, "cuda_graph": false});
     example["cells"][0]["device"] = device;
+    example["cells"][0]["without_graph_ms"] = json!(2.5);
     assert_eq!(problems(&schema, &example), Vec::<String>::new());
     let read: Document = serde_json::from_value(example.clone()).unwrap();
     assert!(read.cells[0].device.is_some());
@@ -123,6 +124,7 @@ fn documents_are_what_the_schema_describes() {
         ("/cells/0/latency_ms/p50", Value::Null),
         ("/cells/0/latency_ms/ci95", json!([1.0])),
         ("/cells/0/device/enqueue/p99", json!("1 ms")),
+        ("/cells/0/without_graph_ms", json!("2 ms")),
         ("/cells/0/operators/0", json!(["MatMul"])),
         ("/cells/0/roofline/bound", json!("cache")),
         ("/cells/0/evaluation/embeddings/pooling", json!("median")),

@@ -3,7 +3,7 @@
 
 use planish::artifact::Artifact;
 use planish::backend::{RuntimeSettings, runtime_named};
-use planish::generate::{Loading, load};
+use planish::generate::{LanguageModel, Loading, Scores, load};
 use serde_json::Value;
 
 use crate::support::{Draft, golden, planish, planish_compile, scratch, text};
@@ -80,4 +80,85 @@ fn half_precision_gives_what_its_rows_give() {
             scores = model.step(&[0, 1], &ids).unwrap();
         }
     }
+}
+
+/// The same model with steps that are replayed, and with steps that are planned for their lengths.
+struct Both([Box<dyn LanguageModel>; 2]);
+
+impl Both {
+    fn of(artifact: &Artifact) -> Self {
+        let loading = Loading { threads: 0, caching: true, prompt_chunk: None, decoder_start_token: None };
+        Self([true, false].map(|cuda_graph| {
+            let mut settings = RuntimeSettings::default();
+            settings.engines.cuda_graph = cuda_graph;
+            let runtime = (runtime_named("cuda-emulator").unwrap())(&settings);
+            load(artifact, runtime.as_ref(), loading).unwrap()
+        }))
+    }
+
+    /// Does the same with both; the best token of each row, which is one.
+    fn each(&mut self, name: &str, run: impl Fn(&mut dyn LanguageModel) -> Scores) -> Vec<i64> {
+        let [given, wanted] = self.0.each_mut().map(|model| run(model.as_mut()));
+        assert_eq!(given.rows(), wanted.rows());
+        let best = |row: usize| {
+            let [given, wanted] = [&given, &wanted].map(|scores| scores.row(row).unwrap());
+            let close = given.iter().zip(wanted).all(|(x, y)| (x - y).abs() <= 1e-4 * y.abs().max(1.0));
+            assert!(close, "{name}, row {row}: {given:?}, and not {wanted:?}");
+            let order = |row: &[f32]| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+            assert_eq!(order(given), order(wanted), "{name}, row {row}");
+            i64::try_from(order(wanted)).unwrap()
+        };
+        (0..given.rows()).map(best).collect()
+    }
+}
+
+/// Decoders with learned and with rotary positions, with frequencies that change at a length, with windows, and an
+/// encoder-decoder, whose text is long enough that its cache grows.
+const DECODERS: [(&str, usize); 7] =
+    [("gpt2", 55), ("llama", 55), ("qwen3", 20), ("phi3-longrope", 20), ("gemma2", 20), ("mistral", 55), ("t5", 150)];
+
+#[test]
+fn replayed_steps_give_what_planned_ones_do() {
+    let folder = scratch();
+    for (name, tokens) in DECODERS {
+        let out = folder.path().join(name);
+        planish_compile(&golden(name), &out, &["--target", "cuda"]).succeeds();
+        let explained = planish(["inspect", text(&out), "--explain-attention"]).exits(0, &[]).stdout;
+        assert!(explained.contains("lengths    one program for"), "{name}: {explained}");
+        let mut both = Both::of(&Artifact::open(&out).unwrap());
+        let mut best = both.each(name, |model| model.start(&[vec![1, 2, 3]]).unwrap());
+        for _ in 0..tokens {
+            best = both.each(name, |model| model.step(&[0], &best).unwrap());
+        }
+        // Rows of other rows, as beams are, then the same ones.
+        both.each(name, |model| model.start(&[vec![1, 2, 3], vec![7]]).unwrap());
+        let beams =
+            [&[0, 0, 1][..], &[2, 1, 0], &[0, 1, 2], &[0, 1, 2], &[0, 1, 2], &[1, 1, 2], &[0, 1, 2], &[0, 1, 2]];
+        for rows in beams {
+            both.each(name, |model| model.step(rows, &[4, 5, 6]).unwrap());
+        }
+        if name == "t5" {
+            continue;
+        }
+        // Tokens that are read ahead, of which some are forgotten.
+        both.each(name, |model| model.start(&[vec![1, 2]]).unwrap());
+        for _ in 0..5 {
+            let read = both.each(name, |model| model.read(&[3, 4, 5]).unwrap()).len();
+            if read == 3 {
+                both.0.iter_mut().for_each(|model| model.forget(2).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_can_be_started_one_by_one() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    planish_compile(&golden("gpt2"), &out, &["--target", "cuda"]).succeeds();
+    let [replayed, started] =
+        [&[][..], &["--no-cuda-graph"]].map(|options: &[&str]| ids(&out, "cuda-emulator", options));
+    assert_eq!(replayed, started);
+    let verified = planish(["verify", text(&out), "--replay", "--runtime", "cuda-emulator", "--max-length", "9"]);
+    verified.exits(0, &[]);
 }

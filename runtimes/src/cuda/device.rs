@@ -19,58 +19,15 @@ pub(crate) trait Memory: Send + Sync {
 /// Memory that several owners share.
 pub(crate) type Buffer = Arc<dyn Memory>;
 
+/// The most bytes that are filled at once.
+const POISON: usize = 1 << 20;
+
 /// Memory of the host that a device copies from and to without a copy between. [`Device::copy`] takes its address.
 pub(crate) trait HostMemory: Memory {
     /// Its bytes. A copy from the device is in them after [`Device::wait`].
     fn read(&self) -> &[u8];
     /// Its bytes, to be changed when no copy reads them any more.
     fn write(&mut self) -> &mut [u8];
-}
-
-/// The most bytes that are filled at once.
-const POISON: usize = 1 << 20;
-
-/// Page-locked memory of the host; its address is one of the host.
-#[derive(Clone)]
-pub(crate) struct HostBuffer(Buffer);
-
-impl HostBuffer {
-    /// Memory that a device allocated on the host.
-    ///
-    /// # Safety
-    /// The address is of memory of the host with as many bytes as it says, all of them written to, which no reference points
-    /// to.
-    pub(crate) unsafe fn new(memory: Buffer) -> Self {
-        Self(memory)
-    }
-
-    /// How many bytes it has.
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.bytes()
-    }
-
-    /// Where a byte is.
-    ///
-    /// # Panics
-    /// When there are no `bytes` from there on.
-    pub(crate) fn pointer(&self, at: usize, bytes: usize) -> *mut u8 {
-        let fits = at.checked_add(bytes).is_some_and(|end| end <= self.0.bytes());
-        assert!(fits, "{bytes} bytes at {at} are not in memory of {} bytes", self.0.bytes());
-        std::ptr::with_exposed_provenance_mut::<u8>(usize::try_from(self.0.address()).unwrap_or(0)).wrapping_add(at)
-    }
-
-    /// Writes bytes, while no copy of the device is under way.
-    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
-        // SAFETY: the bytes are in memory of the host, which the device does not use now.
-        unsafe { self.pointer(at, bytes.len()).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    }
-
-    /// A copy of the first bytes, while no copy of the device is under way.
-    pub(crate) fn read(&self, bytes: usize) -> Vec<u8> {
-        let from = self.pointer(0, bytes);
-        // SAFETY: as above; all bytes have been written to.
-        unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec()
-    }
 }
 
 /// A kernel of a device: its place in the order in which the device prepared them.
@@ -123,25 +80,6 @@ pub(crate) trait Device: Send + Sync {
     /// When the device fails.
     fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String>;
 
-    /// Page-locked memory of the host, which the device copies from and to by itself, with any contents.
-    ///
-    /// # Errors
-    /// When there is not enough.
-    fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, String>;
-
-    /// Copies the first bytes of such memory to the device. A recording copies what is there when it is replayed. The bytes
-    /// stay as they are until the device has waited.
-    ///
-    /// # Errors
-    /// When the device fails.
-    fn copy_from_host(&self, to: u64, from: &HostBuffer, bytes: usize) -> Result<(), String>;
-
-    /// Copies bytes of the device to the begin of such memory. They are there when the device has waited.
-    ///
-    /// # Errors
-    /// When the device fails.
-    fn copy_to_host(&self, to: &HostBuffer, from: u64, bytes: usize) -> Result<(), String>;
-
     /// Fills memory with bytes 0xFF, which are no numbers.
     ///
     /// # Errors
@@ -184,8 +122,8 @@ pub(crate) trait Device: Send + Sync {
     fn wait(&self) -> Result<(), String>;
 
     /// Records the work that `give` gives, to be replayed as a whole; `None` where the device does not record. The work is
-    /// not done. `give` gives launches, products, copies within the device, and copies from and to page-locked memory; a
-    /// recording does not keep the memory that it works on.
+    /// not done. `give` gives launches, products and [copies](Self::copy). A recording does not keep the memory that it works
+    /// on, and a copy takes what is there when it is replayed.
     ///
     /// # Errors
     /// When `give` fails.

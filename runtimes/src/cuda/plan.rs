@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use planish_ir::{Bindings, Graph, NodeId, Op, Type, ValueId};
+use planish_ir::{Bindings, Dim, Graph, NodeId, Op, Type, ValueId};
 
 use super::memory::{self, Interval, MemoryPlan};
 use super::packing::Packing;
-use super::program::{Base, Caches, MOST_BYTES, Program, Style, Target, visit};
+use super::program::family::{self, Family, Shape};
+use super::program::{Base, Caches, MOST_BYTES, Program, Room, Style, Target, visit};
 
 /// A buffer of a run, and where it lies in the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,9 @@ pub struct RunPlan {
     pub steps: usize,
     /// The form of each attention, and why it was chosen.
     pub attentions: Vec<String>,
+    /// Whether one program serves steps of all lengths of the cache, so that a recorded CUDA graph is replayed, and why; of
+    /// the runtime `cuda` and graphs with a cache only.
+    pub lengths: Option<String>,
     /// What becomes of the padding of batches whose rows have different lengths; of the runtime `cuda` only.
     pub padding: Option<String>,
 }
@@ -60,7 +64,7 @@ impl RunPlan {
         plan: &MemoryPlan,
         steps: usize,
         attentions: Vec<String>,
-        padding: Option<String>,
+        [padding, lengths]: [Option<String>; 2],
     ) -> Self {
         let buffers =
             names.into_iter().zip(intervals).zip(&plan.offsets).filter(|((_, interval), _)| interval.bytes > 0);
@@ -71,7 +75,7 @@ impl RunPlan {
             })
             .collect();
         buffers.sort_by_key(|buffer| buffer.first);
-        Self { buffers, peak: plan.peak, sum: plan.sum, floor: plan.floor, steps, attentions, padding }
+        Self { buffers, peak: plan.peak, sum: plan.sum, floor: plan.floor, steps, attentions, lengths, padding }
     }
 }
 
@@ -88,15 +92,78 @@ pub fn plan_run(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String> {
         Ok(_) => "not computed where it is at the ends of rows: attention is flash on the tokens alone".to_owned(),
         Err(reason) => format!("computed: {reason}"),
     };
-    Ok(RunPlan::new(names, &intervals, &memory, steps.len(), attentions, Some(padding)))
+    Ok(RunPlan::new(
+        names,
+        &intervals,
+        &memory,
+        steps.len(),
+        attentions,
+        [Some(padding), lengths(graph, bindings, target)],
+    ))
 }
 
-/// The steps of a run on the runtime `cuda`, for a graph as in [`plan_run`].
+/// The tokens that a cache has room for behind those of a step, where the plan of a step is told.
+const ROOM: usize = 64;
+
+/// Whether one program serves steps of all lengths, and why; `None` of a graph without a cache.
+fn lengths(graph: &Graph, bindings: &Bindings, target: Target) -> Option<String> {
+    Some(match steps(graph, bindings, target)? {
+        Ok(family) => {
+            let ((stored, all), lengths) = (family.stored_launches(), family.lengths);
+            let (first, last) = (lengths.start(), lengths.end());
+            format!(
+                "one program for {first} to {last} cached tokens: {stored} of {all} launches take arguments from memory"
+            )
+        }
+        Err(reason) => format!("a program for each number of cached tokens: {reason}"),
+    })
+}
+
+/// The program of steps of all lengths that a cache has room for, or why there is none; `None` of a graph without a cache.
+pub(super) fn steps(graph: &Graph, bindings: &Bindings, target: Target) -> Option<Result<Family, String>> {
+    let pasts = pasts(graph);
+    let symbol = |at: usize| graph.ty(graph.inputs()[at]).shape.iter().nth(2).and_then(Dim::as_symbol).cloned();
+    let symbol = pasts.iter().position(|past| *past).and_then(symbol)?;
+    let mut bindings = bindings.clone();
+    let keys = bindings.remove(&symbol).and_then(|keys| usize::try_from(keys).ok())?.max(family::FEWEST);
+    let added = family::added(graph, &bindings, &symbol, keys)?;
+    let room = Room { capacity: keys + added + ROOM, free: true };
+    let room = pasts.iter().map(|past| past.then_some(room)).collect();
+    let shape = Shape { bindings, length: symbol, caches: Caches { room, ..Caches::default() }, added };
+    Some(Family::of(graph, &shape, target, family::FEWEST))
+}
+
+/// Which inputs are the past keys or values of an attention.
+pub(super) fn pasts(graph: &Graph) -> Vec<bool> {
+    let mut pasts = vec![false; graph.inputs().len()];
+    for (_, node) in graph.nodes() {
+        let operands = match &node.op {
+            Op::Attention(p) => [p.past_key, p.past_value],
+            Op::RotaryAppend(p) => [p.past_key, p.past_value],
+            _ => continue,
+        };
+        for value in operands.into_iter().flatten() {
+            if let Some(at) = graph.inputs().iter().position(|input| *input == value) {
+                pasts[at] = true;
+            }
+        }
+    }
+    pasts
+}
+
+/// The steps of a run on the runtime `cuda` on a GPU of an architecture, e.g. `sm_90`, for a graph as in [`plan_run`], where the
+/// memory of caches has room for what the run adds.
 ///
 /// # Errors
 /// As there.
-pub fn plan_steps(graph: &Graph, bindings: &Bindings) -> Result<Vec<PlannedStep>, String> {
-    let program = Program::new(graph, bindings, Target::usual(Style::Fused), &Caches::default())?;
+pub fn plan_steps(graph: &Graph, bindings: &Bindings, architecture: &str) -> Result<Vec<PlannedStep>, String> {
+    let room = |(input, past): (&ValueId, bool)| {
+        let keys = *graph.ty(*input).shape.evaluate(bindings)?.get(2)?;
+        past.then_some(Room { capacity: keys + ROOM, free: true })
+    };
+    let room = graph.inputs().iter().zip(pasts(graph)).map(room).collect();
+    let caches = Caches { room, ..Caches::default() };
+    let program = Program::new(graph, bindings, Target::of_architecture(Style::Fused, architecture), &caches)?;
     // For each buffer the step that writes it first, and the node of the only steps that use it.
     let mut owners: HashMap<usize, (usize, Option<NodeId>)> = HashMap::new();
     for (at, (step, node)) in program.steps.iter().zip(&program.origins).enumerate() {
@@ -164,5 +231,5 @@ pub fn plan_nodes(graph: &Graph, bindings: &Bindings) -> Result<RunPlan, String>
         return Err(format!("the results of all nodes take {sum} bytes together, which no memory has"));
     }
     let plan = memory::plan(&intervals);
-    Ok(RunPlan::new(names, &intervals, &plan, nodes.len(), Vec::new(), None))
+    Ok(RunPlan::new(names, &intervals, &plan, nodes.len(), Vec::new(), [None, None]))
 }

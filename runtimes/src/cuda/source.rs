@@ -48,8 +48,12 @@ files! {
     SCAN = "scan", [ROWS];
     SCORES = "scores", [ROWS, ATTENTION];
     SOFTMAX = "softmax", [ROWS];
+    SPIN = "spin", [];
     TOPK = "topk", [ROWS];
 }
+
+/// The macro of kernels whose parameters are in memory.
+const STORED: &str = "PARAMETERS_STORED";
 
 #[cfg(test)]
 impl File {
@@ -58,9 +62,6 @@ impl File {
         Self { name, headers: &[COMMON, ROWS, ATTENTION], text }
     }
 }
-
-/// The macro of kernels whose parameters are in memory.
-const STORED: &str = "PARAMETERS_STORED";
 
 /// A kernel: a function of a file with its macros.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -61,6 +61,11 @@ impl DeviceTensor {
         Ok(copy)
     }
 
+    /// Where its memory begins.
+    pub(super) fn address(&self) -> u64 {
+        self.memory.address()
+    }
+
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }

@@ -19,9 +19,7 @@ use libloading::Library;
 use rayon::prelude::*;
 
 use self::recording::{Work, recorded};
-use super::device::{
-    Buffer, Device, Event, Grid, HostBuffer, HostMemory as Pinned, KernelId, Memory, Product, Recording,
-};
+use super::device::{Buffer, Device, Event, Grid, HostMemory as Pinned, KernelId, Memory, Product, Recording};
 use super::kernel_table::KernelTable;
 use super::source::Source;
 
@@ -74,7 +72,7 @@ impl Kernel {
     /// Runs all blocks.
     ///
     /// # Errors
-    /// The race that was found, where they are searched for.
+    /// A race in shared memory, where launches search for them.
     fn run(&self, grid: Grid, arguments: &[Vec<u64>]) -> Result<(), String> {
         let pointers: Vec<*const c_void> = arguments.iter().map(|argument| argument.as_ptr().cast()).collect();
         let threads = [grid.threads, 1, 1];
@@ -197,11 +195,12 @@ impl Device for Emulator {
     }
 
     fn pinned(&self, bytes: usize) -> Result<Box<dyn Pinned>, String> {
+        recording::refuse("allocate memory")?;
         HostMemory::new(bytes).map(|memory| Box::new(memory) as Box<dyn Pinned>)
     }
 
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
-        recording::refuse("copy memory of the host that is not page-locked")?;
+        recording::refuse("copy memory of the host that is not pinned")?;
         // SAFETY: callers name memory of this device with room for the bytes.
         unsafe { at::<u8>(to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
@@ -212,20 +211,6 @@ impl Device for Emulator {
         // SAFETY: callers name memory of this device with these bytes.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(at::<u8>(from), to.len()) };
         Ok(())
-    }
-
-    fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, String> {
-        let memory = self.allocate(bytes)?;
-        // SAFETY: the memory of the device is that of the host, and is filled.
-        Ok(unsafe { HostBuffer::new(memory) })
-    }
-
-    fn copy_from_host(&self, to: u64, from: &HostBuffer, bytes: usize) -> Result<(), String> {
-        self.copy(to, from.pointer(0, bytes).expose_provenance() as u64, bytes)
-    }
-
-    fn copy_to_host(&self, to: &HostBuffer, from: u64, bytes: usize) -> Result<(), String> {
-        self.copy(to.pointer(0, bytes).expose_provenance() as u64, from, bytes)
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {

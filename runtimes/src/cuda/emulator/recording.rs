@@ -32,7 +32,7 @@ impl Work {
             Self::Launch { kernel, grid, arguments } => kernel.run(*grid, arguments),
             Self::Multiply(product) => product::multiply(product),
             Self::Copy { to, from, bytes } => {
-                // SAFETY: callers name memory of the device, or page-locked memory, with these bytes.
+                // SAFETY: callers name memory of the device, or pinned memory of the host, with these bytes.
                 unsafe { at::<u8>(*to).copy_from(at::<u8>(*from), *bytes) };
                 Ok(())
             }

@@ -1,14 +1,11 @@
 //! Compiling kernels for GPUs.
 
-use std::ffi::CString;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ffi::{CString, c_char};
+use std::fmt;
 
 use cudarc::nvrtc::{result, sys};
-use planish_files::Kind;
 
-use crate::cache_folder;
+use super::cached;
 use crate::cuda::source::Source;
 
 /// The version of NVRTC.
@@ -19,94 +16,146 @@ pub(super) fn version() -> (i32, i32) {
     (major, minor)
 }
 
-/// A kernel as machine code of an architecture such as `sm_90`: from the folder of caches, where an earlier process with the
-/// same version of NVRTC left it.
+/// What kernels are compiled for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Architecture {
+    /// Machine code, for e.g. `sm_90`.
+    Machine(String),
+    /// PTX for e.g. `compute_90`, which the driver compiles for a GPU that NVRTC does not know.
+    Virtual(String),
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(name) | Self::Virtual(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Architecture {
+    /// What NVRTC compiles for a GPU of a compute capability, e.g. 90.
+    ///
+    /// # Errors
+    /// When it knows only newer GPUs.
+    pub(super) fn of(capability: u32) -> Result<Self, String> {
+        Self::among(capability, &known())
+    }
+
+    /// The same where NVRTC knows these; none where it does not say.
+    fn among(capability: u32, known: &[u32]) -> Result<Self, String> {
+        if known.is_empty() || known.contains(&capability) {
+            return Ok(Self::Machine(format!("sm_{capability}")));
+        }
+        let newest = known.iter().filter(|known| **known < capability).max();
+        let newest = newest.ok_or_else(|| format!("NVRTC compiles for no GPU as old as sm_{capability}"))?;
+        Ok(Self::Virtual(format!("compute_{newest}")))
+    }
+}
+
+/// The compute capabilities that NVRTC knows, without variants of an architecture.
+fn known() -> Vec<u32> {
+    let mut count = 0;
+    // SAFETY: the library is loaded; it writes a number.
+    let counted = unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut count) }.result();
+    let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
+    // SAFETY: there is room for as many as it has.
+    let asked = counted.and_then(|()| unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result());
+    match asked {
+        Ok(()) => known.into_iter().filter_map(|one| u32::try_from(one).ok()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// A kernel for an architecture: from the folder of caches, where an earlier process with the same version of NVRTC left it.
 ///
 /// # Errors
 /// What the compiler said.
-pub(super) fn compiled(source: &Source, architecture: &str) -> Result<Vec<u8>, String> {
-    let text = source.text();
-    let file = cached(&text, architecture);
-    if let Some(cubin) = file.as_deref().and_then(read) {
-        return Ok(cubin);
+pub(super) fn compiled(source: &Source, architecture: &Architecture) -> Result<Vec<u8>, String> {
+    let (major, minor) = version();
+    let parts = [options(architecture).join(" "), format!("{major}.{minor}"), source.text()];
+    let file = cached::file("", &parts, "cubin");
+    if let Some(code) = file.as_deref().and_then(cached::read) {
+        return Ok(code);
     }
-    let Compiled { cubin, .. } = compile(source, architecture)?;
+    let Compiled { code, .. } = compile(source, architecture)?;
     if let Some(file) = &file {
         // The next process compiles again where nothing can be written.
-        let _ = write(file, &cubin);
+        let _ = cached::write(file, &code);
     }
-    Ok(cubin)
+    Ok(code)
 }
 
 /// What the compiler made, and what it said of registers and memory.
 pub(super) struct Compiled {
-    pub(super) cubin: Vec<u8>,
+    /// Machine code, or PTX with a zero byte behind it.
+    pub(super) code: Vec<u8>,
     pub(super) log: String,
+}
+
+/// The options of the compiler.
+fn options(architecture: &Architecture) -> [String; 4] {
+    [
+        format!("--gpu-architecture={architecture}"),
+        "-std=c++17".to_owned(),
+        "--ptxas-options=-v".to_owned(),
+        "-default-device".to_owned(),
+    ]
 }
 
 /// Compiles a kernel.
 ///
 /// # Errors
 /// What the compiler said.
-pub(super) fn compile(source: &Source, architecture: &str) -> Result<Compiled, String> {
+pub(super) fn compile(source: &Source, architecture: &Architecture) -> Result<Compiled, String> {
     let named = |what: &str, log: &str| format!("the kernel {} {what} for {architecture}: {log}", source.kernel);
     let text = CString::new(source.text()).map_err(|e| e.to_string())?;
     let name = CString::new(format!("{}.cu", source.file.name)).map_err(|e| e.to_string())?;
     let program =
         result::create_program(&text, Some(&name)).map_err(|e| named("cannot be given to NVRTC", &e.to_string()))?;
-    let options = [
-        format!("--gpu-architecture={architecture}"),
-        "-std=c++17".to_owned(),
-        "--ptxas-options=-v".to_owned(),
-        "-default-device".to_owned(),
-    ];
     // SAFETY: the program was just made, and is destroyed below.
-    let done = unsafe { result::compile_program(program, &options) };
+    let done = unsafe { result::compile_program(program, &options(architecture)) };
     // SAFETY: as above.
     let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
     let log = String::from_utf8_lossy(&log.iter().map(|c| c.cast_unsigned()).collect::<Vec<u8>>()).into_owned();
     let log = log.trim_matches(['\0', '\n']).to_owned();
-    let cubin = done.map_err(|e| named("does not compile", &format!("{e}\n{log}"))).and_then(|()| {
-        let mut bytes = 0;
-        // SAFETY: as above; the size is that of what is written.
-        unsafe {
-            sys::nvrtcGetCUBINSize(program, &raw mut bytes)
-                .result()
-                .map_err(|e| named("gave no machine code", &e.to_string()))?;
-            let mut cubin = vec![0u8; bytes];
-            sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast())
-                .result()
-                .map_err(|e| named("gave no machine code", &e.to_string()))?;
-            Ok(cubin)
-        }
-    });
+    let code = done
+        .map_err(|e| named("does not compile", &format!("{e}\n{log}")))
+        .and_then(|()| code(program, architecture).map_err(|e| named("gave no code", &e.to_string())));
     // SAFETY: nothing uses the program any more.
     let _ = unsafe { result::destroy_program(program) };
-    Ok(Compiled { cubin: cubin?, log })
+    Ok(Compiled { code: code?, log })
 }
 
-/// The file of a kernel in the folder of caches.
-fn cached(text: &str, architecture: &str) -> Option<PathBuf> {
-    let (major, minor) = version();
-    let hash = blake3::hash(format!("{architecture} {major}.{minor}\n{text}").as_bytes());
-    Some(cache_folder::of_user()?.join("cuda").join(format!("{}.cubin", &hash.to_hex()[..32])))
-}
-
-/// The code in a file that [`write`] wrote whole.
-fn read(file: &Path) -> Option<Vec<u8>> {
-    let mut bytes = planish_files::read(file, &Kind::CACHED).ok()?;
-    let at = bytes.len().checked_sub(blake3::OUT_LEN)?;
-    let digest = bytes.split_off(at);
-    (blake3::hash(&bytes).as_bytes().as_slice() == digest).then_some(bytes)
-}
-
-/// Writes code with its digest, under another name first.
-fn write(file: &PathBuf, cubin: &[u8]) -> std::io::Result<()> {
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
+/// The code of a program that is compiled.
+fn code(program: sys::nvrtcProgram, architecture: &Architecture) -> Result<Vec<u8>, result::NvrtcError> {
+    type Size = unsafe fn(sys::nvrtcProgram, *mut usize) -> sys::nvrtcResult;
+    type Code = unsafe fn(sys::nvrtcProgram, *mut c_char) -> sys::nvrtcResult;
+    let (size, write): (Size, Code) = match architecture {
+        Architecture::Machine(_) => (sys::nvrtcGetCUBINSize, sys::nvrtcGetCUBIN),
+        Architecture::Virtual(_) => (sys::nvrtcGetPTXSize, sys::nvrtcGetPTX),
+    };
+    let mut bytes = 0;
+    // SAFETY: the program is there; the size is that of what is written.
+    unsafe {
+        size(program, &raw mut bytes).result()?;
+        let mut code = vec![0u8; bytes];
+        write(program, code.as_mut_ptr().cast()).result()?;
+        Ok(code)
     }
-    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
-    let new = file.with_extension(format!("{}.{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed)));
-    fs::write(&new, [cubin, blake3::hash(cubin).as_bytes()].concat())?;
-    fs::rename(new, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Architecture::{self, Machine, Virtual};
+
+    #[test]
+    fn a_gpu_that_nvrtc_does_not_know_gets_ptx_of_the_newest_before_it() {
+        let known = [75, 80, 86, 90];
+        assert_eq!(Architecture::among(86, &known), Ok(Machine("sm_86".to_owned())));
+        assert_eq!(Architecture::among(89, &known), Ok(Virtual("compute_86".to_owned())));
+        assert_eq!(Architecture::among(120, &known), Ok(Virtual("compute_90".to_owned())));
+        assert!(Architecture::among(120, &[]).is_ok_and(|one| one == Machine("sm_120".to_owned())));
+        assert!(Architecture::among(80, &[90, 100]).is_err_and(|reason| reason.contains("sm_80")));
+    }
 }

@@ -1,4 +1,4 @@
-//! Matrix products by cublasLt. For each shape, the algorithms that it proposes are timed once, and the fastest is kept.
+//! Matrix products by cublasLt.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -11,19 +11,20 @@ use planish_ir::DType;
 
 use super::message;
 use crate::cuda::device::{Epilogue, Matrix, Product};
+use crate::driver;
 
 /// Memory that algorithms may use: what NVIDIA recommends for Hopper.
-const WORKSPACE: usize = 32 << 20;
-/// The algorithms that are timed.
-const ALGORITHMS: usize = 8;
+pub(super) const WORKSPACE: usize = 32 << 20;
 /// The plans that are kept.
 const PLANS: usize = 4096;
-/// How often each is run to be timed, after one run that is not.
-const RUNS: usize = 3;
 
 /// The products of a GPU.
 pub(super) struct Products {
-    handle: lt::cublasLtHandle_t,
+    pub(super) handle: lt::cublasLtHandle_t,
+    /// The GPU, the driver and cublasLt, for which algorithms are chosen.
+    pub(super) machine: String,
+    /// The bytes of the GPU's level 2 cache.
+    pub(super) cache: usize,
     /// Owned here: the address is in `workspace`.
     memory: CudaSlice<u8>,
     workspace: u64,
@@ -34,8 +35,8 @@ pub(super) struct Products {
 unsafe impl Send for Products {}
 
 /// What an algorithm is chosen for: all of a product but its addresses, of which the alignment counts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
     sizes: [usize; 4],
     operands: [(usize, usize, bool, u32); 3],
     c: Option<u32>,
@@ -46,7 +47,7 @@ struct Key {
 }
 
 /// The alignment of an address: a power of two, 256 at most.
-fn alignment(address: u64) -> u32 {
+pub(super) fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }
 
@@ -89,7 +90,7 @@ fn destroy(operation: lt::cublasLtMatmulDesc_t, layouts: &[lt::cublasLtMatrixLay
     }
 }
 
-fn said(error: CublasError) -> String {
+pub(super) fn said(error: CublasError) -> String {
     format!("cublasLt: {error}")
 }
 
@@ -122,7 +123,7 @@ fn factor(product: &Product, value: f32) -> u32 {
 }
 
 /// The bytes of a value as an attribute.
-fn attribute<T>(value: &T) -> (*const c_void, usize) {
+pub(super) fn attribute<T>(value: &T) -> (*const c_void, usize) {
     (std::ptr::from_ref(value).cast(), size_of::<T>())
 }
 
@@ -130,10 +131,19 @@ impl Products {
     pub(super) fn new(stream: &Arc<CudaStream>) -> Result<Self, String> {
         // SAFETY: the memory is scratch.
         let memory = unsafe { stream.alloc::<u8>(WORKSPACE) }.map_err(message)?;
+        let context = stream.context();
+        let cache = context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).map_err(message)?;
+        // SAFETY: the library is loaded.
+        let version = unsafe { lt::cublasLtGetVersion() };
+        let (major, minor) = driver::version();
+        let name = context.name().map_err(message)?;
+        let machine =
+            format!("{name}, driver of CUDA {major}.{minor}, cublasLt {version}, {WORKSPACE} bytes of workspace");
         let handle = result::create_handle().map_err(said)?;
         let (workspace, in_order) = memory.device_ptr(stream);
         drop(in_order);
-        Ok(Self { handle, memory, workspace, plans: HashMap::new() })
+        let cache = usize::try_from(cache).unwrap_or(0);
+        Ok(Self { handle, machine, cache, memory, workspace, plans: HashMap::new() })
     }
 
     pub(super) fn multiply(&mut self, product: &Product, stream: &Arc<CudaStream>) -> Result<(), String> {
@@ -143,7 +153,7 @@ impl Products {
             if self.plans.len() >= PLANS {
                 self.plans.clear();
             }
-            let plan = self.plan(product, stream)?;
+            let plan = self.plan(&key, product, stream)?;
             self.plans.insert(key, plan);
         }
         let plan = self.plans.get(&key).ok_or("a product has no plan")?;
@@ -151,7 +161,7 @@ impl Products {
         self.run(plan.operation, &plan.layouts, &plan.algorithm, product, stream)
     }
 
-    fn run(
+    pub(super) fn run(
         &self,
         operation: lt::cublasLtMatmulDesc_t,
         layouts: &[lt::cublasLtMatrixLayout_t; 3],
@@ -190,12 +200,12 @@ impl Products {
     }
 
     /// Describes a product, and finds the fastest algorithm for it.
-    fn plan(&self, product: &Product, stream: &Arc<CudaStream>) -> Result<Plan, String> {
+    fn plan(&self, key: &Key, product: &Product, stream: &Arc<CudaStream>) -> Result<Plan, String> {
         let (compute, factors) = arithmetic(product);
         let operation = result::create_matmul_desc(compute, factors).map_err(said)?;
         let mut layouts = Vec::new();
         let algorithm = describe(operation, product, &mut layouts)
-            .and_then(|layouts| self.fastest(operation, &layouts, product, stream).map(|best| (layouts, best)));
+            .and_then(|layouts| self.chosen(key, operation, &layouts, product, stream).map(|best| (layouts, best)));
         match algorithm {
             Ok((layouts, algorithm)) => Ok(Plan { operation, layouts, algorithm }),
             Err(reason) => {
@@ -203,117 +213,6 @@ impl Products {
                 Err(reason)
             }
         }
-    }
-
-    /// The fastest of the algorithms that cublasLt proposes. While work is recorded nothing is timed: it is the first.
-    fn fastest(
-        &self,
-        operation: lt::cublasLtMatmulDesc_t,
-        layouts: &[lt::cublasLtMatrixLayout_t; 3],
-        product: &Product,
-        stream: &Arc<CudaStream>,
-    ) -> Result<lt::cublasLtMatmulAlgo_t, String> {
-        let proposed = self.proposed(operation, layouts, product)?;
-        let recording = stream.capture_status().map_err(message)?;
-        let idle = recording == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let mut best: Option<(f32, &lt::cublasLtMatmulAlgo_t)> = None;
-        if idle && proposed.len() > 1 {
-            for candidate in &proposed {
-                // One that fails is not taken.
-                if let Ok(ms) = self.timed(operation, layouts, &candidate.algo, product, stream)
-                    && best.is_none_or(|(least, _)| ms < least)
-                {
-                    best = Some((ms, &candidate.algo));
-                }
-            }
-        }
-        let first = proposed.first().map(|first| &first.algo);
-        best.map(|(_, algorithm)| algorithm).or(first).copied().ok_or_else(|| {
-            let Product { m, n, k, .. } = product;
-            format!("cublasLt has no algorithm for a product [{m}, {k}] x [{k}, {n}] of {}", product.dtype)
-        })
-    }
-
-    fn timed(
-        &self,
-        operation: lt::cublasLtMatmulDesc_t,
-        layouts: &[lt::cublasLtMatrixLayout_t; 3],
-        algorithm: &lt::cublasLtMatmulAlgo_t,
-        product: &Product,
-        stream: &Arc<CudaStream>,
-    ) -> Result<f32, String> {
-        let event = || stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)).map_err(message);
-        self.run(operation, layouts, algorithm, product, stream)?;
-        let begin = event()?;
-        for _ in 0..RUNS {
-            self.run(operation, layouts, algorithm, product, stream)?;
-        }
-        let end = event()?;
-        end.synchronize().map_err(message)?;
-        begin.elapsed_ms(&end).map_err(message)
-    }
-
-    /// What cublasLt proposes, the best first.
-    fn proposed(
-        &self,
-        operation: lt::cublasLtMatmulDesc_t,
-        layouts: &[lt::cublasLtMatrixLayout_t; 3],
-        product: &Product,
-    ) -> Result<Vec<lt::cublasLtMatmulHeuristicResult_t>, String> {
-        use lt::cublasLtMatmulPreferenceAttributes_t as Preference;
-        let preference = result::create_matmul_pref().map_err(said)?;
-        let c = product.c.unwrap_or(product.d.at);
-        let aligned = [
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, product.b.at),
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, product.a.at),
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
-            (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, product.d.at),
-        ];
-        let mut found = Vec::with_capacity(ALGORITHMS);
-        let mut count = 0;
-        // SAFETY: the attributes have the types that cublasLt documents: a size, and numbers of 32 bits. It writes at most as
-        // many results as there is room for.
-        let done = unsafe {
-            let (workspace, bytes) = attribute(&WORKSPACE);
-            let mut set = result::set_matmul_pref_attribute(
-                preference,
-                Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                workspace,
-                bytes,
-            );
-            for (which, address) in aligned {
-                let alignment = alignment(address);
-                let (value, bytes) = attribute(&alignment);
-                set = set.and_then(|()| result::set_matmul_pref_attribute(preference, which, value, bytes));
-            }
-            let asked = set.and_then(|()| {
-                lt::cublasLtMatmulAlgoGetHeuristic(
-                    self.handle,
-                    operation,
-                    layouts[0],
-                    layouts[1],
-                    layouts[2],
-                    layouts[2],
-                    preference,
-                    i32::try_from(ALGORITHMS).unwrap_or(1),
-                    found.as_mut_ptr(),
-                    &raw mut count,
-                )
-                .result()
-            });
-            if asked.is_ok() {
-                found.set_len(usize::try_from(count).unwrap_or(0).min(ALGORITHMS));
-            }
-            let _ = result::destroy_matmul_pref(preference);
-            asked
-        };
-        match done {
-            Ok(()) | Err(CublasError(lt::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)) => {}
-            Err(error) => return Err(said(error)),
-        }
-        found
-            .retain(|one: &lt::cublasLtMatmulHeuristicResult_t| one.state == lt::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
-        Ok(found)
     }
 }
 

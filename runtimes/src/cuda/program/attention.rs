@@ -1,7 +1,7 @@
 //! Attention, and the keys and values of caches.
 
 use planish_ir::ops::Attention;
-use planish_ir::{AttentionForm, AttentionSizes, DType, ValueId, choose_attention};
+use planish_ir::{AttentionChoice, AttentionForm, AttentionKernels, AttentionSizes, DType, ValueId, choose_attention};
 
 use super::build::Builder;
 use super::elementwise::{elements, grid_of, named};
@@ -218,7 +218,7 @@ impl Builder<'_> {
             self.attentions.push(format!("`{name}`: flash: the tokens of the batch are packed"));
             return self.flash(&call);
         }
-        let choice = choose_attention(&sizes, call.q.dtype, &self.target.attention);
+        let choice = self.form(&call, sizes);
         self.attentions.push(format!("`{name}`: {choice}"));
         match choice.form {
             AttentionForm::Math => self.math(&call, sizes.queries),
@@ -226,6 +226,18 @@ impl Builder<'_> {
             AttentionForm::Flash => self.flash(&call),
             AttentionForm::Split { parts } => self.split_keys(&call, parts),
         }
+    }
+
+    /// The form of attention.
+    fn form(&self, call: &Call<'_>, mut sizes: AttentionSizes) -> AttentionChoice {
+        let kernels = self.target.attention;
+        // In a cache the keys of a head have the room for more behind them; elsewhere heads lie side by side.
+        let room = call.keys.strides[1].checked_div(call.keys.strides[2]).unwrap_or(0);
+        if !self.caches.by_capacity || room == 0 {
+            return choose_attention(&sizes, call.q.dtype, &kernels);
+        }
+        sizes.keys = sizes.keys.max(room);
+        choose_attention(&sizes, call.q.dtype, &AttentionKernels { float_scores: 0, ..kernels })
     }
 
     /// [batch, length, heads * size] as [batch, heads, length, size].

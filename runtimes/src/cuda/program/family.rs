@@ -72,7 +72,27 @@ impl Shape {
     }
 }
 
+/// How many keys a run adds to the caches that have `keys` of them, by the outputs that continue these.
+pub(crate) fn added(graph: &Graph, bindings: &Bindings, length: &Symbol, keys: usize) -> Option<usize> {
+    let with = |keys: usize| {
+        let mut bindings = bindings.clone();
+        bindings.insert(length.clone(), i64::try_from(keys).unwrap_or(i64::MAX));
+        bindings
+    };
+    let [now, next] = [with(keys), with(keys + 1)];
+    let of = |output: &planish_ir::Output| {
+        let shape = &graph.ty(output.value).shape;
+        let dim = shape.iter().nth(2).filter(|_| shape.rank() == 4)?;
+        let size = dim.evaluate(&now).filter(|size| dim.evaluate(&next) == Some(size + 1))?;
+        usize::try_from(size).ok()?.checked_sub(keys).filter(|added| *added > 0)
+    };
+    graph.outputs().iter().find_map(of)
+}
+
 impl Family {
+    /// The programs that are compared.
+    pub(crate) const PLANS: usize = 4;
+
     /// The program of a graph for all lengths from `smallest` to what the caches have room for.
     ///
     /// # Errors
@@ -83,14 +103,15 @@ impl Family {
         let caches = Caches { by_capacity: true, ..shape.caches.clone() };
         let plan = |length: usize| Program::new(graph, &shape.bindings(length), target, &caches);
         // The largest first, then the smallest, from which the slopes are; the others confirm that.
-        let lengths = [largest, smallest, smallest.midpoint(largest), largest - 1];
+        let lengths: [usize; Self::PLANS] = [largest, smallest, smallest.midpoint(largest), largest - 1];
         let plans = lengths.map(plan).into_iter().collect::<Result<Vec<_>, _>>()?;
         family(plans, &lengths)
     }
 
     /// How many of all launches take arguments from memory.
     pub(crate) fn stored_launches(&self) -> (usize, usize) {
-        let is_stored = |launch: &&Launch| matches!(launch.arguments[..], [Argument::At(place)] if place.base == Base::Words);
+        let is_stored =
+            |launch: &&Launch| matches!(launch.arguments[..], [Argument::At(place)] if place.base == Base::Words);
         let launches = || self.program.steps.iter().filter_map(Step::launch);
         (launches().filter(is_stored).count(), launches().count())
     }
@@ -116,7 +137,9 @@ fn family(mut plans: Vec<Program>, lengths: &[usize]) -> Result<Family, String> 
         let named = |reason: String| format!("{} of step {at}: {reason}", source.kernel);
         let mut same = Vec::with_capacity(others.len());
         for (other, plan) in others.iter().zip(&plans) {
-            let Some(other) = other.launch() else { return Err(named("another length has no launch there".to_owned())) };
+            let Some(other) = other.launch() else {
+                return Err(named("another length has no launch there".to_owned()));
+            };
             serves(source, launch, &plan.kernels[other.kernel], other).map_err(named)?;
             same.push(other);
         }

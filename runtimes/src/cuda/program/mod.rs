@@ -7,6 +7,7 @@ mod attention;
 mod build;
 mod cache;
 mod elementwise;
+pub(crate) mod family;
 mod fused;
 mod gemv;
 mod limits;
@@ -115,6 +116,8 @@ pub(crate) enum Base {
     Constants,
     /// The numbers of a packed batch.
     Packing,
+    /// The words of launches that take their arguments from memory.
+    Words,
 }
 
 /// A place in memory.
@@ -178,6 +181,25 @@ impl Program {
     }
 }
 
+impl Step {
+    /// The launch, if it is one.
+    fn launch(&self) -> Option<&Launch> {
+        match self {
+            Self::Launch(launch) => Some(launch),
+            Self::Multiply(_) | Self::Copy { .. } => None,
+        }
+    }
+
+    /// What it is, in messages.
+    fn described(&self) -> String {
+        match self {
+            Self::Launch(_) => "a launch".to_owned(),
+            Self::Multiply(Product { m, n, k, batch, .. }) => format!("the product {batch} x [{m}, {k}] x [{k}, {n}]"),
+            Self::Copy { bytes, .. } => format!("the copy of {bytes} bytes"),
+        }
+    }
+}
+
 /// The launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
@@ -231,6 +253,9 @@ pub(crate) struct Caches {
     pub(crate) room: Vec<Option<Room>>,
     /// The keys that the memory of a cache that is copied has room for beyond its own.
     pub(crate) reserve: usize,
+    /// Whether attention to the keys of a cache takes the form for all that its memory has room for, and no product whose
+    /// sizes are those of the keys.
+    pub(crate) by_capacity: bool,
 }
 
 /// The room of the memory of keys or values, [batch, heads, keys, size].

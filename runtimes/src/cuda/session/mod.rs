@@ -2,6 +2,7 @@
 
 mod bound;
 mod profile;
+mod steps;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -14,11 +15,12 @@ use planish_ir::{Graph, TensorType};
 
 use self::bound::Bound;
 pub(super) use self::profile::StepProfile;
+use self::steps::Steps;
 use super::buffers::{self, Buffers};
 use super::device::{Buffer, Device};
 use super::packing::{PackedBatch, PackedSizes, Packing};
 use super::program::{Caches, Program, Room, Style, Target};
-use super::run::{Addresses, Prepared};
+use super::run::{Addresses, Prepared, given_types};
 use super::tensor::{Cache, DeviceTensor};
 use super::weights::Weights;
 use crate::api::in_order;
@@ -48,8 +50,12 @@ pub(super) struct GraphSession {
     /// Whether each buffer has an allocation of its own instead.
     pub(super) separate: bool,
     bound: Option<Bound>,
-    /// Whether bound runs are recorded.
+    /// The programs of steps behind caches.
+    steps: Steps,
+    /// Whether bound runs and steps are recorded.
     record: bool,
+    /// How many programs were planned.
+    planned: usize,
     /// Whether memory is filled with bytes that are no numbers before runs, so that reads of what nothing wrote show.
     pub(super) fill: bool,
 }
@@ -103,7 +109,9 @@ impl GraphSession {
             arena: None,
             separate,
             bound: None,
+            steps: Steps::default(),
             record,
+            planned: 0,
             fill: false,
         })
     }
@@ -148,23 +156,28 @@ impl GraphSession {
         };
         let longest = inputs.iter().map(tokens).max().unwrap_or(0);
         let reserve = if reserve { RESERVE.max(longest / 2) } else { 0 };
-        let caches = Caches { room: inputs.iter().enumerate().map(room).collect(), reserve };
+        let caches = Caches { room: inputs.iter().enumerate().map(room).collect(), reserve, ..Caches::default() };
         // A graph whose batches are packed has no cache.
         let caches = if packed.is_some() { Caches::default() } else { caches };
         let shapes = Shapes { inputs: inputs.iter().map(|tensor| tensor.shape.clone()).collect(), caches, packed };
         if let Some((_, prepared)) = self.programs.iter().find(|(other, _)| *other == shapes) {
             return Ok(prepared.clone());
         }
-        let of = |tensor: &DeviceTensor| {
-            let dims = tensor.shape.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX));
-            TensorType::new(tensor.dtype, planish_ir::Shape::of(&dims.collect::<Vec<_>>()))
-        };
-        let given = self.inputs.iter().zip(inputs).map(|(port, tensor)| (port.name.as_str(), &port.ty, of(tensor)));
-        let bindings = bind_types(&self.graph, &given.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+        let types = inputs.iter().map(|tensor| (tensor.dtype, tensor.shape.as_slice()));
+        let bindings = bind_types(&self.graph, &given_types(&self.inputs, types)).map_err(|e| e.to_string())?;
+        self.planned += 1;
         let program = match (&self.packing, packed) {
             (Some(packing), Some(sizes)) => Program::packed(&self.graph, &bindings, self.target, packing, sizes)?,
             _ => Program::new(&self.graph, &bindings, self.target, &shapes.caches)?,
         };
+        let prepared = Rc::new(self.compiled(program)?);
+        self.programs.push_front((shapes, prepared.clone()));
+        self.programs.truncate(PROGRAMS);
+        Ok(prepared)
+    }
+
+    /// A program with its kernels and constants on the device.
+    fn compiled(&self, program: Program) -> Result<Prepared, String> {
         let kernels = self.device.prepare(&program.kernels)?;
         let constants = match program.constants.as_slice() {
             [] => None,
@@ -174,10 +187,7 @@ impl GraphSession {
                 Some(memory)
             }
         };
-        let prepared = Rc::new(Prepared { program, kernels, constants });
-        self.programs.push_front((shapes, prepared.clone()));
-        self.programs.truncate(PROGRAMS);
-        Ok(prepared)
+        Ok(Prepared { program, kernels, constants })
     }
 
     /// Memory for the buffers of a program.
@@ -240,10 +250,11 @@ impl GraphSession {
         let addresses = Addresses {
             prepared: &prepared,
             weights: &self.weights,
-            inputs,
-            outputs: &outputs,
+            inputs: inputs.iter().map(|tensor| tensor.address()).collect(),
+            outputs: outputs.iter().map(DeviceTensor::address).collect(),
             buffers: &buffers,
-            packing: packed.map(|packed| &packed.numbers),
+            packing: packed.map_or(0, |packed| packed.numbers.address()),
+            words: 0,
         };
         addresses.run(self.device.as_ref())?;
         Ok(prepared.program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect())
@@ -277,6 +288,12 @@ impl GraphSession {
     pub(super) fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
+
+    /// How many programs were planned, how many steps replayed a recording, and how many kinds of steps have programs for
+    /// each length.
+    pub(super) fn step_counts(&self) -> (usize, usize, usize) {
+        (self.planned, self.steps.replayed, self.steps.refused())
+    }
 }
 
 impl Session for GraphSession {
@@ -306,6 +323,13 @@ impl Session for GraphSession {
             _ => None,
         };
         let packed = self.packed(tensor).map_err(|reason| self.failed("run", reason))?;
+        let named = |(name, value): (String, DeviceTensor)| (name, RuntimeValue(Kept::Cuda(value)));
+        if packed.is_none() && self.record {
+            let step = ordered.iter().map(|value| **value).collect::<Vec<&RuntimeValue>>();
+            if let Some(outputs) = self.step(&step).map_err(|reason| self.failed("run", reason))? {
+                return Ok(outputs.into_iter().map(named).collect());
+            }
+        }
         let mut values = Vec::with_capacity(ordered.len());
         for value in ordered {
             values.push(match &value.0 {
@@ -316,7 +340,7 @@ impl Session for GraphSession {
         }
         let outputs = self.outputs_of(&values.iter().collect::<Vec<_>>(), true, packed.as_ref());
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
-        Ok(outputs.into_iter().map(|(name, value)| (name, RuntimeValue(Kept::Cuda(value)))).collect())
+        Ok(outputs.into_iter().map(named).collect())
     }
 
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
@@ -353,7 +377,20 @@ impl Session for GraphSession {
     }
 
     fn time_bound(&mut self, transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {
-        let bound = self.bound.as_ref().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
-        self.measure(bound, transfers).map_err(|reason| self.failed("run", reason))
+        let mut bound = self.bound.take().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
+        let times = self.measure(&mut bound, transfers);
+        self.bound = Some(bound);
+        times.map_err(|reason| self.failed("run", reason))
+    }
+
+    fn timed(&mut self, transfers: bool) -> Result<(Duration, Option<DeviceTimes>), RuntimeError> {
+        if let Some(mut bound) = self.bound.take_if(|_| transfers) {
+            let prepared = self.prepare_transfers(&mut bound);
+            self.bound = Some(bound);
+            prepared.map_err(|reason| self.failed("run", reason))?;
+        }
+        let start = Instant::now();
+        let device = self.time_bound(transfers)?;
+        Ok((start.elapsed(), device))
     }
 }

@@ -51,8 +51,7 @@ impl GraphSession {
     fn profiled(&self, bound: &Bound) -> Result<RunProfile, String> {
         let device = self.device.as_ref();
         let program = &bound.prepared.program;
-        let inputs: Vec<_> = bound.inputs.iter().collect();
-        let addresses = self.addresses(bound, &inputs);
+        let addresses = self.addresses(bound);
         let mut marks = Vec::with_capacity(program.steps.len() + 1);
         marks.push(Mark::take(device)?);
         for step in &program.steps {

@@ -2,18 +2,20 @@
 //! memory comes again.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use planish_eval::{Tensor, bind_types};
-use planish_ir::Dim;
+use planish_ir::{DType, Dim};
 
-use super::{GraphSession, named_types};
+use super::GraphSession;
 use crate::RuntimeValue;
 use crate::cuda::buffers::Buffers;
-use crate::cuda::device::{Buffer, Device, HostBuffer, Recording};
-use crate::cuda::program::{Caches, Family, FEWEST, Room, Shape};
-use crate::cuda::run::{Addresses, Prepared};
+use crate::cuda::device::{Buffer, Device, HostMemory, Recording};
+use crate::cuda::program::family::{self, FEWEST, Family, Shape, Word};
+use crate::cuda::program::{Caches, Output, Room};
+use crate::cuda::run::{Addresses, Prepared, given_types};
 use crate::cuda::tensor::DeviceTensor;
 use crate::value::Kept;
 
@@ -36,19 +38,24 @@ pub(super) struct Steps {
 }
 
 enum State {
+    /// There was no such step.
+    New,
     /// One step was run, by a program of its own.
     Once,
-    /// The lengths have programs of their own.
-    Refused(String),
+    /// The lengths have programs of their own; `plan_run` says why.
+    Refused,
     Ready(Box<Ready>),
 }
 
 /// A family that is compiled, with its memory.
 struct Ready {
     prepared: Prepared,
-    family: Lengths,
-    /// The words of the launches, and behind them the inputs that come from the host: page-locked, and on the device.
-    host: HostBuffer,
+    /// The words of the launches.
+    words: Vec<Word>,
+    /// The keys in front of a step.
+    lengths: RangeInclusive<usize>,
+    /// The words of the launches, and behind them the inputs that come from the host: there, pinned, and on the device.
+    host: Box<dyn HostMemory>,
     block: Buffer,
     /// Where in the block each input is that comes from the host.
     slots: Vec<Option<usize>>,
@@ -61,11 +68,12 @@ struct Ready {
     seen: VecDeque<Vec<u64>>,
 }
 
-/// The words of a family and its lengths.
-struct Lengths {
-    words: Vec<crate::cuda::program::Word>,
-    smallest: usize,
-    largest: usize,
+impl Steps {
+    /// How many kinds of steps came again that have a program for each length.
+    #[cfg(test)]
+    pub(super) fn refused(&self) -> usize {
+        self.families.iter().filter(|(_, state)| matches!(state, State::Refused)).count()
+    }
 }
 
 /// An input of a step.
@@ -92,7 +100,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    fn dtype(&self) -> planish_ir::DType {
+    fn dtype(&self) -> DType {
         match self {
             Self::Host(tensor) => tensor.dtype(),
             Self::Device(tensor) => tensor.dtype(),
@@ -102,40 +110,30 @@ impl<'a> Input<'a> {
 
 impl GraphSession {
     /// Runs a step behind a cache with room for it; `None` where it is another run, or one that has a program of its own.
-    pub(super) fn step(
-        &mut self,
-        values: &[&RuntimeValue],
-    ) -> Result<Option<Vec<(String, DeviceTensor)>>, String> {
+    pub(super) fn step(&mut self, values: &[&RuntimeValue]) -> Result<Option<Vec<(String, DeviceTensor)>>, String> {
         let Some(inputs) = values.iter().map(|value| Input::of(value, &self.device)).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
         let Some((shape, length)) = self.shape_of_step(&inputs) else { return Ok(None) };
         let same = |(other, _): &(Shape, State)| *other == shape;
-        let state = match self.steps.families.iter().position(same).and_then(|at| self.steps.families.remove(at)) {
-            None => State::Once,
-            Some((_, State::Once)) => match self.ready(&shape, &inputs, length)? {
+        let known = self.steps.families.iter().position(same).and_then(|at| self.steps.families.remove(at));
+        let (mut state, mut outputs) = (known.map_or(State::New, |(_, state)| state), None);
+        if let State::Once = state {
+            state = match self.ready(&shape, &inputs, length)? {
                 Ok(ready) => State::Ready(Box::new(ready)),
-                Err(reason) => State::Refused(reason),
-            },
-            Some((_, state)) => state,
-        };
+                Err(_) => State::Refused,
+            };
+        }
+        match &mut state {
+            State::New => state = State::Once,
+            State::Ready(ready) if ready.lengths.contains(&length) => {
+                outputs = Some(self.run_step(ready, &inputs, length)?);
+            }
+            _ => {}
+        }
         self.steps.families.push_front((shape, state));
         self.steps.families.truncate(FAMILIES);
-        let Some((shape, State::Ready(mut ready))) = self.steps.families.pop_front().and_then(|(shape, state)| match state {
-            State::Ready(_) => Some((shape, state)),
-            state => {
-                self.steps.families.push_front((shape, state));
-                None
-            }
-        }) else {
-            return Ok(None);
-        };
-        let outputs = match (ready.family.smallest..=ready.family.largest).contains(&length) {
-            true => self.run_step(&mut ready, &inputs, length).map(Some),
-            false => Ok(None),
-        };
-        self.steps.families.push_front((shape, State::Ready(ready)));
-        outputs
+        Ok(outputs)
     }
 
     /// What a step is planned for, and how many keys are in front of it, if each of its caches has room for what it adds.
@@ -167,28 +165,19 @@ impl GraphSession {
         }
         let (symbol, keys) = length?;
         let types = inputs.iter().map(|input| (input.dtype(), input.shape()));
-        let mut bindings = bind_types(&self.graph, &named_types(&self.inputs, types)).ok()?;
+        let mut bindings = bind_types(&self.graph, &given_types(&self.inputs, types)).ok()?;
         bindings.remove(&symbol);
-        // The outputs that continue a cache say how many keys a step adds.
-        let with = |keys: usize| {
-            let mut bindings = bindings.clone();
-            bindings.insert(symbol.clone(), i64::try_from(keys).unwrap_or(i64::MAX));
-            let of = |port: &crate::Port| port.ty.shape.iter().nth(2).and_then(|dim| dim.evaluate(&bindings));
-            self.outputs.iter().filter(|port| port.ty.shape.rank() == 4).filter_map(of).max()
-        };
-        let added = usize::try_from(with(keys)?).ok()?.checked_sub(keys).filter(|added| *added > 0)?;
+        let added = family::added(&self.graph, &bindings, &symbol, keys)?;
         let shape = Shape { bindings, length: symbol, caches: Caches { room, ..Caches::default() }, added };
         (keys + added <= shape.capacity()).then_some((shape, keys))
     }
 
     /// The family of a step that is planned for `shape`; the inner error says why there is none.
-    fn ready(
-        &mut self,
-        shape: &Shape,
-        inputs: &[Input<'_>],
-        length: usize,
-    ) -> Result<Result<Ready, String>, String> {
-        let of = |smallest| Family::of(&self.graph, shape, self.target, smallest);
+    fn ready(&mut self, shape: &Shape, inputs: &[Input<'_>], length: usize) -> Result<Result<Ready, String>, String> {
+        let mut of = |smallest| {
+            self.planned += Family::PLANS;
+            Family::of(&self.graph, shape, self.target, smallest)
+        };
         // Kernels may be others for few keys.
         let family = match of(FEWEST) {
             Err(_) if length > FEWEST => of(length),
@@ -213,7 +202,7 @@ impl GraphSession {
                 }
             });
         }
-        let memory = |output: &crate::cuda::program::Output| match output.cache {
+        let memory = |output: &Output| match output.cache {
             Some(_) => Ok(None),
             None => self.device.allocate(output.shape.iter().product::<usize>() * output.dtype.size()).map(Some),
         };
@@ -223,8 +212,9 @@ impl GraphSession {
         let prepared = self.compiled(program)?;
         Ok(Ok(Ready {
             prepared,
-            family: Lengths { words, smallest: *lengths.start(), largest: *lengths.end() },
-            host: self.device.allocate_host(bytes)?,
+            words,
+            lengths,
+            host: self.device.pinned(bytes)?,
             block: self.device.allocate(bytes)?,
             slots,
             buffers,
@@ -253,33 +243,41 @@ impl GraphSession {
                 (Input::Host(_), slot) => ready.block.address() + slot.unwrap_or(0) as u64,
             })
             .collect();
-        let fixed: Vec<u64> = ready.outputs.iter().zip(&ready.prepared.program.outputs).map(|(memory, output)| {
-            match (memory, output.cache.as_ref().and_then(|cache| cache.input)) {
+        let fixed: Vec<u64> = ready
+            .outputs
+            .iter()
+            .zip(&ready.prepared.program.outputs)
+            .map(|(memory, output)| match (memory, output.cache.as_ref().and_then(|cache| cache.input)) {
                 (Some(memory), _) => memory.address(),
                 (None, past) => past.map_or(0, |past| own[past]),
-            }
-        }).collect();
+            })
+            .collect();
         let addresses = Addresses {
             prepared: &ready.prepared,
             weights: &self.weights,
             inputs: own.clone(),
             outputs: fixed,
             buffers: &ready.buffers,
-            packing: None,
+            packing: 0,
             words: ready.block.address(),
         };
-        let less = ready.family.largest - length;
-        let words = ready.family.words.iter().flat_map(|word| {
-            word.at(word.base.map_or(0, |base| addresses.base(base)), less).to_le_bytes()
-        });
-        ready.host.write(0, &words.collect::<Vec<u8>>());
+        let less = ready.lengths.end() - length;
+        let block = ready.host.write();
+        for (word, to) in ready.words.iter().zip(block.chunks_exact_mut(size_of::<u64>())) {
+            let start = word.base.map_or(0, |base| addresses.base(base));
+            to.copy_from_slice(&word.at(start, less).to_le_bytes());
+        }
         for (input, slot) in inputs.iter().zip(&ready.slots) {
             if let (Input::Host(tensor), Some(slot)) = (input, slot) {
-                ready.host.write(*slot, &tensor.to_bytes());
+                let bytes = tensor.to_bytes();
+                block[*slot..][..bytes.len()].copy_from_slice(&bytes);
             }
         }
+        if self.fill {
+            self.poison_step(ready, inputs, length)?;
+        }
         let give = || {
-            device.copy_from_host(ready.block.address(), &ready.host, ready.host.bytes())?;
+            device.copy(ready.block.address(), ready.host.address(), ready.host.bytes())?;
             addresses.run(device.as_ref())
         };
         match ready.recordings.iter().position(|(of, _)| *of == own) {
@@ -295,7 +293,10 @@ impl GraphSession {
                 match ready.seen.iter().position(|of| *of == own) {
                     Some(at) => {
                         ready.seen.remove(at);
-                        if let Some(recording) = device.record(&mut || give())? {
+                        let recording = device.record(&mut || give()).map_err(|reason| {
+                            format!("a step was not recorded, and --no-cuda-graph records none: {reason}")
+                        })?;
+                        if let Some(recording) = recording {
                             ready.recordings.push_front((own, recording));
                             ready.recordings.truncate(RECORDINGS);
                         }
@@ -310,6 +311,23 @@ impl GraphSession {
         self.outputs_of_step(ready, inputs, length)
     }
 
+    /// Fills what a step writes with bytes that are no numbers.
+    fn poison_step(&self, ready: &Ready, inputs: &[Input<'_>], length: usize) -> Result<(), String> {
+        let memory = ready.buffers.allocations().iter().chain(ready.outputs.iter().flatten());
+        for memory in memory {
+            self.device.poison(memory.address(), memory.bytes())?;
+        }
+        for output in &ready.prepared.program.outputs {
+            let past = output.cache.as_ref().and_then(|cache| cache.input).map(|past| &inputs[past]);
+            if let Some(Input::Device(past)) = past {
+                let mut shape = output.shape.clone();
+                shape[2] -= ready.lengths.end() - length;
+                DeviceTensor { shape, ..(*past).clone() }.poison_behind(length)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The outputs of a step that ran: caches in the memory of the past, others as copies.
     fn outputs_of_step(
         &self,
@@ -317,7 +335,7 @@ impl GraphSession {
         inputs: &[Input<'_>],
         length: usize,
     ) -> Result<Vec<(String, DeviceTensor)>, String> {
-        let less = ready.family.largest - length;
+        let less = ready.lengths.end() - length;
         let mut all = Vec::with_capacity(ready.outputs.len());
         for (at, output) in ready.prepared.program.outputs.iter().enumerate() {
             let past = output.cache.as_ref().and_then(|cache| cache.input).map(|past| &inputs[past]);
@@ -341,14 +359,6 @@ impl GraphSession {
         }
         Ok(all)
     }
-
-    /// Why steps that come again have a program for each length, where that is so.
-    pub(super) fn refused_steps(&self) -> impl Iterator<Item = &str> {
-        self.steps.families.iter().filter_map(|(_, state)| match state {
-            State::Refused(reason) => Some(reason.as_str()),
-            _ => None,
-        })
-    }
 }
 
 /// Memory that no caller has any more, or new one.
@@ -364,6 +374,3 @@ fn spare(given: &mut Vec<Buffer>, device: &dyn Device, bytes: usize) -> Result<B
     given.push(memory.clone());
     Ok(memory)
 }
-
-/// How many programs were planned, over all sessions of the process.
-pub(super) static PLANNED: AtomicUsize = AtomicUsize::new(0);

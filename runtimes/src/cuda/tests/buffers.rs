@@ -59,10 +59,11 @@ fn reads_behind_a_buffer() {
     let addresses = Addresses {
         prepared: &prepared,
         weights: &weights,
-        inputs: &[],
-        outputs: &[],
+        inputs: Vec::new(),
+        outputs: Vec::new(),
         buffers: &buffers,
-        packing: None,
+        packing: 0,
+        words: 0,
     };
     addresses.run(device.as_ref()).unwrap();
 }

@@ -5,6 +5,7 @@ mod cache;
 mod memory;
 mod packing;
 mod replay;
+mod steps;
 
 use std::sync::Arc;
 

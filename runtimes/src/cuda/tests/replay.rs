@@ -1,14 +1,14 @@
 //! Recorded runs: what a replay does, and what is seen of one that does less.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use planish_eval::Tensor;
 
 use crate::Session;
 use crate::cuda::check::{compare, graph, inputs, session};
-use crate::cuda::device::{Buffer, Device, Event, Grid, HostBuffer, HostMemory, KernelId, Product, Recording};
+use crate::cuda::device::{Buffer, Device, Event, Grid, HostMemory, KernelId, Product, Recording};
 use crate::cuda::emulator::{self, Emulator};
 use crate::cuda::program::Style;
 use crate::cuda::source::Source;
@@ -17,17 +17,41 @@ fn emulated() -> Arc<dyn Device> {
     Arc::new(Emulator::new(emulator::compiler().unwrap()))
 }
 
-/// A device whose recordings leave out one of the launches.
-struct Forgetful {
+/// A device that notes what is asked of it, has a clock, and whose recordings leave out one of the launches.
+struct Watched {
     device: Arc<dyn Device>,
     forgotten: usize,
     /// The launches so far of the recording under way; more than all where there is none.
     launches: AtomicUsize,
+    asked: Mutex<Vec<&'static str>>,
 }
 
 const NO_RECORDING: usize = usize::MAX / 2;
 
-impl Device for Forgetful {
+impl Watched {
+    fn new(forgotten: usize) -> Self {
+        Self { device: emulated(), forgotten, launches: AtomicUsize::new(NO_RECORDING), asked: Mutex::default() }
+    }
+
+    fn note(&self, what: &'static str) {
+        self.asked.lock().unwrap().push(what);
+    }
+}
+
+/// A point in time.
+struct Tick(Instant);
+
+impl Event for Tick {
+    fn since(&self, earlier: &dyn Event) -> Result<Duration, String> {
+        Ok(self.0 - earlier.as_any().downcast_ref::<Self>().unwrap().0)
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+impl Device for Watched {
     fn multiprocessors(&self) -> usize {
         self.device.multiprocessors()
     }
@@ -49,30 +73,27 @@ impl Device for Forgetful {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
+        self.note("allocate");
         self.device.allocate(bytes)
     }
 
-    fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, String> {
-        self.device.allocate_host(bytes)
-    }
-
-    fn copy_from_host(&self, to: u64, from: &HostBuffer, bytes: usize) -> Result<(), String> {
-        self.device.copy_from_host(to, from, bytes)
-    }
-
-    fn copy_to_host(&self, to: &HostBuffer, from: u64, bytes: usize) -> Result<(), String> {
-        self.device.copy_to_host(to, from, bytes)
+    fn pinned(&self, bytes: usize) -> Result<Box<dyn HostMemory>, String> {
+        self.note("pinned");
+        self.device.pinned(bytes)
     }
 
     fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), String> {
+        self.note("upload");
         self.device.upload(to, bytes)
     }
 
     fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String> {
+        self.note("download");
         self.device.download(from, to)
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), String> {
+        self.note("copy");
         self.device.copy(to, from, bytes)
     }
 
@@ -103,7 +124,12 @@ impl Device for Forgetful {
     }
 
     fn event(&self) -> Result<Option<Box<dyn Event>>, String> {
-        self.device.event()
+        self.note("event");
+        Ok(Some(Box::new(Tick(Instant::now()))))
+    }
+
+    fn start(&self, _: Duration) -> Result<Option<Box<dyn Event>>, String> {
+        self.event()
     }
 }
 
@@ -122,8 +148,7 @@ fn a_replay_that_leaves_out_a_launch_is_seen() {
     let graph = graph(STEP).unwrap();
     let inputs = inputs(&graph, &[("b", 2), ("s", 1), ("p", 5)], 3).unwrap();
     let checked = |forgotten: usize| {
-        let launches = AtomicUsize::new(NO_RECORDING);
-        let device: Arc<dyn Device> = Arc::new(Forgetful { device: emulated(), forgotten, launches });
+        let device: Arc<dyn Device> = Arc::new(Watched::new(forgotten));
         let mut session = session(&graph, &device, Style::Fused).unwrap();
         compare(&graph, &mut session, &inputs)
     };
@@ -143,7 +168,7 @@ fn what_cannot_be_recorded_is_refused() {
     let memory = device.allocate(16).unwrap();
     let refused = |give: &mut dyn FnMut() -> Result<(), String>| device.record(give).err().unwrap();
     assert!(refused(&mut || device.wait()).contains("cannot wait"));
-    assert!(refused(&mut || device.upload(memory.address(), &[1])).contains("page-locked"));
+    assert!(refused(&mut || device.upload(memory.address(), &[1])).contains("not pinned"));
     assert!(refused(&mut || device.allocate(1).map(drop)).contains("cannot allocate"));
     // What failed leaves no recording under way.
     device.upload(memory.address(), &[1]).unwrap();
@@ -152,16 +177,17 @@ fn what_cannot_be_recorded_is_refused() {
 #[test]
 fn a_replay_copies_what_is_in_memory_of_the_host_then() {
     let device = emulated();
-    let (memory, host) = (device.allocate(4).unwrap(), device.allocate_host(4).unwrap());
-    host.write(0, &[1, 2, 3, 4]);
-    let recording = device.record(&mut || device.copy_from_host(memory.address(), &host, 4)).unwrap().unwrap();
+    let (memory, mut host) = (device.allocate(4).unwrap(), device.pinned(4).unwrap());
+    host.write().copy_from_slice(&[1, 2, 3, 4]);
+    let (to, from) = (memory.address(), host.address());
+    let recording = device.record(&mut || device.copy(to, from, 4)).unwrap().unwrap();
     let read = || {
         let mut bytes = [0; 4];
         device.download(memory.address(), &mut bytes).unwrap();
         bytes
     };
     assert_eq!(read(), [0xFF; 4]);
-    host.write(1, &[7]);
+    host.write()[1] = 7;
     recording.replay().unwrap();
     assert_eq!(read(), [1, 7, 3, 4]);
 }
@@ -176,4 +202,28 @@ fn a_bound_run_is_one_with_a_graph_and_one_without() {
     session.bind(&named).unwrap();
     assert!(session.time_without_graph().unwrap().is_some());
     session.run_bound().unwrap();
+}
+
+#[test]
+fn transfers_are_copies_of_pinned_memory_and_nothing_else() {
+    let graph = graph(STEP).unwrap();
+    let inputs = inputs(&graph, &[("b", 1), ("s", 2), ("p", 3)], 3).unwrap();
+    let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+    let watched = Arc::new(Watched::new(usize::MAX));
+    let device: Arc<dyn Device> = watched.clone();
+    let mut session = session(&graph, &device, Style::Fused).unwrap();
+    session.bind(&named).unwrap();
+    // The first run makes the copies, before its time begins.
+    session.timed(true).unwrap();
+    watched.asked.lock().unwrap().clear();
+    let (_, times) = session.timed(true).unwrap();
+    let times = times.unwrap();
+    assert!(times.graph && times.to_device.is_some() && times.to_host.is_some());
+    let asked = std::mem::take(&mut *watched.asked.lock().unwrap());
+    let wanted = [&["event"][..], &["copy"; 3], &["event"; 2], &["copy"; 3], &["event"]].concat();
+    assert_eq!(asked, wanted);
+    // The outputs of such a run are those of the inputs, which were copied.
+    let (given, wanted) = (session.run_as_bound(&named).unwrap(), session.run(&named).unwrap());
+    assert_eq!(given, wanted);
+    assert!(session.timed(false).unwrap().1.is_some_and(|times| times.to_device.is_none()));
 }
