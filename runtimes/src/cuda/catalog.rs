@@ -273,7 +273,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output silu = %silu
          output y = %y
          output z = %z",
-        &[&[("b", 8), ("s", 512)]],
+        &[&[("b", 8), ("s", 512)], &[("b", 8), ("s", 128)], &[("b", 1), ("s", 16)]],
     ),
 ];
 
