@@ -267,6 +267,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          input %down: i8[768, 3072]
          input %down_scales: f32[768]
          input %down_bias: FLOAT[768]
+         input %few: i8[768, 100]
          %c = quantize(%x) {scale = 0.02} : i8[b, s, 768]
          %packed = quantized_linear(%c, %qkv, %qkv_scales, bias: %qkv_bias) {to = FLOAT, activation = none} : FLOAT[b, s, 2304]
          %plain = quantized_linear(%c, %qkv, %qkv_scales) {to = FLOAT, activation = none} : FLOAT[b, s, 2304]
@@ -277,6 +278,10 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          %h = quantize(%erf) {scale = 0.03} : i8[b, s, 3072]
          %y = quantized_linear(%h, %down, %down_scales, bias: %down_bias, residual: %x) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
          %z = quantized_linear(%h, %down, %down_scales, residual: %x) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
+         %part = slice(%x) {axis = 2, start = 0, end = 100} : FLOAT[b, s, 100]
+         %f = quantize(%part) {scale = 0.02} : i8[b, s, 100]
+         %sums = quantized_linear(%f, %few, %down_scales, bias: %down_bias) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
+         output sums = %sums
          output packed = %packed
          output plain = %plain
          output tanh = %tanh
@@ -284,7 +289,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output silu = %silu
          output y = %y
          output z = %z",
-        &[&[("b", 8), ("s", 512)]],
+        &[&[("b", 8), ("s", 512)], &[("b", 8), ("s", 128)], &[("b", 1), ("s", 16)]],
     ),
 ];
 

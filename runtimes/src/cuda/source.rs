@@ -43,6 +43,7 @@ files! {
     GEMV = "gemv", [ROWS];
     NORM = "norm", [ROWS];
     QUANTIZE = "quantize", [];
+    QUANTIZED_LINEAR = "quantized_linear", [ROWS, ATTENTION];
     REDUCE = "reduce", [ROWS];
     ROTARY = "rotary", [];
     SCAN = "scan", [ROWS];
@@ -167,7 +168,7 @@ pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
 
 /// Whether a model spends its time in a kernel.
 pub(crate) fn is_hot(source: &Source) -> bool {
-    [DECODE, FLASH, FLASH_FLOAT, GEMV, NORM, QUANTIZE, REDUCE, SCAN, SOFTMAX, SCORES, ROTARY, TOPK]
+    [DECODE, FLASH, FLASH_FLOAT, GEMV, NORM, QUANTIZE, QUANTIZED_LINEAR, REDUCE, SCAN, SOFTMAX, SCORES, ROTARY, TOPK]
         .contains(&source.file)
         || source.file == ELEMENTWISE && source.kernel != "elementwise_strided"
 }
