@@ -19,12 +19,14 @@ fn a_decoder_is_verified_and_generates_and_is_measured() {
     let out = folder.path().join("gpt2");
     planish_compile(&golden("gpt2"), &out, &["--target", "cuda", "--fp16"]).succeeds();
     let found = on_gpu(&["runtimes"]).exits(0, &[]);
-    let of_gpu = |line: &&str| line.starts_with("cuda ") && line.contains("on mocked GPU") && line.contains("libcublasLt");
+    let of_gpu =
+        |line: &&str| line.starts_with("cuda ") && line.contains("on mocked GPU") && line.contains("libcublasLt");
     assert_eq!(found.stdout.lines().filter(of_gpu).count(), 1, "{}", found.stdout);
     let model = golden("gpt2");
     let verify = ["verify", text(&out), "--reference", text(&model), "--runtime", "cuda", "--max-length", "9"];
     on_gpu(&verify).exits(0, &[]);
-    let of = ["generate", text(&out), "--ids", "5,9,7", "--ids", "4", "--max-new-tokens", "4", "--ignore-eos", "--json"];
+    let of =
+        ["generate", text(&out), "--ids", "5,9,7", "--ids", "4", "--max-new-tokens", "4", "--ignore-eos", "--json"];
     let ids = |done: Done| {
         let document: Value = serde_json::from_str(&done.exits(0, &[]).stdout).unwrap();
         document["ids"].clone()

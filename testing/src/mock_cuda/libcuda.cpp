@@ -285,6 +285,7 @@ API int cuCtxSynchronize() {
 }
 
 API int cuDeviceGetDefaultMemPool(void** pool, int) { ENTER(cuDeviceGetDefaultMemPool); *pool = &threshold; return SUCCESS; }
+API int cuDeviceGetMemPool(void** pool, int) { ENTER(cuDeviceGetMemPool); *pool = &threshold; return SUCCESS; }
 API int cuMemPoolSetAttribute(void* pool, int attribute, void* value) {
     ENTER(cuMemPoolSetAttribute);
     if (pool != &threshold || attribute != 4) return INVALID_VALUE;
