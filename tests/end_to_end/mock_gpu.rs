@@ -37,7 +37,8 @@ fn a_decoder_is_verified_and_generates_and_is_measured() {
     ];
     assert_eq!(gpu, interpreter);
     let json = folder.path().join("figures.json");
-    let quick = ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "3", "--seq", "4", "--include-data-transfers"];
+    let quick =
+        ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "3", "--seq", "4", "--include-data-transfers"];
     let bench = [&["bench", text(&out), "--runtime", "cuda", "--json", text(&json)], &quick[..]].concat();
     on_gpu(&bench).exits(0, &[]);
     let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
