@@ -64,14 +64,6 @@ impl Device for Watched {
         self.device.multiprocessor_shared_memory()
     }
 
-    fn pinned(&self, bytes: usize) -> Result<Box<dyn HostMemory>, String> {
-        self.device.pinned(bytes)
-    }
-
-    fn start(&self, busy: Duration) -> Result<Option<Box<dyn Event>>, String> {
-        self.device.start(busy)
-    }
-
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
         self.note("allocate");
         self.device.allocate(bytes)
