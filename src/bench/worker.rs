@@ -33,6 +33,9 @@ pub(crate) struct Start {
     sleeping: bool,
     unfused_codes: bool,
     cuda_graph: bool,
+    /// As the command line has them.
+    kernel_specialization: String,
+    weight_streaming_budget: String,
     ort_library: Option<PathBuf>,
     trt_library: Option<PathBuf>,
 }
@@ -150,6 +153,8 @@ impl Start {
             sleeping: settings.sleeping,
             unfused_codes: settings.unfused_codes,
             cuda_graph: settings.engines.cuda_graph,
+            kernel_specialization: settings.engines.kernel_specialization.to_string(),
+            weight_streaming_budget: settings.engines.weight_streaming_budget.to_string(),
             ort_library: settings.ort_library.clone(),
             trt_library: settings.trt_library.clone(),
         }
@@ -164,7 +169,7 @@ impl Start {
     }
 
     /// The model, and what is to be said of it.
-    fn load(&self) -> Result<(Loaded, LoadedModel)> {
+    fn load(&self, warn: fn(&str)) -> Result<(Loaded, LoadedModel)> {
         let mut settings = RuntimeSettings {
             sleeping: self.sleeping,
             unfused_codes: self.unfused_codes,
@@ -172,7 +177,11 @@ impl Start {
             trt_library: self.trt_library.clone(),
             ..RuntimeSettings::default()
         };
+        let unread = |reason: String| anyhow!(reason);
+        settings.engines.warn = warn;
         settings.engines.cuda_graph = self.cuda_graph;
+        settings.engines.kernel_specialization = self.kernel_specialization.parse().map_err(unread)?;
+        settings.engines.weight_streaming_budget = self.weight_streaming_budget.parse().map_err(unread)?;
         let runtime = runtime_named(&self.runtime).map_err(|reason| anyhow!(reason))?(&settings);
         runtime.check()?;
         let (before, start) = (memory("VmRSS"), Instant::now());
@@ -219,7 +228,7 @@ impl From<DeviceTimes> for Times {
 ///
 /// # Errors
 /// When the parent is not planish.
-pub fn serve() -> Result<()> {
+pub fn serve(warn: fn(&str)) -> Result<()> {
     let mut asks = io::stdin().lock().lines();
     let say = |answer: &Answer| -> Result<()> {
         let mut out = io::stdout().lock();
@@ -228,7 +237,7 @@ pub fn serve() -> Result<()> {
     };
     let Some(start) = asks.next() else { return Ok(()) };
     let start: Start = serde_json::from_str(&start?).context("only planish itself starts this command")?;
-    let (first, model) = match start.load() {
+    let (first, model) = match start.load(warn) {
         Ok(loaded) => loaded,
         Err(error) => return say(&Answer::Failed(format!("{error:#}"))),
     };
@@ -248,7 +257,7 @@ fn answered(loaded: &mut Vec<Loaded>, ask: Ask) -> Result<Answer> {
             Ok(Answer::Usage(Usage { resident, peak, read: bytes_from_storage() }))
         }
         (Ask::Load(start), _) => {
-            let (another, model) = start.load()?;
+            let (another, model) = start.load(warn)?;
             loaded.push(another);
             Ok(Answer::Loaded(model))
         }
@@ -305,7 +314,8 @@ mod tests {
     #[test]
     fn the_script_that_compares_with_python_starts_a_worker() {
         let line = r#"{"what": {"File": {"format": "ONNX", "file": "model.onnx"}}, "runtime": "ort", "threads": 2, "sleeping": true,
-            "unfused_codes": false, "cuda_graph": true, "ort_library": null, "trt_library": null}"#;
+            "unfused_codes": false, "cuda_graph": true, "kernel_specialization": "eager", "weight_streaming_budget": "-2",
+            "ort_library": null, "trt_library": null}"#;
         let start: Start = serde_json::from_str(line).unwrap();
         assert_eq!(start.path(), Path::new("model.onnx"));
     }
