@@ -1,7 +1,9 @@
 //! CUDA's driver and its devices.
 
+use std::time::Duration;
+
 use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
-use cudarc::driver::{CudaContext, DriverError, result};
+use cudarc::driver::{CudaContext, CudaEvent, DriverError, result};
 
 use crate::Unavailable;
 
@@ -65,6 +67,11 @@ pub(crate) fn keep_pool_memory(context: &CudaContext) -> Result<bool, DriverErro
         result::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast())?;
     }
     Ok(true)
+}
+
+/// The time of the GPU between two points in its work, once both are reached.
+pub(crate) fn elapsed(begin: &CudaEvent, end: &CudaEvent) -> Result<Duration, DriverError> {
+    begin.elapsed_ms(end).map(|ms| Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
 }
 
 fn device(index: i32) -> Result<Gpu, DriverError> {

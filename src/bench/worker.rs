@@ -224,7 +224,8 @@ impl From<DeviceTimes> for Times {
     }
 }
 
-/// Answers what a parent asks on standard input until that ends. The first line is what to load.
+/// Answers what a parent asks on standard input until that ends. The first line is what to load. `warn` is told of what hurts
+/// nothing but speed.
 ///
 /// # Errors
 /// When the parent is not planish.
@@ -245,12 +246,12 @@ pub fn serve(warn: fn(&str)) -> Result<()> {
     let mut loaded = vec![first];
     for line in asks {
         let ask = serde_json::from_str(&line?)?;
-        say(&answered(&mut loaded, ask).unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
+        say(&answered(&mut loaded, ask, warn).unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
     }
     Ok(())
 }
 
-fn answered(loaded: &mut Vec<Loaded>, ask: Ask) -> Result<Answer> {
+fn answered(loaded: &mut Vec<Loaded>, ask: Ask, warn: fn(&str)) -> Result<Answer> {
     match (ask, loaded.last_mut().context("nothing is loaded")?) {
         (Ask::Usage, _) => {
             let (resident, peak) = (memory("VmRSS"), memory("VmHWM"));
