@@ -69,6 +69,15 @@ pub(crate) fn keep_pool_memory(context: &CudaContext) -> Result<bool, DriverErro
     Ok(true)
 }
 
+/// How NVIDIA's tools name the first GPU, e.g. `GPU-6ecc1c2d-...`; `None` where there is none.
+pub(crate) fn first_uuid() -> Option<String> {
+    devices("", "").ok()?;
+    let bytes = result::device::get_uuid(result::device::get(0).ok()?).ok()?.bytes;
+    let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    Some(format!("GPU-{}", parts.join("-")))
+}
+
 /// The time of the GPU between two points in its work, once both are reached.
 pub(crate) fn elapsed(begin: &CudaEvent, end: &CudaEvent) -> Result<Duration, DriverError> {
     begin.elapsed_ms(end).map(|ms| Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))

@@ -290,6 +290,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         for of in &document.recommendations {
             print(&format!("\n{of}\n"))?;
         }
+        if let Some(gpu) = &document.env.gpu {
+            print(&format!("\n{gpu}\n"))?;
+        }
         remarks(&document.cells).iter().for_each(|remark| note(remark));
         if !shown.left_out.is_empty() {
             note(&format!("--wide also shows {}", shown.left_out.join(", ")));

@@ -45,6 +45,11 @@ Result cuDeviceGetAttribute(int *v, int attribute, int d) {
     *v = attribute == 75 ? fake_capability / 10 : attribute == 76 ? fake_capability % 10 : attribute == 115 ? 1 : 0;
     return 0;
 }
+Result cuDeviceGetUuid_v2(unsigned char *to, int d) {
+    (void)d;
+    for (int i = 0; i < 16; i++) to[i] = i == 15 ? 0xff : i;
+    return 0;
+}
 Result cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = context; return 0; }
 Result cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
 Result cuCtxGetCurrent(void **c) { *c = context; return 0; }

@@ -27,6 +27,13 @@ pub fn engine(folder: &Path) -> PathBuf {
     path
 }
 
+/// Writes NVIDIA's management library into a folder, for the GPU of [`gpu`]; returns its file. What it does is in `nvml.c`.
+#[must_use]
+pub fn nvml(folder: &Path) -> PathBuf {
+    compiled(folder, "libnvidia-ml.so.1", include_str!("nvml.c"));
+    folder.join("libnvidia-ml.so.1")
+}
+
 fn compiled(folder: &Path, name: &str, source: &str) {
     let (c, library) = (folder.join("library.c"), folder.join(name));
     std::fs::write(&c, source).unwrap();
