@@ -48,7 +48,7 @@ fn try_device(loaded: &Loaded) -> Result<(), Unavailable> {
         session.and_then(|builder| registered(builder, None)).and_then(|mut builder| builder.commit_from_memory(MODEL));
     session.map(drop).map_err(|e| {
         unavailable(
-            format!("{library} cannot use a CUDA device: {e}"),
+            format!("{library} cannot use a CUDA device: {}", e.to_string().trim_end()),
             "check that nvidia-smi lists a device, and that the CUDA and cuDNN libraries that this build of ONNX \
              Runtime asks for are in LD_LIBRARY_PATH",
         )

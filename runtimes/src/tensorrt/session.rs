@@ -150,6 +150,10 @@ impl EngineSession {
         let on_host =
             inputs.iter().zip(&self.on_host).map(|(tensor, host)| host.then(|| tensor.to_bytes()).transpose());
         let mut host_inputs = on_host.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+        if host_inputs.iter().any(Option::is_some) {
+            // TensorRT reads them when the run is started.
+            self.gpu.wait()?;
+        }
         for ((name, tensor), host) in input_names.iter().zip(inputs).zip(&mut host_inputs) {
             let address = host.as_mut().map_or_else(|| tensor.address(), |bytes| bytes.as_mut_ptr());
             let shape = tensor.shape().iter().map(|size| i64::try_from(*size)).collect::<Result<Vec<_>, _>>();
