@@ -40,11 +40,18 @@ fn a_decoder_is_verified_and_generates_and_is_measured() {
     let quick =
         ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "3", "--seq", "4", "--include-data-transfers"];
     let bench = [&["bench", text(&out), "--runtime", "cuda", "--json", text(&json)], &quick[..]].concat();
-    on_gpu(&bench).exits(0, &[]);
+    let counts = folder.path().join("counts");
+    let mut command = mock_cuda::command(Path::new(env!("CARGO_BIN_EXE_planish")));
+    Done::from(command.env("MOCK_CUDA_COUNTS", &counts).args(bench).output().unwrap()).exits(0, &[]);
     let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let cells = document["cells"].as_array().unwrap();
     assert!(!cells.is_empty());
     // The clock of the mocked GPU: a kernel takes 10 us.
     let compute = cells.iter().map(|cell| cell["device"]["gpu_compute"]["min"].as_f64());
     assert!(compute.clone().all(|ms| ms.is_some_and(|ms| ms > 0.05)), "{:?}", cells[0]["device"]);
+    // Runs are replayed, and the GPU is busy while the host gives copies and a run.
+    let counts = fs::read_to_string(&counts).unwrap();
+    for name in ["cuGraphLaunch ", "kernel spin "] {
+        assert!(counts.lines().any(|line| line.starts_with(name)), "{name}is not in {counts}");
+    }
 }

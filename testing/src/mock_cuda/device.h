@@ -179,7 +179,7 @@ int copy(uintptr_t to, uintptr_t from, size_t bytes, Stream* stream, bool to_hos
 struct AtExit {
     ~AtExit() {
         const char* path = getenv("MOCK_CUDA_COUNTS");
-        FILE* file = path == nullptr ? nullptr : fopen(path, "w");
+        FILE* file = path == nullptr ? nullptr : fopen(path, "a");
         if (file == nullptr) return;
         for (const auto& [name, count] : counts) fprintf(file, "%s %ld\n", name.c_str(), count);
         fclose(file);

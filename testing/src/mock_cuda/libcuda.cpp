@@ -7,7 +7,8 @@
 // microseconds, a kernel the GPU 10, a copy 1 and one more for each 20000 bytes, the kernel `spin` what its argument says.
 //
 // MOCK_CUDA_FAIL names calls that fail, as FUNCTION:COUNT:ERROR,...: the COUNT-th call, from 1. MOCK_CUDA_ARCH is the compute
-// capability (80), MOCK_CUDA_VERSION the version of the driver (13000).
+// capability (80), MOCK_CUDA_VERSION the version of the driver (13000). A process that ends adds how often each function was
+// called to the file MOCK_CUDA_COUNTS.
 #include <dlfcn.h>
 #include <sys/mman.h>
 

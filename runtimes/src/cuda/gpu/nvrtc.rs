@@ -72,9 +72,7 @@ fn known() -> Vec<u32> {
 /// # Errors
 /// What the compiler said.
 pub(super) fn compiled(source: &Source, architecture: &Architecture) -> Result<Vec<u8>, String> {
-    let (major, minor) = version();
-    let parts = [options(architecture).join(" "), format!("{major}.{minor}"), source.text()];
-    let file = cached::file("", &parts, "cubin");
+    let file = cached::file("", &key(source, architecture, version()), "cubin");
     if let Some(code) = file.as_deref().and_then(cached::read) {
         return Ok(code);
     }
@@ -84,6 +82,11 @@ pub(super) fn compiled(source: &Source, architecture: &Architecture) -> Result<V
         let _ = cached::write(file, &code);
     }
     Ok(code)
+}
+
+/// What determines the code: the options, the version of NVRTC and the source.
+fn key(source: &Source, architecture: &Architecture, (major, minor): (i32, i32)) -> [String; 3] {
+    [options(architecture).join(" "), format!("{major}.{minor}"), source.text()]
 }
 
 /// What the compiler made, and what it said of registers and memory.
@@ -148,6 +151,19 @@ fn code(program: sys::nvrtcProgram, architecture: &Architecture) -> Result<Vec<u
 #[cfg(test)]
 mod tests {
     use super::Architecture::{self, Machine, Virtual};
+    use super::{key, options};
+    use crate::cuda::source::{SPIN, Source};
+
+    #[test]
+    fn code_is_kept_by_all_that_determines_it() {
+        let (source, other) = (Source::new(SPIN, "spin"), Source::new(SPIN, "spin").with("MACRO", 1));
+        let (machine, ptx) = (Machine("sm_90".to_owned()), Virtual("compute_90".to_owned()));
+        let of = key(&source, &machine, (13, 0));
+        assert!(options(&machine).iter().all(|option| of[0].contains(option)));
+        for other in [key(&other, &machine, (13, 0)), key(&source, &ptx, (13, 0)), key(&source, &machine, (13, 1))] {
+            assert_ne!(of, other);
+        }
+    }
 
     #[test]
     fn a_gpu_that_nvrtc_does_not_know_gets_ptx_of_the_newest_before_it() {
