@@ -81,8 +81,6 @@ fn vectors_and_bytes_are_watched() {
 #[test]
 fn matrices_are_read_for_their_lanes() {
     // Each warp has 512 bytes, of which each lane writes 16.
-    let tile = "unsigned char* own = dynamic + t / 32 * 512 + t % 32 * 16; store(own, Pack<unsigned char, 16>{});";
-    assert!(tile.contains("512"));
     let race = kernel!(
         "unsigned char* own = dynamic + t / 32 * 512 + t % 32 * 16; store(own, Pack<unsigned char, 16>{});
          unsigned to[4]; load_matrices(to, shared_address(own)); out[t] = to[0];"

@@ -16,6 +16,7 @@ mod movement;
 mod norms;
 mod packed;
 mod quantized;
+mod tiles;
 mod view;
 
 use planish_ir::{AttentionKernels, Bindings, Graph, NodeId, ValueId};
