@@ -10,7 +10,7 @@
 /* What the test says and reads. */
 int fake_capability = 89;
 int fake_not_capturable = 0;   /* isStreamCapturable says no */
-int fake_fails_in_capture = 0; /* enqueueV3 fails while the stream records */
+int fake_fails_in_capture = 0; /* 1: enqueueV3 fails while the stream records; 2: the recording does */
 int fake_fails = 0;            /* the next enqueueV3 fails, without a word */
 int fake_host_output = 0;      /* the output is in the host's memory */
 int fake_system_allocations = 0;
@@ -183,7 +183,7 @@ static _Bool enqueue(void *t, void *s) {
     (void)t; (void)s;
     logged("enqueue");
     if (fake_fails) { fake_fails = 0; return 0; }
-    if (capturing && fake_fails_in_capture) { error("it cannot be captured"); capturing = 2; return 0; }
+    if (capturing && fake_fails_in_capture) { error("it cannot be captured"); capturing = 2; return fake_fails_in_capture == 2; }
     if (capturing) recorded = 1; else compute();
     return 1;
 }
