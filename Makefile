@@ -110,7 +110,7 @@ test-report-if-possible:
 
 # NVRTC needs no GPU.
 .PHONY: cuda-compile
-cuda-compile: deps ## compile the CUDA kernels for sm_80, sm_90 and sm_100, and print their registers, shared memory and spills
+cuda-compile: deps ## compile the CUDA kernels for sm_80, 86, 89, 90, 100 and 120, and print their registers, shared memory and spills
 	cargo run $(CARGO_FLAGS) -p planish-cuda-compile --
 
 # The kernels are compiled as C++ with gcc's AddressSanitizer, whose library has to be there first.
@@ -122,6 +122,18 @@ test-cuda-asan: deps ## run the CUDA kernels on the processor with AddressSaniti
 	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  $$(ls -t $(abspath $(TARGET_DIR))/debug/deps/planish_runtimes-* | grep -v '\.d$$' | head -1) cuda::tests; \
 	done
+
+# Both modes of the emulator on all cases. Buffers have allocations of their own in the second one.
+.PHONY: emulator-check
+emulator-check: deps ## search the CUDA kernels for races and for accesses behind the ends of buffers, on the processor
+	cargo test -p planish-runtimes --lib --no-run $(CARGO_FLAGS)
+	set -e; tests=$$(ls -t $(abspath $(TARGET_DIR))/debug/deps/planish_runtimes-* | grep -v '\.d$$' | head -1); \
+	start=$$(date +%s); PLANISH_EMULATOR_RACES=1 $$tests cuda::tests; \
+	echo "== races: $$(($$(date +%s) - start)) s"; start=$$(date +%s); \
+	PLANISH_CUDA_SEPARATE_BUFFERS=1 PLANISH_EMULATOR_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g" \
+	  LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  $$tests cuda::tests; \
+	echo "== separate buffers: $$(($$(date +%s) - start)) s"
 
 # One stage after another, the quick ones first, with the time of each.
 .PHONY: check

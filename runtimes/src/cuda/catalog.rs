@@ -56,13 +56,13 @@ pub enum CompileError {
 /// When there is no NVRTC, or a kernel does not compile.
 pub fn compile_kernels(architectures: &[&str]) -> Result<Vec<KernelReport>, CompileError> {
     gpu::nvrtc_alone()?;
-    let sources = sources().map_err(CompileError::Kernel)?;
-    let pairs: Vec<(&Source, &str)> = sources
-        .iter()
-        .flat_map(|source| architectures.iter().map(move |architecture| (source, *architecture)))
-        .collect();
+    let mut pairs = Vec::new();
+    for architecture in architectures {
+        let sources = sources(architecture).map_err(CompileError::Kernel)?;
+        pairs.extend(sources.into_iter().map(|source| (source, *architecture)));
+    }
     let reports: Result<Vec<_>, String> =
-        pairs.into_par_iter().map(|(source, architecture)| report(source, architecture)).collect();
+        pairs.into_par_iter().map(|(source, architecture)| report(&source, architecture)).collect();
     reports.map_err(CompileError::Kernel)
 }
 
@@ -90,8 +90,8 @@ fn report(source: &Source, architecture: &str) -> Result<KernelReport, String> {
     })
 }
 
-/// The kernels of all programs of [`GRAPHS`], each once.
-fn sources() -> Result<Vec<Source>, String> {
+/// The kernels of all programs of [`GRAPHS`] for an architecture, each once.
+fn sources(architecture: &str) -> Result<Vec<Source>, String> {
     let mut all = Vec::new();
     for (name, statements, sizes) in GRAPHS {
         for dtype in ["f32", "f16", "bf16"] {
@@ -102,10 +102,11 @@ fn sources() -> Result<Vec<Source>, String> {
                 let symbol = |name: &str| planish_ir::Dim::symbol(name).as_symbol().cloned();
                 let bindings: Bindings = sizes.iter().filter_map(|(name, size)| Some((symbol(name)?, *size))).collect();
                 for style in [Style::Fused, Style::Unfused] {
-                    let program = Program::new(&graph, &bindings, Target::usual(style), &Caches::default());
+                    let target = Target::of_architecture(style, architecture);
+                    let program = Program::new(&graph, &bindings, target, &Caches::default());
                     all.extend(program.map_err(|e| format!("{name}: {e}"))?.kernels);
                 }
-                let fused = Target::usual(Style::Fused);
+                let fused = Target::of_architecture(Style::Fused, architecture);
                 if let Some(Ok(family)) = plan::steps(&graph, &bindings, fused) {
                     all.extend(family.program.kernels);
                 }
@@ -235,7 +236,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output s = %s
          output e = %e
          output m = %m",
-        &[&[("b", 8), ("s", 512), ("t", 512)]],
+        &[&[("b", 8), ("s", 512), ("t", 512)], &[("b", 1), ("s", 64), ("t", 64)]],
     ),
     (
         "causal encoder",
@@ -259,6 +260,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          input %down: i8[768, 3072]
          input %down_scales: f32[768]
          input %down_bias: FLOAT[768]
+         input %few: i8[768, 100]
          %c = quantize(%x) {scale = 0.02} : i8[b, s, 768]
          %packed = quantized_linear(%c, %qkv, %qkv_scales, bias: %qkv_bias) {to = FLOAT, activation = none} : FLOAT[b, s, 2304]
          %plain = quantized_linear(%c, %qkv, %qkv_scales) {to = FLOAT, activation = none} : FLOAT[b, s, 2304]
@@ -269,6 +271,10 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          %h = quantize(%erf) {scale = 0.03} : i8[b, s, 3072]
          %y = quantized_linear(%h, %down, %down_scales, bias: %down_bias, residual: %x) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
          %z = quantized_linear(%h, %down, %down_scales, residual: %x) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
+         %part = slice(%x) {axis = 2, start = 0, end = 100} : FLOAT[b, s, 100]
+         %f = quantize(%part) {scale = 0.02} : i8[b, s, 100]
+         %sums = quantized_linear(%f, %few, %down_scales, bias: %down_bias) {to = FLOAT, activation = none} : FLOAT[b, s, 768]
+         output sums = %sums
          output packed = %packed
          output plain = %plain
          output tanh = %tanh
@@ -276,7 +282,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output silu = %silu
          output y = %y
          output z = %z",
-        &[&[("b", 8), ("s", 512)]],
+        &[&[("b", 8), ("s", 512)], &[("b", 8), ("s", 128)], &[("b", 1), ("s", 16)]],
     ),
 ];
 
@@ -286,7 +292,7 @@ mod tests {
 
     #[test]
     fn every_file_of_kernels_is_compiled() {
-        let sources = sources().unwrap();
+        let sources = sources("sm_90").unwrap();
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda/kernels");
         for name in planish_testing::names(&folder).iter().filter_map(|name| name.strip_suffix(".cu")) {
             assert!(source::FILES.iter().any(|file| file.name == name), "{name}.cu is not in the list of files");

@@ -53,6 +53,9 @@ pub(crate) trait Device: Send + Sync {
     /// The most bytes of shared memory that a block may have.
     fn shared_memory(&self) -> usize;
 
+    /// The bytes of shared memory of a multiprocessor, which its blocks divide.
+    fn multiprocessor_shared_memory(&self) -> usize;
+
     /// Memory with any contents, aligned to 256 bytes.
     ///
     /// # Errors

@@ -40,11 +40,13 @@ files! {
     FLASH = "flash", [ROWS, ATTENTION];
     FLASH_FLOAT = "flash_float", [ROWS, ATTENTION];
     GATHER = "gather", [];
+    GEMV = "gemv", [ROWS];
     NORM = "norm", [ROWS];
     QUANTIZE = "quantize", [];
+    QUANTIZED_LINEAR = "quantized_linear", [ROWS, ATTENTION];
     REDUCE = "reduce", [ROWS];
     ROTARY = "rotary", [];
-    SCAN = "scan", [];
+    SCAN = "scan", [ROWS];
     SCORES = "scores", [ROWS, ATTENTION];
     SOFTMAX = "softmax", [ROWS];
     SPIN = "spin", [];
@@ -166,6 +168,7 @@ pub(crate) fn c_type(dtype: DType) -> Option<&'static str> {
 
 /// Whether a model spends its time in a kernel.
 pub(crate) fn is_hot(source: &Source) -> bool {
-    [DECODE, FLASH, FLASH_FLOAT, NORM, QUANTIZE, REDUCE, SOFTMAX, SCORES, ROTARY, TOPK].contains(&source.file)
+    [DECODE, FLASH, FLASH_FLOAT, GEMV, NORM, QUANTIZE, QUANTIZED_LINEAR, REDUCE, SCAN, SOFTMAX, SCORES, ROTARY, TOPK]
+        .contains(&source.file)
         || source.file == ELEMENTWISE && source.kernel != "elementwise_strided"
 }

@@ -11,7 +11,7 @@ use planish_runtimes::cuda::{KernelReport, compile_kernels};
 #[derive(Parser)]
 struct Arguments {
     /// The architectures, e.g. sm_90
-    #[arg(long, value_delimiter = ',', default_value = "sm_80,sm_90,sm_100")]
+    #[arg(long, value_delimiter = ',', default_value = "sm_80,sm_86,sm_89,sm_90,sm_100,sm_120")]
     arch: Vec<String>,
     /// Print every kernel, not only those in which models spend their time
     #[arg(long)]

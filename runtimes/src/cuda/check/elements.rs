@@ -87,6 +87,19 @@ pub(super) fn cases() -> Vec<Case> {
         output x = %x
         output again = %p";
     cases.push(Case::new("integers, booleans and casts", integers, &[("n", 300)], 7));
+    for (length, dtype) in
+        [(1, "i64"), (7, "f16"), (64, "f32"), (128, "i32"), (129, "i64"), (512, "i64"), (1000, "bf16"), (2053, "f32")]
+    {
+        let statements = format!(
+            "input %x: {dtype}[n, {length}]
+             input %y: {dtype}[{length}, 6]
+             %r = cumsum(%x) {{axis = 1}} : {dtype}[n, {length}]
+             %t = cumsum(%y) {{axis = 0}} : {dtype}[{length}, 6]
+             output r = %r
+             output t = %t"
+        );
+        cases.push(Case::new(format_args!("cumulative sums of {dtype} by {length}"), statements, &[("n", 6)], 13));
+    }
     let movement = "
         input %x: f32[2, n, 6]
         input %i: i64[3]

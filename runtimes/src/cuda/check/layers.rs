@@ -47,6 +47,31 @@ pub(super) fn cases() -> Vec<Case> {
              output k = %k"
         );
         cases.push(Case::new(format_args!("linear layers of {dtype}"), statements, &[("b", 3), ("s", 7)], 3));
+        // A few rows: each way to divide the work, and rows that are no multiples of 16 bytes.
+        let sizes: &[_] = match dtype {
+            "f32" => &[(2, 301, 64), (4, 24, 268)],
+            "f16" => &[(1, 100, 520), (4, 20, 1032), (3, 72, 700)],
+            _ => &[(3, 50, 1032), (1, 304, 40)],
+        };
+        for &(m, n, k) in sizes {
+            let statements = format!(
+                "input %x: {dtype}[{m}, {k}]
+                 input %w: {dtype}[{n}, {k}]
+                 input %t: {dtype}[{k}, {n}]
+                 input %c: {dtype}[{n}]
+                 input %r: {dtype}[{m}, {n}]
+                 %a = linear(%x, %w, bias: %c) : {dtype}[{m}, {n}]
+                 %d = linear(%x, %t) {{transposed = true}} : {dtype}[{m}, {n}]
+                 %e = fused_linear(%x, %w, residual: %r) {{activation = none}} : {dtype}[{m}, {n}]
+                 %f = fused_linear(%x, %t, bias: %c, residual: %r) {{transposed = true, activation = gelu_erf}} : {dtype}[{m}, {n}]
+                 output a = %a
+                 output d = %d
+                 output e = %e
+                 output f = %f"
+            );
+            let name = format!("linear layers of {m} rows of {dtype}, {k} to {n} features");
+            cases.push(Case::new(name, statements, &[], 4));
+        }
         let statements = format!(
             "input %x: {dtype}[b, 2, s, 12]
              input %y: {dtype}[b, 2, 12, 9]

@@ -36,8 +36,12 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(Case::new("a layer norm of rows with a large mean", large_mean, &[("n", 3)], 9));
     let forms =
         [("layer", ", bias: %b", ", norm_bias: %c"), ("layer", "", ""), ("rms", ", bias: %b", ""), ("rms", "", "")];
-    for (columns, dtype) in [(7, "f32"), (384, "f16"), (1025, "bf16"), (9001, "f16")] {
-        for (norm, bias, norm_bias) in forms {
+    for (columns, dtype) in
+        [(7, "f32"), (384, "f16"), (768, "f16"), (1000, "f32"), (1025, "bf16"), (4600, "f16"), (9001, "f16")]
+    {
+        // All forms of some columns, one of the others.
+        let forms = if matches!(columns, 7 | 384 | 1025 | 9001) { &forms[..] } else { &forms[..1] };
+        for &(norm, bias, norm_bias) in forms {
             let ty = format!("{dtype}[n, {columns}]");
             let statements = format!(
                 "input %x: {ty}

@@ -4,7 +4,16 @@ use super::Case;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (dtype, k, n) in [("f32", 64, 40), ("f16", 36, 516), ("bf16", 100, 12), ("f16", 768, 3072)] {
+    for (dtype, k, n, tokens) in [
+        ("f32", 64, 40, 3),
+        ("f16", 36, 516, 3),
+        ("bf16", 100, 12, 3),
+        ("f16", 768, 3072, 3),
+        // Tiles of every size, with tails of rows, columns and codes.
+        ("bf16", 80, 72, 35),
+        ("f16", 16, 200, 35),
+        ("f32", 208, 260, 65),
+    ] {
         let statements = format!(
             "input %x: {dtype}[b, s, {k}]
              input %m: {dtype}[{n}, {k}]
@@ -33,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(Case::new(
             format_args!("layers of codes of {dtype}, [{n}, {k}]"),
             statements,
-            &[("b", 2), ("s", 3)],
+            &[("b", 2), ("s", tokens)],
             11,
         ));
     }

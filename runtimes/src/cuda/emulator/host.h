@@ -189,6 +189,10 @@ template <typename Value> inline Value __shfl_sync(unsigned mask, Value value, i
 template <typename Value> inline Value __shfl_xor_sync(unsigned mask, Value value, int bits) {
     return emulator::exchange("__shfl_xor_sync", mask, value, (emulator::lane() ^ bits) & 31);
 }
+template <typename Value> inline Value __shfl_up_sync(unsigned mask, Value value, unsigned delta) {
+    const int source = emulator::lane() - static_cast<int>(delta);
+    return emulator::exchange("__shfl_up_sync", mask, value, source >= 0 ? source : emulator::lane());
+}
 template <typename Value> inline Value __shfl_down_sync(unsigned mask, Value value, unsigned delta) {
     const int source = emulator::lane() + static_cast<int>(delta);
     return emulator::exchange("__shfl_down_sync", mask, value, source < 32 ? source : emulator::lane());

@@ -28,8 +28,8 @@ pub(crate) use compile::{Compiler, compiler};
 /// The alignment of memory, that of CUDA.
 const ALIGNMENT: usize = 256;
 
-/// The shared memory of a block of an A100.
-const SHARED: usize = 163 << 10;
+/// The shared memory of an A100: of a block, and of a multiprocessor.
+const SHARED: [usize; 2] = [163 << 10, 164 << 10];
 
 /// The function that runs a kernel: blocks, threads, bytes of dynamic shared memory, and the parameters.
 type Launch = unsafe extern "C" fn(*const u32, *const u32, u32, *const *const c_void);
@@ -37,6 +37,8 @@ type Launch = unsafe extern "C" fn(*const u32, *const u32, u32, *const *const c_
 /// The processor.
 pub(crate) struct Emulator {
     compiler: Compiler,
+    /// The shared memory of a block, and of a multiprocessor.
+    shared: [usize; 2],
     kernels: Mutex<KernelTable<Kernel>>,
 }
 
@@ -56,7 +58,13 @@ struct Kernel {
 
 impl Emulator {
     pub(crate) fn new(compiler: Compiler) -> Self {
-        Self { compiler, kernels: Mutex::default() }
+        Self { compiler, shared: SHARED, kernels: Mutex::default() }
+    }
+
+    /// With other shared memory of a block, and of a multiprocessor.
+    #[cfg(test)]
+    pub(crate) fn with_shared_memory(self, shared: [usize; 2]) -> Self {
+        Self { shared, ..self }
     }
 }
 
@@ -174,7 +182,11 @@ impl Device for Emulator {
     }
 
     fn shared_memory(&self) -> usize {
-        SHARED
+        self.shared[0]
+    }
+
+    fn multiprocessor_shared_memory(&self) -> usize {
+        self.shared[1]
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {

@@ -118,6 +118,8 @@ struct Gpu {
     multiprocessors: usize,
     /// The most bytes of shared memory of a block.
     shared_memory: usize,
+    /// The bytes of shared memory of a multiprocessor.
+    multiprocessor_shared_memory: usize,
     stream: Arc<CudaStream>,
     recorder: recording::Recorder,
     ring: Mutex<transfer::Ring>,
@@ -175,8 +177,11 @@ impl Gpu {
         let multiprocessors = context.attribute(attribute).map_err(message)?;
         let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = context.attribute(attribute).map_err(message)?;
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
+        let all_shared = context.attribute(attribute).map_err(message)?;
         Ok(Self {
             shared_memory: usize::try_from(shared).unwrap_or(0),
+            multiprocessor_shared_memory: usize::try_from(all_shared).unwrap_or(0),
             name: context.name().map_err(message)?,
             architecture: nvrtc::Architecture::of(capability)?,
             multiprocessors: usize::try_from(multiprocessors).unwrap_or(1).max(1),
@@ -246,6 +251,10 @@ impl Device for Gpu {
 
     fn shared_memory(&self) -> usize {
         self.shared_memory
+    }
+
+    fn multiprocessor_shared_memory(&self) -> usize {
+        self.multiprocessor_shared_memory
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {

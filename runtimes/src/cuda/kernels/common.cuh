@@ -7,11 +7,14 @@
 #include "host.h"
 #define UNROLL
 #define UNROLL_NOT
+#define UNROLL_BY(count)
 #define MAY_ALIAS [[gnu::may_alias]]
 #define DYNAMIC_SHARED(name) unsigned char* const name = emulator::dynamic_shared()
 #else
 #define UNROLL _Pragma("unroll")
 #define UNROLL_NOT _Pragma("unroll 1")
+#define TEXT_OF(tokens) #tokens
+#define UNROLL_BY(count) _Pragma(TEXT_OF(unroll count))
 #define MAY_ALIAS
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #define EXPORT_HOST(kernel, function)

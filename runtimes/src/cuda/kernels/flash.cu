@@ -116,7 +116,13 @@ DEVICE Tile next_tile(int first, const bool* mask, KeyRange range) {
     return tile;
 }
 
-KERNEL __launch_bounds__(THREADS)
+// Large heads need more registers than three blocks leave, and two are enough of them.
+#if HEAD > 64
+#define BLOCKS_OF_MULTIPROCESSOR , 2
+#else
+#define BLOCKS_OF_MULTIPROCESSOR
+#endif
+KERNEL __launch_bounds__(THREADS BLOCKS_OF_MULTIPROCESSOR)
 flash(ELEMENT* out, const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, const bool* mask, const BIAS_T* bias,
       Attention p
 #if RAGGED

@@ -12,12 +12,13 @@
 // results may be in place of x or residual.
 //
 // Macros: ELEMENT float, half_t or bf16_t; RESIDUAL, BIAS 0/1: whether there are such operands; RMS 0/1: which norm;
-// NORM_BIAS 0/1; SUM 0/1: s is a result too; VALUES in {1, 2, 4, 8, 16, 32}: how many elements of a row each thread
-// keeps in registers; or 0: rows of any length, read again from memory; WARP 1: a warp a row of up to 32 * VALUES
+// NORM_BIAS 0/1; SUM 0/1: s is a result too; VALUES in {1, 2, 4, 8, 16, 24, 32}: how many elements of a row each
+// thread keeps in registers; or 0: rows of any length, read again from memory; WARP 1: a warp a row of up to 32 * VALUES
 // columns; 0: a block of 256 threads a row of up to 256 * VALUES columns. For embedding_norm TABLES 1 to 3; I the type
 // of ids, int or long long; in place of RMS, NORM 0: none, r is the sum; 1: layer norm; 2: RMS norm.
 //
-// Launch: WARP 1: 128 threads, ceil(rows / 4) blocks; WARP 0: 256 threads, rows blocks (at most 2^31 - 1 either way).
+// Launch: WARP 1: 32 * R threads, up to 128, and ceil(rows / R) blocks; WARP 0: 256 threads, rows blocks (at most 2^31 - 1
+// either way).
 #ifndef NORM
 #define NORM (RMS ? 2 : 1)
 #endif
@@ -30,12 +31,11 @@
 
 constexpr int THREADS = WARP ? LANES : 256;
 constexpr int ROW_WARPS = THREADS / LANES;
-constexpr int ROWS_AT_ONCE = WARP ? 4 : 1;
 // How many values one step takes, and whether that is the row.
 constexpr int STEP = VALUES > 0 ? VALUES : PER_ACCESS<ELEMENT>;
 constexpr bool IN_REGISTERS = VALUES > 0;
 // How many blocks a multiprocessor is to hold: as many as leave each thread the registers for its values.
-constexpr int BLOCKS = (WARP ? 8 : 4) / (VALUES > 16 ? 4 : VALUES > 4 || VALUES == 0 ? 2 : 1);
+constexpr int BLOCKS = WARP && VALUES == 24 ? 3 : (WARP ? 8 : 4) / (VALUES > 16 ? 4 : VALUES > 4 || VALUES == 0 ? 2 : 1);
 using Part = Row<STEP, THREADS, ELEMENT>;
 
 // The place of this thread in its row.
@@ -72,7 +72,7 @@ struct Affine {
 template <typename Source>
 DEVICE void normalise(ELEMENT* r, ELEMENT* sum, Source source, Affine affine, int columns, bool vectors,
                       float (*scratch)[ROW_WARPS][2]) {
-    constexpr bool EARLY = IN_REGISTERS && VALUES <= 8; // Weights are under way while the sums are computed.
+    constexpr bool EARLY = IN_REGISTERS && (WARP || VALUES <= 8); // Weights are under way while the sums are computed.
     const int thread = place(), end = IN_REGISTERS ? 1 : columns;
     float values[STEP], weight[STEP], bias[STEP];
     const auto read_affine = [&](int first) {
@@ -124,8 +124,9 @@ DEVICE void normalise(ELEMENT* r, ELEMENT* sum, Source source, Affine affine, in
     if (!WARP) __syncthreads();
 }
 
-DEVICE long long first_row() { return grid_block() * ROWS_AT_ONCE + (WARP ? warp_index() : 0); }
-DEVICE long long row_step() { return grid_blocks() * ROWS_AT_ONCE; }
+DEVICE int rows_at_once() { return WARP ? static_cast<int>(blockDim.x) / LANES : 1; }
+DEVICE long long first_row() { return grid_block() * rows_at_once() + (WARP ? warp_index() : 0); }
+DEVICE long long row_step() { return grid_blocks() * rows_at_once(); }
 
 DEVICE float rounded(float x) { return to_float(to<ELEMENT>(x)); }
 

@@ -18,30 +18,40 @@ struct Tile {
 }
 
 impl Tile {
-    /// The tiles for heads of a size, whose kernels spill no registers (`make cuda-compile`): for many queries, and for few.
-    fn pair(is_float32: bool, head: usize) -> [Self; 2] {
+    /// The tiles for heads of a size: for many queries, for few, and for little shared memory. Their kernels spill no
+    /// registers on devices where they are taken (`make cuda-compile`).
+    fn all(is_float32: bool, head: usize) -> [Self; 3] {
         let tiles = match (is_float32, head) {
-            (true, ..=128) => [(64, 32), (32, 32)],
-            (true, _) => [(32, 32); 2],
-            (false, ..=64) => [(128, 64), (64, 64)],
-            (false, ..=128) => [(128, 32), (64, 64)],
-            (false, _) => [(64, 32); 2],
+            (true, ..=128) => [(64, 32), (32, 32), (32, 32)],
+            (true, _) => [(32, 32); 3],
+            (false, ..=64) => [(128, 64), (64, 64), (64, 32)],
+            (false, ..=128) => [(128, 32), (64, 64), (64, 32)],
+            (false, _) => [(64, 32); 3],
         };
         tiles.map(|(rows, keys)| Self { rows, keys })
     }
 
-    /// More queries for a block read keys less often, where there are enough blocks for the device.
-    fn of(call: &Call<'_>, blocks: usize) -> Self {
+    /// More queries for a block read keys less often, where there are enough blocks for the device, and two of them fit a
+    /// multiprocessor.
+    fn of(call: &Call<'_>, target: &Target) -> Self {
         let sizes = call.sizes();
         let is_float32 = call.q.dtype == DType::F32;
-        let [large, small] = Self::pair(is_float32, sizes.size.max(sizes.value_size));
         let is_masked_twice = call.op.causal.0 && call.mask.is_some();
         let is_plain = call.bias.is_none() && call.op.softcap.is_none() && !is_masked_twice;
         let is_large = match is_float32 {
             true => sizes.queries > 32,
-            false => is_plain && sizes.queries.div_ceil(128) * sizes.heads * sizes.batch >= blocks,
+            false => is_plain && sizes.queries.div_ceil(128) * sizes.heads * sizes.batch >= target.attention.blocks,
         };
-        if is_large { large } else { small }
+        Self::held(is_float32, sizes.size, sizes.value_size, is_large, target)
+    }
+
+    /// The tile for many queries or for few; a smaller one where a multiprocessor holds two blocks of that alone.
+    fn held(is_float32: bool, size: usize, value_size: usize, is_large: bool, target: &Target) -> Self {
+        let all = Self::all(is_float32, size.max(value_size));
+        let wanted = &all[usize::from(!is_large)..];
+        let [head, value_head] = [size, value_size].map(|size| size.next_multiple_of(16));
+        let two = wanted.iter().find(|tile| target.holds_two(tile.shared(is_float32, head, value_head)));
+        *two.unwrap_or(&wanted[0])
     }
 
     /// The bytes of dynamic shared memory: the formulas are in the files of the kernels.
@@ -67,7 +77,7 @@ pub(crate) fn takes_packed(target: &Target, dtype: DType, size: usize, value_siz
     let largest = size.max(value_size);
     let [head, value_head] = [size, value_size].map(|size| size.next_multiple_of(16));
     let holds = |tile: Tile| tile.shared(is_float32, head, value_head) <= target.shared_memory;
-    (1..=target.attention.largest_head).contains(&largest) && Tile::pair(is_float32, largest).into_iter().all(holds)
+    (1..=target.attention.largest_head).contains(&largest) && Tile::all(is_float32, largest).into_iter().all(holds)
 }
 
 /// The sequences of a packed batch.
@@ -248,7 +258,7 @@ impl Builder<'_> {
     fn flash(&mut self, call: &Call<'_>) -> Result<(), String> {
         let sizes = call.sizes();
         let is_float32 = call.q.dtype == DType::F32;
-        let tile = Tile::of(call, self.target.attention.blocks);
+        let tile = Tile::of(call, &self.target);
         let [head, value_head] = [sizes.size, sizes.value_size].map(|size| size.next_multiple_of(16));
         let shared = tile.shared(is_float32, head, value_head);
         if shared > self.target.shared_memory && call.sequences.is_none() {
@@ -397,5 +407,34 @@ impl Builder<'_> {
     /// [batch, heads, length, size] whose heads are apart from each other.
     fn apart(&mut self, x: &View) -> Result<View, String> {
         if x.strides[2] == x.shape[3] { Ok(x.clone()) } else { self.without_gaps(x.clone()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiles(architecture: &str, size: usize) -> [(usize, usize, usize); 2] {
+        let target = Target::of_architecture(Style::Fused, architecture);
+        [true, false].map(|is_large| {
+            let tile = Tile::held(false, size, size, is_large, &target);
+            (tile.rows, tile.keys, target.multiprocessor_shared_memory / (tile.shared(false, size, size) + 1024))
+        })
+    }
+
+    #[test]
+    fn two_blocks_of_attention_fit_a_multiprocessor() {
+        for architecture in ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] {
+            for size in [64, 128] {
+                for (rows, keys, blocks) in tiles(architecture, size) {
+                    assert!(blocks >= 2, "{architecture}, {size} features: {blocks} blocks of {rows} x {keys}");
+                }
+            }
+        }
+        assert_eq!(tiles("sm_80", 128), [(128, 32, 2), (64, 64, 2)]);
+        assert_eq!(tiles("sm_89", 128), [(64, 32, 3), (64, 32, 3)]);
+        assert_eq!(tiles("sm_120", 64), [(128, 64, 3), (64, 64, 3)]);
+        // No tile of such heads leaves room for a second block.
+        assert_eq!(tiles("sm_86", 256), [(64, 32, 1); 2]);
     }
 }

@@ -13,8 +13,10 @@ use crate::cuda::source::{ELEMENTWISE, Source, c_type};
 
 /// Threads of a block.
 const THREADS: usize = 256;
-/// Elements that a thread works on at once.
+/// The fewest elements of a thread, whatever their size.
 const ELEMENTS: usize = 4;
+/// Bytes of an access.
+const ACCESS: usize = 16;
 /// The most blocks along y.
 const ROWS: usize = 65_535;
 /// The most blocks along x: more work is done by the same blocks.
@@ -101,6 +103,11 @@ impl Builder<'_> {
         let source = |kernel| typed(Source::new(ELEMENTWISE, kernel), to, operands, expression.clone());
 
         let inner = |all: &[usize]| all.last().copied().unwrap_or(0);
+        // Kernels access the largest elements that are side by side 16 bytes at a time.
+        let side_by_side = std::iter::once(to).chain(operands.iter().copied()).zip(&strides);
+        let largest = side_by_side.filter(|(_, all)| inner(all) != 0).map(|(view, _)| view.dtype.size()).max();
+        let vector = ACCESS / largest.unwrap_or(ACCESS);
+        let each = vector.max(ELEMENTS);
         let simple = inner(&strides[0]) == 1 && strides.iter().all(|all| inner(all) <= 1);
         match sizes.as_slice() {
             [n] if simple => {
@@ -111,7 +118,7 @@ impl Builder<'_> {
                     }
                 }
                 pointers.push(Argument::long(*n));
-                let blocks = n.div_ceil(THREADS * ELEMENTS).min(BLOCKS);
+                let blocks = n.div_ceil(THREADS * each).min(BLOCKS);
                 self.launch(source, grid([blocks, 1, 1])?, pointers);
             }
             [rows, columns] if simple => {
@@ -124,13 +131,19 @@ impl Builder<'_> {
                 pointers.extend([Argument::long(*rows), Argument::int(*columns)?]);
                 let steps = strides.iter().map(|all| all[0]).chain(std::iter::repeat(0)).take(1 + OPERANDS.len());
                 pointers.extend(steps.map(Argument::long));
-                let blocks = [columns.div_ceil(THREADS * ELEMENTS), (*rows).min(ROWS), 1];
-                self.launch(source, grid(blocks)?, pointers);
+                let blocks = (rows * columns.div_ceil(each)).div_ceil(THREADS).min(BLOCKS);
+                self.launch(source, grid([blocks, 1, 1])?, pointers);
             }
             _ => {
                 let source = source("elementwise_strided")?;
                 pointers.extend([Argument::long(count), strided(&sizes, &strides)?]);
-                self.launch(source, grid([count.div_ceil(THREADS).min(BLOCKS), 1, 1])?, pointers);
+                // As the kernel has it, but for the addresses.
+                let aligned = |all: &Vec<usize>| {
+                    all.split_last().is_some_and(|(inner, rest)| *inner == 1 && rest.iter().all(|s| s % vector == 0))
+                };
+                let vectors = inner(&sizes).is_multiple_of(vector) && strides.iter().all(aligned);
+                let each = if vectors { vector } else { 1 };
+                self.launch(source, grid([count.div_ceil(THREADS * each).min(BLOCKS), 1, 1])?, pointers);
             }
         }
         Ok(())
@@ -202,4 +215,52 @@ pub(super) fn strided(sizes: &[usize], strides: &[Vec<usize>]) -> Result<Argumen
         words.extend(padded(strides.get(tensor).map_or(&[], Vec::as_slice), 0));
     }
     Ok(Argument::Value(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use planish_ir::{Bindings, text};
+
+    use crate::cuda::program::{Caches, Program, Step, Style, Target};
+
+    /// The blocks of the launches of a graph.
+    fn blocks(statements: &str) -> Vec<u32> {
+        let graph = text::parse(&format!("graph \"g\" {{\n{statements}\n}}"), &text::no_files).unwrap();
+        let target = Target::usual(Style::Fused);
+        let program = Program::new(&graph, &Bindings::default(), target, &Caches::default()).unwrap();
+        let launches = program.steps.iter().filter_map(|step| match step {
+            Step::Launch(launch) => Some(launch.grid.blocks[0]),
+            _ => None,
+        });
+        launches.collect()
+    }
+
+    #[test]
+    fn each_thread_has_an_access_of_sixteen_bytes() {
+        for (dtype, each) in [("f32", 4), ("f16", 8), ("i64", 4), ("bool", 16)] {
+            let operator = if dtype == "bool" { "and" } else { "add" };
+            let flat = format!(
+                "input %x: {dtype}[64, 768]
+                 %y = {operator}(%x, %x) : {dtype}[64, 768]
+                 output y = %y"
+            );
+            assert_eq!(blocks(&flat), [64 * 768 / 256 / each], "{dtype}");
+        }
+        let rows = "
+            input %x: f16[64, 768]
+            input %b: f16[768]
+            %y = add(%x, %b) : f16[64, 768]
+            output y = %y";
+        assert_eq!(blocks(rows), [64 * 768 / 256 / 8]);
+        let strided = "
+            input %x: f16[4, 16, 12, 64]
+            %t = transpose(%x) {perm = [0, 2, 1, 3]} : f16[4, 12, 16, 64]
+            output y = %t";
+        assert_eq!(blocks(strided), [4 * 16 * 12 * 64 / 256 / 8]);
+        let columns = "
+            input %x: f16[4, 16, 12, 64]
+            %t = transpose(%x) {perm = [0, 3, 2, 1]} : f16[4, 64, 12, 16]
+            output y = %t";
+        assert_eq!(blocks(columns), [4 * 16 * 12 * 64 / 256]);
+    }
 }

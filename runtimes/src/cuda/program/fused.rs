@@ -6,7 +6,7 @@ use planish_ir::{DType, ValueId};
 use super::build::Builder;
 use super::elementwise::{elements, grid_of, named, strided};
 use super::linear::AfterProduct;
-use super::norms::{Norm, norm_shape};
+use super::norms::{Norm, norm_grid, norm_shape};
 use super::{Argument, Style, View};
 use crate::cuda::device::{Epilogue, Grid};
 use crate::cuda::source::{NORM, ROTARY, Source};
@@ -160,7 +160,7 @@ impl Builder<'_> {
             strided(rows_shape, &strides)?,
         ]);
         arguments.extend((0..3).map(|at| Argument::long(tables.get(at).map_or(0, |table| table.shape[0]))));
-        let grid = if by_warp { grid_of([count.div_ceil(4), 1, 1], 128)? } else { grid_of([count, 1, 1], 256)? };
+        let grid = norm_grid(count, by_warp, self.target.multiprocessors)?;
         self.launch(source, grid, arguments);
         Ok(())
     }

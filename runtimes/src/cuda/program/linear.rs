@@ -4,6 +4,7 @@ use planish_ir::ValueId;
 use planish_ir::ops::{Linear, MatMul};
 
 use super::build::Builder;
+use super::gemv::Behind;
 use super::{Style, View};
 use crate::cuda::device::{Epilogue, Matrix, Product};
 
@@ -74,6 +75,11 @@ impl Builder<'_> {
             }
             Style::Fused => {
                 let whole = residual.as_ref().is_none_or(View::is_contiguous);
+                let place = |view: &Option<View>| view.as_ref().map(|view| view.place);
+                let behind = Behind { bias: place(&bias), activation: after.activation, residual: place(&residual) };
+                if whole && self.gemv(&product, &behind)? {
+                    return Ok(());
+                }
                 if let Some(epilogue) = after.epilogue.filter(|e| whole && (*e == Epilogue::None || residual.is_none()))
                 {
                     // cublasLt takes 16 bytes of a bias at once.

@@ -9,6 +9,7 @@ mod cache;
 mod elementwise;
 pub(crate) mod family;
 mod fused;
+mod gemv;
 mod linear;
 mod movement;
 mod norms;
@@ -42,22 +43,47 @@ pub(crate) struct Target {
     pub(crate) style: Style,
     /// What the device has for attention.
     pub(crate) attention: AttentionKernels,
+    /// The multiprocessors of the device.
+    pub(crate) multiprocessors: usize,
     /// The most bytes of shared memory that a block may have.
     pub(crate) shared_memory: usize,
+    /// The bytes of shared memory of a multiprocessor.
+    pub(crate) multiprocessor_shared_memory: usize,
 }
+
+/// Bytes of shared memory of a multiprocessor that each of its blocks takes beside its own.
+const RESERVED: usize = 1 << 10;
 
 impl Target {
     /// For a device.
     pub(crate) fn of(style: Style, device: &dyn Device) -> Self {
-        Self::new(style, device.multiprocessors(), device.shared_memory())
+        Self::new(style, device.multiprocessors(), [device.shared_memory(), device.multiprocessor_shared_memory()])
     }
 
     /// For a device of the data center: as many multiprocessors as an H100, and the shared memory of an A100.
     pub(crate) fn usual(style: Style) -> Self {
-        Self::new(style, 132, 163 << 10)
+        Self::new(style, 132, [163 << 10, 164 << 10])
     }
 
-    fn new(style: Style, multiprocessors: usize, shared_memory: usize) -> Self {
+    /// For an architecture, e.g. `sm_90`, with as many multiprocessors as an H100. Shared memory is that of the table of
+    /// technical specifications in NVIDIA's CUDA C++ Programming Guide; a block takes all but what is reserved.
+    pub(crate) fn of_architecture(style: Style, architecture: &str) -> Self {
+        let number = architecture.trim_start_matches("sm_").trim_end_matches(['a', 'f']);
+        let multiprocessor = match number {
+            "86" | "89" | "120" | "121" => 100 << 10,
+            "80" | "87" => 164 << 10,
+            _ => 228 << 10,
+        };
+        Self::new(style, 132, [multiprocessor - RESERVED, multiprocessor])
+    }
+
+    /// Whether a multiprocessor holds two blocks of so much shared memory, of which one computes while the other waits.
+    pub(crate) fn holds_two(&self, shared: usize) -> bool {
+        2 * (shared + RESERVED) <= self.multiprocessor_shared_memory
+    }
+
+    fn new(style: Style, multiprocessors: usize, shared: [usize; 2]) -> Self {
+        let [shared_memory, multiprocessor_shared_memory] = shared;
         let attention = AttentionKernels {
             largest_head: 256,
             split_rows: 16,
@@ -65,7 +91,7 @@ impl Target {
             scores: 256 << 20,
             float_scores: 64 << 20,
         };
-        Self { style, attention, shared_memory }
+        Self { style, attention, multiprocessors, shared_memory, multiprocessor_shared_memory }
     }
 }
 

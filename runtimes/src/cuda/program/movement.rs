@@ -11,6 +11,8 @@ use crate::cuda::source::{GATHER, REDUCE, SCAN, Source};
 
 /// The most blocks of a launch along x.
 const BLOCKS: usize = i32::MAX as usize;
+/// The longest rows whose running sums a warp adds up.
+const WARP_SCAN: usize = 128;
 
 /// What rows become whose index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,15 +109,18 @@ impl Builder<'_> {
         let result = self.result(result)?;
         let outer: usize = x.shape[..op.axis].iter().product();
         let inner: usize = x.shape[op.axis + 1..].iter().product();
-        let source = Source::new(SCAN, "cumulative_sum").with("T2", named(x.dtype)?);
-        let arguments = vec![
-            Argument::At(result.place),
-            Argument::At(x.place),
-            Argument::long(outer),
-            Argument::int(x.shape[op.axis])?,
-            Argument::long(inner),
-        ];
-        self.launch(source, grid([(outer * inner).div_ceil(256), 1, 1])?, arguments);
+        let length = x.shape[op.axis];
+        let source = |kernel| Ok::<_, String>(Source::new(SCAN, kernel).with("T2", named(x.dtype)?));
+        let mut arguments =
+            vec![Argument::At(result.place), Argument::At(x.place), Argument::long(outer), Argument::int(length)?];
+        if inner == 1 {
+            let by_warp = length <= WARP_SCAN;
+            let grid = if by_warp { grid_of([outer.div_ceil(4), 1, 1], 128)? } else { grid_of([outer, 1, 1], 256)? };
+            self.launch(source("cumulative_rows")?.with("WARP", by_warp), grid, arguments);
+            return Ok(());
+        }
+        arguments.push(Argument::long(inner));
+        self.launch(source("cumulative_lanes")?, grid([(outer * inner).div_ceil(256), 1, 1])?, arguments);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use planish_ir::ops::{LayerNorm, RmsNorm};
 use super::build::Builder;
 use super::elementwise::{grid_of, named};
 use super::{Argument, Place};
+use crate::cuda::device::Grid;
 use crate::cuda::source::{NORM, SOFTMAX, Source};
 
 /// Rows that a block of warps works on.
@@ -33,11 +34,22 @@ impl Norm {
     }
 }
 
-/// How threads share the rows of a norm: whether a warp has a row, and the elements that a thread keeps.
+/// How threads share the rows of a norm: whether a warp has a row, and the elements that a thread keeps. A warp has each
+/// row that fits its registers, as it needs no barrier.
 pub(super) fn norm_shape(columns: usize) -> (bool, usize) {
-    let by_warp = columns <= 256;
-    let values = columns.div_ceil(if by_warp { 32 } else { 256 }).next_power_of_two();
+    let by_warp = columns <= 32 * VALUES;
+    let values = columns.div_ceil(if by_warp { 32 } else { 256 });
+    let values = if values <= 8 { values.next_power_of_two() } else { values.next_multiple_of(8) };
     (by_warp, if values <= VALUES { values } else { 0 })
+}
+
+/// The grid of a norm. Few rows have a block each, so that more multiprocessors read them.
+pub(super) fn norm_grid(rows: usize, by_warp: bool, multiprocessors: usize) -> Result<Grid, String> {
+    if !by_warp {
+        return grid_of([rows, 1, 1], 256);
+    }
+    let rows_of_block = if rows <= ROWS * multiprocessors { 1 } else { ROWS };
+    grid_of([rows.div_ceil(rows_of_block), 1, 1], 32 * rows_of_block)
 }
 
 impl Builder<'_> {
@@ -128,8 +140,25 @@ impl Builder<'_> {
             Argument::int(columns)?,
             Argument::float(norm.eps),
         ];
-        let grid = if by_warp { grid_of([rows.div_ceil(ROWS), 1, 1], 128)? } else { grid_of([rows, 1, 1], 256)? };
+        let grid = norm_grid(rows, by_warp, self.target.multiprocessors)?;
         self.launch(source, grid, arguments);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warp_has_each_row_that_fits_its_registers() {
+        assert_eq!(
+            [1, 256, 384, 768, 1024].map(norm_shape),
+            [(true, 1), (true, 8), (true, 16), (true, 24), (true, 32)]
+        );
+        assert_eq!([1025, 4096, 5120, 8192, 8193].map(norm_shape).map(|shape| shape.1), [8, 16, 24, 32, 0]);
+        assert!(!norm_shape(1025).0);
+        let sizes = |rows| norm_grid(rows, true, 132).map(|grid| (grid.blocks[0], grid.threads));
+        assert_eq!([sizes(1), sizes(528), sizes(529)], [Ok((1, 32)), Ok((528, 32)), Ok((133, 128))]);
     }
 }

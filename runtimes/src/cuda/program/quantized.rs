@@ -1,4 +1,5 @@
-//! Layers of codes: codes of their inputs, a product with sums of 32 bits, and what the sums stand for.
+//! Layers of codes: codes of their inputs, and a product with sums of 32 bits, in whose kernel the sums become numbers. Rows
+//! that are no multiples of 16 codes are a product of cublasLt, whose sums a kernel reads.
 
 use planish_ir::ops::{FakeQuantize, Quantize, QuantizedLinear};
 use planish_ir::{DType, ValueId};
@@ -7,8 +8,8 @@ use super::build::Builder;
 use super::elementwise::{grid_of, named};
 use super::fused::expression;
 use super::{Argument, Style, View};
-use crate::cuda::device::{Epilogue, Matrix, Product};
-use crate::cuda::source::{QUANTIZE, Source};
+use crate::cuda::device::{Epilogue, Grid, Matrix, Product};
+use crate::cuda::source::{QUANTIZE, QUANTIZED_LINEAR, Source};
 
 /// Codes of `x`, with the scale `y`, as kernels of elements compute them. The cast saturates, and that of NaN is 0.
 const CODE: &str = "to<signed char>(rintf(x / y))";
@@ -22,6 +23,34 @@ const COLUMNS: usize = 128 * 4;
 const ROWS: usize = 4096;
 /// The most blocks along x.
 const BLOCKS: usize = 1 << 20;
+/// Codes that the kernel of a whole layer accesses at once, and those that it multiplies at once.
+const ACCESS: usize = 16;
+const DEPTH: usize = 64;
+/// The parts of k that it has in shared memory.
+const STAGES: usize = 3;
+
+/// The results of a block of the kernel of a whole layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+}
+
+impl Tile {
+    /// The largest that leaves each multiprocessor a block, and has not many rows that do not exist.
+    fn of(m: usize, n: usize, multiprocessors: usize) -> Self {
+        let all = [(128, 128), (64, 128), (64, 64), (32, 64)].map(|(rows, columns)| Self { rows, columns });
+        let enough =
+            |own: &&Self| own.rows < m + 32 && m.div_ceil(own.rows) * n.div_ceil(own.columns) >= multiprocessors;
+        *all.iter().find(enough).unwrap_or(&all[3])
+    }
+
+    fn grid(self, m: usize, n: usize) -> Result<Grid, String> {
+        let shared = STAGES * DEPTH * (self.rows + self.columns);
+        let shared = u32::try_from(shared).map_err(|e| e.to_string())?;
+        Ok(Grid { shared, ..grid_of([n.div_ceil(self.columns), m.div_ceil(self.rows), 1], 256)? })
+    }
+}
 
 impl Builder<'_> {
     pub(super) fn quantize(&mut self, result: ValueId, op: &Quantize) -> Result<(), String> {
@@ -65,6 +94,28 @@ impl Builder<'_> {
         if m == 0 {
             return Ok(());
         }
+        let fused = self.target.style == Style::Fused;
+        let residual = match residual {
+            Some(residual) if fused => Some(self.without_gaps(residual)?),
+            residual => residual,
+        };
+        let place = |view: &Option<View>| Argument::optional(view.as_ref().map(|view| view.place));
+        let behind = |source: Source| {
+            let source = source.with("ELEMENT", named(result.dtype)?).with("ACTIVATION", expression(op.activation));
+            Ok::<_, String>(source.with("BIAS", bias.is_some()).with("RESIDUAL", residual.is_some()))
+        };
+        let aligned = k.is_multiple_of(ACCESS) && [&x, &weight].iter().all(|own| own.place.offset % ACCESS == 0);
+        if fused && k > 0 && aligned {
+            let tile = Tile::of(m, n, self.target.multiprocessors);
+            let source = behind(Source::new(QUANTIZED_LINEAR, "quantized_linear"))?;
+            let source = source.with("ROWS", tile.rows).with("COLUMNS", tile.columns);
+            let mut arguments: Vec<Argument> =
+                [&result, &x, &weight, &scales].iter().map(|view| Argument::At(view.place)).collect();
+            arguments.extend([place(&bias), place(&residual)]);
+            arguments.extend([Argument::int(m)?, Argument::int(n)?, Argument::int(k)?]);
+            self.launch(source, tile.grid(m, n)?, arguments);
+            return Ok(());
+        }
         let sums = self.temporary(DType::I32, result.shape.clone())?;
         match k {
             // The kernel reads none of the operand's elements.
@@ -85,23 +136,17 @@ impl Builder<'_> {
                 result: DType::I32,
             }),
         }
-        if self.target.style == Style::Unfused {
+        if !fused {
             self.pointwise(&result, "static_cast<float>(x) * y", &[&sums, &scales])?;
             return self.one_by_one(&result, expression(op.activation), bias.as_ref(), residual.as_ref());
         }
-        let residual = residual.map(|residual| self.without_gaps(residual)).transpose()?;
-        let source = Source::new(QUANTIZE, "dequantize_rows")
-            .with("ELEMENT", named(result.dtype)?)
-            .with("ACTIVATION", expression(op.activation))
-            .with("BIAS", bias.is_some())
-            .with("RESIDUAL", residual.is_some());
-        let place = |view: Option<View>| Argument::optional(view.map(|view| view.place));
+        let source = behind(Source::new(QUANTIZE, "dequantize_rows"))?;
         let arguments = vec![
             Argument::At(result.place),
             Argument::At(sums.place),
             Argument::At(scales.place),
-            place(bias),
-            place(residual),
+            place(&bias),
+            place(&residual),
             Argument::long(m),
             Argument::int(n)?,
         ];
@@ -114,5 +159,24 @@ impl Builder<'_> {
         #[allow(clippy::cast_possible_truncation, reason = "scales are float32")]
         let place = self.constant(&(value as f32).to_le_bytes());
         View::contiguous(place, DType::F32, Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_leave_each_multiprocessor_a_block() {
+        let tile = |m, n| {
+            let tile = Tile::of(m, n, 132);
+            (tile.rows, tile.columns, m.div_ceil(tile.rows) * n.div_ceil(tile.columns))
+        };
+        assert_eq!(tile(4096, 3072), (128, 128, 768));
+        assert_eq!(tile(1024, 2304), (128, 128, 144));
+        assert_eq!(tile(1024, 768), (64, 64, 192));
+        assert_eq!(tile(128, 3072), (32, 64, 192));
+        assert_eq!(tile(1, 768), (32, 64, 12));
+        assert_eq!(Tile { rows: 128, columns: 128 }.grid(130, 129).unwrap().shared, 48 << 10);
     }
 }

@@ -76,6 +76,7 @@ fn accesses_behind_a_separate_buffer_show() {
             .args(["--exact", "--ignored", "cuda::tests::buffers::reads_behind_a_buffer"])
             .env("LD_PRELOAD", library.trim())
             .env("ASAN_OPTIONS", "detect_leaks=0")
+            .env_remove("PLANISH_EMULATOR_RACES")
             .env("PLANISH_EMULATOR_FLAGS", "-fsanitize=address -g")
             .env("PLANISH_CUDA_SEPARATE_BUFFERS", separate)
             .output()

@@ -60,6 +60,10 @@ impl Device for Watched {
         self.device.shared_memory()
     }
 
+    fn multiprocessor_shared_memory(&self) -> usize {
+        self.device.multiprocessor_shared_memory()
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Buffer, String> {
         self.note("allocate");
         self.device.allocate(bytes)
