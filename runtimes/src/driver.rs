@@ -1,8 +1,6 @@
 //! CUDA's driver and its devices.
 
-use std::sync::Arc;
-
-use cudarc::driver::sys::{self, CUdevice_attribute};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
 use cudarc::driver::{CudaContext, DriverError, result};
 
 use crate::Unavailable;
@@ -42,32 +40,30 @@ pub(crate) fn devices(runtime: &'static str, otherwise: &str) -> Result<Vec<Gpu>
     }
 }
 
-/// Lets a device keep memory that is freed in the order of a stream, for the next allocation. Without this, the driver
-/// returns it to the system whenever something waits for a stream. The memory is the process's until it ends.
-///
-/// # Errors
-/// What the driver said.
-pub(crate) fn keep_freed_memory(context: &Arc<CudaContext>) -> Result<(), String> {
-    if !context.has_async_alloc() {
-        return Ok(());
-    }
-    let failed = |e: DriverError| format!("the pool of memory cannot be set: {e}");
-    let mut pool = std::ptr::null_mut();
-    let mut threshold = u64::MAX;
-    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    // SAFETY: the device is there; the driver writes the handle of its pool, and the attribute is a number of 64 bits.
-    unsafe {
-        sys::cuDeviceGetDefaultMemPool(&raw mut pool, context.cu_device()).result().map_err(failed)?;
-        sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut threshold).cast()).result().map_err(failed)
-    }
-}
-
 /// The version of CUDA that the driver has, which is there.
 pub(crate) fn version() -> (i32, i32) {
     let mut version = 0;
     // SAFETY: the driver is loaded; it writes a number.
     let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     (version / 1000, version % 1000 / 10)
+}
+
+/// Has the device keep memory that is freed for later allocations of this process: by default the driver returns all of it
+/// to the system whenever a stream is waited for. `false` where the device has no pool of memory.
+///
+/// # Errors
+/// When the driver fails.
+pub(crate) fn keep_pool_memory(context: &CudaContext) -> Result<bool, DriverError> {
+    if !context.has_async_alloc() {
+        return Ok(false);
+    }
+    let (attribute, mut all) = (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+    // SAFETY: the device is that of a context that lives; the attribute is a number of 64 bits.
+    unsafe {
+        let pool = result::device::get_mem_pool(context.cu_device())?;
+        result::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast())?;
+    }
+    Ok(true)
 }
 
 fn device(index: i32) -> Result<Gpu, DriverError> {

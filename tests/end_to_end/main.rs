@@ -55,6 +55,7 @@ mod larger_artifacts;
 mod last_logits;
 mod manifest;
 mod manual;
+mod mock_gpu;
 mod near_patterns;
 mod not_finite;
 mod onnx_sources;

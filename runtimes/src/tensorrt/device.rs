@@ -6,6 +6,8 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError}
 use planish_eval::Tensor;
 use planish_ir::DType;
 
+use crate::driver;
+
 /// The first GPU, with a stream in whose order everything runs.
 #[derive(Clone)]
 pub(super) struct Gpu {
@@ -19,6 +21,7 @@ impl Gpu {
         let context = CudaContext::new(0)?;
         // SAFETY: what a stream writes is read by others only when that is done: sessions and copies wait for it.
         unsafe { context.disable_event_tracking() };
+        driver::keep_pool_memory(&context)?;
         Ok(Self { stream: context.new_stream()? })
     }
 

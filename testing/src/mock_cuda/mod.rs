@@ -9,8 +9,9 @@ use std::{env, fs};
 /// The variable that says, in a process that [`run`] started, which test runs there.
 const INSIDE: &str = "MOCK_CUDA_TEST";
 
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("build.sh", include_str!("build.sh")),
+    ("device.h", include_str!("device.h")),
     ("mock.h", include_str!("mock.h")),
     ("libcuda.cpp", include_str!("libcuda.cpp")),
     ("libnvrtc.cpp", include_str!("libnvrtc.cpp")),

@@ -169,7 +169,7 @@ impl Gpu {
         let context = CudaContext::new(0).map_err(message)?;
         // SAFETY: everything runs in the order of one stream; copies to the host wait for it.
         unsafe { context.disable_event_tracking() };
-        driver::keep_freed_memory(&context)?;
+        driver::keep_pool_memory(&context).map_err(message)?;
         let stream = context.new_stream().map_err(message)?;
         let (major, minor) = context.compute_capability().map_err(message)?;
         let capability = u32::try_from(major * 10 + minor).unwrap_or(0);

@@ -1,0 +1,50 @@
+//! The runtime `cuda` from end to end on a mocked GPU: the driver, NVRTC and cublasLt are the mock's, all else is what runs on
+//! a GPU.
+
+use std::fs;
+use std::path::Path;
+
+use planish_testing::mock_cuda;
+use serde_json::Value;
+
+use crate::support::{Done, golden, planish, planish_compile, scratch, text};
+
+fn on_gpu(arguments: &[&str]) -> Done {
+    mock_cuda::command(Path::new(env!("CARGO_BIN_EXE_planish"))).args(arguments).output().unwrap().into()
+}
+
+#[test]
+fn a_decoder_is_verified_and_generates_and_is_measured() {
+    let folder = scratch();
+    let out = folder.path().join("gpt2");
+    planish_compile(&golden("gpt2"), &out, &["--target", "cuda", "--fp16"]).succeeds();
+    let found = on_gpu(&["runtimes"]).exits(0, &[]);
+    let of_gpu =
+        |line: &&str| line.starts_with("cuda ") && line.contains("on mocked GPU") && line.contains("libcublasLt");
+    assert_eq!(found.stdout.lines().filter(of_gpu).count(), 1, "{}", found.stdout);
+    let model = golden("gpt2");
+    let verify = ["verify", text(&out), "--reference", text(&model), "--runtime", "cuda", "--max-length", "9"];
+    on_gpu(&verify).exits(0, &[]);
+    let of =
+        ["generate", text(&out), "--ids", "5,9,7", "--ids", "4", "--max-new-tokens", "4", "--ignore-eos", "--json"];
+    let ids = |done: Done| {
+        let document: Value = serde_json::from_str(&done.exits(0, &[]).stdout).unwrap();
+        document["ids"].clone()
+    };
+    let [gpu, interpreter] = [
+        ids(on_gpu(&[&of[..], &["--runtime", "cuda"]].concat())),
+        ids(planish([&of[..], &["--runtime", "reference"]].concat())),
+    ];
+    assert_eq!(gpu, interpreter);
+    let json = folder.path().join("figures.json");
+    let quick =
+        ["--no-peaks", "--warmup", "0", "--time", "0", "--iterations", "3", "--seq", "4", "--include-data-transfers"];
+    let bench = [&["bench", text(&out), "--runtime", "cuda", "--json", text(&json)], &quick[..]].concat();
+    on_gpu(&bench).exits(0, &[]);
+    let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let cells = document["cells"].as_array().unwrap();
+    assert!(!cells.is_empty());
+    // The clock of the mocked GPU: a kernel takes 10 us.
+    let compute = cells.iter().map(|cell| cell["device"]["gpu_compute"]["min"].as_f64());
+    assert!(compute.clone().all(|ms| ms.is_some_and(|ms| ms > 0.05)), "{:?}", cells[0]["device"]);
+}
