@@ -34,7 +34,8 @@ class Worker:
         command = [planish, "bench-worker"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         start = {"what": {"File": {"format": "ONNX", "file": str(model)}}, "runtime": "ort", "threads": threads, "sleeping": True}
-        start.update(unfused_codes=False, cuda_graph=True, ort_library=str(library) if library else None, trt_library=None)
+        start.update(unfused_codes=False, cuda_graph=True, kernel_specialization="eager", weight_streaming_budget="-2")
+        start.update(ort_library=str(library) if library else None, trt_library=None)
         self.ask(start)
 
     def ask(self, message):

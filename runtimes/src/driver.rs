@@ -1,7 +1,9 @@
 //! CUDA's driver and its devices.
 
+use std::time::Duration;
+
 use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
-use cudarc::driver::{CudaContext, DriverError, result};
+use cudarc::driver::{CudaContext, CudaEvent, DriverError, result};
 
 use crate::Unavailable;
 
@@ -64,6 +66,20 @@ pub(crate) fn keep_pool_memory(context: &CudaContext) -> Result<bool, DriverErro
         result::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast())?;
     }
     Ok(true)
+}
+
+/// How NVIDIA's tools name the first GPU, e.g. `GPU-6ecc1c2d-...`; `None` where there is none.
+pub(crate) fn first_uuid() -> Option<String> {
+    devices("", "").ok()?;
+    let bytes = result::device::get_uuid(result::device::get(0).ok()?).ok()?.bytes;
+    let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    Some(format!("GPU-{}", parts.join("-")))
+}
+
+/// The time of the GPU between two points in its work, once both are reached.
+pub(crate) fn elapsed(begin: &CudaEvent, end: &CudaEvent) -> Result<Duration, DriverError> {
+    begin.elapsed_ms(end).map(|ms| Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
 }
 
 fn device(index: i32) -> Result<Gpu, DriverError> {

@@ -27,6 +27,7 @@ pub mod cuda;
 mod driver;
 mod find;
 pub mod graph_file;
+pub mod nvml;
 pub mod ort;
 mod profile;
 mod reference;

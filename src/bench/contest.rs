@@ -23,7 +23,7 @@ use super::watching::{Checking, Once, Watching};
 use super::worker::Start;
 use super::{
     BenchObserver, BenchOptions, Cell, Contestant, Document, Entrant, Environment, ReferenceModel, ReferencePart,
-    Status, Workload, sweep,
+    Status, Workload, gpu, sweep,
 };
 use crate::artifact::manifest::Input;
 use crate::backend::{MakeRuntime, RuntimeSettings};
@@ -101,7 +101,10 @@ impl Contest {
             cells.extend(measured.into_iter().map(|cell| Cell { rounds: Some(number), ..cell }));
         }
         cells.extend(left_out);
-        let mut document = Document::new(std::env::args().skip(1).collect(), Environment::read(versions), cells);
+        gpu::compare_clocks(&mut cells);
+        let gpu = gpu::monitor(cells.iter().filter(|cell| cell.device.is_some()).map(|cell| cell.backend.as_str()));
+        let environment = Environment { gpu: gpu.and_then(|of| of.description()), ..Environment::read(versions) };
+        let mut document = Document::new(std::env::args().skip(1).collect(), environment, cells);
         if options.peaks && !observer.is_ended() && document.cells.iter().any(|cell| cell.work.is_some()) {
             add_rooflines(&mut document, &options, &self.settings, observer);
         }

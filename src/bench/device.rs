@@ -83,13 +83,14 @@ impl DeviceLatency {
         })
     }
 
-    /// What makes the figures less certain, as trtexec warns.
+    /// What makes the figures less certain, as trtexec warns. `records` says whether the runtime records CUDA graphs unless it is
+    /// told not to.
     #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self, records: bool) -> Vec<String> {
         let mut warnings = Vec::new();
         let compute = self.gpu_compute.median;
         if self.enqueue.median > ENQUEUE_SHARE * compute {
-            let remedy = if self.cuda_graph { "" } else { "; leave out --no-cuda-graph" };
+            let remedy = if self.cuda_graph || !records { "" } else { "; leave out --no-cuda-graph" };
             warnings.push(format!(
                 "the host takes {} ms to start a run that the GPU computes in {} ms, so the GPU may wait for the host{remedy}",
                 significant(self.enqueue.median),
@@ -226,7 +227,7 @@ mod tests {
         let device = DeviceLatency::of(&runs, Duration::from_millis(6)).unwrap();
         assert_eq!((device.latency.median, device.gpu_compute.median, device.throughput), (1.25, 1.0, 500.0));
         assert_eq!((device.h2d.unwrap().median, device.d2h.unwrap().median, device.transfers), (0.2, 0.05, true));
-        assert_eq!(device.warnings(), [""; 0]);
+        assert_eq!(device.warnings(true), [""; 0]);
         let device = DeviceLatency::of(&[run(1000, 100, None)], Duration::from_millis(2)).unwrap();
         assert_eq!((device.latency, device.h2d, device.transfers), (device.gpu_compute, None, false));
         assert_eq!(DeviceLatency::of(&[], Duration::from_secs(1)), None);
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn warnings_are_those_of_trtexec() {
-        let warnings = |runs: &[DeviceTimes]| DeviceLatency::of(runs, Duration::from_secs(1)).unwrap().warnings();
+        let warnings = |runs: &[DeviceTimes]| DeviceLatency::of(runs, Duration::from_secs(1)).unwrap().warnings(true);
         assert_eq!(warnings(&[run(1000, 800, None)]), [""; 0]);
         let [slow] = &warnings(&[run(1000, 801, None)])[..] else { panic!("one warning") };
         assert_eq!(

@@ -11,6 +11,7 @@ use super::contestant::Load;
 use super::device::DeviceLatency;
 use super::environment::{Environment, memory};
 use super::figures::{Energy, Generation, Padding, Peaks, Roofline, Work};
+use super::gpu::GpuRuns;
 use super::recommend::Recommendation;
 use super::stats::Latency;
 use crate::evaluate::Evaluation;
@@ -125,6 +126,9 @@ pub struct Cell {
     /// The padding of a batch of texts of different lengths.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub padding: Option<Padding>,
+    /// The GPU while it was measured; absent where none was, or it tells nothing.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gpu: Option<GpuRuns>,
     /// The energy of a run, where the machine counts it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy: Option<Energy>,
@@ -174,6 +178,7 @@ impl Cell {
             roofline: None,
             generation: None,
             padding: None,
+            gpu: None,
             energy: None,
             providers: None,
             operators: Vec::new(),
@@ -335,7 +340,7 @@ pub(super) mod examples {
     pub(crate) fn document(cells: Vec<Cell>) -> Document {
         let cpu = Cpu { model: "A CPU".to_owned(), flags: vec!["avx2".to_owned()], cores: 2, governor: None };
         let runtimes = BTreeMap::from([("onnxruntime".to_owned(), "1.31.1".to_owned())]);
-        let env = Environment { cpu, os: "Linux 6.1".to_owned(), runtimes, time: 1_700_000_000 };
+        let env = Environment { cpu, os: "Linux 6.1".to_owned(), runtimes, gpu: None, time: 1_700_000_000 };
         let tool = Tool { version: "0.1.0".to_owned(), args: vec!["bench".to_owned(), "a".to_owned()] };
         Document { schema: SCHEMA, tool, env, peak_rss: Some(1 << 30), peaks: None, recommendations: Vec::new(), cells }
     }

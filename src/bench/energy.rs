@@ -1,10 +1,19 @@
-//! The energy that the processor takes, as RAPL counts it where the system lets this process read it.
+//! The energy that the processor takes, as RAPL counts it where the system lets this process read it; what reads the GPU is in
+//! [`planish_runtimes::nvml`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use planish_runtimes::nvml::GpuMonitor;
+
 /// Where Linux lists the counters of the processor's packages.
 const COUNTERS: &str = "/sys/class/powercap";
+
+/// What is read while runs are timed, as far as it is there.
+pub(crate) struct Meters {
+    pub(crate) rapl: Option<Rapl>,
+    pub(crate) gpu: Option<GpuMonitor>,
+}
 
 /// The counters of all packages of the processor.
 pub(crate) struct Rapl {

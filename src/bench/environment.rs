@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use planish_runtimes::nvml::GpuDescription;
 use serde::{Deserialize, Serialize};
 
 /// Instruction sets that decide which kernels a runtime takes.
@@ -32,6 +33,9 @@ pub struct Environment {
     pub cpu: Cpu,
     /// The operating system and its kernel.
     pub os: String,
+    /// The GPU that cells ran on, where there is one that tells it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gpu: Option<GpuDescription>,
     /// Versions of the runtimes, by name.
     pub runtimes: std::collections::BTreeMap<String, String>,
     /// Seconds since 1970, UTC.
@@ -75,6 +79,7 @@ impl Environment {
                 governor: (!governor.is_empty()).then_some(governor),
             },
             os: format!("{} {}", name.trim_matches('"'), kernel.trim()).trim().to_owned(),
+            gpu: None,
             runtimes: runtimes.into_iter().collect(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         }

@@ -170,4 +170,6 @@ pub struct Energy {
 pub enum Meter {
     /// The processor's packages, by RAPL.
     Rapl,
+    /// The whole GPU, by its own counter.
+    Nvml,
 }

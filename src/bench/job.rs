@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use planish_eval::Tensor;
+use planish_runtimes::nvml::GpuState;
+use planish_runtimes::ort::Provider;
 use planish_runtimes::{DeviceTimes, RuntimeError, Session};
 
 use super::clock::wait_until_idle;
 use super::device::DeviceLatency;
 use super::document::{Accuracy, Cell, CellOptions, CellShape, Memory, ModelId, Status, Throughput, Warmup, Workload};
-use super::energy::Rapl;
+use super::energy::Meters;
 use super::figures::{Energy, Meter, Work};
+use super::gpu::GpuRuns;
 use super::rounds::{LEAST_VISITS, Progress, Visited};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
@@ -58,6 +61,10 @@ pub(crate) struct Job {
     spent: Duration,
     /// The energy of the processor during the timed runs, where it is counted.
     joules: f64,
+    /// The same of the GPU.
+    gpu_joules: f64,
+    /// The GPU behind each visit, where it runs there and one can be read.
+    gpu: Vec<GpuState>,
     accuracy: Option<Accuracy>,
     /// What a run computes and reads.
     pub(crate) work: Option<Work>,
@@ -96,6 +103,8 @@ impl Job {
             without_graph: Vec::new(),
             spent: Duration::ZERO,
             joules: 0.0,
+            gpu_joules: 0.0,
+            gpu: Vec::new(),
             accuracy,
             work: None,
             peaks: [None; 2],
@@ -141,7 +150,7 @@ impl Job {
         session: &mut dyn Session,
         inputs: &[(String, Tensor)],
         options: &BenchOptions,
-        rapl: Option<&Rapl>,
+        meters: &Meters,
     ) -> Result<(), RuntimeError> {
         let fitted = named(session, inputs);
         session.bind(&fitted)?;
@@ -156,15 +165,20 @@ impl Job {
         }
         let least = if is_long { 1 } else { VISIT_RUNS };
         let before = (self.spent, self.samples.len());
-        let energy = rapl.map(Rapl::read);
+        let energy = meters.rapl.as_ref().map(|rapl| (rapl, rapl.read()));
+        let of_gpu = meters.gpu.as_ref().map(|gpu| (gpu, gpu.joules()));
         while (self.spent < before.0 + VISIT || self.samples.len() < before.1 + least) && !self.ended(options) {
             let (took, times) = session.timed(options.transfers)?;
             self.device.extend(times);
             self.samples.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             self.spent += took;
         }
-        if let (Some(rapl), Some(energy)) = (rapl, energy) {
+        if let Some((rapl, energy)) = energy {
             self.joules += rapl.joules(&energy, &rapl.read());
+        }
+        if let Some((gpu, before)) = of_gpu.filter(|_| !self.device.is_empty()) {
+            self.gpu_joules += gpu.joules().zip(before).map_or(0.0, |(after, before)| (after - before).max(0.0));
+            self.gpu.push(gpu.state());
         }
         self.visits.push(self.samples.len() - before.1);
         if is_first {
@@ -219,15 +233,24 @@ impl Job {
         });
         let mut warnings = latency.as_ref().map(|latency| self.warnings(latency, options)).unwrap_or_default();
         let device = DeviceLatency::of(&self.device, self.spent).filter(|_| latency.is_some());
-        warnings.extend(device.iter().flat_map(DeviceLatency::warnings));
+        let records = contestant.runtime != Provider::Cuda.runtime();
+        warnings.extend(device.iter().flat_map(|device| device.warnings(records)));
         self.without_graph.sort_unstable();
         let without_graph = self.without_graph.get(self.without_graph.len() / 2).filter(|_| latency.is_some());
         let without_graph_ms = without_graph.map(|time| time.as_secs_f64() * 1e3);
         let model = ModelId { id: contestant.label.clone(), file_bytes: Some(contestant.file_bytes) };
         let runs = self.samples.len().max(1) as f64;
-        let energy = latency.as_ref().filter(|_| self.joules > 0.0);
-        let energy = energy.map(|_| Energy { joules: self.joules / runs, meter: Meter::Rapl });
+        let gpu = GpuRuns::of(&self.gpu).filter(|_| latency.is_some());
+        warnings.extend(gpu.iter().flat_map(GpuRuns::warnings));
+        // What runs on a GPU has the energy of the GPU.
+        let (joules, meter) = match self.gpu_joules > 0.0 {
+            true => (self.gpu_joules, Meter::Nvml),
+            false => (self.joules, Meter::Rapl),
+        };
+        let energy = latency.as_ref().filter(|_| joules > 0.0);
+        let energy = energy.map(|_| Energy { joules: joules / runs, meter });
         Cell {
+            gpu,
             energy,
             options: CellOptions { threads: options.threads, spin: options.spin },
             warmup: self.warmup,

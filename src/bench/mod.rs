@@ -13,6 +13,7 @@ mod entrant;
 mod environment;
 mod figures;
 mod generation;
+mod gpu;
 mod groups;
 mod here;
 mod interval;
@@ -57,6 +58,7 @@ pub use document::{
 pub use entrant::{Entrant, Form, Variant};
 pub use environment::{Cpu, Environment};
 pub use figures::{Batches, Bound, Energy, Generation, Meter, Padding, Peaks, Roofline, Work};
+pub use gpu::GpuRuns;
 pub use groups::UNCOMPARED;
 pub use interval::median_interval;
 pub use prepare::{PrepareObserver, Prepared, Request, SAMPLES, divided, generates};

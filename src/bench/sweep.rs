@@ -9,7 +9,8 @@ use planish_runtimes::{RuntimeError, Session};
 
 use super::contestant::Place;
 use super::document::{Accuracy, Cell, CellShape};
-use super::energy::Rapl;
+use super::energy::{Meters, Rapl};
+use super::gpu;
 use super::job::Job;
 use super::rounds::take_turns;
 use super::source::Run;
@@ -127,13 +128,13 @@ pub fn sweep(
     }
 
     observer.step("measuring");
-    let rapl = Rapl::open();
+    let meters = Meters { rapl: Rapl::open(), gpu: gpu::monitor(contestants.iter().map(|of| of.runtime)) };
     let (mut done, total) = (0, jobs.len());
     let names: Vec<(String, &'static str)> = contestants.iter().map(|of| (of.label.clone(), of.runtime)).collect();
     let runs: Vec<usize> = jobs.iter().map(|job| job.run).collect();
     let visit = |job: &mut Job| {
         let session = contestants[job.contestant].session.session_mut();
-        if let Err(error) = job.visit(session, &inputs[job.run].1, options, rapl.as_ref()) {
+        if let Err(error) = job.visit(session, &inputs[job.run].1, options, &meters) {
             job.failure = Some(error.to_string());
         }
     };

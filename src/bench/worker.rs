@@ -33,6 +33,9 @@ pub(crate) struct Start {
     sleeping: bool,
     unfused_codes: bool,
     cuda_graph: bool,
+    /// As the command line has them.
+    kernel_specialization: String,
+    weight_streaming_budget: String,
     ort_library: Option<PathBuf>,
     trt_library: Option<PathBuf>,
 }
@@ -155,6 +158,8 @@ impl Start {
             sleeping: settings.sleeping,
             unfused_codes: settings.unfused_codes,
             cuda_graph: settings.engines.cuda_graph,
+            kernel_specialization: settings.engines.kernel_specialization.to_string(),
+            weight_streaming_budget: settings.engines.weight_streaming_budget.to_string(),
             ort_library: settings.ort_library.clone(),
             trt_library: settings.trt_library.clone(),
         }
@@ -169,7 +174,7 @@ impl Start {
     }
 
     /// The model, and what is to be said of it.
-    fn load(&self) -> Result<(Loaded, LoadedModel)> {
+    fn load(&self, warn: fn(&str)) -> Result<(Loaded, LoadedModel)> {
         let mut settings = RuntimeSettings {
             sleeping: self.sleeping,
             unfused_codes: self.unfused_codes,
@@ -177,7 +182,11 @@ impl Start {
             trt_library: self.trt_library.clone(),
             ..RuntimeSettings::default()
         };
+        let unread = |reason: String| anyhow!(reason);
+        settings.engines.warn = warn;
         settings.engines.cuda_graph = self.cuda_graph;
+        settings.engines.kernel_specialization = self.kernel_specialization.parse().map_err(unread)?;
+        settings.engines.weight_streaming_budget = self.weight_streaming_budget.parse().map_err(unread)?;
         let runtime = runtime_named(&self.runtime).map_err(|reason| anyhow!(reason))?(&settings);
         runtime.check()?;
         let (before, start) = (memory("VmRSS"), Instant::now());
@@ -220,11 +229,12 @@ impl From<DeviceTimes> for Times {
     }
 }
 
-/// Answers what a parent asks on standard input until that ends. The first line is what to load.
+/// Answers what a parent asks on standard input until that ends. The first line is what to load. `warn` is told of what hurts
+/// nothing but speed.
 ///
 /// # Errors
 /// When the parent is not planish.
-pub fn serve() -> Result<()> {
+pub fn serve(warn: fn(&str)) -> Result<()> {
     let mut asks = io::stdin().lock().lines();
     let say = |answer: &Answer| -> Result<()> {
         let mut out = io::stdout().lock();
@@ -233,7 +243,7 @@ pub fn serve() -> Result<()> {
     };
     let Some(start) = asks.next() else { return Ok(()) };
     let start: Start = serde_json::from_str(&start?).context("only planish itself starts this command")?;
-    let (first, model) = match start.load() {
+    let (first, model) = match start.load(warn) {
         Ok(loaded) => loaded,
         Err(error) => return say(&Answer::Failed(format!("{error:#}"))),
     };
@@ -241,19 +251,19 @@ pub fn serve() -> Result<()> {
     let mut loaded = vec![first];
     for line in asks {
         let ask = serde_json::from_str(&line?)?;
-        say(&answered(&mut loaded, ask).unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
+        say(&answered(&mut loaded, ask, warn).unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
     }
     Ok(())
 }
 
-fn answered(loaded: &mut Vec<Loaded>, ask: Ask) -> Result<Answer> {
+fn answered(loaded: &mut Vec<Loaded>, ask: Ask, warn: fn(&str)) -> Result<Answer> {
     match (ask, loaded.last_mut().context("nothing is loaded")?) {
         (Ask::Usage, _) => {
             let (resident, peak) = (memory("VmRSS"), memory("VmHWM"));
             Ok(Answer::Usage(Usage { resident, peak, read: bytes_from_storage() }))
         }
         (Ask::Load(start), _) => {
-            let (another, model) = start.load()?;
+            let (another, model) = start.load(warn)?;
             loaded.push(another);
             Ok(Answer::Loaded(model))
         }
@@ -315,7 +325,8 @@ mod tests {
     #[test]
     fn the_script_that_compares_with_python_starts_a_worker() {
         let line = r#"{"what": {"File": {"format": "ONNX", "file": "model.onnx"}}, "runtime": "ort", "threads": 2, "sleeping": true,
-            "unfused_codes": false, "cuda_graph": true, "ort_library": null, "trt_library": null}"#;
+            "unfused_codes": false, "cuda_graph": true, "kernel_specialization": "eager", "weight_streaming_budget": "-2",
+            "ort_library": null, "trt_library": null}"#;
         let start: Start = serde_json::from_str(line).unwrap();
         assert_eq!(start.path(), Path::new("model.onnx"));
     }

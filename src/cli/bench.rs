@@ -11,7 +11,7 @@ use super::bench_console::{Console, Preparing};
 use super::bench_report::Reports;
 use super::numbers::{Numbers, share};
 use super::signals::Interrupted;
-use super::{RuntimeArguments, Usage, VerificationFailed, WeightStreaming, note, overwrites, print, print_json};
+use super::{EngineLoading, RuntimeArguments, Usage, VerificationFailed, note, overwrites, print, print_json};
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
     BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
@@ -158,7 +158,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     no_cuda_graph: bool,
     #[command(flatten)]
-    streaming: WeightStreaming,
+    engines: EngineLoading,
     /// The seed of the inputs and of the order of the cells
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
@@ -233,11 +233,8 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     }
     arguments.reports.check()?;
     let settings = arguments.library.settings();
-    let engines = LoadOptions {
-        weight_streaming_budget: arguments.streaming.weight_streaming_budget,
-        cuda_graph: !arguments.no_cuda_graph,
-        ..settings.engines
-    };
+    let engines = arguments.engines.chosen(settings.engines);
+    let engines = LoadOptions { cuda_graph: !arguments.no_cuda_graph, ..engines };
     let settings = RuntimeSettings { sleeping: !options.spin, engines, ..settings };
     if arguments.samples == 0 {
         return Err(Usage("--samples is at least 1".to_owned()).into());
@@ -292,6 +289,9 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         }
         for of in &document.recommendations {
             print(&format!("\n{of}\n"))?;
+        }
+        if let Some(gpu) = &document.env.gpu {
+            print(&format!("\n{gpu}\n"))?;
         }
         remarks(&document.cells).iter().for_each(|remark| note(remark));
         if !shown.left_out.is_empty() {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ArgGroup;
+use planish_runtimes::tensorrt::KernelSpecialization;
 use serde_json::{Value, json};
 
 use super::terminal::{print_made, progress};
@@ -204,6 +205,10 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
     let artifact = Artifact::open(&arguments.artifact)?;
     read_typed(&mut arguments.prompt)?;
     let mut runtime = arguments.run_on.settings(&arguments.runtime);
+    if arguments.run_on.engines.kernel_specialization.is_none() {
+        // A kernel for the shapes of a step would be compiled for one run.
+        runtime.engines.kernel_specialization = KernelSpecialization::None;
+    }
     let options = GenerateOptions {
         config: configured(&arguments)?,
         system: arguments.system.take(),

@@ -48,7 +48,7 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use planish_passes::Target;
 use planish_runtimes::Unavailable;
-use planish_runtimes::tensorrt::{LoadOptions, WeightStreamingBudget};
+use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
@@ -136,24 +136,39 @@ struct RunOn {
     #[arg(long)]
     no_cuda_graph: bool,
     #[command(flatten)]
-    streaming: WeightStreaming,
+    engines: EngineLoading,
 }
 
-/// How many weights of an engine are on the GPU.
+/// How engines are loaded.
 #[derive(clap::Args)]
-struct WeightStreaming {
+struct EngineLoading {
     /// The weights on the GPU, for an engine built with --weight-streaming: -2 (all), -1 (as many as TensorRT chooses),
     /// a share such as 25%, or a size such as 512M; the other weights stay in the memory of the host
     #[arg(long, value_name = "BUDGET", default_value_t, allow_hyphen_values = true)]
     weight_streaming_budget: WeightStreamingBudget,
+    /// When TensorRT-RTX compiles kernels for the shapes of a run: eager (in front of the first run of new shapes), lazy
+    /// (in the background; no CUDA graph is recorded) or none (never) [default: eager; generate: none, because the shapes
+    /// of each step are new]
+    #[arg(long, value_name = "WHEN")]
+    kernel_specialization: Option<KernelSpecialization>,
+}
+
+impl EngineLoading {
+    /// The same with what the user chose.
+    fn chosen(&self, engines: LoadOptions) -> LoadOptions {
+        LoadOptions {
+            weight_streaming_budget: self.weight_streaming_budget,
+            kernel_specialization: self.kernel_specialization.unwrap_or(engines.kernel_specialization),
+            ..engines
+        }
+    }
 }
 
 impl RunOn {
     /// How runtimes are found, with the choice of the user.
     fn settings(&self, arguments: &RuntimeArguments) -> RuntimeSettings {
         let settings = arguments.settings();
-        let weight_streaming_budget = self.streaming.weight_streaming_budget;
-        let engines = LoadOptions { weight_streaming_budget, cuda_graph: !self.no_cuda_graph, ..settings.engines };
+        let engines = LoadOptions { cuda_graph: !self.no_cuda_graph, ..self.engines.chosen(settings.engines) };
         RuntimeSettings { runtime: self.name, engines, ..settings }
     }
 }
@@ -199,7 +214,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Bench(arguments) => bench::run(*arguments),
-        Command::BenchWorker => crate::bench::serve(),
+        Command::BenchWorker => crate::bench::serve(warn),
         Command::Profile(arguments) => profile::run(arguments),
         Command::Runtimes(arguments) => runtimes::run(arguments),
         Command::Passes(arguments) => passes::run(arguments),

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use planish_runtimes::Unavailable;
 use planish_runtimes::tensorrt::{
     self, BuildError, BuildOptions, Built, CacheFile, CacheKind, ENTERPRISE, Library, PRODUCT, Plan, Profile, Progress,
-    Severity, devices,
+    Severity, present,
 };
 
 use super::record::peak_memory;
@@ -24,7 +24,7 @@ const BINDING: &str = "has Int64 binding";
 /// The GPUs that engines of an artifact are built for where the user names none.
 #[must_use]
 pub fn default_gpus(manifest: &Manifest) -> DefaultGpus {
-    let present = devices().ok().and_then(|devices| devices.into_iter().next());
+    let present = present().ok().and_then(|devices| devices.into_iter().next());
     DefaultGpus::of(&gpus::products(manifest), present.as_ref())
 }
 
@@ -85,7 +85,7 @@ fn build_parts(
     observer: &dyn EngineObserver,
 ) -> Result<Vec<EngineReport>> {
     let library = Library::open(options.library.clone()).map_err(Unavailable::of_builder)?;
-    let device = devices().ok().and_then(|devices| devices.into_iter().next());
+    let device = present().ok().and_then(|devices| devices.into_iter().next());
     let mut wanted_capabilities = options.build.capabilities.clone();
     if wanted_capabilities.is_empty() {
         let DefaultGpus { capabilities, warning } = default_gpus(&artifact.manifest);

@@ -32,9 +32,10 @@ impl DefaultGpus {
         let warning = present.map(|Device { name, capability }| {
             let missing = known.and_then(|known| lacking(*known, products));
             let what = missing.map_or_else(|| "engines".to_owned(), |dtype| format!("products of {}", name_of(dtype)));
+            let instead = if known.is_none() { "; targets `cuda` and `ort-cuda` run on it" } else { "" };
             format!(
                 "TensorRT-RTX has no {what} for the GPU of this machine, {name} (sm{capability}); the engines are for {} and \
-                 do not run on it",
+                 do not run on it{instead}",
                 listed(&capabilities)
             )
         });
@@ -105,7 +106,9 @@ mod tests {
         for (products, present, reason, expected) in cases {
             let (capabilities, warning) = of(products, Some(present));
             assert_eq!(capabilities, expected);
-            assert!(warning.contains(reason) && warning.ends_with("do not run on it"), "{warning}");
+            let instead = if present == 90 { "; targets `cuda` and `ort-cuda` run on it" } else { "" };
+            assert!(warning.contains(reason), "{warning}");
+            assert!(warning.ends_with(&format!("do not run on it{instead}")), "{warning}");
         }
     }
 

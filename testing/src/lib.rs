@@ -6,6 +6,7 @@
 
 mod diff;
 pub mod evaluation;
+pub mod fake;
 mod folders;
 pub mod mock_cuda;
 pub mod onnx;

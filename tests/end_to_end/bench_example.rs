@@ -234,6 +234,7 @@ pub(crate) fn document(seed: u64) -> Document {
         cpu,
         os: "Debian GNU/Linux 12 (bookworm) 6.1.0".to_owned(),
         runtimes: runtimes.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
+        gpu: None,
         time: 1_790_000_000,
     };
     let args = "bench --compare minilm --batch 1,8,32 --seq 128,512 --data sentences.txt --html report.html";

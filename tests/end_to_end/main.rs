@@ -80,5 +80,6 @@ mod support;
 mod toy_backend;
 mod triton;
 mod unbatched;
+mod unsupported_gpu;
 mod verification;
 mod weight_only;

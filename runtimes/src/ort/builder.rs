@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cudarc::driver::CudaStream;
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -9,12 +10,13 @@ use planish_onnx::WeightFile;
 
 use crate::ort::{OptimizationLevel, OrtOptions, Provider, cuda, placement};
 
-/// How a session is made.
+/// How a session is made; on a device it runs in the order of the stream.
 pub(super) fn configured(
     environment: &Environment,
     provider: Provider,
     threads: usize,
     options: OrtOptions,
+    stream: Option<&CudaStream>,
 ) -> Result<SessionBuilder, ort::Error> {
     let level = match options.optimization {
         OptimizationLevel::Disabled => GraphOptimizationLevel::Disable,
@@ -38,7 +40,7 @@ pub(super) fn configured(
         builder = builder.with_config_entry("session.qdq_matmulnbits_accuracy_level", "1")?;
     }
     if provider == Provider::Cuda {
-        builder = placement::recorded(cuda::registered(builder)?)?;
+        builder = placement::recorded(cuda::registered(builder, stream)?)?;
     }
     let disabled = provider.disabled_for_compiled();
     if options.compiled && !disabled.is_empty() {
@@ -93,7 +95,7 @@ mod tests {
         let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let optimized = folder.path().join("optimized.onnx");
-        configured(&loaded.environment, Provider::Cpu, 0, options)
+        configured(&loaded.environment, Provider::Cpu, 0, options, None)
             .unwrap()
             .with_optimized_model_path(&optimized)
             .unwrap()
@@ -122,7 +124,7 @@ mod tests {
     fn computed(path: &Path, mapped: Option<u64>, file: &Path) -> (Vec<f32>, bool) {
         let loaded = library::load(&Search::of_process(&LIBRARY, None)).unwrap();
         let options = OrtOptions { fast_start: mapped.is_some(), ..OrtOptions::default() };
-        let builder = configured(&loaded.environment, Provider::Cpu, 1, options).unwrap();
+        let builder = configured(&loaded.environment, Provider::Cpu, 1, options, None).unwrap();
         let mut session = committed(builder, path, mapped).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let is_mapped = maps.lines().any(|line| line.ends_with(file.canonicalize().unwrap().to_str().unwrap()));
@@ -182,7 +184,7 @@ mod tests {
         std::fs::write(&path, onnx::model(21, graph).encode_to_vec()).unwrap();
         let worst = |unrounded_products| {
             let options = OrtOptions { unrounded_products, ..OrtOptions::default() };
-            let builder = configured(&loaded.environment, Provider::Cpu, 1, options).unwrap();
+            let builder = configured(&loaded.environment, Provider::Cpu, 1, options, None).unwrap();
             let mut session = committed(builder, &path, None).unwrap();
             let x = OrtValue::of(&Tensor::new(vec![1, 64], (0..64).map(input).collect::<Vec<f32>>()).unwrap());
             let outputs = session.run([SessionInputValue::from(x.unwrap().inner())].as_slice()).unwrap();

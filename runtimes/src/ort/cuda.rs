@@ -1,13 +1,14 @@
 //! ONNX Runtime's CUDA provider.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use ort::ep::{CUDA, ExecutionProvider};
 use ort::session::builder::SessionBuilder;
 
-use crate::Unavailable;
 use crate::ort::Provider;
 use crate::ort::library::Loaded;
+use crate::{Unavailable, driver};
 
 /// ONNX Runtime's name for the provider.
 pub(super) const NAME: &str = CUDA::NAME;
@@ -43,10 +44,11 @@ fn try_device(loaded: &Loaded) -> Result<(), Unavailable> {
         ));
     }
     let session = ort::session::Session::builder(&loaded.environment);
-    let session = session.and_then(registered).and_then(|mut builder| builder.commit_from_memory(MODEL));
+    let session =
+        session.and_then(|builder| registered(builder, None)).and_then(|mut builder| builder.commit_from_memory(MODEL));
     session.map(drop).map_err(|e| {
         unavailable(
-            format!("{library} cannot use a CUDA device: {e}"),
+            format!("{library} cannot use a CUDA device: {}", e.to_string().trim_end()),
             "check that nvidia-smi lists a device, and that the CUDA and cuDNN libraries that this build of ONNX \
              Runtime asks for are in LD_LIBRARY_PATH",
         )
@@ -54,10 +56,26 @@ fn try_device(loaded: &Loaded) -> Result<(), Unavailable> {
 }
 
 /// Puts the provider first. float32 is computed in float32: TensorFloat-32, the provider's default, rounds
-/// factors of products to 11 bits.
-pub(super) fn registered(builder: SessionBuilder) -> Result<SessionBuilder, ort::Error> {
-    let provider = CUDA::default().with_tf32(false).build().error_on_failure();
-    Ok(builder.with_execution_providers([provider])?)
+/// factors of products to 11 bits. With a stream all of the session runs in its order.
+pub(super) fn registered(builder: SessionBuilder, stream: Option<&CudaStream>) -> Result<SessionBuilder, ort::Error> {
+    let provider = CUDA::default().with_tf32(false);
+    let provider = match stream {
+        // SAFETY: the session's memory keeps the stream, and is dropped behind the session.
+        Some(stream) => unsafe { provider.with_compute_stream(stream.cu_stream().cast()) },
+        None => provider,
+    };
+    Ok(builder.with_execution_providers([provider.build().error_on_failure()])?)
+}
+
+/// A stream of the first GPU for a session.
+pub(super) fn stream() -> Result<Arc<CudaStream>, String> {
+    let runtime = Provider::Cuda.runtime();
+    driver::devices(runtime, "target `ort` runs on the processor").map_err(|missing| missing.reason)?;
+    let message = |e: DriverError| e.to_string();
+    let context = CudaContext::new(0).map_err(message)?;
+    // SAFETY: what a stream writes is read by others only when that is done: sessions and copies wait for it.
+    unsafe { context.disable_event_tracking() };
+    context.new_stream().map_err(message)
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 mod builder;
 mod cache;
 mod cuda;
+mod device;
 mod heap;
 mod library;
+mod on_device;
 mod placement;
 mod profile;
 mod session;

@@ -1,6 +1,7 @@
 //! A model loaded by ONNX Runtime.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ort::environment::Environment;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
@@ -11,13 +12,18 @@ use planish_ir::DType;
 use crate::api::in_order;
 use crate::ort::builder::{MAPPED_BYTES, committed, configured};
 use crate::ort::cache::{CACHE_ENTRY, IN_PLACE, OrtCache, pairs};
+use crate::ort::device::{Copies, DeviceMemory};
+use crate::ort::on_device::{self, DeviceBound};
 use crate::ort::tensor::{OrtValue, port};
 use crate::ort::{OrtOptions, Provider, cuda, heap, placement};
 use crate::value::Kept;
-use crate::{Port, RuntimeError, RuntimeValue, Session};
+use crate::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
 
 pub(crate) struct OrtSession {
     inner: Inner,
+    /// The memory that values are in where the provider has a device. A model that appends to its cache in place has it in the
+    /// host's memory.
+    device: Option<Arc<DeviceMemory>>,
     provider: Provider,
     elsewhere: Vec<String>,
     /// The file, for errors.
@@ -36,6 +42,8 @@ enum Bound {
     Inputs(Vec<OrtValue>),
     /// Inputs and outputs, and the memory of the cache.
     All(Box<IoBinding>, Vec<OrtCache>),
+    /// Inputs and outputs in the memory of a device.
+    Device(Box<DeviceBound>),
 }
 
 impl OrtSession {
@@ -50,8 +58,12 @@ impl OrtSession {
     ) -> Result<Self, RuntimeError> {
         let (runtime, model) = (provider.runtime(), path.display().to_string());
         let failed = |reason: String| RuntimeError::Failed { runtime, action: "load", model: model.clone(), reason };
+        let stream = match provider {
+            Provider::Cpu => None,
+            Provider::Cuda => Some(cuda::stream().map_err(failed)?),
+        };
         let loading = heap::Loading::begin();
-        let inner = configured(environment, provider, threads, options)
+        let inner = configured(environment, provider, threads, options, stream.as_deref())
             .and_then(|builder| match profile {
                 Some(prefix) => Ok(builder.with_profiling(prefix)?),
                 None => Ok(builder),
@@ -69,7 +81,31 @@ impl OrtSession {
         let in_place =
             inner.metadata().ok().and_then(|metadata| metadata.custom(CACHE_ENTRY)).as_deref() == Some(IN_PLACE);
         let caches = if in_place { pairs(&inputs, &outputs) } else { Vec::new() };
-        Ok(Self { inner, provider, elsewhere, model, inputs, outputs, caches, bound: None })
+        let device = match stream.filter(|_| caches.is_empty()) {
+            Some(stream) => {
+                let memory = DeviceMemory::of(&inner, Copies::Cuda(stream)).map_err(|e| failed(e.to_string()))?;
+                Some(Arc::new(memory))
+            }
+            None => None,
+        };
+        Ok(Self { inner, device, provider, elsewhere, model, inputs, outputs, caches, bound: None })
+    }
+
+    /// The same on a device of tests.
+    #[cfg(test)]
+    pub(super) fn on_device(self, copies: Copies) -> Self {
+        let memory = DeviceMemory::of(&self.inner, copies).unwrap();
+        Self { device: Some(Arc::new(memory)), ..self }
+    }
+
+    #[cfg(test)]
+    pub(super) fn device(&self) -> Option<Arc<DeviceMemory>> {
+        self.device.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn inner_mut(&mut self) -> &mut Inner {
+        &mut self.inner
     }
 
     /// Ends the recording of runs; returns the file.
@@ -92,6 +128,7 @@ impl OrtSession {
     /// A tensor in ONNX Runtime's memory, as an input takes it.
     fn value(&self, port: &Port, tensor: &Tensor) -> Result<OrtValue, RuntimeError> {
         let value = match port.ty.dtype {
+            _ if let Some(device) = &self.device => on_device::input(device, port, tensor),
             DType::String => OrtValue::of_texts(tensor),
             _ => OrtValue::of(tensor).map_err(|error| error.to_string()),
         };
@@ -208,6 +245,11 @@ impl OrtSession {
     fn outputs_of(&mut self, values: &[&OrtValue]) -> Result<Vec<(String, OrtValue)>, RuntimeError> {
         let (runtime, model) = (self.provider.runtime(), &self.model);
         let failed = |reason: String| RuntimeError::Failed { runtime, action: "run", model: model.clone(), reason };
+        if let Some(device) = &self.device {
+            let given = on_device::outputs_of(&mut self.inner, device, [&self.inputs, &self.outputs], values);
+            let names = self.outputs.iter().map(|port| port.name.clone());
+            return given.map(|given| names.zip(given).collect()).map_err(failed);
+        }
         let views: Vec<SessionInputValue<'_>> = values.iter().map(|value| value.inner().into()).collect();
         let outputs = self.inner.run(views.as_slice()).map_err(|e| failed(e.to_string()))?;
         let kept = |(name, value): (&str, ort::value::DynValue)| {
@@ -217,6 +259,9 @@ impl OrtSession {
         outputs.into_iter().map(kept).collect()
     }
 }
+
+/// Why there is no run.
+const UNBOUND: &str = "no inputs are bound";
 
 /// Why a value is not taken.
 const OTHER: &str = "a value of another runtime was given";
@@ -274,6 +319,13 @@ impl Session for OrtSession {
     }
 
     fn bind(&mut self, inputs: &[(&str, Tensor)]) -> Result<(), RuntimeError> {
+        self.bound = None;
+        if let Some(device) = &self.device {
+            let (values, ports) = (self.values(inputs)?, [&self.inputs[..], &self.outputs]);
+            let bound = DeviceBound::new(&mut self.inner, device, ports, values);
+            self.bound = Some(Bound::Device(bound.map_err(|reason| self.failed("bind inputs of", reason))?.into()));
+            return Ok(());
+        }
         if self.caches.is_empty() {
             self.bound = Some(Bound::Inputs(self.values(inputs)?));
             return Ok(());
@@ -300,8 +352,14 @@ impl Session for OrtSession {
                 drop(guards);
                 result
             }
-            None => return Err(self.failed("run", "no inputs are bound")),
+            Some(Bound::Device(bound)) => bound.run(&mut self.inner),
+            None => return Err(self.failed("run", UNBOUND)),
         };
         result.map_err(|e| self.failed("run", e))
+    }
+
+    fn time_bound(&mut self, transfers: bool) -> Result<Option<DeviceTimes>, RuntimeError> {
+        let Some(Bound::Device(bound)) = &mut self.bound else { return self.run_bound().map(|()| None) };
+        bound.time(&mut self.inner, transfers).map_err(|reason| self.failed("run", reason))
     }
 }

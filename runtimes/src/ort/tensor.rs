@@ -1,11 +1,34 @@
 //! ONNX Runtime's values: tensors in its memory, from ours and back.
 
-use ort::value::{DynValue, Outlet, PrimitiveTensorElementType, TensorElementType, ValueType};
+use std::sync::Arc;
+
+use ort::value::{DynTensorValueType, DynValue, Outlet, PrimitiveTensorElementType, TensorElementType, ValueType};
 use planish_eval::{Data, Tensor};
 use planish_ir::{DType, Dim, Shape, TensorType};
 
 use crate::Port;
+use crate::ort::device::DeviceMemory;
 use crate::value::{beginnings, slices};
+
+/// ONNX Runtime's element type of ours, or `None` where it has none for it on a device.
+pub(super) fn element_type(dtype: DType) -> Option<TensorElementType> {
+    Some(match dtype {
+        DType::Bool => TensorElementType::Bool,
+        DType::I8 => TensorElementType::Int8,
+        DType::I16 => TensorElementType::Int16,
+        DType::I32 => TensorElementType::Int32,
+        DType::I64 => TensorElementType::Int64,
+        DType::U8 => TensorElementType::Uint8,
+        DType::U16 => TensorElementType::Uint16,
+        DType::U32 => TensorElementType::Uint32,
+        DType::U64 => TensorElementType::Uint64,
+        DType::F16 => TensorElementType::Float16,
+        DType::Bf16 => TensorElementType::Bfloat16,
+        DType::F32 => TensorElementType::Float32,
+        DType::F64 => TensorElementType::Float64,
+        _ => return None,
+    })
+}
 
 /// The element type, or `None` where planish has none for it.
 fn dtype(ty: TensorElementType) -> Option<DType> {
@@ -65,11 +88,13 @@ pub(crate) fn port(outlet: &Outlet) -> Result<Port, String> {
     Ok(Port { name: outlet.name().to_owned(), ty: TensorType::new(dtype(*ty).ok_or_else(unsupported)?, shape) })
 }
 
-/// A tensor of ONNX Runtime in the machine's memory.
+/// A tensor of ONNX Runtime, in the host's memory or in that of a device.
 pub(crate) struct OrtValue {
     inner: DynValue,
     dtype: DType,
     shape: Vec<usize>,
+    /// The memory of the device that it is in, if it is in one.
+    device: Option<Arc<DeviceMemory>>,
 }
 
 impl OrtValue {
@@ -80,7 +105,27 @@ impl OrtValue {
         let dtype = dtype(*ty).ok_or_else(unsupported)?;
         let shape: Option<Vec<usize>> = shape.iter().map(|&size| usize::try_from(size).ok()).collect();
         let shape = shape.ok_or_else(unsupported)?;
-        Ok(Self { inner, dtype, shape })
+        Ok(Self { inner, dtype, shape, device: None })
+    }
+
+    /// The same of a value that may be in the memory of a device.
+    pub(super) fn on_device(inner: DynValue, device: Arc<DeviceMemory>) -> Result<Self, String> {
+        let value = Self::new(inner)?;
+        let tensor = value.inner.view().downcast::<DynTensorValueType>();
+        // A value without elements has nothing that could be read there.
+        let is_there = !value.shape.contains(&0) && tensor.is_ok_and(|tensor| device.holds(tensor.memory_info()));
+        Ok(Self { device: is_there.then_some(device), ..value })
+    }
+
+    /// The address of its elements, which the host cannot read where they are in the memory of a device.
+    pub(super) fn address(&self) -> u64 {
+        let tensor = self.inner.view().downcast::<DynTensorValueType>();
+        tensor.map_or(0, |tensor| tensor.data_ptr().expose_provenance() as u64)
+    }
+
+    /// The bytes of its elements.
+    pub(super) fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
     }
 
     /// A copy of a tensor.
@@ -102,7 +147,7 @@ impl OrtValue {
     {
         let dtype = Data::from(Vec::<T>::new()).dtype();
         let inner = ort::value::Tensor::from_array((shape.clone(), elements))?.into_dyn();
-        Ok(Self { inner, dtype, shape })
+        Ok(Self { inner, dtype, shape, device: None })
     }
 
     /// Texts from their bytes, a tensor with one dimension more: see [`Session::run`](crate::Session::run).
@@ -118,7 +163,7 @@ impl OrtValue {
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
         let inner = ort::value::Tensor::from_string_array((shape.to_vec(), texts.as_slice()));
         let inner = inner.map_err(|error| error.to_string())?.into_dyn();
-        Ok(Self { inner, dtype: DType::String, shape: shape.to_vec() })
+        Ok(Self { inner, dtype: DType::String, shape: shape.to_vec(), device: None })
     }
 
     /// The bytes of texts.
@@ -146,8 +191,21 @@ impl OrtValue {
         &self.inner
     }
 
-    /// The elements, if they are of this type.
+    /// What a run writes to.
+    pub(super) fn inner_mut(&mut self) -> &mut DynValue {
+        &mut self.inner
+    }
+
+    /// Whether it is in the memory of a device.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// The elements, if they are of this type and the host can read them.
     pub(crate) fn elements<T: PrimitiveTensorElementType>(&self) -> Option<&[T]> {
+        if self.device.is_some() {
+            return None;
+        }
         self.inner.try_extract_tensor::<T>().ok().map(|(_, elements)| elements)
     }
 
@@ -155,6 +213,14 @@ impl OrtValue {
     pub(crate) fn take_rows(&self, rows: &[usize]) -> Option<Self> {
         let (count, sizes) = self.shape.split_first()?;
         let shape: Vec<usize> = [rows.len()].into_iter().chain(sizes.iter().copied()).collect();
+        if let Some(device) = &self.device {
+            let size = self.bytes().checked_div(*count)?;
+            if rows.iter().any(|row| row >= count) {
+                return None;
+            }
+            let slices = rows.iter().enumerate().map(|(to, from)| (from * size, to * size, size));
+            return device.of_slices(self, shape, slices).ok();
+        }
         macro_rules! taken {
             ($($variant:ident: $element:ty),*) => {
                 match self.dtype {
@@ -170,6 +236,14 @@ impl OrtValue {
     pub(crate) fn first_keys(&self, keys: usize) -> Option<Self> {
         let &[batch, heads, all, size] = &self.shape[..] else { return None };
         let shape = vec![batch, heads, keys, size];
+        if let Some(device) = &self.device {
+            let [all, kept] = [all, keys].map(|keys| keys * size * self.dtype.size());
+            if keys > all {
+                return None;
+            }
+            let slices = (0..batch * heads).map(|head| (head * all, head * kept, kept));
+            return device.of_slices(self, shape, slices).ok();
+        }
         macro_rules! kept {
             ($($variant:ident: $element:ty),*) => {
                 match self.dtype {
@@ -185,6 +259,11 @@ impl OrtValue {
 
     /// A copy as a tensor.
     pub(crate) fn to_tensor(&self) -> Option<Tensor> {
+        if let Some(device) = &self.device {
+            let mut bytes = vec![0; self.bytes()];
+            device.read(self, &mut bytes).and_then(|()| device.wait()).ok()?;
+            return Tensor::from_bytes(self.dtype, self.shape.clone(), &bytes);
+        }
         macro_rules! copied {
             ($($variant:ident: $element:ty),*) => {
                 match self.dtype {

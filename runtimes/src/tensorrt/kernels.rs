@@ -3,16 +3,12 @@
 use std::pin::Pin;
 
 use cxx::UniquePtr;
-use trtx_sys::nvinfer1::{
-    ExecutionContextAllocationStrategy, ICudaEngine, IExecutionContext, IHostMemory, IRuntimeCache, IRuntimeConfig,
-};
+use trtx_sys::nvinfer1::{IHostMemory, IRuntimeCache, IRuntimeConfig};
 
 use super::cache::CacheFile;
 
-/// The cache of an engine. The configuration points to it, and the context of the engine to both, so they are dropped
-/// behind that.
+/// The cache of an engine. The configuration of its context points to it.
 pub(super) struct KernelCache {
-    _config: UniquePtr<IRuntimeConfig>,
     cache: UniquePtr<IRuntimeCache>,
     file: CacheFile,
     /// The digest of what the file holds.
@@ -21,19 +17,11 @@ pub(super) struct KernelCache {
 }
 
 impl KernelCache {
-    /// A context of an engine that takes kernels from a file and compiles those that are missing. `None` where TensorRT
-    /// makes none.
-    pub(super) fn context(
-        mut engine: Pin<&mut ICudaEngine>,
-        file: CacheFile,
-        warn: fn(&str),
-    ) -> Option<(UniquePtr<IExecutionContext>, Self)> {
-        // SAFETY: the caller of `createRuntimeConfig` owns the configuration; null is allowed.
-        let mut config = unsafe { UniquePtr::from_raw(engine.as_mut().createRuntimeConfig()) };
-        let mut configured: Pin<&mut IRuntimeConfig> = config.as_mut()?;
-        configured.as_mut().setExecutionContextAllocationStrategy(ExecutionContextAllocationStrategy::kSTATIC);
+    /// Has a configuration take kernels from a file, and add those that are missing there. `None` where TensorRT makes no
+    /// cache.
+    pub(super) fn new(config: Pin<&mut IRuntimeConfig>, file: CacheFile, warn: fn(&str)) -> Option<Self> {
         // SAFETY: the caller of `createRuntimeCache` owns the cache; null is allowed.
-        let cache = unsafe { UniquePtr::from_raw(configured.createRuntimeCache()) };
+        let cache = unsafe { UniquePtr::from_raw(config.createRuntimeCache()) };
         let made: &IRuntimeCache = cache.as_ref()?;
         let mut kept = file.read(&warn);
         if let Some(bytes) = &kept {
@@ -43,14 +31,9 @@ impl KernelCache {
                 kept = None;
             }
         }
-        if !configured.as_mut().setRuntimeCache(made) {
-            return None;
-        }
-        let configured: *mut IRuntimeConfig = config.as_mut_ptr();
-        // SAFETY: the configuration lives longer than the context; the caller owns the context; null is checked.
-        let context = unsafe { UniquePtr::from_raw(engine.createExecutionContext1(configured)) };
+        let taken = config.setRuntimeCache(made);
         let kept = kept.map(|bytes| blake3::hash(&bytes));
-        (!context.is_null()).then_some((context, Self { _config: config, cache, file, kept, warn }))
+        taken.then_some(Self { cache, file, kept, warn })
     }
 
     /// Writes what was compiled since the file was read, if anything was.

@@ -12,6 +12,8 @@ pub struct LoadOptions {
     pub weight_streaming_budget: WeightStreamingBudget,
     /// Whether `run_bound` launches a recorded CUDA graph.
     pub cuda_graph: bool,
+    /// When TensorRT-RTX compiles kernels for the shapes of a run. TensorRT has all its kernels in the engine.
+    pub kernel_specialization: KernelSpecialization,
     /// Whether the kernels that TensorRT-RTX compiles when it loads an engine are kept in the user's folder of caches.
     pub keep_kernels: bool,
     /// Is told of what goes wrong and hurts nothing but speed.
@@ -19,11 +21,13 @@ pub struct LoadOptions {
 }
 
 impl Default for LoadOptions {
-    /// All weights on the GPU, with CUDA graphs and the cache of kernels; warnings go nowhere.
+    /// All weights on the GPU, with CUDA graphs, kernels for the shapes of each run, and the cache of kernels; warnings go
+    /// nowhere.
     fn default() -> Self {
         Self {
             weight_streaming_budget: WeightStreamingBudget::default(),
             cuda_graph: true,
+            kernel_specialization: KernelSpecialization::default(),
             keep_kernels: true,
             warn: |_| {},
         }
@@ -93,9 +97,53 @@ impl FromStr for WeightStreamingBudget {
     }
 }
 
+/// When TensorRT-RTX compiles kernels for the shapes of a run, where an engine takes several: the shape-specialized kernels of
+/// `DynamicShapesKernelSpecializationStrategy`. Without them a run uses fallback kernels, which take all shapes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelSpecialization {
+    /// In front of the first run of new shapes, which waits for them.
+    #[default]
+    Eager,
+    /// In the background, behind a run that uses fallback kernels.
+    Lazy,
+    /// Never: all runs use fallback kernels.
+    None,
+}
+
+impl KernelSpecialization {
+    /// All, with what each is called.
+    const NAMES: [(Self, &'static str); 3] = [(Self::Eager, "eager"), (Self::Lazy, "lazy"), (Self::None, "none")];
+}
+
+impl fmt::Display for KernelSpecialization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Self::NAMES.iter().filter(|(of, _)| of == self).try_for_each(|(_, name)| f.write_str(name))
+    }
+}
+
+impl FromStr for KernelSpecialization {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(_, name)| *name == text);
+        found.map(|(of, _)| *of).ok_or_else(|| {
+            "expected eager (compiled in front of the first run of new shapes), lazy (in the background) or none (never)"
+                .to_owned()
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn specializations_are_read_as_they_are_written() {
+        for (of, name) in KernelSpecialization::NAMES {
+            assert_eq!((of.to_string().as_str(), name.parse()), (name, Ok(of)));
+        }
+        assert!("sometimes".parse::<KernelSpecialization>().unwrap_err().starts_with("expected eager"));
+    }
 
     #[test]
     fn budgets_are_those_of_trtexec() {

@@ -6,6 +6,7 @@ use cudarc::driver::{CudaEvent, DriverError, sys};
 
 use super::session::{Bound, EngineSession};
 use crate::DeviceTimes;
+use crate::driver::elapsed;
 
 /// Inputs and outputs in the host's memory.
 pub(super) struct HostCopies {
@@ -23,7 +24,7 @@ impl EngineSession {
             let begin = self.event().map_err(message)?;
             let enqueue = self.enqueued(bound)?;
             let end = self.event().map_err(message)?;
-            let compute = between(&begin, &end).map_err(message)?;
+            let compute = elapsed(&begin, &end).map_err(message)?;
             return Ok(DeviceTimes { enqueue, compute, to_device: None, to_host: None, graph });
         }
         let mut host = match bound.host.take() {
@@ -49,7 +50,7 @@ impl EngineSession {
             tensor.read(bytes).map_err(message)?;
         }
         let end = self.event().map_err(message)?;
-        let times = [(&begin, &taken), (&taken, &computed), (&computed, &end)].map(|(a, b)| between(a, b));
+        let times = [(&begin, &taken), (&taken, &computed), (&computed, &end)].map(|(a, b)| elapsed(a, b));
         bound.host = Some(host);
         let [to_device, compute, to_host] = times;
         Ok(DeviceTimes {
@@ -72,9 +73,4 @@ impl EngineSession {
     fn event(&self) -> Result<CudaEvent, DriverError> {
         self.gpu.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT))
     }
-}
-
-/// The time of the GPU between two points, once both are reached.
-fn between(begin: &CudaEvent, end: &CudaEvent) -> Result<Duration, DriverError> {
-    begin.elapsed_ms(end).map(|ms| Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
 }

@@ -20,6 +20,8 @@ mod device;
 mod engine;
 mod flags;
 mod gpu;
+#[cfg(feature = "trtx")]
+mod graph;
 #[cfg(all(feature = "trtx", not(feature = "tensorrt")))]
 mod kernels;
 mod layers;
@@ -43,6 +45,8 @@ mod refit;
 #[cfg(feature = "trtx")]
 mod runtime;
 #[cfg(feature = "trtx")]
+mod runtime_config;
+#[cfg(feature = "trtx")]
 mod session;
 #[cfg(feature = "trtx")]
 mod shapes;
@@ -58,13 +62,13 @@ pub use absent::{TensorRt, builder, built_without};
 pub use build::{BuildError, Built, build, check};
 pub use cache::{CacheFile, CacheKind};
 pub use flags::{FLAGS, Flag};
-pub use gpu::Device;
+pub use gpu::{Device, unsupported};
 #[cfg(feature = "trtx")]
-pub use gpu::devices;
+pub use gpu::{devices, present};
 pub use layers::{Layer, Layers};
 #[cfg(feature = "trtx")]
 pub use library::{Library, builder};
-pub use load_options::{LoadOptions, WeightStreamingBudget};
+pub use load_options::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 #[cfg(feature = "trtx")]
 pub use log::{Message, Severity};
 pub use options::{BuildOptions, Capability, HardwareCompatibility, InputRange, Profile, Tiling, bytes_of, bytes_text};

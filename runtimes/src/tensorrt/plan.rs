@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::gpu::Device;
+use super::gpu::{Device, INSTEAD};
 use super::options::Capability;
 use super::version::Version;
 use super::{ENTERPRISE, PRODUCT};
@@ -85,9 +85,7 @@ fn remedy(capability: u32) -> String {
     match Capability::ALL.iter().any(|known| known.number() == capability) {
         true => format!("{BUILD}, with --gpu sm{capability}"),
         false => {
-            format!(
-                "TensorRT-RTX has no engines for sm{capability}; this GPU needs TensorRT, and a planish that is built for it"
-            )
+            format!("TensorRT-RTX has no engines for sm{capability}; {INSTEAD}")
         }
     }
 }

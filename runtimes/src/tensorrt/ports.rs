@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 
 use planish_ir::{DType, Dim, Shape, TensorType};
 use trtx_sys::Dims64;
-use trtx_sys::nvinfer1::{DataType, ICudaEngine, OptProfileSelector, TensorIOMode};
+use trtx_sys::nvinfer1::{DataType, ICudaEngine, OptProfileSelector, TensorIOMode, TensorLocation};
 
 use super::options::{InputRange, Profile};
 use crate::Port;
@@ -37,6 +37,28 @@ pub(super) fn ports(engine: &ICudaEngine) -> Result<[Vec<Port>; 2], String> {
         }
     }
     Ok([inputs, outputs])
+}
+
+/// Whether an engine wants each input in the host's memory, as it does where sizes are computed from the values.
+///
+/// # Errors
+/// The outputs that it writes there.
+pub(super) fn on_host(engine: &ICudaEngine, inputs: &[Port], outputs: &[Port]) -> Result<Vec<bool>, String> {
+    let is_on_host = |port: &Port| {
+        let name = CString::new(port.name.as_str()).map_err(|e| e.to_string())?;
+        // SAFETY: the name is that of an input or output and ends in zero.
+        Ok(unsafe { engine.getTensorLocation(name.as_ptr()) } == TensorLocation::kHOST)
+    };
+    for port in outputs {
+        if is_on_host(port)? {
+            return Err(format!(
+                "the engine writes the output `{}`, from which sizes are computed, to the host's memory, and planish reads \
+                 outputs from the GPU's memory; leave the output out of the ONNX graph",
+                port.name
+            ));
+        }
+    }
+    inputs.iter().map(is_on_host).collect()
 }
 
 /// The sizes that an engine takes.

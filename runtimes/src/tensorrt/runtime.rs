@@ -36,6 +36,7 @@ impl Runtime for TensorRt {
     }
 
     fn check(&self) -> Result<Description, Unavailable> {
+        refuse_present()?;
         let library = Library::open(self.library.clone())?;
         gpu::devices()?;
         Ok(library.description())
@@ -53,7 +54,15 @@ impl Runtime for TensorRt {
         let Model::File(Format::ENGINE, path) = model else {
             return Err(model.not_taken(self.name(), "engines"));
         };
+        refuse_present()?;
         let library = Library::open(self.library.clone())?;
         Ok(Box::new(EngineSession::load(library, path, &self.options)?))
     }
+}
+
+/// Refuses a GPU that no engine runs on, before the library is loaded. Where there is no GPU, it is said behind that: a user who
+/// lacks both is told of the library first.
+fn refuse_present() -> Result<(), Unavailable> {
+    let present = gpu::present().ok();
+    present.and_then(|devices| gpu::unsupported(devices.first()?)).map_or(Ok(()), Err)
 }

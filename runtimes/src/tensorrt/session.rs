@@ -5,50 +5,47 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::{CudaGraph, sys};
+use cudarc::driver::CudaGraph;
 use cxx::UniquePtr;
 use planish_eval::Tensor;
 use trtx_sys::Dims64;
-use trtx_sys::nvinfer1::{ExecutionContextAllocationStrategy, ICudaEngine, IExecutionContext};
+use trtx_sys::nvinfer1::{ICudaEngine, IExecutionContext};
 
 use super::device::{DeviceTensor, Gpu};
 use super::engine::{self, Engine};
-#[cfg(not(feature = "tensorrt"))]
-use super::kernels::KernelCache;
 use super::library::Library;
-use super::load_options::{LoadOptions, WeightStreamingBudget};
+use super::load_options::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 use super::measure::HostCopies;
 use super::options::Profile;
-use super::ports::{ports, profiles, sizes};
-#[cfg(not(feature = "tensorrt"))]
-use super::{CacheFile, CacheKind, PRODUCT};
+use super::ports::{on_host, ports, profiles, sizes};
+use super::runtime_config::RuntimeConfig;
 use super::{RUNTIME, shapes};
 use crate::api::in_order;
 use crate::value::Kept;
 use crate::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
 
-/// TensorRT keeps no kernels: it compiles none when it loads an engine.
-#[cfg(feature = "tensorrt")]
-struct KernelCache;
-
-#[cfg(feature = "tensorrt")]
-impl KernelCache {
-    fn keep(&self) {}
-}
-
 /// A loaded engine. The members are dropped in their order: TensorRT's objects point to those behind them.
 pub(super) struct EngineSession {
     /// What `run_bound` runs.
     bound: Option<Bound>,
-    context: UniquePtr<IExecutionContext>,
-    kernels: Option<KernelCache>,
-    engine: Engine,
+    pub(super) context: UniquePtr<IExecutionContext>,
+    config: RuntimeConfig,
+    pub(super) engine: Engine,
+    /// What the context reads from the host's memory: copies of inputs, each where the engine wants it there.
+    host_inputs: Vec<Option<Vec<u8>>>,
     pub(super) gpu: Gpu,
     /// Whether `run_bound` launches a recorded CUDA graph.
     cuda_graph: bool,
+    /// When kernels are compiled for the shapes of a run.
+    #[cfg_attr(feature = "tensorrt", allow(dead_code))]
+    pub(super) specialization: KernelSpecialization,
+    /// Is told of what hurts nothing but speed.
+    pub(super) warn: fn(&str),
     /// The file, for errors.
-    model: String,
+    pub(super) model: String,
     inputs: Vec<Port>,
+    /// Whether the engine wants each input in the host's memory.
+    on_host: Vec<bool>,
     outputs: Vec<Port>,
     profiles: Vec<Profile>,
     /// The profile that the context is set to.
@@ -66,31 +63,8 @@ pub(super) struct Bound {
 
 impl Drop for EngineSession {
     fn drop(&mut self) {
-        if let Some(kernels) = &self.kernels {
-            kernels.keep();
-        }
+        self.config.keep();
     }
-}
-
-/// A context of an engine, with the kernels that are kept where that is asked for and TensorRT has them.
-fn context(
-    library: &Library,
-    engine: &mut Engine,
-    options: &LoadOptions,
-) -> (UniquePtr<IExecutionContext>, Option<KernelCache>) {
-    #[cfg(not(feature = "tensorrt"))]
-    if options.keep_kernels
-        && let Some(file) = CacheFile::find(CacheKind::Kernels, PRODUCT, library.version, &engine.device.name)
-        && let Some((context, kernels)) =
-            KernelCache::context(engine.engine.pin_mut(), file.of_engine(&engine.digest), options.warn)
-    {
-        return (context, Some(kernels));
-    }
-    #[cfg(feature = "tensorrt")]
-    let _ = (library, options);
-    let strategy = ExecutionContextAllocationStrategy::kSTATIC;
-    // SAFETY: the caller owns the context; null is allowed.
-    (unsafe { UniquePtr::from_raw(engine.engine.pin_mut().createExecutionContext(strategy)) }, None)
 }
 
 /// Sets how many bytes of weights are in the GPU's memory, for an engine that was built to stream them.
@@ -116,21 +90,27 @@ impl EngineSession {
         let gpu = Gpu::first().map_err(|e| failed(e.to_string()))?;
         // Before there is a context, which takes the memory.
         stream_weights(engine.engine.pin_mut(), options.weight_streaming_budget).map_err(failed)?;
-        let (context, kernels) = context(library, &mut engine, options);
+        let mut config = RuntimeConfig::new(library, &mut engine, options).map_err(failed)?;
+        let context = config.context(engine.engine.pin_mut());
         if context.is_null() {
             return Err(failed(engine.logger.errors("TensorRT gave no reason")));
         }
         let [inputs, outputs] = ports(&engine.engine).map_err(failed)?;
+        let on_host = on_host(&engine.engine, &inputs, &outputs).map_err(failed)?;
         let profiles = profiles(&engine.engine, &inputs);
         Ok(Self {
             bound: None,
             context,
-            kernels,
+            config,
             engine,
+            host_inputs: Vec::new(),
             gpu,
             cuda_graph: options.cuda_graph,
+            specialization: options.kernel_specialization,
+            warn: options.warn,
             model: path.display().to_string(),
             inputs,
+            on_host,
             outputs,
             profiles,
             profile: 0,
@@ -167,13 +147,22 @@ impl EngineSession {
         let names =
             |ports: &[Port]| ports.iter().map(|port| CString::new(port.name.as_str())).collect::<Result<Vec<_>, _>>();
         let input_names = names(&self.inputs).map_err(|e| e.to_string())?;
-        for (name, tensor) in input_names.iter().zip(inputs) {
+        // The context points to earlier copies until it is told of these.
+        let on_host =
+            inputs.iter().zip(&self.on_host).map(|(tensor, host)| host.then(|| tensor.to_bytes()).transpose());
+        let mut host_inputs = on_host.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+        if host_inputs.iter().any(Option::is_some) {
+            // TensorRT reads them when the run is started.
+            self.gpu.wait()?;
+        }
+        for ((name, tensor), host) in input_names.iter().zip(inputs).zip(&mut host_inputs) {
+            let address = host.as_mut().map_or_else(|| tensor.address(), |bytes| bytes.as_mut_ptr());
             let shape = tensor.shape().iter().map(|size| i64::try_from(*size)).collect::<Result<Vec<_>, _>>();
             let shape = Dims64::from_slice(&shape.map_err(|e| e.to_string())?);
             // SAFETY: the name ends in zero; the memory lives until the run is done.
             let taken = unsafe {
                 self.context().setInputShape(name.as_ptr(), &shape)
-                    && self.context().setTensorAddress(name.as_ptr(), tensor.address().cast())
+                    && self.context().setTensorAddress(name.as_ptr(), address.cast())
             };
             if !taken {
                 return Err(self
@@ -182,6 +171,7 @@ impl EngineSession {
                     .errors(&format!("the input `{}` was not taken", name.to_string_lossy())));
             }
         }
+        self.host_inputs = host_inputs;
         let output_names = names(&self.outputs).map_err(|e| e.to_string())?;
         let mut outputs = Vec::new();
         for (index, name) in output_names.iter().enumerate() {
@@ -204,7 +194,7 @@ impl EngineSession {
     }
 
     /// Starts a run on what the context points to.
-    fn enqueue(&mut self) -> Result<(), String> {
+    pub(super) fn enqueue(&mut self) -> Result<(), String> {
         let stream = self.gpu.stream.cu_stream().cast();
         // SAFETY: the stream and what the context points to live until the run is done.
         match unsafe { self.context().enqueueV3(stream) } {
@@ -233,24 +223,6 @@ impl EngineSession {
         });
         let outputs = outputs.map_err(|reason| self.failed("run", reason))?;
         Ok(self.outputs.iter().map(|port| port.name.clone()).zip(outputs).collect())
-    }
-
-    /// The launches of a run as one graph. TensorRT wants a run before it is recorded.
-    fn record(&mut self) -> Result<Option<CudaGraph>, String> {
-        self.enqueue()?;
-        self.gpu.wait()?;
-        let stream = self.gpu.stream.clone();
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        if stream.begin_capture(mode).is_err() {
-            return Ok(None);
-        }
-        let enqueued = self.enqueue();
-        let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-        let graph = stream.end_capture(flags);
-        Ok(match (enqueued, graph) {
-            (Ok(()), Ok(graph)) => graph,
-            _ => None,
-        })
     }
 }
 
