@@ -1,9 +1,9 @@
 //! One program for all lengths of a cache: what a step launches then never changes, and a recording of it serves them all.
 //!
 //! A step adds keys and values to a cache that has room for more. Programs for several lengths are compared. Their steps,
-//! kernels and places have to agree; buffers and grids are those of the largest length. Arguments that differ have to be
-//! linear in the length. The kernels that take such arguments read all of theirs from memory, where the host writes them
-//! before each run.
+//! kernels and places have to agree; buffers are those of the largest length, and grids have as many blocks as any length
+//! needs. Arguments that differ have to be linear in the length. The kernels that take such arguments read all of theirs
+//! from memory, where the host writes them before each run.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use planish_ir::{Bindings, Graph, Symbol};
 
 use super::{Argument, Base, Caches, Launch, Output, Place, Program, Step, Target};
+use crate::cuda::device::Grid;
 use crate::cuda::source::{ELEMENTWISE, GATHER, REDUCE, ROTARY, SCAN, Source};
 
 /// The fewest keys in front of a step: those of fewer have programs of their own.
@@ -143,8 +144,9 @@ fn family(mut plans: Vec<Program>, lengths: &[usize]) -> Result<Family, String> 
             serves(source, launch, &plan.kernels[other.kernel], other).map_err(named)?;
             same.push(other);
         }
+        let grid = grid_for_all(launch.grid, same.iter().map(|other| other.grid));
         if same.iter().all(|other| other.arguments == launch.arguments) {
-            steps.push(Step::Launch(Launch { kernel: kernels.place(source.clone()), ..launch.clone() }));
+            steps.push(Step::Launch(Launch { kernel: kernels.place(source.clone()), grid, ..launch.clone() }));
             continue;
         }
         let offset = words.len() * size_of::<u64>();
@@ -155,7 +157,7 @@ fn family(mut plans: Vec<Program>, lengths: &[usize]) -> Result<Family, String> 
         }
         steps.push(Step::Launch(Launch {
             kernel: kernels.place(source.clone().stored(launch.grid.threads)),
-            grid: launch.grid,
+            grid,
             arguments: vec![Argument::At(Place { base: Base::Words, offset })],
         }));
     }
@@ -225,17 +227,25 @@ fn serves(source: &Source, launch: &Launch, other_source: &Source, other: &Launc
     if launch.arguments.len() != other.arguments.len() {
         return Err("another length has other arguments".to_owned());
     }
-    if launch.grid == other.grid {
+    if launch.grid == other.grid || loops(source) {
         return Ok(());
     }
-    // Their threads take work as long as there is some.
-    let loops = [ELEMENTWISE, GATHER, REDUCE, ROTARY, SCAN].contains(&source.file);
-    let holds = launch.grid.blocks.iter().zip(&other.grid.blocks).all(|(own, other)| own >= other)
-        && (launch.grid.threads, launch.grid.shared) == (other.grid.threads, other.grid.shared);
-    match loops && (holds || source != other_source) {
-        true => Ok(()),
-        false => Err("its grid depends on the length".to_owned()),
-    }
+    Err("its grid depends on the length".to_owned())
+}
+
+/// Whether the threads of a kernel take work as long as there is some, so that any grid computes all.
+fn loops(source: &Source) -> bool {
+    [ELEMENTWISE, GATHER, REDUCE, ROTARY, SCAN].contains(&source.file)
+}
+
+/// The grid for all lengths: for kernels that take any, as many blocks as the length with the most work for one has. Where
+/// lengths have other kernels, that of the kernel.
+fn grid_for_all(own: Grid, others: impl Iterator<Item = Grid>) -> Grid {
+    others.filter(|other| (other.threads, other.shared) == (own.threads, own.shared)).fold(own, |grid, other| {
+        let mut blocks = grid.blocks;
+        blocks.iter_mut().zip(other.blocks).for_each(|(own, other)| *own = other.max(*own));
+        Grid { blocks, ..grid }
+    })
 }
 
 /// The words of an argument at the largest length, with their slopes.

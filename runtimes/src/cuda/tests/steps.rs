@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use planish_eval::{Tensor, evaluate};
-use planish_ir::{Bindings, Dim};
+use planish_ir::{Bindings, Dim, Graph};
 
 use crate::cuda::check::{graph, inputs, session};
 use crate::cuda::device::Device;
@@ -178,31 +178,53 @@ fn beams_and_forgotten_tokens_go_on_elsewhere() {
     assert!(replayed >= 4 && refused == 0, "{replayed} {refused:?}");
 }
 
+/// The shape of a step of a row and a token, of a graph whose caches have names that begin with `p`.
+fn shape(graph: &Graph, capacity: usize) -> Shape {
+    let symbol = |name: &str| Dim::symbol(name).as_symbol().cloned().unwrap();
+    let bindings: Bindings = [(symbol("b"), 1), (symbol("s"), 1)].into_iter().collect();
+    let room = |name: &str| name.starts_with('p').then_some(Room { capacity, free: true });
+    let room = graph.inputs().iter().map(|input| room(&graph.value(*input).name)).collect();
+    let caches = Caches { room, ..Caches::default() };
+    Shape { bindings, length: symbol("p"), caches, added: 1 }
+}
+
+/// The family of [`LAYER`] with more statements.
+fn family(rest: &str, capacity: usize) -> Result<Family, String> {
+    let graph = graph(&format!("{LAYER}\n{rest}")).unwrap();
+    Family::of(&graph, &shape(&graph, capacity), Target::usual(Style::Fused), 2)
+}
+
 #[test]
 fn what_depends_on_the_length_otherwise_is_refused() {
-    let refused = |rest: &str| {
-        let graph = graph(&format!("{LAYER}\n{rest}")).unwrap();
-        let symbol = |name: &str| Dim::symbol(name).as_symbol().cloned().unwrap();
-        let bindings: Bindings = [(symbol("b"), 1), (symbol("s"), 1)].into_iter().collect();
-        let room = |name: &str| name.starts_with('p').then_some(Room { capacity: 100, free: true });
-        let room = graph.inputs().iter().map(|input| room(&graph.value(*input).name)).collect();
-        let caches = Caches { room, ..Caches::default() };
-        let shape = Shape { bindings, length: symbol("p"), caches, added: 1 };
-        Family::of(&graph, &shape, Target::usual(Style::Fused), 2).map(|family| family.stored_launches()).unwrap_err()
+    let refused = |reason: &str, rest: &str| {
+        let given = family(rest, 100).unwrap_err();
+        assert!(given.contains(reason), "{given}");
     };
-    let of = |reason: &str, rest: &str| {
-        let refused = refused(rest);
-        assert!(refused.contains(reason), "{refused}");
-    };
-    of("the output `z`", "%z = exp(%key) : f32[b, 2, p + s, 8]\n output z = %z");
-    of(
+    refused("the output `z`", "%z = exp(%key) : f32[b, 2, p + s, 8]\n output z = %z");
+    refused(
         "product",
-        "%t = transpose(%mask) {perm = [1, 0]} : i64[p + s, b]\n %f = cast(%t) {to = f32} : f32[p + s, b]\n %m = cast(%mask) {to = f32} : f32[b, p + s]\n %z = matmul(%m, %f) : f32[b, b]\n output z = %z",
+        "%t = transpose(%mask) {perm = [1, 0]} : i64[p + s, b]
+         %f = cast(%t) {to = f32} : f32[p + s, b]
+         %m = cast(%mask) {to = f32} : f32[b, p + s]
+         %z = matmul(%m, %f) : f32[b, b]
+         output z = %z",
     );
-    of(
+    refused(
         "linear",
-        "%i = iota() {dtype = i64, length = p * p} : i64[p * p]\n %z = reduce_sum(%i) {axes = [0], keep = false} : i64[]\n output z = %z",
+        "%i = iota() {dtype = i64, length = p * p} : i64[p * p]
+         %z = reduce_sum(%i) {axes = [0], keep = false} : i64[]
+         output z = %z",
     );
+}
+
+#[test]
+fn long_and_short_rows_are_of_one_family() {
+    // Kernels of rows are others for rows of another length.
+    let sum = "%z = reduce_sum(%mask) {axes = [1], keep = false} : i64[b]\n output z = %z";
+    for capacity in [70, 600, 3000, 40_000] {
+        let family = family(sum, capacity).unwrap();
+        assert_eq!(family.lengths, 2..=capacity - 1);
+    }
 }
 
 /// A decoder with the layers and sizes of Llama 1.1B.
@@ -249,12 +271,7 @@ fn llama() -> String {
 #[ignore = "it measures"]
 fn planning_a_step_of_llama() {
     let graph = graph(&llama()).unwrap();
-    let symbol = |name: &str| Dim::symbol(name).as_symbol().cloned().unwrap();
-    let bindings: Bindings = [(symbol("b"), 1), (symbol("s"), 1)].into_iter().collect();
-    let room = |name: &str| name.starts_with('p').then_some(Room { capacity: 1024, free: true });
-    let room = graph.inputs().iter().map(|input| room(&graph.value(*input).name)).collect();
-    let caches = Caches { room, ..Caches::default() };
-    let shape = Shape { bindings, length: symbol("p"), caches, added: 1 };
+    let shape = shape(&graph, 1024);
     let target = Target::usual(Style::Fused);
     let median = |run: &mut dyn FnMut(usize)| {
         let mut times: Vec<Duration> = (0..21)
