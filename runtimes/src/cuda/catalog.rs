@@ -195,7 +195,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output h = %h
          output key = %key
          output value = %value",
-        &[&[("b", 1), ("s", 512), ("past", 0)], &[("b", 1), ("s", 1), ("past", 511)], &[("b", 8), ("s", 1024), ("past", 0)]],
+        &[&[("b", 1), ("s", 512), ("past", 0)], &[("b", 1), ("s", 1), ("past", 511)], &[("b", 4), ("s", 1), ("past", 511)], &[("b", 8), ("s", 1024), ("past", 0)]],
     ),
     (
         "llama",
@@ -222,7 +222,7 @@ const GRAPHS: &[(&str, &str, &[Sizes])] = &[
          output h = %h
          output key = %key
          output value = %value",
-        &[&[("b", 1), ("s", 2048), ("past", 0)], &[("b", 1), ("s", 1), ("past", 2047)]],
+        &[&[("b", 1), ("s", 2048), ("past", 0)], &[("b", 1), ("s", 1), ("past", 2047)], &[("b", 4), ("s", 1), ("past", 2047)]],
     ),
     (
         "t5",

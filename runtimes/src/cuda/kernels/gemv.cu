@@ -30,8 +30,15 @@ DEVICE void finish(ELEMENT* r, float sum, [[maybe_unused]] const ELEMENT* bias,
 #ifndef WIDE
 constexpr int WARPS = 4, GROUPS = WARPS / SPLIT, RESULTS = M * COLUMNS;
 
-KERNEL __launch_bounds__(WARPS * LANES) gemv_rows(ELEMENT* r, const ELEMENT* x, const ELEMENT* w, const ELEMENT* bias,
-                                                  const ELEMENT* residual, int n, int k, long long x_row) {
+// Many sums need more registers than the compiler leaves them, and two or three blocks are enough.
+#if M * COLUMNS > 4
+#define BLOCKS_OF_MULTIPROCESSOR , (M * COLUMNS > 12 ? 2 : 3)
+#else
+#define BLOCKS_OF_MULTIPROCESSOR
+#endif
+KERNEL __launch_bounds__(WARPS * LANES BLOCKS_OF_MULTIPROCESSOR)
+gemv_rows(ELEMENT* r, const ELEMENT* x, const ELEMENT* w, const ELEMENT* bias, const ELEMENT* residual, int n, int k,
+          long long x_row) {
     __shared__ float scratch[WARPS][RESULTS];
     const int group = warp_index() / SPLIT, part = warp_index() % SPLIT;
     const int column = (static_cast<int>(blockIdx.x) * GROUPS + group) * COLUMNS;
