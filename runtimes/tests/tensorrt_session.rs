@@ -39,6 +39,7 @@ impl Fake {
             ("fake_capability", 89),
             ("fake_not_capturable", 0),
             ("fake_fails_in_capture", 0),
+            ("fake_graph_is_empty", 0),
             ("fake_fails", 0),
             ("fake_host_output", 0),
         ] {
@@ -115,6 +116,28 @@ fn a_run_is_recorded_behind_a_run_and_the_question_whether_it_can_be() {
     let expected = ["enqueue", "is capturable", "begin capture", "enqueue", "end capture", "launch", "launch"];
     assert_eq!(fake.said(), expected);
     assert_eq!(warnings(), [""; 0]);
+}
+
+#[test]
+fn the_outputs_of_a_replay_are_its_own() {
+    let fake = Fake::new();
+    let mut session = fake.load(KernelSpecialization::Eager).unwrap();
+    let outputs = session.run_as_bound(&inputs(3, 4)).unwrap();
+    assert_eq!((outputs[0].0.as_str(), outputs[0].1.as_f32()), ("y", Some(&[4.0, 5.0, 6.0][..])));
+    fake.said();
+    // Without the graph the host starts the run, and what is bound stays so.
+    assert!(session.time_without_graph().unwrap().is_some());
+    session.run_bound().unwrap();
+    assert_eq!(fake.said(), ["enqueue", "launch"]);
+    // The run in front of the recording left the right numbers, which the replay does not write.
+    fake.set("fake_graph_is_empty", 1);
+    let outputs = session.run_as_bound(&inputs(3, 4)).unwrap();
+    assert!(outputs[0].1.as_f32().unwrap().iter().all(|y| y.is_nan()), "{outputs:?}");
+    // Where nothing is recorded, there is no other run.
+    fake.set("fake_not_capturable", 1);
+    let outputs = session.run_as_bound(&inputs(2, 4)).unwrap();
+    assert_eq!(outputs[0].1.as_f32(), Some(&[4.0, 5.0][..]));
+    assert_eq!(session.time_without_graph().unwrap(), None);
 }
 
 #[test]

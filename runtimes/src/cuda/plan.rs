@@ -122,7 +122,7 @@ fn lengths(graph: &Graph, bindings: &Bindings, target: Target) -> Option<String>
 /// The program of steps of all lengths that a cache has room for, or why there is none; `None` of a graph without a cache.
 pub(super) fn steps(graph: &Graph, bindings: &Bindings, target: Target) -> Option<Result<Family, String>> {
     let pasts = pasts(graph);
-    let symbol = |at: usize| graph.ty(graph.inputs()[at]).shape.iter().nth(2).and_then(Dim::as_symbol).cloned();
+    let symbol = |at: usize| graph.ty(graph.inputs()[at]).shape.get(2).and_then(Dim::as_symbol).cloned();
     let symbol = pasts.iter().position(|past| *past).and_then(symbol)?;
     let mut bindings = bindings.clone();
     let keys = bindings.remove(&symbol).and_then(|keys| usize::try_from(keys).ok())?.max(family::FEWEST);

@@ -83,7 +83,7 @@ pub(crate) fn added(graph: &Graph, bindings: &Bindings, length: &Symbol, keys: u
     let [now, next] = [with(keys), with(keys + 1)];
     let of = |output: &planish_ir::Output| {
         let shape = &graph.ty(output.value).shape;
-        let dim = shape.iter().nth(2).filter(|_| shape.rank() == 4)?;
+        let dim = shape.get(2).filter(|_| shape.rank() == 4)?;
         let size = dim.evaluate(&now).filter(|size| dim.evaluate(&next) == Some(size + 1))?;
         usize::try_from(size).ok()?.checked_sub(keys).filter(|added| *added > 0)
     };

@@ -152,7 +152,7 @@ impl GraphSession {
                 room.push(None);
                 continue;
             };
-            let symbol = self.inputs[at].ty.shape.iter().nth(2).and_then(Dim::as_symbol)?;
+            let symbol = self.inputs[at].ty.shape.get(2).and_then(Dim::as_symbol)?;
             let keys = tensor.shape[2];
             let before = caches[..at].iter().flatten().filter_map(|other| other.cache.as_ref());
             let twice = before.into_iter().any(|other| Arc::ptr_eq(&other.filled, &cache.filled));
