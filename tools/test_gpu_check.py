@@ -447,7 +447,7 @@ class Findings(Folder):
         cells = [cell("own", 1.0), cell("small tiles", 0.8), cell("own", 1.0, 1024), cell("small tiles", 0.95, 1024)]
         document = with_parts(limits={"cells": cells})
         (found,) = findings.wrong_choices(document)
-        self.assertEqual(found.text, "heads of 64, 512 tokens: `small tiles` is 1.25 times as fast as the planner's choice")
+        self.assertEqual(found.text, "heads of 64, 1 x 512 tokens: `small tiles` is 1.25 times as fast as the planner's choice")
         self.assertIn("**small tiles**", measured.limits(document))
         self.assertEqual(len(sweeps.choices(cells)), 2)
 

@@ -31,12 +31,12 @@ def slow_kernels(document: Dict) -> List[Finding]:
 
 
 def wrong_choices(document: Dict) -> List[Finding]:
-    """Attention whose form another one beats."""
+    """Kernels that another choice beats."""
     found = []
     for choice in sweeps.choices(document["parts"].get("limits", {}).get("data", {}).get("cells", [])):
         if choice["own"] > sweeps.BETTER * choice["ms"]:
             ratio = choice["own"] / choice["ms"]
-            length = f", {choice['seq']} tokens" if choice["seq"] else ""
+            length = f", {choice['batch']} x {choice['seq']} tokens" if choice["seq"] else ""
             text = f"{choice['what']}{length}: `{choice['best']}` is {ratio:.2f} times as fast as the planner's choice"
             found.append(Finding("limits", text))
     return found

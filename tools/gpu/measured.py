@@ -59,10 +59,11 @@ def limits(document: Dict) -> str:
     if not found:
         return ""
     forms = list(dict.fromkeys(form for choice in found for form in choice["forms"]))
-    table = [["", "tokens", *(f"{form} ms" for form in forms), "best"]]
+    table = [["", "batch x tokens", *(f"{form} ms" for form in forms), "best"]]
     for choice in found:
         times_of = [number(choice["forms"][form]) if form in choice["forms"] else "-" for form in forms]
         best = f"**{choice['best']}**" if choice["own"] > sweeps.BETTER * choice["ms"] else choice["best"]
-        table.append([choice["what"], str(choice["seq"] or ""), *times_of, best])
+        shape = f"{choice['batch']} x {choice['seq']}" if choice["seq"] else ""
+        table.append([choice["what"], shape, *times_of, best])
     said = "`own` is the planner's choice; the others are forced by PLANISH_CUDA_LIMITS."
-    return "\n\n".join(["### Forms of attention", said, markdown(table)])
+    return "\n\n".join(["### Choices of kernels", said, markdown(table)])

@@ -92,7 +92,10 @@ LIMITS = {
     "small tiles": "split_rows=0,blocks=1000000",
     "scores in memory": "largest_head=0",
 }
-STEP_LIMITS = {"own": "", "one part": "blocks=1", "64 blocks": "blocks=64", "1000 blocks": "blocks=1000", "flash": "split_rows=0"}
+STEP_LIMITS = {
+    "own": "", "64 blocks": "blocks=64", "1000 blocks": "blocks=1000", "flash": "split_rows=0", "products by cublasLt": "few_rows=0",
+}
+CODE_LIMITS = {"own": "", "products by cublasLt": "code_rows=0"}
 # What another choice has to save before the planner's own is named as what to mend.
 BETTER = 1.1
 
@@ -121,6 +124,23 @@ def limits(work: Work, part: Part) -> None:
             swept(work, part, STEP_LIMITS, {"llama": step}, checkpoint(work, "llama-1.1b"), [], [], "--inputs", path, what=what)
 
 
+    int8 = part.attempt("bert-base in int8", codes, work, part)
+    if int8:
+        for group in sizes.shapes[:2]:
+            batch, seq = (list(dict.fromkeys(numbers)) for numbers in zip(*group))
+            swept(work, part, CODE_LIMITS, {"int8": int8}, checkpoint(work, "bert-base"), batch, seq, what="BERT-base in INT8")
+
+
+def codes(work: Work, part: Part) -> Path:
+    """BERT-base with layers of codes, whose scales follow from random tokens."""
+    texts = work.scratch / "calibrate.safetensors"
+    source = random.Random(0)
+    vocabulary = config_of(checkpoint(work, "bert-base"))["vocab_size"]
+    rows = [[source.randrange(vocabulary) for _ in range(16)] for _ in range(4)]
+    safetensors.write_ids(texts, {"input_ids": rows, "attention_mask": [[1] * 16] * 4, "token_type_ids": [[0] * 16] * 4})
+    return artifact(work, part, "bert-base", "fp16", "--int8", "--calibrate", texts, suffix="-int8")
+
+
 def swept(work: Work, part: Part, forms: Dict[str, str], artifacts: Dict[str, Path], model: Path, batch, seq, *more, what: str) -> None:
     """Measures the fused runtime under each set of limits."""
     for form, variable in forms.items():
@@ -136,9 +156,10 @@ def swept(work: Work, part: Part, forms: Dict[str, str], artifacts: Dict[str, Pa
 def choices(cells: List[Dict]) -> List[Dict]:
     """For each shape the planner's own time, and the best form with its time."""
     found = []
-    for what, seq in dict.fromkeys((cell["what"], cell["seq"]) for cell in cells):
-        of = {cell["form"]: cell["ms"] for cell in cells if (cell["what"], cell["seq"]) == (what, seq) and cell.get("ms")}
+    key = lambda cell: (cell["what"], cell.get("batch", 1), cell["seq"])
+    for what, batch, seq in dict.fromkeys(key(cell) for cell in cells):
+        of = {cell["form"]: cell["ms"] for cell in cells if key(cell) == (what, batch, seq) and cell.get("ms")}
         if "own" in of:
             best = min(of, key=of.__getitem__)
-            found.append({"what": what, "seq": seq, "own": of["own"], "best": best, "ms": of[best], "forms": of})
+            found.append({"what": what, "batch": batch, "seq": seq, "own": of["own"], "best": best, "ms": of[best], "forms": of})
     return found

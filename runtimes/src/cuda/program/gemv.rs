@@ -9,7 +9,7 @@ use crate::cuda::device::Product;
 use crate::cuda::source::{GEMV, Source};
 
 /// The most rows.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 /// Bytes of an access.
 const ACCESS: usize = 16;
 /// Warps of a block of `gemv_rows`.
@@ -75,7 +75,10 @@ impl Builder<'_> {
     pub(super) fn gemv(&mut self, product: &Product<Place>, behind: &Behind) -> Result<bool, String> {
         let &Product { m, n, k, .. } = product;
         let (x, w) = (&product.a, &product.b);
-        if !matches!(product.dtype, DType::F32 | DType::F16 | DType::Bf16) || !(1..=ROWS).contains(&m) || n * k == 0 {
+        if !matches!(product.dtype, DType::F32 | DType::F16 | DType::Bf16)
+            || !(1..=self.target.few_rows.min(ROWS)).contains(&m)
+            || n * k == 0
+        {
             return Ok(false);
         }
         let each = ACCESS / product.dtype.size();

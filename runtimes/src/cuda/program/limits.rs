@@ -1,31 +1,33 @@
-//! The limits by which the form of an attention is chosen, which a measurement can set.
+//! The limits by which kernels are chosen, which a measurement can set.
 
-use planish_ir::AttentionKernels;
+use super::Target;
 
 /// The environment variable that sets limits in place of those of the device, e.g. `split_rows=0,blocks=1000`: a sweep measures
-/// the forms of attention with it (docs/gpu.md).
+/// other choices with it (docs/gpu.md).
 pub(crate) const VARIABLE: &str = "PLANISH_CUDA_LIMITS";
 
-/// The limits of a device, with those that the environment sets.
+/// A target with the limits that the environment sets.
 ///
 /// # Errors
 /// When the environment sets what is no limit.
-pub(super) fn of_environment(device: AttentionKernels) -> Result<AttentionKernels, String> {
+pub(super) fn of_environment(target: Target) -> Result<Target, String> {
     match std::env::var(VARIABLE) {
-        Ok(text) => set(device, &text),
-        Err(_) => Ok(device),
+        Ok(text) => set(target, &text),
+        Err(_) => Ok(target),
     }
 }
 
-fn set(mut limits: AttentionKernels, text: &str) -> Result<AttentionKernels, String> {
+fn set(mut target: Target, text: &str) -> Result<Target, String> {
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
-        let AttentionKernels { largest_head, split_rows, blocks, scores, float_scores } = &mut limits;
+        let attention = &mut target.attention;
         let known = [
-            ("largest_head", largest_head),
-            ("split_rows", split_rows),
-            ("blocks", blocks),
-            ("scores", scores),
-            ("float_scores", float_scores),
+            ("largest_head", &mut attention.largest_head),
+            ("split_rows", &mut attention.split_rows),
+            ("blocks", &mut attention.blocks),
+            ("scores", &mut attention.scores),
+            ("float_scores", &mut attention.float_scores),
+            ("few_rows", &mut target.few_rows),
+            ("code_rows", &mut target.code_rows),
         ];
         let names = known.each_ref().map(|(name, _)| *name).join(", ");
         let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
@@ -35,20 +37,21 @@ fn set(mut limits: AttentionKernels, text: &str) -> Result<AttentionKernels, Str
             _ => return Err(format!("{VARIABLE} has `{entry}`; each entry is NAME=NUMBER with one of {names}")),
         }
     }
-    Ok(limits)
+    Ok(target)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Style;
     use super::*;
 
     #[test]
     fn limits_are_set_by_their_names() {
-        let device =
-            AttentionKernels { largest_head: 256, split_rows: 16, blocks: 264, scores: 1 << 28, float_scores: 1 << 26 };
+        let device = Target::usual(Style::Fused);
         assert_eq!(set(device, ""), Ok(device));
-        let wanted = AttentionKernels { split_rows: 0, blocks: 1000, ..device };
-        assert_eq!(set(device, "split_rows=0,blocks=1000"), Ok(wanted));
+        let set_two = set(device, "split_rows=0,few_rows=2").unwrap();
+        assert_eq!((set_two.attention.split_rows, set_two.few_rows), (0, 2));
+        assert_eq!(set_two.attention.blocks, device.attention.blocks);
         for wrong in ["tiles=1", "blocks", "blocks=-1", "blocks=many"] {
             let error = set(device, wrong).unwrap_err();
             assert!(error.contains(wrong) && error.contains("largest_head, split_rows, blocks"), "{error}");

@@ -45,6 +45,10 @@ pub(crate) struct Target {
     pub(crate) style: Style,
     /// What the device has for attention.
     pub(crate) attention: AttentionKernels,
+    /// The most rows of a linear layer that a kernel of planish multiplies.
+    pub(crate) few_rows: usize,
+    /// The most rows of a layer of codes that a kernel of planish multiplies.
+    pub(crate) code_rows: usize,
     /// The multiprocessors of the device.
     pub(crate) multiprocessors: usize,
     /// The most bytes of shared memory that a block may have.
@@ -64,7 +68,7 @@ impl Target {
     pub(crate) fn of(style: Style, device: &dyn Device) -> Result<Self, String> {
         let shared_memory = [device.shared_memory(), device.multiprocessor_shared_memory()];
         let own = Self::new(style, device.multiprocessors(), shared_memory);
-        Ok(Self { attention: limits::of_environment(own.attention)?, ..own })
+        limits::of_environment(own)
     }
 
     /// For a device of the data center: as many multiprocessors as an H100, and the shared memory of an A100.
@@ -98,7 +102,15 @@ impl Target {
             scores: 256 << 20,
             float_scores: 64 << 20,
         };
-        Self { style, attention, multiprocessors, shared_memory, multiprocessor_shared_memory }
+        Self {
+            style,
+            attention,
+            few_rows: gemv::ROWS,
+            code_rows: usize::MAX,
+            multiprocessors,
+            shared_memory,
+            multiprocessor_shared_memory,
+        }
     }
 }
 

@@ -105,7 +105,7 @@ impl Builder<'_> {
             Ok::<_, String>(source.with("BIAS", bias.is_some()).with("RESIDUAL", residual.is_some()))
         };
         let aligned = k.is_multiple_of(ACCESS) && [&x, &weight].iter().all(|own| own.place.offset % ACCESS == 0);
-        if fused && k > 0 && aligned {
+        if fused && k > 0 && aligned && m <= self.target.code_rows {
             let tile = Tile::of(m, n, self.target.multiprocessors);
             let source = behind(Source::new(QUANTIZED_LINEAR, "quantized_linear"))?;
             let source = source.with("ROWS", tile.rows).with("COLUMNS", tile.columns);
