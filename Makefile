@@ -108,10 +108,11 @@ CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || comman
 test-report-if-possible:
 	@if [ -n "$(CHROMIUM)" ]; then $(MAKE) --no-print-directory test-report; else echo "Chromium is not there: skipped"; fi
 
-# NVRTC needs no GPU.
+# NVRTC needs no GPU. CUDA_ARCH chooses architectures, say sm_80,sm_90.
+CUDA_ARCH ?=
 .PHONY: cuda-compile
 cuda-compile: deps ## compile the CUDA kernels for sm_80, 86, 89, 90, 100 and 120, and print their registers, shared memory and spills
-	cargo run $(CARGO_FLAGS) -p planish-cuda-compile --
+	cargo run $(CARGO_FLAGS) -p planish-cuda-compile -- $(if $(CUDA_ARCH),--arch $(CUDA_ARCH))
 
 # The kernels are compiled as C++ with gcc's AddressSanitizer, whose library has to be there first.
 .PHONY: test-cuda-asan

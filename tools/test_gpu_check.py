@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -379,9 +380,9 @@ class Script(Folder):
         command = [sys.executable, str(TOOLS / "gpu_check.py"), *words, "--minutes", "1", "--python", "/bin/false"]
         ended = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(ended.returncode, 1, ended.stderr)
-        self.assertIn("failed: environment, kernels, peaks", ended.stderr)
+        self.assertIn("failed: environment, kernels\n", ended.stderr)
         found = json.loads((self.folder / "out" / "check.json").read_text())
-        self.assertEqual([part["verdict"] for part in found["parts"].values()], ["failed"] * 3)
+        self.assertEqual([part["verdict"] for part in found["parts"].values()], ["failed", "failed", "not run"])
         self.assertTrue(found["trial"])
         again = subprocess.run(
             [sys.executable, str(TOOLS / "gpu_check.py"), "--render", str(self.folder / "out" / "check.json")],
@@ -423,6 +424,25 @@ def with_parts(**parts):
 
 
 class Findings(Folder):
+    def test_the_sanitizer_leaves_the_others_as_they_were(self):
+        (self.folder / "bin").mkdir()
+        program = self.folder / "bin" / sanitizer.SANITIZER
+        program.write_text("#!/bin/sh\nexit 0\n")
+        program.chmod(0o755)
+        work, part = self.work("/bin/true"), Part(time.monotonic() + 60)
+        before = os.environ["PATH"]
+        os.environ["PATH"] = f"{program.parent}:{before}"
+        try:
+            sanitizer.sanitize(work, part)
+        finally:
+            os.environ["PATH"] = before
+        self.assertEqual(work.environment, {})
+        self.assertTrue(part.data["runs"])
+
+    def test_a_page_without_the_parts_of_a_table_is_written(self):
+        document = with_parts(torch={"cells": [{"who": "torch eager", "past": 8, "ms": 1.0, "of": "decode"}]}, peaks={"copy": {"gb_s": 1.0}})
+        self.assertIn("What to mend", page.text(document))
+
     def test_launches_of_a_node_make_one_row(self):
         node = lambda name, operator, kernel, ms: {"name": name, "operator": operator, "provider": kernel, "total_ms": ms}
         nodes = [

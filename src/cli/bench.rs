@@ -51,7 +51,7 @@ use crate::files;
 /// Progress and notes go to standard error: on a terminal a bar, elsewhere a line for each cell, and one after 30 s of silence.
 /// The first Ctrl-C prints what is finished, and the exit code is 130; the second one ends planish at once.
 ///
-/// Engines of TensorRT have a second table, with the names and definitions of trtexec: `GPU compute` is the time of the GPU
+/// Runtimes on a GPU have a second table, with the names and definitions of trtexec: `GPU compute` is the time of the GPU
 /// between the first and the last kernel of a run, by CUDA events; `enqueue` the time of the host to start the run; `H2D` and
 /// `D2H` the times of copies, with --include-data-transfers; `latency` their sum with GPU compute; `queries/s` the number of
 /// runs by the time of the host for all of them. planish starts a run when the one before it is done.
@@ -150,11 +150,12 @@ pub(super) struct Arguments {
     /// Let idle threads poll for work. The latency is lower on cores that run nothing else
     #[arg(long)]
     spin: bool,
-    /// Measure the copies of inputs to the GPU and of outputs to the host too, on trt, cuda and cuda-baseline. Without
-    /// this option their times have no copies
+    /// Measure the copies of inputs to the GPU and of outputs to the host too, on trt, cuda, cuda-baseline and
+    /// ort-cuda. Without this option their times have no copies
     #[arg(long)]
     include_data_transfers: bool,
-    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on trt, cuda and cuda-baseline
+    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline, cuda-emulator and
+    /// trt
     #[arg(long)]
     no_cuda_graph: bool,
     #[command(flatten)]

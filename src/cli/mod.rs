@@ -134,7 +134,8 @@ struct RunOn {
     /// artifact of target trt runs on ort if it was compiled with --keep-onnx
     #[arg(long = "runtime", value_name = "NAME", value_parser = backend::runtime_named)]
     name: Option<MakeRuntime>,
-    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline and trt
+    /// Start each kernel by itself, not all of them as one recorded CUDA graph, on cuda, cuda-baseline, cuda-emulator and
+    /// trt
     #[arg(long)]
     no_cuda_graph: bool,
     #[command(flatten)]

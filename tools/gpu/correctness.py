@@ -66,20 +66,26 @@ def environment(work: Work, part: Part) -> None:
         fields = [field.strip() for field in done.output.splitlines()[0].split(",")]
         data["gpu"] = dict(zip(query.replace(".", "_").split(","), fields))
         data["gpus"] = len(done.output.splitlines())
+        work.architecture = "sm_" + data["gpu"]["compute_cap"].replace(".", "")
     elif work.device == "cuda":
         part.problems.append(f"nvidia-smi {done.why()}")
     data["cuda_of_driver"] = driver_version()
     data["libraries"] = found_libraries(library_folders())
-    done = part.attempt("PyTorch", torch_info, work, part)
-    data["torch"] = done
     version = part.attempt("planish", work.planish_run, ["--version"], part.limit(30, "planish"))
     data["planish"] = version.output.strip() if version else None
     data["runtimes"] = part.attempt("planish runtimes", runtimes, work, part) or []
     lacking = {found["name"]: found["problem"] for found in data["runtimes"] if not found["available"]}
     for name in work.runtimes:
         if name in lacking:
-            part.problems.append(lacking[name].splitlines()[0])
+            part.problems.append((lacking[name] or f"{name} is unavailable").splitlines()[0])
     data["sanitizer"] = sanitizer()
+    # Its import takes the longest.
+    data["torch"] = part.attempt("PyTorch", torch_info, work, part)
+
+
+def has_gpu(data: Dict, work: Work) -> bool:
+    """Whether there is a GPU: by nvidia-smi, which a container may lack, or by planish."""
+    return "gpu" in data or any(found["name"] == work.fused and found["available"] for found in data.get("runtimes", []))
 
 
 def runtimes(work: Work, part: Part) -> List[Dict]:
@@ -95,7 +101,12 @@ def processor() -> Optional[str]:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
 
 
-def torch_info(work: Work, part: Part) -> Dict:
+def torch_info(work: Work, part: Part) -> Optional[Dict]:
+    """What PyTorch says of itself; None where it is not installed, which is a note."""
+    found = work.run([work.python, "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)"], part.limit(20, "Python"))
+    if found.code == 0 and found.output.strip() == "False":
+        part.notes.append("PyTorch is not installed: nothing is compared with it")
+        return None
     code = (
         "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
         "'sees_gpu': torch.cuda.is_available()}))"
@@ -110,8 +121,12 @@ def torch_info(work: Work, part: Part) -> Dict:
 
 
 def kernels(work: Work, part: Part) -> None:
-    """Every kernel against the reference interpreter on random shapes."""
+    """Every kernel against the reference interpreter on random shapes. They are compiled first, several at a time."""
     part.data["runtimes"] = {}
+    architecture = work.architecture
+    if architecture:
+        words = ["runtimes", "--compile-kernels", architecture]
+        part.attempt("compiling", work.planish_run, words, part.limit(120, "compiling"))
     for name in work.runtimes:
         found = part.attempt(name, test_kernels, work, part, name)
         if found:

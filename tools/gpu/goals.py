@@ -54,7 +54,10 @@ def bandwidth_share(document: Dict, past: int, ms: Optional[float]) -> Optional[
     copy = document["parts"].get("peaks", {}).get("data", {}).get("copy")
     if not copy or not ms:
         return None
-    read = sum(step_read(document["parts"]["decode"]["data"], past).values())
+    data = document["parts"].get("decode", {}).get("data", {})
+    if "config" not in data:
+        return None
+    read = sum(step_read(data, past).values())
     return read / (ms / 1e3) / (copy["gb_s"] * 1e9)
 
 

@@ -41,15 +41,16 @@ def generate(document: Dict) -> str:
     cells = cells_of(document, "generate")
     if not cells:
         return ""
-    table = [["model", "runtime", "prompt + new", "first token ms", "ms a token", "tokens/s", "a step on the GPU ms", "host's share"]]
+    table = [["model", "runtime", "prompt + new", "first token ms", "ms a token", "tokens/s", "a step on the GPU ms", "a step without a graph ms", "host's share"]]
     for cell in cells:
         token = cell.get("tpot_ms")
         figures = [number(cell[key]) if cell.get(key) else "-" for key in ("ttft_ms", "tpot_ms")]
         share = f"{100 * cell['host_share']:.0f} %" if cell.get("host_share") is not None else "-"
         step = number(cell["step_ms"]) if cell.get("step_ms") else "-"
+        alone = number(cell["step_without_graph_ms"]) if cell.get("step_without_graph_ms") else "-"
         rate = f"{1e3 * cell['batch'] / token:.1f}" if token else "-"
         name = f"{cell['model']} {cell['precision']}"
-        table.append([name, cell["who"], f"{cell['prompt']} + {cell['new']}", *figures, rate, step, share])
+        table.append([name, cell["who"], f"{cell['prompt']} + {cell['new']}", *figures, rate, step, alone, share])
     said = "The host's share is the part of the time of a token in which the GPU computes nothing of the step."
     return "\n\n".join(["### Generation", said, markdown(table)])
 

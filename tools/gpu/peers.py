@@ -13,8 +13,19 @@ from .workloads import NAMES
 COSINE = 0.999
 
 
+def found(work: Work, part: Part) -> bool:
+    """Whether PyTorch is installed; a note where it is not."""
+    done = work.run([work.python, "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)"], part.limit(20, "Python"))
+    part.absent = done.code != 0 or done.output.strip() != "True"
+    if part.absent:
+        part.notes.append("PyTorch is not installed")
+    return not part.absent
+
+
 def peaks(work: Work, part: Part) -> None:
     """The most that this card does: matrix products and copies."""
+    if not found(work, part):
+        return
     sizes = Sizes(work.small)
     for line in python_job(work, part, "torch_jobs", 90, kind="peaks", size=sizes.product, bytes=sizes.copy):
         if "ms" not in line:
@@ -56,6 +67,8 @@ def compared(work: Work, part: Part, cases: List[Dict]) -> List[Dict]:
 def torch(work: Work, part: Part) -> None:
     """The models in PyTorch: whether its modules compute the same, then their times, eager and with SDPA, and compiled where
     there is time left."""
+    if not found(work, part):
+        return
     sizes = Sizes(work.small)
     part.data.update(checks=[], cells=[])
     models = [(name, half) for name in NAMES for half in sizes.halves] + [("llama-1.1b", "bf16")]
@@ -74,8 +87,8 @@ def torch(work: Work, part: Part) -> None:
         lines = part.attempt("PyTorch", lambda: python_job(work, part, "torch_jobs", most, **job))
         add_lines(part, [{**line, "of": of} if "who" in line else line for line in lines or []])
 
-    measured("bench", max(30.0, part.left() / 2), kind="forward", runs=runs, shapes=shapes, compiled=[])
-    measured("decode", max(20.0, part.left() / 2), kind="decode", compiled=[], **step)
+    measured("decode", 15.0, kind="decode", compiled=[], **step)
+    measured("bench", max(30.0, part.left() - 10), kind="forward", runs=runs, shapes=shapes, compiled=[])
     # torch.compile takes up to a minute for each shape.
     if sizes.compiled and part.left() > 60:
         compiled = [mode for mode in sizes.compiled if mode == "reduce-overhead"]

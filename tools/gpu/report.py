@@ -170,7 +170,7 @@ def beside(cell: Optional[Dict], ours: Optional[float], named: bool = False) -> 
 def decode(document: Dict) -> str:
     part = part_of(document, "decode")
     cells = cells_of(document, "decode")
-    if not part or not cells:
+    if not part or not cells or "config" not in part["data"]:
         return ""
     data = part["data"]
     whos = list(dict.fromkeys(cell["who"] for cell in cells))

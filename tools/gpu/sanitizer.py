@@ -3,6 +3,7 @@
 import glob
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, Optional
 
 from .work import STOPPED, Done, OutOfTime, Part, Work
@@ -11,6 +12,8 @@ SANITIZER = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 # An encoder, a decoder with a cache, one with grouped heads, and an encoder-decoder.
 MODELS = ("bert", "gpt2", "llama", "t5")
+# The most for one tool on one subject.
+SECONDS = 40
 # Has the CUDA runtime allocate each buffer by itself instead of in one arena.
 SEPARATE = "PLANISH_CUDA_SEPARATE_BUFFERS"
 
@@ -35,22 +38,23 @@ def sanitize(work: Work, part: Part) -> None:
         folder = work.scratch / "goldens" / f"{name}-fp16"
         if part.attempt(name, work.compile, model, folder, part.limit(60, name), "--fp16"):
             folders[name] = (folder, model)
-    # Each buffer has memory of its own, so that an access behind its end is one outside of any memory.
-    work.environment[SEPARATE] = "1"
-    subjects = {
+    verified = {
         f"verify {name} on {runtime}": ["verify", folder, "--reference", model, "--max-length", 16, "--runtime", runtime]
-        for name, (folder, model) in folders.items()
         for runtime in work.runtimes
+        for name, (folder, model) in folders.items()
     }
-    subjects.update({f"kernels of {name}": ["runtimes", "--test-kernels", name] for name in work.runtimes})
-    # Each tool on the first subject comes first, so that little time still tells something of all tools.
+    tested = {f"kernels of {name}": ["runtimes", "--test-kernels", name] for name in work.runtimes}
+    # One model, then all kernels, then the others: little time still tells something of all tools.
+    first = dict(list(verified.items())[:1])
+    subjects = {**first, **tested, **verified}
     order = [(tool, subject) for subject in subjects for tool in TOOLS]
-    for tool, subject in order:
+
+    def one(tool: str, subject: str) -> None:
         try:
-            limit = part.limit(150, f"{tool}, {subject}", least=5)
+            limit = part.limit(SECONDS, f"{tool}, {subject}", least=5)
         except OutOfTime as problem:
             part.skip(str(problem))
-            continue
+            return
         # `--error-exitcode` makes the exit code tell what the tool found from what planish says.
         options = ["--tool", tool, "--error-exitcode", 99, "--print-limit", 20]
         done = work.run([program, *options, work.planish, *subjects[subject]], limit)
@@ -60,6 +64,14 @@ def sanitize(work: Work, part: Part) -> None:
             part.problems.append(f"{tool}, {subject}: {run['why']}")
         elif run["verdict"] == "stopped":
             part.skip(f"{tool}, {subject}: {run['why']}")
+
+    # Each buffer has memory of its own, so that an access behind its end is one outside of any memory.
+    work.environment[SEPARATE] = "1"
+    try:
+        with ThreadPoolExecutor(min(4, work.jobs)) as pool:
+            list(pool.map(lambda pair: one(*pair), order))
+    finally:
+        del work.environment[SEPARATE]
 
 
 def sanitized(done: Done) -> Dict:

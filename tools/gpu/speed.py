@@ -86,19 +86,23 @@ def python_job(work: Work, part: Part, module: str, most: float, **job) -> List[
     return lines
 
 
-def bench(work: Work, part: Part, artifacts: Dict[str, Path], model: Path, batch: Sequence[int], seq: Sequence[int], *more: object, most: float = 300) -> List[Dict]:
+def bench(work: Work, part: Part, artifacts: Dict[str, Path], model: Path, batch: Sequence[int], seq: Sequence[int], *more: object, most: float = 300, runtimes: Sequence[str] = ()) -> List[Dict]:
     """What `planish bench` measures of artifacts of one model on the runtimes: a cell for each artifact, runtime and shape."""
     sizes = Sizes(work.small)
     out = work.scratch / "bench.json"
     out.unlink(missing_ok=True)
-    words = ["bench", *artifacts.values(), "--runtime", ",".join(work.runtimes), "--reference", model]
+    words = ["bench", *artifacts.values(), "--runtime", ",".join(runtimes or work.runtimes), "--reference", model]
     words += [word for option, numbers in (("--batch", batch), ("--seq", seq)) if numbers for word in (option, ",".join(map(str, numbers)))]
     words += ["--time", sizes.seconds, "--iterations", sizes.least, "--no-peaks", "--json", out, *more]
     done = work.run([work.planish, *words], part.limit(most, f"bench of {', '.join(artifacts)}", least=5))
     # It exits with 3 where a cell is wrong, and has the other cells.
-    if done.code not in (0, 3) or not out.is_file():
+    # One that was stopped has the cells that were finished.
+    if done.code not in (0, 3, 130, STOPPED) or not out.is_file():
         raise Failed(f"planish bench {done.why()}")
     cells = [cell_of(cell, artifacts) for cell in json.loads(out.read_text())["cells"]]
+    if cells and all("--no-cuda-graph" in cell.get("failure", "") for cell in cells) and "--no-cuda-graph" not in more:
+        part.problems.append(f"no run was recorded as a CUDA graph: {cells[0]['failure']}")
+        return bench(work, part, artifacts, model, batch, seq, "--no-cuda-graph", *more, most=most, runtimes=runtimes)
     for cell in cells:
         if cell.get("failure"):
             where = f"{cell['artifact']} on {cell['who']}, {cell['batch']} x {cell['seq']}"
@@ -114,6 +118,7 @@ def cell_of(cell: Dict, artifacts: Dict[str, Path]) -> Dict:
     device, host, accuracy = cell.get("device"), cell.get("latency_ms"), cell.get("accuracy")
     if device:
         time = device["gpu_compute"]
+        found["without_graph_ms"] = cell.get("without_graph_ms")
         found.update(ms=time["median"], p90=time["p90"], clock="device", cuda_graph=device["cuda_graph"], enqueue_ms=device["enqueue"]["median"])
     elif host:
         found.update(ms=host["p50"], p90=host.get("p90"), clock="host")

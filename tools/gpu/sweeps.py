@@ -115,6 +115,11 @@ def limits(work: Work, part: Part) -> None:
         if made:
             lengths = sizes.lengths[:3]
             swept(work, part, LIMITS, {name: made}, folder / f"{name}.onnx", [1], lengths, what=f"heads of {size}")
+    int8 = part.attempt("bert-base in int8", codes, work, part)
+    if int8:
+        for group in sizes.shapes[:1]:
+            batch, seq = (list(dict.fromkeys(numbers)) for numbers in zip(*group))
+            swept(work, part, CODE_LIMITS, {"int8": int8}, checkpoint(work, "bert-base"), batch, seq, what="BERT-base in INT8")
     step = part.attempt("llama-1.1b", artifact, work, part, "llama-1.1b", "bf16")
     if step:
         for past in sizes.past:
@@ -122,13 +127,6 @@ def limits(work: Work, part: Part) -> None:
             step_inputs(path, config_of(checkpoint(work, "llama-1.1b")), past)
             what = f"a step of Llama behind {past}"
             swept(work, part, STEP_LIMITS, {"llama": step}, checkpoint(work, "llama-1.1b"), [], [], "--inputs", path, what=what)
-
-
-    int8 = part.attempt("bert-base in int8", codes, work, part)
-    if int8:
-        for group in sizes.shapes[:2]:
-            batch, seq = (list(dict.fromkeys(numbers)) for numbers in zip(*group))
-            swept(work, part, CODE_LIMITS, {"int8": int8}, checkpoint(work, "bert-base"), batch, seq, what="BERT-base in INT8")
 
 
 def codes(work: Work, part: Part) -> Path:
@@ -146,11 +144,11 @@ def swept(work: Work, part: Part, forms: Dict[str, str], artifacts: Dict[str, Pa
     for form, variable in forms.items():
         work.environment["PLANISH_CUDA_LIMITS"] = variable
         try:
-            cells = part.attempt(f"{what}, {form}", bench, work, part, artifacts, model, batch, seq, *more)
+            run = lambda: bench(work, part, artifacts, model, batch, seq, *more, runtimes=[work.fused])
+            cells = part.attempt(f"{what}, {form}", run)
         finally:
             del work.environment["PLANISH_CUDA_LIMITS"]
-        fused = [cell for cell in cells or [] if cell["who"] == work.fused]
-        part.data["cells"] += [{**cell, "what": what, "form": form} for cell in fused]
+        part.data["cells"] += [{**cell, "what": what, "form": form} for cell in cells or []]
 
 
 def choices(cells: List[Dict]) -> List[Dict]:

@@ -16,7 +16,7 @@ def unavailable(work: Work, part: Part, runtime: str) -> Optional[str]:
     """Why a runtime cannot be used here; None where it can."""
     entries = json.loads(work.planish_run(["runtimes", "--json"], part.limit(60, "runtimes")).output)
     found = next((entry for entry in entries if entry["name"] == runtime), {"problem": f"planish has no runtime {runtime}"})
-    return None if found.get("available") else (found.get("problem") or "").splitlines()[0]
+    return None if found.get("available") else (found.get("problem") or f"{runtime} is unavailable").splitlines()[0]
 
 
 def ort_cuda(work: Work, part: Part) -> None:

@@ -201,7 +201,8 @@ def forward(job: Job) -> None:
 
     def measure(run: Dict, module, batch: int, length: int, who: str, how: str, mode: Optional[str]) -> None:
         def runs():
-            torch._dynamo.reset()
+            if mode:
+                torch._dynamo.reset()
             module.how = how
             function = torch.compile(module, mode=mode, dynamic=False, fullgraph=True) if mode else module
             tokens = [ids(job, batch, length, module.config["vocab_size"]) for _ in range(ROTATED)]

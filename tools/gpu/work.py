@@ -123,6 +123,8 @@ class Work:
         self.device, self.fused, self.baseline, self.small = device, fused, baseline, small
         # The processes of tools that are in Python, PyTorch among them.
         self.python = "python3"
+        # The architecture of the GPU, e.g. sm_90; empty without one.
+        self.architecture = ""
         self.jobs = max(1, min(8, (os.cpu_count() or 2) // 2))
         self.environment: Dict[str, str] = {}
         self.log = Log(out / "log.txt")
@@ -149,11 +151,18 @@ class Work:
             output, errors = process.communicate(timeout=max(limit, 0.1))
             code = process.returncode
         except subprocess.TimeoutExpired:
+            # planish ends with what it has on an interrupt. Processes that others started may ignore it.
+            for ending, wait in ((signal.SIGINT, 3), (signal.SIGKILL, 1)):
+                try:
+                    os.killpg(process.pid, ending)
+                    process.wait(wait)
+                except (ProcessLookupError, subprocess.TimeoutExpired):
+                    continue
+            # A process that the driver holds, or one in a session of its own, may keep the pipes open.
             try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            output, errors = process.communicate()
+                output, errors = process.communicate(timeout=10)
+            except subprocess.TimeoutExpired as left:
+                output, errors = left.stdout or b"", left.stderr or b""
             code = STOPPED
         texts = [data.decode(errors="replace") for data in (output, errors)]
         done = Done(code, *texts, time.monotonic() - start)

@@ -34,10 +34,9 @@ def bench_models(work: Work, part: Part) -> None:
 def decode(work: Work, part: Part) -> None:
     """Steps of a Llama with one row behind a cache of random keys and values."""
     sizes, name, precision = Sizes(work.small), "llama-1.1b", "bf16"
-    part.data.update(precision=precision, cells=[])
-    folder = artifact(work, part, name, precision)
     model = checkpoint(work, name)
-    part.data["config"] = config_of(model)
+    part.data.update(precision=precision, config=config_of(model), cells=[])
+    folder = artifact(work, part, name, precision)
     for past in sizes.past:
         path = work.scratch / "step.safetensors"
         step_inputs(path, config_of(model), past)

@@ -111,6 +111,9 @@ impl DeviceBound {
     /// front of the run, and the outputs to the host behind it.
     pub(super) fn time(&mut self, session: &mut Session, transfers: bool) -> Result<Option<DeviceTimes>, String> {
         let message = |e: DriverError| e.to_string();
+        if transfers {
+            self.make_copies().map_err(message)?;
+        }
         let begin = self.device.event().map_err(message)?;
         if transfers {
             self.send().map_err(message)?;
@@ -140,8 +143,8 @@ impl DeviceBound {
         }))
     }
 
-    /// Copies the inputs to the device.
-    fn send(&mut self) -> Result<(), DriverError> {
+    /// Makes the copies of inputs and the room for outputs in the host's memory, once.
+    fn make_copies(&mut self) -> Result<(), DriverError> {
         if self.host.is_none() {
             let room = |values: &[OrtValue]| values.iter().map(|value| vec![0; value.bytes()]).collect::<Vec<_>>();
             let (mut inputs, outputs) = (room(&self.inputs), room(&self.outputs));
@@ -151,6 +154,11 @@ impl DeviceBound {
             self.device.wait()?;
             self.host = Some([inputs, outputs]);
         }
+        Ok(())
+    }
+
+    /// Copies the inputs to the device.
+    fn send(&self) -> Result<(), DriverError> {
         let inputs = self.host.iter().flat_map(|[inputs, _]| inputs);
         for (value, bytes) in self.inputs.iter().zip(inputs).filter(|(value, _)| value.is_on_device()) {
             self.device.write(value, bytes)?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cudarc::driver::CudaStream;
 use ort::environment::Environment;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session as Inner, SessionInputValue};
@@ -21,6 +22,8 @@ use crate::{DeviceTimes, Port, RuntimeError, RuntimeValue, Session};
 
 pub(crate) struct OrtSession {
     inner: Inner,
+    /// The stream that the session works on, which has to outlive it.
+    _stream: Option<Arc<CudaStream>>,
     /// The memory that values are in where the provider has a device. A model that appends to its cache in place has it in the
     /// host's memory.
     device: Option<Arc<DeviceMemory>>,
@@ -81,14 +84,14 @@ impl OrtSession {
         let in_place =
             inner.metadata().ok().and_then(|metadata| metadata.custom(CACHE_ENTRY)).as_deref() == Some(IN_PLACE);
         let caches = if in_place { pairs(&inputs, &outputs) } else { Vec::new() };
-        let device = match stream.filter(|_| caches.is_empty()) {
+        let device = match stream.clone().filter(|_| caches.is_empty()) {
             Some(stream) => {
                 let memory = DeviceMemory::of(&inner, Copies::Cuda(stream)).map_err(|e| failed(e.to_string()))?;
                 Some(Arc::new(memory))
             }
             None => None,
         };
-        Ok(Self { inner, device, provider, elsewhere, model, inputs, outputs, caches, bound: None })
+        Ok(Self { inner, _stream: stream, device, provider, elsewhere, model, inputs, outputs, caches, bound: None })
     }
 
     /// The same on a device of tests.

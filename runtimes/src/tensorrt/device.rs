@@ -37,7 +37,10 @@ impl Gpu {
     pub(super) fn copy(&self, tensor: &Tensor) -> Result<DeviceTensor, String> {
         let mut copy = self.allocate(tensor.dtype(), tensor.shape().to_vec())?;
         if copy.bytes > 0 {
-            self.stream.memcpy_htod(&tensor.to_bytes(), &mut copy.memory).map_err(|e| e.to_string())?;
+            let bytes = tensor.to_bytes();
+            self.stream.memcpy_htod(&bytes, &mut copy.memory).map_err(|e| e.to_string())?;
+            // The GPU may read the bytes later than the call returns.
+            self.wait()?;
         }
         Ok(copy)
     }
@@ -79,11 +82,12 @@ impl DeviceTensor {
     /// A copy of its elements in the host's memory, when all that writes the tensor has run.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, DriverError> {
         let mut bytes = self.memory.stream().clone_dtoh(&self.memory)?;
+        self.memory.stream().synchronize()?;
         bytes.truncate(self.bytes);
         Ok(bytes)
     }
 
-    /// Copies elements from the host's memory, in the order of the stream.
+    /// Copies elements from the host's memory, in the order of the stream. They stay as they are until the copy is done.
     pub(super) fn fill(&mut self, from: &[u8]) -> Result<(), DriverError> {
         let stream = self.memory.stream().clone();
         if from.is_empty() { Ok(()) } else { stream.memcpy_htod(from, &mut self.memory) }

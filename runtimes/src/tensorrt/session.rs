@@ -306,7 +306,10 @@ impl Session for EngineSession {
     fn run_as_bound(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
         self.bind(inputs)?;
         let mut bound = self.bound.take().ok_or_else(|| self.failed("run", "no inputs are bound"))?;
-        let poisoned = bound.outputs.iter_mut().try_for_each(|output| output.fill(&vec![0xFF; output.bytes()]));
+        // The GPU may read the bytes until the run is done.
+        let longest = bound.outputs.iter().map(DeviceTensor::bytes).max().unwrap_or(0);
+        let poison = vec![0xFF; longest];
+        let poisoned = bound.outputs.iter_mut().try_for_each(|output| output.fill(&poison[..output.bytes()]));
         let poisoned = poisoned.map_err(|e| e.to_string());
         let ran = poisoned.and_then(|()| self.launch(&bound)).and_then(|()| self.gpu.wait());
         ran.map_err(|reason| self.failed("run", reason))?;

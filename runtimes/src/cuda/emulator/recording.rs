@@ -42,13 +42,14 @@ impl Work {
 
 /// Does work, or records it.
 pub(super) fn recorded(work: Work) -> Result<(), String> {
-    RECORDED.with_borrow_mut(|recorded| match recorded {
+    let own = RECORDED.with_borrow_mut(|recorded| match recorded {
         Some(all) => {
             all.push(work);
-            Ok(())
+            None
         }
-        None => work.run(),
-    })
+        None => Some(work),
+    });
+    own.map_or(Ok(()), |work| work.run())
 }
 
 /// Refuses what cannot be recorded, while this thread records.

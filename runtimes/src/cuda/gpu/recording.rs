@@ -60,6 +60,11 @@ impl Recorder {
             // An error of the recording, which the binding keeps for its next call, is not one of later work.
             let _ = context.check_err();
         }
+        if let (Err(reason), Ok(graph)) = (&given, graph) {
+            // SAFETY: nothing else has the graph. Nothing can be done about an error.
+            let _ = unsafe { result::graph::destroy(graph) };
+            return Err(reason.clone());
+        }
         given?;
         let graph = graph.map_err(|e| format!("the work was not recorded: {e}"))?;
         Recorded::new(graph, replayed.clone())

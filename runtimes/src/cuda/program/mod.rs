@@ -76,7 +76,7 @@ impl Target {
         Self::new(style, 132, [163 << 10, 164 << 10])
     }
 
-    /// For an architecture, e.g. `sm_90`, with as many multiprocessors as an H100. Shared memory is that of the table of
+    /// For an architecture, e.g. `sm_90`, with as many multiprocessors as an A100, a B200 or an H100 has. Shared memory is that of the table of
     /// technical specifications in NVIDIA's CUDA C++ Programming Guide; a block takes all but what is reserved.
     pub(crate) fn of_architecture(style: Style, architecture: &str) -> Self {
         let number = architecture.trim_start_matches("sm_").trim_end_matches(['a', 'f']);
@@ -85,7 +85,12 @@ impl Target {
             "80" | "87" => 164 << 10,
             _ => 228 << 10,
         };
-        Self::new(style, 132, [multiprocessor - RESERVED, multiprocessor])
+        let multiprocessors = match number {
+            "80" => 108,
+            "100" => 148,
+            _ => 132,
+        };
+        Self::new(style, multiprocessors, [multiprocessor - RESERVED, multiprocessor])
     }
 
     /// Whether a multiprocessor holds two blocks of so much shared memory, of which one computes while the other waits.

@@ -114,7 +114,8 @@ impl GraphSession {
         self.launch(&bound)?;
         self.device.wait()?;
         if self.record {
-            let recording = self.device.record(&mut || self.launch_each(&bound))?;
+            let recording = self.device.record(&mut || self.launch_each(&bound));
+            let recording = recording.map_err(|reason| format!("{reason}; --no-cuda-graph records no run"))?;
             bound.recording = recording;
         }
         Ok(bound)

@@ -21,7 +21,19 @@ enum Mark {
     Host(Instant),
 }
 
+/// How long the device is kept busy in front of the first step, so that the host is ahead of it with the next ones.
+const BUSY: Duration = Duration::from_millis(2);
+
 impl Mark {
+    /// The point in front of the first step.
+    fn first(device: &dyn Device) -> Result<Self, String> {
+        device.wait()?;
+        match device.start(BUSY)? {
+            Some(event) => Ok(Self::Device(event)),
+            None => Ok(Self::Host(Instant::now())),
+        }
+    }
+
     /// The point behind all work that was given.
     fn take(device: &dyn Device) -> Result<Self, String> {
         if let Some(event) = device.event()? {
@@ -53,7 +65,7 @@ impl GraphSession {
         let program = &bound.prepared.program;
         let addresses = self.addresses(bound);
         let mut marks = Vec::with_capacity(program.steps.len() + 1);
-        marks.push(Mark::take(device)?);
+        marks.push(Mark::first(device)?);
         for step in &program.steps {
             addresses.step(step, device)?;
             marks.push(Mark::take(device)?);

@@ -28,11 +28,18 @@ const SEEN: usize = 8;
 /// What the inputs in a block are aligned to, in bytes.
 const ALIGNMENT: usize = 256;
 
+/// What a family is made for.
+struct Kind {
+    shape: Shape,
+    /// Which inputs come from the host.
+    on_host: Vec<bool>,
+}
+
 /// The families of a session.
 #[derive(Default)]
 pub(super) struct Steps {
     /// The last ones first. What a step was planned for once has none yet.
-    families: VecDeque<(Shape, State)>,
+    families: VecDeque<(Kind, State)>,
     /// How many runs replayed a recording.
     pub(super) replayed: usize,
 }
@@ -115,7 +122,9 @@ impl GraphSession {
             return Ok(None);
         };
         let Some((shape, length)) = self.shape_of_step(&inputs) else { return Ok(None) };
-        let same = |(other, _): &(Shape, State)| *other == shape;
+        // What comes from the host has a place in the block that a step copies, so where inputs are is a part of the key.
+        let on_host: Vec<bool> = inputs.iter().map(|input| matches!(input, Input::Host(_))).collect();
+        let same = |(kind, _): &(Kind, State)| kind.shape == shape && kind.on_host == on_host;
         let known = self.steps.families.iter().position(same).and_then(|at| self.steps.families.remove(at));
         let (mut state, mut outputs) = (known.map_or(State::New, |(_, state)| state), None);
         if let State::Once = state {
@@ -131,7 +140,7 @@ impl GraphSession {
             }
             _ => {}
         }
-        self.steps.families.push_front((shape, state));
+        self.steps.families.push_front((Kind { shape, on_host }, state));
         self.steps.families.truncate(FAMILIES);
         Ok(outputs)
     }

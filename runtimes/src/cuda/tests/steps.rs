@@ -12,6 +12,8 @@ use crate::cuda::emulator::{self, Emulator};
 use crate::cuda::program::family::{Family, Shape};
 use crate::cuda::program::{Caches, Program, Room, Style, Target};
 use crate::cuda::session::GraphSession;
+use crate::cuda::tensor::DeviceTensor;
+use crate::value::Kept;
 use crate::{RuntimeValue, Session};
 
 /// A layer of a decoder: positions are counted in the mask, which hides padding, and keys are rotated in their cache.
@@ -56,6 +58,8 @@ struct Text {
     /// The tokens that were read, and the cache.
     read: usize,
     cache: [RuntimeValue; 2],
+    /// Whether ids are in the memory of the device, as a run before may leave them.
+    ids_on_device: bool,
 }
 
 impl Text {
@@ -70,7 +74,7 @@ impl Text {
         let named: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
         let wanted = evaluate(&graph, &named).unwrap()[0].1.to_f64();
         let cache = [2, 3].map(|at: usize| RuntimeValue::from(inputs[at].1.clone()));
-        Self { session, inputs, wanted, rows, length, read: 0, cache }
+        Self { session, inputs, wanted, rows, length, read: 0, cache, ids_on_device: false }
     }
 
     /// Columns of an input that has one for each token.
@@ -84,7 +88,11 @@ impl Text {
     /// Reads tokens; returns the values of the step, and checks that they are those of the whole text.
     fn step(&mut self, tokens: usize) -> RuntimeValue {
         let end = self.read + tokens;
-        let (ids, mask) = (self.columns(0, self.read, end), self.columns(1, 0, end));
+        let (mut ids, mask) = (self.columns(0, self.read, end), self.columns(1, 0, end));
+        if self.ids_on_device {
+            let copy = DeviceTensor::upload(self.session.device(), &ids.to_tensor().unwrap()).unwrap();
+            ids = RuntimeValue(Kept::Cuda(copy));
+        }
         let fixed: Vec<RuntimeValue> = (4..7).map(|at| self.inputs[at].1.clone().into()).collect();
         let values = [&ids, &mask, &self.cache[0], &self.cache[1], &fixed[0], &fixed[1], &fixed[2]];
         let given: Vec<(&str, &RuntimeValue)> = self.inputs.iter().map(|(name, _)| name.as_str()).zip(values).collect();
@@ -142,6 +150,19 @@ fn rows_and_several_tokens_are_steps_too() {
     }
     let (_, replayed, refused) = text.session.step_counts();
     assert_eq!((replayed, refused), (4, 0));
+}
+
+#[test]
+fn inputs_may_be_on_the_device_first_and_on_the_host_later() {
+    for first in [true, false] {
+        let mut text = Text::new(1, 40);
+        text.step(3);
+        for step in 0..20 {
+            text.ids_on_device = (step / 5 % 2 == 0) == first;
+            text.step(1);
+        }
+        assert_eq!(text.session.step_counts().2, 0);
+    }
 }
 
 #[test]
