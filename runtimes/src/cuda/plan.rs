@@ -1,6 +1,6 @@
 //! What a run of a graph needs, without a device: its memory, and the forms of attention.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use planish_ir::{Bindings, Dim, Graph, NodeId, Op, Type, ValueId};
 
@@ -165,7 +165,7 @@ pub fn plan_steps(graph: &Graph, bindings: &Bindings, architecture: &str) -> Res
     let caches = Caches { room, ..Caches::default() };
     let program = Program::new(graph, bindings, Target::of_architecture(Style::Fused, architecture), &caches)?;
     // For each buffer the step that writes it first, and the node of the only steps that use it.
-    let mut owners: HashMap<usize, (usize, Option<NodeId>)> = HashMap::new();
+    let mut owners: BTreeMap<usize, (usize, Option<NodeId>)> = BTreeMap::new();
     for (at, (step, node)) in program.steps.iter().zip(&program.origins).enumerate() {
         visit(step, &mut |place| {
             if let Base::Buffer(buffer) = place.base {
