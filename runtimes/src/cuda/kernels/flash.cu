@@ -116,8 +116,8 @@ DEVICE Tile next_tile(int first, const bool* mask, KeyRange range) {
     return tile;
 }
 
-// Large heads need more registers than three blocks leave, and two are enough of them.
-#if HEAD > 64
+// Large heads need more registers than three blocks leave, and two are enough of them. Tiles of more rows have all registers.
+#if HEAD > 64 && ROWS <= 64
 #define BLOCKS_OF_MULTIPROCESSOR , 2
 #else
 #define BLOCKS_OF_MULTIPROCESSOR
