@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple
 
 from gpu import bundle, correctness, page, peers, predictions, replay, report, sanitizer, speed, sweeps, targets, times, workloads
-from gpu.work import Failed, OutOfTime, Part, Work
+from gpu.work import Failed, Missing, OutOfTime, Part, Work
 
 SCHEMA = 1
 
@@ -127,6 +127,10 @@ def check(args: argparse.Namespace, scratch: Path) -> Dict:
             PARTS[name].run(work, part)
         except OutOfTime as problem:
             part.skip(str(problem))
+        except Missing as problem:
+            # What planish measured before it stays.
+            part.absent = not part.data.get("cells")
+            part.notes.append(str(problem))
         except Failed as problem:
             part.problems.append(str(problem))
         # A mistake in a part, or an answer that it did not expect, must not end the others.

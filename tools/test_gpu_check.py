@@ -380,9 +380,9 @@ class Script(Folder):
         command = [sys.executable, str(TOOLS / "gpu_check.py"), *words, "--minutes", "1", "--python", "/bin/false"]
         ended = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(ended.returncode, 1, ended.stderr)
-        self.assertIn("failed: environment, kernels\n", ended.stderr)
+        self.assertIn("failed: environment, kernels, peaks", ended.stderr)
         found = json.loads((self.folder / "out" / "check.json").read_text())
-        self.assertEqual([part["verdict"] for part in found["parts"].values()], ["failed", "failed", "not run"])
+        self.assertEqual([part["verdict"] for part in found["parts"].values()], ["failed"] * 3)
         self.assertTrue(found["trial"])
         again = subprocess.run(
             [sys.executable, str(TOOLS / "gpu_check.py"), "--render", str(self.folder / "out" / "check.json")],
@@ -421,6 +421,15 @@ def with_parts(**parts):
     found = {name: {"verdict": "passed", "seconds": 1.0, "problems": [], "notes": [], "data": data} for name, data in parts.items()}
     runtimes = {"fused": "cuda", "baseline": "cuda-baseline"}
     return {"started": "2026-01-02T03:04:05+00:00", "trial": False, "runtimes": runtimes, "parts": found}
+
+
+class WithoutPyTorch(Folder):
+    def test_what_needs_it_is_a_note(self):
+        python = self.program("python", "echo False")
+        work, part = self.work(python=str(python)), Part(time.monotonic() + 60)
+        job = lambda: speed.python_job(work, part, "torch_jobs", 5.0, kind="head")
+        self.assertEqual([part.attempt("PyTorch", job) for _ in range(2)], [None, None])
+        self.assertEqual((part.problems, part.notes), ([], ["PyTorch is not installed: nothing is compared with it"]))
 
 
 class Findings(Folder):

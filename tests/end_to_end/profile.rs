@@ -212,12 +212,14 @@ fn kernels_are_compiled_for_a_gpu_without_one() {
     let folder = scratch();
     let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
     planish_compile(&golden("bert"), &out, &["--target", "cuda"]).succeeds();
-    let inspect = |libraries: &str| {
-        let arguments = ["inspect", text(&out), "--kernels", "--compile", "sm_90", "--seq", "8"];
+    let inspect = |libraries: &str, architecture: &str| {
+        let arguments = ["inspect", text(&out), "--kernels", "--compile", architecture, "--seq", "8"];
         planish_with(arguments, &[("XDG_CACHE_HOME", text(&caches)), ("PLANISH_CUDA_LIB", libraries)])
     };
-    inspect("/nowhere").exits(4, &["libnvrtc.so of CUDA 12 or 13 was not found", "/nowhere"]);
-    let said = inspect(text(&repository().join(".deps/nvrtc"))).exits(0, &[]).stderr;
+    let nvrtc = repository().join(".deps/nvrtc");
+    inspect(text(&nvrtc), "sm_9999").exits(1, &["does not compile for sm_9999; it knows", "sm_90"]);
+    inspect("/nowhere", "sm_90").exits(4, &["libnvrtc.so of CUDA 12 or 13 was not found", "/nowhere"]);
+    let said = inspect(text(&nvrtc), "sm_90").exits(0, &[]).stderr;
     let files = file_names(&caches.join("planish/cuda"));
     assert!(files.len() > 10 && said.contains(&format!("{} kernels for sm_90", files.len())), "{said}");
 }

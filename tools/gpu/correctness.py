@@ -101,12 +101,9 @@ def processor() -> Optional[str]:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
 
 
-def torch_info(work: Work, part: Part) -> Optional[Dict]:
-    """What PyTorch says of itself; None where it is not installed, which is a note."""
-    found = work.run([work.python, "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)"], part.limit(20, "Python"))
-    if found.code == 0 and found.output.strip() == "False":
-        part.notes.append("PyTorch is not installed: nothing is compared with it")
-        return None
+def torch_info(work: Work, part: Part) -> Dict:
+    """What PyTorch says of itself."""
+    work.need_torch()
     code = (
         "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
         "'sees_gpu': torch.cuda.is_available()}))"

@@ -13,19 +13,8 @@ from .workloads import NAMES
 COSINE = 0.999
 
 
-def found(work: Work, part: Part) -> bool:
-    """Whether PyTorch is installed; a note where it is not."""
-    done = work.run([work.python, "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)"], part.limit(20, "Python"))
-    part.absent = done.code != 0 or done.output.strip() != "True"
-    if part.absent:
-        part.notes.append("PyTorch is not installed")
-    return not part.absent
-
-
 def peaks(work: Work, part: Part) -> None:
     """The most that this card does: matrix products and copies."""
-    if not found(work, part):
-        return
     sizes = Sizes(work.small)
     for line in python_job(work, part, "torch_jobs", 90, kind="peaks", size=sizes.product, bytes=sizes.copy):
         if "ms" not in line:
@@ -67,8 +56,6 @@ def compared(work: Work, part: Part, cases: List[Dict]) -> List[Dict]:
 def torch(work: Work, part: Part) -> None:
     """The models in PyTorch: whether its modules compute the same, then their times, eager and with SDPA, and compiled where
     there is time left."""
-    if not found(work, part):
-        return
     sizes = Sizes(work.small)
     part.data.update(checks=[], cells=[])
     models = [(name, half) for name in NAMES for half in sizes.halves] + [("llama-1.1b", "bf16")]

@@ -67,6 +67,7 @@ def python_job(work: Work, part: Part, module: str, most: float, **job) -> List[
 
     Raises Failed where it fails before it says anything.
     """
+    work.need_torch()
     limit = part.limit(most, f"{module} {job.get('kind', '')}", least=5)
     sizes = Sizes(work.small)
     # The job stops by itself between two figures, a little before it would be stopped.

@@ -21,6 +21,10 @@ class OutOfTime(Failed):
     """There is no time left for a step."""
 
 
+class Missing(Failed):
+    """What a comparison needs is not installed, which is no problem of planish."""
+
+
 class Done(NamedTuple):
     """A command that ended."""
 
@@ -100,6 +104,9 @@ class Part:
             return step(*arguments)
         except OutOfTime as problem:
             self.skip(str(problem))
+        except Missing as problem:
+            if str(problem) not in self.notes:
+                self.notes.append(str(problem))
         except Failed as problem:
             if self.is_over():
                 self.skip(f"{what}: {problem}")
@@ -127,6 +134,7 @@ class Work:
         self.architecture = ""
         self.jobs = max(1, min(8, (os.cpu_count() or 2) // 2))
         self.environment: Dict[str, str] = {}
+        self.torch: Optional[bool] = None
         self.log = Log(out / "log.txt")
 
     @property
@@ -168,6 +176,14 @@ class Work:
         done = Done(code, *texts, time.monotonic() - start)
         self.log.command(command, done)
         return done
+
+    def need_torch(self) -> None:
+        """Raises Missing where PyTorch is not installed."""
+        if self.torch is None:
+            done = self.run([self.python, "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)"], 20)
+            self.torch = done.output.strip() != "False"
+        if not self.torch:
+            raise Missing("PyTorch is not installed: nothing is compared with it")
 
     def planish_run(self, words: Sequence[object], limit: float) -> Done:
         """Runs planish.

@@ -32,6 +32,7 @@ pub fn precompile_check(architecture: &str) -> Result<usize, CompileError> {
 
 fn compile(mut kernels: Vec<Source>, architecture: &str) -> Result<usize, CompileError> {
     gpu::nvrtc_alone()?;
+    gpu::check_architecture(architecture).map_err(CompileError::Kernel)?;
     kernels.sort_by_cached_key(Source::text);
     kernels.dedup_by_key(|source| source.text());
     let compiled = kernels.par_iter().map(|source| gpu::compile_kept(source, architecture));

@@ -110,6 +110,14 @@ pub(super) fn compile_log(source: &Source, architecture: &str) -> Result<String,
     nvrtc::compile(source, &nvrtc::Architecture::Machine(architecture.to_owned())).map(|compiled| compiled.log)
 }
 
+/// Whether NVRTC, which is loaded, compiles for an architecture.
+///
+/// # Errors
+/// Which ones it knows, if it does not.
+pub(super) fn check_architecture(architecture: &str) -> Result<(), String> {
+    nvrtc::check(architecture)
+}
+
 /// Compiles a kernel into the user's folder of caches, where it is not there.
 ///
 /// # Errors

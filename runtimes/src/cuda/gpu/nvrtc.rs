@@ -53,6 +53,21 @@ impl Architecture {
     }
 }
 
+/// Whether NVRTC compiles machine code for an architecture, e.g. `sm_90`.
+///
+/// # Errors
+/// When it does not know it: which ones it knows.
+pub(super) fn check(architecture: &str) -> Result<(), String> {
+    let names: Vec<String> = known().iter().map(|one| format!("sm_{one}")).collect();
+    match names.is_empty() || names.iter().any(|name| name == architecture) {
+        true => Ok(()),
+        false => {
+            let (major, minor) = version();
+            Err(format!("NVRTC {major}.{minor} does not compile for {architecture}; it knows {}", names.join(", ")))
+        }
+    }
+}
+
 /// The compute capabilities that NVRTC knows, without variants of an architecture.
 fn known() -> Vec<u32> {
     let mut count = 0;
