@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::count_text;
+use crate::artifact::units::count_text;
 
 /// How many elements of the matrices of a part are codes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

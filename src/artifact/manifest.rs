@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::MANIFEST;
 use crate::artifact::coverage::Coverage;
 use crate::artifact::engine::EngineManifest;
+use crate::artifact::evaluation::Evaluation;
 use crate::artifact::package::RuntimePackage;
 use crate::artifact::precision::{PartPrecision, PrecisionName};
+use crate::artifact::split::Split;
 use crate::artifact::value::ValueInfo;
-use crate::data::Split;
-use crate::evaluate::Evaluation;
-use crate::verify::{LogitsForm, Report};
+use crate::artifact::verification::{LogitsForm, Report};
 use planish_passes::quantize::{Plan, WeightPlan};
 
 /// The version of this format. docs/manifest.md describes it.

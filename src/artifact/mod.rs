@@ -2,14 +2,16 @@
 
 pub mod coverage;
 pub mod engine;
-pub(crate) mod genai;
+pub mod evaluation;
 pub(crate) mod layout;
 pub mod manifest;
 pub mod package;
 pub mod precision;
 mod run;
-pub(crate) mod triton;
+pub mod split;
+pub(crate) mod units;
 pub mod value;
+pub mod verification;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,10 +26,10 @@ use planish_runtimes::{Format, Model, Runtime, Session, SessionOptions};
 
 use crate::artifact::layout::base_name;
 use crate::artifact::manifest::{File, Manifest, PartManifest};
+use crate::artifact::verification::{Tolerances, has_blocks};
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
-use crate::verify::{Tolerances, has_blocks};
 
-pub use run::RunOptions;
+pub use run::{RunOptions, named, note_elsewhere, runtime};
 
 /// The name of the manifest in an artifact.
 pub const MANIFEST: &str = "planish.json";

@@ -3,12 +3,11 @@
 use anyhow::{Context, Result, anyhow};
 use planish_eval::Tensor;
 use planish_passes::{Target, TokenOrder};
-use planish_runtimes::{RuntimeError, SessionOptions};
+use planish_runtimes::{Runtime, RuntimeError, Session, SessionOptions};
 
 use super::Artifact;
-use crate::backend::RuntimeSettings;
+use crate::backend::{RuntimeSettings, lacks, spelled};
 use crate::chain::{CACHE, Chain};
-use crate::verify::{named, note_elsewhere, runtime};
 
 /// How an artifact is run.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +68,40 @@ impl Artifact {
             }
         })
     }
+}
+
+/// The runtime that runs an artifact. `note` is told where that is not the one that the user would expect.
+pub fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mut dyn FnMut(&str)) -> Box<dyn Runtime> {
+    let (first, computes) = (artifact.runtime(settings), artifact.computes());
+    if settings.runtime.is_some() || lacks(first.as_ref(), computes).is_none() {
+        return first;
+    }
+    let taken = artifact.backend.runtime_for(computes, &artifact.settings(settings));
+    if taken.name() != first.name() {
+        let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
+        note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));
+    }
+    taken
+}
+
+/// Says what a session leaves to another device.
+pub fn note_elsewhere(session: &dyn Session, note: &mut dyn FnMut(&str)) {
+    let elsewhere = session.elsewhere();
+    if !elsewhere.is_empty() {
+        note(&format!("not on the GPU: {}", elsewhere.join(", ")));
+    }
+}
+
+/// Inputs in the form in which a session takes them: floating-point numbers in the type of its input.
+pub fn named<'a>(session: &dyn Session, inputs: &'a [(String, Tensor)]) -> Vec<(&'a str, Tensor)> {
+    let fitted = |name: &str, tensor: &Tensor| {
+        let port = session.inputs().iter().find(|port| port.name == name);
+        let other = port
+            .filter(|port| port.ty.dtype != tensor.dtype() && port.ty.dtype.is_float() && tensor.dtype().is_float());
+        let cast = other.and_then(|port| Tensor::from_f64(port.ty.dtype, tensor.shape().to_vec(), &tensor.to_f64()));
+        cast.unwrap_or_else(|| tensor.clone())
+    };
+    inputs.iter().map(|(name, tensor)| (name.as_str(), fitted(name, tensor))).collect()
 }
 
 /// The error of a run. Of a target that keeps tokens sequence-major, it says which input is a sequence of 0: attention then

@@ -17,7 +17,7 @@ use planish_passes::{ONNX, ORT, ORT_CUDA, TRT, Target};
 use planish_runtimes::Runtime;
 
 use crate::artifact::precision::PrecisionName;
-use crate::verify::Tolerances;
+use crate::artifact::verification::Tolerances;
 
 pub use cores::Cores;
 pub use emitter::{EmitOptions, Emitted, Emitter, OnnxEmitter};

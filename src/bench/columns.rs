@@ -3,7 +3,7 @@
 use super::document::{Cell, Status};
 use super::ratio::Ratio;
 use super::table::significant;
-use crate::evaluate::{Evaluation, Figure};
+use crate::artifact::evaluation::{Evaluation, Figure};
 
 /// When a column is in the narrow table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

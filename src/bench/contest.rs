@@ -25,12 +25,15 @@ use super::{
     BenchObserver, BenchOptions, Cell, Contestant, Document, Entrant, Environment, ReferenceModel, ReferencePart,
     Status, Workload, gpu, sweep,
 };
+use crate::artifact::evaluation::{Evaluation, Requirements};
 use crate::artifact::manifest::Input;
+use crate::artifact::note_elsewhere;
+use crate::artifact::split::Split;
 use crate::backend::{MakeRuntime, RuntimeSettings};
 use crate::chain::Chain;
-use crate::data::{DataOptions, Split};
-use crate::evaluate::{EvaluateOptions, Evaluation, Reference, Requirements, evaluate_compiled};
-use crate::verify::{input_specs, note_elsewhere, reference_limits};
+use crate::data::DataOptions;
+use crate::evaluate::{EvaluateOptions, Reference, evaluate_compiled};
+use crate::verify::{input_specs, reference_limits};
 
 /// What is measured, and where.
 pub struct Contest {

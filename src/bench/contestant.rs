@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::apart::Apart;
 use super::environment::memory;
-use crate::verify::{LogitsForm, Tolerances};
+use crate::artifact::verification::{LogitsForm, Tolerances};
 
 /// A loaded artifact, or a part of one.
 pub struct Contestant {

@@ -14,7 +14,7 @@ use super::figures::{Energy, Generation, Padding, Peaks, Roofline, Work};
 use super::gpu::GpuRuns;
 use super::recommend::Recommendation;
 use super::stats::Latency;
-use crate::evaluate::Evaluation;
+use crate::artifact::evaluation::Evaluation;
 
 /// The version of the document's form.
 pub const SCHEMA: u32 = 2;

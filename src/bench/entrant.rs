@@ -12,15 +12,16 @@ use planish_passes::{Half, HalfPrecision, Options, QuantizedForm, quantize};
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
 use crate::artifact::package::RuntimePackage;
+use crate::artifact::split::Split;
+use crate::artifact::verification::{Basis, Tolerances, is_quantized, of_codes};
 use crate::backend::{ANY_ONNX, Backend, MakeRuntime, ONNX_RUNTIME};
 use crate::calibrate::Calibration;
 use crate::compile::{CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters};
-use crate::data::{DataOptions, Split};
+use crate::data::DataOptions;
 use crate::files::digest;
 use crate::inspect::weight_bytes;
 use crate::quantize::{QuantizeOptions, WeightOptions};
 use crate::source::{self, Compared, SourceModel, takes_the_same};
-use crate::verify::{Basis, Tolerances, is_quantized, of_codes};
 
 /// The precision of ONNX files with quantized operators.
 pub(super) const QUANTIZED: &str = "quantized";

@@ -16,8 +16,8 @@ use super::gpu::GpuRuns;
 use super::rounds::{LEAST_VISITS, Progress, Visited};
 use super::stats::{Latency, Settling};
 use super::{BenchOptions, Contestant};
+use crate::artifact::named;
 use crate::inspect::weight_bytes;
-use crate::verify::named;
 
 /// The least time of the timed runs in one visit: short, so that rounds are many.
 const VISIT: Duration = Duration::from_millis(100);

@@ -23,13 +23,13 @@ use super::work::work_of_rows;
 use super::worker::Start;
 use super::{BenchOptions, Entrant};
 use crate::artifact::manifest::PartManifest;
+use crate::artifact::named;
 use crate::backend::RuntimeSettings;
 use crate::chain::Chain;
 use crate::data::{DataOptions, Dataset};
 use crate::draft::Draft;
 use crate::inputs::tensor_file;
 use crate::inspect::weight_bytes;
-use crate::verify::named;
 
 /// The tensors of a text or of a batch, by the names of inputs.
 pub(super) type Inputs = Vec<(String, Tensor)>;

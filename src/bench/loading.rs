@@ -18,10 +18,11 @@ use super::sweep::BenchObserver;
 use super::trials::{Trial, measure};
 use super::worker::Start;
 use super::{BenchOptions, Entrant};
+use crate::artifact::named;
 use crate::backend::RuntimeSettings;
 use crate::inputs::{Sizes, inputs_behind};
 use crate::inspect::IMAGE_SIDE;
-use crate::verify::{input_specs, named};
+use crate::verify::input_specs;
 
 /// The tensors of a run, by the names of inputs.
 type Inputs = Vec<(String, Tensor)>;

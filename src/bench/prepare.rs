@@ -8,10 +8,11 @@ use planish_models::{LoadOptions, Task};
 use super::here::{artifacts_here, is_artifact};
 use super::{Entrant, Form, Variant};
 use crate::artifact::Artifact;
+use crate::artifact::split::Split;
 use crate::backend::{ANY_ONNX, Backend, CUDA, MakeRuntime, ONNX_RUNTIME, ONNX_RUNTIME_CUDA, RuntimeSettings};
 use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table};
 use crate::compile::Observer;
-use crate::data::{DataOptions, Split};
+use crate::data::DataOptions;
 use crate::draft::Draft;
 use crate::source::SourceModel;
 

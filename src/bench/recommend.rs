@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::document::{Cell, Status};
 use super::ratio::Ratio;
 use super::table::significant;
-use crate::evaluate::{Evaluation, Figure, Requirements};
+use crate::artifact::evaluation::{Evaluation, Figure, Requirements};
 
 /// What one model's contestants come to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -323,9 +323,9 @@ mod tests {
     use super::super::document::ModelId;
     use super::super::document::examples::cell;
     use super::*;
+    use crate::artifact::evaluation::{Embeddings, Pooling};
     use crate::artifact::manifest::File;
-    use crate::data::Split;
-    use crate::evaluate::{Embeddings, Pooling};
+    use crate::artifact::split::Split;
 
     fn of(id: &str, precision: &str, ms: u64, bytes: u64, neighbours: Option<f64>) -> Cell {
         let evaluation = neighbours.map(|kept| Evaluation {

@@ -11,8 +11,8 @@ use planish_runtimes::{
 };
 
 use super::{BenchObserver, BenchOptions, Cell, Contestant, Measured, ReferenceModel, ReferencePart, sweep, table};
+use crate::artifact::verification::Tolerances;
 use crate::inputs::specs;
-use crate::verify::Tolerances;
 
 /// The interpreter, with runs on bound inputs that give what they gave for the first inputs if they are stale.
 struct Replays {

@@ -11,9 +11,10 @@ use planish_runtimes::{Port, RuntimeError, Session};
 
 use super::document::CellShape;
 use super::reference_cache::ReferenceCache;
+use crate::artifact::named;
 use crate::chain::Tensors;
 use crate::inputs::{InputError, InputSpec, Sampling, has_cache, has_sequence, is_rows, seeded_inputs};
-use crate::verify::{continued, first_tokens, named, per_token};
+use crate::verify::{continued, first_tokens, per_token};
 
 /// The most bytes of the inputs and outputs of a run.
 const MOST_BYTES: u64 = 8 << 30;

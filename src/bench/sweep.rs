@@ -16,8 +16,10 @@ use super::rounds::take_turns;
 use super::source::Run;
 use super::table::significant;
 use super::{BenchOptions, Contestant, ReferenceModel, work};
+use crate::artifact::named;
+use crate::artifact::verification::OutputReport;
 use crate::inputs::{InputError, may_not_fit};
-use crate::verify::{OutputReport, compare, named};
+use crate::verify::compare;
 
 /// What to do where a run fails on inputs that may not fit.
 const MADE_UP: &str = "; the inputs are made from a seed, and need not fit this model: --inputs FILE gives the tensors of a run (.safetensors or \
@@ -227,9 +229,9 @@ mod tests {
     use planish_runtimes::{Model, Runtime, SessionOptions};
 
     use super::*;
+    use crate::artifact::verification::Tolerances;
     use crate::bench::{Document, Environment, ReferencePart};
     use crate::inputs::{Values, specs};
-    use crate::verify::Tolerances;
 
     fn file(name: &str) -> PathBuf {
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/onnx")).join(name)

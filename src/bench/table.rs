@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use super::columns::{ALWAYS, ARTIFACT, COLUMNS, Column, Rank, is_left_to_data};
 use super::document::Cell;
 use super::entrant::quoted;
-use crate::data::Split;
+use crate::artifact::split::Split;
 
 /// The width of a narrow table in characters.
 const WIDTH: usize = 100;
@@ -187,10 +187,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::artifact::evaluation::{Embeddings, Evaluation, Pooling};
     use crate::artifact::manifest::File;
     use crate::bench::document::examples::cell;
     use crate::bench::{CellShape, DeviceLatency, device_table};
-    use crate::evaluate::{Embeddings, Evaluation, Pooling};
 
     fn lines(cells: &[Cell], is_wide: bool) -> Vec<String> {
         table(cells, is_wide).text.lines().map(str::to_owned).collect()

@@ -12,13 +12,13 @@ use super::bench_report::Reports;
 use super::numbers::{Numbers, share};
 use super::signals::Interrupted;
 use super::{EngineLoading, RuntimeArguments, Usage, VerificationFailed, note, overwrites, print, print_json};
+use crate::artifact::evaluation::Requirements;
 use crate::backend::{self, MakeRuntime, RuntimeSettings};
 use crate::bench::{
     BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
     divided, generates, remarks, table,
 };
 use crate::data::read_inputs;
-use crate::evaluate::Requirements;
 use crate::files;
 
 /// Measure the latency of artifacts next to each other

@@ -10,9 +10,9 @@ use planish_passes::PASSES;
 use super::heartbeat::Heartbeat;
 use super::terminal::{bars, say};
 use super::{note, warn};
+use crate::artifact::units::bytes_text;
 use crate::compile::Observer;
 use crate::quantize::QuantizeProgress;
-use crate::units::bytes_text;
 
 const WRITING: &str = "writing {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta}";
 

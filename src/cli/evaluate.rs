@@ -10,8 +10,11 @@ use super::heartbeat::Heartbeat;
 use super::terminal::bars;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
 use crate::artifact::Artifact;
-use crate::data::{DataOptions, SAMPLES, Split, Unit};
-use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, Requirements, evaluate_artifact};
+use crate::artifact::evaluation::Requirements;
+use crate::artifact::evaluation::Unit;
+use crate::artifact::split::Split;
+use crate::data::{DataOptions, SAMPLES};
+use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, evaluate_artifact};
 
 /// Measure on data how close an artifact is to its source in float32
 ///

@@ -12,14 +12,17 @@ use super::evaluate::watched;
 use super::heartbeat::Heartbeat;
 use super::written::Written;
 use super::{Usage, VerificationFailed, note, print, print_json};
+use crate::artifact::evaluation::{Evaluation, Requirements};
+use crate::artifact::split::Split;
 use crate::backend::RuntimeSettings;
 use crate::calibrate::is_table;
 use crate::compile::{CompileOptions, Compiled, Observer, compile};
-use crate::data::{self, DataOptions, Split};
-use crate::evaluate::{EvaluateOptions, Evaluation, Reference, Requirements, evaluate_compiled};
-use crate::quantize::{Quantizations, QuantizeProgress, Trials, Within, keep_within};
+use crate::data::{self, DataOptions};
+use crate::evaluate::{EvaluateOptions, Reference, evaluate_compiled};
+use crate::quantize::{Quantizations, QuantizeProgress};
 use crate::source::SourceModel;
 use crate::verify::{VerifyOptions, needs_data, verify_compiled};
+use crate::within::{Trials, Within, keep_within};
 
 /// What an artifact has to pass.
 #[derive(clap::Args)]

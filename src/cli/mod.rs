@@ -52,13 +52,13 @@ use planish_runtimes::Unavailable;
 use planish_runtimes::cuda::CompileError;
 use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 
+use crate::artifact::evaluation::NoFigure;
+use crate::artifact::units::{bytes_text, count_text};
+use crate::artifact::verification::Report;
 use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
 use crate::engine::ProfileError;
-use crate::evaluate::NoFigure;
 use crate::files::unfinished::PROCESS;
 use crate::profile::Unprofiled;
-use crate::units::{bytes_text, count_text};
-use crate::verify::Report;
 use signals::Interrupted;
 use terminal::{note, print, print_json, warn};
 

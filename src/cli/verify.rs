@@ -10,9 +10,11 @@ use super::gate::usual_limits;
 use super::heartbeat::Heartbeat;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
 use crate::artifact::Artifact;
+use crate::artifact::evaluation::Requirements;
+use crate::artifact::verification::Report;
 use crate::data::{DataOptions, SAMPLES};
-use crate::evaluate::{self, EvaluateOptions, Requirements, evaluate_artifact};
-use crate::verify::{Report, Verified, VerifyOptions, needs_data, verify_artifact};
+use crate::evaluate::{self, EvaluateOptions, evaluate_artifact};
+use crate::verify::{Verified, VerifyOptions, needs_data, verify_artifact};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///

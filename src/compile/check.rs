@@ -15,6 +15,7 @@ use super::describe::products;
 use super::{CompileOptions, LoweredPart, Observer, links, sentence};
 use crate::chain::CACHE;
 use crate::draft::Draft;
+use crate::packages;
 use crate::source::SourceModel;
 
 /// Why the cache of an encoder-decoder is copied.
@@ -61,8 +62,8 @@ pub(super) fn model(source: &Loaded, options: &CompileOptions, observer: &dyn Ob
             source.task.map_or("no task that its graph tells (--task says one)", Task::name)
         );
     }
-    options.package.check(source, options.backend)?;
-    let warnings = options.package.warnings(source, options.passes.last_logits);
+    packages::check(options.package, source, options.backend)?;
+    let warnings = packages::warnings(options.package, source, options.passes.last_logits);
     warnings.iter().for_each(|warning| observer.warning(warning));
     Ok(())
 }

@@ -7,9 +7,9 @@ use planish_ir::weight::{StoredRange, WeightExpr};
 use planish_ir::{DType, Weight};
 
 use super::LoweredPart;
+use crate::artifact::units::bytes_text;
 use crate::backend::Emitted;
 use crate::source::SourceModel;
-use crate::units::bytes_text;
 
 /// Smaller differences are those of the graph beside the weights.
 const LEAST: u64 = 1 << 20;

@@ -33,6 +33,7 @@ use crate::calibrate::Calibration;
 use crate::draft::Draft;
 use crate::engine::{PROFILES, Profiles, SymbolRanges};
 use crate::files::relative_path;
+use crate::packages;
 use crate::quantize::{Quantizations, QuantizeOptions, QuantizeProgress, WeightOptions};
 use crate::source::SourceModel;
 
@@ -375,7 +376,7 @@ pub fn compile(
     check::artifact(model, &source, &lowered, options, observer)?;
     let interfaces = source.parts.iter().zip(&lowered).map(|(part, lowered)| interface(part, &lowered.graph));
     let interfaces: Vec<PartManifest> = interfaces.collect();
-    options.package.check_parts(&interfaces, options.backend)?;
+    packages::check_parts(options.package, &interfaces, options.backend)?;
     let profiles = match options.backend.engines {
         Some(_) => Some(Profiles::of(&interfaces, source.max_positions, &options.profiles)?),
         None => None,
@@ -433,7 +434,7 @@ pub fn compile(
     };
     let mut artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend, stamp: None };
     let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
-    let warning = options.package.configure(&source, scored, &mut artifact, profiles.as_ref())?;
+    let warning = packages::configure(options.package, &source, scored, &mut artifact, profiles.as_ref())?;
     warning.iter().for_each(|warning| observer.warning(warning));
     if let Some(profiles) = &profiles {
         profiles.write(draft.folder())?;

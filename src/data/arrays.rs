@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use planish_eval::Tensor;
 use planish_ir::DType;
 
-use super::Split;
 use super::tensors::Stored;
+use crate::artifact::split::Split;
 
 /// The samples of each input.
 pub(super) struct Arrays {

@@ -10,11 +10,11 @@ use planish_eval::Tensor;
 
 use super::arrays::Arrays;
 use super::checks::{check_masks, check_types};
-use super::coverage::{Coverage, Unit};
 use super::pieces::{Document, Piece};
 use super::texts::{Label, Text, Texts};
 use super::tokens::{Encoded, Tokens};
 use super::{Content, DataOptions, Dataset, tensors};
+use crate::artifact::evaluation::{Coverage, Unit};
 use crate::artifact::manifest::Input;
 use crate::chain::Chain;
 

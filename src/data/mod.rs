@@ -4,13 +4,12 @@
 mod arrays;
 mod batches;
 mod checks;
-mod coverage;
 mod described;
 mod npy;
 mod pieces;
-mod split;
 mod tensors;
 mod texts;
+pub mod tokenizer;
 mod tokens;
 
 use std::borrow::Cow;
@@ -21,16 +20,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use planish_models::Loaded;
 
+use crate::artifact::evaluation::Unit;
 use crate::artifact::manifest::Input;
+use crate::artifact::split::Split;
 use crate::chain::Chain;
 use crate::inputs::Sampling;
 use arrays::Arrays;
 use batches::Reader;
 pub use batches::Shard;
 pub(crate) use batches::{Batch, Batches, RowInfo};
-pub use coverage::{Coverage, Left, Unit};
 pub(crate) use described::described;
-pub use split::Split;
 use tensors::TensorFiles;
 pub(crate) use tensors::{is_tensors, read_inputs};
 pub(crate) use texts::Label;

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, bail};
 use tokenizers::{EncodeInput, Encoding, PostProcessor, TruncationDirection};
 
 use super::texts::Text;
-use crate::generate::{TextTokenizer, beginning, growing};
+use crate::data::tokenizer::{TextTokenizer, beginning, growing};
 
 /// The most bytes of a part of a document that is tokenized at once.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -13,7 +13,7 @@ use super::texts::Text;
 use super::{DataOptions, listed};
 use crate::artifact::manifest::Input;
 use crate::chain::CACHE;
-use crate::generate::{GenerationConfig, TOKENIZER, TextTokenizer};
+use crate::data::tokenizer::{TOKENIZER, TextTokenizer, token};
 use crate::inputs::Sampling;
 
 /// The most tokens of a text where neither the model nor the user says less.
@@ -95,7 +95,7 @@ impl Tokens {
         }
         let decoder = match port(DECODER_IDS)? {
             Some(port) => {
-                let start = GenerationConfig::read_tokens(folder)?.decoder_start_token;
+                let start = token(folder, "decoder_start_token_id")?;
                 let start = start.with_context(|| {
                     format!(
                         "neither generation_config.json nor config.json of {} has `decoder_start_token_id`, which the \

@@ -9,6 +9,7 @@ use super::{EngineObserver, EngineOptions, EngineReport, PROFILES, Profiles, Sym
 use crate::artifact::{Artifact, MANIFEST};
 use crate::draft::Draft;
 use crate::files::create_folders_within;
+use crate::packages;
 
 /// An artifact whose engines were built and that is not in its place yet.
 pub struct Rebuilt {
@@ -78,7 +79,7 @@ pub fn rebuild(
     share(artifact, draft.folder(), &built(artifact))?;
     profiles.write(draft.folder())?;
     let mut artifact = Artifact { folder: draft.folder().to_owned(), stamp: None, ..artifact.clone() };
-    let warning = artifact.manifest.runtime_package.configure_profiles(&artifact, profiles)?;
+    let warning = packages::configure_profiles(&artifact, profiles)?;
     warning.iter().for_each(|warning| observer.warning(warning));
     let reports = build_engines(&mut artifact, profiles, &options, observer)?;
     Ok(Rebuilt { draft, artifact, reports })

@@ -1,7 +1,7 @@
 //! Means of samples with their 95% intervals, which take samples as independent. Tokens of one text are not quite: their intervals
 //! are a little too narrow.
 
-use super::proportion::Z;
+use crate::artifact::evaluation::Z;
 
 /// A mean, the least value, and how values vary, without keeping them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,10 +9,7 @@ mod mean;
 mod metrics;
 mod pooling;
 mod positions;
-mod proportion;
 mod reference;
-mod report;
-mod require;
 mod sides;
 mod tally;
 mod windows;
@@ -26,19 +23,16 @@ use planish_passes::LAST_LOGITS;
 use planish_runtimes::SessionOptions;
 
 use crate::artifact::Artifact;
+use crate::artifact::evaluation::Unit;
+use crate::artifact::evaluation::{Evaluation, Pooling, Requirements};
+use crate::artifact::runtime;
 use crate::backend::RuntimeSettings;
 use crate::chain::Chain;
-use crate::data::{DataOptions, Dataset, Unit, described, is_tensors};
+use crate::data::{DataOptions, Dataset, described, is_tensors};
 use crate::inputs::Sampling;
 use crate::source::{self, Compared, SourceModel};
-use crate::verify::runtime;
 
-pub use labels::{LabelFigure, LabelMetric, Scores};
-pub use pooling::Pooling;
-pub use proportion::Interval;
 pub use reference::Reference;
-pub use report::{Embeddings, Evaluation, OutputFigures, Perplexity, Predictions};
-pub use require::{Figure, NoFigure, Requirements};
 
 use labels::{Classes, Labelled};
 use positions::Positions;

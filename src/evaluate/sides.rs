@@ -9,10 +9,11 @@ use planish_runtimes::{Model, Runtime, Session, SessionOptions};
 use super::positions::Positions;
 use crate::artifact::Artifact;
 use crate::artifact::manifest::{PaddedVocabulary, PartManifest};
+use crate::artifact::{named, note_elsewhere};
 use crate::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
 use crate::chain::{DECODER_WITH_PAST, ENCODER, Tensors, columns};
 use crate::compile::interface;
-use crate::verify::{named, note_elsewhere, per_token};
+use crate::verify::per_token;
 
 /// What a decoder behind an encoder reads, by its name in the model.
 const DECODER_IDS: &str = "decoder_input_ids";

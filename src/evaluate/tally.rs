@@ -4,19 +4,22 @@ use anyhow::{Result, bail};
 use planish_eval::Tensor;
 use planish_models::Task;
 
+use super::Broken;
 use super::labels::Labelled;
 use super::mean::Mean;
 use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
-use super::pooling::Pooling;
+use super::pooling::pool;
 use super::positions::{Pair, Positions};
-use super::proportion::Interval;
-use super::report::{Embeddings, OutputFigures, Perplexity, Predictions};
 use super::sides::PartOutputs;
 use super::windows::{Run, Windows, ids};
-use super::{Broken, Evaluation, Figure};
+use crate::artifact::evaluation::Interval;
+use crate::artifact::evaluation::Pooling;
+use crate::artifact::evaluation::{Embeddings, OutputFigures, Perplexity, Predictions};
+use crate::artifact::evaluation::{Evaluation, Figure};
 use crate::artifact::manifest::File;
-use crate::data::{RowInfo, Split};
-use crate::verify::of_tokens;
+use crate::artifact::split::Split;
+use crate::artifact::verification::of_tokens;
+use crate::data::RowInfo;
 
 const LOGITS: &str = "logits";
 const TOKENS: &str = "last_hidden_state";
@@ -182,7 +185,7 @@ impl Tally {
         if windows.is_some() && name == LOGITS {
             self.add_tokens(run, pair, wanted.shape());
         } else if self.measured.embeds() && name == self.measured.embedding() {
-            let [wanted, given] = [wanted, given].map(|tensor| pooling.pool(tensor, positions));
+            let [wanted, given] = [wanted, given].map(|tensor| pool(pooling, tensor, positions));
             for (at, (wanted, given)) in wanted.into_iter().zip(given).enumerate() {
                 self.features = wanted.len();
                 self.cosines.add(cosine(&wanted, &given));

@@ -9,12 +9,10 @@ use planish_runtimes::Runtime;
 use planish_runtimes::ort::use_huge_pages;
 
 use super::stream::TextStream;
-use super::{
-    Chat, Generated, GenerationConfig, Length, Loading, Message, SearchOptions, Stop, TextTokenizer, check, load,
-    search,
-};
+use super::{Chat, Generated, GenerationConfig, Length, Loading, Message, SearchOptions, Stop, check, load, search};
 use crate::artifact::Artifact;
 use crate::backend::{RuntimeSettings, lacks};
+use crate::data::tokenizer::TextTokenizer;
 
 /// So many new tokens are worth huge pages: each takes less time, and making the pages takes that of about a hundred.
 const MANY: usize = 256;

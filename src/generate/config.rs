@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::document::{Document, nonempty, whole};
-use super::tokens::{end_tokens, token};
 use super::{Beams, EarlyStopping, Length, MOST_BEAMS, Processors, PromptLookup, Sampling, Search, SearchOptions};
+use crate::data::tokenizer::document::{Document, nonempty, whole};
+use crate::data::tokenizer::{end_tokens, token};
 
 const FILE: &str = "generation_config.json";
 const MODEL: &str = "config.json";

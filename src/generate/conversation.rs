@@ -10,9 +10,10 @@ use planish_runtimes::ort::use_huge_pages;
 use super::stream::TextStream;
 use super::{
     Chat, GenerateOptions, Generated, LanguageModel, Length, Message, OnPiece, Piece, Search, SearchOptions, Stop,
-    TextTokenizer, check, encoder_decoder, load, resume,
+    check, encoder_decoder, load, resume,
 };
 use crate::artifact::Artifact;
+use crate::data::tokenizer::TextTokenizer;
 
 /// So many tokens have room behind a conversation, or its oldest messages are left out.
 const ROOM: usize = 128;

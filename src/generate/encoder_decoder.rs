@@ -5,7 +5,7 @@ use planish_runtimes::{RuntimeValue, Session};
 
 use super::cache::Cache;
 use super::model::{LanguageModel, Parts, Scores, check_prompt, matrix, output};
-use super::tokens::token;
+use crate::data::tokenizer::token;
 
 const ENCODER: &str = "encoder_model";
 const DECODER: &str = "decoder_model";

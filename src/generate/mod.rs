@@ -14,17 +14,13 @@ mod chat;
 mod config;
 mod conversation;
 mod decoder;
-mod document;
 mod encoder_decoder;
-mod guard;
 mod lookup;
 mod model;
 mod processors;
 mod sample;
 mod single;
 mod stream;
-mod text;
-mod tokens;
 mod top_k;
 
 use std::num::NonZeroUsize;
@@ -43,10 +39,6 @@ pub(crate) use model::prompt_vocabulary;
 pub use model::{LanguageModel, Loading, Scores, check, load};
 pub use processors::{Processors, Sequence};
 pub use sample::{Sampling, likeliest};
-pub use text::TextTokenizer;
-pub(crate) use text::{TOKENIZER, beginning, growing};
-pub use tokens::end_tokens;
-pub(crate) use tokens::token;
 pub use top_k::{Candidate, Row, top_k};
 
 /// What is searched for, and how.

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 
-use super::{Stop, TextTokenizer};
+use super::Stop;
+use crate::data::tokenizer::TextTokenizer;
 
 /// A text that grows token by token. What may be the beginning of a string that ends it is held back until that is decided.
 pub(super) struct TextStream<'a> {

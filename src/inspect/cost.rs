@@ -14,7 +14,7 @@ use super::memory::bindings;
 use super::training::Training;
 use crate::chain::CACHE;
 use crate::inputs::Sizes;
-use crate::modules::{Modules, NodeNames};
+use crate::source::modules::{Modules, NodeNames};
 
 /// What a run of a model costs for sizes of its inputs.
 #[derive(Debug, Serialize)]

@@ -30,8 +30,8 @@ use crate::artifact::manifest::Manifest;
 use crate::artifact::value::ValueInfo;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::compile::value_info;
-use crate::modules::NodeNames;
 use crate::source::SourceModel;
+use crate::source::modules::NodeNames;
 
 pub use batch::{LargestBatch, Need, RunNeed};
 pub use confirm::{Confirmation, confirm};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use planish_ir::{Graph, ValueId};
 
-use crate::modules::{numbered, of_name};
+use crate::source::modules::{numbered, of_name};
 
 /// Boxes and arrows.
 #[derive(Debug, Default)]

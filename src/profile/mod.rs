@@ -17,13 +17,13 @@ use planish_ir::cost::{Costs, costs};
 use planish_runtimes::{ProfiledSession, RunProfile, Session, SessionOptions};
 use serde::Serialize;
 
+use crate::artifact::named;
 use crate::backend::RuntimeSettings;
 use crate::bench::wait_until_idle;
 use crate::draft::Draft;
 use crate::inputs::Sizes;
 use crate::inspect::Asked;
-use crate::modules::Modules;
-use crate::verify::named;
+use crate::source::modules::Modules;
 use subject::Subject;
 use times::{Located, NodeTimes};
 

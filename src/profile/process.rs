@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::ProfileOptions;
 use super::subject::Subject;
+use crate::artifact::named;
 use crate::backend::{TemporaryFiles, available_memory};
 use crate::bench::Apart;
-use crate::verify::named;
 
 /// What a process has resident that loads a model, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -11,13 +11,14 @@ use planish_runtimes::ort::{OnnxRuntime, OrtOptions};
 use planish_runtimes::{Model, Port, ProfiledSession, Profiler, Runtime, Session, SessionOptions};
 
 use super::ProfileOptions;
+use crate::artifact::runtime;
 use crate::artifact::{Artifact, MANIFEST};
 use crate::backend::{Backend, ONNX_RUNTIME};
 use crate::bench::Start;
 use crate::inputs::{InputError, InputSpec, Sizes, Values, inputs_behind, may_not_fit, port_bindings, specs};
 use crate::inspect::{Opened, ports};
 use crate::source::SourceModel;
-use crate::verify::{input_specs, runtime};
+use crate::verify::input_specs;
 
 /// What a user asks for cannot be profiled: the text says why and what to do.
 #[derive(Debug, thiserror::Error)]

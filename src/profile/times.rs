@@ -8,7 +8,7 @@ use planish_ir::{Graph, NodeId, Origin};
 use planish_runtimes::{NodeRun, RunProfile};
 
 use super::{NodeTime, TimeShare, mean};
-use crate::modules::{Layers, Modules, NodeNames, of_name};
+use crate::source::modules::{Layers, Modules, NodeNames, of_name};
 
 /// Finds the modules of nodes by their names.
 pub(super) struct Located<'a> {

@@ -56,7 +56,7 @@ fn of_part(part: &PartProfile, process: usize, events: &mut Vec<Value>) {
         }));
     }
     for (module, start, end) in spans {
-        let name = if module.is_empty() { crate::modules::OUTSIDE } else { module };
+        let name = if module.is_empty() { crate::source::modules::OUTSIDE } else { module };
         events.push(json!({
             "ph": "X", "name": name, "cat": "module", "pid": process, "tid": LAYERS,
             "ts": micros(start), "dur": micros(end.saturating_sub(start)),

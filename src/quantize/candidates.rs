@@ -21,29 +21,29 @@ pub struct Quantizations {
 /// Where the plans have a candidate: by the part, and the place in its plan. Attentions, whose queries and keys are
 /// quantized, come behind the inputs of layers, and tables and weights of recurrent layers behind these.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Input(String, usize),
     Weight(String, usize),
 }
 
 /// The kind of the groups that are layers.
-pub(super) const LAYERS: usize = 1;
+pub(crate) const LAYERS: usize = 1;
 
 /// What is quantized, and may have more precision.
-pub(super) struct Candidate {
-    pub(super) place: Place,
+pub(crate) struct Candidate {
+    pub(crate) place: Place,
     /// The groups that it is measured with: its role, and for a weight its layer.
-    pub(super) groups: Vec<String>,
+    pub(crate) groups: Vec<String>,
     /// What quantization does to it, next to others of a group.
-    pub(super) loss: f64,
+    pub(crate) loss: f64,
     /// What more precision costs, next to others.
-    pub(super) cost: f64,
+    pub(crate) cost: f64,
 }
 
 impl Quantizations {
     /// What may have more precision: quantized inputs and attentions may be floats. Weights of 4 bits may have 8 where 4
     /// bits are asked for; else quantized weights may be floats.
-    pub(super) fn candidates(&self) -> Vec<Candidate> {
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (part, quantization) in &self.layers {
             let Plan { inputs, attention, weights } = &quantization.plan;
@@ -84,7 +84,7 @@ impl Quantizations {
     }
 
     /// What candidates are, in the plural, and what they become with more precision.
-    pub(super) fn kinds(&self) -> [&'static str; 2] {
+    pub(crate) fn kinds(&self) -> [&'static str; 2] {
         match self.weight_bits {
             None => ["inputs", "in float"],
             Some(Bits::Four) => ["weights", "of 8 bits"],
@@ -93,7 +93,7 @@ impl Quantizations {
     }
 
     /// With more precision for some candidates, each with a reason by its rank.
-    pub(super) fn kept(&self, places: &[Place], reason: impl Fn(usize) -> String) -> Self {
+    pub(crate) fn kept(&self, places: &[Place], reason: impl Fn(usize) -> String) -> Self {
         let mut kept = self.clone();
         for (rank, place) in places.iter().enumerate() {
             match place {

@@ -5,7 +5,6 @@ mod document;
 mod progress;
 mod spill;
 mod weights;
-mod within;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,10 +23,10 @@ use progress::{Progress, operations};
 use spill::Spill;
 
 pub use candidates::Quantizations;
+pub(crate) use candidates::{Candidate, LAYERS, Place};
 pub use document::PlanDocument;
 pub use progress::QuantizeProgress;
 pub use weights::WeightOptions;
-pub use within::{Trials, Unreached, Within, keep_within};
 
 /// How a model is quantized.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 mod companions;
 mod find;
 mod graph;
+pub mod modules;
 mod onnx;
 mod opset;
 
@@ -16,8 +17,8 @@ use planish_onnx::{ImportOptions, node_results};
 
 use crate::artifact::MANIFEST;
 use crate::artifact::manifest::{ArtifactHistory, PaddedVocabulary};
-use crate::modules::NodeNames;
-use crate::verify::OnnxFile;
+
+use modules::NodeNames;
 
 pub use companions::WrittenCompanions;
 pub(crate) use find::takes_the_same;
@@ -36,6 +37,21 @@ pub enum SourceModel {
     Checkpoint(Box<Checkpoint>, WrittenCompanions),
     /// An ONNX graph, or those of an artifact.
     Onnx(Box<OnnxModel>),
+}
+
+/// The ONNX file that a model was read from, for ONNX Runtime to run.
+#[derive(Clone, Debug)]
+pub struct OnnxFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether only a part of it was taken.
+    pub is_cut: bool,
+    /// The opset that the part is written for.
+    pub opset: u32,
+    /// The library of ONNX Runtime, where the user named one.
+    pub library: Option<PathBuf>,
+    /// The threads of a session; 0 leaves the number to the runtime.
+    pub threads: usize,
 }
 
 impl SourceModel {

@@ -11,13 +11,11 @@ use planish_runtimes::{
     SessionOptions,
 };
 
-use super::{
-    CaseReport, Pair, Reference, ReferenceKind, Report, Skipped, Tolerances, is_quantized, reference_limits, verify,
-    verify_parts,
-};
-use crate::artifact::Artifact;
+use super::{Pair, Reference, reference_limits, verify, verify_parts};
 use crate::artifact::manifest::{Input, PartManifest};
-use crate::backend::{RuntimeSettings, lacks, spelled};
+use crate::artifact::verification::{CaseReport, ReferenceKind, Report, Skipped, Tolerances, is_quantized};
+use crate::artifact::{Artifact, note_elsewhere, runtime};
+use crate::backend::RuntimeSettings;
 use crate::inputs::{InputSpec, Values, specs};
 use crate::source::{self, SourceModel};
 
@@ -76,28 +74,6 @@ pub fn verify_compiled(
 ) -> Result<Report> {
     let runtime = runtime(artifact, &options.settings, note);
     report(artifact, model, loaded, runtime.as_ref(), options, note)
-}
-
-/// The runtime that runs an artifact. `note` is told where that is not the one that the user would expect.
-pub(crate) fn runtime(artifact: &Artifact, settings: &RuntimeSettings, note: &mut dyn FnMut(&str)) -> Box<dyn Runtime> {
-    let (first, computes) = (artifact.runtime(settings), artifact.computes());
-    if settings.runtime.is_some() || lacks(first.as_ref(), computes).is_none() {
-        return first;
-    }
-    let taken = artifact.backend.runtime_for(computes, &artifact.settings(settings));
-    if taken.name() != first.name() {
-        let (first, taken, ty) = (first.name(), taken.name(), spelled(computes));
-        note(&format!("`{first}` has no kernels for {ty}: `{taken}` runs the artifact, which may be slow"));
-    }
-    taken
-}
-
-/// Says what a session leaves to another device.
-pub(crate) fn note_elsewhere(session: &dyn Session, note: &mut dyn FnMut(&str)) {
-    let elsewhere = session.elsewhere();
-    if !elsewhere.is_empty() {
-        note(&format!("not on the GPU: {}", elsewhere.join(", ")));
-    }
 }
 
 fn report(

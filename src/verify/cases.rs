@@ -5,7 +5,7 @@ use planish_ir::Bindings;
 use planish_runtimes::{RuntimeError, Session};
 
 use super::compare::MASK;
-use super::named;
+use crate::artifact::named;
 use crate::chain::{CACHE, PRESENT, columns};
 use crate::inputs::{InputError, InputSpec, Sizes, Values, has_cache, has_sequence, shapes, sized_inputs};
 

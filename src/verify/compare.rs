@@ -4,7 +4,7 @@ use planish_eval::Tensor;
 use planish_ir::Dim;
 use planish_runtimes::{Port, Session};
 
-use super::{Figures, LogitsForm, OutputReport, Tolerances};
+use crate::artifact::verification::{Figures, LogitsForm, OutputReport, Tolerances};
 
 /// The input that says which positions hold a token.
 pub(super) const MASK: &str = "attention_mask";

@@ -3,12 +3,9 @@
 mod artifact;
 mod cases;
 mod compare;
-mod logits;
 mod memory;
 mod parts;
 mod reference;
-mod report;
-mod tolerances;
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -18,20 +15,17 @@ use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_runtimes::{RuntimeError, Session};
 
+use crate::artifact::verification::{CaseReport, LogitsForm, OutputReport, ReferenceKind, Report, Skipped, Tolerances};
 use crate::inputs::{InputError, InputSpec};
 
+pub(crate) use artifact::input_specs;
 pub use artifact::{Verified, VerifyOptions, verify_artifact, verify_compiled};
-pub(crate) use artifact::{input_specs, note_elsewhere, runtime};
 pub use cases::{Case, Plan, plans};
 pub(crate) use cases::{continued, first_tokens};
 pub use compare::{compare, per_token};
-pub use logits::LogitsForm;
-pub(crate) use logits::of_tokens;
 pub use memory::reference_limits;
 pub use parts::verify_parts;
-pub use reference::{NothingRan, OnnxFile, Reference, ReferenceKind};
-pub use report::{CaseReport, Figures, OutputReport, Report, Skipped};
-pub use tolerances::{Basis, Tolerances, has_4_bits, has_blocks, is_quantized, of_codes};
+pub use reference::{NothingRan, Reference};
 
 use reference::Run;
 
@@ -221,18 +215,6 @@ fn held(
             expected.iter().map(miss).collect()
         }
     }
-}
-
-/// Inputs in the form in which a session takes them: floating-point numbers in the type of its input.
-pub(crate) fn named<'a>(session: &dyn Session, inputs: &'a [(String, Tensor)]) -> Vec<(&'a str, Tensor)> {
-    let fitted = |name: &str, tensor: &Tensor| {
-        let port = session.inputs().iter().find(|port| port.name == name);
-        let other = port
-            .filter(|port| port.ty.dtype != tensor.dtype() && port.ty.dtype.is_float() && tensor.dtype().is_float());
-        let cast = other.and_then(|port| Tensor::from_f64(port.ty.dtype, tensor.shape().to_vec(), &tensor.to_f64()));
-        cast.unwrap_or_else(|| tensor.clone())
-    };
-    inputs.iter().map(|(name, tensor)| (name.as_str(), fitted(name, tensor))).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use anyhow::Result;
 use planish_runtimes::RuntimeError;
 
-use super::{CaseReport, Pair, ReferenceKind, Report, Skipped, Tolerances, held, named, per_token};
+use super::{Pair, held, per_token};
+use crate::artifact::named;
+use crate::artifact::verification::{CaseReport, ReferenceKind, Report, Skipped, Tolerances};
 use crate::chain::Tensors;
 use crate::inputs::seeded_inputs;
 

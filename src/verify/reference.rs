@@ -1,57 +1,16 @@
 //! The references that artifacts are compared with.
 
-use std::path::PathBuf;
-
 use anyhow::{Error, Result};
 use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_passes::{Options, Pipeline};
 use planish_runtimes::ort::{OnnxRuntime, OptimizationLevel, OrtOptions};
 use planish_runtimes::{Model, Runtime, RuntimeError, Session, SessionOptions};
-use serde::{Deserialize, Serialize};
 
-use super::{Case, Skipped};
+use super::Case;
+use crate::artifact::verification::{ReferenceKind, Skipped};
 use crate::backend::{ONNX_RUNTIME, TemporaryFiles};
-
-/// The reference of a comparison.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReferenceKind {
-    /// The model before any pass, on the reference interpreter.
-    #[default]
-    Interpreter,
-    /// The ONNX file that was compiled, on ONNX Runtime without graph optimization.
-    SourceOnOnnxRuntime,
-    /// The imported part of an ONNX file, written without raising, on ONNX Runtime without graph optimization.
-    ImportedOnOnnxRuntime,
-}
-
-impl ReferenceKind {
-    /// Its name in a report.
-    #[must_use]
-    pub fn description(self) -> &'static str {
-        match self {
-            Self::Interpreter => "the model on the reference interpreter",
-            Self::SourceOnOnnxRuntime => "the source on ONNX Runtime without optimization",
-            Self::ImportedOnOnnxRuntime => "the imported graph on ONNX Runtime without optimization",
-        }
-    }
-}
-
-/// The ONNX file that a model was read from, for ONNX Runtime to run.
-#[derive(Clone, Debug)]
-pub struct OnnxFile {
-    /// The file.
-    pub path: PathBuf,
-    /// Whether only a part of it was taken.
-    pub is_cut: bool,
-    /// The opset that the part is written for.
-    pub opset: u32,
-    /// The library of ONNX Runtime, where the user named one.
-    pub library: Option<PathBuf>,
-    /// The threads of a session; 0 leaves the number to the runtime.
-    pub threads: usize,
-}
+use crate::source::OnnxFile;
 
 /// No case of a comparison was run: made-up inputs do not fit the model, or no reference computes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +59,7 @@ impl Reference {
     #[must_use]
     pub fn interpreter_or(session: Box<dyn Session>, graph: &Graph, file: OnnxFile) -> Self {
         let graph = graph.clone();
-        let load = Box::new(move || file.load(&graph));
+        let load = Box::new(move || load(&file, &graph));
         Self { fallback: Fallback::Unloaded(load), ..Self::interpreter(session) }
     }
 
@@ -109,7 +68,7 @@ impl Reference {
     /// # Errors
     /// When ONNX Runtime is unavailable, or loads neither the file nor what was imported of it.
     pub fn onnx_file(interpreter: Box<dyn Session>, graph: &Graph, file: &OnnxFile) -> Result<Self> {
-        let (kind, session) = file.load(graph)?;
+        let (kind, session) = load(file, graph)?;
         Ok(Self { kind, session, fallback: Fallback::Nothing, guard: Some(interpreter) })
     }
 
@@ -183,32 +142,30 @@ impl Reference {
     }
 }
 
-impl OnnxFile {
-    /// The file on ONNX Runtime, or what was imported of it where it is cut, or does not load as it is.
-    fn load(&self, graph: &Graph) -> Result<Ready> {
-        let options = OrtOptions { optimization: OptimizationLevel::Disabled, ..OrtOptions::default() };
-        let runtime = OnnxRuntime::new(self.library.clone()).options(options);
-        if !self.is_cut {
-            match runtime.load(Model::onnx(&self.path), SessionOptions { threads: self.threads }) {
-                Ok(session) => return Ok((ReferenceKind::SourceOnOnnxRuntime, session)),
-                Err(error @ RuntimeError::Unavailable(_)) => return Err(error.into()),
-                Err(_) => {}
-            }
+/// A file on ONNX Runtime, or what was imported of it where it is cut, or does not load as it is.
+fn load(file: &OnnxFile, graph: &Graph) -> Result<Ready> {
+    let options = OrtOptions { optimization: OptimizationLevel::Disabled, ..OrtOptions::default() };
+    let runtime = OnnxRuntime::new(file.library.clone()).options(options);
+    if !file.is_cut {
+        match runtime.load(Model::onnx(&file.path), SessionOptions { threads: file.threads }) {
+            Ok(session) => return Ok((ReferenceKind::SourceOnOnnxRuntime, session)),
+            Err(error @ RuntimeError::Unavailable(_)) => return Err(error.into()),
+            Err(_) => {}
         }
-        let session = self.imported(graph, &runtime)?;
-        Ok((ReferenceKind::ImportedOnOnnxRuntime, session))
     }
+    let session = imported(file, graph, &runtime)?;
+    Ok((ReferenceKind::ImportedOnOnnxRuntime, session))
+}
 
-    /// The graph as it was imported, in the plainest form.
-    fn imported(&self, graph: &Graph, runtime: &OnnxRuntime) -> Result<Box<dyn Session>> {
-        let backend = &ONNX_RUNTIME;
-        let mut plain = graph.clone();
-        let passes = Options { fusion: false, ..Options::new(backend.target, self.opset) };
-        Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;
-        let files = TemporaryFiles::create("planish-verification")?;
-        let file = files.emit(backend, &plain, "model", self.opset)?;
-        // ONNX Runtime has the files open for as long as it needs them.
-        let model = Model::File(backend.emitter.format(), &file);
-        Ok(runtime.load(model, SessionOptions { threads: self.threads })?)
-    }
+/// The graph as it was imported, in the plainest form.
+fn imported(file: &OnnxFile, graph: &Graph, runtime: &OnnxRuntime) -> Result<Box<dyn Session>> {
+    let backend = &ONNX_RUNTIME;
+    let mut plain = graph.clone();
+    let passes = Options { fusion: false, ..Options::new(backend.target, file.opset) };
+    Pipeline::new(passes).lower(&mut plain, &mut Vec::new(), &mut |_, _| {})?;
+    let files = TemporaryFiles::create("planish-verification")?;
+    let written = files.emit(backend, &plain, "model", file.opset)?;
+    // ONNX Runtime has the files open for as long as it needs them.
+    let model = Model::File(backend.emitter.format(), &written);
+    Ok(runtime.load(model, SessionOptions { threads: file.threads })?)
 }

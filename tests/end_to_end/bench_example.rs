@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use planish::artifact::evaluation::{Embeddings, Evaluation, OutputFigures, Pooling};
 use planish::artifact::manifest::File;
 use planish::bench::{
     Accuracy, Batches, Cell, CellShape, Choice, Cpu, Document, Environment, Generation, Latency, Load, Memory, Meter,
     ModelId, Padding, Peaks, Recommendation, Refused, Roofline, SCHEMA, Status, Throughput, Tool, Warmup, Work,
     Workload,
 };
-use planish::evaluate::{Embeddings, Evaluation, OutputFigures, Pooling};
 
 /// A contestant: its name and precision, how fast it is, the bytes of its files, its cosine with float32 on data, and the
 /// share of neighbours that it keeps.
@@ -126,7 +126,7 @@ fn encode(random: &mut fastrand::Rng, of: &Artifact, (runtime, factor): (&str, f
         accuracy: Some(Accuracy { max_abs: 1e-4, max_rel: 2e-5, cos: of.cosine.max(0.9999), top1: 1.0 }),
         evaluation: Some(Evaluation {
             data: File { name: "sentences.txt".to_owned(), bytes: 12_345, blake3: None },
-            split: planish::data::Split::All,
+            split: planish::artifact::split::Split::All,
             samples: 200,
             tokens: Some(5_120),
             runtime: runtime.to_owned(),

@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use planish::artifact::Artifact;
+use planish::artifact::verification::ReferenceKind;
 use planish::backend::{RuntimeSettings, runtime_named};
-use planish::verify::{ReferenceKind, VerifyOptions, verify_compiled};
+use planish::verify::{VerifyOptions, verify_compiled};
 use planish_eval::Tensor;
 use planish_ir::Graph;
 use planish_onnx::Placement;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use planish::evaluate::{EvaluateOptions, Evaluation, EvaluationObserver, Figure, Reference, evaluate_compiled};
+use planish::artifact::evaluation::{Evaluation, Figure};
+use planish::evaluate::{EvaluateOptions, EvaluationObserver, Reference, evaluate_compiled};
 use planish::source::SourceModel;
 use planish_eval::{Tensor, evaluate};
 use planish_ir::{DType, Graph};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use planish::evaluate::{Evaluation, LabelFigure, LabelMetric};
+use planish::artifact::evaluation::{Evaluation, LabelFigure, LabelMetric};
 use serde_json::{Value, json};
 
 use crate::evaluate::{IDS, LINES, assert_near, dot, evaluated, graph, interpreted, interpreted_pair, run};

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use planish::artifact::evaluation::{Evaluation, Figure};
 use planish::artifact::manifest::Manifest;
-use planish::data::Split;
-use planish::evaluate::{Evaluation, Figure};
+use planish::artifact::split::Split;
 use planish_ir::DType;
 use planish_passes::quantize::{Activation, PlannedInput};
 use serde_json::{Value, json};

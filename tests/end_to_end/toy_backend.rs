@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use planish::artifact::Artifact;
+use planish::artifact::verification::{ReferenceKind, Tolerances};
 use planish::backend::{Backend, EmitOptions, Emitted, Emitter, OnnxEmitter, RuntimeSettings};
 use planish::bench::{BenchObserver, BenchOptions, Contest, Entrant, Measured};
 use planish::compile::{CompileOptions, compile};
 use planish::source::SourceModel;
-use planish::verify::{ReferenceKind, Tolerances, VerifyOptions, verify_artifact, verify_compiled};
+use planish::verify::{VerifyOptions, verify_artifact, verify_compiled};
 use planish_ir::{DType, Graph, Weight};
 use planish_onnx::{DEFAULT_OPSET, ImportOptions};
 use planish_passes::{AttentionForm, CastAttention, Kernels, Observation, Target, TokenOrder};

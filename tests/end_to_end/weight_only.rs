@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use planish::artifact::evaluation::{Evaluation, Figure};
 use planish::artifact::manifest::{Manifest, PartManifest};
-use planish::evaluate::{Evaluation, Figure};
 use planish_ir::DType;
 use planish_passes::quantize::{PlannedWeight, WeightForm, WeightMethod};
 use safetensors::tensor::Dtype;

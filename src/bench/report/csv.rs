@@ -1,9 +1,9 @@
 //! The cells of documents as a table of comma-separated values. docs/bench.md describes the columns.
 
 use super::view::{Entry, View};
+use crate::artifact::evaluation::Figure;
 use crate::bench::document::{Cell, Document};
 use crate::bench::stats::Latency;
-use crate::evaluate::Figure;
 
 /// A column: its name and its value, which is empty where there is none.
 type Column = (&'static str, fn(&View<'_>, &Entry<'_>) -> Option<String>);

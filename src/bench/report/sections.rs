@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::plots::{Bar, LARGE, Name, Point, Roof, SMALL, Segment, Series, bars, lines, roofline, scatter};
 use super::svg::{COLOURS, Svg};
 use super::view::{Contestant, Entry, Group, View, what};
+use crate::artifact::evaluation::Figure;
 use crate::bench::document::{Cell, Workload};
 use crate::bench::ratio::Ratio;
 use crate::bench::table::significant;
-use crate::evaluate::Figure;
 
 /// The options of `planish bench` that say what a section shows.
 const COMPARE: &str = "several artifacts or runtimes, or --compare MODEL";

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::sections::{chip, exact, times};
 use super::view::{self, Contestant, Entry, View};
+use crate::artifact::evaluation::{Evaluation, Figure};
 use crate::bench::document::{Cell, Status};
 use crate::bench::figures::Bound;
 use crate::bench::table::significant;
-use crate::evaluate::{Evaluation, Figure};
 
 /// A table: a row begins with a contestant.
 #[derive(Serialize)]

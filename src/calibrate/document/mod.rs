@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{CalibrateOptions, Measure, known};
 use crate::artifact::manifest::{File, Manifest, SourceManifest};
-use crate::data::{self, Shard, Split};
+use crate::artifact::split::Split;
+use crate::data::{self, Shard};
 use crate::files::{self, digest};
 use crate::source::SourceModel;
 use encoding::{Encoded, Extremes};

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result, bail};
 use serde_json::Value;
 
-use super::coverage::Left;
-use super::{DataOptions, Split};
+use super::DataOptions;
+use crate::artifact::evaluation::Left;
+use crate::artifact::split::Split;
 pub(crate) use sample::{Label, Sample, Text};
 
 /// The member or column that contains the text, unless told otherwise.

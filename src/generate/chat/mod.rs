@@ -19,7 +19,7 @@ use minijinja::{Environment, Error, Value as Variable, context};
 use planish_files::Kind;
 use serde_json::Value;
 
-use super::guard::{Bounds, one_line, watched};
+use crate::data::tokenizer::guard::{Bounds, one_line, watched};
 use jinja::{Limited, NAME, environment};
 
 /// The file that is a template itself.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The 97.5 % quantile of the standard normal distribution: 95 % lie within it on both sides.
-pub(super) const Z: f64 = 1.959_963_984_540_054;
+pub const Z: f64 = 1.959_963_984_540_054;
 
 /// The 95 % interval of a share, in %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -23,7 +23,8 @@ pub enum Split {
 
 impl Split {
     /// Whether it has a sample, by the place of that in the data set, from 0 on.
-    pub(super) fn has(self, sample: usize) -> bool {
+    #[must_use]
+    pub fn has(self, sample: usize) -> bool {
         let held_out = sample % EVERY == EVERY - 1;
         match self {
             Self::All => true,
@@ -40,7 +41,8 @@ impl Split {
     }
 
     /// Whether it has no sample of a data set of so many.
-    pub(super) fn is_empty_of(self, count: usize) -> bool {
+    #[must_use]
+    pub fn is_empty_of(self, count: usize) -> bool {
         !(0..count).any(|sample| self.has(sample))
     }
 

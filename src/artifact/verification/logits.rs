@@ -25,7 +25,7 @@ impl LogitsForm {
     ///
     /// # Errors
     /// As [`of_tokens`].
-    pub(super) fn aligned<'a>(
+    pub fn aligned<'a>(
         &self,
         name: &str,
         expected: &'a Tensor,
@@ -54,7 +54,7 @@ fn last_tokens(tensor: &Tensor) -> Option<Tensor> {
 /// # Errors
 /// When one of the other columns is above half of the element type's finite minimum, so that its token
 /// might be taken for one of the vocabulary.
-pub(crate) fn of_tokens(
+pub fn of_tokens(
     expected: &Tensor,
     actual: &Tensor,
     vocabulary: Option<&PaddedVocabulary>,

@@ -7,9 +7,9 @@ use planish_passes::quantize::{
 };
 
 use super::*;
+use crate::artifact::evaluation::OutputFigures;
 use crate::artifact::manifest::File;
-use crate::data::Split;
-use crate::evaluate::OutputFigures;
+use crate::artifact::split::Split;
 
 /// A model whose error is the sum of what its quantized inputs add.
 struct Additive {

@@ -12,7 +12,7 @@ use planish_models::Loaded;
 use serde_json::{Map, Value, json};
 
 use crate::artifact::manifest::Manifest;
-use crate::generate::{end_tokens, token};
+use crate::data::tokenizer::{end_tokens, token};
 
 /// The name of the file.
 pub(crate) const CONFIG: &str = "genai_config.json";

@@ -6,12 +6,10 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
-use super::Figure;
-use super::labels::{LabelFigure, LabelMetric, Scores};
-use super::pooling::Pooling;
+use super::{Coverage, Figure, LabelFigure, LabelMetric, Pooling, Scores};
 use crate::artifact::manifest::File;
+use crate::artifact::split::Split;
 use crate::chain::PRESENT;
-use crate::data::{Coverage, Split};
 
 /// How close an artifact is to its model in float32 on a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

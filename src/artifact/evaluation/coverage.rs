@@ -55,7 +55,7 @@ pub struct Left {
 
 impl Left {
     /// Adds a text of so many characters.
-    pub(super) fn add(&mut self, characters: u64) {
+    pub fn add(&mut self, characters: u64) {
         self.texts += 1;
         self.characters += characters;
     }
@@ -63,7 +63,8 @@ impl Left {
 
 impl Coverage {
     /// For nothing that was run yet.
-    pub(super) fn new(unit: Unit) -> Self {
+    #[must_use]
+    pub fn new(unit: Unit) -> Self {
         let none = Left::default();
         Self {
             unit,

@@ -6,8 +6,33 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, ReferenceKind, Tolerances};
+use super::{Basis, Tolerances};
 use crate::chain::PRESENT;
+
+/// The reference of a comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReferenceKind {
+    /// The model before any pass, on the reference interpreter.
+    #[default]
+    Interpreter,
+    /// The ONNX file that was compiled, on ONNX Runtime without graph optimization.
+    SourceOnOnnxRuntime,
+    /// The imported part of an ONNX file, written without raising, on ONNX Runtime without graph optimization.
+    ImportedOnOnnxRuntime,
+}
+
+impl ReferenceKind {
+    /// Its name in a report.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Interpreter => "the model on the reference interpreter",
+            Self::SourceOnOnnxRuntime => "the source on ONNX Runtime without optimization",
+            Self::ImportedOnOnnxRuntime => "the imported graph on ONNX Runtime without optimization",
+        }
+    }
+}
 
 /// How a candidate compares with a reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use anyhow::Result;
 
-use super::candidates::{Candidate, LAYERS, Place, Quantizations};
-use crate::evaluate::{Evaluation, Figure, Requirements};
+use crate::artifact::evaluation::{Evaluation, Figure, Requirements};
+use crate::quantize::{Candidate, LAYERS, Place, Quantizations};
 
 /// The most groups of a kind that are measured. Names that say nothing of roles would take an evaluation each.
 const MOST_GROUPS: usize = 24;

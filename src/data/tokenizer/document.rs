@@ -74,14 +74,14 @@ const OFF_AT_ONE: &[&str] =
     &["typical_p", "encoder_repetition_penalty", "guidance_scale", "num_return_sequences", "num_beam_groups"];
 
 /// A JSON document whose keys are taken out one after the other.
-pub(super) struct Document {
+pub(crate) struct Document {
     file: String,
     keys: Map<String, Value>,
 }
 
 impl Document {
     /// Reads a file, if there is one.
-    pub(super) fn open(path: &Path) -> Result<Option<Self>> {
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
         let file = path.display().to_string();
         let Some(text) = planish_files::read_if_there(path, &Kind::SETTINGS)? else { return Ok(None) };
         let keys = serde_json::from_str(&text).with_context(|| format!("{file} is not a JSON document of settings"))?;
@@ -89,7 +89,7 @@ impl Document {
     }
 
     /// Takes a setting out; null is none.
-    pub(super) fn take<T>(&mut self, key: &str, what: &str, parse: impl Fn(&Value) -> Option<T>) -> Result<Option<T>> {
+    pub(crate) fn take<T>(&mut self, key: &str, what: &str, parse: impl Fn(&Value) -> Option<T>) -> Result<Option<T>> {
         let Some(value) = self.keys.remove(key).filter(|value| !value.is_null()) else { return Ok(None) };
         match parse(&value) {
             Some(setting) => Ok(Some(setting)),
@@ -97,21 +97,21 @@ impl Document {
         }
     }
 
-    pub(super) fn flag(&mut self, key: &str) -> Result<Option<bool>> {
+    pub(crate) fn flag(&mut self, key: &str) -> Result<Option<bool>> {
         self.take(key, "true or false", Value::as_bool)
     }
 
     /// A number from 0 on.
-    pub(super) fn count(&mut self, key: &str) -> Result<Option<usize>> {
+    pub(crate) fn count(&mut self, key: &str) -> Result<Option<usize>> {
         self.take(key, "a whole number from 0 on", whole)
     }
 
-    pub(super) fn number(&mut self, key: &str) -> Result<Option<f64>> {
+    pub(crate) fn number(&mut self, key: &str) -> Result<Option<f64>> {
         self.take(key, "a number", Value::as_f64)
     }
 
     /// An id, or several.
-    pub(super) fn ids(&mut self, key: &str) -> Result<Option<Vec<i64>>> {
+    pub(crate) fn ids(&mut self, key: &str) -> Result<Option<Vec<i64>>> {
         self.take(key, "an id or a list of ids", |value| match value {
             Value::Array(ids) => ids.iter().map(Value::as_i64).collect(),
             id => Some(vec![id.as_i64()?]),
@@ -119,14 +119,14 @@ impl Document {
     }
 
     /// Lists of ids.
-    pub(super) fn sequences(&mut self, key: &str) -> Result<Option<Vec<Vec<i64>>>> {
+    pub(crate) fn sequences(&mut self, key: &str) -> Result<Option<Vec<Vec<i64>>>> {
         let sequence = |ids: &Value| ids.as_array()?.iter().map(Value::as_i64).collect();
         self.take(key, "a list of lists of ids", |value| value.as_array()?.iter().map(sequence).collect())
     }
 
     /// Refuses what is left and not implemented. Returns the keys that are not known at all and say
     /// something.
-    pub(super) fn finish(mut self) -> Result<Vec<String>> {
+    pub(crate) fn finish(mut self) -> Result<Vec<String>> {
         IRRELEVANT.iter().for_each(|key| drop(self.keys.remove(*key)));
         for key in UNSUPPORTED {
             let Some(value) = self.keys.remove(*key) else { continue };
@@ -153,12 +153,12 @@ fn says(value: &Value) -> bool {
 }
 
 /// A text that is not empty.
-pub(super) fn nonempty(value: &Value) -> Option<String> {
+pub(crate) fn nonempty(value: &Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// A whole number from 0 on; 50.0 is one.
-pub(super) fn whole(value: &Value) -> Option<usize> {
+pub(crate) fn whole(value: &Value) -> Option<usize> {
     let real = || value.as_f64().filter(|n| (0.0..9e15).contains(n) && n.fract() == 0.0).map(|n| n as u64);
     usize::try_from(value.as_u64().or_else(real)?).ok()
 }

@@ -15,11 +15,11 @@ use anyhow::{Context, Result, anyhow, bail};
 
 /// What some work may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// How long it may run.
-    pub(super) time: Duration,
+    pub(crate) time: Duration,
     /// By how many bytes the resident memory of the process may grow meanwhile. Checked on Linux only.
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
 }
 
 /// The stack of a watched thread. Recursion of a template's or tokenizer's depth ends within it; pages that are not
@@ -42,7 +42,7 @@ thread_local! {
 ///
 /// # Errors
 /// When the work fails, panics, or takes more than it may, or no thread can be started.
-pub(super) fn watched<T: Send + 'static>(
+pub(crate) fn watched<T: Send + 'static>(
     what: &str,
     bounds: Bounds,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -77,7 +77,7 @@ pub(super) fn watched<T: Send + 'static>(
 ///
 /// # Errors
 /// When the work fails or panics.
-pub(super) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = std::panic::take_hook();
@@ -94,7 +94,7 @@ pub(super) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// A message without line breaks, and of bounded length.
-pub(super) fn one_line(message: &str) -> String {
+pub(crate) fn one_line(message: &str) -> String {
     let mut line = message.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(MESSAGE_LENGTH) {
         line.truncate(end);
