@@ -7,24 +7,13 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
 
-pub mod artifact;
-pub mod backend;
-pub mod bench;
-pub mod calibrate;
-mod chain;
 pub mod cli;
-pub mod compile;
-pub mod data;
-pub mod draft;
-pub mod engine;
-pub mod evaluate;
-mod files;
-pub mod generate;
-pub mod inputs;
-pub mod inspect;
-pub mod packages;
-pub mod profile;
-pub mod quantize;
-pub mod source;
-pub mod verify;
-pub mod within;
+
+pub use planish_artifact as artifact;
+pub use planish_artifact::backend;
+pub use planish_check::{evaluate, verify, within};
+pub use planish_compiler::{calibrate, compile, engine, packages, quantize, source};
+pub use planish_data as data;
+pub use planish_data::inputs;
+pub use planish_generate as generate;
+pub use planish_measure::{bench, inspect, profile};

@@ -5,6 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use planish_artifact::backend::{self, MakeRuntime, RuntimeSettings};
+use planish_artifact::evaluation::Requirements;
+use planish_artifact::files;
+use planish_data::read_inputs;
+use planish_measure::bench::{
+    BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
+    divided, generates, remarks, table,
+};
 use planish_runtimes::tensorrt::LoadOptions;
 
 use super::bench_console::{Console, Preparing};
@@ -12,14 +20,6 @@ use super::bench_report::Reports;
 use super::numbers::{Numbers, share};
 use super::signals::Interrupted;
 use super::{EngineLoading, RuntimeArguments, Usage, VerificationFailed, note, overwrites, print, print_json};
-use crate::artifact::evaluation::Requirements;
-use crate::backend::{self, MakeRuntime, RuntimeSettings};
-use crate::bench::{
-    BenchOptions, Cell, Contest, Request, SAMPLES, Status, UNCOMPARED, UNEVALUATED, Variant, Workload, device_table,
-    divided, generates, remarks, table,
-};
-use crate::data::read_inputs;
-use crate::files;
 
 /// Measure the latency of artifacts next to each other
 ///
@@ -251,7 +251,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         divided(arguments.data.clone(), arguments.calibrate.clone(), calibrates, arguments.samples, field);
     if let Some((path, how)) = &data {
         // Before the minutes of compiling and measuring.
-        crate::data::check(path, how)?;
+        planish_data::check(path, how)?;
     }
     let request = Request {
         named: arguments.named.clone(),

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use planish_compiler::calibrate::CalibrationObserver;
+use planish_compiler::compile::Observer;
+use planish_compiler::quantize::QuantizeProgress;
 use planish_ir::Graph;
+use planish_measure::bench::{BenchObserver, Measured, PrepareObserver};
 
 use super::heartbeat::Heartbeat;
 use super::signals::{asked_to_finish, finish_at_interrupt};
 use super::terminal::{bars, is_error_terminal, progress};
 use super::{note, warn};
-use crate::bench::{BenchObserver, Measured, PrepareObserver};
-use crate::calibrate::CalibrationObserver;
-use crate::compile::Observer;
-use crate::quantize::QuantizeProgress;
 
 /// Progress on standard error: a bar on a terminal, elsewhere a line a cell, and one after each long silence.
 pub(super) struct Console {

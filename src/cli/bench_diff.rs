@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use planish_measure::bench::{Diff, Document};
 
 use super::{Slower, print, print_json, warn};
-use crate::bench::{Diff, Document};
 
 /// Compare two runs of bench: which cells became slower or faster
 ///

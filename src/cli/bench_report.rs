@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use planish_artifact::files;
+use planish_measure::bench::{Document, csv, html};
 
 use super::{Usage, overwrites};
-use crate::bench::{Document, csv, html};
-use crate::files;
 
 /// Write saved runs of bench as a page of HTML or as CSV
 ///

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use planish_artifact::Artifact;
+use planish_compiler::engine::{SymbolRanges, keeps_onnx, products, profiles_of, rebuild};
 
 use super::engine::{EngineArguments, EngineConsole, files};
 use super::written::{Shown, Written};
 use super::{RuntimeArguments, Usage, print, print_json, short};
-use crate::artifact::Artifact;
-use crate::engine::{SymbolRanges, keeps_onnx, products, profiles_of, rebuild};
 
 /// Build the engines of an artifact for target trt that has its ONNX files
 ///

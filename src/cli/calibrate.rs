@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use planish_artifact::backend::ONNX_RUNTIME;
+use planish_compiler::calibrate::{
+    CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few, is_table,
+};
+use planish_compiler::source::SourceModel;
+use planish_data::{DataOptions, SAMPLES, Shard};
 use planish_models::Task;
 use serde::Serialize;
 
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
 use super::{RuntimeArguments, Usage, import::ImportArguments, overwrites, print, print_json, short, warn};
-use crate::backend::ONNX_RUNTIME;
-use crate::calibrate::{
-    CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, few, is_table,
-};
-use crate::data::{DataOptions, SAMPLES, Shard};
-use crate::source::SourceModel;
 
 /// Run a model on data and write what its activations are to a table for `planish compile --calibrate`
 ///

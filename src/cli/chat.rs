@@ -5,13 +5,13 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
+use planish_artifact::Artifact;
+use planish_generate::{Conversation, GenerateOptions, Piece, Stop};
 
 use super::generate::{document, show, speed_text};
 use super::terminal::progress;
 use super::typed::read_line;
 use super::{note, print, print_json, signals};
-use crate::artifact::Artifact;
-use crate::generate::{Conversation, GenerateOptions, Piece, Stop};
 
 /// How many tokens an answer gets at most where nothing says it.
 const ANSWER: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);

@@ -5,6 +5,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use planish_artifact::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
+use planish_artifact::coverage::Extent;
+use planish_artifact::package::RuntimePackage;
+use planish_check::evaluate::EvaluateOptions;
+use planish_compiler::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
+use planish_compiler::compile::{CompileOptions, LoweredPart, check_output, compile, default_folder, lower};
+use planish_compiler::source::SourceModel;
+use planish_data::DataOptions;
 use planish_ir::DType;
 use planish_models::Task;
 use planish_onnx::{OPSETS, Placement};
@@ -19,14 +27,6 @@ use super::{
     RuntimeArguments, Usage, backend, import::ImportArguments, logits::LogitsArguments, note, overwrites,
     precision::PrecisionArguments, print, quantization::QuantizationArguments, warn, weights::WeightArguments,
 };
-use crate::artifact::coverage::Extent;
-use crate::artifact::package::RuntimePackage;
-use crate::backend::{Backend, ONNX_RUNTIME, lacks, spelled};
-use crate::calibrate::{CalibrateOn, CalibrateOptions, Calibration, Measure};
-use crate::compile::{CompileOptions, LoweredPart, check_output, compile, default_folder, lower};
-use crate::data::DataOptions;
-use crate::evaluate::EvaluateOptions;
-use crate::source::SourceModel;
 
 /// Compile a checkpoint or an ONNX graph into an artifact folder
 #[derive(clap::Args)]

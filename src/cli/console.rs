@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use planish_artifact::units::bytes_text;
+use planish_compiler::compile::Observer;
+use planish_compiler::quantize::QuantizeProgress;
 use planish_ir::Graph;
 use planish_passes::PASSES;
 
 use super::heartbeat::Heartbeat;
 use super::terminal::{bars, say};
 use super::{note, warn};
-use crate::artifact::units::bytes_text;
-use crate::compile::Observer;
-use crate::quantize::QuantizeProgress;
 
 const WRITING: &str = "writing {bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta}";
 

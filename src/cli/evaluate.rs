@@ -5,16 +5,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use planish_artifact::Artifact;
+use planish_artifact::evaluation::Requirements;
+use planish_artifact::evaluation::Unit;
+use planish_artifact::split::Split;
+use planish_check::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, evaluate_artifact};
+use planish_data::{DataOptions, SAMPLES};
 
 use super::heartbeat::Heartbeat;
 use super::terminal::bars;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json, warn};
-use crate::artifact::Artifact;
-use crate::artifact::evaluation::Requirements;
-use crate::artifact::evaluation::Unit;
-use crate::artifact::split::Split;
-use crate::data::{DataOptions, SAMPLES};
-use crate::evaluate::{Broken, EvaluateOptions, Evaluated, EvaluationObserver, evaluate_artifact};
 
 /// Measure on data how close an artifact is to its source in float32
 ///

@@ -4,6 +4,17 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use planish_artifact::backend::RuntimeSettings;
+use planish_artifact::evaluation::{Evaluation, Requirements};
+use planish_artifact::split::Split;
+use planish_check::evaluate::{EvaluateOptions, Reference, evaluate_compiled};
+use planish_check::verify::{VerifyOptions, needs_data, verify_compiled};
+use planish_check::within::{Trials, Within, keep_within};
+use planish_compiler::calibrate::is_table;
+use planish_compiler::compile::{CompileOptions, Compiled, Observer, compile};
+use planish_compiler::quantize::{Quantizations, QuantizeProgress};
+use planish_compiler::source::SourceModel;
+use planish_data::DataOptions;
 use planish_ir::{DType, Graph};
 use planish_passes::quantize::{PlannedInput, WeightScales};
 use planish_runtimes::ort::saturates;
@@ -12,17 +23,6 @@ use super::evaluate::watched;
 use super::heartbeat::Heartbeat;
 use super::written::Written;
 use super::{Usage, VerificationFailed, note, print, print_json};
-use crate::artifact::evaluation::{Evaluation, Requirements};
-use crate::artifact::split::Split;
-use crate::backend::RuntimeSettings;
-use crate::calibrate::is_table;
-use crate::compile::{CompileOptions, Compiled, Observer, compile};
-use crate::data::{self, DataOptions};
-use crate::evaluate::{EvaluateOptions, Reference, evaluate_compiled};
-use crate::quantize::{Quantizations, QuantizeProgress};
-use crate::source::SourceModel;
-use crate::verify::{VerifyOptions, needs_data, verify_compiled};
-use crate::within::{Trials, Within, keep_within};
 
 /// What an artifact has to pass.
 #[derive(clap::Args)]
@@ -108,14 +108,14 @@ impl GateArguments {
                 return Ok(None);
             }
         };
-        let field = field.filter(|_| data::has_fields(data)).map(str::to_owned);
+        let field = field.filter(|_| planish_data::has_fields(data)).map(str::to_owned);
         let options = EvaluateOptions {
             data: DataOptions { field, split, ..options.data },
             require: self.max_loss.clone().unwrap_or_default(),
             ..options
         };
         // Before work that bad data would make useless.
-        data::check(data, &options.data)?;
+        planish_data::check(data, &options.data)?;
         Ok(Some(Gate { data: data.to_owned(), options, asks, max_loss: self.max_loss.clone() }))
     }
 

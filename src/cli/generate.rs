@@ -6,6 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ArgGroup;
+use planish_artifact::Artifact;
+use planish_generate::{
+    Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, MOST_BEAMS, Piece, PromptLookup, Prompts, Stop,
+};
 use planish_runtimes::tensorrt::KernelSpecialization;
 use serde_json::{Value, json};
 
@@ -13,10 +17,6 @@ use super::terminal::{print_made, progress};
 use super::threads::ThreadArguments;
 use super::typed::read_prompt;
 use super::{RunOn, RuntimeArguments, Usage, chat, print, print_json, warn};
-use crate::artifact::Artifact;
-use crate::generate::{
-    Continuation, GenerateOptions, Generated, GenerationConfig, Lookups, MOST_BEAMS, Piece, PromptLookup, Prompts, Stop,
-};
 
 /// Generate text with the artifact of a decoder or of an encoder-decoder
 ///
@@ -235,7 +235,8 @@ pub(super) fn run(mut arguments: Arguments) -> Result<()> {
         }
         Ok(ControlFlow::Continue(()))
     };
-    let generated = artifact.generate(&prompts, &options, if streams { Some(&mut show) } else { None })?;
+    let generated =
+        planish_generate::generate(&artifact, &prompts, &options, if streams { Some(&mut show) } else { None })?;
     match (arguments.json, streams) {
         (true, _) => print_json(&document(&generated))?,
         // All but the end of the line is there.

@@ -3,10 +3,10 @@
 use std::str::FromStr;
 
 use anyhow::Result;
+use planish_compiler::engine::{SizeRange, SymbolRanges};
 use planish_onnx::ImportOptions;
 
 use super::Usage;
-use crate::engine::{SizeRange, SymbolRanges};
 
 /// Options for ONNX graphs.
 #[derive(clap::Args)]

@@ -4,6 +4,12 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use planish_artifact::files;
+use planish_artifact::value::ValueInfo;
+use planish_data::inputs::Sizes;
+use planish_measure::inspect::{
+    Asked, Gpu, IMAGE_SIDE, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg,
+};
 
 use super::explain::Explained;
 use super::import::ImportArguments;
@@ -12,10 +18,6 @@ use super::{
     Usage, bytes_text, count_text, inspect_cost, inspect_engine, inspect_kernels, overwrites, print, print_json,
     terminal,
 };
-use crate::artifact::value::ValueInfo;
-use crate::files;
-use crate::inputs::Sizes;
-use crate::inspect::{Asked, Gpu, IMAGE_SIDE, Inspection, Memory, Opened, PartInspection, Picture, dot, engines, svg};
 
 /// Show the inputs, outputs, weights and operators of a model or an artifact, and draw its graph
 ///

@@ -5,16 +5,16 @@ use std::path::Path;
 use anyhow::Result;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
-use planish_runtimes::tensorrt::bytes_of;
-
-use super::{RuntimeArguments, Usage, bytes_text, count_text};
-use crate::backend::RuntimeSettings;
-use crate::inputs::Sizes;
-use crate::inspect::{
+use planish_artifact::backend::RuntimeSettings;
+use planish_data::inputs::Sizes;
+use planish_measure::inspect::{
     Asked, Confirmation, LargestBatch, ModelCost, Need, Opened, PartCost, Share, Training, TrainingOptions, Work,
     confirm,
 };
-use crate::profile::{Process, ProfileOptions, loaded_apart};
+use planish_measure::profile::{Process, ProfileOptions, loaded_apart};
+use planish_runtimes::tensorrt::bytes_of;
+
+use super::{RuntimeArguments, Usage, bytes_text, count_text};
 
 /// What is estimated beside the cost of a run.
 #[derive(clap::Args)]

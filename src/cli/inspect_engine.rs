@@ -6,12 +6,12 @@ use std::path::Path;
 use anyhow::Result;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
+use planish_compiler::engine::{BuildRecord, PartProfile};
+use planish_measure::inspect::EngineInspection;
 use planish_runtimes::tensorrt::{Layer, Layers};
 use serde::Serialize;
 
 use super::{bytes_text, print, print_json};
-use crate::engine::{BuildRecord, PartProfile};
-use crate::inspect::EngineInspection;
 
 /// How many nodes of a layer a table names.
 const NODES: usize = 2;

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
+use planish_measure::inspect::{Gpu, KernelWork, Kernels, LAUNCH_US, PartKernels, REACHED};
 
 use super::{bytes_text, count_text};
-use crate::inspect::{Gpu, KernelWork, Kernels, LAUNCH_US, PartKernels, REACHED};
 
 /// The value of `--gpu`.
 pub(super) fn gpu(name: &str) -> Result<Gpu, String> {

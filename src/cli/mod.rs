@@ -52,13 +52,13 @@ use planish_runtimes::Unavailable;
 use planish_runtimes::cuda::CompileError;
 use planish_runtimes::tensorrt::{KernelSpecialization, LoadOptions, WeightStreamingBudget};
 
-use crate::artifact::evaluation::NoFigure;
-use crate::artifact::units::{bytes_text, count_text};
-use crate::artifact::verification::Report;
-use crate::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
-use crate::engine::ProfileError;
-use crate::files::unfinished::PROCESS;
-use crate::profile::Unprofiled;
+use planish_artifact::backend::{self, BACKENDS, Backend, MakeRuntime, RuntimeSettings};
+use planish_artifact::evaluation::NoFigure;
+use planish_artifact::files::unfinished::PROCESS;
+use planish_artifact::units::{bytes_text, count_text};
+use planish_artifact::verification::Report;
+use planish_compiler::engine::ProfileError;
+use planish_measure::profile::Unprofiled;
 use signals::Interrupted;
 use terminal::{note, print, print_json, warn};
 
@@ -92,7 +92,7 @@ enum Command {
     Generate(generate::Arguments),
     Bench(Box<bench::Arguments>),
     /// A process of `planish bench --isolate`
-    #[command(name = crate::bench::WORKER, hide = true)]
+    #[command(name = planish_measure::bench::WORKER, hide = true)]
     BenchWorker,
     Profile(profile::Arguments),
     Runtimes(runtimes::Arguments),
@@ -217,7 +217,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Run(arguments) => run::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Bench(arguments) => bench::run(*arguments),
-        Command::BenchWorker => crate::bench::serve(warn),
+        Command::BenchWorker => planish_measure::bench::serve(warn),
         Command::Profile(arguments) => profile::run(arguments),
         Command::Runtimes(arguments) => runtimes::run(arguments),
         Command::Passes(arguments) => passes::run(arguments),

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use planish_artifact::MANIFEST;
+use planish_artifact::files::resolved;
+use planish_artifact::manifest::Manifest;
 use planish_models::COMPANIONS;
 
 use super::Usage;
-use crate::artifact::MANIFEST;
-use crate::artifact::manifest::Manifest;
-use crate::files::resolved;
 
 /// Endings of the files of a model.
 const ENDINGS: [&str; 9] = ["safetensors", "gguf", "onnx", "onnx_data", "data", "bin", "pt", "pth", "engine"];

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
+use planish_artifact::backend::RuntimeSettings;
+use planish_artifact::files;
+use planish_data::read_inputs;
+use planish_measure::inspect::Asked;
+use planish_measure::profile::{PartProfile, Profile, ProfileOptions, TimeShare, flame, profile, trace};
 
 use super::{RunOn, RuntimeArguments, note, overwrites, print, print_json};
-use crate::backend::RuntimeSettings;
-use crate::data::read_inputs;
-use crate::files;
-use crate::inspect::Asked;
-use crate::profile::{PartProfile, Profile, ProfileOptions, TimeShare, flame, profile, trace};
 
 /// Show where the time of a run goes, by layer and by operator
 ///

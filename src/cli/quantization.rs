@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use planish_artifact::coverage::{Coverage, Extent};
+use planish_artifact::manifest::Manifest;
+use planish_compiler::calibrate::{CalibrateOptions, is_table};
+use planish_compiler::quantize::{PlanDocument, QuantizeOptions, Rounding};
 use planish_passes::quantize::{
     Activation, Plan, PlannedAttention, PlannedInput, PlannedWeight, Settings, Smooth, WeightScales,
 };
@@ -11,10 +15,6 @@ use regex::Regex;
 
 use super::terminal::say;
 use super::{Usage, warn, weights};
-use crate::artifact::coverage::{Coverage, Extent};
-use crate::artifact::manifest::Manifest;
-use crate::calibrate::{CalibrateOptions, is_table};
-use crate::quantize::{PlanDocument, QuantizeOptions, Rounding};
 
 /// How a model is quantized.
 #[derive(clap::Args)]

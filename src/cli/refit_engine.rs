@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use planish_artifact::Artifact;
+use planish_compiler::engine::refit_engines;
 
 use super::{RuntimeArguments, print, short};
-use crate::artifact::Artifact;
-use crate::engine::refit_engines;
 
 /// Put the weights of an artifact's ONNX files into its engines
 ///

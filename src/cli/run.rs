@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use planish_artifact::{Artifact, RunOptions};
+use planish_data::inputs::tensor_file;
+use planish_data::read_inputs;
 use planish_eval::Tensor;
 
 use super::threads::ThreadArguments;
 use super::{RunOn, RuntimeArguments, note, overwrites, print, terminal};
-use crate::artifact::{Artifact, RunOptions};
-use crate::data::read_inputs;
-use crate::inputs::tensor_file;
 
 /// Run an artifact on inputs from a file of tensors
 ///

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
+use planish_artifact::files::unfinished::PROCESS;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{exit, signal_name};
 
 use super::warn;
-use crate::files::unfinished::PROCESS;
 
 /// What shells add to a signal's number for the exit code of the command that it ended.
 const EXIT_CODE: i32 = 128;

@@ -1,6 +1,6 @@
 //! The options of how a runtime uses the processor.
 
-use crate::backend::{Cores, RuntimeSettings};
+use planish_artifact::backend::{Cores, RuntimeSettings};
 
 /// The time for which idle threads poll where all cores are free. A step of a decoder has gaps of some ten microseconds between
 /// its products; polling longer gains nothing, and keeps a core busy while a person types.

@@ -4,17 +4,17 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use planish_artifact::Artifact;
+use planish_artifact::evaluation::Requirements;
+use planish_artifact::verification::Report;
+use planish_check::evaluate::{self, EvaluateOptions, evaluate_artifact};
+use planish_check::verify::{Verified, VerifyOptions, needs_data, verify_artifact};
+use planish_data::{DataOptions, SAMPLES};
 
 use super::evaluate::watched;
 use super::gate::usual_limits;
 use super::heartbeat::Heartbeat;
 use super::{RunOn, RuntimeArguments, VerificationFailed, note, print, print_json};
-use crate::artifact::Artifact;
-use crate::artifact::evaluation::Requirements;
-use crate::artifact::verification::Report;
-use crate::data::{DataOptions, SAMPLES};
-use crate::evaluate::{self, EvaluateOptions, evaluate_artifact};
-use crate::verify::{Verified, VerifyOptions, needs_data, verify_artifact};
 
 /// Compare the outputs of an artifact with the outputs of its source; exit with 3 if they differ
 ///

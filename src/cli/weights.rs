@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
+use planish_artifact::manifest::Manifest;
+use planish_compiler::calibrate::{CalibrateOptions, is_table};
+use planish_compiler::quantize::WeightOptions;
 use planish_passes::quantize::{
     Bits, HEAD_OPTION, PlannedWeight, TABLE_OPTION, WeightForm, WeightMethod, WeightPlan, WeightSettings,
 };
@@ -12,9 +15,6 @@ use regex::Regex;
 
 use super::quantization::QuantizationArguments;
 use super::{Usage, warn};
-use crate::artifact::manifest::Manifest;
-use crate::calibrate::{CalibrateOptions, is_table};
-use crate::quantize::WeightOptions;
 
 /// How weights alone are quantized.
 #[derive(clap::Args)]

@@ -4,16 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use planish_artifact::Artifact;
+use planish_artifact::manifest::{Manifest, PartManifest};
+use planish_compiler::compile::Compiled;
+use planish_compiler::engine::EngineReport;
 use planish_passes::raise::Explanation;
 use serde::Serialize;
 
 use super::engine::files;
 use super::terminal::say;
 use super::{bytes_text, count_text, explain::Explained, print, print_json, short};
-use crate::artifact::Artifact;
-use crate::artifact::manifest::{Manifest, PartManifest};
-use crate::compile::Compiled;
-use crate::engine::EngineReport;
 
 /// What a command prints on standard output when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

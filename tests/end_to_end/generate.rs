@@ -391,7 +391,7 @@ fn the_library_generates_without_the_command() {
                 streamed[piece.prompt].1 += piece.text;
                 Ok(ControlFlow::Continue(()))
             };
-            let generated = artifact.generate(prompts, &options, Some(&mut on_piece)).unwrap();
+            let generated = planish::generate::generate(&artifact, prompts, &options, Some(&mut on_piece)).unwrap();
             // The first token of each prompt is not one of decoding.
             let decoding = (generated.total - generated.prompt).as_secs_f64();
             assert!(generated.tokens() == 10 && generated.tokens_per_second() == Some(8.0 / decoding));

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use planish_compiler::engine::EngineObserver;
 
 use crate::cli::terminal::bars;
 use crate::cli::warn;
-use crate::engine::EngineObserver;
 
 /// Warnings and the builder's phases for a person; nothing of the phases in a pipe.
 pub(in crate::cli) struct EngineConsole {

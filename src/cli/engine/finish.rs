@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
+use planish_artifact::backend::RuntimeSettings;
+use planish_artifact::manifest::Manifest;
+use planish_compiler::compile::Compiled;
+use planish_compiler::engine::{Profiles, build_engines, leaves_graph};
 use planish_runtimes::Unavailable;
 
 use super::{EngineArguments, EngineConsole};
-use crate::artifact::manifest::Manifest;
-use crate::backend::RuntimeSettings;
 use crate::cli::{short, warn, written};
-use crate::compile::Compiled;
-use crate::engine::{Profiles, build_engines, leaves_graph};
 
 /// What is given beside the options of the builder.
 pub(in crate::cli) struct FinishContext<'a> {
@@ -31,7 +31,7 @@ pub(in crate::cli) fn check_builder(
     folder: &Path,
     force: bool,
 ) -> Result<()> {
-    let Err(missing) = crate::engine::check_builder(&arguments.options(settings)) else { return Ok(()) };
+    let Err(missing) = planish_compiler::engine::check_builder(&arguments.options(settings)) else { return Ok(()) };
     if has_engines(folder) && !force {
         let rest = format!(
             "{} has engines, and the artifact in its place would have none; --force replaces it, -o writes to another folder",

@@ -7,6 +7,11 @@ mod summary;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use planish_artifact::backend::RuntimeSettings;
+use planish_artifact::manifest::Manifest;
+use planish_compiler::engine::{EngineOptions, Profiles, default_gpus, refused, shell_word, trtexec};
+use planish_compiler::quantize::QuantizeOptions;
+use planish_compiler::source::SourceModel;
 use planish_ir::DType;
 use planish_passes::Half;
 use planish_runtimes::tensorrt::{
@@ -15,11 +20,6 @@ use planish_runtimes::tensorrt::{
 
 use super::written::Shown;
 use super::{Usage, print};
-use crate::artifact::manifest::Manifest;
-use crate::backend::RuntimeSettings;
-use crate::engine::{EngineOptions, Profiles, default_gpus, refused, shell_word, trtexec};
-use crate::quantize::QuantizeOptions;
-use crate::source::SourceModel;
 
 pub(super) use console::EngineConsole;
 pub(super) use finish::{FinishContext, check_builder, finish};

@@ -1,9 +1,10 @@
 //! What a summary says of engines.
 
-use crate::artifact::engine::EngineManifest;
-use crate::artifact::manifest::{File, Manifest};
+use planish_artifact::engine::EngineManifest;
+use planish_artifact::manifest::{File, Manifest};
+use planish_compiler::engine::EngineReport;
+
 use crate::cli::bytes_text;
-use crate::engine::EngineReport;
 
 /// The line of a summary about an engine: `model.engine 2.5 MB` and what it is.
 fn line(engine: &EngineManifest, report: Option<&EngineReport>) -> String {

@@ -1,0 +1,107 @@
+//! Default values of inputs, for a prompt without padding and with an empty cache.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use planish_eval::Tensor;
+use planish_ir::{Bindings, DType, Dim};
+
+use super::CACHE;
+use crate::manifest::Input;
+
+/// The inputs that say which positions hold a token.
+const MASK: &str = "attention_mask";
+
+/// Sizes of open dimensions: symbols and sums of them.
+type Sizes<'a> = BTreeMap<&'a Dim, usize>;
+
+/// Adds the inputs among those `described` that are missing and follow from what is given: an empty
+/// cache, a mask of ones, positions that the mask counts, segments of zeros. Returns what was added,
+/// in words.
+pub(super) fn add(inputs: &mut Vec<(String, Tensor)>, described: &[(Cow<'_, str>, &Input)]) -> Vec<String> {
+    let given = |name: &str| inputs.iter().any(|(other, _)| other == name);
+    let missing: Vec<(&str, &Input)> =
+        described.iter().map(|(name, input)| (name.as_ref(), *input)).filter(|(name, _)| !given(name)).collect();
+    let mut sizes = sizes(inputs, described);
+    let mut notes = Vec::new();
+
+    // All keys and values or none: some of them, or an encoder's, are never empty.
+    let cache: Vec<_> = described.iter().filter(|(name, _)| name.starts_with(CACHE)).collect();
+    let pasts: Option<Vec<&Dim>> = cache.iter().map(|(name, input)| past(input).filter(|_| !given(name))).collect();
+    if let Some(pasts) = pasts.filter(|pasts| !pasts.is_empty()) {
+        sizes.extend(pasts.into_iter().map(|past| (past, 0)));
+        let empty = |(name, input): &(&str, &Input)| {
+            let tensor = Tensor::zeros(input.value.dtype()?, shape(input, &sizes)?)?;
+            name.starts_with(CACHE).then(|| ((*name).to_owned(), tensor))
+        };
+        let all: Vec<_> = missing.iter().filter_map(empty).collect();
+        if all.len() == cache.len() {
+            inputs.extend(all);
+            notes.push(format!("{CACHE}* are empty"));
+        }
+    }
+    // The mask first: positions are counted by it.
+    let of = |wanted: fn(&str) -> bool| missing.iter().filter(move |(name, _)| wanted(name));
+    let masks = of(|name| name.ends_with(MASK));
+    for (name, input) in masks.chain(of(|name| matches!(name, "position_ids" | "token_type_ids"))) {
+        let Some(shape) = shape(input, &sizes).filter(|_| input.value.dtype() == Some(DType::I64)) else { continue };
+        let count = shape.iter().product();
+        let (numbers, what) = match *name {
+            "token_type_ids" => (Some(vec![0; count]), "is all zeros"),
+            "position_ids" => (positions(inputs, &shape), "counts the tokens of attention_mask"),
+            _ => (Some(vec![1; count]), "is all ones"),
+        };
+        if let Some(tensor) = numbers.and_then(|numbers: Vec<i64>| Tensor::new(shape, numbers)) {
+            inputs.push(((*name).to_owned(), tensor));
+            notes.push(format!("{name} {what}"));
+        }
+    }
+    notes
+}
+
+/// The dimension of earlier positions.
+fn past(input: &Input) -> Option<&Dim> {
+    input.value.dims().iter().find(|dim| dim.as_symbol().is_some_and(|symbol| symbol.starts_with("past")))
+}
+
+/// What the inputs say of the sizes of open dimensions.
+fn sizes<'a>(inputs: &[(String, Tensor)], described: &[(Cow<'_, str>, &'a Input)]) -> Sizes<'a> {
+    let mut sizes = Sizes::new();
+    for (name, input) in described {
+        let tensor = inputs.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor);
+        let dims = tensor.filter(|tensor| tensor.shape().len() == input.value.dims().len());
+        let dims = dims.into_iter().flat_map(|tensor| input.value.dims().iter().zip(tensor.shape()));
+        sizes.extend(dims.filter(|(dim, _)| dim.as_constant().is_none()).map(|(dim, size)| (dim, *size)));
+    }
+    sizes
+}
+
+/// The shape of an input, where all of its dimensions are known.
+fn shape(input: &Input, sizes: &Sizes<'_>) -> Option<Vec<usize>> {
+    let symbols = sizes.iter().filter_map(|(dim, size)| Some((dim.as_symbol()?.clone(), i64::try_from(*size).ok()?)));
+    let bindings: Bindings = symbols.collect();
+    let size = |dim: &Dim| match sizes.get(dim) {
+        Some(size) => Some(*size),
+        None => usize::try_from(dim.evaluate(&bindings)?).ok(),
+    };
+    let shape: Vec<usize> = input.value.dims().iter().map(size).collect::<Option<_>>()?;
+    shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;
+    Some(shape)
+}
+
+/// 0, 1, 2, ... from the first token of each row on by the mask, 0 before it: its last columns.
+fn positions(inputs: &[(String, Tensor)], shape: &[usize]) -> Option<Vec<i64>> {
+    let (_, mask) = inputs.iter().find(|(name, _)| name == MASK)?;
+    let (&[rows, width], &[all_rows, all]) = (shape, mask.shape()) else { return None };
+    if rows != all_rows || width > all {
+        return None;
+    }
+    let row = |row: &[f64]| {
+        let counted = row.iter().scan(0i64, |tokens, token| {
+            *tokens += i64::from(*token != 0.0);
+            Some((*tokens - 1).max(0))
+        });
+        counted.skip(all - width).collect::<Vec<_>>()
+    };
+    Some(mask.to_f64().chunks(all.max(1)).flat_map(row).collect())
+}

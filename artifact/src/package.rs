@@ -1,0 +1,78 @@
+//! The library whose file names and configuration files an artifact has.
+
+use clap::ValueEnum;
+use planish_runtimes::Format;
+use planish_runtimes::tensorrt::{ENTERPRISE, PRODUCT};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{BACKENDS, Backend};
+
+/// The library that an artifact is laid out for. The graphs are the same for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimePackage {
+    /// The file names of Optimum, which ONNX Runtime alone loads too
+    #[default]
+    Optimum,
+    /// The file names of onnxruntime-genai, for decoders only and not for targets trt and cuda: genai_config.json is
+    /// added, and weights above 1.5 GB are in model.onnx.data
+    Genai,
+    /// A model repository of NVIDIA Triton Inference Server, not for target cuda, and not for engines of TensorRT-RTX, which
+    /// the server does not load: for each part a folder with config.pbtxt and 1/model.onnx, or 1/model.plan for target trt
+    Triton,
+}
+
+impl RuntimePackage {
+    /// The suffix of the name of an artifact's folder.
+    pub fn folder_suffix(self) -> &'static str {
+        match self {
+            Self::Optimum => "",
+            Self::Genai => "-genai",
+            Self::Triton => "-triton",
+        }
+    }
+
+    /// The suffix after `NAME.onnx` in the name of a file of weights.
+    pub fn data_suffix(self) -> &'static str {
+        match self {
+            Self::Optimum | Self::Triton => "_data",
+            Self::Genai => ".data",
+        }
+    }
+
+    /// Why the library loads no artifact of a target.
+    pub fn refuses(self, backend: &Backend) -> Option<String> {
+        let format = backend.emitter.format();
+        if self != Self::Optimum && format == Format::GRAPH {
+            let (option, library) = match self {
+                Self::Triton => ("triton", "Triton Inference Server"),
+                _ => ("genai", "onnxruntime-genai"),
+            };
+            return Some(format!(
+                "--runtime-package {option}: {library} does not load a file of format {}, which target {} has; choose \
+                 another target, or leave out --runtime-package",
+                format.name, backend.target
+            ));
+        }
+        if self == Self::Triton && backend.engines.is_some() && cfg!(feature = "tensorrt-rtx") && !ENTERPRISE {
+            return Some(format!(
+                "--runtime-package triton: Triton's backend tensorrt loads engines of TensorRT, and this planish builds engines \
+                 of {PRODUCT} for target {}; choose --target ort-cuda, or a planish that was built with \
+                 --no-default-features --features tensorrt",
+                backend.target
+            ));
+        }
+        if self != Self::Genai || backend.engines.is_none() {
+            return None;
+        }
+        let onnx = |backend: &&&Backend| backend.engines.is_none() && backend.emitter.format() == Format::ONNX;
+        let targets = BACKENDS.iter().filter(onnx);
+        let targets: Vec<&str> = targets.map(|backend| backend.target.name).collect();
+        Some(format!(
+            "--runtime-package genai: onnxruntime-genai loads ONNX files, and target {} has engines in their place; choose \
+             one of the targets {}, or leave out --runtime-package",
+            backend.target,
+            targets.join(", ")
+        ))
+    }
+}

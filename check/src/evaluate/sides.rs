@@ -1,0 +1,169 @@
+//! The artifact and the reference, loaded: each runs all its parts on a batch.
+
+use anyhow::{Context, Result};
+use planish_artifact::Artifact;
+use planish_artifact::backend::{ONNX_RUNTIME, RuntimeSettings, TemporaryFiles};
+use planish_artifact::chain::{DECODER_WITH_PAST, ENCODER, Tensors, columns};
+use planish_artifact::manifest::{PaddedVocabulary, PartManifest};
+use planish_artifact::{named, note_elsewhere};
+use planish_compiler::compile::interface;
+use planish_eval::Tensor;
+use planish_models::Loaded;
+use planish_passes::{Options, Pipeline};
+use planish_runtimes::{Model, Runtime, Session, SessionOptions};
+
+use super::positions::Positions;
+use crate::verify::per_token;
+
+/// What a decoder behind an encoder reads, by its name in the model.
+const DECODER_IDS: &str = "decoder_input_ids";
+
+/// Names and tensors.
+type Named = Vec<(String, Tensor)>;
+
+/// A model whose parts are loaded.
+pub(super) struct Side {
+    parts: Vec<LoadedPart>,
+    /// The files that the sessions read, while they live.
+    _files: Option<TemporaryFiles>,
+}
+
+struct LoadedPart {
+    manifest: PartManifest,
+    session: Box<dyn Session>,
+}
+
+/// What a part gave on a batch.
+pub(super) struct PartOutputs {
+    pub(super) part: String,
+    pub(super) outputs: Named,
+    /// Its vocabulary, where it gives logits for all rows of that.
+    pub(super) vocabulary: Option<PaddedVocabulary>,
+    /// The axis of tokens of the outputs that have something for each token, and which positions count.
+    pub(super) tokens: Vec<(String, usize, Positions)>,
+}
+
+impl PartOutputs {
+    /// The bytes of the outputs.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |tensor: &Tensor| tensor.shape().iter().product::<usize>() * tensor.dtype().bits().div_ceil(8);
+        self.outputs.iter().map(|(_, tensor)| bytes(tensor)).sum()
+    }
+}
+
+impl Side {
+    /// The artifact on a runtime. `note` is told what that leaves to another device.
+    pub(super) fn artifact(
+        artifact: &Artifact,
+        runtime: &dyn Runtime,
+        options: SessionOptions,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let part = |manifest: &PartManifest| {
+            let session = artifact.load(manifest, runtime, options)?;
+            note_elsewhere(session.as_ref(), note);
+            Ok(LoadedPart { manifest: manifest.clone(), session })
+        };
+        Ok(Self { parts: artifact.manifest.parts.iter().map(part).collect::<Result<_>>()?, _files: None })
+    }
+
+    /// The model in float32, compiled for ONNX Runtime into temporary files.
+    pub(super) fn reference(
+        model: &Loaded,
+        opset: u32,
+        settings: &RuntimeSettings,
+        options: SessionOptions,
+    ) -> Result<Self> {
+        let backend = &ONNX_RUNTIME;
+        let runtime = backend.runtime(settings);
+        runtime.check()?;
+        let files = TemporaryFiles::create("planish-evaluation")?;
+        let mut parts = Vec::with_capacity(model.parts.len());
+        for part in &model.parts {
+            let mut graph = part.graph.clone();
+            // The artifact shows whether numbers that are not finite matter: an output that has them is an error.
+            let passes = Options { allow_non_finite: true, ..Options::new(backend.target, opset) };
+            Pipeline::new(passes).run(&mut graph, &mut |_, _| {})?;
+            let file = files.emit(backend, &graph, part.name, opset)?;
+            let manifest = interface(part, &part.graph);
+            let mut session = runtime.load(Model::File(backend.emitter.format(), &file), options)?;
+            session.name_dimensions(&manifest.ports());
+            parts.push(LoadedPart { manifest, session });
+        }
+        Ok(Self { parts, _files: Some(files) })
+    }
+
+    /// Runs the parts, one after another, each with what its own side gave before. The first decoder of an encoder-decoder
+    /// takes the first half of the decoder's tokens, the one with a cache the rest. `pad` is the id of padding.
+    pub(super) fn run(&mut self, inputs: &[(String, Tensor)], pad: Option<i64>) -> Result<Vec<PartOutputs>> {
+        let mask = Positions::of_mask(inputs);
+        if let [part] = self.parts.as_mut_slice() {
+            let outputs = part.run(inputs)?;
+            let tokens = part.of_tokens(mask.as_ref());
+            return Ok(vec![part.gave(outputs, tokens)]);
+        }
+        let decoder = inputs.iter().find(|(name, _)| name == DECODER_IDS).map(|(_, ids)| ids);
+        let ids = decoder.with_context(|| format!("the data gives no {DECODER_IDS}"))?;
+        let width = ids.shape().get(1).copied().unwrap_or(0);
+        let (half, positions) = (width.div_ceil(2), Positions::of_decoder(ids, pad));
+        let (mut known, mut all) = (Tensors::default(), Vec::new());
+        // Inputs of an encoder have the names that they have in the model.
+        known.take_inputs(ENCODER, inputs);
+        for part in &mut self.parts {
+            let continues = part.manifest.name == DECODER_WITH_PAST;
+            let (from, to) = if continues { (half, width) } else { (0, half) };
+            if from == to {
+                continue;
+            }
+            known.take_inputs(ENCODER, &[(DECODER_IDS.to_owned(), columns(ids, from, to))]);
+            let input = |name: &str| {
+                let tensor = known.input(&part.manifest.name, name).cloned();
+                let missing = || format!("nothing gives the input `{name}` of {}", part.manifest.name);
+                Ok((name.to_owned(), tensor.with_context(missing)?))
+            };
+            let names = part.manifest.inputs.iter().map(|input| input.value.name.as_str());
+            let inputs = names.map(input).collect::<Result<Named>>()?;
+            let outputs = part.run(&inputs)?;
+            known.take_outputs(&part.manifest.name, &outputs);
+            let tokens = match part.manifest.name.as_str() {
+                ENCODER => part.of_tokens(mask.as_ref()),
+                _ => of_decoder(
+                    &outputs,
+                    mask.as_ref(),
+                    &if continues { positions.clone() } else { positions.first(half) },
+                ),
+            };
+            all.push(part.gave(outputs, tokens));
+        }
+        Ok(all)
+    }
+}
+
+impl LoadedPart {
+    fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<Named> {
+        Ok(self.session.run(&named(self.session.as_ref(), inputs))?)
+    }
+
+    /// The outputs with something for each token of the mask.
+    fn of_tokens(&self, mask: Option<&Positions>) -> Vec<(String, usize, Positions)> {
+        let Some(mask) = mask else { return Vec::new() };
+        per_token(self.session.as_ref()).into_iter().map(|(name, axis)| (name, axis, mask.clone())).collect()
+    }
+
+    fn gave(&self, outputs: Named, tokens: Vec<(String, usize, Positions)>) -> PartOutputs {
+        let vocabulary = self.manifest.padded_logits().cloned();
+        PartOutputs { part: self.manifest.name.clone(), outputs, vocabulary, tokens }
+    }
+}
+
+/// The outputs of a decoder behind an encoder with something for each token: logits [batch, tokens, vocabulary], and keys and
+/// values [batch, heads, tokens, size] of the decoder's tokens and the encoder's.
+fn of_decoder(outputs: &Named, mask: Option<&Positions>, own: &Positions) -> Vec<(String, usize, Positions)> {
+    let of = |name: &str| match name {
+        "logits" => Some((1, own)),
+        _ if name.contains(".decoder.") => Some((2, own)),
+        _ if name.contains(".encoder.") => mask.map(|mask| (2, mask)),
+        _ => None,
+    };
+    outputs.iter().filter_map(|(name, _)| of(name).map(|(axis, at)| (name.clone(), axis, at.clone()))).collect()
+}

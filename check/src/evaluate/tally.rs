@@ -1,0 +1,348 @@
+//! The figures of an evaluation while it runs: sums over batches, and embeddings.
+
+use anyhow::{Result, bail};
+use planish_artifact::evaluation::Interval;
+use planish_artifact::evaluation::Pooling;
+use planish_artifact::evaluation::{Embeddings, OutputFigures, Perplexity, Predictions};
+use planish_artifact::evaluation::{Evaluation, Figure};
+use planish_artifact::manifest::File;
+use planish_artifact::split::Split;
+use planish_artifact::verification::of_tokens;
+use planish_data::RowInfo;
+use planish_eval::Tensor;
+use planish_models::Task;
+
+use super::Broken;
+use super::labels::Labelled;
+use super::mean::Mean;
+use super::metrics::{Sums, cosine, divergence, log_probabilities, neighbours_kept, normalized, top};
+use super::pooling::pool;
+use super::positions::{Pair, Positions};
+use super::sides::PartOutputs;
+use super::windows::{Run, Windows, ids};
+
+const LOGITS: &str = "logits";
+const TOKENS: &str = "last_hidden_state";
+/// What graphs of the sentence-transformers library give for each text.
+const SENTENCE: &str = "sentence_embedding";
+
+/// The part whose outputs an encoder-decoder predicts by, and one of one part.
+const PREDICTING: [&str; 3] = ["model", "decoder_model", "decoder_with_past_model"];
+
+/// What is measured of a model.
+#[derive(Clone, Copy)]
+pub(super) struct Measured {
+    pub(super) task: Option<Task>,
+    pub(super) pooling: Pooling,
+    /// The windows of a language model.
+    pub(super) windows: Option<Windows>,
+    /// Whether the data has labels.
+    pub(super) has_labels: bool,
+}
+
+impl Measured {
+    /// Whether the task is to embed.
+    fn embeds(&self) -> bool {
+        matches!(self.task, None | Some(Task::FeatureExtraction))
+    }
+
+    /// The output that embeddings are made of.
+    fn embedding(&self) -> &'static str {
+        if self.pooling == Pooling::Model { SENTENCE } else { TOKENS }
+    }
+}
+
+/// The outputs of a task that are scores.
+fn scores(task: Option<Task>) -> &'static [&'static str] {
+    task.map_or(&[LOGITS], Task::outputs)
+}
+
+/// Everything that was seen.
+pub(super) struct Tally {
+    measured: Measured,
+    /// Whether there is an output of embeddings, and one of predictions.
+    embeds: bool,
+    predicts: bool,
+    outputs: Vec<(String, String, Sums)>,
+    /// One embedding of the reference behind the other, and one of the artifact.
+    embeddings: [Vec<f32>; 2],
+    /// The number of features of an embedding.
+    features: usize,
+    cosines: Mean,
+    labelled: Labelled,
+    /// The embeddings of the first text of a pair whose second one is still to come, of the reference and the artifact.
+    first_of_pair: Option<(RowInfo, [Vec<f32>; 2])>,
+    predictions: Mean,
+    same: u64,
+    divergence: f64,
+    /// The losses of the reference, and by how much those of the artifact are more.
+    losses: Mean,
+    more: Mean,
+}
+
+impl Tally {
+    pub(super) fn new(mut measured: Measured, labelled: Labelled, outputs: &[&str]) -> Self {
+        if outputs.contains(&SENTENCE) {
+            measured.pooling = Pooling::Model;
+        }
+        let predictions = if measured.windows.is_some() { &[LOGITS][..] } else { scores(measured.task) };
+        Self {
+            embeds: measured.embeds() && outputs.contains(&measured.embedding()),
+            predicts: outputs.iter().any(|output| predictions.contains(output)),
+            measured,
+            outputs: Vec::new(),
+            embeddings: Default::default(),
+            features: 0,
+            cosines: Mean::default(),
+            labelled,
+            first_of_pair: None,
+            predictions: Mean::default(),
+            same: 0,
+            divergence: 0.0,
+            losses: Mean::default(),
+            more: Mean::default(),
+        }
+    }
+
+    /// Whether the report may have a figure. Some need several samples, or several scores for each.
+    pub(super) fn may_have(&self, figure: Figure) -> bool {
+        match figure {
+            Figure::Cosine | Figure::Error => true,
+            Figure::LeastCosine => self.embeds || self.predicts,
+            Figure::Neighbours => self.embeds,
+            Figure::Top1 | Figure::Divergence => self.predicts,
+            Figure::Perplexity => self.measured.windows.is_some() && self.predicts,
+            Figure::Ranks => self.classifies(),
+            Figure::Accuracy | Figure::F1 => self.measured.has_labels && self.predicts,
+            Figure::Spearman | Figure::Ndcg | Figure::Mrr => {
+                self.measured.has_labels && (self.embeds || self.classifies())
+            }
+        }
+    }
+
+    /// Whether the model may give one score for each text.
+    fn classifies(&self) -> bool {
+        self.predicts && matches!(self.measured.task, None | Some(Task::TextClassification))
+    }
+
+    /// Adds what both sides gave for a run.
+    ///
+    /// # Errors
+    /// [`Broken`] where the artifact lacks an output, or gives one of another shape or with a number that is not finite; also
+    /// where the reference gives such a number.
+    pub(super) fn add(&mut self, run: &Run, wanted: &[PartOutputs], given: &[PartOutputs]) -> Result<()> {
+        for (part, artifact) in wanted.iter().zip(given) {
+            for (name, expected) in &part.outputs {
+                let broken = |reason: String| Broken { output: name.clone(), reason };
+                let Some((_, actual)) = artifact.outputs.iter().find(|(other, _)| other == name) else {
+                    return Err(broken("the artifact does not have it".to_owned()).into());
+                };
+                let cut = of_tokens(expected, actual, artifact.vocabulary.as_ref()).map_err(broken)?;
+                let actual = cut.as_ref().unwrap_or(actual);
+                if expected.shape() != actual.shape() {
+                    let (own, other) = (actual.shape(), expected.shape());
+                    return Err(broken(format!("its shape is {own:?}, the reference has {other:?}")).into());
+                }
+                let tokens = artifact.tokens.iter().find(|(other, ..)| other == name);
+                let tokens = tokens.or_else(|| part.tokens.iter().find(|(other, ..)| other == name));
+                let tokens = tokens.map(|(_, axis, positions)| (*axis, positions));
+                let pair = Pair::new(expected, actual, tokens);
+                match pair.finite() {
+                    [true, true] => {}
+                    [true, false] => return Err(broken("a number of it is not finite".to_owned()).into()),
+                    [false, _] => bail!("the output `{name}` of the reference is not finite"),
+                }
+                self.add_output(&part.part, name, &pair);
+                let predicts = PREDICTING.contains(&part.part.as_str());
+                if predicts {
+                    self.add_figures(run, name, expected, actual, &pair, tokens.map(|(_, positions)| positions))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_output(&mut self, part: &str, name: &str, pair: &Pair<'_>) {
+        let known = self.outputs.iter().position(|(other, output, _)| other == part && output == name);
+        let at = known.unwrap_or_else(|| {
+            self.outputs.push((part.to_owned(), name.to_owned(), Sums::default()));
+            self.outputs.len() - 1
+        });
+        pair.for_each(|_, wanted, given| self.outputs[at].2.add(wanted, given));
+    }
+
+    /// Adds what an output is to the task.
+    fn add_figures(
+        &mut self,
+        run: &Run,
+        name: &str,
+        wanted: &Tensor,
+        given: &Tensor,
+        pair: &Pair<'_>,
+        positions: Option<&Positions>,
+    ) -> Result<()> {
+        let Measured { task, pooling, windows, .. } = self.measured;
+        if windows.is_some() && name == LOGITS {
+            self.add_tokens(run, pair, wanted.shape());
+        } else if self.measured.embeds() && name == self.measured.embedding() {
+            let [wanted, given] = [wanted, given].map(|tensor| pool(pooling, tensor, positions));
+            for (at, (wanted, given)) in wanted.into_iter().zip(given).enumerate() {
+                self.features = wanted.len();
+                self.cosines.add(cosine(&wanted, &given));
+                self.add_similarity(run.rows.get(at), [&wanted, &given])?;
+                self.embeddings[0].extend(normalized(wanted));
+                self.embeddings[1].extend(normalized(given));
+            }
+        } else if scores(task).contains(&name) {
+            // A single score is no distribution.
+            pair.for_each_distribution(|_, wanted, given| {
+                if wanted.len() > 1 {
+                    self.add_prediction(wanted, given, None);
+                }
+            });
+            // [batch, tokens, classes], also where no mask says which tokens are real.
+            self.add_labels(run, pair, wanted.shape().len() == 3)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the cosine of the two texts of a pair, once both are known.
+    fn add_similarity(&mut self, row: Option<&RowInfo>, embeddings: [&Vec<f32>; 2]) -> Result<()> {
+        let Some(row) = row.filter(|_| self.measured.has_labels) else { return Ok(()) };
+        if row.is_first {
+            self.first_of_pair = Some((row.clone(), embeddings.map(Vec::clone)));
+            return Ok(());
+        }
+        let Some((first, known)) = self.first_of_pair.take() else { return Ok(()) };
+        let [wanted, given] = embeddings;
+        let cosines = [cosine(&known[0], wanted), cosine(&known[1], given)];
+        self.labelled.add_score(Some(&first), first.label.as_ref(), cosines)
+    }
+
+    /// Adds what the logits of a classification are next to the labels, and single scores.
+    fn add_labels(&mut self, run: &Run, pair: &Pair<'_>, is_of_tokens: bool) -> Result<()> {
+        if !is_of_tokens {
+            let mut added = Ok(());
+            pair.for_each_distribution(|row, wanted, given| {
+                if added.is_ok() {
+                    added = self.labelled.add_row(run.rows.get(row), wanted, given);
+                }
+            });
+            return added;
+        }
+        if !self.measured.has_labels {
+            return Ok(());
+        }
+        let mut tokens: Vec<Vec<[Vec<f32>; 2]>> = vec![Vec::new(); run.rows.len()];
+        pair.for_each_distribution(|row, wanted, given| {
+            if let Some(of_row) = tokens.get_mut(row) {
+                of_row.push([wanted, given].map(<[f32]>::to_vec));
+            }
+        });
+        run.rows.iter().zip(&tokens).try_for_each(|(row, tokens)| self.labelled.add_words(row, tokens))
+    }
+
+    /// Adds the predictions of the tokens that follow, [batch, tokens, vocabulary].
+    fn add_tokens(&mut self, run: &Run, pair: &Pair<'_>, shape: &[usize]) {
+        let (ids, mask) = (ids(&run.inputs), Positions::of_mask(&run.inputs));
+        let width = shape.get(1).copied().unwrap_or(0);
+        let holds = |row: usize, at: usize| mask.as_ref().is_none_or(|mask| mask.hold(row, at, width));
+        // For each row the ids of real tokens, and which of them the logits at hand come from.
+        let real = |(row, ids): (usize, &Vec<usize>)| {
+            ids.iter().enumerate().filter(|(at, _)| holds(row, *at)).map(|(_, id)| *id).collect::<Vec<_>>()
+        };
+        let texts: Vec<Vec<usize>> = ids.iter().enumerate().map(real).collect();
+        let mut at = vec![0; texts.len()];
+        pair.for_each_distribution(|row, wanted, given| {
+            let next = at[row] + 1;
+            at[row] = next;
+            if next < run.first[row] {
+                return;
+            }
+            if let Some(target) = texts[row].get(next).filter(|target| **target < wanted.len()) {
+                self.add_prediction(wanted, given, Some(*target));
+            }
+        });
+    }
+
+    fn add_prediction(&mut self, wanted: &[f32], given: &[f32], target: Option<usize>) {
+        let [reference, artifact] = [wanted, given].map(log_probabilities);
+        self.predictions.add(cosine(wanted, given));
+        self.same += u64::from(top(wanted) == top(given));
+        self.divergence += divergence(&reference, &artifact);
+        if let Some(target) = target {
+            self.losses.add(-reference[target]);
+            self.more.add(reference[target] - artifact[target]);
+        }
+    }
+
+    /// The report on so many samples of a split of the data.
+    pub(super) fn report(
+        self,
+        (data, split): (File, Split),
+        samples: usize,
+        tokens: Option<u64>,
+        runtime: &str,
+    ) -> Evaluation {
+        let embedded = self.cosines.count;
+        let embeddings = (embedded > 0).then(|| {
+            let kept = neighbours_kept(&self.embeddings[0], &self.embeddings[1], self.features);
+            Embeddings {
+                pooling: self.measured.pooling,
+                mean_cosine: self.cosines.mean(),
+                mean_cosine_ci95: self.cosines.ci95(),
+                least_cosine: self.cosines.least.unwrap_or(f64::NAN),
+                neighbours_kept: kept.map(|kept| 100.0 * kept as f64 / embedded as f64),
+                neighbours_kept_ci95: kept
+                    .map(|kept| Interval::of_share(100.0 * kept as f64 / embedded as f64, embedded).ends()),
+                count: embedded,
+            }
+        });
+        let count = self.predictions.count;
+        let predictions = (count > 0).then(|| Predictions {
+            count,
+            top1_agreement: 100.0 * self.same as f64 / count as f64,
+            top1_agreement_ci95: Some(Interval::of_share(100.0 * self.same as f64 / count as f64, count).ends()),
+            mean_divergence: self.divergence / count as f64,
+            mean_cosine: self.predictions.mean(),
+            mean_cosine_ci95: self.predictions.ci95(),
+            least_cosine: self.predictions.least.unwrap_or(f64::NAN),
+        });
+        let windows = self.measured.windows.filter(|_| self.losses.count > 0);
+        let perplexity = windows.map(|Windows { length, stride }| {
+            let (reference, more) = (self.losses.mean(), self.more.mean());
+            Perplexity {
+                window: length,
+                stride,
+                tokens: self.losses.count,
+                reference: reference.exp(),
+                artifact: (reference + more).exp(),
+                ratio: more.exp(),
+                ratio_ci95: self.more.ci95().map(|ends| ends.map(f64::exp)),
+            }
+        });
+        let figures = |(part, output, sums): (String, String, Sums)| OutputFigures {
+            part,
+            output,
+            relative_error: sums.relative_error(),
+            cosine: sums.cosine(),
+        };
+        let (labels, scores) = self.labelled.report();
+        let outputs = self.outputs.into_iter().map(figures).collect();
+        let runtime = runtime.to_owned();
+        Evaluation {
+            data,
+            split,
+            samples,
+            tokens,
+            read: None,
+            runtime,
+            embeddings,
+            predictions,
+            perplexity,
+            labels,
+            scores,
+            outputs,
+        }
+    }
+}

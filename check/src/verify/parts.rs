@@ -1,0 +1,58 @@
+//! Comparing models of several parts, where outputs of one part are inputs of another: encoder-decoders.
+
+use anyhow::Result;
+use planish_artifact::chain::Tensors;
+use planish_artifact::named;
+use planish_artifact::verification::{CaseReport, ReferenceKind, Report, Skipped, Tolerances};
+use planish_data::inputs::seeded_inputs;
+use planish_runtimes::RuntimeError;
+
+use super::{Pair, held, per_token};
+
+/// Batch, tokens of the first part, tokens of each other part, and whether there is padding.
+type Sizes = (usize, usize, [usize; 2], bool);
+
+const SIZES: &[Sizes] = &[(1, 1, [1, 1], false), (2, 7, [5, 1], true), (3, 16, [2, 3], true), (1, 64, [33, 1], false)];
+
+/// Runs each part on several shapes and compares. Both sides take the same inputs: the parts after
+/// the first what the reference gave before, so that an error is that of its part.
+///
+/// # Errors
+/// When inputs cannot be made, or a part fails to run on the reference.
+pub fn verify_parts(pairs: &mut [Pair], longest: Option<usize>, seed: u64, tolerances: Tolerances) -> Result<Report> {
+    let longest = longest.unwrap_or(usize::MAX);
+    let (mut cases, mut skipped) = (Vec::new(), Vec::new());
+    for &(batch, tokens, [first, next], padded) in SIZES {
+        // What continues from a cache has the tokens of both decoders.
+        let (tokens, next) = (tokens.min(longest), next.min(longest.saturating_sub(1)).max(1));
+        let first = first.min(longest.saturating_sub(next)).max(1);
+        let mut given = Tensors::default();
+        for (index, pair) in pairs.iter_mut().enumerate() {
+            let sequence = [tokens, first, next].get(index).copied().unwrap_or(next);
+            let seed = seed.wrapping_add(index as u64);
+            let mut inputs = seeded_inputs(&pair.specs, batch, sequence, seed, padded && index == 0)?;
+            for (name, tensor) in &mut inputs {
+                if let Some(earlier) = given.input(&pair.name, name) {
+                    *tensor = earlier.clone();
+                }
+            }
+            let reference = pair.reference.session();
+            let expected = reference.run(&named(reference, &inputs))?;
+            let per_token = per_token(reference);
+            let actual = pair.candidate.run(&named(pair.candidate.as_ref(), &inputs));
+            let label = format!("{}, {batch} x {sequence}{}", pair.name, if padded { ", padded" } else { "" });
+            if let Err(RuntimeError::Shapes { reason, .. }) = &actual {
+                skipped.push(Skipped { label, reason: reason.clone(), instead: None });
+                given.take_outputs(&pair.name, &expected);
+                continue;
+            }
+            let outputs = held(&expected, actual, &inputs, &per_token, &pair.logits, tolerances);
+            cases.push(CaseReport { label, outputs });
+            if index == 0 {
+                given.take_inputs(&pair.name, &inputs);
+            }
+            given.take_outputs(&pair.name, &expected);
+        }
+    }
+    Ok(Report { reference: ReferenceKind::Interpreter, tolerances, cases, skipped })
+}

@@ -1,0 +1,114 @@
+//! The description of a compiled model in the manifest.
+
+use std::collections::{BTreeMap, HashSet};
+
+use planish_artifact::backend::Emitted;
+use planish_artifact::manifest::{AppliedPass, CalibratedOn, Input, PaddedVocabulary, PartManifest};
+use planish_artifact::precision::PrecisionName;
+use planish_artifact::value::ValueInfo;
+use planish_ir::{DType, Graph, Op, Origin, ValueId};
+use planish_models::{Loaded, Part};
+use planish_passes::{BlockInputs, Half, pad, product_inputs};
+
+use super::{CompileOptions, LoweredPart};
+use crate::calibrate::Calibration;
+
+/// The precision: the one that was asked for, or the one that an ONNX graph has.
+pub(super) fn precision(options: &CompileOptions, parts: &[LoweredPart]) -> PrecisionName {
+    if let Some(precision) = &options.passes.precision {
+        return precision.as_ref().into();
+    }
+    computed_precision(parts.iter().map(|part| &part.graph))
+}
+
+/// The half type that some operator of the graphs gives, casts left out; float32 where there is none.
+pub fn computed_precision<'a>(graphs: impl Iterator<Item = &'a Graph> + Clone) -> PrecisionName {
+    let computes = |dtype: DType| {
+        let mut nodes = graphs.clone().flat_map(|graph| graph.nodes().map(move |(_, node)| (graph, node)));
+        nodes.any(|(graph, node)| graph.ty(node.outputs[0]).dtype == dtype && !matches!(node.op, Op::Cast(_)))
+    };
+    let halves = [Half::Bf16, Half::F16].into_iter().find(|half| computes(half.dtype()));
+    halves.map_or(PrecisionName::F32, PrecisionName::from)
+}
+
+/// What each `MatMulNBits` of graphs multiplies its weight with.
+pub(super) fn products<'a>(graphs: impl Iterator<Item = &'a Graph>) -> impl Iterator<Item = BlockInputs> {
+    graphs.flat_map(Graph::nodes).filter_map(|(_, node)| match &node.op {
+        Op::Foreign(op) => product_inputs(op),
+        _ => None,
+    })
+}
+
+/// What most `MatMulNBits` of graphs multiply their weights with; floats where there is none.
+pub(super) fn block_inputs<'a>(graphs: impl Iterator<Item = &'a Graph>) -> BlockInputs {
+    let (integers, floats): (Vec<_>, Vec<_>) = products(graphs).partition(|inputs| *inputs == BlockInputs::Integers);
+    if integers.len() > floats.len() { BlockInputs::Integers } else { BlockInputs::Floats }
+}
+
+/// The data that the activations were measured on.
+pub(super) fn calibration(calibration: &Calibration) -> CalibratedOn {
+    let Calibration { data, samples, reading, .. } = calibration;
+    CalibratedOn { data: data.clone(), samples: *samples, split: reading.split }
+}
+
+/// The elements of the stored tensors that the parts use, each tensor counted once.
+pub fn parameters(source: &Loaded) -> u64 {
+    let mut seen = HashSet::new();
+    let weights = source.parts.iter().flat_map(|part| part.graph.weights());
+    let stored = weights.filter(|(_, value, _)| match &value.origin {
+        Origin::Tensor { file, name } => seen.insert((file.clone(), name.clone())),
+        _ => false,
+    });
+    stored.map(|(_, _, weight)| weight.elements() as u64).sum()
+}
+
+/// What the manifest says of a part.
+pub(super) fn part(part: &Part, lowered: &LoweredPart, emitted: &Emitted) -> PartManifest {
+    PartManifest {
+        files: emitted.files.iter().map(|(name, _)| name.clone()).collect(),
+        raised: lowered.raised.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        precision: lowered.precision.as_ref().map(Into::into),
+        quantization: lowered.quantization.as_ref().map(|quantization| quantization.plan.clone()),
+        coverage: lowered.coverage.clone(),
+        weights: lowered.weight_quantization.as_ref().map(|quantization| quantization.plan.clone()),
+        passes: lowered.stages.iter().map(|s| AppliedPass { name: s.pass.to_owned(), changed: s.changed }).collect(),
+        vocabulary: lowered.vocabulary.clone(),
+        last_logits: lowered.has_last_logits(),
+        ..interface(part, &lowered.graph)
+    }
+}
+
+/// What a part takes and gives by a graph of it.
+pub fn interface(part: &Part, graph: &Graph) -> PartManifest {
+    let input = |&value| {
+        let name = &graph.value(value).name;
+        let end = part.id_ranges.iter().find(|r| r.input == *name).map(|r| r.end);
+        Input { value: value_info(graph, name, value), end }
+    };
+    PartManifest {
+        name: part.name.to_owned(),
+        files: Vec::new(),
+        inputs: graph.inputs().iter().map(input).collect(),
+        outputs: graph.outputs().iter().map(|o| value_info(graph, &o.name, o.value)).collect(),
+        raised: BTreeMap::new(),
+        precision: None,
+        quantization: None,
+        coverage: None,
+        weights: None,
+        passes: Vec::new(),
+        engine: None,
+        vocabulary: None,
+        last_logits: false,
+    }
+}
+
+/// What the manifest says of a vocabulary.
+pub(super) fn vocabulary(padding: pad::VocabularyPadding) -> PaddedVocabulary {
+    let pad::VocabularyPadding { size, padded, logits } = padding;
+    PaddedVocabulary { size, padded, logits }
+}
+
+/// Name and type of a value.
+pub fn value_info(graph: &Graph, name: &str, value: ValueId) -> ValueInfo {
+    ValueInfo { name: name.to_owned(), ty: graph.type_of(value).clone() }
+}

@@ -1,0 +1,452 @@
+//! Compiling a model: checkpoint -> graph -> passes -> files -> artifact.
+
+mod check;
+mod coverage;
+mod describe;
+mod finite;
+mod larger;
+mod links;
+mod sentence;
+mod write;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use planish_artifact::Artifact;
+use planish_artifact::backend::Backend;
+use planish_artifact::coverage::{Coverage, Extent};
+use planish_artifact::draft::Draft;
+use planish_artifact::files::relative_path;
+use planish_artifact::manifest::{File, Manifest, PaddedVocabulary, PartManifest, SourceManifest};
+use planish_artifact::package::RuntimePackage;
+use planish_ir::{Dim, Graph, Output};
+use planish_models::{LoadOptions, Loaded, Task};
+use planish_onnx::Placement;
+use planish_passes::quantize::{Bits, Quantization, WeightQuantization, release_codes};
+use planish_passes::raise::{Explanation, explain, raised};
+use planish_passes::{
+    BlockInputs, Half, HalfPrecision, LAST_LOGITS, Logits, Note, Options, Pipeline, Precision, Stage, fuse, last_notes,
+    precision,
+};
+
+use crate::calibrate::Calibration;
+use crate::engine::{PROFILES, Profiles, SymbolRanges};
+use crate::packages;
+use crate::quantize::{Quantizations, QuantizeOptions, QuantizeProgress, WeightOptions};
+use crate::source::SourceModel;
+
+pub use check::output as check_output;
+pub use describe::{computed_precision, interface, parameters, value_info};
+pub use finite::first_not_finite;
+
+/// How to compile.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    /// What to compile for.
+    pub backend: &'static Backend,
+    /// The head; inferred where absent.
+    pub task: Option<Task>,
+    /// Whether warnings are errors.
+    pub strict: bool,
+    /// What passes do; their target is that of the backend.
+    pub passes: Options,
+    /// Where weights go.
+    pub placement: Placement,
+    /// The library that the artifact is laid out for.
+    pub package: RuntimePackage,
+    /// Whether to explain which operators raising found, and where a rule almost matched.
+    pub explain_fusion: bool,
+    /// Whether the graph is verified after each pass.
+    pub verify_passes: bool,
+    /// Whether a folder with files that planish did not write may be replaced.
+    pub force: bool,
+    /// The sizes of the engines that are built of the artifact: a profile each; the usual ones where there is none.
+    pub profiles: Vec<SymbolRanges>,
+    /// How linear layers are quantized, where that is asked for.
+    pub quantize: Option<QuantizeOptions>,
+    /// How weights alone are quantized, where that is asked for.
+    pub quantize_weights: Option<WeightOptions>,
+    /// Whether weights that the model came with as codes are quantized anew.
+    pub requantize: bool,
+    /// What ONNX Runtime multiplies weights with that have a scale for each block; where absent, integers with weights that
+    /// are quantized here, and what the source says with those of a graph.
+    pub block_inputs: Option<BlockInputs>,
+    /// What was measured of the activations: it decides what stays in float32, and the scales of quantized inputs; absent
+    /// without calibration.
+    pub calibration: Option<Calibration>,
+}
+
+impl CompileOptions {
+    /// With fusion, in the precision of the model, with copied weights, for Optimum, and with the padding of the target.
+    #[must_use]
+    pub fn new(backend: &'static Backend, opset: u32) -> Self {
+        Self {
+            backend,
+            task: None,
+            strict: false,
+            passes: Options::new(backend.target, opset),
+            placement: Placement::Copy,
+            package: RuntimePackage::default(),
+            explain_fusion: false,
+            verify_passes: false,
+            force: false,
+            profiles: Vec::new(),
+            quantize: None,
+            quantize_weights: None,
+            requantize: false,
+            block_inputs: None,
+            calibration: None,
+        }
+    }
+
+    /// Whether an artifact is to be smaller than its source.
+    fn is_to_be_small(&self) -> bool {
+        self.quantize.is_some() || self.quantize_weights.is_some() || self.passes.precision.is_some()
+    }
+
+    /// The options of passes over a part of a model, with what was observed of its values.
+    fn passes_for(&self, part: &str) -> Options {
+        let passes = Options { explain: self.explain_fusion, ..self.passes.clone() };
+        let table = self.calibration.as_ref().map(Calibration::table);
+        let values = table.and_then(|table| table.part(part));
+        let (Some(precision), Some(values)) = (&passes.precision, values) else { return passes };
+        let observed = values.iter().map(|(value, range)| (value.clone(), range.magnitude())).collect();
+        let Precision::Half(half) = Precision::clone(precision);
+        Options { precision: Some(HalfPrecision { observed, ..half }.into()), ..passes }
+    }
+}
+
+/// Receives events while a model is compiled.
+pub trait Observer: Sync {
+    /// planish ignored or assumed something.
+    fn warning(&self, text: &str);
+    /// Information that is not a problem.
+    fn note(&self, text: &str);
+    /// The graph of a part after a pass.
+    fn graph(&self, pass: &str, graph: &Graph);
+    /// How far the choice of the codes of weights with data is.
+    fn quantizing(&self, progress: &QuantizeProgress);
+    /// Weights begin to be written: `total` bytes.
+    fn begin_writing(&self, total: u64);
+    /// So many bytes more were written.
+    fn written(&self, bytes: u64);
+    /// Everything was written.
+    fn end_writing(&self);
+}
+
+/// A model after passes.
+pub struct Lowered {
+    /// The model before any pass.
+    pub source: Loaded,
+    /// Its parts after the passes, in their order.
+    pub parts: Vec<LoweredPart>,
+}
+
+/// A part of a model after passes.
+pub struct LoweredPart {
+    /// The name of its file, without `.onnx`.
+    pub name: &'static str,
+    /// The graph after the passes.
+    pub graph: Graph,
+    /// The passes that ran, in order.
+    pub stages: Vec<Stage>,
+    /// How many of each operator that raising finds the graph had when it was raised.
+    pub raised: BTreeMap<&'static str, usize>,
+    /// What raising found; absent without `explain_fusion`.
+    pub explanation: Option<Explanation>,
+    /// The report on half precision; absent in float32.
+    pub precision: Option<precision::HalfReport>,
+    /// How its linear layers are quantized; absent where they are not.
+    pub quantization: Option<Arc<Quantization>>,
+    /// How its weights alone are quantized; absent where they are not.
+    pub weight_quantization: Option<Arc<WeightQuantization>>,
+    /// How much of its weights are codes; absent where nothing was to be quantized.
+    pub coverage: Option<Coverage>,
+    /// How many weights that were codes were to be quantized anew.
+    pub released: usize,
+    /// The patterns of `--bits-for` that match none of its weights.
+    pub unmatched: Vec<String>,
+    /// The vocabulary and what it was padded to, where that was asked for.
+    pub vocabulary: Option<PaddedVocabulary>,
+}
+
+impl LoweredPart {
+    /// Whether the logits of all tokens but the last are left out: by the pass, or in the source.
+    pub(crate) fn has_last_logits(&self) -> bool {
+        let one = Dim::constant(1);
+        let reads_one = self.graph.inputs().iter().any(|&input| {
+            self.graph.value(input).name == "input_ids" && self.graph.ty(input).shape.get(1) == Some(&one)
+        });
+        let gives_one = |output: &Output| {
+            output.name == "logits"
+                && matches!(&self.graph.ty(output.value).shape[..], [_, tokens, _] if *tokens == one)
+        };
+        self.stages.iter().any(|stage| stage.pass == LAST_LOGITS.name && stage.changed > 0)
+            || !reads_one && self.graph.outputs().iter().any(gives_one)
+    }
+
+    /// Whether its attention appends to a cache in place.
+    fn appends_in_place(&self) -> bool {
+        self.graph.nodes().any(|(_, node)| check::is_appended(&node.op, None))
+    }
+}
+
+/// A compiled model that is not in its place yet.
+pub struct Compiled {
+    /// The folder in the making.
+    pub draft: Draft,
+    /// The artifact in that folder; its manifest is not written yet.
+    pub artifact: Artifact,
+    /// The model before any pass: the reference of verification.
+    pub source: Loaded,
+    /// The profiles of its engines, if its target has engines.
+    pub profiles: Option<Profiles>,
+    /// How its parts are quantized; empty where they are not.
+    pub quantizations: Quantizations,
+    /// What raising found, by part; empty without `explain_fusion`.
+    pub explanations: Vec<(&'static str, Explanation)>,
+}
+
+impl Compiled {
+    /// How much of the weights of all parts are codes; absent where nothing was to be quantized.
+    #[must_use]
+    pub fn coverage(&self) -> Option<Coverage> {
+        let parts: Vec<&Coverage> =
+            self.artifact.manifest.parts.iter().filter_map(|part| part.coverage.as_ref()).collect();
+        (!parts.is_empty()).then(|| Coverage::of_all(parts))
+    }
+
+    /// Gives it another place beside the one that it was to take.
+    ///
+    /// # Errors
+    /// When the artifact cannot be there.
+    pub fn rename(&mut self, model: &SourceModel, folder: &Path) -> Result<()> {
+        self.draft.rename(folder)?;
+        self.artifact.manifest.source.path = relative_path(self.draft.resolved_target(), &model.path());
+        Ok(())
+    }
+
+    /// Writes the manifest and puts the artifact in its place.
+    ///
+    /// # Errors
+    /// When that is impossible.
+    pub fn publish(self) -> Result<PathBuf> {
+        self.artifact.manifest.write(self.draft.folder())?;
+        self.draft.publish()
+    }
+}
+
+/// The folder that an artifact goes to unless told otherwise: `NAME-TARGET`, the precision where it is not
+/// float32, and the package where it is not the usual one. `extent` says how much of the model is codes.
+#[must_use]
+pub fn default_folder(
+    model: &SourceModel,
+    backend: &Backend,
+    half: Option<Half>,
+    quantize: Option<&QuantizeOptions>,
+    weights: Option<&WeightOptions>,
+    extent: Extent,
+    package: RuntimePackage,
+) -> PathBuf {
+    let codes = match (quantize, weights) {
+        (Some(options), _) if options.settings.codes == planish_ir::DType::F8E4M3FN => Some("fp8"),
+        (Some(_), _) => Some("int8"),
+        (None, Some(options)) if options.settings.bits == Bits::Four => Some("int4"),
+        (None, Some(_)) => Some("int8-weights"),
+        (None, None) => None,
+    };
+    let codes = codes.map(|codes| match extent {
+        Extent::Nothing => String::new(),
+        Extent::Part => format!("-partly-{codes}"),
+        Extent::Most => format!("-{codes}"),
+    });
+    let precision = half.map(|half| format!("-{half}")).unwrap_or_default() + &codes.unwrap_or_default();
+    format!("{}-{}{precision}{}", model.name(), backend.target.name, package.folder_suffix()).into()
+}
+
+/// Loads a model and runs passes on it: the first `stop_after` of them, or all.
+///
+/// # Errors
+/// When the model cannot be loaded or a pass fails.
+pub fn lower(
+    model: &SourceModel,
+    options: &CompileOptions,
+    stop_after: Option<usize>,
+    observer: &dyn Observer,
+) -> Result<Lowered> {
+    let source = model.load(LoadOptions { task: options.task, strict: options.strict })?;
+    source.warnings.iter().for_each(|w| observer.warning(w));
+    check::model(&source, options, observer)?;
+    let block_inputs = options.block_inputs.unwrap_or_else(|| match options.quantize_weights {
+        Some(_) => BlockInputs::Integers,
+        None => describe::block_inputs(source.parts.iter().map(|part| &part.graph)),
+    });
+    let one = |part: &planish_models::Part| {
+        let pipeline = |passes: Options| {
+            let mut pipeline = Pipeline::new(passes);
+            pipeline.stop_after = stop_after;
+            pipeline.verify = options.verify_passes;
+            pipeline
+        };
+        let passes = options.passes_for(part.name);
+        let mut graph = part.graph.clone();
+        let mut stages = Vec::new();
+        let mut after = |pass: &'static str, graph: &Graph| observer.graph(pass, graph);
+        pipeline(passes.clone()).raise(&mut graph, &mut stages, &mut after)?;
+        let not_finite = finite::kept(&graph, options, observer)?;
+        let released = if options.requantize { release_codes(&mut graph)? } else { 0 };
+        let quantization = match &options.quantize {
+            Some(quantize) => {
+                let quantize = quantize.without(&not_finite);
+                Some(quantize.quantization(model, part.name, &graph, options.calibration.as_ref(), observer)?)
+            }
+            None => None,
+        };
+        let weight_quantization = match &options.quantize_weights {
+            Some(quantize) => {
+                Some(quantize.without(&not_finite).quantization(model, part.name, &graph, passes.target, observer)?)
+            }
+            None => None,
+        };
+        let codes = coverage::codes_of(&graph);
+        let settings = options.quantize_weights.iter().map(|quantize| &quantize.settings);
+        let unmatched = settings.flat_map(|settings| settings.unmatched(&graph)).map(str::to_owned).collect();
+        let pipeline = pipeline(Options {
+            quantization: quantization.clone(),
+            weight_quantization: weight_quantization.clone(),
+            block_inputs,
+            ..passes
+        });
+        let mut explanation = options.explain_fusion.then(|| explain(&graph, &stages));
+        let raised = raised(&graph);
+        pipeline.prepare(&mut graph, &mut stages, &mut after)?;
+        let weights = weight_quantization.as_deref().map(|quantization| &quantization.plan);
+        let is_quantized = options.quantize.is_some() || options.quantize_weights.is_some();
+        let coverage = is_quantized.then(|| coverage::coverage(&graph, &codes, quantization.as_deref(), weights));
+        pipeline.lower(&mut graph, &mut stages, &mut after)?;
+        if let Some(explanation) = &mut explanation {
+            fuse::explain(&graph, &stages, explanation);
+        }
+        let (mut precision, mut vocabulary) = (None, None);
+        for note in last_notes(&stages) {
+            match note {
+                Note::Halved(report) => precision = Some(report.clone()),
+                Note::Vocabulary(padding) => vocabulary = Some(describe::vocabulary(*padding)),
+                Note::Attention { at, choice } => {
+                    explanation.iter_mut().for_each(|found| found.attentions.push((at.clone(), choice.clone())));
+                }
+                Note::Missed(_) | Note::Features(_) => {}
+            }
+        }
+        Ok(LoweredPart {
+            name: part.name,
+            graph,
+            stages,
+            raised,
+            explanation,
+            precision,
+            quantization,
+            weight_quantization,
+            coverage,
+            released,
+            unmatched,
+            vocabulary,
+        })
+    };
+    let parts = source.parts.iter().map(one).collect::<Result<Vec<_>>>();
+    let parts = parts.map_err(|error| finite::named(error, &source))?;
+    check::lowered(options, &parts, observer)?;
+    Ok(Lowered { source, parts })
+}
+
+/// Compiles a model into a draft of an artifact at `folder`.
+///
+/// # Errors
+/// When the model cannot be loaded, a pass fails, or something cannot be written.
+pub fn compile(
+    model: &SourceModel,
+    folder: &Path,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<Compiled> {
+    check::output(model, folder, options.force)?;
+    let Lowered { source, parts: lowered } = lower(model, options, None, observer)?;
+    check::artifact(model, &source, &lowered, options, observer)?;
+    let interfaces = source.parts.iter().zip(&lowered).map(|(part, lowered)| interface(part, &lowered.graph));
+    let interfaces: Vec<PartManifest> = interfaces.collect();
+    packages::check_parts(options.package, &interfaces, options.backend)?;
+    let profiles = match options.backend.engines {
+        Some(_) => Some(Profiles::of(&interfaces, source.max_positions, &options.profiles)?),
+        None => None,
+    };
+    let widened = lowered.iter().filter_map(|part| part.vocabulary.clone()).find(|v| v.logits.is_some());
+    let draft = Draft::create(folder, options.force)?;
+    let written = write::graphs(model, &lowered, draft.folder(), options, observer);
+    let (emitted, files) = written.map_err(|error| finite::named(error, &source))?;
+    match larger::larger(model, &lowered, &emitted) {
+        Some(larger) if options.is_to_be_small() => observer.warning(&larger.text),
+        Some(larger) if larger.has_halves => observer.note(&larger.text),
+        _ => {}
+    }
+    let companions = write::companions(model, draft.folder())?;
+    let file = |(name, bytes): &(String, u64)| File { name: name.clone(), bytes: *bytes, blake3: None };
+    let parts = source.parts.iter().zip(&lowered).zip(&emitted);
+    let parts = parts.map(|((part, lowered), emitted)| {
+        let described = describe::part(part, lowered, emitted);
+        let vocabulary = described.vocabulary.clone().or_else(|| model.padded_vocabulary(part.name));
+        PartManifest { vocabulary, ..described }
+    });
+    let manifest = Manifest {
+        schema: Manifest::schema(),
+        producer: Manifest::producer(),
+        source: SourceManifest {
+            name: model.name(),
+            path: relative_path(draft.resolved_target(), &model.path()),
+            files,
+            import: model.import_options(),
+            artifact: model.history().map(Box::new),
+        },
+        architecture: source.architecture.to_owned(),
+        task: source.task,
+        target: options.backend.target.name.to_owned(),
+        opset: options.passes.opset,
+        precision: describe::precision(options, &lowered),
+        calibration: options.calibration.as_ref().map(describe::calibration),
+        fusion: options.passes.fusion,
+        attention_fp32: options.passes.attention_fp32,
+        cache_in_place: lowered.iter().any(LoweredPart::appends_in_place),
+        integer_inputs: describe::products(lowered.iter().map(|part| &part.graph))
+            .any(|inputs| inputs == BlockInputs::Integers),
+        runtime_package: options.package,
+        files: emitted.iter().flat_map(|part| &part.files).map(file).collect(),
+        linked: write::linked(&emitted),
+        companions,
+        parameters: describe::parameters(&source),
+        parts: parts.collect(),
+        pad_token_id: source.pad_token_id,
+        max_sequence_length: source.max_positions,
+        recompute_at: source.recompute_at,
+        length_dependence: source.length_dependence,
+        verification: None,
+        evaluation: None,
+    };
+    let mut artifact = Artifact { folder: draft.folder().to_owned(), manifest, backend: options.backend, stamp: None };
+    let scored = widened.filter(|_| options.passes.padding.logits == Logits::Padded).map(|v| v.padded);
+    let warning = packages::configure(options.package, &source, scored, &mut artifact, profiles.as_ref())?;
+    warning.iter().for_each(|warning| observer.warning(warning));
+    if let Some(profiles) = &profiles {
+        profiles.write(draft.folder())?;
+        artifact.manifest.companions.push(PROFILES.to_owned());
+    }
+    let layers = |part: &LoweredPart| Some((part.name.to_owned(), part.quantization.clone()?));
+    let weights = |part: &LoweredPart| Some((part.name.to_owned(), part.weight_quantization.clone()?));
+    let quantizations = Quantizations {
+        layers: lowered.iter().filter_map(layers).collect(),
+        weights: lowered.iter().filter_map(weights).collect(),
+        weight_bits: options.quantize_weights.as_ref().map(|weights| weights.settings.bits),
+    };
+    let explanations = lowered.into_iter().filter_map(|part| Some((part.name, part.explanation?))).collect();
+    Ok(Compiled { draft, artifact, source, profiles, quantizations, explanations })
+}

@@ -1,0 +1,96 @@
+//! The configuration files of the libraries and servers that load artifacts.
+
+mod genai;
+mod triton;
+
+use anyhow::{Result, bail};
+use planish_artifact::Artifact;
+use planish_artifact::backend::Backend;
+use planish_artifact::manifest::PartManifest;
+use planish_artifact::package::RuntimePackage;
+use planish_models::{Loaded, Task};
+
+use crate::engine::Profiles;
+
+/// Checks that the library can load such a model.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn check(package: RuntimePackage, model: &Loaded, backend: &Backend) -> Result<()> {
+    if let Some(reason) = package.refuses(backend) {
+        bail!(reason);
+    }
+    match (package, model.task) {
+        (RuntimePackage::Optimum | RuntimePackage::Triton, _) | (RuntimePackage::Genai, Some(Task::TextGeneration)) => {
+            Ok(())
+        }
+        (RuntimePackage::Genai, task) => bail!(
+            "onnxruntime-genai loads no {} for {}: of what planish compiles it takes decoders for {} only; \
+             leave out --runtime-package",
+            model.architecture,
+            task.map_or("what is not known", Task::name),
+            Task::TextGeneration,
+        ),
+    }
+}
+
+/// The warnings for users of the library.
+pub(crate) fn warnings(package: RuntimePackage, model: &Loaded, last_logits: bool) -> Vec<String> {
+    match package {
+        RuntimePackage::Optimum | RuntimePackage::Triton => Vec::new(),
+        RuntimePackage::Genai => genai::warnings(model, last_logits),
+    }
+}
+
+/// Checks that the library takes the inputs and outputs of the parts.
+///
+/// # Errors
+/// When it does not take one of them.
+pub(crate) fn check_parts(package: RuntimePackage, parts: &[PartManifest], backend: &Backend) -> Result<()> {
+    match package {
+        RuntimePackage::Optimum | RuntimePackage::Genai => Ok(()),
+        RuntimePackage::Triton => triton::check(parts, backend),
+    }
+}
+
+/// Writes the configuration of the library into an artifact that has the configuration of the source, and adds the
+/// names of its files to the manifest; returns what a user must know. `scored` is how wide logits are, if not as in
+/// the source.
+///
+/// # Errors
+/// When a configuration that was copied there cannot be honoured, or a file cannot be written.
+pub(crate) fn configure(
+    package: RuntimePackage,
+    model: &Loaded,
+    scored: Option<usize>,
+    artifact: &mut Artifact,
+    profiles: Option<&Profiles>,
+) -> Result<Option<String>> {
+    match package {
+        RuntimePackage::Optimum => Ok(None),
+        RuntimePackage::Genai => {
+            let warning = genai::write(model, scored, &artifact.manifest, &artifact.folder)?;
+            artifact.manifest.companions.push(genai::CONFIG.to_owned());
+            Ok(warning)
+        }
+        RuntimePackage::Triton => {
+            let names = triton::write(artifact, profiles)?;
+            artifact.manifest.companions.extend(names);
+            Ok(profiles.and_then(|profiles| triton::smaller_batch(&artifact.manifest.parts, profiles)))
+        }
+    }
+}
+
+/// Writes the configuration of the library again for other profiles; returns what a user must know.
+///
+/// # Errors
+/// When a file cannot be written.
+pub(crate) fn configure_profiles(artifact: &Artifact, profiles: &Profiles) -> Result<Option<String>> {
+    match artifact.manifest.runtime_package {
+        RuntimePackage::Optimum | RuntimePackage::Genai => Ok(None),
+        RuntimePackage::Triton => {
+            triton::write(artifact, Some(profiles))?;
+            Ok(triton::smaller_batch(&artifact.manifest.parts, profiles))
+        }
+    }
+}

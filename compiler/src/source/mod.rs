@@ -1,0 +1,270 @@
+//! What a model is compiled from: a checkpoint, an ONNX graph, or the graphs of an artifact.
+
+mod companions;
+mod find;
+mod graph;
+pub mod modules;
+mod onnx;
+mod opset;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::MANIFEST;
+use planish_artifact::manifest::{ArtifactHistory, PaddedVocabulary};
+use planish_models::{COMPANIONS, Checkpoint, LoadOptions, Loaded, SourceFile};
+use planish_onnx::{ImportOptions, node_results};
+
+use modules::NodeNames;
+
+pub use companions::WrittenCompanions;
+pub use find::takes_the_same;
+pub use find::{Compared, Found, compared, find};
+pub use onnx::OnnxModel;
+
+/// The ending of ONNX files.
+const ONNX: &str = "onnx";
+
+/// The weights that a checkpoint's folder is opened by.
+const USUAL_WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
+
+/// What a model is compiled from, opened: weights are not read.
+pub enum SourceModel {
+    /// A checkpoint of Hugging Face's libraries, or a GGUF file with the files that are written for it.
+    Checkpoint(Box<Checkpoint>, WrittenCompanions),
+    /// An ONNX graph, or those of an artifact.
+    Onnx(Box<OnnxModel>),
+}
+
+/// The ONNX file that a model was read from, for ONNX Runtime to run.
+#[derive(Clone, Debug)]
+pub struct OnnxFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether only a part of it was taken.
+    pub is_cut: bool,
+    /// The opset that the part is written for.
+    pub opset: u32,
+    /// The library of ONNX Runtime, where the user named one.
+    pub library: Option<PathBuf>,
+    /// The threads of a session; 0 leaves the number to the runtime.
+    pub threads: usize,
+}
+
+impl SourceModel {
+    /// Opens an ONNX file, a checkpoint: a folder, a `.safetensors` file, an index of shards, or a `.gguf` file, or the folder
+    /// of an artifact with ONNX graphs. A folder that is both, because the artifact links the weights, is a checkpoint.
+    ///
+    /// # Errors
+    /// When it is missing, unreadable or malformed.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, &ImportOptions::default())
+    }
+
+    /// The same, of an ONNX file with shapes fixed or a part cut out.
+    ///
+    /// # Errors
+    /// As of [`Self::open`], and when there is something to fix or cut that the model does not have.
+    pub fn open_with(path: &Path, options: &ImportOptions) -> Result<Self> {
+        if Self::is_file_of_graph(path) {
+            return OnnxModel::open(path, options).map(Box::new).map(Self::Onnx);
+        }
+        let opened = Checkpoint::open(path);
+        if opened.is_err() && path.join(MANIFEST).is_file() {
+            return OnnxModel::open_artifact(path, options).map(Box::new).map(Self::Onnx);
+        }
+        if !options.is_empty() {
+            bail!(
+                "{} is not an .onnx file: --shapes, --inputs and --outputs take parts of ONNX graphs only; compile it with \
+                 `--target onnx --no-fusion` first, and then that artifact",
+                path.display()
+            );
+        }
+        Ok(Self::Checkpoint(Box::new(opened?), WrittenCompanions::default()))
+    }
+
+    /// Whether a file is all of a model, by its ending: an ONNX graph, or in the format GGUF.
+    pub(crate) fn is_file_of_model(path: &Path) -> bool {
+        Self::is_file_of_graph(path) || Checkpoint::is_gguf(path)
+    }
+
+    /// Whether a file is an ONNX graph, by its ending.
+    pub fn is_file_of_graph(path: &Path) -> bool {
+        path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case(ONNX))
+    }
+
+    /// The model's name: that of the folder of a checkpoint; that of an ONNX file, or where this
+    /// is `model`, of its folder.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Checkpoint(checkpoint, _) => checkpoint.name().to_owned(),
+            Self::Onnx(model) => model.name(),
+        }
+    }
+
+    /// What of an ONNX file is taken; all of a checkpoint is.
+    #[must_use]
+    pub fn import_options(&self) -> ImportOptions {
+        match self {
+            Self::Checkpoint(..) => ImportOptions::default(),
+            Self::Onnx(model) => model.options.clone(),
+        }
+    }
+
+    /// Where it can be opened again: the folder of a checkpoint or, where that has several, its weights; the ONNX file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Onnx(model) => model.path().to_owned(),
+            Self::Checkpoint(checkpoint, _) => {
+                let mut sources = checkpoint.sources().unwrap_or_default().into_iter().map(|source| source.path);
+                let index = sources.find(|path| path.to_string_lossy().ends_with(".index.json"));
+                let weights = index.unwrap_or_else(|| checkpoint.weights_path().to_owned());
+                let usual = weights.file_name().is_some_and(|name| USUAL_WEIGHTS.iter().any(|usual| name == *usual));
+                if usual { self.folder() } else { weights }
+            }
+        }
+    }
+
+    /// The names of the nodes of an ONNX file; a checkpoint has none.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn node_names(&self) -> Result<NodeNames> {
+        match self {
+            Self::Checkpoint(..) => Ok(NodeNames::default()),
+            Self::Onnx(model) => {
+                let mut results = BTreeMap::new();
+                for part in &model.parts {
+                    results.extend(node_results(&part.path)?);
+                }
+                Ok(NodeNames { results, are_modules: false })
+            }
+        }
+    }
+
+    /// The ONNX file of a part for ONNX Runtime to run, on so many threads of the library that was named, if one was; a
+    /// checkpoint has none.
+    #[must_use]
+    pub fn onnx_file(&self, part: &str, library: Option<PathBuf>, threads: usize) -> Option<OnnxFile> {
+        let Self::Onnx(model) = self else { return None };
+        let is_cut = !model.options.inputs.is_empty() || !model.options.outputs.is_empty();
+        let path = model.parts.iter().find(|other| other.name == part)?.path.clone();
+        Some(OnnxFile { path, is_cut, opset: self.default_opset(), library, threads })
+    }
+
+    /// How the artifact was made that is the source; absent for another source.
+    #[must_use]
+    pub fn history(&self) -> Option<ArtifactHistory> {
+        match self {
+            Self::Checkpoint(..) => None,
+            Self::Onnx(model) => model.history(),
+        }
+    }
+
+    /// The padded vocabulary of a part of the artifact that is the source.
+    #[must_use]
+    pub(crate) fn padded_vocabulary(&self, part: &str) -> Option<PaddedVocabulary> {
+        match self {
+            Self::Checkpoint(..) => None,
+            Self::Onnx(model) => model.described(part)?.vocabulary.clone(),
+        }
+    }
+
+    /// What the makers of an ONNX graph noted in its file.
+    #[must_use]
+    pub fn metadata(&self) -> &[(String, String)] {
+        match self {
+            Self::Checkpoint(..) => &[],
+            Self::Onnx(model) => model.parts.first().map_or(&[], |part| &part.imported.metadata),
+        }
+    }
+
+    /// The opset that an ONNX graph is written in.
+    #[must_use]
+    pub fn opset(&self) -> Option<u32> {
+        match self {
+            Self::Checkpoint(..) => None,
+            Self::Onnx(model) => Some(model.opset()),
+        }
+    }
+
+    /// The model's graphs.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded, or with `strict` when there is a warning.
+    pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
+        match self {
+            Self::Checkpoint(checkpoint, _) => Ok(planish_models::load(checkpoint, options)?),
+            Self::Onnx(model) => model.load(options),
+        }
+    }
+
+    /// Every file that the model is made from.
+    ///
+    /// # Errors
+    /// When one has gone.
+    pub fn files(&self) -> Result<Vec<SourceFile>> {
+        match self {
+            Self::Checkpoint(checkpoint, _) => Ok(checkpoint.sources()?),
+            Self::Onnx(model) => {
+                let one = |path: &Path| {
+                    let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+                    Ok(SourceFile { path: path.to_owned(), bytes })
+                };
+                model.files().map(one).collect()
+            }
+        }
+    }
+
+    /// The files that weights are ranges of.
+    #[must_use]
+    pub fn weight_files(&self) -> Vec<&Path> {
+        match self {
+            Self::Checkpoint(checkpoint, _) => checkpoint.weight_files().iter().map(|f| f.path()).collect(),
+            Self::Onnx(model) => model.files().collect(),
+        }
+    }
+
+    /// The folder that the model is in.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        match self {
+            Self::Checkpoint(checkpoint, _) => {
+                checkpoint.config_path().parent().map(Path::to_owned).unwrap_or_default()
+            }
+            Self::Onnx(model) => model.folder().to_owned(),
+        }
+    }
+
+    /// The folder that has the tokenizer and the configuration: that of the model, or a temporary one of a GGUF file, which
+    /// goes when this is dropped.
+    ///
+    /// # Errors
+    /// When the files of a GGUF file cannot be written.
+    pub fn companion_folder(&self) -> Result<PathBuf> {
+        match self {
+            Self::Checkpoint(checkpoint, written) => written.folder(checkpoint, self.folder()),
+            Self::Onnx(_) => Ok(self.folder()),
+        }
+    }
+
+    /// Files beside the model that belong into an artifact unchanged; of a GGUF file, what it says in their place.
+    ///
+    /// # Errors
+    /// When the files of a GGUF file cannot be written.
+    pub fn companions(&self) -> Result<Vec<PathBuf>> {
+        match self {
+            Self::Checkpoint(checkpoint, written) => {
+                let own = checkpoint.companions();
+                if own.is_empty() { written.paths(checkpoint) } else { Ok(own) }
+            }
+            Self::Onnx(model) => {
+                Ok(COMPANIONS.iter().map(|name| model.folder().join(name)).filter(|path| path.is_file()).collect())
+            }
+        }
+    }
+}

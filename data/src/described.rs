@@ -1,0 +1,39 @@
+//! A data set as documents name it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use planish_artifact::files::digest;
+use planish_artifact::manifest::File;
+
+use super::tensors;
+
+/// The name, the size and the digest of a data set: of a folder those of its files of tensors together, whose names and digests
+/// are digested.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn described(path: &Path) -> Result<File> {
+    let size = |file: &Path| Ok::<u64, anyhow::Error>(fs::metadata(file).with_context(|| unreadable(file))?.len());
+    let name = name_of(path);
+    if !path.is_dir() {
+        return Ok(File { name, bytes: size(path)?, blake3: Some(digest(path)?) });
+    }
+    let (mut bytes, mut hasher) = (0, blake3::Hasher::new());
+    for file in tensors::files(path)? {
+        bytes += size(&file)?;
+        hasher.update(format!("{}\n{}\n", name_of(&file), digest(&file)?).as_bytes());
+    }
+    Ok(File { name, bytes, blake3: Some(hasher.finalize().to_hex().to_string()) })
+}
+
+fn name_of(path: &Path) -> String {
+    // A folder may be named by `.`.
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    path.file_name().or(whole.file_name()).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn unreadable(path: &Path) -> String {
+    format!("cannot read {}", path.display())
+}

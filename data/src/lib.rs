@@ -1,0 +1,272 @@
+//! Data sets that a model is run on, as a stream of batches of its inputs: texts, which the
+//! checkpoint's tokenizer reads, or tensors by the names of the inputs.
+
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
+
+mod arrays;
+mod batches;
+mod checks;
+mod described;
+pub mod inputs;
+mod npy;
+mod pieces;
+mod tensors;
+mod texts;
+pub mod tokenizer;
+mod tokens;
+
+use std::borrow::Cow;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::chain::Chain;
+use planish_artifact::evaluation::Unit;
+use planish_artifact::manifest::Input;
+use planish_artifact::split::Split;
+use planish_models::Loaded;
+
+use crate::inputs::Sampling;
+use arrays::Arrays;
+use batches::Reader;
+pub use batches::Shard;
+pub use batches::{Batch, Batches, RowInfo};
+pub use described::described;
+use tensors::TensorFiles;
+pub use tensors::{is_tensors, read_inputs};
+pub use texts::Label;
+pub use texts::{Kind, TextFile};
+use tokens::Tokens;
+
+/// How many samples are taken unless told otherwise.
+pub const SAMPLES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
+
+/// How many samples a batch has unless told otherwise.
+const BATCH: usize = 8;
+
+/// How a data set is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataOptions {
+    /// The member of each line's object, or the column, that contains the text; `text` where absent. Two names with a comma
+    /// between them are those of the texts of a pair.
+    pub field: Option<String>,
+    /// The member or column with the label of the text; no labels are read where absent.
+    pub label: Option<String>,
+    /// What one text is; lines where absent.
+    pub unit: Option<Unit>,
+    /// Whether bad records of texts are counted and left out; they are errors otherwise.
+    pub skip_bad: bool,
+    /// How many samples at most, from the beginning.
+    pub samples: NonZeroUsize,
+    /// How many samples a batch has; 8, or as many as the model fixes, where absent.
+    pub batch: Option<NonZeroUsize>,
+    /// How many tokens a text is cut to, special ones included; where absent as many as the model
+    /// takes, 512 at most.
+    pub max_length: Option<NonZeroUsize>,
+    /// How many tokens are taken at most, of all texts together; all where absent.
+    pub tokens: Option<NonZeroUsize>,
+    /// Whether who takes the batches divides them into runs: then texts may be longer than the model takes at once.
+    pub is_windowed: bool,
+    /// Which of these samples are taken.
+    pub split: Split,
+}
+
+impl DataOptions {
+    /// Whether a `.txt` file is one text.
+    fn is_whole(&self) -> bool {
+        self.unit == Some(Unit::Documents)
+    }
+}
+
+impl Default for DataOptions {
+    fn default() -> Self {
+        Self {
+            field: None,
+            label: None,
+            unit: None,
+            skip_bad: false,
+            samples: SAMPLES,
+            batch: None,
+            max_length: None,
+            tokens: None,
+            is_windowed: false,
+            split: Split::All,
+        }
+    }
+}
+
+/// Whether texts of a file, by its ending, are members or columns with a name.
+pub fn has_fields(path: &Path) -> bool {
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    !matches!(Kind::of(&ending), None | Some(Kind::Lines))
+}
+
+/// Opens a data set and reads its first record.
+///
+/// # Errors
+/// When that is impossible, or the options are not for such data.
+pub fn check(path: &Path, options: &DataOptions) -> Result<()> {
+    Dataset::open(path, options).map(drop)
+}
+
+/// A data set, the samples that are taken of it.
+pub struct Dataset {
+    path: PathBuf,
+    split: Split,
+    content: Content,
+}
+
+enum Content {
+    /// Read while they are run.
+    Texts(TextFile),
+    /// Read once it is known what a sample of them is.
+    Tensors(TensorFiles),
+}
+
+impl Dataset {
+    /// Opens a file by its ending: a text a line of `.txt`, a member of an object a line of `.jsonl`, a column of
+    /// `.csv` and `.parquet`, tensors in `.npz` and `.safetensors`; or a folder of files of tensors. What a sample of tensors is
+    /// depends on the model: see [`Sampling`].
+    ///
+    /// # Errors
+    /// When it cannot be read, is not what it should be, or has no sample; also when an option is
+    /// given that such a file has no use for.
+    pub fn open(path: &Path, options: &DataOptions) -> Result<Self> {
+        let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+        let tensors = is_tensors(path);
+        let kind = if tensors { None } else { Kind::of(&ending) };
+        let named = [(options.field.is_some(), "--field"), (options.label.is_some() && !tensors, "--label")];
+        if let Some((_, option)) = named.iter().find(|(is_given, _)| *is_given).filter(|_| !has_fields(path)) {
+            bail!("{option} is for .jsonl, .csv and .parquet files; {} is not one", path.display());
+        }
+        if tensors && options.max_length.is_some() {
+            bail!("--max-length is for texts; {} contains tensors", path.display());
+        }
+        if tensors && options.unit == Some(Unit::Documents) {
+            bail!("--documents is for texts; {} contains tensors", path.display());
+        }
+        if tensors && options.skip_bad {
+            bail!("--skip-bad is for texts; {} contains tensors", path.display());
+        }
+        let split = options.split;
+        let content = match kind {
+            Some(kind) => {
+                let file = TextFile::new(path, kind, options)?;
+                // Errors of the first record come before the model is loaded.
+                file.texts()?.next().transpose()?.with_context(|| too_few(path))?;
+                Content::Texts(file)
+            }
+            None if tensors => Content::Tensors(TensorFiles::open(path, options.samples.get())?),
+            None if fs::metadata(path).is_ok_and(|of| !of.is_file()) => bail!(
+                "{} is not a regular file: data is read more than once, and the ending of its name says what it is; write it to a \
+                 file first, such as data.jsonl",
+                path.display()
+            ),
+            None => bail!(
+                "{} is not a data set: expected .txt (a text a line), .jsonl (an object a line), .csv or .parquet (texts \
+                 in a column), .npz or .safetensors (tensors by the names of inputs), or a folder of the last two",
+                path.display()
+            ),
+        };
+        Ok(Self { path: path.to_owned(), split, content })
+    }
+
+    /// The samples as batches of a model's inputs; `folder` has its tokenizer.
+    ///
+    /// # Errors
+    /// When the model does not take such data, or there is no tokenizer that texts need.
+    pub fn batches<'a>(
+        &'a self,
+        chain: &'a Chain<'a>,
+        model: &'a Loaded,
+        folder: &Path,
+        options: &DataOptions,
+    ) -> Result<Batches<'a>> {
+        let wanted = chain.inputs();
+        let reader = match &self.content {
+            Content::Texts(file) => {
+                let tokens = Tokens::new(&wanted, model, folder, options).with_context(|| self.unusable())?;
+                Reader::Texts(file.texts()?, Box::new(tokens))
+            }
+            Content::Tensors(files) => self.tensors(files, &wanted, options)?,
+        };
+        // Without a mask, padding would be text.
+        let one = matches!(&reader, Reader::Texts(_, tokens) if !tokens.masked());
+        let batch = options.batch.map(NonZeroUsize::get).or(fixed_batch(&wanted));
+        let batch = match reader {
+            Reader::Files(_) => 1,
+            _ => batch.unwrap_or(if one { 1 } else { BATCH }),
+        };
+        let longest = model.max_positions.filter(|_| !options.is_windowed);
+        Ok(Batches::new(self, reader, (wanted, chain, longest), batch, options))
+    }
+
+    /// The samples of tensors for a model that takes these inputs.
+    fn tensors<'a>(
+        &self,
+        data: &TensorFiles,
+        wanted: &[(Cow<'_, str>, &Input)],
+        options: &DataOptions,
+    ) -> Result<Reader<'a>> {
+        let path = self.path.as_path();
+        let (reader, all) = match Sampling::of(wanted) {
+            Sampling::FirstAxis => {
+                if data.is_folder {
+                    bail!(
+                        "{} is a folder, and the inputs of this model have their first dimension in common: give one file whose \
+                         first axis counts the samples; the inputs are {}",
+                        path.display(),
+                        listed(wanted)
+                    );
+                }
+                let expected = || format!("the inputs are {}", listed(wanted));
+                let arrays = Arrays::new(path, tensors::read(path, options.samples.get())?, &expected)?;
+                let all = arrays.samples();
+                (Reader::Rows(arrays.of(self.split)), all)
+            }
+            Sampling::Files => {
+                if let Some(batch) = options.batch.filter(|batch| batch.get() > 1) {
+                    bail!(
+                        "--batch {batch} is for inputs with their first dimension in common; a file has the inputs of one run: {}",
+                        listed(wanted)
+                    );
+                }
+                let taken = data.files.iter().enumerate().filter(|(at, _)| self.split.has(*at));
+                (Reader::Files(taken.map(|(_, file)| file.clone()).collect()), data.files.len())
+            }
+        };
+        // Both parts of a data set have samples, or neither is of use.
+        if !self.split.is_all() && Split::HeldOut.is_empty_of(all) {
+            bail!(too_few(path));
+        }
+        Ok(reader)
+    }
+
+    fn unusable(&self) -> String {
+        format!("cannot run on {}{}", self.path.display(), self.split)
+    }
+}
+
+/// The error on a data set that is too small to be divided.
+fn too_few(path: &Path) -> String {
+    format!(
+        "{} has fewer than 5 samples, of which every fifth is to be held out; take more data, or name other data with --evaluate",
+        path.display()
+    )
+}
+
+/// Inputs with their types.
+fn listed(wanted: &[(Cow<'_, str>, &Input)]) -> String {
+    let port = |(name, input): &(Cow<'_, str>, &Input)| format!("{name}: {}", input.value.ty);
+    wanted.iter().map(port).collect::<Vec<_>>().join(", ")
+}
+
+/// The number of rows that the model fixes.
+fn fixed_batch(wanted: &[(Cow<'_, str>, &Input)]) -> Option<usize> {
+    wanted.iter().filter_map(|(_, input)| usize::try_from(input.value.dims().first()?.as_constant()?).ok()).next()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! Tokenizers, and the ids of tokens with a meaning.
+
+pub mod document;
+pub mod guard;
+mod text;
+mod tokens;
+
+pub use text::TextTokenizer;
+pub(crate) use text::{TOKENIZER, beginning, growing};
+pub use tokens::end_tokens;
+pub use tokens::token;

@@ -1,0 +1,209 @@
+//! Texts as inputs of a model.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::chain::CACHE;
+use planish_artifact::manifest::Input;
+use planish_eval::Tensor;
+use planish_ir::{DType, Dim};
+use planish_models::{Loaded, Task};
+
+use super::pieces::{Document, Piece, piece, pieces};
+use super::texts::Text;
+use super::{DataOptions, listed};
+use crate::inputs::Sampling;
+use crate::tokenizer::{TOKENIZER, TextTokenizer, token};
+
+/// The most tokens of a text where neither the model nor the user says less.
+const LONGEST: usize = 512;
+
+const IDS: &str = "input_ids";
+const MASK: &str = "attention_mask";
+const TYPES: &str = "token_type_ids";
+const DECODER_IDS: &str = "decoder_input_ids";
+
+/// What makes inputs of texts.
+pub(super) struct Tokens {
+    tokenizer: TextTokenizer,
+    ids: Column,
+    mask: Option<Column>,
+    /// Which text of a pair a token is of.
+    types: Option<Column>,
+    /// Whether both texts of a pair are embedded by themselves.
+    embeds: bool,
+    /// That of the decoder, with the token that its text begins with.
+    decoder: Option<(Column, i64)>,
+    pad: i64,
+    /// Whether padding comes before the tokens.
+    left: bool,
+    longest: usize,
+    /// The number of token ids that the model has, where it is known.
+    vocabulary: Option<i64>,
+}
+
+/// Inputs that follow from texts.
+pub(super) struct Encoded {
+    pub(super) inputs: Vec<(String, Tensor)>,
+    /// 1 where the decoder's ids are tokens, 0 where they are padding.
+    pub(super) decoder_mask: Option<Tensor>,
+}
+
+/// What is needed of an input.
+#[derive(Clone, Copy)]
+struct Column {
+    dtype: DType,
+    /// The number of columns, where the model fixes it.
+    width: Option<usize>,
+}
+
+impl Tokens {
+    /// For a model that takes these inputs. Texts before a cache are padded on the left, others on the right.
+    pub(super) fn new(
+        wanted: &[(Cow<'_, str>, &Input)],
+        model: &Loaded,
+        folder: &Path,
+        options: &DataOptions,
+    ) -> Result<Self> {
+        let port = |name: &str| -> Result<Option<Column>> {
+            let Some((_, input)) = wanted.iter().find(|(other, _)| other == name) else { return Ok(None) };
+            let Some(dtype) = input.value.dtype() else { bail!("the input `{name}` is {}", input.value.ty) };
+            let width = input.value.dims().get(1).and_then(Dim::as_constant);
+            Ok(Some(Column { dtype, width: width.and_then(|width| usize::try_from(width).ok()) }))
+        };
+        let Some(ids) = port(IDS)? else {
+            bail!(
+                "the model takes no text: its inputs are {}; give them as .npz or .safetensors, {}",
+                listed(wanted),
+                Sampling::of(wanted).advice()
+            );
+        };
+        // Windows take as many tokens at once as the model does.
+        let positions = model.max_positions.filter(|_| !options.is_windowed);
+        let most = positions.unwrap_or(usize::MAX).min(ids.width.unwrap_or(usize::MAX));
+        let longest = match options.max_length.map(usize::from) {
+            Some(asked) if asked > most => bail!("--max-length {asked} is more than the {most} tokens of the model"),
+            Some(asked) => asked,
+            None => LONGEST.min(most),
+        };
+        if !folder.join(TOKENIZER).is_file() {
+            bail!(
+                "{} has no {TOKENIZER}, so texts cannot become token ids; add it, or give ids as .npz or .safetensors",
+                folder.display()
+            );
+        }
+        let decoder = match port(DECODER_IDS)? {
+            Some(port) => {
+                let start = token(folder, "decoder_start_token_id")?;
+                let start = start.with_context(|| {
+                    format!(
+                        "neither generation_config.json nor config.json of {} has `decoder_start_token_id`, which the \
+                         decoder's text begins with; add it, or give {DECODER_IDS} as .npz or .safetensors",
+                        folder.display()
+                    )
+                })?;
+                Some((port, start))
+            }
+            None => None,
+        };
+        let vocabulary = wanted.iter().find(|(name, _)| name == IDS).and_then(|(_, input)| input.end);
+        Ok(Self {
+            tokenizer: match options.is_whole() && !options.is_windowed {
+                true => TextTokenizer::open(folder)?,
+                false => TextTokenizer::open(folder)?.cut_to(longest)?,
+            },
+            ids,
+            mask: port(MASK)?,
+            types: port(TYPES)?,
+            embeds: matches!(model.task, None | Some(Task::FeatureExtraction)),
+            decoder,
+            // The mask hides it: any id does.
+            pad: model.pad_token_id.filter(|pad| (0..vocabulary.unwrap_or(i64::MAX)).contains(pad)).unwrap_or(0),
+            left: wanted.iter().any(|(name, _)| name.starts_with(CACHE)),
+            longest,
+            vocabulary,
+        })
+    }
+
+    /// Whether padding can be told from tokens.
+    pub(super) fn masked(&self) -> bool {
+        self.mask.is_some()
+    }
+
+    /// Whether both texts of a pair are embedded by themselves, a row each.
+    pub(super) fn embeds(&self) -> bool {
+        self.embeds
+    }
+
+    /// A text as token ids.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub(super) fn piece(&self, text: &Text) -> Result<Piece> {
+        piece(&self.tokenizer, text, self.longest)
+    }
+
+    /// The next part of a document as token ids; none at its end.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub(super) fn pieces(&self, document: &mut Document) -> Result<Option<Vec<Piece>>> {
+        document.next_chunk().map(|chunk| pieces(&self.tokenizer, chunk, self.longest)).transpose()
+    }
+
+    /// The inputs that follow from texts, a row each; `first` is the index of the first one. A decoder behind an
+    /// encoder takes the same tokens as the encoder, behind the one that its text begins with.
+    ///
+    /// # Errors
+    /// When the tokenizer gave an id that the model does not have.
+    pub(super) fn inputs(&self, pieces: &[Piece], first: usize) -> Result<Encoded> {
+        let mut rows: Vec<Vec<i64>> = pieces.iter().map(|piece| piece.ids.clone()).collect();
+        for (row, sample) in rows.iter().zip(first + 1..) {
+            let end = self.vocabulary.unwrap_or(i64::MAX);
+            if let Some(id) = row.iter().find(|id| **id >= end) {
+                bail!(
+                    "the tokenizer does not fit the model: it gives the token id {id} in sample {sample}, and the \
+                     vocabulary of the model has {end} tokens; use the {TOKENIZER} that the model was trained with"
+                );
+            }
+        }
+        // A text that the tokenizer makes nothing of is one of padding.
+        rows.iter_mut().filter(|row| row.is_empty()).for_each(|row| row.push(self.pad));
+        let ones = |rows: &[Vec<i64>]| -> Vec<Vec<i64>> { rows.iter().map(|row| vec![1; row.len()]).collect() };
+        let mut inputs = vec![(IDS.to_owned(), self.matrix(self.ids, &rows, self.pad, self.left)?)];
+        if let Some(mask) = self.mask {
+            let mask = Column { width: mask.width.or(self.ids.width), ..mask };
+            inputs.push((MASK.to_owned(), self.matrix(mask, &ones(&rows), 0, self.left)?));
+        }
+        let is_second = |piece: &Piece| piece.types.iter().any(|of| *of != 0);
+        if let Some(types) = self.types.filter(|_| pieces.iter().any(is_second)) {
+            let types = Column { width: types.width.or(self.ids.width), ..types };
+            let rows: Vec<Vec<i64>> = pieces.iter().map(|piece| piece.types.clone()).collect();
+            inputs.push((TYPES.to_owned(), self.matrix(types, &rows, 0, self.left)?));
+        }
+        let mut decoder_mask = None;
+        if let Some((port, start)) = self.decoder {
+            let behind = |row: &Vec<i64>| [start].into_iter().chain(row.iter().copied()).take(self.longest).collect();
+            let rows: Vec<Vec<i64>> = rows.iter().map(behind).collect();
+            inputs.push((DECODER_IDS.to_owned(), self.matrix(port, &rows, self.pad, false)?));
+            decoder_mask = Some(self.matrix(port, &ones(&rows), 0, false)?);
+        }
+        Ok(Encoded { inputs, decoder_mask })
+    }
+
+    /// Rows of one length: that of the longest, or the model's.
+    fn matrix(&self, column: Column, rows: &[Vec<i64>], pad: i64, left: bool) -> Result<Tensor> {
+        let width = column.width.unwrap_or_else(|| rows.iter().map(Vec::len).max().unwrap_or(0));
+        let mut numbers = Vec::with_capacity(rows.len() * width);
+        for row in rows {
+            let padding = std::iter::repeat_n(pad as f64, width.saturating_sub(row.len()));
+            let ids = row.iter().take(width).map(|id| *id as f64);
+            match left {
+                true => numbers.extend(padding.chain(ids)),
+                false => numbers.extend(ids.chain(padding)),
+            }
+        }
+        Tensor::from_f64(column.dtype, vec![rows.len(), width], &numbers).context("token ids do not fit a tensor")
+    }
+}

@@ -1,0 +1,357 @@
+//! A model that scores the next token of rows of tokens.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::num::NonZeroUsize;
+
+use anyhow::{Result, anyhow, bail};
+use planish_artifact::Artifact;
+use planish_artifact::manifest::PartManifest;
+use planish_eval::Tensor;
+use planish_models::Task;
+use planish_runtimes::{BestScores, Format, Runtime, RuntimeValue, Session, SessionOptions};
+
+use super::decoder::{self, Decoder};
+use super::encoder_decoder::{self, EncoderDecoder, READS_NO_AHEAD};
+use super::{Search, lookup};
+
+/// A model on a runtime that scores which token comes next: rows of tokens, each with the keys and
+/// values of those it has read.
+pub trait LanguageModel {
+    /// Ids are from 0 to below this.
+    fn vocabulary(&self) -> i64;
+
+    /// What the text that is generated begins with: the prompt, or what stands for none of it yet.
+    fn beginning(&self, prompt: &[i64]) -> Vec<i64>;
+
+    /// How many tokens may follow: at least one.
+    ///
+    /// # Errors
+    /// When the prompt is empty, has an id that is not in the vocabulary, or leaves no room.
+    fn room(&self, prompt: &[i64]) -> Result<usize>;
+
+    /// Reads prompts, a row each, in place of what it has read before. Each must be one that
+    /// [`room`](Self::room) accepts.
+    ///
+    /// # Errors
+    /// When the model fails to run.
+    fn start(&mut self, prompts: &[Vec<i64>]) -> Result<Scores>;
+
+    /// Reads a prompt as the only row. Keys and values of what it begins with may be those of what the model has read before.
+    /// Returns of how many tokens they are.
+    ///
+    /// # Errors
+    /// When the model is no decoder, or fails to run.
+    fn resume(&mut self, prompt: &[i64]) -> Result<(Scores, usize)>;
+
+    /// Goes on with some of the rows, in this order and each as often as it is named, and reads one
+    /// more token in each.
+    ///
+    /// # Errors
+    /// When the model fails to run.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    fn step(&mut self, rows: &[usize], ids: &[i64]) -> Result<Scores>;
+
+    /// Reads tokens behind the only row, in one run: the first of them, and as many more as give what they would give one
+    /// by one. There is a row of scores behind each that was read.
+    ///
+    /// # Errors
+    /// When the model does not score several tokens of a run, or fails to run.
+    ///
+    /// # Panics
+    /// When there is no token, or not one row.
+    fn read(&mut self, ids: &[i64]) -> Result<Scores>;
+
+    /// Forgets the last tokens of the only row.
+    ///
+    /// # Errors
+    /// When the model's runtime keeps keys and values in a form that has no shorter one.
+    fn forget(&mut self, tokens: usize) -> Result<()>;
+}
+
+/// How an artifact is loaded to generate.
+#[derive(Clone, Copy, Debug)]
+pub struct Loading {
+    /// Threads of the runtime; 0 leaves the number to it.
+    pub threads: usize,
+    /// Whether keys and values of tokens are kept; else each step computes all tokens again.
+    pub caching: bool,
+    /// The most columns of prompts that one run of a decoder with a cache reads; 512 where absent, and all of several prompts
+    /// where the cache is appended to in place.
+    pub prompt_chunk: Option<NonZeroUsize>,
+    /// What the text of an encoder-decoder begins with; what the configuration of the artifact says where absent.
+    pub decoder_start_token: Option<i64>,
+}
+
+impl Loading {
+    /// With so many threads, and a cache or not.
+    #[must_use]
+    pub fn new(threads: usize, caching: bool) -> Self {
+        Self { threads, caching, prompt_chunk: None, decoder_start_token: None }
+    }
+}
+
+/// What generates text.
+#[derive(Clone, Copy)]
+enum Kind {
+    Decoder,
+    EncoderDecoder,
+}
+
+/// Loads an artifact.
+///
+/// # Errors
+/// When the artifact does not generate text, or the runtime does not load it.
+pub fn load(artifact: &Artifact, runtime: &dyn Runtime, loading: Loading) -> Result<Box<dyn LanguageModel>> {
+    let parts = Parts { artifact, runtime, loading };
+    match kind(artifact)? {
+        Kind::Decoder => Ok(Box::new(Decoder::load(&parts)?)),
+        Kind::EncoderDecoder => Ok(Box::new(EncoderDecoder::load(&parts)?)),
+    }
+}
+
+/// Checks what takes no runtime: that an artifact generates text, that its files are as long as they were, and
+/// that it takes these prompts and this search.
+///
+/// # Errors
+/// When one of that is not so.
+pub fn check(artifact: &Artifact, runtime: &dyn Runtime, prompts: &[Vec<i64>], search: &Search) -> Result<()> {
+    let kind = kind(artifact)?;
+    let parts = &artifact.manifest.parts;
+    parts.iter().try_for_each(|part| artifact.file_for(part, runtime).map(drop))?;
+    if matches!(search, Search::Lookup(_)) {
+        lookup::check(prompts.len())?;
+        if matches!(kind, Kind::EncoderDecoder) {
+            bail!("{READS_NO_AHEAD}");
+        }
+        if runtime.formats().contains(&Format::ENGINE) {
+            bail!(
+                "--prompt-lookup shortens the cache, which engines of `{}` cannot; leave out --prompt-lookup",
+                runtime.name()
+            );
+        }
+        if parts.iter().any(|part| part.last_logits) {
+            bail!(
+                "--prompt-lookup compares the logits of several tokens, and {} gives those of the last token only; compile the \
+                 model without --logits last, or leave out --prompt-lookup",
+                artifact.folder.display()
+            );
+        }
+    }
+    let room = match kind {
+        Kind::Decoder => decoder::room,
+        Kind::EncoderDecoder => encoder_decoder::room,
+    };
+    let vocabulary = prompt_vocabulary(artifact)?;
+    prompts.iter().try_for_each(|prompt| room(prompt, vocabulary, longest(artifact)).map(drop))
+}
+
+fn kind(artifact: &Artifact) -> Result<Kind> {
+    match artifact.manifest.task {
+        Some(Task::TextGeneration) => Ok(Kind::Decoder),
+        Some(Task::Text2TextGeneration) => Ok(Kind::EncoderDecoder),
+        task => bail!(
+            "{} is compiled for {}, it cannot generate; compile a decoder for {} or an encoder-decoder for {}",
+            artifact.folder.display(),
+            task.map_or("no task that its graph tells", Task::name),
+            Task::TextGeneration,
+            Task::Text2TextGeneration
+        ),
+    }
+}
+
+/// The first id from 0 on that a prompt cannot have.
+///
+/// # Errors
+/// When the artifact does not say that.
+pub fn prompt_vocabulary(artifact: &Artifact) -> Result<i64> {
+    // The first part reads the prompt.
+    let part = artifact.manifest.parts.first();
+    let part = part.ok_or_else(|| anyhow!("{} has no parts; compile it again", artifact.folder.display()))?;
+    vocabulary(artifact, &part.name)
+}
+
+/// The first id from 0 on that a part does not take.
+fn vocabulary(artifact: &Artifact, name: &str) -> Result<i64> {
+    let inputs = artifact.manifest.parts.iter().filter(|part| part.name == name).flat_map(|part| &part.inputs);
+    let ids = inputs.filter(|input| input.value.name == "input_ids").find_map(|input| input.end);
+    ids.ok_or_else(|| anyhow!("{} does not say which ids its {name} takes", artifact.folder.display()))
+}
+
+/// The longest text, in tokens.
+fn longest(artifact: &Artifact) -> usize {
+    artifact.manifest.max_sequence_length.unwrap_or(usize::MAX)
+}
+
+/// The parts of an artifact that is being loaded.
+pub(super) struct Parts<'a> {
+    pub(super) artifact: &'a Artifact,
+    pub(super) runtime: &'a dyn Runtime,
+    pub(super) loading: Loading,
+}
+
+impl Parts<'_> {
+    /// A part of this name, if there is one.
+    pub(super) fn find(&self, name: &str) -> Option<&PartManifest> {
+        self.artifact.manifest.parts.iter().find(|part| part.name == name)
+    }
+
+    /// Loads a part that must be there.
+    pub(super) fn session(&self, name: &str) -> Result<Box<dyn Session>> {
+        let options = SessionOptions { threads: self.loading.threads };
+        self.artifact.load(self.artifact.part(name)?, self.runtime, options)
+    }
+
+    /// The first id from 0 on that a part does not take.
+    pub(super) fn vocabulary(&self, part: &str) -> Result<i64> {
+        vocabulary(self.artifact, part)
+    }
+
+    /// How many of a part's scores are of tokens: fewer than it gives where its vocabulary is padded.
+    pub(super) fn scored(&self, part: &str) -> usize {
+        let padded = self.find(part).and_then(PartManifest::padded_logits);
+        padded.map_or(usize::MAX, |vocabulary| vocabulary.size)
+    }
+
+    /// The longest text, in tokens.
+    pub(super) fn longest(&self) -> usize {
+        longest(self.artifact)
+    }
+}
+
+/// Whether a prompt has tokens, all of them in the vocabulary.
+pub(super) fn check_prompt(prompt: &[i64], vocabulary: i64) -> Result<()> {
+    if prompt.is_empty() {
+        bail!("a prompt has no tokens; the model needs at least one token to continue");
+    }
+    match prompt.iter().find(|id| !(0..vocabulary).contains(*id)) {
+        Some(id) => bail!("the prompt's id {id} is not in the vocabulary: ids are from 0 to {}", vocabulary - 1),
+        None => Ok(()),
+    }
+}
+
+/// Rows of equal length as a tensor, [rows, columns].
+pub(super) fn matrix(rows: usize, elements: Vec<i64>) -> Result<RuntimeValue> {
+    let columns = elements.len() / rows.max(1);
+    let tensor = Tensor::new(vec![rows, columns], elements).ok_or_else(|| anyhow!("the rows differ in length"))?;
+    Ok(tensor.into())
+}
+
+/// Takes an output of a run out of all of them.
+pub(super) fn output(outputs: &mut Vec<(String, RuntimeValue)>, name: &str) -> Result<RuntimeValue> {
+    match outputs.iter().position(|(output, _)| output == name) {
+        Some(at) => Ok(outputs.swap_remove(at).1),
+        None => Err(anyhow!("the model has no output `{name}`; compile it again")),
+    }
+}
+
+/// For each row a score of each token of the vocabulary to be the next: logits, none of them
+/// NaN or infinitely large.
+pub struct Scores {
+    /// `logits`, [rows, columns, width], where the runtime has them and finds the best of them.
+    on_device: Option<RuntimeValue>,
+    /// [rows, vocabulary]; of a device's when all are needed.
+    rows: OnceCell<Vec<f32>>,
+    vocabulary: usize,
+}
+
+impl Scores {
+    /// Those of the last column of the output `logits`, [rows, columns, vocabulary]; the first `scored`
+    /// where there are more.
+    pub(super) fn last(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<Self> {
+        let (logits, vocabulary) = logits(outputs, scored)?;
+        if logits.finds_best() {
+            return Ok(Self { on_device: Some(logits), rows: OnceCell::new(), vocabulary });
+        }
+        let rows = last_columns(&logits, 1, vocabulary)?;
+        Ok(Self { on_device: None, rows: rows.into(), vocabulary })
+    }
+
+    /// Those of the last `count` columns of the only row, each as a row.
+    pub(super) fn columns(outputs: &mut Vec<(String, RuntimeValue)>, count: usize, scored: usize) -> Result<Self> {
+        let (logits, vocabulary) = logits(outputs, scored)?;
+        if logits.shape()[1] < count {
+            bail!("the model gives logits of fewer tokens than it reads; compile it again, without --logits last");
+        }
+        let rows = last_columns(&logits, count, vocabulary)?;
+        Ok(Self { on_device: None, rows: rows.into(), vocabulary })
+    }
+
+    /// How many rows there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        match &self.on_device {
+            Some(logits) => logits.shape()[0],
+            None => self.rows.get().map_or(0, Vec::len) / self.vocabulary.max(1),
+        }
+    }
+
+    /// The scores of a row, by id. Those of a device are all read from there.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are not finite.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn row(&self, row: usize) -> Result<&[f32]> {
+        let rows = match (self.rows.get(), &self.on_device) {
+            (None, Some(logits)) => {
+                let rows = last_columns(logits, 1, self.vocabulary)?;
+                self.rows.get_or_init(|| rows)
+            }
+            (rows, _) => rows.map_or(&[][..], Vec::as_slice),
+        };
+        Ok(&rows[row * self.vocabulary..][..self.vocabulary])
+    }
+
+    /// The `k` best of each row, found by the runtime where they are; `None` where it does not, and rows are to be
+    /// [read](Self::row).
+    ///
+    /// # Errors
+    /// When the runtime fails, or a score is not finite.
+    pub fn best(&self, k: usize) -> Result<Option<Vec<BestScores>>> {
+        let Some(logits) = &self.on_device else { return Ok(None) };
+        let best =
+            logits.best(self.vocabulary, k).map_err(|reason| anyhow!("the best tokens were not found: {reason}"))?;
+        match best.iter().flatten().any(|row| row.log_sum.is_nan()) {
+            true => Err(not_finite()),
+            false => Ok(best),
+        }
+    }
+}
+
+/// The output `logits`, [rows, columns, width], and how many of its scores are of tokens, at most `scored`.
+fn logits(outputs: &mut Vec<(String, RuntimeValue)>, scored: usize) -> Result<(RuntimeValue, usize)> {
+    let logits = output(outputs, "logits")?;
+    let (true, &[_, _, width]) = (logits.dtype().is_float(), logits.shape()) else {
+        let (dtype, shape) = (logits.dtype(), logits.shape());
+        bail!("`logits` is {dtype}{shape:?}; generation takes floats, [rows, columns, vocabulary]");
+    };
+    Ok((logits, width.min(scored)))
+}
+
+/// The first scores of the last `count` columns of [rows, columns, width], for all rows.
+fn last_columns(logits: &RuntimeValue, count: usize, vocabulary: usize) -> Result<Vec<f32>> {
+    let size = |axis: usize| logits.shape().get(axis).copied().unwrap_or(0);
+    let (columns, width) = (size(1), size(2));
+    let all: Cow<'_, [f32]> = match logits.as_f32() {
+        Some(all) => all.into(),
+        None => {
+            let tensor = logits.to_tensor().ok_or_else(|| anyhow!("`logits` cannot be read from the runtime"))?;
+            tensor.to_f64().into_iter().map(|v| v as f32).collect()
+        }
+    };
+    let last =
+        all.chunks((columns * width).max(1)).flat_map(|row| row[row.len() - count * width..].chunks(width.max(1)));
+    let rows: Vec<f32> = last.flat_map(|scores| &scores[..vocabulary]).copied().collect();
+    match rows.iter().any(|score| score.is_nan() || *score == f32::INFINITY) {
+        true => Err(not_finite()),
+        false => Ok(rows),
+    }
+}
+
+fn not_finite() -> anyhow::Error {
+    anyhow!("the model's logits are not finite; `planish verify` says how it compares with its source")
+}

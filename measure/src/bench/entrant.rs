@@ -1,0 +1,368 @@
+//! What takes part in a benchmark: an artifact, an ONNX file of any origin, or a form of a model that is compiled for it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use planish_artifact::Artifact;
+use planish_artifact::backend::{ANY_ONNX, Backend, MakeRuntime, ONNX_RUNTIME};
+use planish_artifact::files::digest;
+use planish_artifact::manifest::{File, Manifest, PartManifest, SourceManifest};
+use planish_artifact::package::RuntimePackage;
+use planish_artifact::split::Split;
+use planish_artifact::verification::{Basis, Tolerances, is_quantized, of_codes};
+use planish_compiler::calibrate::Calibration;
+use planish_compiler::compile::{
+    CompileOptions, Compiled, Observer, compile, computed_precision, interface, parameters,
+};
+use planish_compiler::quantize::{QuantizeOptions, WeightOptions};
+use planish_compiler::source::{self, Compared, SourceModel, takes_the_same};
+use planish_data::DataOptions;
+use planish_ir::Graph;
+use planish_models::{LoadOptions, Loaded, SourceFile};
+use planish_onnx::{ImportOptions, Placement};
+use planish_passes::quantize::{Bits, WeightSettings};
+use planish_passes::{Half, HalfPrecision, Options, QuantizedForm, quantize};
+
+use crate::inspect::weight_bytes;
+
+/// The precision of ONNX files with quantized operators.
+pub(super) const QUANTIZED: &str = "quantized";
+
+/// An artifact that takes part, with what is to be known of it beside its manifest.
+pub struct Entrant {
+    /// How it is called in tables.
+    pub label: String,
+    /// The artifact. That of an ONNX file has no `planish.json`.
+    pub artifact: Artifact,
+    /// Its precision, as tables name it.
+    pub precision: String,
+    /// Where it runs; by [`Contest::runtimes`](super::Contest) where there is none.
+    pub runtimes: Vec<MakeRuntime>,
+    /// The command that makes it for good, where it was compiled for the benchmark.
+    pub command: Option<String>,
+    /// The model that it is compared with, where that is known.
+    reference: Option<PathBuf>,
+    /// How far its outputs may be from the model's, where the manifest does not say.
+    tolerances: Option<Tolerances>,
+    /// The files of a compiled form, which go with this.
+    _compiled: Option<Compiled>,
+}
+
+impl Entrant {
+    /// An artifact.
+    #[must_use]
+    pub fn of(artifact: Artifact) -> Self {
+        let (label, precision) = (artifact.label(), artifact.manifest.precision_name());
+        Self {
+            label,
+            artifact,
+            precision,
+            runtimes: Vec::new(),
+            command: None,
+            reference: None,
+            tolerances: None,
+            _compiled: None,
+        }
+    }
+
+    /// An ONNX file as it is. It is compared with the first of the `references` that takes the same inputs. Where none does it is
+    /// compared with the first that `is_named` says a user chose, or with itself on the reference interpreter.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub fn of_onnx(path: &Path, references: &[&Path], is_named: bool) -> Result<Self> {
+        let model = SourceModel::open(path)?;
+        let loaded = model.load(LoadOptions { task: None, strict: false })?;
+        let parts: Vec<PartManifest> = loaded.parts.iter().map(|part| interface(part, &part.graph)).collect();
+        let fits = |reference: &&&Path| {
+            let model = SourceModel::open(reference).and_then(|of| of.load(LoadOptions { task: None, strict: false }));
+            model.is_ok_and(|model| takes_the_same(&model, &parts))
+        };
+        let fitting = references.iter().find(fits).or(references.first().filter(|_| is_named)).copied();
+        let compared = fitting.unwrap_or(path);
+        let source = SourceModel::open(compared)?;
+        let task = source.load(LoadOptions { task: None, strict: false })?.task;
+        let name = |file: &SourceFile| file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let digested =
+            |file: &SourceFile| Ok(File { name: name(file), bytes: file.bytes, blake3: Some(digest(&file.path)?) });
+        let own = model.files()?;
+        let folder = model.folder();
+        let files: Vec<File> = own
+            .iter()
+            .map(|file| {
+                let relative = file.path.strip_prefix(&folder).unwrap_or(&file.path);
+                File { name: relative.to_string_lossy().into_owned(), bytes: file.bytes, blake3: None }
+            })
+            .collect();
+        let names = || files.iter().map(|file| file.name.clone());
+        let parts = parts.into_iter().map(|part| PartManifest { files: names().collect(), ..part });
+        let precision = computed_precision(loaded.parts.iter().map(|part| &part.graph));
+        let is_quantized = is_quantized(&loaded);
+        // What another tool made is measured unless it is wrong: its accuracy on data says what it costs. The kernels of a runtime
+        // fuse quantized operators, and sums saturate on some processors, so it may differ much even from itself on the reference
+        // interpreter: MiniLM by ONNX Runtime's dynamic tool has a cosine of 0.980 with itself, and of 0.944 with the model, on random
+        // tokens.
+        let tolerances = if is_quantized { Tolerances::NIBBLES } else { Tolerances::of(&loaded, precision) };
+        let manifest = Manifest {
+            schema: Manifest::schema(),
+            producer: String::new(),
+            source: SourceManifest {
+                name: source.name(),
+                path: None,
+                files: source.files()?.iter().map(digested).collect::<Result<_>>()?,
+                import: source.import_options(),
+                artifact: None,
+            },
+            architecture: loaded.architecture.to_owned(),
+            task,
+            target: ANY_ONNX.target.name.to_owned(),
+            opset: model.opset().unwrap_or_default(),
+            precision,
+            calibration: None,
+            fusion: false,
+            attention_fp32: false,
+            cache_in_place: false,
+            integer_inputs: false,
+            runtime_package: RuntimePackage::default(),
+            files: files.clone(),
+            linked: Vec::new(),
+            companions: Vec::new(),
+            parameters: parameters(&loaded),
+            parts: parts.collect(),
+            pad_token_id: None,
+            max_sequence_length: loaded.max_positions,
+            recompute_at: None,
+            length_dependence: None,
+            verification: None,
+            evaluation: None,
+        };
+        Ok(Self {
+            label: path.display().to_string(),
+            precision: if is_quantized { QUANTIZED.to_owned() } else { precision.to_string() },
+            artifact: Artifact { folder, manifest, backend: &ANY_ONNX, stamp: None },
+            runtimes: Vec::new(),
+            command: None,
+            reference: Some(compared.to_owned()),
+            tolerances: Some(tolerances),
+            _compiled: None,
+        })
+    }
+
+    /// A form of a model, compiled into temporary files below `folder`.
+    ///
+    /// # Errors
+    /// When it cannot be compiled.
+    pub fn compiled(
+        model: &SourceModel,
+        form: &Form,
+        folder: &Path,
+        calibration: Option<&Calibration>,
+        observer: &dyn Observer,
+    ) -> Result<Self> {
+        let label = form.label(model);
+        let options = form.options(model, calibration)?;
+        let place = folder.join(label.replace('/', "-"));
+        let compiled = compile(model, &place, &options, observer).with_context(|| format!("cannot compile {label}"))?;
+        let artifact = compiled.artifact.clone();
+        Ok(Self {
+            precision: artifact.manifest.precision_name(),
+            runtimes: form.runtime.into_iter().collect(),
+            command: None,
+            reference: Some(model.path()),
+            label,
+            artifact,
+            tolerances: None,
+            _compiled: Some(compiled),
+        })
+    }
+
+    /// The model that it is compared with, among those that are `named`, or where it is to be found.
+    ///
+    /// # Errors
+    /// When it is not found, or cannot be loaded.
+    pub(super) fn compared(&self, named: &[PathBuf]) -> Result<Compared> {
+        match &self.reference {
+            Some(path) => {
+                let model = SourceModel::open_with(path, &self.artifact.manifest.source.import)?;
+                let loaded = model.load(LoadOptions { task: self.artifact.manifest.task, strict: false })?;
+                Ok(Compared { path: path.clone(), model, loaded, is_source: true })
+            }
+            None => source::compared(named, &self.artifact),
+        }
+    }
+
+    /// The graph of a part; `None` where no file has it, or it cannot be read.
+    pub(super) fn graph(&self, part: &PartManifest) -> Option<Graph> {
+        let file = self.artifact.file(part).ok()?;
+        self.artifact.backend.emitter.read(&file, &ImportOptions::default()).ok()
+    }
+
+    /// The bytes of the weights of all parts as graphs store them; `None` where a graph cannot be read.
+    pub(super) fn weight_bytes(&self) -> Option<u64> {
+        let parts = self.artifact.manifest.parts.iter();
+        parts.map(|part| self.graph(part).as_ref().map(weight_bytes)).sum()
+    }
+
+    /// The model that it is compared with, where that is known before it is looked for.
+    pub(super) fn reference(&self) -> Option<&Path> {
+        self.reference.as_deref()
+    }
+
+    /// Whether another exporter may have made it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.tolerances.is_some()
+    }
+
+    /// How far its outputs may be from those of a model, which it was compiled from or, without `is_source`, is only compared
+    /// with: then the rounding of what it was compiled from counts too.
+    pub(crate) fn tolerances(&self, loaded: &Loaded, is_source: bool) -> Tolerances {
+        if let Some(known) = self.tolerances {
+            return known;
+        }
+        let own = self.artifact.tolerances(loaded);
+        if is_source || matches!(own.basis, Basis::Codes | Basis::Nibbles) {
+            return own;
+        }
+        let graphs = self.artifact.manifest.parts.iter().filter_map(|part| self.graph(part));
+        graphs
+            .filter_map(|graph| of_codes(&graph))
+            .reduce(|one, other| if one.cosine < other.cosine { one } else { other })
+            .unwrap_or(own)
+    }
+}
+
+/// A form of a model that a benchmark compiles.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// What it is compiled for.
+    pub backend: &'static Backend,
+    /// Its operators and their precision.
+    pub variant: Variant,
+    /// Where it runs, if not on the runtime of the backend.
+    pub runtime: Option<MakeRuntime>,
+}
+
+/// The operators of a form and their precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// float32, each operator by itself.
+    Unfused,
+    /// float32 with fused operators.
+    F32,
+    /// float16.
+    Fp16,
+    /// bfloat16.
+    Bf16,
+    /// INT8 with scales of activations that each run computes.
+    DynamicInt8,
+    /// INT8 with scales of activations from data.
+    Int8,
+    /// Weights of 4 bits; products of ONNX Runtime round their inputs to 8 bits.
+    Int4,
+    /// Weights of 8 bits; products of ONNX Runtime round their inputs to 8 bits.
+    Int8Weights,
+}
+
+impl Variant {
+    /// Every variant by its name.
+    pub const ALL: [(&'static str, Self); 8] = [
+        ("unfused", Self::Unfused),
+        ("f32", Self::F32),
+        ("fp16", Self::Fp16),
+        ("bf16", Self::Bf16),
+        ("int8-dynamic", Self::DynamicInt8),
+        ("int8", Self::Int8),
+        ("int4", Self::Int4),
+        ("int8-weights", Self::Int8Weights),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, variant)| *variant == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// A word of a command line of a shell.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,~".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+impl Form {
+    /// How it is called in tables.
+    #[must_use]
+    pub fn label(&self, model: &SourceModel) -> String {
+        format!("{}-{}-{}", model.name(), self.backend.target.name, self.variant.name())
+    }
+
+    /// The command that compiles it into an artifact. `calibrate` is data, with how it is read, or a table.
+    pub(super) fn command(&self, model: &SourceModel, calibrate: Option<(&Path, &DataOptions)>) -> String {
+        let mut words = vec!["planish".to_owned(), "compile".to_owned(), quoted(&model.path().display().to_string())];
+        if self.backend.target.name != ONNX_RUNTIME.target.name {
+            words.extend(["--target".to_owned(), self.backend.target.name.to_owned()]);
+        }
+        let options: &[&str] = match self.variant {
+            Variant::Unfused => &["--no-fusion"],
+            Variant::F32 => &[],
+            Variant::Fp16 => &["--fp16"],
+            Variant::Bf16 => &["--bf16"],
+            Variant::DynamicInt8 | Variant::Int8 => &["--int8"],
+            Variant::Int4 => &["--int4"],
+            Variant::Int8Weights => &["--int8-weights"],
+        };
+        words.extend(options.iter().map(|option| (*option).to_owned()));
+        if let (Variant::Int8, Some((path, data))) = (self.variant, calibrate) {
+            words.extend(["--calibrate".to_owned(), quoted(&path.display().to_string())]);
+            words.extend(data.field.iter().flat_map(|field| ["--field".to_owned(), quoted(field)]));
+            // It holds out the samples that the benchmark held out, and calibrates on the others.
+            words.extend((data.split == Split::Rest).then(|| "--verify".to_owned()));
+        }
+        words.join(" ")
+    }
+
+    /// How it is compiled.
+    fn options(&self, model: &SourceModel, calibration: Option<&Calibration>) -> Result<CompileOptions> {
+        let target = self.backend.target;
+        let mut options = CompileOptions::new(self.backend, model.default_opset());
+        let half = |half| Some(HalfPrecision::new(half).into());
+        let (precision, dynamic) = match self.variant {
+            Variant::Unfused | Variant::F32 => (None, None),
+            Variant::Fp16 => (half(Half::F16), None),
+            Variant::Bf16 => (half(Half::Bf16), None),
+            Variant::DynamicInt8 => (None, Some(true)),
+            Variant::Int8 => (None, Some(false)),
+            Variant::Int4 | Variant::Int8Weights => (None, None),
+        };
+        let bits = match self.variant {
+            Variant::Int4 => Some(Bits::Four),
+            Variant::Int8Weights => Some(Bits::Eight),
+            _ => None,
+        };
+        if let Some(reason) = bits.and_then(|_| WeightOptions::refused(target)) {
+            bail!(reason);
+        }
+        options.quantize_weights = bits.map(|bits| WeightOptions::new(WeightSettings::new(bits)));
+        options.placement = Placement::Copy;
+        options.passes = Options { precision, fusion: self.variant != Variant::Unfused, ..options.passes };
+        if let Some(dynamic) = dynamic {
+            if dynamic && target.quantized != QuantizedForm::IntegerProducts {
+                bail!("int8-dynamic is for target ort; target {target} needs fixed scales");
+            }
+            options.quantize = Some(QuantizeOptions::new(quantize::Settings::int8(target)));
+            if !dynamic {
+                let needed = || {
+                    format!(
+                        "int8 for target {target} needs data: name it with --calibrate or --data, and for text generation with \
+                         --calibrate"
+                    )
+                };
+                options.calibration = Some(calibration.with_context(needed)?.clone());
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,292 @@
+//! From what a user names to what takes part in a benchmark.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use planish_artifact::Artifact;
+use planish_artifact::backend::{
+    ANY_ONNX, Backend, CUDA, MakeRuntime, ONNX_RUNTIME, ONNX_RUNTIME_CUDA, RuntimeSettings,
+};
+use planish_artifact::draft::Draft;
+use planish_artifact::split::Split;
+use planish_compiler::calibrate::{
+    CalibrateOn, CalibrateOptions, Calibration, CalibrationObserver, Measure, calibrate, is_table,
+};
+use planish_compiler::compile::Observer;
+use planish_compiler::source::SourceModel;
+use planish_data::DataOptions;
+use planish_models::{LoadOptions, Task};
+
+use super::here::{artifacts_here, is_artifact};
+use super::{Entrant, Form, Variant};
+
+/// What a user wants to be measured.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Artifacts, ONNX files and checkpoints; where none is named, the artifacts in the current folder and below it.
+    pub named: Vec<PathBuf>,
+    /// A model of which the usual forms are compiled and measured.
+    pub compare: Option<PathBuf>,
+    /// The forms in which checkpoints are compiled.
+    pub variants: Vec<Variant>,
+    /// The runtimes that checkpoints are compiled for.
+    pub runtimes: Vec<MakeRuntime>,
+    /// The models that ONNX files are compared with.
+    pub references: Vec<PathBuf>,
+    /// The data that scales of INT8 follow from.
+    pub calibrate: Option<(PathBuf, DataOptions)>,
+    /// How runtimes are found.
+    pub settings: RuntimeSettings,
+}
+
+/// What takes part, and the folders of the files that were compiled for it.
+pub struct Prepared {
+    /// What takes part, in the order in which it was named.
+    pub entrants: Vec<Entrant>,
+    /// What was named, and cannot be measured, with the reason.
+    pub left_out: Vec<String>,
+    _folders: Vec<Draft>,
+}
+
+/// What a caller sees while models are compiled.
+pub trait PrepareObserver: Observer + CalibrationObserver {
+    /// A form is compiled.
+    fn compiling(&self, label: &str);
+    /// Something is not compiled or measured, and why.
+    fn left_out(&self, text: &str);
+}
+
+impl Request {
+    /// Opens what was named, and compiles what has to be compiled.
+    ///
+    /// # Errors
+    /// When something is not there, or nothing can be read and compiled.
+    pub fn prepare(&self, observer: &dyn PrepareObserver) -> Result<Prepared> {
+        let mut prepared = Prepared { entrants: Vec::new(), left_out: Vec::new(), _folders: Vec::new() };
+        if let Some(path) = &self.compare {
+            let model = SourceModel::open(path)?;
+            let mut compiling = Compiling::new(self, &model, observer)?;
+            for form in self.usual_forms() {
+                match compiling.form(&form) {
+                    Ok(entrant) => prepared.entrants.push(entrant),
+                    Err(error) => observer.left_out(&format!("{} is left out: {error:#}", form.label(&model))),
+                }
+            }
+            prepared._folders.push(compiling.folder);
+        }
+        if self.named.is_empty() && self.compare.is_none() {
+            prepared.entrants = artifacts_here()?.into_iter().map(Entrant::of).collect();
+        }
+        for path in &self.named {
+            if !path.exists() {
+                bail!(
+                    "there is no {}; name an artifact, an .onnx file or a checkpoint, or make an artifact with `planish compile`",
+                    path.display()
+                );
+            }
+        }
+        let are_several = self.named.len() + usize::from(self.compare.is_some()) > 1;
+        for path in &self.named {
+            match self.add(path, &mut prepared, observer) {
+                // One of several that cannot be measured costs its own rows only.
+                Err(error) if are_several => {
+                    let why = format!("{} is left out: {error:#}", path.display());
+                    observer.left_out(&why);
+                    prepared.left_out.push(why);
+                }
+                added => added?,
+            }
+        }
+        if let (true, Some(why)) = (prepared.entrants.is_empty(), prepared.left_out.first()) {
+            bail!("{why}");
+        }
+        tell_apart(&mut prepared.entrants)?;
+        Ok(prepared)
+    }
+
+    /// Adds what a user named.
+    fn add(&self, path: &Path, prepared: &mut Prepared, observer: &dyn PrepareObserver) -> Result<()> {
+        if is_artifact(path) {
+            prepared.entrants.push(Entrant::of(Artifact::open(path)?));
+        } else if SourceModel::is_file_of_graph(path) {
+            prepared.entrants.push(self.onnx_file(path, observer)?);
+        } else {
+            let model = SourceModel::open(path).with_context(|| neither(path))?;
+            let mut compiling = Compiling::new(self, &model, observer)?;
+            for form in self.forms()? {
+                prepared.entrants.push(compiling.form(&form)?);
+            }
+            prepared._folders.push(compiling.folder);
+        }
+        Ok(())
+    }
+
+    /// An ONNX file as it is.
+    fn onnx_file(&self, path: &Path, observer: &dyn PrepareObserver) -> Result<Entrant> {
+        let references: Vec<&Path> = self.references.iter().chain(&self.compare).map(PathBuf::as_path).collect();
+        let entrant = Entrant::of_onnx(path, &references, !self.references.is_empty())
+            .with_context(|| format!("cannot measure {}", path.display()))?;
+        match entrant.reference() {
+            Some(reference) if reference != path => {
+                if self.references.is_empty() {
+                    let (path, reference) = (path.display(), reference.display());
+                    observer.note(&format!("{path} is compared with {reference}, which takes the same inputs"));
+                }
+            }
+            _ => observer.note(&format!(
+                "{} is compared with itself on the reference interpreter; --reference names the model that it was made from",
+                path.display()
+            )),
+        }
+        observer.note(&format!("{}: planish takes the meaning of inputs from their names", path.display()));
+        Ok(entrant)
+    }
+
+    /// The forms in which a checkpoint is measured.
+    fn forms(&self) -> Result<Vec<Form>> {
+        let backends: Vec<(&'static Backend, Option<MakeRuntime>)> = match self.runtimes.as_slice() {
+            [] => vec![(&ONNX_RUNTIME, None)],
+            named => named.iter().map(|make| Ok((self.backend_of(*make)?, Some(*make)))).collect::<Result<_>>()?,
+        };
+        let variants = if self.variants.is_empty() { &[Variant::F32][..] } else { &self.variants };
+        let of_backend = |&(backend, runtime): &(&'static Backend, Option<MakeRuntime>)| {
+            let form = move |&variant: &Variant| match variant {
+                Variant::Unfused if runtime.is_none() => Form { backend: &ANY_ONNX, variant, runtime },
+                _ => Form { backend, variant, runtime },
+            };
+            variants.iter().map(form).collect::<Vec<_>>()
+        };
+        Ok(backends.iter().flat_map(of_backend).collect())
+    }
+
+    /// The backend that checkpoints are compiled with for a runtime.
+    fn backend_of(&self, make: MakeRuntime) -> Result<&'static Backend> {
+        let name = make(&self.settings).name();
+        let own = |backend: &&&'static Backend| backend.runtimes.iter().any(|own| own(&self.settings).name() == name);
+        let all: [&'static Backend; 3] = [&ONNX_RUNTIME, &ONNX_RUNTIME_CUDA, &CUDA];
+        all.iter().find(own).copied().ok_or_else(|| {
+            anyhow!("a checkpoint is not compiled for runtime `{name}` here: run planish compile first, and name the artifact")
+        })
+    }
+
+    /// The forms of a comparison: those that run here, the slowest usual one first.
+    fn usual_forms(&self) -> Vec<Form> {
+        use Variant::{DynamicInt8, F32, Fp16, Int4, Int8, Int8Weights, Unfused};
+        let mut forms = Vec::new();
+        let mut add = |backend: &'static Backend, at: usize, variants: &[Variant]| {
+            let Some(make) = backend.runtimes.get(at).copied() else { return };
+            if make(&self.settings).check().is_ok() {
+                forms.extend(variants.iter().map(|&variant| Form { backend, variant, runtime: Some(make) }));
+            }
+        };
+        // The baseline on GPUs, the runtime of planish, and ONNX Runtime on both devices.
+        add(&CUDA, 1, &[F32, Fp16]);
+        add(&CUDA, 0, &[F32, Fp16, Int8]);
+        add(&ONNX_RUNTIME_CUDA, 0, &[F32, Fp16]);
+        add(&ANY_ONNX, 0, &[Unfused]);
+        add(&ONNX_RUNTIME, 0, &[F32, Fp16, DynamicInt8, Int8, Int8Weights, Int4]);
+        forms
+    }
+}
+
+/// Gives entrants of one name the paths of their folders, by which figures are told apart.
+///
+/// # Errors
+/// When one is named twice.
+fn tell_apart(entrants: &mut [Entrant]) -> Result<()> {
+    let labels: Vec<String> = entrants.iter().map(|entrant| entrant.label.clone()).collect();
+    let count = |label: &String| labels.iter().filter(|other| *other == label).count();
+    for (entrant, label) in entrants.iter_mut().zip(&labels) {
+        if count(label) > 1 {
+            entrant.label = entrant.artifact.folder.display().to_string();
+        }
+    }
+    for (at, entrant) in entrants.iter().enumerate() {
+        if entrants[..at].iter().any(|other| other.label == entrant.label) {
+            bail!("{} is named twice; name it once", entrant.label);
+        }
+    }
+    Ok(())
+}
+
+/// A model that is compiled in several forms.
+struct Compiling<'a> {
+    request: &'a Request,
+    model: &'a SourceModel,
+    observer: &'a dyn PrepareObserver,
+    folder: Draft,
+    calibration: Option<Calibration>,
+}
+
+impl<'a> Compiling<'a> {
+    fn new(request: &'a Request, model: &'a SourceModel, observer: &'a dyn PrepareObserver) -> Result<Self> {
+        Ok(Self { request, model, observer, folder: Draft::temporary("planish-bench")?, calibration: None })
+    }
+
+    fn form(&mut self, form: &Form) -> Result<Entrant> {
+        if form.variant == Variant::Int8 && self.calibration.is_none() {
+            self.calibration = self.calibrated()?;
+        }
+        self.observer.compiling(&form.label(self.model));
+        let folder = self.folder.folder();
+        let mut entrant = Entrant::compiled(self.model, form, folder, self.calibration.as_ref(), self.observer)?;
+        let calibrate = self.request.calibrate.as_ref();
+        let calibrate = calibrate.map(|(path, data)| (path.as_path(), data));
+        entrant.command = Some(form.command(self.model, calibrate));
+        Ok(entrant)
+    }
+
+    fn calibrated(&self) -> Result<Option<Calibration>> {
+        let Some((path, data)) = &self.request.calibrate else { return Ok(None) };
+        if is_table(path) {
+            return Calibration::of(self.model, path, None).map(Some);
+        }
+        let on = CalibrateOn::Backend(&ONNX_RUNTIME, self.request.settings.clone());
+        let options =
+            CalibrateOptions { data: data.clone(), measure: Measure::Inputs, on, ..CalibrateOptions::default() };
+        calibrate(self.model, path, &options, self.observer).map(Some)
+    }
+}
+
+/// How many samples entrants are compared on unless told otherwise.
+pub const SAMPLES: usize = 200;
+
+/// What is compared on and what calibrates. With one data set for both, which `calibrates` asks for where no other one is named,
+/// every fifth sample is held out for comparison.
+#[must_use]
+pub fn divided(
+    data: Option<PathBuf>,
+    calibrate: Option<PathBuf>,
+    calibrates: bool,
+    samples: usize,
+    field: Option<String>,
+) -> [Option<(PathBuf, DataOptions)>; 2] {
+    let options =
+        |split: Split, samples| DataOptions { field: field.clone(), split, samples, ..DataOptions::default() };
+    let one = Split::All.samples(samples);
+    match (data, calibrate) {
+        (Some(data), None) if calibrates => {
+            let held_out = options(Split::HeldOut, Split::HeldOut.samples(samples));
+            let rest = options(Split::Rest, DataOptions::default().samples);
+            [Some((data.clone(), held_out)), Some((data, rest))]
+        }
+        (data, calibrate) => {
+            let all = options(Split::All, DataOptions::default().samples);
+            [data.map(|data| (data, options(Split::All, one))), calibrate.map(|path| (path, all))]
+        }
+    }
+}
+
+/// Whether a model generates text, on the data of which nothing is calibrated unless that is named: its perplexity is then of the
+/// whole text, as that of `evaluate`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn generates(path: &Path) -> Result<bool> {
+    let loaded = SourceModel::open(path)?.load(LoadOptions { task: None, strict: false })?;
+    Ok(matches!(loaded.task, Some(Task::TextGeneration)))
+}
+
+fn neither(path: &Path) -> String {
+    format!("{} is neither an artifact, nor an .onnx file, nor a checkpoint", path.display())
+}

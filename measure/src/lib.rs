@@ -1,0 +1,8 @@
+//! How fast an artifact is, and why: benchmarks, profiles, and the work and the memory of a graph.
+
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read what they wrote"))]
+
+pub mod bench;
+pub mod inspect;
+pub mod profile;
